@@ -1,4 +1,4 @@
-"""The modes of launch.py and the text that each prints.
+"""Runs a parsed command line: modes, exit statuses, errors in one line.
 
 The packages that train, draw and export are imported inside the functions that
 use them, so that an error in a flag or a config is reported at once.
@@ -7,13 +7,20 @@ use them, so that an error in a flag or a config is reported at once.
 import dataclasses
 import json
 import re
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax.config import sweep, validation
-from splitjax.files import expanded
+from splitjax.engine import distributed
+from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
+from splitjax.files import blame, expanded
 from splitjax.types import UserError
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,25 +54,73 @@ class Command:
   debug: bool = False
 
 
-def text(command: Command) -> str:
-  """Runs a command and returns the text to print.
+def launch(command: Command) -> int:
+  """Runs a command and prints its result.
 
-  The text is "" in all processes but the first. Raises UserError if a flag or a
-  config is wrong, Stopped after a request to stop.
+  Returns:
+    The exit status: 0, also if SIGTERM ended the training early; 2 after an
+    error, printed in one line (with `debug` it is raised); 130 after Ctrl-C.
   """
-  _check_flags(command)
-  modes = {
-    "train": _train,
-    "evaluate": _evaluate,
-    "report": _report,
-    "describe": _describe,
-    "export": _export,
-  }
-  return modes[command.mode](command)
+  try:
+    _check_flags(command)
+    modes = {
+      "train": _train,
+      "evaluate": _evaluate,
+      "report": _report,
+      "describe": _describe,
+      "export": _export,
+    }
+    text = modes[command.mode](command)
+    if distributed.is_first_process():
+      print(text)
+  except Stopped as stopped:
+    return _stopped(stopped)
+  except KeyboardInterrupt:
+    message = "interrupted"
+    if command.mode == "train":
+      message += ": the same command continues from the newest checkpoint"
+    print(message, file=sys.stderr)
+    return INTERRUPTED
+  except Exception as error:
+    if command.debug:
+      raise
+    print(f"error: {_one_line(error)}", file=sys.stderr)
+    return 2
+  return 0
+
+
+def _one_line(error: Exception) -> str:
+  """Formats an error as one line, with its place unless it is a UserError."""
+  if isinstance(error, UserError | OSError):  # such as a full disk
+    return str(error)
+  if "RESOURCE_EXHAUSTED" in str(error):
+    reason = str(error).partition("\n")[0]
+    return (
+      f"the device's memory is full ({reason}): lower"
+      " --config.system.clients_per_chunk or --config.eval.batch_size"
+    )
+  return blame(error)
+
+
+def _stopped(stopped: Stopped) -> int:
+  """Prints how to continue; returns the exit status."""
+  if distributed.is_first_process():
+    command = shlex.join(["python", *sys.argv])
+    print(
+      f"stopped by {stopped.asked} ({stopped}); the same command continues from"
+      f" there: {command}",
+      flush=True,
+    )
+  return INTERRUPTED if stopped.asked == CTRL_C else 0
 
 
 def _check_flags(command: Command) -> None:
   """Raises UserError if a flag is given that the mode does not use."""
+  if command.mode != "train" and distributed.is_distributed():
+    raise UserError(
+      f"--mode={command.mode} runs in one process: start it without the flags"
+      " of several"
+    )
   if command.runs and command.mode != "report":
     raise UserError(f"unknown argument {command.runs[0]!r}")
   for flag, given, modes in (
@@ -117,10 +172,8 @@ def _train(command: Command) -> str:
   numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
   _check_first(plan)
-  from splitjax.engine import distributed
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.console.progress import say
-  from splitjax.experiment.console.signals import listening
 
   say(f"devices: {reporting.devices()}")
   if missing := distributed.missing_plugin():
@@ -172,14 +225,10 @@ def _report(command: Command) -> str:
 
 def _side_by_side(command: Command) -> str:
   """Tabulates several workdirs; with --workdir writes a report and a figure."""
-  from splitjax.experiment import grid, side_by_side
-  from splitjax.reports import by_seed, formats, tables
+  from splitjax.experiment import side_by_side
 
   whole = side_by_side.gather([expanded(run) for run in command.runs])
-  text = formats.terminal(tables.compare(grid.collect(whole)))
-  pairs = [(each["values"], each["results"]) for each in whole["cells"]]
-  if apart := by_seed.differences(pairs):
-    text += f"\n\nseed by seed, in points:\n{formats.terminal(apart)}"
+  text = side_by_side.text(whole)
   if command.workdir is None:
     return f"{text}\n--workdir=FOLDER writes it as a report with a figure"
   return f"{text}\nreport   {side_by_side.write(whole, _workdir(command))}"
@@ -206,34 +255,11 @@ def _evaluate(command: Command) -> str:
 
 
 def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
-  """Formats the results, their location, and the command to load a network.
+  """Formats results, which are {} in all processes but the first."""
+  from splitjax.experiment import reporting
 
-  `results` is {} in all processes but the first; `into` is the report's folder.
-  """
-  if not results:
-    return ""
-  from splitjax.experiment import grid
-  from splitjax.reports import formats, report, tables
-
-  # The network to load: the first method of the first seed of the first cell.
-  workdir = _workdir(command)
-  run, first = workdir, results
-  if "cells" in results:
-    table = formats.terminal(tables.compare(grid.collect(results)))
-    cell = results["cells"][0]
-    run, first = run / cell["name"], cell["results"]
-  else:
-    table = report.table(results)
-  if "seeds" in first:
-    run /= f"seed{first['seeds'][0]}"
-  key = next(iter(first["config"]["methods"]))
-  own = f', config="{command.file}"' if command.file else ""
-  return (
-    f"{table}\n"
-    f"workdir  {workdir}\n"
-    f"report   {workdir / into / report.PAGE}\n"
-    f'load     splitjax.load("{run}", "{key}"{own})'
-  )
+  where = _workdir(command), into, command.file
+  return reporting.summary(results, *where) if results else ""
 
 
 def _describe(command: Command) -> str:
@@ -257,13 +283,7 @@ def _describe(command: Command) -> str:
     return json.dumps(facts) if command.as_json else description.text(facts)
   if command.as_json:
     return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
-  numbers = ", ".join(map(str, plan.seeds or ()))
-  seeds = numbers and f", seeds {numbers} each"
-  listed = "\n".join(f"  {name}" for name in names)
-  return (
-    f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"
-    f"{description.text(facts)}"
-  )
+  return description.text_of_grid(names, plan.seeds or (), facts)
 
 
 def _export(command: Command) -> str:

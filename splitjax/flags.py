@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -134,23 +133,19 @@ def usage() -> str:
 
 def main(argv: Sequence[str]) -> None:
   """Runs the command of the flags; a user's error is one line and status 2."""
-  from splitjax import cli  # --help must not wait for jax
+  from splitjax import commands  # --help must not wait for jax
 
   if not flags.FLAGS["verbosity"].present:
     # Show libraries' warnings, such as jax's fallback to the CPU, but not
     # orbax's, which logs every thread; this program prints its errors itself.
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_logger().setLevel("CRITICAL")
-  status = cli.join(
-    _ADDRESS.value,
-    _PROCESSES.value,
-    _PROCESS.value,
-    _DISTRIBUTED.value,
-    _CPU_DEVICES.value,
-    _CACHE.value,
-  )
-  status = status or cli.launch(command(argv[1:]))
-  if status == cli.INTERRUPTED:
+  try:
+    _join()
+  except UserError as error:
+    fail(str(error))
+  status = commands.launch(command(argv[1:]))
+  if status == commands.INTERRUPTED:
     # A normal exit would wait for the running round.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -158,13 +153,28 @@ def main(argv: Sequence[str]) -> None:
   sys.exit(status)
 
 
+def _join() -> None:
+  """Connects the processes of a run, and this one's devices and cache."""
+  from splitjax.engine import distributed, prepare
+
+  prepare.keep_compiled(_CACHE.value)
+  # Processes that share a machine must say how many CPU devices each takes.
+  alone = not (_PROCESSES.value or _DISTRIBUTED.value)
+  if alone or _CPU_DEVICES.value is not None:
+    distributed.use_cores(_CPU_DEVICES.value)
+  distributed.initialize(
+    _ADDRESS.value, _PROCESSES.value, _PROCESS.value, detect=_DISTRIBUTED.value
+  )
+  distributed.check_platform()
+
+
 def command(runs: Sequence[str] = ()):
   """Builds a Command from the flags; `runs` are the positional arguments."""
-  from splitjax import cli
+  from splitjax import commands
 
-  return cli.Command(
+  return commands.Command(
     mode=_MODE.value,
-    config=_given(),
+    config=_CONFIG.value and _CONFIG.value.to_dict(),
     file=_file(),
     runs=tuple(runs),
     workdir=_WORKDIR.value,
@@ -180,22 +190,13 @@ def command(runs: Sequence[str] = ()):
   )
 
 
-def _given() -> dict | None:
-  """Returns the config as a nested dict; None without --config."""
-  return None if _CONFIG.value is None else _CONFIG.value.to_dict()
-
-
 def _file() -> str | None:
   """Returns the config file if it is a user's, else None."""
   if _CONFIG.value is None:
     return None
-  path = _without_words(config_flags.get_config_filename(flags.FLAGS["config"]))
+  given = config_flags.get_config_filename(flags.FLAGS["config"])
+  path, _ = shipped.file_and_words(given)
   return path if shipped.is_own(path) else None
-
-
-def _without_words(config: str) -> str:
-  """Strips the colon, and the words behind it, from a config file."""
-  return re.sub(r"(\.py):.*$", r"\1", config)
 
 
 def run() -> None:
@@ -209,17 +210,12 @@ def parse(argv: Sequence[str]) -> list[str]:
 
   Fields set by --config.FIELD=VALUE are checked with the config.
   """
+  sys.argv = list(argv)  # printed when a run stops
+  argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
   try:
     argv = shipped.with_paths(argv)
   except UserError as error:
     fail(str(error))
-  sys.argv = list(argv)  # printed when a run stops
-  argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
-  for argument in argv:
-    name, _, config = argument.lstrip("-").partition("=")
-    if name == "config" and Path(_without_words(config)).is_file():
-      shipped.neighbours(_without_words(config))
-  shipped.share()
   rest = _parsed(_split(argv))
   if _overridden and not flags.FLAGS["config"].present:
     fail(f"--config.{next(iter(_overridden))} needs --config=FILE beside it")
@@ -266,7 +262,7 @@ def _parsed(argv: Sequence[str]) -> list[str]:
     own = own_place(first) and not isinstance(first, UserError)
     if own and any(word.lstrip("-") == "debug" for word in argv):
       raise first from None
-    fail(_said(error, argv) or (blame(first) if own else _last_line(error)))
+    fail(blame(first) if own else _said(error, argv))
   finally:
     logger.disabled = False
 
@@ -291,18 +287,14 @@ def _check_config() -> None:
 
 
 def _said(error: Exception, argv: Sequence[str]) -> str:
-  """Returns the message for a config file without get_config, else ""."""
+  """Returns the last line of a library's message, or says the remedy."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
-  if getattr(error, "name", None) != "get_config" or module != LOADED:
-    return ""
-  (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
-  return (
-    f"{file} has no function get_config(): write one that returns a config,"
-    " as of splitjax.default()"
-  )
-
-
-def _last_line(error: Exception) -> str:
-  """Returns a message's last line; absl puts the exception's name before it."""
+  if getattr(error, "name", None) == "get_config" and module == LOADED:
+    (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
+    return (
+      f"{file} has no function get_config(): write one that returns a config,"
+      " as of splitjax.default()"
+    )
   last = [line for line in str(error).splitlines() if line.strip()][-1]
+  # absl puts the exception's name before the message.
   return last.strip().removeprefix("splitjax.types.UserError: ")

@@ -7,8 +7,9 @@ UserError before anything is traced. The options of a method, a network, a
 partition or a shift are the keyword-only arguments of its factory.
 """
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from splitjax.config import groups, messages, validation
@@ -16,11 +17,27 @@ from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
 from splitjax.evaluation.attacks import ATTACKS
 from splitjax.evaluation.client_metrics import METRICS
-from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, native, written
+from splitjax.fields import (
+  COUNT,
+  NOT_NEGATIVE,
+  Effect,
+  alternatives,
+  native,
+  read,
+  written,
+)
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
 from splitjax.models.block import Draws
-from splitjax.registry import Spec, build, plain, read_spec, settings
+from splitjax.registry import (
+  Spec,
+  build,
+  hint_of,
+  plain,
+  read_spec,
+  settings,
+  unknown_field,
+)
 from splitjax.types import UserError
 
 
@@ -197,3 +214,78 @@ def _several(field: str, given: Any) -> Any:
     }
   validation.check_keys(where, given)
   return given
+
+
+def with_values(
+  tree: Mapping[str, Any], values: Mapping[str, Any], where: str = "sweep"
+) -> dict[str, Any]:
+  """Copies a config's dict and sets some fields.
+
+  Choosing another method, network, partition, shift, allocation, metric or
+  attack drops the options and label of the previous one: the new one's defaults
+  hold, except for options that `values` also sets.
+
+  Args:
+    tree: the config as a nested dict.
+    values: dotted path -> value, in any order; a text is read by the field's
+      type. `Config` checks the values.
+    where: the flag or field that sets them, for messages.
+
+  Raises:
+    UserError: the config has no such field.
+  """
+  out = copy.deepcopy(dict(tree))
+
+  def order(path):  # groups before their fields, names before their options
+    return path.count("."), not path.endswith(".name")
+
+  for path in sorted(values, key=order):
+    *groups, name = path.split(".")
+    place = _group(out, groups)
+    hint, around = _hint(out, [*groups, name]), _hint(out, groups)
+    of_spec = Spec in alternatives(around)
+    if place is None or (hint is None and not of_spec):
+      raise UserError(_unknown(where, path, out))
+    value = values[path]
+    if isinstance(value, str):
+      value = read(value, hint)
+    if isinstance(value, str) and Spec in alternatives(hint):
+      value = {"name": value}  # another name, with its defaults
+    if name == "name" and of_spec and value != place.get(name):
+      place.clear()
+    place[name] = value
+  return out
+
+
+def _group(tree: dict[str, Any], path: Sequence[str]) -> dict[str, Any] | None:
+  """Returns the dict at a path of a config's dict; None if there is none.
+
+  Names of several metrics or attacks on the way become a dict.
+  """
+  place: Any = tree
+  for depth, name in enumerate(path):
+    if not isinstance(place, dict):
+      return None
+    if depth == 1 and path[0] == "eval" and name in SEVERAL:
+      place[name] = plain(_several(name, place.get(name)))
+    place = place.get(name)
+  return place if isinstance(place, dict) else None
+
+
+def _hint(tree: Mapping[str, Any], path: Sequence[str]) -> Any:
+  """Returns a field's annotation; None if the config lacks the field."""
+  if path[:1] != ["method"]:
+    return hint_of(Config, path, tree)
+  one = Annotated[Spec, METHODS]
+  return hint_of(one, path[1:], tree.get("method") or {})
+
+
+def _unknown(where: str, path: str, tree: Mapping[str, Any]) -> str:
+  """Writes the error for a path that a config lacks."""
+  group, _, key = path.rpartition(".")[0].rpartition(".")
+  if group.removeprefix("eval.") in SEVERAL:
+    return (
+      f"{where}.{path}: {group} has no {key!r}; name it before its options, as"
+      f" in --config.{group}={key}"
+    )
+  return unknown_field(where, path, tree)

@@ -36,25 +36,39 @@ def names() -> list[str]:
 def with_paths(argv: Sequence[str]) -> list[str]:
   """Replaces names of splitjax's configs in a command line by their paths.
 
+  From then on a config file can import what it may: `neighbours` and `share`.
+
   Raises:
     UserError: a name is neither a file nor a config of splitjax.
   """
-  out, flag = [], re.compile(r"--?config=([A-Za-z_]\w*)(:.*)?$")
+  out = list[str]()
   joined = re.sub(r"(?m)^(--?config)\n", r"\1=", "\n".join(argv)).split("\n")
   for argument in joined:
-    if re.match(r"--?config=~", argument):
-      argument = f"--config={expanded(argument.partition('=')[2])}"
-    found = flag.match(argument)
-    if not found or Path(found[1]).is_file():
+    flag, _, config = argument.partition("=")
+    if flag not in ("-config", "--config"):
       out.append(argument)
       continue
-    if found[1] not in names():
-      kind = "file or config of splitjax"
-      raise UserError(unknown("--config", found[1], names(), kind))
-    assert CONFIGS is not None
-    share(over=True)
-    out.append(f"--config={CONFIGS / found[1]}.py{found[2] or ''}")
+    path, words = file_and_words(config)
+    if path.startswith("~"):
+      path = str(expanded(path))
+    if Path(path).is_file():
+      neighbours(path)
+    elif re.fullmatch(r"[A-Za-z_]\w*", path):
+      if path not in names():
+        kind = "file or config of splitjax"
+        raise UserError(unknown("--config", path, names(), kind))
+      assert CONFIGS is not None
+      share(over=True)
+      path = f"{CONFIGS / path}.py"
+    out.append(f"--config={path}{words}")
+  share()
   return out
+
+
+def file_and_words(config: str) -> tuple[str, str]:
+  """Splits FILE.py:WORDS or NAME:WORDS before the colon."""
+  found = re.match(r"(.*\.py|[A-Za-z_]\w*)(:.*)?$", config)
+  return (found[1], found[2] or "") if found else (config, "")
 
 
 def is_own(path: str | Path) -> bool:

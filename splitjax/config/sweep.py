@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import validation
-from splitjax.config.overrides import with_values
-from splitjax.config.schema import Config, significant
+from splitjax.config.schema import Config, significant, with_values
 from splitjax.fields import Effect, literal, native, written
 from splitjax.methods import METHODS
 from splitjax.registry import find, flat, unknown_field

@@ -21,18 +21,8 @@ from splitjax.experiment.console.signals import Stop, never
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup.tasks import Tasks
 from splitjax.experiment.storage import identity, ownership, workdirs
-from splitjax.reports import (
-  by_seed,
-  formats,
-  page,
-  records,
-  report,
-  settings,
-  tables,
-)
-from splitjax.reports.figures import grid
+from splitjax.reports import grid_report, report
 from splitjax.reports.report import Results
-from splitjax.reports.results import told
 from splitjax.types import UserError
 
 GRID = "grid.json"
@@ -266,60 +256,7 @@ def _publish(
   place.mkdir(exist_ok=True)
   names = [cell["name"] for cell in done]
   links = [f"../{name}/{into}" if into else name for name in names]
-  write(whole, place, links, [f"not finished: {each}" for each in missing])
-  return whole
-
-
-def write(
-  whole: Results, place: Path, links: Sequence[str], left: list[str]
-) -> Path:
-  """Writes numbers, figures and the page that shows them; returns the page.
-
-  Args:
-    whole: the results that `run` returns.
-    place: an existing folder.
-    links: the path of each cell's report, relative to `place`.
-    left: further sentences to print below the table.
-  """
-  files.write_json(place / report.JSON, files.plain(whole))
-  report.write_records(place, collect(whole), whole["title"], left)
-  drawn = [path.name for path in grid.draw(whole, place)]
-  files.write_text(place / report.PAGE, _page(whole, left, links, drawn))
-  return place / report.PAGE
-
-
-def collect(whole: Results) -> list[records.Record]:
-  """Returns every number of a grid as records."""
-  found = [
-    record
-    for cell in whole["cells"]
-    for record in records.collect(cell["results"], cell["values"])
-  ]
-  return found + by_seed.over_data_sets(whole["cells"], found)
-
-
-def _page(
-  whole: Results, left: list[str], links: Sequence[str], drawn: list[str]
-) -> str:
-  """Returns the text of the grid's report.md."""
-  names = [cell["name"] for cell in whole["cells"]]
-  numbers = collect(whole)
-  trees = [cell["results"] for cell in whole["cells"]]
-  notes = told(
-    {cell["name"]: cell["results"].get("notes", ()) for cell in whole["cells"]}
+  grid_report.write(
+    whole, place, links, [f"not finished: {each}" for each in missing]
   )
-  remarks = [*records.remarks(numbers), *left, *notes]
-  parts = [
-    f"# {whole['title'] or 'splitjax'}",
-    settings.folded(trees),
-    formats.markdown(tables.compare(numbers)),
-    "\n".join(f"- {remark}" for remark in remarks),
-    *page.of_grid(whole["cells"], numbers),
-    *map(page.figure, drawn),
-    "## Each cell",
-    "\n".join(
-      f"- [{name}]({link}/{report.PAGE})"
-      for name, link in zip(names, links, strict=True)
-    ),
-  ]
-  return "\n\n".join(parts) + "\n"
+  return whole

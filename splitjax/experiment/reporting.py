@@ -15,7 +15,7 @@ from splitjax.experiment.setup import data_summary
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
 from splitjax.models import target
-from splitjax.reports import over_seeds, report
+from splitjax.reports import formats, grid_report, over_seeds, report, tables
 from splitjax.reports.by_client import chosen
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
@@ -160,6 +160,33 @@ def publish(
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results
+
+
+def summary(
+  results: Results, workdir: Path, into: str = "", file: str | None = None
+) -> str:
+  """Formats results for a terminal, with their place and how to load a network.
+
+  `into` is the report's folder in the workdir, `file` a user's config file.
+  """
+  # The network to load: the first method of the first seed of the first cell.
+  run, first = workdir, results
+  if "cells" in results:
+    table = formats.terminal(tables.compare(grid_report.collect(results)))
+    cell = results["cells"][0]
+    run, first = run / cell["name"], cell["results"]
+  else:
+    table = report.table(results)
+  if "seeds" in first:
+    run /= f"seed{first['seeds'][0]}"
+  key = next(iter(first["config"]["methods"]))
+  own = f', config="{file}"' if file else ""
+  return (
+    f"{table}\n"
+    f"workdir  {workdir}\n"
+    f"report   {workdir / into / report.PAGE}\n"
+    f'load     splitjax.load("{run}", "{key}"{own})'
+  )
 
 
 def devices() -> str:

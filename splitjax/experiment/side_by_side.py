@@ -8,7 +8,7 @@ from typing import Any
 from splitjax.experiment import grid
 from splitjax.experiment.storage import workdirs
 from splitjax.registry import flat
-from splitjax.reports import report
+from splitjax.reports import by_seed, formats, grid_report, report, tables
 from splitjax.reports.report import Results
 from splitjax.types import UserError
 
@@ -92,6 +92,15 @@ def _methods(results: Results) -> dict[str, Any]:
   return results["config"]["methods"]
 
 
+def text(whole: Results) -> str:
+  """Formats the table of `gather`, and differences by seed, for a terminal."""
+  table = formats.terminal(tables.compare(grid_report.collect(whole)))
+  pairs = [(each["values"], each["results"]) for each in whole["cells"]]
+  if apart := by_seed.differences(pairs):
+    table += f"\n\nseed by seed, in points:\n{formats.terminal(apart)}"
+  return table
+
+
 def write(whole: Results, place: str | Path) -> Path:
   """Writes the report of `gather` to a new folder; returns its page.
 
@@ -111,7 +120,7 @@ def write(whole: Results, place: str | Path) -> Path:
   lines = [f"differs, {line}" for line in lines]
   lines += [f"not finished: {each}" for each in whole["missing"]]
   links = [os.path.relpath(cell["name"], place) for cell in whole["cells"]]
-  return grid.write(whole, place, links, lines)
+  return grid_report.write(whole, place, links, lines)
 
 
 def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:

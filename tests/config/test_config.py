@@ -13,7 +13,7 @@ import tiny
 
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
-from splitjax.config import overrides, schema, sweep
+from splitjax.config import schema, sweep
 from splitjax.experiment.setup import build, checks, tasks
 from splitjax.experiment.storage import identity
 from splitjax.fields import Effect
@@ -220,7 +220,7 @@ def test_a_text_is_a_name_with_its_defaults():
   c.data.partition = "iid"
   assert Config.from_dict(c).data.partition.name == "iid"
   fields = {"data.partition.alpha": "0.3", "data.partition": "dirichlet"}
-  tree = overrides.with_values(tiny.tiny().to_dict(), fields)
+  tree = schema.with_values(tiny.tiny().to_dict(), fields)
   assert tree["data"]["partition"] == {"name": "dirichlet", "alpha": 0.3}
   with pytest.raises(UserError, match=r"eval\.shift\.name: unknown name 'no'"):
     c.eval.shift.name = "no"
@@ -228,6 +228,53 @@ def test_a_text_is_a_name_with_its_defaults():
     UserError, match=r"eval\.shift \(id_ood\): unknown option"
   ):
     c.eval.shift.alpha = 1
+
+
+@pytest.mark.parametrize(
+  ("before", "fields", "bins"),
+  [
+    (None, {"eval.metrics": "ece,auroc", "eval.metrics.ece.bins": "9"}, 9),
+    ("ece", {"eval.metrics.ece.bins": "9"}, 9),
+    (("auroc", "ece"), {"eval.metrics.ece.bins": "9"}, 9),
+    (None, {"eval.metrics.ece": "ece", "eval.metrics.ece.bins": "9"}, 9),
+    ({"ece": {"name": "auroc"}}, {"eval.metrics.ece.name": "ece"}, 15),
+  ],
+)
+def test_options_of_metrics_are_set_like_those_of_methods(before, fields, bins):
+  c = tiny.tiny()
+  c.eval.metrics = before
+  (cell,) = sweep.plan(c.to_dict(), (), fields).cells
+  assert cell.config.eval.metrics["ece"].options == {"bins": bins}
+  fields.pop("eval.metrics.ece.bins", None)
+  swept = sweep.plan(c.to_dict(), ["eval.metrics.ece.bins=3,4"], fields)
+  each = [cell.config.eval.metrics["ece"].options for cell in swept.cells]
+  assert each == [{"bins": 3}, {"bins": 4}]
+
+
+@pytest.mark.parametrize(
+  ("fields", "said"),
+  [
+    (
+      {"eval.metrics": "auroc", "eval.metrics.ece.bins": "9"},
+      r"--config\.eval\.metrics\.ece\.bins: eval\.metrics has no 'ece'; name",
+    ),
+    (
+      {"eval.attacks.match_graph.two_classes": "True"},
+      "eval.attacks has no 'match_graph'",
+    ),
+    (
+      {"eval.metrics": "ece", "eval.metrics.ece.bins": "few"},
+      r"eval\.metrics\.ece\.bins='few' must be a whole number",
+    ),
+    (
+      {"eval.metrics": "ece", "eval.metrics.ece.bin": "9"},
+      r"eval\.metrics\.ece \(ece\): unknown option 'bin'; did you mean 'bins'",
+    ),
+  ],
+)
+def test_a_mistake_in_options_of_metrics_names_the_field(fields, said):
+  with pytest.raises(UserError, match=said):
+    sweep.plan(tiny.tiny().to_dict(), (), fields)
 
 
 def test_a_pickled_config_takes_names_alone():

@@ -13,7 +13,7 @@ from launched import config_file, launch
 from runs import config, same_run, stopped
 
 import splitjax
-from splitjax import UserError, cli
+from splitjax import UserError, commands
 from splitjax.experiment import runner
 from splitjax.experiment.storage import manager, ownership, workdirs
 
@@ -183,19 +183,25 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(manager.ocp.StandardCheckpointer, "save", full)
   given = config().to_dict()
-  assert cli.launch(cli.Command("train", given, str(tmp_path / "w"))) == 2
+  assert (
+    commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 2
+  )
   err = capsys.readouterr().err
   assert err.startswith("error:") and len(err.splitlines()) == 1
   assert "No space left on device" in err and "same command resumes" in err
   monkeypatch.undo()
   assert step(tmp_path / "w", 1).exists()
-  assert cli.launch(cli.Command("train", given, str(tmp_path / "w"))) == 0
+  assert (
+    commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 0
+  )
   same_run(runs / "whole", tmp_path / "w")
 
 
 def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
   given = config().to_dict()
-  assert cli.launch(cli.Command("train", given, "/proc/nowhere/w")) == 2
+  assert (
+    commands.launch(commands.Command("train", given, "/proc/nowhere/w")) == 2
+  )
   assert capsys.readouterr().err.startswith("error:")
   before, opened = sorted(three.rglob("*")), Path.open
 
@@ -205,7 +211,7 @@ def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
     return opened(self, mode, *args, **kwargs)
 
   monkeypatch.setattr(Path, "open", refused)
-  assert cli.launch(cli.Command("train", given, str(three))) == 2
+  assert commands.launch(commands.Command("train", given, str(three))) == 2
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("error:") and f"denied: '{three}" in line
   monkeypatch.undo()

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import cli
+from splitjax import commands
 from splitjax.config import shipped
 from splitjax.engine import fleets
 from splitjax.experiment import runner
@@ -88,8 +88,8 @@ def test_classes_by_depth(facts):
 def test_time_of_a_config(capsys):
   c = tiny.tiny(splitgp="splitgp")
   splitjax.vary(c, {"seed": (0, 1, 2)})
-  command = cli.Command("describe", c.to_dict(), None, timed=True)
-  assert cli.launch(command) == 0
+  command = commands.Command("describe", c.to_dict(), None, timed=True)
+  assert commands.launch(command) == 0
   said = capsys.readouterr()
   assert "splitgp: compiling" in said.err and "all 3 runs: " in said.out
   told = timing.measure(tiny.resolved(splitgp="splitgp"), runs=3)
@@ -111,7 +111,10 @@ def test_text_and_json(facts, capsys):
   text = description.text(facts)
   assert "4,710" in text and "Method splitgp" in text
   given = tiny.tiny(local="local").to_dict()
-  assert cli.launch(cli.Command("describe", given, None, as_json=True)) == 0
+  assert (
+    commands.launch(commands.Command("describe", given, None, as_json=True))
+    == 0
+  )
   printed = capsys.readouterr().out
   assert json.loads(printed)["data"]["name"] == "digits"
 
@@ -126,7 +129,7 @@ def test_memory_counts_the_data_exactly(facts):
 
 
 def test_a_run_without_config_is_told(capsys):
-  assert cli.launch(cli.Command("describe", None, None)) == 2
+  assert commands.launch(commands.Command("describe", None, None)) == 2
   told = capsys.readouterr().err
   named = re.search("a name such as (.*)$", told)[1].replace(" or", ",")
   for name in named.split(", "):

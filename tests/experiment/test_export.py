@@ -17,7 +17,7 @@ import tiny
 from tiny_networks import TINY
 
 import splitjax
-from splitjax import BACKBONES, METHODS, UserError, cli
+from splitjax import BACKBONES, METHODS, UserError, commands
 from splitjax.data.feed import standardise
 from splitjax.experiment import export, trained_method
 from splitjax.experiment.setup import build
@@ -321,8 +321,8 @@ def test_an_export_is_replaced_whole_or_not_at_all(workdir, monkeypatch):
   ],
 )
 def test_a_mistake_is_one_line(workdir, capsys, client, method, words):
-  code = cli.launch(
-    cli.Command("export", None, str(workdir), client=client, method=method)
+  code = commands.launch(
+    commands.Command("export", None, str(workdir), client=client, method=method)
   )
   out, err = capsys.readouterr()
   (line,) = err.splitlines()

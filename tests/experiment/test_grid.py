@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import UserError, cli
+from splitjax import UserError, commands
 from splitjax.config import sweep
 from splitjax.experiment import grid, runner, side_by_side
 from splitjax.experiment.console import signals
@@ -32,7 +32,9 @@ def cells(*values, **changes):
 
 
 def launch(mode, workdir, config=None, **options):
-  return cli.launch(cli.Command(mode, config, str(workdir), **options))
+  return commands.launch(
+    commands.Command(mode, config, str(workdir), **options)
+  )
 
 
 @pytest.fixture(scope="module")
@@ -268,8 +270,8 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert whole["different"]["seed"] == {str(alone): 0, str(changed): 7}
   assert whole["missing"] == [f"{changed} other"]
   # Without a workdir nothing is written.
-  command = cli.Command("report", None, None, runs=runs)
-  assert cli.launch(command) == 0
+  command = commands.Command("report", None, None, runs=runs)
+  assert commands.launch(command) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 
@@ -285,8 +287,8 @@ def test_notes_name_cell_and_seed(done, tmp_path):
 def test_one_folder_is_reported(done, tmp_path, capsys):
   alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
   (alone / "report.md").unlink()
-  command = cli.Command("report", None, None, runs=[str(alone)])
-  assert cli.launch(command) == 0
+  command = commands.Command("report", None, None, runs=[str(alone)])
+  assert commands.launch(command) == 0
   assert f"report   {alone}/report.md" in capsys.readouterr().out
   assert (alone / "report.md").exists()
 
@@ -313,6 +315,6 @@ def test_mistakes_side_by_side(done, capsys, mode, runs, into, words):
   runs = [each.format(place) for each in runs]
   into = into and into.format(place)
   before = (place / "report.md").read_bytes()
-  assert cli.launch(cli.Command(mode, None, into, runs=runs)) == 2
+  assert commands.launch(commands.Command(mode, None, into, runs=runs)) == 2
   assert words in capsys.readouterr().err
   assert (place / "report.md").read_bytes() == before

@@ -20,7 +20,7 @@ from splitjax import (
   PARTITIONS,
   Config,
   UserError,
-  cli,
+  commands,
   files,
 )
 from splitjax.engine import prepare
@@ -98,7 +98,7 @@ LOGS = """
 import logging, sys
 from absl import app, logging as absl_logging
 import launch
-from splitjax import cli
+from splitjax import commands
 
 def log(command):
   logging.getLogger("jax._src.xla_bridge").warning("a GPU may be present")
@@ -106,7 +106,7 @@ def log(command):
   absl_logging.error("a thread of orbax")
   return 0
 
-cli.launch = log
+commands.launch = log
 argv = ["launch.py", "--mode=report", *sys.argv[1:]]
 app.run(launch.main, argv, flags_parser=launch.parse)
 """
@@ -348,7 +348,7 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
     c.backbone = splitjax.spec(BACKBONES, "mine")
   if registry is PARTITIONS:
     c.data.partition = splitjax.spec(PARTITIONS, "mine")
-  assert cli.launch(cli.Command("describe", c.to_dict())) == 2
+  assert commands.launch(commands.Command("describe", c.to_dict())) == 2
   (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
   line = fails.__code__.co_firstlineno + 1
   assert said == (
@@ -356,7 +356,7 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
     " whole traceback"
   )
   with pytest.raises(ValueError, match="one\n and two"):
-    cli.launch(cli.Command("describe", c.to_dict(), debug=True))
+    commands.launch(commands.Command("describe", c.to_dict(), debug=True))
   # From Python, too, it is raised as it is.
   with pytest.raises(ValueError, match="one\n and two"):
     describe.describe(tiny.resolved(c))
@@ -445,7 +445,7 @@ def test_a_registered_method_is_reported_and_exported(
   splitjax.vary(c, {"data.partition.k": (2,)})
   config, workdir = c.to_dict(), tmp_path / "w"
   cell = workdir / "k=2"
-  assert cli.launch(cli.Command("train", config, str(workdir))) == 0
+  assert commands.launch(commands.Command("train", config, str(workdir))) == 0
   # Without its registration every mode asks for the config file.
   monkeypatch.delitem(METHODS, "mine")
   words = "method 'mine' is not known: give the config file that registers it"
@@ -456,7 +456,9 @@ def test_a_registered_method_is_reported_and_exported(
     ("evaluate", cell, {}),
   ):
     capsys.readouterr()
-    assert cli.launch(cli.Command(mode, None, str(place), **more)) == 2
+    assert (
+      commands.launch(commands.Command(mode, None, str(place), **more)) == 2
+    )
     assert words in capsys.readouterr().err
   # With the config file it is reported and exported.
   path = tmp_path / "own.py"
@@ -490,10 +492,10 @@ def test_a_registered_method_is_reported_and_exported(
 def test_a_corrupt_cell_is_named(tmp_path, capsys):
   tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1", "values": 1}]}
   files.write_json(tmp_path / grid.GRID, tree)
-  report = cli.Command("report", None, str(tmp_path))
-  assert cli.launch(report) == 2
+  report = commands.Command("report", None, str(tmp_path))
+  assert commands.launch(report) == 2
   assert "no cell is finished" in capsys.readouterr().err
   Path(tmp_path / "x=1").mkdir()
   (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
-  assert cli.launch(report) == 2
+  assert commands.launch(report) == 2
   assert "damaged" in capsys.readouterr().err

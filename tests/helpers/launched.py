@@ -7,7 +7,7 @@ from pathlib import Path
 from absl.testing import flagsaver
 
 import launch as launch_py
-from splitjax import cli
+from splitjax import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -30,7 +30,7 @@ def launch(path, workdir, *more, before=(), cache=ROOT / ".jax_cache"):
   )
 
 
-def parsed(*arguments) -> cli.Command:
+def parsed(*arguments) -> commands.Command:
   """Parses the arguments of launch.py."""
   before = sys.argv
   with flagsaver.flagsaver():
@@ -44,7 +44,7 @@ def parsed(*arguments) -> cli.Command:
 def launch_here(*arguments) -> int:
   """Parses flags and carries them out in this process; the exit status."""
   try:
-    return cli.launch(parsed(*arguments))
+    return commands.launch(parsed(*arguments))
   except SystemExit as end:
     return int(end.code)
 

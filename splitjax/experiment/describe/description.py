@@ -1,5 +1,6 @@
 """The text that `--mode=describe` prints from the facts of `describe`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,18 @@ def text(facts: dict[str, Any]) -> str:
     lines += ["", timing.text(facts["time"])]
   lines += ["", *(f"Figure {path}" for path in facts["figures"])]
   return "\n".join(lines).rstrip()
+
+
+def text_of_grid(
+  names: Sequence[str], seeds: Sequence[int], first: dict[str, Any]
+) -> str:
+  """Formats the names of a grid's cells, and the facts of the first cell."""
+  each = f", seeds {', '.join(map(str, seeds))} each" if seeds else ""
+  listed = "\n".join(f"  {name}" for name in names)
+  return (
+    f"A grid of {len(names)} runs{each}:\n{listed}\n\nThe first:\n\n"
+    f"{text(first)}"
+  )
 
 
 def _device_lines(facts: dict[str, Any]) -> list[str]:
