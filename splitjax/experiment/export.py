@@ -26,7 +26,7 @@ from splitjax.data.feed import standardise, unfit
 from splitjax.evaluation import early_exit
 from splitjax.experiment import trained_method
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.setup.build import wired
+from splitjax.experiment.setup.method_factory import wired
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.trained_method import Trained
 from splitjax.models import backbones, inference

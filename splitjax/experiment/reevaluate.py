@@ -15,7 +15,7 @@ from splitjax.experiment import by_client, reporting, trained_method
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import leakage, measurements, scores
 from splitjax.experiment.setup import data_summary, tasks, training_setup
-from splitjax.experiment.setup.build import from_scratch
+from splitjax.experiment.setup.network import from_scratch
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history, identity, round_log, workdirs
 from splitjax.experiment.trainers.trainer import Trainer

@@ -16,9 +16,10 @@ from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.tasks import Tasks, fresh_network
-from splitjax.experiment.storage import ownership, round_log, workdirs
+from splitjax.experiment.storage import history, ownership, round_log, workdirs
 from splitjax.experiment.train import finish, loop, resume
 from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers.compile_cache import announcing
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.fields import native
 from splitjax.reports import tensorboard
@@ -90,10 +91,15 @@ def run(
     full = None
     for key in (k for k in finished if not finished[k]):
       full = full or fresh_network(task)
-      trainer = make_trainer(training_setup.make_setup(task, key))
+      setup = training_setup.make_setup(task, key)
+      label, *_ = history.row_labels(config, setup.method, key)
+      trainer = make_trainer(setup, announcing(label))
       opened = resume.open_recorder(trainer, full, workdir, stop)
       with opened as (recorder, state):
         try:
+          loop.raise_if_stopped(recorder)
+          with recorder.timed("compile"):
+            trainer.compile(state)
           state = loop.train(recorder, trainer, state)
         except Stopped as stopped:
           if stopped.asked != SIGTERM:

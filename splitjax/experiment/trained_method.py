@@ -24,8 +24,12 @@ from splitjax.engine import distributed
 from splitjax.engine.fleets import without_padding
 from splitjax.evaluation import confident_path, early_exit, evaluate
 from splitjax.experiment.by_client import read, write
-from splitjax.experiment.setup import build
-from splitjax.experiment.setup.build import Network, from_scratch, make_network
+from splitjax.experiment.setup import method_factory
+from splitjax.experiment.setup.network import (
+  Network,
+  from_scratch,
+  make_network,
+)
 from splitjax.experiment.storage import checkpoint, fingerprint, workdirs
 from splitjax.models import inference
 from splitjax.types import Array, Half, Logits, Method, State, UserError
@@ -84,7 +88,10 @@ class Trained(NamedTuple):
     Raises:
       UserError: see `number`.
     """
-    n, fleet = self.number(n), build.own_fleet(self.method, self.network)
+    n, fleet = (
+      self.number(n),
+      method_factory.own_fleet(self.method, self.network),
+    )
     for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
       if n in cohort.ids:
         return trees.take(half, cohort.ids.index(n))
@@ -198,7 +205,7 @@ def save(
         "format": fingerprint.FORMAT,
         "versions": fingerprint.versions(),
         "files": digests,
-        "places": build.places(state),
+        "places": method_factory.places(state),
       }
       files.write_json(place / workdirs.ABOUT, fingerprint.sealed(record))
       tidy(workdir, key)
@@ -257,11 +264,11 @@ def load(
       f"{workdir} holds no finished method {key!r} (finished: {done})"
     )
   network = make_network(from_scratch(settings), facts)
-  method = build.make_method(settings, network.backbone, key)
-  fleet = build.own_fleet(method, network)
+  method = method_factory.make_method(settings, network.backbone, key)
+  fleet = method_factory.own_fleet(method, network)
 
   def wanted(record):  # for a state saved from any devices
-    state = build.abstract_state(method, network, record["places"])
+    state = method_factory.abstract_state(method, network, record["places"])
     return checkpoint.on_first_device(state)
 
   if round is not None:

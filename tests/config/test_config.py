@@ -14,7 +14,7 @@ import tiny
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
 from splitjax.config import schema, sweep
-from splitjax.experiment.setup import build, checks, tasks
+from splitjax.experiment.setup import checks, network, tasks
 from splitjax.experiment.storage import identity
 from splitjax.fields import Effect
 
@@ -211,7 +211,7 @@ def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
   c.init = "torch"
   facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
   with pytest.raises(UserError, match="init='torch': vit_s16 draws its layers"):
-    net = build.make_network(tiny.resolved(c), facts).backbone
+    net = network.make_network(tiny.resolved(c), facts).backbone
     checks.check_layers(tiny.resolved(c), net)
 
 

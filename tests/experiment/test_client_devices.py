@@ -11,7 +11,7 @@ import splitjax
 from splitjax import ALLOCATIONS
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.measure import costs
-from splitjax.experiment.setup import build, tasks, training_setup
+from splitjax.experiment.setup import network, tasks, training_setup
 from splitjax.reports import costs as sections
 from splitjax.reports import records
 from splitjax.types import UserError
@@ -108,7 +108,7 @@ def test_devices_of_a_file_are_kept(tmp_path):
   path.write_text("\n".join([head, *lines]))
   task = tasks.build(config(profiles=str(path)))
   path.unlink()
-  again = tasks.build(build.from_scratch(task.config), task.facts["devices"])
+  again = tasks.build(network.from_scratch(task.config), task.facts["devices"])
   assert depths(again) == depths(task)
   assert again.network.fleet.hardware == task.network.fleet.hardware
 

@@ -20,8 +20,8 @@ import splitjax
 from splitjax import BACKBONES, METHODS, UserError, commands
 from splitjax.data.feed import standardise
 from splitjax.experiment import export, trained_method
-from splitjax.experiment.setup import build
-from splitjax.experiment.setup.build import make_network
+from splitjax.experiment.setup import method_factory
+from splitjax.experiment.setup.network import make_network
 from splitjax.experiment.storage import ownership, workdirs
 from splitjax.types import State
 
@@ -44,8 +44,8 @@ def images(shape, count=12):
 def untrained(config, told, key):
   """A method as `load` returns it; random, and every client its own."""
   network = make_network(config, told)
-  method = build.make_method(config, network.backbone, key)
-  state = build.abstract_state(method, network)
+  method = method_factory.make_method(config, network.backbone, key)
+  state = method_factory.abstract_state(method, network)
   rng = np.random.default_rng(2)
 
   def draw(path, leaf):
@@ -61,7 +61,7 @@ def untrained(config, told, key):
     draw, (state.clients, state.server)
   )
   state = State(jax.numpy.int32(1), jax.random.key(0), clients, server)
-  method = build.make_method(config, network.backbone, key)
+  method = method_factory.make_method(config, network.backbone, key)
   last = state, clients, None, []
   return trained_method.Trained(config, network, method, *last)
 

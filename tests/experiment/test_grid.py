@@ -14,6 +14,7 @@ from splitjax import UserError, commands
 from splitjax.config import sweep
 from splitjax.experiment import grid, runner, side_by_side
 from splitjax.experiment.console import signals
+from splitjax.reports import grid_report
 
 FIELD = "data.partition.k"
 
@@ -279,7 +280,7 @@ def test_notes_name_cell_and_seed(done, tmp_path):
   whole = json.loads((done[0] / "report.json").read_text())
   one, two = (cell["results"] for cell in whole["cells"])
   one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
-  page = grid.write(whole, tmp_path, ["a", "b"], []).read_text()
+  page = grid_report.write(whole, tmp_path, ["a", "b"], []).read_text()
   notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
   assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
 

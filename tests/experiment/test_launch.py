@@ -26,7 +26,7 @@ from splitjax import (
 from splitjax.engine import prepare
 from splitjax.experiment import grid
 from splitjax.experiment.describe import describe
-from splitjax.experiment.setup import build
+from splitjax.experiment.setup import network
 from splitjax.experiment.storage import workdirs
 from splitjax.methods import base
 from splitjax.models import pretrained
@@ -242,8 +242,8 @@ def test_files_of_a_config_may_lie_in_the_home_folder(tmp_path, monkeypatch):
   (tmp_path / "p.csv").write_text("\n".join([head, *rows]))
   c = tiny.tiny()
   c.fleet.profiles = "~/p.csv"
-  net = build.make_backbone(Config.from_dict(c), (8, 8, 1), 10)
-  assert build.make_devices(Config.from_dict(c), net)["latency"] == [20.0] * 6
+  net = network.make_backbone(Config.from_dict(c), (8, 8, 1), 10)
+  assert network.make_devices(Config.from_dict(c), net)["latency"] == [20.0] * 6
   np.savez(tmp_path / "w.npz", x=np.ones(2))
   assert pretrained.load("~/w.npz", "")["x"].sum() == 2
   monkeypatch.setattr(jax.config, "update", lambda *_: None)

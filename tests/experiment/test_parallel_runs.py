@@ -14,7 +14,7 @@ from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
 from splitjax.experiment import grid, runner
 from splitjax.experiment.console import signals
-from splitjax.experiment.parallel_runs import grouping, loop
+from splitjax.experiment.parallel_runs import grouping, one_program
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers import compile_cache
@@ -66,7 +66,7 @@ def agree(one, two, key="own"):
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_side_by_side_as_one_after_another(vmapped, tmp_path, monkeypatch):
   """As a CPU computes it, and as accelerators do."""
-  monkeypatch.setattr(loop, "vmapped", lambda: vmapped)
+  monkeypatch.setattr(one_program, "vmapped", lambda: vmapped)
   one, two = both(draft("harmony"), tmp_path)
   agree(one, two)
   report = json.loads((two / "report.json").read_text())
@@ -186,7 +186,7 @@ def told_of(**changes):
   task = tasks.build(tiny.resolved(c))
   made = training_setup.make_setup(task, "own")
   kind = grouping._kind(Run("", "", made))
-  return kind, loop.round_text(made)
+  return kind, one_program.round_text(made)
 
 
 @pytest.mark.slow

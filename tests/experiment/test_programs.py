@@ -56,8 +56,9 @@ def test_only_what_is_compiled_is_said_to_be(tmp_path, capsys):
   said = capsys.readouterr().out.splitlines()
   assert said.count("own: compiling") == 1
   assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
-  reused = "own: reuses the round and the evaluation compiled for own"
-  assert said.index(reused) > said.index("seed 1 (2 of 2)")
+  for name in ("round", "evaluation"):
+    reused = f"own: reuses the {name} compiled for own"
+    assert said.index(reused) > said.index("seed 1 (2 of 2)")
 
 
 def test_programs_of_one_text_with_other_shapes():

@@ -11,7 +11,7 @@ import splitjax
 from splitjax import UserError
 from splitjax.experiment import runner
 from splitjax.experiment.console import signals
-from splitjax.experiment.setup import build, tasks
+from splitjax.experiment.setup import method_factory, tasks
 from splitjax.experiment.storage import history, workdirs
 from splitjax.experiment.train import resume
 
@@ -234,8 +234,8 @@ def test_what_is_kept_is_all_of_the_state(tmp_path):
   place = tmp_path / "w/methods/own/checkpoints/1"
   record = json.loads((place / "record.json").read_text())
   task = tasks.build(resolved)
-  method = build.make_method(resolved, task.network.backbone, "own")
-  state = build.abstract_state(method, task.network)
+  method = method_factory.make_method(resolved, task.network.backbone, "own")
+  state = method_factory.abstract_state(method, task.network)
   kept = json.loads((place / "state/_METADATA").read_text())
   kinds = [
     leaf["value_metadata"]["value_type"]

@@ -8,7 +8,7 @@ import tiny
 from divided import distance, same_bits
 from engine import by_number, world
 
-from splitjax.experiment.setup import build, tasks
+from splitjax.experiment.setup import method_factory, tasks
 from splitjax.methods import optimizers
 from splitjax.types import Half, Segment, UserError
 
@@ -106,4 +106,4 @@ def test_it_is_a_field_of_the_config():
   config = tiny.resolved(c)
   assert config.optimizer.clip == 2.0
   network = tasks.build(config).network
-  assert build.make_method(config, network.backbone, "splitgp")
+  assert method_factory.make_method(config, network.backbone, "splitgp")

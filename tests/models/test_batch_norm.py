@@ -10,7 +10,7 @@ from engine import SIZES, by_number, world
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError
-from splitjax.experiment.setup import build, checks
+from splitjax.experiment.setup import checks, network
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
 
@@ -96,9 +96,9 @@ def resolved(backbone="mobilenet_v2", **changes):
 
 def test_the_policies_of_a_config():
   shape = (32, 32, 3)
-  plain = build.make_backbone(resolved(), shape, 10)
-  local = build.make_backbone(resolved(batch_norm="local"), shape, 10)
-  group = build.make_backbone(resolved(batch_norm="group_norm"), shape, 10)
+  plain = network.make_backbone(resolved(), shape, 10)
+  local = network.make_backbone(resolved(batch_norm="local"), shape, 10)
+  group = network.make_backbone(resolved(batch_norm="group_norm"), shape, 10)
   assert local.local_norm and not plain.local_norm and not group.local_norm
 
   def drawn(net):
@@ -115,7 +115,7 @@ def test_the_policies_of_a_config():
 def test_a_policy_for_what_is_not_there(policy):
   config = resolved("cnn8", backbone__depths=(2,), batch_norm=policy)
   with pytest.raises(UserError, match=f"batch_norm='{policy}': cnn8"):
-    checks.check_layers(config, build.make_backbone(config, (28, 28, 1), 10))
+    checks.check_layers(config, network.make_backbone(config, (28, 28, 1), 10))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 from example_results import example, table_cells
 
 from splitjax import UserError, files
-from splitjax.experiment import grid as experiments
-from splitjax.reports import leakage, over_seeds, page, records
+from splitjax.reports import grid_report, leakage, over_seeds, page, records
 from splitjax.reports.figures import grid, plots
 from splitjax.reports.figures import leakage as leakage_figures
 
@@ -72,7 +71,7 @@ def test_numbers_that_one_cell_alone_has_are_a_column():
     {"name": k, "values": {"k": k}, "results": results}
     for k, results in (("a", older), ("b", newer))
   ]
-  found = experiments.collect({"cells": cells})
+  found = grid_report.collect({"cells": cells})
   text = "\n\n".join(leakage.sections([older, newer], found))
   heads, *lines = table_cells(text.split("### ")[1])
   assert heads[-1] == "more"
@@ -145,7 +144,7 @@ def test_a_grid_has_tables_of_epsilon_and_of_attacks():
         row["privacy"] = {"up": {"max": 3.0 * k, "median": 1.0}}
     cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
   whole = {"title": "t", "cells": cells}
-  text = "\n\n".join(page.of_grid(cells, experiments.collect(whole)))
+  text = "\n\n".join(page.of_grid(cells, grid_report.collect(whole)))
   noise, attacks = (text.split(f"## {t}")[1] for t in ("Privacy", "Leakage"))
   assert "at δ = 0.01 or 0.1, the largest" in noise
   assert "is an estimate, no bound" in noise

@@ -15,12 +15,13 @@ from splitjax.evaluation import (
   metrics,
   summary,
 )
-from splitjax.experiment.setup import data_summary, test_images, training_setup
-from splitjax.experiment.setup.build import Network
+from splitjax.experiment.setup import data_summary, training_setup
+from splitjax.experiment.setup.network import Network
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
+from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.models import shapes
 from splitjax.types import Method, Outputs, State
 
@@ -115,15 +116,15 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
     metrics, if any: key of eval.metrics -> test set -> mean over clients.
   """
   task = setup.task
-  test_sets = test_images.tested(task, outputs.test.entropy.shape[1])
+  test_sets = tested(task, outputs.test.entropy.shape[1])
   answers = setup.method.traits.answers
   given = thresholds(setup, outputs)
   rule = task.config.eval.threshold_rule
-  tested = (outputs.test, test_sets.label, test_sets.sets)
+  answered = (outputs.test, test_sets.label, test_sets.sets)
   if rule in given:
-    choice = early_exit.score(*tested, given[rule], answers)
+    choice = early_exit.score(*answered, given[rule], answers)
   else:  # the oracle's; with one exit thresholds change nothing
-    swept = early_exit.sweep(*tested, task.thresholds, answers)
+    swept = early_exit.sweep(*answered, task.thresholds, answers)
     choice = early_exit.best(swept)
   accuracy = metrics.over_clients(choice.accuracy)
   threshold = choice.threshold[-1]
@@ -134,7 +135,7 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   )
   weighted = metrics.over_samples(choice.accuracy, choice.size)
   own = client_metrics.measure(
-    task.config.eval.metrics, *tested, choice.threshold, answers
+    task.config.eval.metrics, *answered, choice.threshold, answers
   )
 
   def by_set(values):

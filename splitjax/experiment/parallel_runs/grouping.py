@@ -19,7 +19,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import memory
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
-from splitjax.experiment.parallel_runs import loop, padding
+from splitjax.experiment.parallel_runs import one_program, padding
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -132,17 +132,17 @@ def _train_alike(
     new = [r for r in chosen if not r.finished and r.title not in placed]
     for i in range(0, len(new) - 1, size):
       if len(group := new[i : i + size]) > 1:
-        loop.train(group, traced, stop)
+        one_program.train(group, traced, stop)
 
 
 def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
-  """Returns title -> `loop.round_text` of the run, padded like the others."""
+  """Returns title -> `round_text` of the run, padded like the others."""
   known, texts = dict[str, tuple[str, bool]](), {}
   for run, setup in zip(runs, padding.padded(runs), strict=True):
     config = {**setup.task.config.to_dict(), "seed": 0}
     told = json.dumps([setup.key, config], sort_keys=True)
     if told not in known:
-      known[told] = loop.round_text(setup)
+      known[told] = one_program.round_text(setup)
     texts[run.title] = known[told]
   return texts
 
@@ -168,7 +168,7 @@ def _train_as_before(
       if len({texts[title] for title in titles}) == 1:
         _, traced = texts[titles[0]]
         placed |= set(titles)
-        loop.train([known[title] for title in titles], traced, stop)
+        one_program.train([known[title] for title in titles], traced, stop)
   return placed
 
 
@@ -195,13 +195,13 @@ def on_one_device(config: Config) -> Config:
 
 def memory_needed(setup: TrainingSetup, count: int) -> tuple[int, int]:
   """Returns bytes per device for `count` runs, and the number of devices."""
-  spread = loop.devices(setup.task.config, count)
+  spread = one_program.devices(setup.task.config, count)
   return _bytes(training_setup.need(setup), count, spread), spread
 
 
 def _bytes(need: memory.Need, count: int, devices: int) -> int:
   mine = -(-count // devices)
-  rounds = mine if loop.vmapped() else 1
+  rounds = mine if one_program.vmapped() else 1
   return need.data + mine * need.state + rounds * need.round
 
 
@@ -212,7 +212,7 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
     UserError: not all do, and `strict`.
   """
   need = training_setup.need(run.setup)
-  devices = loop.devices(run.setup.task.config, wanted)
+  devices = one_program.devices(run.setup.task.config, wanted)
   room = target.current().capacity
   fit = wanted
   while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:

@@ -16,8 +16,9 @@ from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment.setup import build
-from splitjax.experiment.setup.build import Methods, Network
+from splitjax.experiment.setup import method_factory, network
+from splitjax.experiment.setup.method_factory import Methods
+from splitjax.experiment.setup.network import Network
 from splitjax.files import is_own
 from splitjax.models import BACKBONES, shapes, target
 from splitjax.models.backbones import Backbone
@@ -36,11 +37,13 @@ def check_first(config: Config) -> None:
     partition.check_shards(config.num_clients, **dealt.options)
   if facts is None or is_own(BACKBONES[config.backbone.name]):
     return
-  alone = build.from_scratch(config)
+  alone = network.from_scratch(config)
   classes = config.data.classes or facts.classes
-  net = build.make_backbone(alone, facts.shape, classes)
+  net = network.make_backbone(alone, facts.shape, classes)
   check_layers(config, net)
-  made = {key: build.make_method(config, net, key) for key in config.methods}
+  made = {
+    key: method_factory.make_method(config, net, key) for key in config.methods
+  }
   _check_optimizers(config, made)
 
 
@@ -244,8 +247,8 @@ def check_host(
     )
   plan = feed.plan([1], 1, 1, network.mean, network.std)
   for key, method in methods.items():
-    fleet, traits = build.own_fleet(method, network), method.traits
-    with build.naming(key):
+    fleet, traits = method_factory.own_fleet(method, network), method.traits
+    with method_factory.naming(key):
       if topology_of(traits).one_server or traits.pick is not None:
         raise UserError(
           f"{where}a round or an answer takes more than one client; leave it"

@@ -15,7 +15,7 @@ from splitjax.data import (
   test_part,
 )
 from splitjax.experiment.setup import checks
-from splitjax.experiment.setup.build import make_network
+from splitjax.experiment.setup.network import make_network
 
 
 def make_test_sets(

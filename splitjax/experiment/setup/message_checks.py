@@ -12,8 +12,9 @@ from splitjax.engine.messages import Sent
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.attacks import ATTACKS, contract, replay
 from splitjax.evaluation.attacks.contract import Attack
-from splitjax.experiment.setup import build
-from splitjax.experiment.setup.build import Methods, Network
+from splitjax.experiment.setup import method_factory
+from splitjax.experiment.setup.method_factory import Methods
+from splitjax.experiment.setup.network import Network
 from splitjax.methods.aggregations import keep_share
 from splitjax.models.backbones import exit_name
 from splitjax.types import Method, UserError
@@ -22,7 +23,7 @@ from splitjax.wire.channel import KINDS
 
 def sent(network: Network, method: Method) -> Sent:
   """Returns the messages that a method sends in its steps."""
-  fleet = build.own_fleet(method, network)
+  fleet = method_factory.own_fleet(method, network)
   return messages.of_steps(method, network.backbone, fleet)
 
 
@@ -109,7 +110,7 @@ def attacks_on(
   """
   if not config.eval.attacks:
     return {}
-  fleet = build.own_fleet(method, network)
+  fleet = method_factory.own_fleet(method, network)
   heard = replay.sends(method, network.backbone, fleet)
   out = {}
   for key, spec in config.eval.attacks.items():

@@ -28,11 +28,10 @@ from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
 from splitjax.experiment.setup import checks, client_data, message_checks
-from splitjax.experiment.setup.build import (
+from splitjax.experiment.setup.method_factory import check_start, make_method
+from splitjax.experiment.setup.network import (
   Network,
-  check_start,
   make_devices,
-  make_method,
   make_network,
 )
 from splitjax.models import backbones, target

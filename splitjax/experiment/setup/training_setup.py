@@ -14,7 +14,7 @@ from splitjax.engine import client_order, fleets, memory, sharding
 from splitjax.engine.fleets import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import checks
-from splitjax.experiment.setup.build import make_method, own_fleet
+from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
 from splitjax.types import Method, Shard
 

@@ -8,7 +8,7 @@ from typing import Any
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment.console.progress import Progress, say
+from splitjax.experiment.console.progress import Progress
 from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped
 from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.train.recorder import Recorder
@@ -26,29 +26,6 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
     UserError: a checkpoint could not be written; or see `Recorder.record`.
   """
   task, label = trainer.task, recorder.labels[0]
-  raise_if_stopped(recorder)
-
-  # Compile, or reuse a program that this process has compiled.
-  reused = dict[str, list[str]]()
-
-  @functools.cache
-  def announce():  # only once
-    say(f"{label}: compiling")
-
-  def note(name, owner):
-    if owner is None:
-      announce()
-    else:
-      names = reused.setdefault(owner, [])
-      if name not in names:  # it comes once for each cohort
-        names.append(name)
-
-  begun = time.monotonic()
-  trainer.compile(state, note)
-  recorder.seconds["compile"] += time.monotonic() - begun
-  for owner, names in reused.items():
-    say(f"{label}: reuses the {' and the '.join(names)} compiled for {owner}")
-
   in_turns = topology_of(trainer.setup.method.traits).in_turn
   inside = task.config.eval.inside if in_turns else None
 

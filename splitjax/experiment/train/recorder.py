@@ -1,7 +1,8 @@
 """The record of one training: its log, TensorBoard file and checkpoints."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,13 @@ class Recorder:
     self.masked, self._last = False, dict[str, Any]()
     self._accuracy: dict[str, dict[str, float]] = {}
 
+  @contextlib.contextmanager
+  def timed(self, kind: str) -> Iterator[None]:
+    """Adds a block's wall time to `seconds`."""
+    begun = time.monotonic()
+    yield
+    self.seconds[kind] += time.monotonic() - begun
+
   def rewrite_logs(self) -> None:
     """Writes both logs again, up to the last finished round."""
     round_log.rewrite_metrics(self.workdir, self.task.config, [self.log])
@@ -106,7 +114,9 @@ class Recorder:
     due = history.rows_due(config, self.setup.method, number)
     if history.evaluates(config, number):
       samples = history.samples_due(config, number)
-      line |= self._evaluate(evaluate, due, samples)
+      with self.timed("evaluate"):
+        self.outputs = evaluate(due, samples)
+        line |= self._scores(due)
       self._accuracy = line["accuracy"]
 
     # Write the line to both logs.
@@ -116,16 +126,6 @@ class Recorder:
     if self.events is not None:
       tensorboard.append(self.events, line)
     return history.as_text(line, self._accuracy), bool(due)
-
-  def _evaluate(
-    self, evaluate: Evaluate, due: tuple[Row, ...], samples: int | None
-  ) -> dict[str, Any]:
-    """Evaluates the rows that are due with `evaluate`; returns `_scores`."""
-    begun = time.monotonic()
-    self.outputs = evaluate(due, samples)
-    found = self._scores(due)
-    self.seconds["evaluate"] += time.monotonic() - begun
-    return found
 
   def _scores(self, due: tuple[Row, ...]) -> dict[str, Any]:
     """Returns the scores of some rows' outputs: name -> row label -> value."""

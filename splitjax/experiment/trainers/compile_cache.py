@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 
 from splitjax.engine import sharding
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.setup.build import make_method
+from splitjax.experiment.setup.method_factory import make_method
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.files import one_line
 from splitjax.methods import METHODS, hyper
@@ -39,6 +39,17 @@ if it is reused, the label of the method that it was compiled for."""
 
 def quiet(name: str, owner: str | None) -> None:
   """Ignores the name and the owner: a Note that prints nothing."""
+
+
+def announcing(label: str) -> Note:
+  """Makes a Note that prints, each line once, for programs of `label`."""
+  line = functools.cache(say)
+
+  def note(name, owner):
+    told = f"reuses the {name} compiled for {owner}" if owner else "compiling"
+    line(f"{label}: {told}")
+
+  return note
 
 
 class Compiled(NamedTuple):

@@ -19,20 +19,26 @@ from splitjax import trees
 from splitjax.engine import fleets, sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.host_clients import HostClients, data_of
-from splitjax.experiment.setup.build import abstract_state
+from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.tasks import chunked
-from splitjax.experiment.setup.test_images import Shown, chunks, shares, tested
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers import programs
-from splitjax.experiment.trainers.trainer import Part, Trainer, grown
+from splitjax.experiment.trainers.compile_cache import Note, quiet
+from splitjax.experiment.trainers.evaluation_images import (
+  Shown,
+  chunks,
+  shares,
+  tested,
+)
+from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer, grown
 from splitjax.types import Segment, Shard, State, Tree, UserError
 
 
-def make_trainer(setup: TrainingSetup) -> Trainer:
+def make_trainer(setup: TrainingSetup, note: Note = quiet) -> Trainer:
   """Makes a method's trainer, with clients where the config places them."""
   at_host = setup.task.config.system.clients_on == "host"
-  return HostTrainer(setup) if at_host else Trainer(setup)
+  return (HostTrainer if at_host else Trainer)(setup, note)
 
 
 class RoundSample(NamedTuple):
@@ -54,9 +60,9 @@ class HostTrainer(Trainer):
 
   by_place = True
 
-  def __init__(self, setup: TrainingSetup):
+  def __init__(self, setup: TrainingSetup, note: Note = quiet):
     """Compiles nothing, see `Trainer`."""
-    super().__init__(setup)
+    super().__init__(setup, note)
     devices = setup.fleet.devices
     self._spare = devices if devices > 1 else 2  # rows are divided among them
     self._drawn = dict[int, RoundSample]()  # by number of earlier rounds
@@ -177,9 +183,9 @@ class HostTrainer(Trainer):
     for c, half in enumerate(self.whole(state).clients):
       own = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), half)
       leaves, done = jax.tree.leaves(own), 0
-      for part in self.parts(c, state, None, personal=True):
+      for part in self.evaluation_parts((c,), state, None, personal=True):
         count = len(part.ids)
-        new = jax.tree.leaves(self.tuned(c, part))
+        new = jax.tree.leaves(self.tuned(part))
         for leaf, rows in zip(leaves, new, strict=True):
           leaf[done : done + count] = np.asarray(rows)[:count]
         done += count
@@ -188,19 +194,24 @@ class HostTrainer(Trainer):
       out.append(own)
     return tuple(out)
 
-  def lots(self) -> range:
+  def evaluated_together(self) -> list[tuple[int, ...]]:
     """Returns the cohorts' numbers: a part has clients of one cohort."""
-    return range(len(self.setup.fleet.cohorts))
+    return [(c,) for c in range(len(self.setup.fleet.cohorts))]
 
-  def parts(
-    self, c: int, state: State, samples: int | None, *, personal: bool
-  ) -> Iterator[Part]:
-    """Yields the parts of cohort `c`'s evaluation.
+  def evaluation_parts(
+    self,
+    cohorts: tuple[int, ...],
+    state: State,
+    samples: int | None,
+    personal: bool,
+  ) -> Iterator[EvaluationPart]:
+    """Yields the parts of one cohort's evaluation.
 
     If its clients are alike, one client per device answers a share of the split
     for all. Training images are there only if `personal`.
     """
     setup, task = self.setup, self.task
+    (c,) = cohorts
     fleet, cohort = setup.fleet, setup.fleet.cohorts[c]
     ids, devices = np.array(cohort.ids), fleet.devices
     if not personal and shares(setup, c, None):
@@ -237,7 +248,7 @@ class HostTrainer(Trainer):
     images: Shown,
     *,
     data: bool,
-  ) -> Part:
+  ) -> EvaluationPart:
     """Makes the part of cohort `c` at `places`, with images only if `data`."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
@@ -246,7 +257,7 @@ class HostTrainer(Trainer):
     half = _held(state)[c].take(places)
     clients = sharding.put(task.mesh, half, sharding.DIVIDED)
     mine = state._replace(clients=(clients,))
-    return Part(setup, mine, shards, ids, images)
+    return EvaluationPart((c,), setup, mine, shards, ids, images)
 
   def _draw(self, state: State, ahead: int) -> Any:
     """Samples on the device the clients of a round, `ahead` after the next."""

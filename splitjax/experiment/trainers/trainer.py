@@ -16,9 +16,8 @@ from splitjax.engine import sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import Fleet
 from splitjax.evaluation import ood_proxies
-from splitjax.experiment.setup.build import abstract_state
+from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.tasks import Task
-from splitjax.experiment.setup.test_images import Shown, show, tested
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers import programs
@@ -27,13 +26,15 @@ from splitjax.experiment.trainers.compile_cache import (
   compile_program,
   quiet,
 )
+from splitjax.experiment.trainers.evaluation_images import Shown, show, tested
 from splitjax.types import Exits, Outputs, Row, Segment, Shard, State, Tree
 
 
-class Part(NamedTuple):
+class EvaluationPart(NamedTuple):
   """The clients that one call of a program evaluates or personalises.
 
   Attributes:
+    cohorts: the numbers of their cohorts.
     setup: a setup of these clients alone.
     state: their state, on the devices.
     shards: their data, on the devices.
@@ -41,6 +42,7 @@ class Part(NamedTuple):
     images: the images that they see.
   """
 
+  cohorts: tuple[int, ...]
   setup: TrainingSetup
   state: State
   shards: tuple[Shard, ...]
@@ -54,15 +56,16 @@ class Trainer:
   Attributes:
     setup: the method in its task.
     task: the task of the setup.
-    by_place: true if `Part.images` are in the order of the clients' places
-      (their positions in the cohorts).
+    note: see `compile_cache.Note`.
+    by_place: true if the images of a part are in the order of its clients'
+      places (their positions in the cohorts).
   """
 
   by_place = False
 
-  def __init__(self, setup: TrainingSetup):
+  def __init__(self, setup: TrainingSetup, note: Note = quiet):
     """Compiles nothing: a program is compiled where it is first needed."""
-    self.setup, self.task = setup, setup.task
+    self.setup, self.task, self.note = setup, setup.task, note
     self._programs = dict[Hashable, Any]()
 
   def init(self, full: Segment) -> State:
@@ -126,14 +129,14 @@ class Trainer:
     """Makes the jitted round of `inputs`, for a setup like this trainer's."""
     return programs.make_round(setup, **options)
 
-  def compile(self, state: State, note: Note = quiet) -> None:
-    """Compiles round and evaluation; `note` is that of `compile_program`."""
-    self.round(self.inputs(state), note)
-    self.compile_evaluation(state, note)
+  def compile(self, state: State) -> None:
+    """Compiles round and evaluation."""
+    self.round(self.inputs(state))
+    self.compile_evaluation(state)
 
-  def round(self, given: tuple, note: Note = quiet) -> Any:
+  def round(self, given: tuple) -> Any:
     """Compiles the round: `inputs` (state donated) -> (state, Metrics)."""
-    return self._program("round", self.make_round, self.setup, given, note)
+    return self._program("round", self.make_round, self.setup, given)
 
   def use(self, program: Any) -> None:
     """Sets the round to a program compiled elsewhere, from `make_round`."""
@@ -148,14 +151,14 @@ class Trainer:
     state, metrics = self.round(given)(*given)
     return state, jax.device_get(metrics)  # waits for the round
 
-  def compile_evaluation(self, state: State, note: Note = quiet) -> None:
+  def compile_evaluation(self, state: State) -> None:
     """Compiles the programs that `evaluate` needs for all result rows."""
     for row in self.setup.method.traits.rows:
-      for c in self.lots():
-        part = next(self.parts(c, state, None, personal=row.personal))
+      for cohorts in self.evaluated_together():
+        part = next(self.evaluation_parts(cohorts, state, None, row.personal))
         if row.personal:
-          self._personaliser(c, part, note)
-        self._evaluations(c, part, note)
+          self._personaliser(part)
+        self._evaluations(part)
 
   def evaluate(
     self,
@@ -175,24 +178,30 @@ class Trainer:
     """Personalises every client; returns () if the method does not."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
-    (part,) = self.parts(0, state, None, personal=True)
-    return self.tuned(0, part)
+    (cohorts,) = self.evaluated_together()
+    (part,) = self.evaluation_parts(cohorts, state, None, personal=True)
+    return self.tuned(part)
 
-  def lots(self) -> range:
-    """Returns the numbers of the lots: groups of clients with one program."""
-    return range(1)
+  def evaluated_together(self) -> list[tuple[int, ...]]:
+    """Returns the cohorts that each evaluation program takes, by number."""
+    return [tuple(range(len(self.setup.fleet.cohorts)))]
 
-  def parts(
-    self, c: int, state: State, samples: int | None, *, personal: bool
-  ) -> Iterator[Part]:
-    """Yields the parts of an evaluation of lot `c`."""
+  def evaluation_parts(
+    self,
+    cohorts: tuple[int, ...],
+    state: State,
+    samples: int | None,
+    personal: bool,
+  ) -> Iterator[EvaluationPart]:
+    """Yields the clients of some cohorts, as many as a program takes."""
     images = show(self.setup, samples, personal=personal)
     every = np.arange(self.task.config.num_clients)
-    yield Part(self.setup, state, self.setup.shards, every, images)
+    mine = self.setup, state, self.setup.shards
+    yield EvaluationPart(cohorts, *mine, every, images)
 
-  def tuned(self, c: int, part: Part) -> tuple:
-    """Returns personalised copies of a part's clients in lot `c`."""
-    return self._personaliser(c, part)(part.state, part.shards)
+  def tuned(self, part: EvaluationPart) -> tuple:
+    """Returns personalised copies of a part's clients."""
+    return self._personaliser(part)(part.state, part.shards)
 
   def _outputs(
     self, state: State, personal: bool, samples: int | None
@@ -201,12 +210,12 @@ class Trainer:
     answers = self.setup.method.traits.answers
     size = tested(self.task, samples).rows.shape[1]
     ids, found, aside = [], [], list[Exits]()
-    for c in self.lots():
-      for part in self.parts(c, state, samples, personal=personal):
+    for cohorts in self.evaluated_together():
+      for part in self.evaluation_parts(cohorts, state, samples, personal):
         if personal:
-          copies = self.tuned(c, part)
+          copies = self.tuned(part)
           part = part._replace(state=part.state._replace(clients=copies))
-        each = self._evaluations(c, part)
+        each = self._evaluations(part)
         test, *aside = (program(*given) for program, given in each)
         mine = part.images.of(test, size, answers)
         real = slice(len(part.ids))
@@ -216,9 +225,7 @@ class Trainer:
     row = jax.tree.map(lambda *x: np.concatenate(x)[order], *found)
     return Outputs(row, *(_split_proxies(self.task, *aside) if aside else ()))
 
-  def _evaluations(
-    self, c: int, part: Part, note: Note = quiet
-  ) -> list[tuple[Any, tuple]]:
+  def _evaluations(self, part: EvaluationPart) -> list[tuple[Any, tuple]]:
     """Returns compiled evaluations of a part's clients, and their arguments.
 
     The first evaluates the test samples that they see; its result is Exits. If
@@ -231,8 +238,8 @@ class Trainer:
 
     def program(name, *seen, **options):
       given, make = (*mine, *seen), programs.make_evaluator
-      key = c, images.rows.shape
-      found = self._program(name, make, part.setup, given, note, key, **options)
+      key = part.cohorts, images.rows.shape
+      found = self._program(name, make, part.setup, given, key, **options)
       return found, given
 
     seen = sharding.put(task.mesh, (images.rows, images.first))
@@ -245,10 +252,11 @@ class Trainer:
     name = "evaluation on samples held out"
     return [test, program(name, task.image, task.aside, gather=gather)]
 
-  def _personaliser(self, c: int, part: Part, note: Note = quiet) -> Any:
+  def _personaliser(self, part: EvaluationPart) -> Any:
     """Compiles (state, shards) -> per cohort the personalised clients."""
     given, make = (part.state, part.shards), programs.make_personalised
-    return self._program("personalisation", make, part.setup, given, note, c)
+    name, key = "personalisation", part.cohorts
+    return self._program(name, make, part.setup, given, key)
 
   def _program(
     self,
@@ -256,14 +264,13 @@ class Trainer:
     make: Callable,
     setup: TrainingSetup,
     given: tuple,
-    note: Note = quiet,
     key: Hashable = None,
     **options: Any,
   ) -> Any:
     """Returns a program, compiled once per key and form of the arguments."""
     if (name, key) not in self._programs:
       self._programs[name, key] = compile_program(
-        make, name, setup, given, note, **options
+        make, name, setup, given, self.note, **options
       )
     return self._programs[name, key]
 

@@ -14,17 +14,17 @@ from splitjax import trees
 from splitjax.config.schema import Config
 from splitjax.engine import sharding
 from splitjax.engine.sharding import COPIED, DIVIDED
-from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.parallel_runs import padding
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks
-from splitjax.experiment.setup.build import abstract_state
+from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import round_log
 from splitjax.experiment.train import finish, loop, resume
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.compile_cache import (
+  announcing,
   hyper_parameters,
   once,
   text_of,
@@ -169,17 +169,13 @@ def _compiled(
     given = jax.device_put(given, sharding.sharding(mesh, specs))
 
   # Compile one round for all, or reuse one with the same text.
-  def note(name, owner):
-    after = f"reuses the {name} compiled for {owner}" if owner else "compiling"
-    say(f"{label}: {after}")
-
   begun = time.monotonic()
   scaled = len(set(scales)) > 1
   together = _make_round(padded[0], scaled=scaled, traced=traced)
   step = sharding.on_each(together, mesh, specs, DIVIDED)
   lowered = jax.jit(step, donate_argnums=0).lower(*given)
   title = next(iter(recorders.values())).title
-  program = once("round", lowered, title, note).program
+  program = once("round", lowered, title, announcing(label)).program
   seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders.values():
     recorder.seconds["compile"] += seconds

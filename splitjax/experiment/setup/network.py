@@ -1,15 +1,12 @@
-"""Network, clients and methods of a Config, built without data."""
+"""The network and the clients of a Config, built without data."""
 
-import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import fleets
 from splitjax.engine.fleets import Fleet
@@ -20,14 +17,11 @@ from splitjax.engine.resources import (
   draw_profiles,
   read_profiles,
 )
-from splitjax.methods import METHODS, mean_optimizer, optimizers
 from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.models import BACKBONES, backbones, shapes
+from splitjax.models import BACKBONES
 from splitjax.models.backbones import Backbone
 from splitjax.models.build import cut
-from splitjax.registry import flat
-from splitjax.types import Method, State, UserError
-from splitjax.wire import Channel, Parameters
+from splitjax.types import UserError
 
 
 class Network(NamedTuple):
@@ -46,10 +40,6 @@ class Network(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]
   names: tuple[str, ...] = ()
-
-
-Methods = Mapping[str, Method]
-"""The methods of a run by their keys in config.methods."""
 
 
 def make_backbone(
@@ -137,115 +127,3 @@ def make_devices(
 def rates(config: Config) -> Rates:
   """Returns the server's speed and the powers of a config."""
   return Rates(*(getattr(config.fleet, name) for name in Rates._fields))
-
-
-def own_fleet(method: Method, network: Network) -> Fleet:
-  """Returns a method's fleet: one cohort if clients have the whole network."""
-  if method.traits.depth == "full":
-    return fleets.with_full_depth(network.fleet, network.backbone.length)
-  return network.fleet
-
-
-def check_start(
-  config: Config, key: str, method: Method, network: Network
-) -> None:
-  """Raises UserError if a method cannot start with these clients."""
-  fleet = own_fleet(method, network)
-  with naming(key):
-    jax.eval_shape(
-      lambda key, full: method.init(key, fleet, full),
-      jax.random.key(0),
-      shapes.network(network.backbone),
-    )
-
-
-@contextlib.contextmanager
-def naming(key: str) -> Iterator[None]:
-  """Adds the key of the method to a UserError."""
-  try:
-    yield
-  except UserError as error:
-    name = f"methods.{key}: "
-    raise UserError(f"{name}{str(error).removeprefix(name)}") from None
-
-
-def places(state: State) -> list[int]:
-  """Counts the clients in every cohort of a state, padding included."""
-  return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
-
-
-def abstract_state(
-  method: Method, network: Network, places: Sequence[int] | None = None
-) -> State:
-  """Returns shapes and dtypes of a method's state; computes nothing.
-
-  `places` counts the clients of each cohort, padding included; None: no
-  padding.
-  """
-  fleet = own_fleet(method, network)
-  if places is not None:
-    cohorts = tuple(
-      dataclasses.replace(cohort, padding=count - len(cohort.ids))
-      for cohort, count in zip(fleet.cohorts, places, strict=True)
-    )
-    fleet = dataclasses.replace(fleet, cohorts=cohorts)
-
-  def draw(key):
-    return method.init(key, fleet, backbones.init(network.backbone, key))
-
-  return jax.eval_shape(draw, jax.random.key(0))
-
-
-def wired(
-  config: Config, backbone: Backbone, noise: Mapping[str, Any] | None = None
-) -> Backbone:
-  """Adds a config's channels (wire and privacy) to the network.
-
-  `noise` maps KIND.clip and KIND.noise to numbers; None: the config's.
-  """
-  noise = noise or flat(dataclasses.asdict(config.privacy))
-  channels: dict[str, Any] = {
-    kind: Channel(
-      **dataclasses.asdict(getattr(config.wire, kind)),
-      clip=noise[f"{kind}.clip"],
-      noise=noise[f"{kind}.noise"],
-    )
-    for kind in CHANNELS
-  }
-  exchanged = Parameters(**dataclasses.asdict(config.wire.parameters))
-  wire = backbone.wire._replace(**channels, parameters=exchanged)
-  return dataclasses.replace(backbone, wire=wire)
-
-
-def make_method(
-  config: Config,
-  backbone: Backbone,
-  key: str,
-  numbers: Mapping[str, Any] | None = None,
-) -> Method:
-  """Makes the method of a key in config.methods; checks its options.
-
-  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME,
-  privacy.CHANNEL.NAME.
-  """
-  spec = config.methods[key]
-  chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
-  noise = flat(dataclasses.asdict(config.privacy))
-  groups = {"optimizer": chosen, "options": options, "privacy": noise}
-  for path, number in (numbers or {}).items():
-    group, _, name = path.partition(".")
-    groups[group][name] = number
-  optimizer = optimizers.make(**chosen, rounds=config.rounds)
-  backbone = wired(config, backbone, noise)
-  factory = METHODS[spec.name]
-  with naming(key):
-    made = factory(backbone, optimizer, **options)
-    if not isinstance(made, Method):
-      raise UserError(
-        f"{spec.name} makes a {type(made).__name__}, no Method: return that of"
-        " base.method"
-      )
-  of_means = dataclasses.asdict(config.mean_optimizer)
-  if of_means["name"] is None:
-    return made
-  return mean_optimizer.on_means(made, mean_optimizer.make(**of_means))

@@ -7,7 +7,8 @@ import pytest
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
 from splitjax.data import test_part
-from splitjax.experiment.setup import tasks, test_images, training_setup
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers import evaluation_images
 from splitjax.experiment.trainers.trainer import Trainer
 from tests.helpers import tiny
 
@@ -60,8 +61,8 @@ def unlike(setup):
 )
 def test_clients_that_are_alike_share_the_split(shift):
   setup, state = trained("splitfed_v1", shift=shift)
-  seen = test_images.show(setup, None, personal=False)
-  apart = test_images.show(setup, None, personal=True)
+  seen = evaluation_images.show(setup, None, personal=False)
+  apart = evaluation_images.show(setup, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
   assert seen.first.sum() == 6 < apart.first.sum()
   real = setup.task.test_sets.rows >= 0
@@ -76,7 +77,7 @@ def test_clients_that_are_alike_share_the_split(shift):
 def test_exits_of_clients_that_are_alike_are_those_of_each():
   setup, state = trained("fedavg")
   real = setup.task.test_sets.rows >= 0
-  assert test_images.show(setup, None, personal=False).sharing
+  assert evaluation_images.show(setup, None, personal=False).sharing
   one = evaluated(setup, state)
   two = evaluated(unlike(setup), state)
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
@@ -86,7 +87,7 @@ def test_what_clients_see_is_no_program_of_its_own():
   before = None
   for name, sharing in (("multi_exit", True), ("splitgp", False)):
     setup, state = built(name, samples=20)
-    seen = test_images.show(setup, None, personal=False)
+    seen = evaluation_images.show(setup, None, personal=False)
     assert bool(seen.sharing) == sharing
     evaluated(setup, state, 20)
     trainer = Trainer(setup)
@@ -121,9 +122,9 @@ def test_only_chunks_with_samples_are_computed():
   setup, _ = built("splitgp", shift="local")
   sizes = (setup.task.test_sets.rows >= 0).sum(axis=1)
   assert sizes.min() < sizes.max()
-  most = test_images.show(setup, None, personal=False).first
+  most = evaluation_images.show(setup, None, personal=False).first
   np.testing.assert_array_equal(most, -(-sizes // setup.task.shown.shape[-1]))
-  part = test_images.show(setup, 1, personal=False).first
+  part = evaluation_images.show(setup, 1, personal=False).first
   np.testing.assert_array_equal(part, np.ones(6))
 
 
