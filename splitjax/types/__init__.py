@@ -1,0 +1,67 @@
+"""The types that several packages share; every array field gives its shape.
+
+Axis letters, the same in every file:
+
+  N clients of a cohort (or of the fleet)   T local steps of a round
+  B samples of a batch                      V batches of a step (1, HARMONY: 2)
+  C classes                                 D features
+  L blocks of a backbone                    K cut depth
+  M test samples                            Z training samples
+  S samples of the largest client           E entropy thresholds
+  R out-of-distribution ratios
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from splitjax.types.method import (
+  Aggregation,
+  Method,
+  Pick,
+  Row,
+  Stage,
+  Traits,
+  Work,
+)
+from splitjax.types.outputs import (
+  Exits,
+  Outputs,
+)
+from splitjax.types.state import (
+  Batch,
+  Half,
+  Ledger,
+  Logits,
+  Opt,
+  Segment,
+  ServerOpt,
+  Shard,
+  State,
+  Sums,
+  Tree,
+)
+
+if TYPE_CHECKING:
+  from jax import Array
+
+
+def __getattr__(name: str) -> Any:
+  """Imports jax at the first use of `Array`, so that flags fail fast."""
+  if name != "Array":
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  from jax import Array
+
+  globals()[name] = Array
+  return Array
+
+
+class UserError(ValueError):
+  """An error that the user can fix; it names field, value and remedy.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> c.rounds = 0
+    >>> splitjax.Config.from_dict(c)
+    Traceback (most recent call last):
+    splitjax.types.UserError: rounds=0 must be at least 1
+  """

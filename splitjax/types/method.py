@@ -1,0 +1,186 @@
+"""A method: what one client and the server do in a round, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+Pick = Literal["softmax", "logit"]
+"""The confidence of a prediction: the maximum of its softmax or its logits."""
+
+
+class Row(NamedTuple):
+  """One row of a result table; a trained method may give several.
+
+  Attributes:
+    suffix: appended to the method's label, "" or "+FT".
+    personal: whether clients personalise a copy before evaluation.
+    at_server: inference runs on the server, which receives raw samples
+      (SplitGP eq. 29); for methods whose clients hold the whole network.
+    tuned: whether the clients are fine-tuned copies, as in +FT rows;
+      eval.personal=last computes such a row in the last round only.
+  """
+
+  suffix: str
+  personal: bool
+  at_server: bool = False
+  tuned: bool = False
+
+
+class Traits(NamedTuple):
+  """Static facts about a method, for the engine and the evaluation.
+
+  Attributes:
+    answers: the sides that predict at inference: ("client", "server"),
+      ("server",) or ("client",).
+    depth: "cut": clients hold a prefix of the network, the server the rest;
+      "full": clients hold the whole network, and training needs no server.
+    views: V, the number of independent batches of one step.
+    rows: the result rows of one trained run.
+    topology: how the server meets clients, a name in
+      `engine.topologies.TOPOLOGIES`.
+    pick: the measure of confidence, if the most confident of all clients' paths
+      answers a sample; None: each client uses its own path.
+    validates: share of its training samples that each client holds back for
+      validation during training (Shard.held).
+  """
+
+  answers: tuple[str, ...] = ("client", "server")
+  depth: Literal["cut", "full"] = "cut"
+  views: int = 1
+  rows: tuple[Row, ...] = (Row("", False),)
+  topology: str = "parallel"
+  pick: Pick | None = None
+  validates: float = 0.0
+
+
+class Work(NamedTuple):
+  """The cost of a local step on one sample, other than its bytes.
+
+  Computation is in forward passes, of which a backward pass counts as two.
+  `server` and `trips` do not count where clients hold the whole network.
+
+  Attributes:
+    client: passes through the client's half.
+    server: passes through the server's half.
+    trips: messages per step whose answer from the server the client awaits.
+    alone: as `client`, in a step without the server (Stage.alone).
+  """
+
+  client: float = 3.0
+  server: float = 3.0
+  trips: int = 1
+  alone: float = 3.0
+
+
+class Stage(NamedTuple):
+  """A part of a client's round: local steps, or one other computation.
+
+  Attributes:
+    step: (client, server, batches, key) -> (client, server, losses, Ledger).
+      One local step on V batches; losses: name -> [].
+    epochs: local epochs of these steps; None: the config's.
+    alone: (client, batches, key) -> (client, losses, Ledger). One local step
+      while the server is unavailable; its losses and messages are among those
+      of `step`. None for a method that needs no server or cannot train without
+      it.
+    once: (client, server, samples, key) -> the same as `step`; runs once in a
+      round instead of steps.
+    work: the cost of a step, or of `once` over all samples.
+  """
+
+  step: Callable | None = None
+  epochs: int | None = None
+  alone: Callable | None = None
+  once: Callable | None = None
+  work: Work = Work()
+
+
+class Aggregation(NamedTuple):
+  """The end of a round: sums over clients, and the next halves made of them.
+
+  Attributes:
+    contribute: (client, server, weight []) -> Sums of one client.
+    server: (server, clients, active, sums) -> Half. Makes the next server from
+      the server before the round, all cohorts after it (a tuple, leaves
+      [N, ...]; clients that took no part are unchanged), per cohort [N] bool,
+      whose updates count, and the sums over those.
+    clients: (clients, active, sums, server) -> Half. Makes the next clients of
+      one cohort; `server` is the next server.
+    keep: lam, the share of its parameters that a client keeps; a block that is
+      kept whole is not sent.
+    alike: whether all clients of a cohort give the same answers between rounds,
+      because they hold the same network up to exits that do not answer. It
+      decides who is evaluated on what; no program may branch on it.
+    halves: whether a client uploads its trained half and downloads its next
+      one, so that both may travel as differences (wire.parameters in a config).
+    by_sums: whether the result for a client depends on other clients through
+      the sums alone: `server` reads no halves, `clients` makes each client from
+      its half, the sums and the server. A round then needs its participants
+      alone (system.clients_on=host).
+    on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
+      means of the sums, before `server` and `clients` see them; it gets
+      State.means and the server before the round. None: no such step.
+  """
+
+  contribute: Callable
+  server: Callable
+  clients: Callable
+  keep: float | Callable[[str], float] = 0.0
+  alike: bool = False
+  halves: bool = False
+  by_sums: bool = False
+  on_means: Callable | None = None
+
+
+class Method(NamedTuple):
+  """A federated method: one client-server pair's round, and the aggregation.
+
+  All functions but init, those of the aggregation and paths take ONE client,
+  unbatched. `samples` is the client's own data (splitjax.data.feed.Samples).
+
+  Attributes:
+    init: (key, fleet, full) -> State. Cuts the initial network `full` (Segment)
+      for every client; key is the run's.
+    begin: (client, server, samples, round, key) -> (client, server, Ledger).
+      The download, before the first batch.
+    stages: what a client computes in a round, one after another. Only rounds in
+      parallel take more than one.
+    finish: (client, server, samples, key) -> (client, server, Ledger).
+      The upload, after the last batch.
+    aggregation: the end of the round.
+    personalise: (client, server, samples, key) -> client. Adapts a client after
+      the last round.
+    predict: (client, server, image [B, H, W, c]) -> Logits.
+    traits: static facts.
+    group: (counts [N, C]) -> [N] int, the server's group of each client,
+      computed on the host before training. The server's memory then has leaves
+      [groups, ...], and a step gets the entry of its client's group. None:
+      there are no groups.
+    batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
+      all have B.
+    hand_on: (client) -> Ledger, the cost of handing the client half of a
+      "relay" from one client to the next: "up" from the one, "down" to the
+      other. The first client of a run gets it from the server. None: no relay.
+    part_two: (client, server) -> Half, the server half of a client's path if
+      it depends on the client; None: the server.
+    paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
+      of a cohort's P paths at once, for `pick`; None: `predict` of each client.
+    cut: (client) -> [] int32, for time and energy: the depth at which a client
+      that holds the whole network was cut in the last round; None: its depth.
+  """
+
+  init: Callable
+  begin: Callable
+  stages: tuple[Stage, ...]
+  finish: Callable
+  aggregation: Aggregation
+  personalise: Callable
+  predict: Callable
+  traits: Traits = Traits()
+  group: Callable | None = None
+  batches: Callable | None = None
+  hand_on: Callable | None = None
+  part_two: Callable | None = None
+  paths: Callable | None = None
+  cut: Callable | None = None

@@ -1,0 +1,179 @@
+"""The state of a run, the data of its clients, and sums over clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+  from jax import Array
+
+Tree = Any
+"""A pytree of arrays."""
+
+Ledger = dict[str, "Array"]
+"""Message name -> bytes, [] float, exact to seven digits. Names are those of
+`wire.MESSAGES`, so a ledger also says what a method reveals."""
+
+
+class Segment(NamedTuple):
+  """Consecutive blocks of a network: what one side of the cut holds.
+
+  The names of the blocks give the segment's depth; jax treats them as static.
+  Exits and the head are blocks too ("exit3", "head").
+
+  Attributes:
+    params: block name -> parameters of that block.
+    stats: block name -> running statistics of that block ({} where none).
+  """
+
+  params: dict[str, Tree]
+  stats: dict[str, Tree]
+
+
+class Opt(NamedTuple):
+  """Optimiser state of one half, by block, so that a step can skip blocks.
+
+  Attributes:
+    rate: [] float, the schedule's factor on the learning rate in this round.
+    slots: block name -> optax state of that block.
+    touched: block name -> [] bool, whether a step of this round updated it.
+    wrote: block name -> [] bool, whether one of them updated its statistics.
+  """
+
+  rate: Array
+  slots: dict[str, Tree]
+  touched: dict[str, Array]
+  wrote: dict[str, Array]
+
+
+class ServerOpt(Opt):
+  """Optimiser state of a server half; the type selects the server's rule."""
+
+  __slots__ = ()
+
+
+class Half(NamedTuple):
+  """One side of one client-server pair.
+
+  Attributes:
+    segment: its blocks.
+    opt: an Opt within a round; between rounds (), or the kept slots.
+    memory: the method's own state of this side; () if it has none.
+    known: a deltas.Known if the client's parameters travel as differences;
+      else ().
+  """
+
+  segment: Segment
+  opt: Tree = ()
+  memory: Tree = ()
+  known: Tree = ()
+
+
+class State(NamedTuple):
+  """Everything that one round hands to the next; a checkpoint holds all of it.
+
+  Attributes:
+    round: [] int32, finished rounds.
+    key: [] PRNG key of the run; each round folds its number in.
+    clients: one Half per cohort, leaves [N, ...]. On several devices or in
+      chunks N includes padding clients (fleet.Cohort), also in checkpoints.
+    server: the server's Half, unstacked.
+    means: state of the optimiser of the means, a mean_optimizer.Means; () if
+      there is none.
+  """
+
+  round: Array
+  key: Array
+  clients: tuple[Half, ...]
+  server: Half
+  means: Tree = ()
+
+
+class Shard(NamedTuple):
+  """One client's data on the device.
+
+  In a cohort all fields but the data set are stacked.
+
+  Attributes:
+    image: [Z, H, W, c] uint8, the whole training split, one copy for all.
+    label: [Z] int32, of the whole training split, one copy for all.
+    rows: [S] int32, the client's rows of the data set, padded with -1.
+    size: [] int32, the number of rows that are not padding.
+    counts: [C] int32, samples of each class.
+    number: [] int32, the client's number in the fleet. All its random draws
+      depend on this number alone. It is data, not part of the program, so one
+      program serves any clients of a cohort.
+    schedule: the client's scheduled faults, a faults.Schedule with leaves [R]
+      over the rounds; () if there are none.
+    service_order: [R, T] int32, the position of each local step of a round in
+      the server's queue, client_order.NO_TURN for a step that is not taken; ()
+      unless one server serves the clients one after another.
+    group: [] int32, the server's group of this client (Method.group), or else
+      its group in the partition; () without groups.
+    batch: [] int32, the client's batch size, at most the plan's; () if equal.
+    held: [H] int32, rows that the client holds back for validation
+      (Traits.validates), padded with -1; () if there are none.
+  """
+
+  image: Array
+  label: Array
+  rows: Array
+  size: Array
+  counts: Array
+  number: Array
+  schedule: Tree = ()
+  service_order: Tree = ()
+  group: Tree = ()
+  batch: Tree = ()
+  held: Tree = ()
+
+
+class Batch(NamedTuple):
+  """One batch of one client.
+
+  Attributes:
+    image: [B, H, W, c] float, standardised.
+    label: [B] int32.
+    real: [B] bool, False on padding; every mean is over the real samples.
+    key: [] PRNG key for the draws of messages about the batch; () outside of
+      local steps.
+  """
+
+  image: Array
+  label: Array
+  real: Array
+  key: Tree = ()
+
+
+class Logits(NamedTuple):
+  """Logits of a client's exit and of the server, [B, C] each.
+
+  A method without an exit repeats the server's logits as the client's. One
+  with the whole network on the client repeats the client's as the server's.
+  """
+
+  client: Array
+  server: Array
+
+
+class Sums(NamedTuple):
+  """One client's contribution to the aggregation; additive over clients.
+
+  Attributes:
+    client: block name -> weighted (parameters, statistics).
+    client_weight: block name -> [] float, weight of the clients that hold it.
+    server: block name -> weighted (parameters, statistics, kept slots).
+    server_weight: block name -> [] float, weight of the clients whose copy of
+      the block was updated.
+    stats_weight: block name -> [] float, weight of the clients whose copy of
+      its running statistics was updated, which not every update of a block
+      implies.
+    extra: name -> any other quantity that a method adds up over its clients.
+  """
+
+  client: dict[str, Tree]
+  client_weight: dict[str, Array]
+  server: dict[str, Tree]
+  server_weight: dict[str, Array]
+  stats_weight: dict[str, Array]
+  extra: dict[str, Tree] = {}
