@@ -12,11 +12,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from splitjax.config import groups, messages, validation
+from splitjax.config import eval_group, groups, messages, validation
+from splitjax.config.eval_group import SEVERAL, several
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
-from splitjax.evaluation.attacks import ATTACKS
-from splitjax.evaluation.client_metrics import METRICS
 from splitjax.fields import (
   COUNT,
   NOT_NEGATIVE,
@@ -112,7 +111,7 @@ class Config:
   wire: messages.WireConfig = messages.WireConfig()
   privacy: messages.Privacy = messages.Privacy()
   faults: Faults = Faults()
-  eval: groups.Eval = groups.Eval()
+  eval: eval_group.Eval = eval_group.Eval()
   checkpoint: Annotated[groups.Checkpoint, Effect.NONE] = groups.Checkpoint()
   system: groups.System = groups.System()
   tensorboard: Annotated[bool, Effect.NONE] = True
@@ -148,7 +147,7 @@ class Config:
     if isinstance(given.get("eval"), Mapping):
       given["eval"] = dict(given["eval"])
       for name in SEVERAL.keys() & given["eval"].keys():
-        given["eval"][name] = _several(name, given["eval"][name])
+        given["eval"][name] = several(name, given["eval"][name])
     config = build(cls, {**given, "methods": methods})
     validation.check_config(config)
     return config
@@ -181,10 +180,6 @@ def significant(
   return out
 
 
-SEVERAL: dict[str, Any] = {"attacks": ATTACKS, "metrics": METRICS}
-"""Fields of eval that take several names, and their registries."""
-
-
 def _methods(single: Any, several: Any) -> Any:
   """Maps method key -> spec, from a config's `method` or `methods`."""
   if (single is None) == (several is None or several == {}):
@@ -196,24 +191,6 @@ def _methods(single: Any, several: Any) -> Any:
     return {spec.name: plain(spec)}
   validation.check_keys("methods", several)
   return several
-
-
-def _several(field: str, given: Any) -> Any:
-  """Maps key -> spec for a field of eval, from names, None or specs."""
-  where = f"eval.{field}"
-  if given is None:
-    return {}
-  if isinstance(given, str):
-    given = [name.strip() for name in given.split(",") if name.strip()]
-  if isinstance(given, list | tuple):
-    if len(set(map(str, given))) < len(given):
-      raise UserError(f"{where}={written(given)}: name each {field[:-1]} once")
-    given = {
-      name: plain(read_spec(SEVERAL[field], {"name": name}, where))
-      for name in given
-    }
-  validation.check_keys(where, given)
-  return given
 
 
 def with_values(
@@ -267,7 +244,7 @@ def _group(tree: dict[str, Any], path: Sequence[str]) -> dict[str, Any] | None:
     if not isinstance(place, dict):
       return None
     if depth == 1 and path[0] == "eval" and name in SEVERAL:
-      place[name] = plain(_several(name, place.get(name)))
+      place[name] = plain(several(name, place.get(name)))
     place = place.get(name)
   return place if isinstance(place, dict) else None
 

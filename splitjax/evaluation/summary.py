@@ -43,7 +43,7 @@ def summarise(
     answers: which exits can answer, as in `types.Method`.
     sizes: parameters, [N] each.
     resources: P_C, P_S and BW.
-    rule: the rule whose thresholds are reported, as in `config.groups.Eval`.
+    rule: the reported thresholds' rule, as in `config.eval_group.Eval`.
     given: rule -> its thresholds [N] or [], nats, for all rules except the
       oracle; empty if only one side of the method answers.
     counts: [N, C] int, training samples of each class; None: no accuracies by

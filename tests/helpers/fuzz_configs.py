@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tiny import ONE_SERVER
 
 from splitjax import ALLOCATIONS, ATTACKS, METHODS, OPTIMIZERS, PARTITIONS
-from splitjax.config import groups, messages
+from splitjax.config import eval_group, groups, messages
 from splitjax.config.schema import Config
 from splitjax.data import SHIFTS
 from splitjax.engine.faults import Faults
@@ -232,7 +232,7 @@ def configs(draw):
     ),
     "eval": draw(
       _fields(
-        groups.Eval,
+        eval_group.Eval,
         shift=st.just(shift),
         rhos=st.none() if local or shift["name"] == "global" else rhos,
         thresholds=st.one_of(st.none(), tuples(between(0, 3), 3)),

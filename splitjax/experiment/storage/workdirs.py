@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax.config.schema import SEVERAL, Config
+from splitjax.config.eval_group import SEVERAL
+from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS
 from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
