@@ -1,5 +1,6 @@
 """The setup of one method in a task: cohorts, data, and state on devices."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -84,6 +85,20 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   if batches is None:
     batches = np.full(config.num_clients, config.batch_size)
   return TrainingSetup(task, key, method, fleet, plans, shards, sizes, batches)
+
+
+def of_cohort(setup: TrainingSetup, c: int, count: int) -> TrainingSetup:
+  """Returns a setup with `count` clients of cohort `c` alone."""
+  fleet = dataclasses.replace(
+    setup.fleet,
+    cohorts=(setup.fleet.cohorts[c],),
+    participation="uniform",
+  )
+  return setup._replace(
+    fleet=fleets.with_places(fleet, [count]),
+    plans=(setup.plans[c],),
+    shards=(setup.shards[c],),
+  )
 
 
 def training_rows(

@@ -7,6 +7,7 @@ and each client's answers are looked up. Both cases are data of one compiled
 program.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -123,3 +124,18 @@ def show(
     mine[ids] = where[np.maximum(sets.rows[ids], 0)]  # padding reads sample 0
   sharing = [n for c in shared for n in cohorts[c].ids]
   return Shown(rows, first, mine, sharing)
+
+
+def split_proxies(task: Task, both: Exits) -> list[Exits]:
+  """Splits exits [N, H] into held-out samples and proxies, unpadded."""
+  assert task.held is not None and task.aside is not None
+  clients, chunks, size = task.aside.rows.shape
+  count = task.held.rows.shape[1]
+
+  def part(which, leaf):
+    pairs = np.asarray(leaf).reshape(clients, chunks, 2, size)[:, :, which]
+    return pairs.reshape(clients, -1)[:, :count]
+
+  return [
+    jax.tree.map(functools.partial(part, which), both) for which in (0, 1)
+  ]

@@ -8,7 +8,6 @@ personalisation take as many clients of a cohort at a time as a round does; if
 all clients of a cohort answer alike, one of them answers for all.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from splitjax.engine.base import Metrics
 from splitjax.engine.host_clients import HostClients, data_of
 from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.tasks import chunked
-from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.setup.training_setup import TrainingSetup, of_cohort
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers import programs
 from splitjax.experiment.trainers.compile_cache import Note, quiet
@@ -223,13 +222,13 @@ class HostTrainer(Trainer):
       row = np.maximum(tested(task, samples).rows[ids], 0)
       whose = np.stack(np.divmod(row, each), -1)
       images = Shown(rows, first, whose, range(len(ids)))
-      places, part = np.zeros(devices, int), _of_cohort(setup, c, devices)
+      places, part = np.zeros(devices, int), of_cohort(setup, c, devices)
       yield self._part(c, part, state, places, ids, images, data=False)
       return
     # A part has as many clients as a round computes.
     lot = devices * (cohort.chunk or 1)
     count = -(-max(fleets.slots(fleet)[c], 1) // lot) * lot
-    part = _of_cohort(setup, c, min(count, len(cohort.places)))
+    part = of_cohort(setup, c, min(count, len(cohort.places)))
     size = len(part.fleet.cohorts[0].ids)
     first = chunks(task, samples)
     for start in range(0, len(ids), size):
@@ -293,17 +292,3 @@ def _held(state: State) -> tuple[HostClients, ...]:
   """Returns the clients of a HostTrainer's state."""
   clients: Any = state.clients
   return clients
-
-
-def _of_cohort(setup: TrainingSetup, c: int, count: int) -> TrainingSetup:
-  """Returns a setup with `count` clients of cohort `c` alone."""
-  fleet = dataclasses.replace(
-    setup.fleet,
-    cohorts=(setup.fleet.cohorts[c],),
-    participation="uniform",
-  )
-  return setup._replace(
-    fleet=fleets.with_places(fleet, [count]),
-    plans=(setup.plans[c],),
-    shards=(setup.shards[c],),
-  )

@@ -4,7 +4,6 @@
 host; `host_trainer.make_trainer` chooses.
 """
 
-import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import Fleet
 from splitjax.evaluation import ood_proxies
 from splitjax.experiment.setup.method_factory import abstract_state
-from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers import programs
@@ -26,7 +24,12 @@ from splitjax.experiment.trainers.compile_cache import (
   compile_program,
   quiet,
 )
-from splitjax.experiment.trainers.evaluation_images import Shown, show, tested
+from splitjax.experiment.trainers.evaluation_images import (
+  Shown,
+  show,
+  split_proxies,
+  tested,
+)
 from splitjax.types import Exits, Outputs, Row, Segment, Shard, State, Tree
 
 
@@ -223,7 +226,7 @@ class Trainer:
         ids.append(part.ids)
     order = np.argsort(np.concatenate(ids), kind="stable")
     row = jax.tree.map(lambda *x: np.concatenate(x)[order], *found)
-    return Outputs(row, *(_split_proxies(self.task, *aside) if aside else ()))
+    return Outputs(row, *(split_proxies(self.task, *aside) if aside else ()))
 
   def _evaluations(self, part: EvaluationPart) -> list[tuple[Any, tuple]]:
     """Returns compiled evaluations of a part's clients, and their arguments.
@@ -288,18 +291,3 @@ def _state_sharding(setup: TrainingSetup) -> Any:
   """Returns how a State is divided among the devices."""
   specs = sharding.state_specs(len(setup.fleet.cohorts))
   return sharding.sharding(setup.task.mesh, specs)
-
-
-def _split_proxies(task: Task, both: Exits) -> list[Exits]:
-  """Splits exits [N, H] into held-out samples and proxies, unpadded."""
-  assert task.held is not None and task.aside is not None
-  clients, chunks, size = task.aside.rows.shape
-  count = task.held.rows.shape[1]
-
-  def part(which, leaf):
-    pairs = np.asarray(leaf).reshape(clients, chunks, 2, size)[:, :, which]
-    return pairs.reshape(clients, -1)[:, :count]
-
-  return [
-    jax.tree.map(functools.partial(part, which), both) for which in (0, 1)
-  ]
