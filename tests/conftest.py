@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import official
 import pytest
+from matplotlib.figure import Figure
 from undrawn import draw_nothing
 
+from splitjax import METHODS
 from splitjax.experiment.trainers import compile_cache
 
 QUICK = "jax_disable_most_optimizations"
@@ -30,10 +33,10 @@ TRIED = "SPLITJAX_TEST_FLAGS"
 """Set once FLAGS have been tried and those that XLA knows are in XLA_FLAGS."""
 
 
-def known(flag: str) -> bool:
-  """Whether this version of XLA has a flag; it aborts at another."""
+def known(flags: str) -> bool:
+  """Whether this version of XLA has flags; it aborts at another."""
   start = [sys.executable, "-c", "import jax; jax.devices()"]
-  environment = {**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+  environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
   done = subprocess.run(start, env=environment, capture_output=True)
   return done.returncode == 0
 
@@ -45,7 +48,9 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
   flags = os.environ.get("XLA_FLAGS", "")
   if TRIED not in os.environ:  # workers inherit what was found
-    new = (f for f in FLAGS if f not in flags and known(f))
+    new = [f for f in FLAGS if f not in flags]
+    if new and not known(" ".join(new)):
+      new = list(filter(known, new))
     os.environ["XLA_FLAGS"] = flags = " ".join((flags, *new))
     os.environ[TRIED] = "1"
   # One for each instruction set: XLA's flags are no part of an entry's key.
@@ -61,6 +66,13 @@ def pytest_configure(config):
       "filterwarnings",
       f"ignore:Error {verb} persistent compilation cache:UserWarning",
     )
+
+
+def pytest_collection_finish():
+  """Collections of garbage skip what stays for good: imports and tests."""
+  gc.collect()
+  gc.freeze()
+  gc.set_threshold(20_000, 20, 20)
 
 
 @functools.cache
@@ -124,10 +136,12 @@ def quick_compile(request, quick_compile_all):
 
 @pytest.fixture(scope="module", autouse=True)
 def no_figures(request):
-  """No figures, unless the module has FIGURES."""
+  """No figures, unless the module has FIGURES: "blank" is files alone."""
   with pytest.MonkeyPatch.context() as patch:
     if not hasattr(request.module, "FIGURES"):
       draw_nothing(patch.setattr)
+    elif request.module.FIGURES == "blank":
+      patch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
     yield patch
 
 
@@ -162,7 +176,47 @@ def forget_programs():
     gc.collect()
 
 
+@pytest.fixture(scope="module")
+def traced_once():
+  """Equal configs trace their programs once, as for runs that go on.
+
+  A run that is compiled already spends most of its time on that.
+  """
+  lower, kept = compile_cache._lowered, {}
+
+  def once(make, setup, given, *rest):
+    config, forms = setup.task.config, jax.tree.map(jax.typeof, given)
+    how = jax.config.read(QUICK), jax.config.read("jax_enable_x64")
+    text = repr((make.__qualname__, config, setup.key, forms, rest, how))
+    key = text, METHODS[config.methods[setup.key].name]
+    if key not in kept:
+      kept[key] = lower(make, setup, given, *rest)
+    return kept[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(compile_cache, "_lowered", once)
+    yield
+
+
 @pytest.fixture(name="small", scope="module")
 def prepare_small(tmp_path_factory):
   """A small data set in the official form, prepared; its folder and pixels."""
   return official.prepared(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, quick_compile_all, no_figures):
+  """A folder that no test changes: the runs `whole` and `three`."""
+  from runs import whole_and_three  # imports much
+
+  kind = f"runs{jax.config.read(QUICK)}"  # programs of another kind round apart
+  return whole_and_three(tmp_path_factory.getbasetemp() / kind)
+
+
+@pytest.fixture
+def three(runs, tmp_path):
+  """A copy of the run with checkpoints after rounds 2 and 3."""
+  place = shutil.copytree(runs / "three", tmp_path / "w")
+  kept = {p.name for p in (place / "methods/own/checkpoints").iterdir()}
+  assert kept == {"2", "3"}
+  return place

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
+from marks import slow
 
 from splitjax.data import feed
 from splitjax.engine import client_update, draws, fleets
@@ -257,7 +258,7 @@ def test_augmentation_differs_by_client_step_view_and_image():
   ("batch", "epochs", "views"),
   [
     (4, 3, 2),
-    pytest.param(64, 2, 1, marks=pytest.mark.slow),
+    *slow((64, 2, 1)),
   ],
 )
 def test_a_round_visits_every_row_once_an_epoch(batch, epochs, views):

@@ -7,6 +7,7 @@ import pytest
 import tiny
 from divided import answers, distance, divided, play, poisoned, trained
 from engine import by_number, with_step, world
+from marks import slow
 
 from splitjax import trees
 from splitjax.data import feed
@@ -47,7 +48,7 @@ def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
 
 @pytest.mark.parametrize(
   "name",
-  ["splitfed_v3", pytest.param("multi_head", marks=pytest.mark.slow)],
+  ["splitfed_v3", *slow("multi_head")],
 )
 def test_padding_clients_do_not_answer(name, float64):
   # They hold the initial network, whose answer may be the most confident.

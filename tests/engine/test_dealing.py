@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 from splitjax.engine import fleets, sampling
 from splitjax.engine.fleets import assign_depths
@@ -13,10 +14,10 @@ from splitjax.engine.fleets import assign_depths
   ("n", "participants", "devices", "kind"),
   [
     (20, None, 2, "uniform"),  # cohorts of 7, 7, 6
-    (11, None, 4, "uniform"),
-    (20, 7, 2, "uniform"),
     (30, 7, 3, "stratified"),
-    (20, 15, 4, "uniform"),
+    *slow(
+      (11, None, 4, "uniform"), (20, 7, 2, "uniform"), (20, 15, 4, "uniform")
+    ),
   ],
 )
 def test_devices_train_equally_many_clients(n, participants, devices, kind):

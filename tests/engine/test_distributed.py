@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from events import agree
+from marks import slow
 from processes import ROOT, both, config_text
 
 from splitjax import load
@@ -132,14 +133,9 @@ print(jax.device_count(), os.cpu_count())
 @pytest.mark.parametrize(
   ("given", "flag", "expected"),
   [
-    pytest.param("", "", lambda cores: min(cores, 8), marks=pytest.mark.slow),
+    *slow(("", "", lambda cores: min(cores, 8))),
     ("3", "", lambda _: 3),
-    pytest.param(
-      "",
-      "--xla_force_host_platform_device_count=5",
-      lambda _: 5,
-      marks=pytest.mark.slow,
-    ),
+    *slow(("", "--xla_force_host_platform_device_count=5", lambda _: 5)),
   ],
 )
 def test_cpu_devices(given, flag, expected):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine import world
+from marks import slow
 
 from splitjax.engine import base, draws
 from splitjax.engine.topologies import topology_of
@@ -27,10 +28,7 @@ def test_a_path_is_a_chain_of_folds():
   ("name", "partitionable"),
   [
     ("fedrep", True),
-    *(
-      pytest.param(*case, marks=pytest.mark.slow)
-      for case in (("harmony", True), ("harmony", False), ("fedrep", False))
-    ),
+    *slow(("harmony", True), ("harmony", False), ("fedrep", False)),
   ],
 )
 def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):

@@ -11,6 +11,7 @@ import pytest
 from by_hand import batches_of_round
 from divided import PLANNED, distance, divided, planned, play, same_bits
 from engine import SIZES, by_number, counted_merges, spied, world
+from marks import slow
 
 from splitjax import trees
 from splitjax.data.feed import Samples
@@ -46,7 +47,7 @@ def test_a_schedule_by_hand():
   state, step = made.state(), made.round(PLANNED)
   before = by_number(made.fleet, state.clients)
   # Client 4 takes 2 of 3 steps; a spy needs the server; client 2 takes 1 of 3.
-  for on, slow, steps in [
+  for on, late, steps in [
     ({1, 2, 3, 4, 5}, {4}, {**dict(enumerate(STEPS)), 4: 2}),
     (set(), set(), {}),
     ({0, 1, 2, 3, 4}, {2}, {**dict(enumerate(STEPS)), 2: 1}),
@@ -59,7 +60,7 @@ def test_a_schedule_by_hand():
       assert new.steps - old.steps == (steps[n] if n in on else 0)
     assert int(metrics.participants) == len(on)
     assert {k: int(x) for k, x in metrics.faults.items()} == {
-      "dropped": 6 - len(on), "stragglers": len(slow), "alone": 0,
+      "dropped": 6 - len(on), "stragglers": len(late), "alone": 0,
     }  # fmt: skip
     assert float(metrics.wire["up/prefix"]) == sum(steps[n] for n in on)
     assert float(metrics.wire["down/model"]) == len(on)
@@ -272,7 +273,7 @@ def test_every_topology_handles_every_fault(name):
   "name",
   [
     "local",
-    *(pytest.param(n, marks=pytest.mark.slow) for n in ("harmony", "fedavg")),
+    *slow("harmony", "fedavg"),
   ],
 )
 def test_without_faults_the_program_is_the_same(name):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from marks import slow
 from toy_world import network, parts_of, world
 
 from splitjax import METHODS, UserError
@@ -142,7 +143,7 @@ def share_of_own(rule):
   return rule._replace(clients=clients)
 
 
-@pytest.mark.parametrize("name", ["splitgp", "supersfl"])
+@pytest.mark.parametrize("name", ["splitgp", *slow("supersfl")])
 def test_aggregations_by_sums_are_found_to_be_so(name):
   checked(name)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax.models import backbones
 
@@ -109,9 +110,9 @@ def test_inject_is_the_suffix_from_that_depth(cuts, depth):
 @pytest.mark.parametrize(
   "depth",
   [
-    pytest.param(1, marks=pytest.mark.slow),
+    *slow(1),
     2,
-    pytest.param(3, marks=pytest.mark.slow),
+    *slow(3),
   ],
 )
 def test_inject_leaves_statistics_of_bypassed_blocks(depth):

@@ -9,6 +9,7 @@ import pytest
 import tiny
 from divided import PLANNED, distance, divided, planned, same_bits
 from engine import by_number, with_step, world
+from marks import slow
 
 from splitjax import trees
 from splitjax.engine import base
@@ -45,9 +46,7 @@ def outcome(place, step, state, shards):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize(
-  "leaves", [pytest.param(10, marks=pytest.mark.slow), 40]
-)
+@pytest.mark.parametrize("leaves", [*slow(10), 40])
 def test_the_compiled_check_does_not_grow_with_the_square(leaves):
   """XLA may repeat all ands for each leaf: 415,000 of them in a ViT."""
 

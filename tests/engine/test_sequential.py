@@ -9,6 +9,7 @@ import pytest
 import tiny
 import toy_world as toys
 from engine import with_step, world
+from marks import slow
 from queues import (
   NET,
   NORMED,
@@ -50,8 +51,7 @@ ORDERS = {
   ("name", "epochs"),
   [
     ("splitfed_v2", 2),
-    pytest.param("splitnn", 1, marks=pytest.mark.slow),
-    pytest.param("hydra", 1, marks=pytest.mark.slow),
+    *slow(("splitnn", 1), ("hydra", 1)),
   ],
 )
 def test_a_round_is_a_loop_over_its_order(name, epochs):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 from engine import compiled_round, world
+from marks import slow
 from queues import (
   NET,
   SGD,
@@ -48,9 +49,9 @@ def broken(name):
 @pytest.mark.parametrize(
   "name",
   [
-    pytest.param("splitfed_v2", marks=pytest.mark.slow),
+    *slow("splitfed_v2"),
     "hydra",
-    pytest.param("merge_sfl", marks=pytest.mark.slow),
+    *slow("merge_sfl"),
   ],
 )
 def test_a_non_finite_turn_is_undone_and_the_others_go_on(name):

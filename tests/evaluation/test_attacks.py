@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 from scipy.sparse import csgraph
 
 from splitjax import UserError
@@ -311,7 +312,7 @@ def smooth(count, seed):
   return np.exp(-((place - at) ** 2).sum(axis=1) / 6)[..., None]
 
 
-@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("flat", [False, *slow(True)])
 def test_features_that_are_the_input_give_it_back_and_noise_does_not(flat):
   with jax.enable_x64(False):  # whose convolutions are slow on a CPU
     check_inversion(flat)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 from splitjax.engine.resources import Profiles, Rates
 from splitjax.evaluation import cost
@@ -64,12 +65,14 @@ def test_nobody_takes_part():
 @pytest.mark.parametrize(
   ("name", "options", "within"),
   [
-    ("splitfed_v1", {}, 0.05),
     ("splitgp", {}, 0.05),
-    ("supersfl", {}, 0.1),
-    ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
     ("harmony", {"inner_steps": 0, "stochastic_depth": False}, 0.15),
     ("fedavg", {}, 0.05),
+    *slow(
+      ("splitfed_v1", {}, 0.05),
+      ("supersfl", {}, 0.1),
+      ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
+    ),
   ],
 )
 def test_the_declared_work_is_what_xla_counts(name, options, within):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine import assert_close, by_number
+from marks import slow
 
 from splitjax import trees
 from splitjax.data.feed import Samples
@@ -120,8 +121,7 @@ def unlike(made):
   ("name", "options"),
   [
     ("splitgp", {"batch_norm": True, "options": (("lam", 0.9),)}),
-    ("splitfed_v1", {}),
-    ("local", {}),
+    *slow(("splitfed_v1", {}), ("local", {})),
   ],
 )
 def test_exits_equal_a_loop_over_clients_and_images(name, options):
@@ -258,9 +258,7 @@ def test_multi_head_runs_the_shared_body_once():
   assert METHODS["multi_head"](net, sgd(0.1)).paths is None
 
 
-@pytest.mark.parametrize(
-  "name", ["splitfed_v3", pytest.param("multi_head", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["splitfed_v3", *slow("multi_head")])
 def test_every_sample_is_answered_by_the_most_confident_path(name):
   # Of one depth: every part-2 then belongs to some client's path.
   made = world(name, depths=(1,) if name == "multi_head" else (1, 2))

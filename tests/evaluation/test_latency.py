@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from marks import slow
 from matplotlib import image
 
 from configs import harmony_table1, splitgp_figure3
@@ -196,9 +197,7 @@ def test_an_unknown_backbone_is_named():
     "cnn8",
     "vgg11",
     # Three seconds each to trace; tests/models holds their sizes too.
-    pytest.param("mobilenet_v2", marks=pytest.mark.slow),
-    pytest.param("resnet50", marks=pytest.mark.slow),
-    pytest.param("vit_s16", marks=pytest.mark.slow),
+    *slow("mobilenet_v2", "resnet50", "vit_s16"),
   ],
 )
 def test_harmony_table_1(name):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from marks import slow
 from matplotlib import image
 
 from splitjax.evaluation import skew
@@ -91,7 +92,9 @@ def test_finite_ones_are_chosen_and_not_too_many():
   np.testing.assert_array_equal(few, skew.chosen(z, most=3))
 
 
-@pytest.mark.parametrize(("classes", "depths"), [(3, [1, 2]), (20, [2, 2])])
+@pytest.mark.parametrize(
+  ("classes", "depths"), [(3, [1, 2]), *slow((20, [2, 2]))]
+)
 def test_the_map_is_the_same_every_time_and_is_drawn(tmp_path, classes, depths):
   rng = np.random.default_rng(2)
   label, client = np.arange(40) % classes, np.arange(40) // 20

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
@@ -17,24 +16,7 @@ from splitjax import UserError, commands
 from splitjax.experiment import runner
 from splitjax.experiment.storage import manager, ownership, workdirs
 
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-  """A whole run, and one that stopped after three of its four rounds."""
-  place = tmp_path_factory.mktemp("runs")
-  runner.run(config(), place / "whole")
-  stopped(config(), place / "three", 3)
-  return place
-
-
-@pytest.fixture
-def three(runs, tmp_path):
-  """A copy of the run with checkpoints after rounds 2 and 3."""
-  place = tmp_path / "w"
-  shutil.copytree(runs / "three", place)
-  kept = {p.name for p in (place / "methods/own/checkpoints").iterdir()}
-  assert kept == {"2", "3"}
-  return place
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
@@ -268,9 +250,3 @@ def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
   monkeypatch.setattr("fcntl.flock", none)
   runner.run(config(), three)
   assert "make sure that no second process" in capsys.readouterr().out
-
-
-def test_a_record_is_json(three):
-  record = json.loads((step(three, 3) / "record.json").read_text())
-  log = (three / "methods/own/rounds.jsonl").read_bytes()
-  assert record["round"] == 3 and record["log"]["bytes"] == len(log)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from marks import slow
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
@@ -56,9 +57,7 @@ def unlike(setup):
   return setup._replace(method=method._replace(aggregation=rule))
 
 
-@pytest.mark.parametrize(
-  "shift", ["global", pytest.param("id_ood", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("shift", ["global", *slow("id_ood")])
 def test_clients_that_are_alike_share_the_split(shift):
   setup, state = trained("splitfed_v1", shift=shift)
   seen = evaluation_images.show(setup, None, personal=False)
@@ -101,10 +100,7 @@ def test_what_clients_see_is_no_program_of_its_own():
   ("name", "samples"),
   [
     ("splitgp", 7),
-    *(
-      pytest.param(*case, marks=pytest.mark.slow)
-      for case in (("fedavg", 7), ("fedavg", 999), ("splitgp", 999))
-    ),
+    *slow(("fedavg", 7), ("fedavg", 999), ("splitgp", 999)),
   ],
 )
 def test_a_part_is_the_first_of_all(name, samples):

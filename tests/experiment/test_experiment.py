@@ -15,7 +15,9 @@ from splitjax.experiment import runner
 from splitjax.experiment.storage import ownership, workdirs
 from splitjax.models import shapes
 
-FIGURES = True
+pytestmark = pytest.mark.usefixtures("traced_once")
+
+FIGURES = "blank"
 
 
 @pytest.fixture(scope="module")

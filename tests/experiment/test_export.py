@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tiny
+from marks import slow
 from tiny_networks import TINY
 
 import splitjax
@@ -92,10 +93,6 @@ def check_programs(trained, n, batches, tol=1e-5):
       np.testing.assert_allclose(answer, want.server, tol, tol)
   assert found["client.bin"].platforms == ("cpu", "cuda", "tpu")
   return found
-
-
-def slow(*cases):
-  return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from splitjax import UserError
 from splitjax.experiment import runner
 from splitjax.experiment.setup import client_data
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 def another(place, one, two):
   """A run that stopped, with another one's checkpoint as its newest."""

@@ -16,6 +16,8 @@ from splitjax.experiment import grid, runner, side_by_side
 from splitjax.experiment.console import signals
 from splitjax.reports import grid_report
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 FIELD = "data.partition.k"
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tiny
 from broken import cut, flip, step
-from runs import After, config, lines, rows, same_run, stopped
+from marks import slow
+from runs import After, config, lines, rows, same_run
 
 import splitjax
 from splitjax import UserError
@@ -25,20 +26,7 @@ from splitjax.experiment.storage import fingerprint, history, round_log
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.train import recorder
 
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-  """A whole run, its results, and one stopped after three of four rounds."""
-  place = tmp_path_factory.mktemp("runs")
-  results = runner.run(config(), place / "whole")
-  stopped(config(), place / "three", 3)
-  return place, results
-
-
-@pytest.fixture
-def three(runs, tmp_path):
-  """A copy of the run with checkpoints after rounds 2 and 3."""
-  return shutil.copytree(runs[0] / "three", tmp_path / "w")
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 
 def of_a_round(clients, on=(0, 2)):
@@ -100,8 +88,8 @@ def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
 
 
 def test_a_finished_method_s_record_does_not_hold_its_rounds(runs):
-  about = json.loads((runs[0] / "whole/methods/own/about.json").read_text())
-  log = (runs[0] / "whole/methods/own/rounds.jsonl").read_bytes()
+  about = json.loads((runs / "whole/methods/own/about.json").read_text())
+  log = (runs / "whole/methods/own/rounds.jsonl").read_bytes()
   assert "lines" not in about and about["log"]["bytes"] == len(log)
 
 
@@ -118,10 +106,10 @@ LOST = {"cut": cut, "flipped": flip, "gone": Path.unlink}
 @pytest.mark.parametrize("damage", LOST.values(), ids=LOST)
 @pytest.mark.parametrize("state", ["three", "whole"])
 def test_the_log_of_a_method_comes_back_too(state, damage, runs, tmp_path):
-  shutil.copytree(runs[0] / state, tmp_path / "w")
+  shutil.copytree(runs / state, tmp_path / "w")
   break_log(tmp_path / "w", LOGS[1:], damage)
   runner.run(config(), tmp_path / "w")
-  same_run(runs[0] / "whole", tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
   one, two = ((tmp_path / "w" / name).read_bytes() for name in LOGS)
   assert one == two
 
@@ -133,11 +121,11 @@ def test_without_its_log_a_checkpoint_is_not_whole(runs, three, capsys):
   said = capsys.readouterr().out
   assert "round 3 is damaged (rounds.jsonl is not what was written)" in said
   assert "resumes after round 2" in said
-  same_run(runs[0] / "whole", three)
+  same_run(runs / "whole", three)
 
 
 def test_without_its_log_a_finished_method_is_refused(runs, tmp_path):
-  shutil.copytree(runs[0] / "whole", tmp_path / "w")
+  shutil.copytree(runs / "whole", tmp_path / "w")
   break_log(tmp_path / "w", LOGS, Path.unlink)
   for use in (lambda w: runner.run(config(), w), splitjax.evaluate_again):
     with pytest.raises(
@@ -156,7 +144,7 @@ def test_what_held_its_own_log_lines_is_refused(runs, three, tmp_path):
   (place / "manifest.json").write_text(json.dumps(manifest))
   with pytest.raises(UserError, match="12ab34cd .format 2., this one reads"):
     runner.run(config(), three)
-  shutil.copytree(runs[0] / "whole", tmp_path / "done")
+  shutil.copytree(runs / "whole", tmp_path / "done")
   path = tmp_path / "done/methods/own/about.json"
   about = fingerprint.opened(json.loads(path.read_text())) | record
   del about["log"]
@@ -169,10 +157,12 @@ def test_what_held_its_own_log_lines_is_refused(runs, three, tmp_path):
 @pytest.mark.parametrize(
   ("chosen", "rounds"),
   [
-    ({"keep": 1}, {4}),
-    ({"keep": 99}, {1, 2, 3, 4}),
     ({"keep": 2, "every": 3}, {3, 4}),  # the last round, whatever `every`
-    ({"keep": None, "best": "loss"}, None),
+    *slow(
+      ({"keep": 1}, {4}),
+      ({"keep": 99}, {1, 2, 3, 4}),
+      ({"keep": None, "best": "loss"}, None),
+    ),
   ],
 )
 def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
@@ -186,7 +176,7 @@ def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
     assert splitjax.load(tmp_path / "w", "own", round=each).state.round == each
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [2, *slow(1, 3)])
 def test_a_run_that_is_stopped_leaves_a_report(rounds, runs, tmp_path):
   with pytest.raises(signals.Stopped, match=f"{rounds} of 4 rounds"):
     stop = After(tmp_path / "w", rounds, "patience")
@@ -200,8 +190,9 @@ def test_a_run_that_is_stopped_leaves_a_report(rounds, runs, tmp_path):
   assert said.startswith(f"own: {rounds} of 4 rounds done: stopped by patience")
   assert said in (tmp_path / "w/report.md").read_text()
   results = runner.run(config(), tmp_path / "w")
-  assert "stopped" not in results and rows(results) == rows(runs[1])
-  same_run(runs[0] / "whole", tmp_path / "w")
+  report = json.loads((runs / "whole/report.json").read_text())
+  assert "stopped" not in results and rows(results) == rows(report)
+  same_run(runs / "whole", tmp_path / "w")
 
 
 def test_a_report_of_what_was_finished_before_the_stop(tmp_path):

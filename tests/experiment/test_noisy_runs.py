@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tiny
+from marks import slow
 from runs import config, draft, lines, rows, same_run, stopped
 
 import splitjax
@@ -18,6 +19,8 @@ from splitjax.experiment.storage import history
 from splitjax.experiment.trainers import compile_cache
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.reports import page
+
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 NOISY = {
   "privacy__features__clip": 1.0,
@@ -34,17 +37,20 @@ NOISY = {
 
 
 @pytest.mark.parametrize(
-  "name",
+  ("name", "depths"),
   [
-    "splitgp",
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in ("harmony", "hydra", "merge_sfl", "supersfl")
+    ("splitgp", (1,)),
+    *slow(
+      ("splitgp", (1, 2)),
+      ("harmony", (1, 2)),
+      ("hydra", (1,)),
+      ("merge_sfl", (1,)),
+      ("supersfl", (1, 2)),
     ),
   ],
 )
-def test_a_noisy_run_is_resumed_bit_for_bit(name, tmp_path):
-  resolved = config(name, **NOISY)
+def test_a_noisy_run_is_resumed_bit_for_bit(name, depths, tmp_path):
+  resolved = config(name, backbone__depths=depths, **NOISY)
   one = runner.run(resolved, tmp_path / "one")
   stopped(resolved, tmp_path / "two", 2)
   two = runner.run(resolved, tmp_path / "two")

@@ -18,7 +18,9 @@ from splitjax.registry import read_spec
 from splitjax.reports.results import heading
 from splitjax.types import Exits
 
-FIGURES = True
+pytestmark = pytest.mark.usefixtures("traced_once")
+
+FIGURES = "blank"
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = np.array([0, 0, 0, 1, 1, 3])
 ANSWERS = np.array([0, 0, 1, 1, 2, 3])

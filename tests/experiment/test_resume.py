@@ -5,6 +5,7 @@ import json
 import jax
 import pytest
 import tiny
+from marks import slow
 from runs import ROUNDS, After, config, lines, rows, same_run, stopped
 
 import splitjax
@@ -15,43 +16,33 @@ from splitjax.experiment.setup import method_factory, tasks
 from splitjax.experiment.storage import history, workdirs
 from splitjax.experiment.train import resume
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-  """A run of four rounds in one go."""
-  workdir = tmp_path_factory.mktemp("whole") / "w"
-  return workdir, runner.run(config(), workdir)
-
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 
 
-# Personalised clients and exits, of whom some are sampled; one cohort of whole
-# networks; one server with heads of groups, whose clients come in an order;
-# two stages, and a memory of the client and of the server; one set of blocks
-# for clients and server, and steps without the server; an optimiser of means.
+# One cohort of whole networks; personalised clients and exits, of whom some are
+# sampled; one server with heads of groups, whose clients come in an order; an
+# optimiser of means; two stages, and a memory of the client and of the server;
+# one set of blocks for clients and server, and steps without the server.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("splitgp", SAMPLED),
-    pytest.param("harmony", {}, marks=pytest.mark.slow),
-    pytest.param("fedavg_ft", {}, marks=pytest.mark.slow),
-    pytest.param("hydra", {}, marks=pytest.mark.slow),
-    pytest.param(
-      "splitgp",
-      {"participants_per_round": 3, "mean_optimizer__name": "fedadam"},
-      marks=pytest.mark.slow,
-    ),
-    pytest.param(
-      "scaffold", {"participants_per_round": 3}, marks=pytest.mark.slow
-    ),
-    pytest.param(
-      "pgfedsplit", {"participants_per_round": 3}, marks=pytest.mark.slow
-    ),
-    pytest.param(
-      "supersfl",
-      {"faults__server_down": 0.5, "faults__server_down_per": "step"},
-      marks=pytest.mark.slow,
+    ("fedavg_ft", {}),
+    *slow(
+      ("splitgp", SAMPLED),
+      ("harmony", {}),
+      ("hydra", {}),
+      (
+        "splitgp",
+        {"participants_per_round": 3, "mean_optimizer__name": "fedadam"},
+      ),
+      ("scaffold", {"participants_per_round": 3}),
+      ("pgfedsplit", {"participants_per_round": 3}),
+      (
+        "supersfl",
+        {"faults__server_down": 0.5, "faults__server_down_per": "step"},
+      ),
     ),
   ],
 )
@@ -76,8 +67,8 @@ def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
   same_run(tmp_path / "one", tmp_path / "two")
 
 
-def test_a_finished_run_keeps_no_checkpoint(whole):
-  workdir, _ = whole
+def test_a_finished_run_keeps_no_checkpoint(runs):
+  workdir = runs / "whole"
   names = {path.name for path in (workdir / "methods/own").iterdir()}
   assert names == {
     "state", "exits.npz", "about.json", "rounds.jsonl", "clients.csv",
@@ -85,7 +76,7 @@ def test_a_finished_run_keeps_no_checkpoint(whole):
   assert not (workdir / workdirs.LOCK).exists()
 
 
-def test_the_newest_stay_and_the_best(whole, tmp_path):
+def test_the_newest_stay_and_the_best(tmp_path):
   resolved = config(
     rounds=6,
     eval__every=1,
@@ -144,14 +135,14 @@ def test_what_cannot_be_kept_is_refused(changes, words, tmp_path):
   assert not (tmp_path / "w").exists()
 
 
-def test_how_often_is_kept_is_no_other_run(whole, tmp_path, capsys):
+def test_how_often_is_kept_is_no_other_run(runs, tmp_path, capsys):
   stopped(config(), tmp_path / "w", 2)
   runner.run(config(checkpoint__every=3), tmp_path / "w")
   assert "resumes after round 2" in capsys.readouterr().out
-  same_run(whole[0], tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
 
 
-def test_another_version_is_said(whole, tmp_path, monkeypatch, capsys):
+def test_another_version_is_said(tmp_path, monkeypatch, capsys):
   stopped(config(), tmp_path / "w", 2)
   versions = resume.fingerprint.versions
   newer = lambda: {**versions(), "jax": "9.9"}  # noqa: E731
@@ -227,12 +218,15 @@ def test_by_the_clock(tmp_path, monkeypatch):
   assert saved == [1, 2, 3]
 
 
-def test_what_is_kept_is_all_of_the_state(tmp_path):
+@pytest.mark.parametrize("name", ["fedavg_ft", *slow("splitgp")])
+def test_what_is_kept_is_all_of_the_state(name, tmp_path):
   # Whatever a State has, a checkpoint has: leaves by name.
-  resolved = config("splitgp", **SAMPLED)
+  resolved = config(name)
   stopped(resolved, tmp_path / "w", 1)
   place = tmp_path / "w/methods/own/checkpoints/1"
   record = json.loads((place / "record.json").read_text())
+  log = (tmp_path / "w/methods/own/rounds.jsonl").read_bytes()
+  assert record["round"] == 1 and record["log"]["bytes"] == len(log)
   task = tasks.build(resolved)
   method = method_factory.make_method(resolved, task.network.backbone, "own")
   state = method_factory.abstract_state(method, task.network)

@@ -1,5 +1,6 @@
 """Runs of four rounds: their configs, stopping them, comparing two of them."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -45,6 +46,14 @@ def stopped(resolved, workdir, rounds, before=0):
   done = before + rounds
   with pytest.raises(signals.Stopped, match=f"{done} of {ROUNDS} rounds"):
     runner.run(resolved, workdir, stop=After(workdir, done))
+
+
+@functools.cache
+def whole_and_three(place):
+  """A folder, once: a whole run, and one that stopped after three rounds."""
+  runner.run(config(), place / "whole")
+  stopped(config(), place / "three", 3)
+  return place
 
 
 def lines(workdir):

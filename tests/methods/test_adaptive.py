@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax.methods import METHODS, adaptive, optimizers
 from splitjax.methods.fedfomo import Memory, choose
@@ -32,7 +33,11 @@ def ala(own, shared, weights, learned):
 
 @pytest.mark.parametrize(
   ("size", "share", "taken"),
-  [(4, 100.0, 4), (4, 80.0, 3), (5, 60.0, 3), (9, 40.0, 3), (3, 10.0, 1)],
+  [
+    (4, 100.0, 4),
+    (9, 40.0, 3),
+    *slow((4, 80.0, 3), (5, 60.0, 3), (3, 10.0, 1)),
+  ],
 )
 def test_fedala_learns_its_mixing_as_printed(size, share, taken):
   # One epoch: the second learning, after round 1.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 from divided import distance
+from marks import slow
 
 from splitjax import wire
 from splitjax.methods import METHODS, contract, deltas, sandbox
@@ -142,9 +143,7 @@ TENSORS = {
 }
 
 
-@pytest.mark.parametrize(
-  "name", ["fedavg", pytest.param("splitgp", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["fedavg", *slow("splitgp")])
 def test_a_round_prices_and_rounds_both_ways(name):
   made, exact = (sandbox.small(world(name, f)) for f in ("int8", "float32"))
   results = []

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax.data import feed
 from splitjax.engine import memory, rounds
@@ -51,9 +52,12 @@ def test_one_cluster_is_fedavg():
 @pytest.mark.parametrize(
   "outer",
   [
-    optimizers.sgd(0.1),
-    optimizers.sgd(0.1, server_lr=0.02),
-    optimizers.sgd(0.1, clip=0.05),
+    # Each of its own, and all together.
+    *slow(
+      optimizers.sgd(0.1),
+      optimizers.sgd(0.1, server_lr=0.02),
+      optimizers.sgd(0.1, clip=0.05),
+    ),
     optimizers.make(
       "adam", 0.01, weight_decay=0.1, server_name="nadam", server_lr=0.02,
       clip=0.1,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax import trees
 from splitjax.engine import client_update
@@ -169,10 +170,7 @@ def test_twins_are_one():
   [
     "splitgp",
     "fedavg",
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in ("harmony", "multi_exit", "splitfed_v1", "local")
-    ),
+    *slow("harmony", "multi_exit", "splitfed_v1", "local"),
   ],
 )
 def test_the_mean_of_one_pair_is_that_pair(name):

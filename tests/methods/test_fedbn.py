@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 from engine import by_number
+from marks import slow
 
 from splitjax.engine import rounds
 from splitjax.evaluation import evaluate
@@ -96,9 +97,7 @@ def test_clients_differ_in_their_norm_alone(method, participants):
       assert any(same(one, two, norm=True)) == (not (moves or moves_too))
 
 
-@pytest.mark.parametrize(
-  "method", [pytest.param("harmony", marks=pytest.mark.slow), "fedavg"]
-)
+@pytest.mark.parametrize("method", [*slow("harmony"), "fedavg"])
 def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
   for before, after in itertools.pairwise(play(method, 2).clients):
     pairs = list(zip(before, after, strict=True))

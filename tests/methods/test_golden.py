@@ -12,7 +12,6 @@ pytestmark = pytest.mark.numeric
 
 QUICK = (
   "harmony",
-  "splitgp",
   "hydra",
   "merge_sfl",
   "fedavg",

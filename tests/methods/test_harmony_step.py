@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 from by_hand import blocks
+from marks import slow
 
 from splitjax.methods import optimizers
 from splitjax.methods.harmony import harmony
@@ -134,13 +135,9 @@ RAW = Setting(
   [
     (Case(2), (1, 2)),
     (Case(3, RAW), (2, 1)),
-    pytest.param(
-      Case(2, Setting(csa_weight=0.0, client_loss_views="both")),
-      (2, 2),
-      marks=pytest.mark.slow,
-    ),
+    *slow((Case(2, Setting(csa_weight=0.0, client_loss_views="both")), (2, 2))),
     (Case(3, Setting(stochastic_depth=False)), (3, 3)),
-    pytest.param(Case(2, cuts=(2, 3)), (2, 2), marks=pytest.mark.slow),
+    *slow((Case(2, cuts=(2, 3)), (2, 2))),
   ],
   ids=["depth 2", "raw csa, both views", "no csa", "agnostic", "cuts 2 and 3"],
 )

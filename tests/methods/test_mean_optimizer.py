@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import toy_world as toys
+from marks import slow
 
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS, base, mean_optimizer, optimizers
@@ -103,19 +104,16 @@ def test_three_rounds_of_an_optimiser_of_means_in_numpy(rule):
   ("name", "depths", "options"),
   [
     ("splitgp", (1, 1, 2, 2), {"lam": 0.3, "gamma": 0.5}),
-    *(
-      pytest.param(*case, marks=pytest.mark.slow)
-      for case in (
-        ("multi_head", (1,) * 4, {}),
-        ("scaffold", (4,) * 4, {}),
-        ("harmony", (1, 1, 2, 2), {}),
-        ("splitfed_v1", (1, 1, 2, 2), {}),
-        ("fedavg", (4,) * 4, {}),
-        ("fedper", (4,) * 4, {}),
-        ("fedpac", (4,) * 4, {}),
-        ("fedala", (4,) * 4, {}),
-        ("pgfedsplit", (4,) * 4, {"tau": 1}),
-      )
+    *slow(
+      ("multi_head", (1,) * 4, {}),
+      ("scaffold", (4,) * 4, {}),
+      ("harmony", (1, 1, 2, 2), {}),
+      ("splitfed_v1", (1, 1, 2, 2), {}),
+      ("fedavg", (4,) * 4, {}),
+      ("fedper", (4,) * 4, {}),
+      ("fedpac", (4,) * 4, {}),
+      ("fedala", (4,) * 4, {}),
+      ("pgfedsplit", (4,) * 4, {"tau": 1}),
     ),
   ],
 )
@@ -130,9 +128,7 @@ def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
   toys.assert_close(moved[-1]._replace(means=()), plain[-1], 1e-11)
 
 
-@pytest.mark.parametrize(
-  "name", ["splitfed_v3", pytest.param("splitfed_v1", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["splitfed_v3", *slow("splitfed_v1")])
 def test_at_rate_half_prefixes_and_servers_go_half_way(name):
   """From the first network to the mean; what clients keep stays their own."""
   depths = (1, 1, 2, 2)
@@ -186,9 +182,7 @@ def test_an_optimiser_of_means_needs_a_mean(method, field, said):
     tasks.build(tiny.resolved(draft))
 
 
-@pytest.mark.parametrize(
-  "mean", ["size", pytest.param("uniform", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("mean", ["size", *slow("uniform")])
 def test_three_rounds_of_scaffold_in_numpy(mean):
   """Algorithm 1 with option II to the letter, three of four clients a round."""
   world, states, present, _ = played("scaffold", 3, few=3, mean=mean)

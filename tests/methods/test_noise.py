@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from divided import distance, divided, play, same_bits
+from marks import slow
 
 from splitjax import trees, wire
 from splitjax.methods import METHODS, base, optimizers, sandbox
@@ -140,10 +141,7 @@ def test_no_noise_is_the_same_program():
   "name",
   [
     "splitgp",
-    pytest.param("harmony", marks=pytest.mark.slow),
-    pytest.param("splitfed_v2", marks=pytest.mark.slow),
-    pytest.param("merge_sfl", marks=pytest.mark.slow),
-    pytest.param("supersfl", marks=pytest.mark.slow),
+    *slow("harmony", "splitfed_v2", "merge_sfl", "supersfl"),
   ],
 )
 def test_rounds_with_noise_repeat_and_draw_anew(name):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import toy_world as toys
+from marks import slow
 from scipy.special import log_softmax
 
 from splitjax import trees
@@ -122,9 +123,7 @@ def visit(world, method, round=1, memory=None, client=0, server=None):
   )
 
 
-@pytest.mark.parametrize(
-  "r", [0.5, *(pytest.param(r, marks=pytest.mark.slow) for r in (0.0, 0.75))]
-)
+@pytest.mark.parametrize("r", [0.5, *slow(0.0, 0.75)])
 def test_the_mixed_set_follows_the_clients_labels(r):
   world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
   method = METHODS["pgfedsplit"](NET, SGD)
@@ -275,9 +274,7 @@ def test_the_gap_counts_rounds_since_the_last_head(monkeypatch):
   assert asked == [7.0, 4.0]
 
 
-@pytest.mark.parametrize(
-  "adaptive", [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("adaptive", [True, *slow(False)])
 def test_tau_follows_the_mean_coefficient(adaptive):
   rule = scheduled_heads(NET, SGD, OPTIONS._replace(adaptive=adaptive))
   method = METHODS["pgfedsplit"](NET, SGD, tau=2)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 from normalisation import Alone
 
 from splitjax import trees
@@ -83,7 +84,7 @@ def check(found, want):
     np.testing.assert_allclose(found["BatchNorm_0"][name], want[name], 1e-10)
 
 
-@pytest.mark.parametrize("count", [1, 9, 23])
+@pytest.mark.parametrize("count", [9, *slow(1, 23)])
 def test_moments_are_those_of_the_clients_own_pixels(count):
   samples = own(count)
   walk = batches(samples)
@@ -99,7 +100,7 @@ def test_moments_are_those_of_the_clients_own_pixels(count):
   check(refreshed(PIXELS, whole)["block1"], want)
 
 
-@pytest.mark.parametrize("count", [9, 12])
+@pytest.mark.parametrize("count", [9, *slow(12)])
 def test_deeper_layers_see_batches_as_training_normalises_them(count):
   # Of 9 samples the last batch has one: a dense layer leaves it out.
   samples, params = own(count), held(DENSE).params

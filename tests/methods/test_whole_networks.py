@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax.data.feed import Samples
 from splitjax.engine import client_update, fleets
@@ -43,9 +44,7 @@ def networks(state):
   [
     ("fedprox", {"mu": 0.0}, "fedavg"),
     ("fedper", {"personal_blocks": 0}, "fedavg"),
-    pytest.param(
-      "fedper", {"personal_blocks": 5}, "local", marks=pytest.mark.slow
-    ),
+    *slow(("fedper", {"personal_blocks": 5}, "local")),
   ],
 )
 def test_at_its_limit_a_method_is_another(name, options, same):
@@ -121,7 +120,7 @@ def test_the_round_of_a_client_alone_by_hand(
   "form",
   [
     "float16",
-    *(pytest.param(f, marks=pytest.mark.slow) for f in ("float32", "int8")),
+    *slow("float32", "int8"),
   ],
 )
 def test_fedprox_is_anchored_at_what_arrived(form):
@@ -174,8 +173,7 @@ def one_stage(name, number, client=0, **options):
     ("fedrep", 0, "head"),
     ("fedrep", 1, "body"),
     ("fedbabu", 0, "body"),
-    pytest.param("fedpac", 0, "head", marks=pytest.mark.slow),
-    pytest.param("fedpac", 1, "body", marks=pytest.mark.slow),
+    *slow(("fedpac", 0, "head"), ("fedpac", 1, "body")),
   ],
 )
 def test_a_stage_moves_its_own_part_alone(name, number, moving):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 from splitjax import wire
 from splitjax.methods import METHODS, sandbox
@@ -240,9 +241,13 @@ SENDS = {
     (1, {GRADIENT}),
   ),
 }  # fmt: skip
+MOST = "harmony", "supersfl"
+"""The most messages, and one network; the others send as these do."""
 
 
-@pytest.mark.parametrize("name", SENDS)
+@pytest.mark.parametrize(
+  "name", [*MOST, *slow(*(name for name in SENDS if name not in MOST))]
+)
 def test_every_split_method_sends_in_the_given_forms(name):
   form = Wire(Channel("int8"), Channel("topk", 0.25))
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import slow
 
 from splitjax.models import BACKBONES, backbones, shapes
 from splitjax.types import UserError
@@ -202,7 +203,7 @@ def test_what_cannot_be_is_one_line(name, options, says):
 @pytest.mark.parametrize(
   ("name", "dtype"),
   [
-    pytest.param("resnet18", "float32", marks=pytest.mark.slow),
+    *slow(("resnet18", "float32")),
     *((name, "bfloat16") for name in ("cnn4", "resnet18")),
     *(
       pytest.param(name, "bfloat16", marks=pytest.mark.slow)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine import assert_close
+from marks import slow
 
 from splitjax.models import BACKBONES, backbones, shapes
 
@@ -234,7 +235,7 @@ def test_blocks_of_equal_shape_start_apart():
 
 @pytest.mark.parametrize(
   ("name", "options"),
-  [("cnn4", {"width": 0.5}), ("toy", {"width": 64, "batch_norm": True})],
+  [("cnn4", {"width": 0.5}), *slow(("toy", {"width": 64, "batch_norm": True}))],
 )
 def test_layers_are_drawn_as_pytorchs(name, options):
   """Uniform in +- 1 / sqrt(fan_in), biases too; normalisation stays."""

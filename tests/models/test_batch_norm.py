@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 from engine import SIZES, by_number, world
+from marks import slow
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError
@@ -121,7 +122,7 @@ def test_a_policy_for_what_is_not_there(policy):
 @pytest.mark.parametrize(
   ("name", "norm", "kind"),
   [
-    pytest.param("mobilenet_v2", "batch", "BatchNorm", marks=pytest.mark.slow),
+    *slow(("mobilenet_v2", "batch", "BatchNorm")),
     ("resnet18", "batch", "BatchNorm"),
     ("resnet18", "group", "GroupNorm"),
     ("vit_s16", None, "LayerNorm"),

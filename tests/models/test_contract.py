@@ -11,6 +11,7 @@ import tiny
 from flax import linen as nn
 from flax import nnx
 from flax.nnx import bridge
+from marks import slow
 
 import splitjax
 from splitjax import BACKBONES, UserError
@@ -97,15 +98,19 @@ THREE = "one", "two", "three"
 SMALL = functools.partial(contract.check_backbone, shape=(4, 4, 1), classes=4)
 
 
-@pytest.mark.parametrize(
-  "name", ["toy", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn4",))]
-)
+@pytest.mark.parametrize("name", ["toy", *slow("cnn4")])
 def test_our_own_keep_it(name):
   parts = contract.check_backbone(BACKBONES[name], shape=(28, 28, 1))
   assert len(parts) == 7 and "depths" in parts[0]
 
 
-@pytest.mark.parametrize("name", sorted(BACKBONES))
+FORMS_FIRST = "cnn4", "resnet18", "toy", "vit_s16"
+
+
+@pytest.mark.parametrize(
+  "name",
+  [*FORMS_FIRST, *slow(*sorted(BACKBONES.keys() - set(FORMS_FIRST)))],
+)
 def test_the_forms_of_all(name):
   forms.check_forms(BACKBONES[name]((32, 32, 3), 10))
 
@@ -145,10 +150,10 @@ def test_slow_convolutions_are_said(maker, monkeypatch):
     blocks = {"one": Convolved(maker), "two": Flat(4)}
     return Backbone("mine", shape, classes, blocks, {1: Flat(4)}, Flat(4))
 
-  slow = maker in ("flax", "nnx", "lax")
+  warned = maker in ("flax", "nnx", "lax")
   told = "the convolutions of one are slow on a CPU"
   monkeypatch.setattr(contract.behaviour, "check_numbers", lambda net: [])
-  assert SMALL(made)[-1].startswith(told) == slow
+  assert SMALL(made)[-1].startswith(told) == warned
   net = made((4, 4, 1), 4)
   assert shapes.slow_convolutions(net, "native") == ""
   with target.aimed_at(target.current()._replace(platform="gpu")):

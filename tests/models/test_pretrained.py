@@ -11,6 +11,7 @@ import numpy_vit
 import pytest
 import scipy.ndimage
 from engine import assert_close
+from marks import slow
 from tiny_vit import TINY, draw, images, tiny
 
 from splitjax.engine import fleets
@@ -118,10 +119,11 @@ def without(*keys):
   ("file", "said"),
   [
     (numpy_vit.draw(classes=7), "its head left out: 7 classes there, 5 here"),
-    pytest.param(
-      {**numpy_vit.draw(), "pre_logits/kernel": np.eye(12)},
-      "its head left out, which reads a further layer (pre_logits)",
-      marks=pytest.mark.slow,
+    *slow(
+      (
+        {**numpy_vit.draw(), "pre_logits/kernel": np.eye(12)},
+        "its head left out, which reads a further layer (pre_logits)",
+      )
     ),
     (without("head/kernel", "head/bias"), "no head in it"),
   ],

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine import assert_close
+from marks import slow
 from tiny_vit import SHAPE, fresh, images, rough, tiny
 
 from splitjax.models import backbones, shapes
@@ -76,7 +77,7 @@ def test_what_is_scanned():
 # and unstacking of its 16 arrays.
 @pytest.mark.parametrize(
   ("scan", "most"),
-  [(False, 1.25), pytest.param(True, 1.8, marks=pytest.mark.slow)],
+  [(False, 1.25), *slow((True, 1.8))],
 )
 def test_the_program_hardly_grows_with_depth(scan, most):
   def lines(length):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 from example_results import forgetting_example, table_cells
+from marks import slow
 from matplotlib import image
 from runs import stopped
 
@@ -265,7 +266,7 @@ def drawn_on(path):
   return float((pixels < 0.99).any(axis=-1).mean())
 
 
-@pytest.mark.parametrize("classes", [4, 21])
+@pytest.mark.parametrize("classes", [4, *slow(21)])
 def test_figures_of_few_classes_many_one_row_and_nulls(tmp_path, classes):
   results = forgetting_example(classes=classes)
   for curve in results["learning"].values():
