@@ -16,7 +16,11 @@ ISAS ?= SSE4_2 AVX2
 SLOWEST = tests/test_benchmarks.py  # first, so that nobody waits for it
 NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
-.PHONY: quickstart test test-fast test-all lint docs wheel clean
+# XLA's compilers for accelerators, beside the development packages.
+PLAN ?= $(VENV)-plan
+TARGETS = tests/experiment/test_targets.py
+
+.PHONY: quickstart test test-fast test-all test-accelerators lint docs wheel clean
 
 quickstart: $(VENV)/.runtime
 	$(VENV)/bin/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -33,6 +37,9 @@ test-all: $(VENV)/.development
 	  echo "numeric tests for $$isa"; \
 	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m "numeric and not slow" $(NUMERIC) || exit 1; \
 	done
+
+test-accelerators: $(PLAN)/.plan
+	JAX_PLATFORMS=cpu $(PLAN)/bin/python -m pytest -n auto $(TARGETS) $(TEST_ARGS)
 
 lint: $(VENV)/.development
 	$(VENV)/bin/ruff check .
@@ -61,9 +68,15 @@ $(VENV)/.development: requirements-dev.txt $(VENV)/.runtime
 	$(PIP) -r requirements-dev.txt
 	touch $@
 
+$(PLAN)/.plan: requirements-dev.txt requirements.txt
+	test -x $(PLAN)/bin/python || $(PYTHON) -m venv $(PLAN)
+	$(PLAN)/bin/pip install --quiet --disable-pip-version-check \
+	  -r requirements-dev.txt 'jax[cuda12-local,tpu]'
+	touch $@
+
 $(VENV)/.documentation: requirements-docs.txt $(VENV)/.runtime
 	$(PIP) -r requirements-docs.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .jax_cache .pytest_cache .mypy_cache .ruff_cache docs/_build docs/notebooks docs/api/generated dist build
+	rm -rf $(VENV) $(PLAN) .jax_cache .pytest_cache .mypy_cache .ruff_cache docs/_build docs/notebooks docs/api/generated dist build

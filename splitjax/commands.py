@@ -35,6 +35,8 @@ class Command:
     overridden: field -> the value that the command line sets.
     file: the config file, if it is a user's.
     runs: finished workdirs that report compares.
+    target: devices to describe a config for, such as h100:4; None: this
+      machine's.
     debug: if true, errors show their whole traceback.
   """
 
@@ -45,6 +47,7 @@ class Command:
   overwrite: bool = False
   as_json: bool = False
   timed: bool = False
+  target: str | None = None
   client: int | str | None = None
   method: str | None = None
   swept: Sequence[str] = ()
@@ -128,6 +131,7 @@ def _check_flags(command: Command) -> None:
     ("--overwrite", command.overwrite, ("train",)),
     ("--format=json", command.as_json, ("describe",)),
     ("--time", command.timed, ("describe",)),
+    ("--target", command.target is not None, ("describe",)),
     ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
     ("--client", command.client is not None, ("export",)),
     ("--method", command.method is not None, ("export",)),
@@ -136,6 +140,11 @@ def _check_flags(command: Command) -> None:
       raise UserError(
         f"{flag} has no meaning with --mode={command.mode}: leave it out"
       )
+  if command.timed and command.target is not None:
+    raise UserError(
+      f"--time measures this machine, not --target={command.target}: leave one"
+      " of them out"
+    )
 
 
 def _workdir(command: Command) -> Path:
@@ -272,12 +281,18 @@ def _describe(command: Command) -> str:
   folder = None
   if command.workdir is not None:
     folder = _workdir(command) / workdirs.DESCRIBED
-  facts = describe.describe(plan.cells[0].config, folder)
+  first = plan.cells[0].config
+  if command.target is None:
+    facts = describe.describe(first, folder)
+  else:
+    from splitjax.experiment.describe.plan import planned
+
+    facts = planned(first, command.target, folder)
   facts["runs"] = runs = len(plan.cells) * len(plan.seeds or (0,))
   if command.timed:
     from splitjax.experiment.describe import timing
 
-    facts["time"] = timing.measure(plan.cells[0].config, runs)
+    facts["time"] = timing.measure(first, runs)
   names = [cell.name for cell in plan.cells]
   if names == [""]:
     return json.dumps(facts) if command.as_json else description.text(facts)

@@ -71,6 +71,13 @@ _TIME = flags.DEFINE_bool(
   "With describe: also compile every method, time a round and an evaluation of"
   " it on this machine, and say how many hours the whole config will take.",
 )
+_TARGET = flags.DEFINE_string(
+  "target",
+  None,
+  "With describe: compile the config for devices that need not be there, such"
+  " as h100, h100:4 (GPUs of a machine) or v5e:2x2 (chips of a TPU), and print"
+  " memory, exchange and a bound on a round's time. Needs splitjax[plan].",
+)
 _CLIENT = flags.DEFINE_string(
   "client", None, "Number of the client to export, from 0 on, or its name."
 )
@@ -133,6 +140,8 @@ def usage() -> str:
 
 def main(argv: Sequence[str]) -> None:
   """Runs the command of the flags; a user's error is one line and status 2."""
+  if _TARGET.value is not None:  # jax's plugins are to look for no device
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
   from splitjax import commands  # --help must not wait for jax
 
   if not flags.FLAGS["verbosity"].present:
@@ -182,6 +191,7 @@ def command(runs: Sequence[str] = ()):
     overwrite=_OVERWRITE.value,
     as_json=_FORMAT.value == "json",
     timed=_TIME.value,
+    target=_TARGET.value,
     client=_CLIENT.value,
     method=_METHOD.value,
     swept=_SWEEP.value,

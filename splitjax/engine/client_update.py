@@ -151,8 +151,9 @@ def local_step(
   as in `draw_batches`. Returns the pair after the step and its outputs (losses,
   ledger, loss_steps).
   """
-  batches, key = draw_batches(plan, shard, schedule, t)
-  client, server, outputs = step(*pair, batches, key)
+  with jax.named_scope("local_step"):  # by which `describe` finds it
+    batches, key = draw_batches(plan, shard, schedule, t)
+    client, server, outputs = step(*pair, batches, key)
   return (client, server), outputs
 
 

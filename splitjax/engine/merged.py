@@ -34,6 +34,7 @@ def merged_round(
   assert step_of_all is not None
 
   @functools.partial(jax.jit, inline=True)  # for its cache
+  @jax.named_scope("local_step")
   def step(clients, server, data, schedules, t):
     batches, keys = jax.vmap(
       lambda own, schedule: draw_batches(

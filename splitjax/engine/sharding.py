@@ -11,7 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import (
+  Mesh,
+  NamedSharding,
+  PartitionSpec,
+  SingleDeviceSharding,
+)
 
 from splitjax.engine.distributed import NO_UNROLLING
 from splitjax.models import target
@@ -86,10 +91,10 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
   devices = goal.devices
   count = len(devices) if count is None else count
   if not 1 <= count <= len(devices):
+    more = f", or let a CPU count as more with --cpu_devices={count}"
     raise UserError(
-      f"system.devices={count}: there are {len(devices)}"
-      f" ({goal.platform}); leave it None to use all, or let a CPU"
-      f" count as more with --cpu_devices={count}"
+      f"system.devices={count}: there are {len(devices)} ({goal.platform});"
+      f" leave it None to use all{more if goal.platform == 'cpu' else ''}"
     )
   if jax.process_count() > 1 and count < len(devices):
     raise UserError(
@@ -114,11 +119,26 @@ def devices(mesh: Mesh | None) -> list[jax.Device]:
 
 
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
-  """Puts host arrays on the devices; spec: PartitionSpec of all leaves."""
+  """Puts host arrays on the devices; spec: PartitionSpec of all leaves.
+
+  On devices that are only described it returns their shapes.
+  """
+  goal = target.current()
+  if goal.described:
+    return jax.tree.map(lambda x: _described(mesh, x, spec), tree)
   if mesh is None:
     return jax.tree.map(jax.numpy.asarray, tree)
   where = NamedSharding(mesh, spec)
   return jax.tree.map(lambda x: jax.device_put(x, where), tree)
+
+
+def _described(mesh: Mesh | None, x: Any, spec: Any) -> jax.ShapeDtypeStruct:
+  """Returns the shape of an array and where it would be put."""
+  where: Any = SingleDeviceSharding(target.current().devices[0])
+  if mesh is not None:
+    where = NamedSharding(mesh, spec)
+  dtype = jax.numpy.result_type(x)
+  return jax.ShapeDtypeStruct(np.shape(x), dtype, sharding=where)
 
 
 def sharding(mesh: Mesh | None, specs: Tree) -> Tree:

@@ -108,7 +108,6 @@ def _clients(task: Task) -> list[dict[str, Any]]:
 
 def _method(task: Task, key: str) -> dict[str, Any]:
   setup = training_setup.make_setup(task, key)
-  needs = training_setup.need(setup)
   stages = [each for each in setup.method.stages if each.step]
   steps = [
     sum(plan.steps * (stage.epochs or plan.epochs) for stage in stages)
@@ -127,11 +126,19 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "flops": _flops(setup),
     "up": up,
     "down": sum(sent.values()) - up,
+    **on_devices(setup),
+    "server_bytes": training_setup.server_bytes(setup),
+    **_service(setup),
+  }
+
+
+def on_devices(setup: TrainingSetup) -> dict[str, Any]:
+  """Describes how devices hold a method's clients, and their memory."""
+  needs = training_setup.need(setup)
+  return {
     "devices": setup.fleet.devices,
     "side_by_side": _side_by_side(setup),
     "memory": {**needs._asdict(), "total": sum(needs)},
-    "server_bytes": training_setup.server_bytes(setup),
-    **_service(setup),
   }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from splitjax.engine.resources import Profiles
-from splitjax.experiment.describe import timing
+from splitjax.experiment.describe import plan, timing
 from splitjax.reports.results import heading
 
 
@@ -67,6 +67,9 @@ def text(facts: dict[str, Any]) -> str:
     lines += ["", *_method_lines(key, method)]
   if facts["faults"]:
     lines += ["", facts["faults"]]
+  if "target" in facts:
+    at_once = {k: x["side_by_side"] for k, x in facts["methods"].items()}
+    lines += ["", plan.text(facts["target"], at_once)]
   if "time" in facts:
     lines += ["", timing.text(facts["time"])]
   lines += ["", *(f"Figure {path}" for path in facts["figures"])]

@@ -77,10 +77,12 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
 
   # Divide among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
-  shards = tuple(
-    with_turns(task, method, _shard(task, cohort, parts, held, batches), plan)
-    for cohort, plan in zip(fleet.cohorts, plans, strict=True)
-  )
+
+  def shard(cohort, plan):
+    own = _shard(task, cohort, parts, held, batches)
+    return _placed(task, with_turns(task, method, own, plan))
+
+  shards = tuple(map(shard, fleet.cohorts, plans))
   sizes = np.array([len(part) for part in parts])
   if batches is None:
     batches = np.full(config.num_clients, config.batch_size)
@@ -209,7 +211,7 @@ def _shard(
   held: Sequence[np.ndarray] | None,
   batches: np.ndarray | None,
 ) -> Shard:
-  """Makes a cohort's Shard, divided among the devices or on the host.
+  """Makes a cohort's Shard, before it is placed.
 
   `parts` and `held` are the rows that each client of the fleet trains and
   validates on.
@@ -231,9 +233,12 @@ def _shard(
     shard = shard._replace(held=put(padded(held)[numbers]))
   if groups is not None:
     shard = shard._replace(group=put(groups[numbers].astype(np.int32)))
-  image, _, *own = shard._replace(schedule=planned)
-  if at_host:
-    return Shard(image, task.label, *own)
-  return Shard(
-    image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)
-  )
+  return shard._replace(schedule=planned)
+
+
+def _placed(task: Task, shard: Shard) -> Shard:
+  """Divides a cohort's data among the devices, or leaves them on the host."""
+  image, _, *own = shard
+  if task.config.system.clients_on == "device":
+    own = sharding.put(task.mesh, own, sharding.DIVIDED)
+  return Shard(image, task.label, *own)

@@ -27,6 +27,7 @@ from splitjax.experiment.setup.method_factory import make_method
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.files import one_line
 from splitjax.methods import METHODS, hyper
+from splitjax.models import target
 from splitjax.types import Tree
 
 LIMIT = 64
@@ -219,6 +220,7 @@ def once(
   """
   level = jax.config.read("jax_disable_most_optimizations")
   text = f"{text_of(lowered, arguments)} {options} {deterministic} {mesh}"
+  text = f"{text} {target.aimed_at.value}"
   key = hashlib.sha256(f"{text} {level}".encode()).digest()
   found = _compiled.get(key)
   note(name, None if found is None else found.owner)

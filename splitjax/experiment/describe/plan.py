@@ -1,0 +1,242 @@
+"""A config's programs, compiled for devices that are not there."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.experiment.describe import accelerators, kernels
+from splitjax.experiment.describe.accelerators import Accelerator
+from splitjax.experiment.describe.describe import describe, on_devices
+from splitjax.experiment.measure import costs
+from splitjax.experiment.setup import tasks
+from splitjax.experiment.setup.test_images import Shown, chunks
+from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
+from splitjax.experiment.trainers.compile_cache import compile_program
+from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
+from splitjax.files import one_line
+from splitjax.models import convolution, target
+from splitjax.types import State, UserError
+
+
+def planned(
+  config: Config, word: str, folder: Path | None = None
+) -> dict[str, Any]:
+  """Describes a config for the devices of a word such as h100:4 or v5e:2x2.
+
+  Returns:
+    What `describe` returns, for these devices, and "target": their figures and,
+    by method, each program as it was compiled, or the compiler's error.
+
+  Raises:
+    UserError: as `describe`; the word is unknown or its plugin missing; or the
+      clients lie on the host, whose rounds begin with a draw on the device.
+  """
+  if config.system.clients_on == "host":
+    raise UserError(
+      f"--target={word}: system.clients_on=host draws its clients on a device"
+      " that is there; leave it 'device'"
+    )
+  goal = accelerators.described(word)
+  kind, _ = accelerators.read(word)
+  facts, methods = describe(config, folder), {}
+  with target.aimed_at(goal):
+    facts["conv"] = convolution.formulation(config.system.conv)
+    task = tasks.build(config)
+    for key in config.methods:
+      print(f"{key}: compiling for {word}", file=sys.stderr, flush=True)
+      setup = make_setup(task, key)
+      facts["methods"][key] |= on_devices(setup)
+      methods[key] = _method(setup, kind)
+  facts["target"] = {
+    "name": word,
+    "devices": len(goal.devices),
+    **kind._asdict(),
+    "methods": methods,
+  }
+  return facts
+
+
+def _method(setup: TrainingSetup, kind: Accelerator) -> dict[str, Any]:
+  """Compiles a method's programs; returns facts of each and of its round."""
+  trainer = _Planner(setup)
+  trainer.compile(trainer.shapes(setup.places))
+  found: dict[str, Any] = {"programs": trainer.found}
+  if text := trainer.texts.get("round"):
+    found |= _bound(setup, kind, text)
+  fits = all(
+    each.get("total", 0) <= kind.memory and not each.get("full")
+    for each in trainer.found.values()
+  )
+  alone = all(cohort.chunk == 1 for cohort in setup.fleet.cohorts)
+  return {**found, "fits": fits, "one_at_a_time": alone}
+
+
+class _Planner(Trainer):
+  """A trainer that compiles its programs and runs none.
+
+  Attributes:
+    found: program -> its facts, see `_facts`, or its error.
+    texts: program -> its compiled text.
+  """
+
+  def __init__(self, setup: TrainingSetup):
+    """Compiles nothing, see `Trainer`."""
+    super().__init__(setup)
+    self.found = dict[str, dict[str, Any]]()
+    self.texts = dict[str, str]()
+
+  def evaluation_parts(
+    self,
+    cohorts: tuple[int, ...],
+    state: State,
+    samples: int | None,
+    personal: bool,
+  ) -> Iterator[EvaluationPart]:
+    """Yields the one part, as of clients that do not share answers."""
+    del personal
+    every = np.arange(self.task.config.num_clients)
+    seen = Shown(self.task.shown, chunks(self.task, samples))
+    mine = self.setup, state, self.setup.shards
+    yield EvaluationPart(cohorts, *mine, every, seen)
+
+  def _program(
+    self,
+    name: str,
+    make: Callable,
+    setup: TrainingSetup,
+    given: tuple,
+    *_,
+    **how,
+  ) -> Any:
+    """Compiles a program and keeps its facts."""
+    if name in self.found:
+      return None
+    begun = time.monotonic()
+    try:
+      made = compile_program(make, name, setup, given, **how)
+    except jax.errors.JaxRuntimeError as error:
+      full = "RESOURCE_EXHAUSTED" in str(error)
+      self.found[name] = {"error": one_line(error), "full": full}
+      return None
+    program, seconds = made.args[0], time.monotonic() - begun
+    self.texts[name] = program.as_text()
+    self.found[name] = {"seconds": seconds, **_facts(program)}
+    return None
+
+
+def _facts(program: Any) -> dict[str, Any]:
+  """Returns a compiled program's bytes on a device, exchange and kernels."""
+  memory, text = program.memory_analysis(), program.as_text()
+  each = {
+    "arguments": memory.argument_size_in_bytes,
+    "temporaries": memory.temp_size_in_bytes,
+    "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+    "code": memory.generated_code_size_in_bytes,  # 0 of a GPU: not told
+  }
+  return {
+    **each,
+    "total": sum(each.values()),
+    "exchange": kernels.exchange(text),
+    "on_host": kernels.on_host(text),
+  }
+
+
+def _bound(
+  setup: TrainingSetup, kind: Accelerator, text: str
+) -> dict[str, Any]:
+  """Returns the work of a device in a local step, and a round's least time.
+
+  The bound takes the device's peak rates: the FLOPs that the method declares
+  over that of products, or the bytes that the compiled kernels move over that
+  of memory, whichever is longer. No cache is counted.
+  """
+  config, devices = setup.task.config, setup.fleet.devices
+  cuts = None
+  if setup.method.cut is not None:
+    cuts = np.full(config.num_clients, setup.task.network.backbone.cuts[0])
+  work = costs.whole_round(setup, cuts)
+  share = (config.participants_per_round or config.num_clients) / (
+    config.num_clients * devices
+  )
+  steps = float(work.steps.max())
+  flops = share * float((work.client + work.server).sum())
+  moved = kernels.account(text, steps)
+  peak = kind.flops.get(config.system.compute_dtype, kind.flops["float32"])
+  times = {"flops": flops / peak, "bytes": moved.bytes / kind.bandwidth}
+  return {
+    "step": {
+      "flops": flops / max(steps, 1),
+      "bytes": moved.step_bytes,
+      "kernels": moved.step_kernels,
+    },
+    "round": {"flops": flops, "bytes": moved.bytes, "kernels": moved.kernels},
+    "bound": {"seconds": max(times.values()), "by": max(times, key=times.get)},  # type: ignore[arg-type]
+  }
+
+
+def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
+  """Formats `planned`'s "target"; `side_by_side` is that of each method."""
+  lines = [
+    f"Compiled for {facts['name']}: {facts['devices']} x {facts['kind']},"
+    f" {facts['memory'] / 1e9:.0f} GB each; nothing was run",
+    f"  figures: {facts['source']}",
+  ]
+  for key, method in facts["methods"].items():
+    chunk = ", ".join(map(str, side_by_side[key]))
+    lines += [
+      "",
+      f"Method {key}, clients side by side on a device: {chunk}",
+      f"  {'program':<30} {'compile':>9} {'arguments':>11} {'temporaries':>11}"
+      f" {'code':>9} {'of memory':>9}  exchange",
+    ]
+    for name, each in method["programs"].items():
+      lines.append(f"  {name:<30} {_program_line(each, facts['memory'])}")
+    lines += _round_lines(method)
+    if not method["fits"]:
+      lines.append(_too_large(key, facts, method["one_at_a_time"]))
+  return "\n".join(lines)
+
+
+def _program_line(each: dict[str, Any], memory: float) -> str:
+  if "error" in each:
+    return f"not compiled: {each['error']}"
+  sizes = (each[name] / 1e6 for name in ("arguments", "temporaries", "code"))
+  held, temporary, code = sizes
+  said = [
+    f"{kind} {x['number']} x, {x['bytes'] / 1e6:.3f} MB"
+    for kind, x in each["exchange"].items()
+  ]
+  said += [f"waits for the host: {name}" for name in each["on_host"]]
+  return (
+    f"{each['seconds']:>7.1f} s {held:>8.1f} MB {temporary:>8.1f} MB"
+    f" {code:>6.1f} MB {each['total'] / memory:>9.1%}"
+    f"  {'; '.join(said) or 'none'}"
+  )
+
+
+def _round_lines(method: dict[str, Any]) -> list[str]:
+  if "bound" not in method:
+    return []
+  step, bound = method["step"], method["bound"]
+  return [
+    f"  a local step of a device: {step['flops'] / 1e9:,.4g} GFLOP,"
+    f" {step['bytes'] / 1e6:,.4g} MB moved by {step['kernels']:,.0f} kernels",
+    f"  a round takes {bound['seconds']:.3g} s or longer (a bound from peak"
+    f" rates, by its {bound['by']})",
+  ]
+
+
+def _too_large(key: str, facts: dict[str, Any], alone: bool) -> str:
+  even = "even with one client at a time" if alone else "with these clients"
+  remedy = (
+    "take smaller batches, a smaller network or another device"
+    if alone
+    else "lower system.clients_per_chunk"
+  )
+  return f"  {key} does not fit into {facts['name']} {even}: {remedy}"

@@ -1,0 +1,196 @@
+"""Configs compiled for devices that are not there.
+
+`make test-accelerators` has the plugins; without them, the CPU stands in.
+"""
+
+from importlib import metadata
+
+import jax
+import jax.numpy as jnp
+import pytest
+import tiny
+
+from splitjax import commands
+from splitjax.engine import sharding
+from splitjax.experiment.describe import accelerators, description, plan
+from splitjax.experiment.describe.kernels import account, exchange, on_host
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.models import target
+from splitjax.types import UserError
+
+
+def has_plugins() -> bool:
+  try:
+    accelerators.check_plugin("h100", "cuda")
+    accelerators.check_plugin("v5e", "tpu")
+  except UserError:
+    return False
+  return True
+
+
+PLUGINS = pytest.mark.skipif(not has_plugins(), reason="no plugins")
+
+
+def stand_in(monkeypatch, memory=10**9):
+  """This CPU as an accelerator that is only described."""
+  goal = target.attached()._replace(
+    platform="gpu", memory=memory, described=True
+  )
+  one = goal._replace(devices=goal.devices[:1])
+  monkeypatch.setattr(accelerators, "described", lambda word: one)
+  return one
+
+
+def test_a_plan_of_a_device_that_is_only_described(monkeypatch):
+  stand_in(monkeypatch)
+  facts = plan.planned(tiny.resolved(splitgp="splitgp"), "h100")
+  method = facts["target"]["methods"]["splitgp"]
+  assert facts["methods"]["splitgp"]["side_by_side"] == [3, 3]  # as on a GPU
+  assert facts["conv"] == "native" and method["fits"]
+  assert {*method["programs"]} == {"round", "evaluation"}
+  for each in method["programs"].values():
+    assert each["total"] > each["temporaries"] > 0 and not each["on_host"]
+  assert 0 < method["step"]["bytes"] < method["round"]["bytes"]
+  assert method["bound"]["seconds"] >= method["round"]["bytes"] / 3.36e12
+  told = description.text(facts)
+  assert "1 x NVIDIA H100" in told and "does not fit" not in told
+  # The toy needs more than 1 kB, however few clients train at a time.
+  facts["target"]["memory"] = 1e3
+  few = facts["target"]["methods"]["splitgp"]
+  few |= {"fits": False, "one_at_a_time": True}
+  few["programs"]["round"] = {"error": "RESOURCE_EXHAUSTED", "full": True}
+  told = description.text(facts)
+  assert "splitgp does not fit into h100 even with one client at a time" in told
+  assert "not compiled: RESOURCE_EXHAUSTED" in told
+
+
+def test_what_does_not_fit_is_said(monkeypatch):
+  stand_in(monkeypatch, memory=3000)
+  monkeypatch.setattr(plan._Planner, "compile", lambda self, state: None)
+  found = plan.planned(tiny.resolved(splitgp="splitgp"), "h100")
+  assert found["methods"]["splitgp"]["side_by_side"] == [1, 1]
+  assert found["target"]["methods"]["splitgp"]["one_at_a_time"]
+
+
+def text_of(function, *given):
+  return jax.jit(function).lower(*given).compile().as_text()
+
+
+@pytest.mark.optimized
+def test_kernels_and_bytes_by_hand():
+  x, many = jnp.ones((64, 64)), jnp.ones((9, 64, 64))
+  size = x.size * 4
+
+  def steps(count):
+    def one(_, y):
+      with jax.named_scope("local_step"):
+        return jnp.sin(y)
+
+    return lambda x: jax.lax.fori_loop(0, count, one, x)
+
+  known = account(text_of(steps(7), x), 100)
+  assert known.step_bytes == pytest.approx(2 * size, rel=0.01)
+  assert known.bytes == pytest.approx(7 * 2 * size, rel=0.2)  # and a copy
+  asked = account(text_of(lambda n, x: steps(n)(x), 3, x), 100)
+  assert asked.bytes == pytest.approx(100 * 2 * size, rel=0.05)
+  # Of many images a step reads its own.
+  total = account(
+    text_of(
+      lambda a: jax.lax.scan(lambda c, b: (c + b, None), a[0], a)[0], many
+    )
+  )
+  assert total.bytes < 9 * 3 * size * 1.3
+
+
+def test_exchange_and_callbacks():
+  text = """
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0:T(128)S(1)} parameter(0)
+  %a = f32[8]{0} all-reduce-start(%x), to_apply=%add
+  %b = f32[8]{0} all-reduce-done(%a)
+  %c = f32[8]{0} custom-call(%b), custom_call_target="xla_ffi_python_callback"
+  ROOT %d = f32[8]{0} add(%b, %c)
+}
+"""
+  assert exchange(text) == {"all-reduce": {"number": 1, "bytes": 32}}
+  assert on_host(text) == ["c"]
+  assert on_host(text_of(jnp.sin, 1.0)) == []
+
+
+@pytest.mark.parametrize(
+  ("word", "said"),
+  [
+    ("h101", "'h101' is no known accelerator; choose from h100, h200"),
+    ("h100:9", "GPUs of one machine, 1 to 8, as in h100:4"),
+    ("h100:0", "1 to 8"),
+    ("a100:2x2", "1 to 8"),
+    ("v5e", "give the chips, as in v5e:2x2"),
+    ("v5e:4", "give the chips"),
+    ("v5e:0x2", "give the chips"),
+  ],
+)
+def test_an_unknown_target_is_one_line(word, said):
+  with pytest.raises(UserError, match=f"^--target={word}: .*{said}"):
+    accelerators.read(word)
+
+
+@pytest.mark.parametrize("word", ["h100", "v5e:2x2"])
+def test_a_plugin_that_is_missing_or_of_another_jax(word, monkeypatch):
+  def missing(name):
+    raise metadata.PackageNotFoundError(name)
+
+  monkeypatch.setattr(metadata, "version", missing)
+  with pytest.raises(UserError, match=r"pip install 'splitjax\[plan\]'"):
+    accelerators.described(word)
+  monkeypatch.setattr(metadata, "version", lambda name: "0.0.1")
+  with pytest.raises(
+    UserError, match=f"0.0.1 is not for jax {jax.__version__}"
+  ):
+    accelerators.described(word)
+
+
+def test_more_devices_than_the_target_has(monkeypatch):
+  with target.aimed_at(stand_in(monkeypatch)):
+    with pytest.raises(UserError, match=r"=3: there are 1 \(gpu\); leave it"):
+      sharding.make(3)
+
+
+@pytest.mark.parametrize(
+  ("mode", "given", "said"),
+  [
+    ("describe", {"timed": True}, "--time measures this machine, not --target"),
+    ("train", {"workdir": "w"}, "--target has no meaning with --mode=train"),
+    ("describe", {}, "clients_on=host draws its clients on a device"),
+  ],
+)
+def test_flags_that_contradict_a_target(mode, given, said, capsys):
+  c = tiny.tiny(splitgp="splitgp").to_dict()
+  c["system"]["clients_on"] = "host"
+  assert commands.launch(commands.Command(mode, c, target="h100", **given)) == 2
+  told = capsys.readouterr().err
+  assert told.startswith("error: ") and said in told and told.count("\n") == 1
+
+
+PARALLEL = ("splitgp", "harmony", "supersfl", "pgfedsplit")
+ONE_SERVER = ("splitfed_v2", "splitnn", "merge_sfl", "hydra")
+
+
+@PLUGINS
+@pytest.mark.parametrize("word", ["h100:4", "v5e:2x2"])
+@pytest.mark.parametrize(
+  ("name", "devices"),
+  [(name, n) for name in PARALLEL for n in (1, 4)]
+  + [(name, 1) for name in ONE_SERVER],
+)
+def test_a_round_is_one_program_of_an_accelerator(name, devices, word):
+  c = tiny.tiny(own=name)
+  c.system.devices = devices
+  with target.aimed_at(accelerators.described(word)):
+    setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+    made = plan._Planner(setup)
+    made.round(made.inputs(made.shapes(setup.places)))
+  told = made.found["round"]
+  assert "error" not in told and not told["on_host"]
+  # The sums over clients; a GPU's compiler may leave a small one apart.
+  assert {*told["exchange"]} == ({"all-reduce"} if devices > 1 else set())
+  assert all(x["number"] <= 2 for x in told["exchange"].values())
