@@ -15,9 +15,9 @@ from splitjax.experiment.describe.accelerators import Accelerator
 from splitjax.experiment.describe.describe import describe, on_devices
 from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import tasks
-from splitjax.experiment.setup.test_images import Shown, chunks
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
 from splitjax.experiment.trainers.compile_cache import compile_program
+from splitjax.experiment.trainers.evaluation_images import Shown, chunks
 from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
 from splitjax.files import one_line
 from splitjax.models import convolution, target
