@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def driver() -> str | None:
-  """What the NVIDIA driver says of the devices."""
+  """Asks the NVIDIA driver about the devices."""
   if shutil.which("nvidia-smi") is None:
     return None
   command = ["nvidia-smi", QUERY, "--format=csv,noheader"]

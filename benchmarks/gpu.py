@@ -37,7 +37,7 @@ PARTS = {
 
 
 def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
-  """What a part runs, or the reason for nothing.
+  """Returns the command of a part, or the reason why there is none.
 
   The command line has the `folder` for images; `about` is what `device` said.
   """

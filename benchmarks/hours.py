@@ -32,7 +32,7 @@ ONE_SCALE = ("quickstart", "fmnist_small")
 """Configs without a scale of a paper."""
 
 OWN_SCALES = ("ten_clients",)
-"""Words that name a scale themselves, in place of small."""
+"""Words that name a scale themselves, instead of small."""
 
 RESULTS = Path("docs/results")
 
@@ -54,7 +54,7 @@ HEADS = (
 
 
 def described(config: str, *flags: str) -> dict[str, Any]:
-  """What describe says of a config's first run, and its number of cells.
+  """Describes a config's first run; returns it with the number of cells.
 
   Raises:
     RuntimeError: it cannot; the text is its error.
@@ -72,7 +72,7 @@ def described(config: str, *flags: str) -> dict[str, Any]:
 
 
 class Seconds(NamedTuple):
-  """How long the runs of a config take, all of them together."""
+  """Seconds that all runs of a config take together."""
 
   train: float
   all: float
@@ -104,7 +104,7 @@ def at_small(name: str) -> str:
 
 
 def seconds_of(name: str, facts: dict[str, Any]) -> Seconds:
-  """Of a committed report where there is one, else of a timed round.
+  """Reads seconds from a committed report, else from a timed round.
 
   A report may have other cells and rows than the config: fewer of a grid, or
   those of other runs beside it.

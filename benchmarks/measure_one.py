@@ -172,7 +172,7 @@ SHAPE = re.compile(r"([a-z]+)(\d*)\[([\d,]*)\]")
 
 
 def exchanged(text: str) -> dict[str, dict[str, int]]:
-  """What devices exchange in a compiled CPU program, by kind of operation.
+  """Counts the data that devices exchange in a compiled CPU program, by kind.
 
   Its "count" in the text, and the "bytes" of its results on one device. A
   number of bits stands in the name of a type, but pred takes a byte.

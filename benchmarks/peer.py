@@ -1,4 +1,4 @@
-"""What the peers of `peers.py` share: the partition, questions and answers.
+"""Code that the peers of `peers.py` share: partition, questions, answers.
 
 A peer is run by an interpreter that need not have splitjax: NumPy alone.
 """
@@ -18,7 +18,7 @@ LAYERS = 4
 
 
 class World(NamedTuple):
-  """What every side trains, and on what.
+  """The network and the data that every side trains.
 
   Attributes:
     images: [N, S, 28, 28, 1] float32, standardised.

@@ -1,4 +1,4 @@
-"""A round of FedAvg beside those of what users would pick instead.
+"""A round of FedAvg beside those of other simulators.
 
   python -m benchmarks.peers [--out=FILE] [--fedjax=DIR/bin/python]
       [--flower=DIR/bin/python] [--quick]
@@ -124,7 +124,7 @@ class Ours:
 
 
 def check(ours: Ours, hello: dict, answers: list[dict], strict: bool) -> float:
-  """Whether a peer did our work; how far its loss fell, over ours.
+  """Checks that a peer did the same work; returns its loss's fall over ours.
 
   Raises:
     RuntimeError: it did not.

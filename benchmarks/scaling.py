@@ -132,7 +132,7 @@ def narrow(given: argparse.Namespace, folder: str, clients: int) -> dict:
 
 
 def points(given: argparse.Namespace, folder: str) -> Iterator[Point]:
-  """What a table measures."""
+  """Lists the points of a table."""
   if given.table == "clients":
     for n in given.clients:
       yield str(n), narrow(given, folder, n), COLD

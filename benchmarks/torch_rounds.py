@@ -1,8 +1,8 @@
 """One round of SplitGP and HARMONY in plain PyTorch, for comparison.
 
-What a competent user would write: a loop over clients, channels_last, tensors
-that are standardised beforehand, foreach SGD, no unused gradients. The network
-is `cnn8`. `round_speed.py` runs this file as a process of its own, which reads
+The code of a competent user: a loop over clients, channels_last, tensors that
+are standardised beforehand, foreach SGD, no unused gradients. The network is
+`cnn8`. `round_speed.py` runs this file as a process of its own, which reads
 one JSON object a line and answers with one.
 """
 

@@ -1,1 +1,1 @@
-"""What launch.py runs: one file per table or figure of a paper."""
+"""Configs for launch.py: one file per table or figure of a paper."""

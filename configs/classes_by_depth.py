@@ -7,9 +7,8 @@ r"""Classes that strong devices alone hold: an experiment of ours.
 No paper has it. The setting is that of configs/harmony_figure4.py, but clients
 with classes of higher numbers have deeper cuts (data.dealt=by_depth): the
 highest are seen by the deepest clients alone, the lowest mostly by shallow
-ones. What the server learns of a class then comes from one depth, and it is
-asked about it from all. If alignment across depths is worth something, it
-should be here.
+ones. The server then learns a class from one depth, and is asked about it from
+all. If alignment across depths is worth something, it should be here.
 
 `:small` as in configs/harmony_figure2.py. Measured over three seeds, half an
 hour each on one busy core, at rho 0.8: HARMONY 77.1 ± 2.4, without CSA 73.3 ±

@@ -3,11 +3,11 @@ r"""Fewer bits across the cut: accuracy over megabytes, an experiment of ours.
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/fewer_bits.py:small --workdir=runs/bits
 
-SplitGP and HARMONY in the setting of HARMONY's Figure 2, a cell for each form
-of the features that go up; with the word `gradients` of the gradients that come
-down, with `both` for each pair of forms. The report has the megabytes until an
-accuracy of 90 % on the clients' own classes, and accuracy over megabytes as a
-figure.
+SplitGP and HARMONY in the setting of HARMONY's Figure 2, as a grid over the
+forms of the features that go up; with the word `gradients` over those of the
+gradients that come down, with `both` over pairs of forms. The report has the
+megabytes until an accuracy of 90 % on the clients' own classes, and a figure of
+accuracy over megabytes.
 
 `:small`: ten clients of 200 samples, twenty rounds of twenty steps, an eighth
 of the width, evaluated after every other round on 60 samples of each client, on

@@ -100,7 +100,7 @@ def ablations() -> dict:
 
 
 def _causes() -> dict:
-  """Arms that the figure lacks, to tell what an effect comes from."""
+  """Arms that the figure lacks, which separate the causes of an effect."""
   everyone, both = {"server_mean": "all"}, {"client_loss_views": "both"}
   fixed, no_csa = {"stochastic_depth": False}, {"csa_weight": 0.0}
   return {

@@ -1,14 +1,13 @@
-"""HARMONY Figure 5: what the server sees of every client, Fashion-MNIST.
+"""HARMONY Figure 5: the server's embeddings by client, Fashion-MNIST.
 
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/harmony_figure5.py:small --workdir=runs/fig5
 
 Without `:small` it runs at the paper's scale.
 
-Trains SplitGP lam=0.9 and HARMONY as configs/harmony_figure2.py does and keeps
-what the server makes of 40 test images as every client sends them (right before
-its last layer): t-SNE by class and by client, and how far apart the same class
-is at different clients.
+Trains SplitGP lam=0.9 and HARMONY as configs/harmony_figure2.py does, and keeps
+the input of the server's last layer for 40 test images sent by every client:
+t-SNE by class and by client, and the distance of a class across clients.
 
 Expected: the paper shows pictures alone, classes apart under HARMONY and mixed
 under SplitGP. Cost: 144,000 client-steps of each, eleven hours a seed on two

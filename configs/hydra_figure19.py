@@ -1,4 +1,4 @@
-r"""Hydra Figure 19: L2 regularization in place of heads.
+r"""Hydra Figure 19: L2 regularization instead of heads.
 
   python -m splitjax.data prepare cifar10
   python launch.py --config=configs/hydra_figure19.py:small \

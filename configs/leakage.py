@@ -1,4 +1,4 @@
-r"""What crosses the cut tells the server: an experiment of ours.
+r"""Leakage of messages to the server: an experiment of ours.
 
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/leakage.py:small --workdir=runs/leakage

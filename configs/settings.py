@@ -107,10 +107,10 @@ def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> dict:
   """HARMONY's schemes by their names in the paper's tables, key -> method.
 
   Args:
-    *names: of splitfed, multi_exit, multi_exit_ft, splitgp_09, splitgp_02,
-      harmony; those with a row for fine-tuned clients have _ft or 02.
-    inner_lr: alpha, of HARMONY and of fine-tuning.
-    inner_steps: M, likewise.
+    *names: some of splitfed, multi_exit, multi_exit_ft, splitgp_09,
+      splitgp_02, harmony; multi_exit_ft and splitgp_02 also have a +FT row.
+    inner_lr: alpha, of HARMONY's inner steps and of fine-tuning.
+    inner_steps: M, of the same.
   """
   inner = {"inner_lr": inner_lr, "inner_steps": inner_steps}
   known = {
@@ -154,7 +154,7 @@ def batches(c, text: str) -> dict:
   """The field of a grid over HARMONY's batch sizes, if `text` has the word.
 
   The paper prints these five and does not say which table takes which. The
-  scale small takes a fifth of each, as of 50.
+  small scale takes a fifth of each.
   """
   share = 5 if c.scale == "small" else 1
   sizes = tuple(-(-size // share) for size in (50, 64, 128, 256, 512))
@@ -243,7 +243,7 @@ def twenty_rounds(c, *, every: int) -> None:
 
 
 def drift(c, *, min_samples: int = 20) -> None:
-  """HARMONY's Table 5: Dirichlet, clients judged with and without drift.
+  """HARMONY's Table 5: Dirichlet, clients tested with and without drift.
 
   Args:
     c: the config.

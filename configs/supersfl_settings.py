@@ -19,7 +19,7 @@ everything that was run here.
 
 SFL is `dfl` with the cut 3 in all clients and one cluster from the first round,
 which equals SplitFed v1 at this cut. DFL is Samikwa's method, as the authors'
-code has it; the cut of a round changes no result, it prices bytes, seconds and
+code has it; the cut of a round changes no result, only bytes, seconds and
 joules. A vision transformer's features have one size at every cut, so that with
 the devices of seed 0 DFL's cheapest mean cut is the first for all clients; of
 VGG-11's several are in use.

@@ -150,7 +150,7 @@ KEYS = {
 
 
 HOURS = DOCS.parent / "benchmarks/results/hours_cpu.json"
-"""What `python -m benchmarks.hours` wrote."""
+"""The output of `python -m benchmarks.hours`."""
 
 
 def hours() -> str:

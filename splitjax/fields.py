@@ -82,7 +82,7 @@ unpaired surrogates (which cannot be written to a file) and line separators."""
 
 
 def alternatives(hint: Any) -> tuple:
-  """Lists the members of a union without its marks, or the type itself."""
+  """Lists the members of a union, or the type itself, without metadata."""
   if get_origin(hint) is Annotated:
     hint = get_args(hint)[0]
   union = get_origin(hint) in (types.UnionType, typing.Union)

@@ -81,7 +81,7 @@ def blame(error: BaseException) -> str:
 
 
 class Locked(Exception):
-  """Error: another running process, named in the message, holds the lock."""
+  """Raised if another running process, named in the message, has the lock."""
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 class ObjectArray(ValueError):
-  """Error: an array holds Python objects, which only unpickling could read.
+  """Raised for an array of Python objects, which would have to be unpickled.
 
   Attributes:
     key: the array's name in the file.

@@ -303,7 +303,7 @@ def _said(error: Exception, argv: Sequence[str]) -> str:
     (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
     return (
       f"{file} has no function get_config(): write one that returns a config,"
-      " as of splitjax.default()"
+      " such as splitjax.default()"
     )
   last = [line for line in str(error).splitlines() if line.strip()][-1]
   # absl puts the exception's name before the message.

@@ -35,8 +35,8 @@ class Eval:
       "always", like other rows; "last", only after the last round, without a
       best round or cost to a target. HARMONY's row is always evaluated.
     samples: test samples of each client, drawn at random, in all evaluations
-      but the last, which uses all; None: all in every evaluation. The oracle
-      fits few samples better, so such a curve lies above its last point.
+      but the last, which uses all; None: all in every evaluation. The oracle's
+      thresholds fit few samples better, so a curve lies above its last point.
     batch_size: test images of a client in one forward pass; with fewer
       `samples` it is smaller, but at least 32.
     threshold_rule: the thresholds that report and log use. oracle: the best of
@@ -45,8 +45,8 @@ class Eval:
       held-out samples (`splitjax.evaluation.calibration`).
     threshold: nats, for the rule fixed; if given, the report always shows it.
     holdout: share of each client's samples held out of training to calibrate
-      thresholds, which the report then always shows. They count neither in
-      |D_n|, zeta_n nor the data's mean and standard deviation.
+      thresholds, which the report then always shows. They are left out of
+      |D_n|, zeta_n and the data's mean and standard deviation.
     proxy: substitute for out-of-distribution samples in calibration, key of
       `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
@@ -55,9 +55,9 @@ class Eval:
       embeddings are stored, mapped and measured (at least two per class).
     target: accuracy, a share of one; if given, the report has the rounds,
       bytes, modelled seconds and joules until the first test set reaches it.
-    inside: a round; the network is also evaluated within it, after the turns
-      of each group of clients with one dominant label in its last cycle
-      (`experiment.measure.forgetting_in_round`), for sequential methods.
+    inside: number of a round during which the network of a sequential method is
+      also evaluated: in its last cycle, after each group of clients with one
+      dominant label (`experiment.measure.forgetting_in_round`).
     metrics: key -> metric of each client's answers, beside accuracy, see
       `evaluation.client_metrics.METRICS`; or names separated by commas. Some
       metrics keep the probabilities of every test sample.

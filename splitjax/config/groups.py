@@ -172,12 +172,12 @@ class Checkpoint:
   """The checkpoints of a method that are kept.
 
   Attributes:
-    every: rounds between two checkpoints; "auto": a minute at least.
+    every: rounds between two checkpoints; "auto": at least a minute between.
     keep: number of newest checkpoints kept, also after the run; None: two
       during training and none after it.
-    best: also keep the best by this metric, beyond the end of the run: "loss",
-      the sum of the training losses (minimum), or a test set, such as "0.8"
-      for that rho: the accuracy of the method's first row (maximum).
+    best: also keep the checkpoints that are best by this metric, even after
+      the run: "loss", smallest sum of the training losses; or the name of a
+      test set, such as "0.8": largest accuracy of the method's first row.
     keep_best: number of best checkpoints kept.
   """
 

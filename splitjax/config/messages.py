@@ -16,7 +16,7 @@ class Rows:
       a scale, rounded up or down at random, so that the mean is exact. topk:
       the largest numbers and their places, 0 elsewhere. random: numbers at
       random places, scaled by 1 / share so that the mean is exact; both sides
-      draw the places from a shared seed, which is not priced.
+      draw the places from a shared seed, which costs no bytes.
       None: the method's form: 16 bits for HARMONY's features, else float32.
     share: share of a row's numbers that topk and random send, as float32.
     scale: int8's scale: a float32 for each sample, or one for a message.
@@ -46,7 +46,7 @@ class ParametersConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WireConfig:
-  """Forms of messages; the ledger prices them, and results have their errors.
+  """Forms of messages, which decide their bytes and their rounding errors.
 
   Attributes:
     features: form of activations sent up (`up/features`).

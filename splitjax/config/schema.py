@@ -58,7 +58,7 @@ class Config:
     num_clients: N.
     fleet: the clients' devices and split depths.
     participants_per_round: P; None for all.
-    participation: how participants are sampled, see `fleet.Fleet`.
+    participation: how participants are sampled, see `engine.fleets.Fleet`.
     rounds: R.
     local_epochs: passes over a client's data in a round.
     batch_size: B.

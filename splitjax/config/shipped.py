@@ -84,13 +84,12 @@ def neighbours(path: str | Path) -> None:
 
 
 def share(*, over: bool = False) -> None:
-  """Lets config files import the shared modules of splitjax's, as `configs`.
+  """Makes the shared modules of splitjax's configs importable as `configs`.
 
-  A package `configs` without `settings` belongs to something else and is
-  replaced.
+  Another package `configs` is kept only if it has a module `settings`.
 
   Args:
-    over: replace any other package of that name.
+    over: if true, even such a package is replaced.
   """
   if CONFIGS is None:
     return

@@ -116,7 +116,7 @@ class SpecDict(config_dict.ConfigDict):
     return _restored, (self._field(), self.to_dict())
 
   def _field(self) -> str:
-    """The field in REGISTRIES, or "config" for any other registry."""
+    """Names the config field of this registry; "config" if none has it."""
     fields = [f for f, known in REGISTRIES.items() if known is self._registry]
     return fields[0] if fields else "config"
 

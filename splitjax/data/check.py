@@ -1,4 +1,4 @@
-"""Checks of a data set, read as runs read it, against its known facts."""
+"""Checks that a data set, loaded by the code of a run, has its known facts."""
 
 import numpy as np
 

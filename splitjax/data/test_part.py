@@ -1,4 +1,4 @@
-"""Random parts of clients' test samples, for evaluations between rounds."""
+"""Random parts of clients' test samples, for evaluations during training."""
 
 import numpy as np
 

@@ -64,7 +64,7 @@ class TestSets(NamedTuple):
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Bounds the training images of `clients` clients, and one for padding."""
+    """Counts the images of the largest `clients` clients, plus one to pad."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property
@@ -127,7 +127,7 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   _require_no_rhos(rhos, "own_test")
   if data.test_client is None or data.train_client is None:
     raise UserError(
-      f"eval.shift: own_test needs data that say whose each test sample is"
+      f"eval.shift: own_test needs data that name each test sample's client"
       f" (client_test of npz:PATH); {data.name} does not: choose local"
     )
   owners = [np.unique(data.train_client[part]) for part in parts]

@@ -1,1 +1,1 @@
-"""A Method becomes one compiled round."""
+"""The engine: compiles a Method into one round over all clients."""

@@ -39,7 +39,7 @@ def over_clients(one: Callable, *args: Tree) -> Tree:
 
 
 class Topology(NamedTuple):
-  """A way for the server to meet the clients of a round; fields are static.
+  """How clients and server work together in a round; fields are static.
 
   Attributes:
     round: (CohortSpec, RoundInputs, Participants) -> ((clients, counts), sums),
@@ -51,8 +51,8 @@ class Topology(NamedTuple):
     in_turn: whether clients are served one after another, in the config's
       `order` (Shard.service_order).
     hands_on: whether one client half is handed from client to client.
-    all_at_once: whether a step takes the clients, batches and keys of all
-      [N, ...] and returns losses and ledger [N].
+    all_at_once: whether one step takes the halves, batches and keys of all
+      clients, [N, ...], and returns losses and ledger [N].
   """
 
   round: Callable
@@ -193,7 +193,7 @@ class Metrics(NamedTuple):
 
 
 def by_number(count: int, number: Array, values: Array) -> Array:
-  """Spreads values [n] of clients with numbers [n] to [count] by number."""
+  """Scatters values [n] to [count], each to its client's number [n]."""
   return jnp.zeros(count).at[number].add(values)
 
 
@@ -238,7 +238,7 @@ def finite(tree: Tree) -> Array:
 
 
 def needs_server(method: Method) -> bool:
-  """Tells whether training needs a server: not if no network is cut."""
+  """Tells whether training needs a server, as it does if networks are cut."""
   return method.traits.depth == "cut" or method.cut is not None
 
 

@@ -19,10 +19,11 @@ from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
 def check_aggregation(
   method: Method, net: Backbone, fleet: Fleet, plans: Sequence[BatchPlan]
 ) -> None:
-  """Raises a UserError if a round's end reads clients that took no part.
+  """Raises a UserError if an aggregation reads more than it says.
 
-  Tries whether `Aggregation.by_sums` holds: traces the server's part without
-  clients, and computes the clients' part on random numbers and on NaN.
+  With `Aggregation.by_sums` it may read other clients through the sums alone.
+  This traces its `server` without clients, and computes its `clients` on random
+  numbers and on NaN.
 
   `plans` has one entry for each cohort.
   """
@@ -51,11 +52,11 @@ def _wrong(what: str) -> UserError:
 def _try_clients(
   rule: Aggregation, half: Half, server: Half, sums: Sums
 ) -> None:
-  """Tries a clients' rule on four clients, two of which participate.
+  """Tries the `clients` of a rule on four clients, two of which participate.
 
   The result for a client must be the same as for that client alone, whatever
-  the others hold. A client that takes no part must keep its half or get what
-  all get. Arguments are shapes.
+  the others hold. A non-participant must keep its half or get the value that
+  all get. `half`, `server` and `sums` are shapes.
   """
   rng = np.random.default_rng(0)
 

@@ -77,8 +77,8 @@ def drawn_for(
 ) -> Drawn:
   """Returns the visit's draws, drawing them now if the round did not.
 
-  In draws made now, `stage` has the plan's epochs instead of its own, because a
-  replay of messages takes more of them.
+  If they are drawn now, the stage numbered `stage` gets `plan.epochs` epochs
+  instead of its own: a replay of messages takes more of them.
   """
   if visit.drawn is not None:
     return visit.drawn

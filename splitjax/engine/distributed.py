@@ -193,7 +193,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def missing_plugin() -> str:
-  """Names the package that an idle NVIDIA device needs; "" if none is missing.
+  """Says which jax plugin a present NVIDIA device lacks; "" if none.
 
   jax's plugin for CUDA 13 needs a driver of 580 or newer.
   """

@@ -92,7 +92,7 @@ def draw(
     key: [] key of this client in this round.
     views: V, batches of a step.
     epochs: E of each stage.
-    held: S, places for its samples.
+    held: S, the padded number of its samples.
     size: [] int, how many samples it has.
   """
   begin, batches, steps, finish = range(4)
@@ -137,8 +137,8 @@ def draw_together(
     groups: cohort -> its clients on this device.
 
   Returns:
-    The groups with keys [n] and a Drawn with leaves [n, ...]. Orders have the
-    places of the largest client; those of a smaller one begin with its own.
+    The groups with keys [n] and a Drawn with leaves [n, ...]. Orders are padded
+    to the largest client; a smaller client's own samples come first.
   """
   # Otherwise a draw may depend on how many the largest client needs.
   settings: Any = jax.config

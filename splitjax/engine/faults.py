@@ -174,7 +174,7 @@ def make_schedule(
   seed: int,
   names: Sequence[str] = (),
 ) -> Any:
-  """Reads the schedule; adds rounds without the server (fraction), if any."""
+  """Reads the schedule; adds the rounds of server_down_per="fraction"."""
   schedule = read_schedule(faults, clients, rounds, names)
   count = round(faults.server_down * rounds)
   if faults.server_down_per != "fraction" or not count:

@@ -166,9 +166,10 @@ def with_full_depth(fleet: Fleet, length: int) -> Fleet:
 
 
 def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
-  """Limits cohorts to `counts` places, for programs of a part of the fleet.
+  """Shrinks every cohort to its entry of `counts`, without padding clients.
 
-  Participants and num_clients stay those of all clients.
+  This is the fleet of a program for some of the clients; `participants` and
+  `num_clients` stay those of all.
   """
   cohorts = tuple(
     dataclasses.replace(cohort, ids=tuple(range(count)), padding=0)
@@ -203,9 +204,9 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
   """Finds the fewest devices, at most `most`, with the shortest round.
 
-  Clients that are trained one at a time are `dealt` to devices across cohorts
-  (`sampling`). Otherwise a device trains its shares of the cohorts one after
-  another, and padding, which fills up uneven shares, takes as long as clients.
+  If clients are `dealt`, they are spread over the devices regardless of their
+  cohorts (`sampling`). Otherwise a device trains its shares of the cohorts one
+  after another, and the padding that fills up uneven shares takes time too.
   """
   counts = (fleet.participants,) if dealt else slots(fleet)
 

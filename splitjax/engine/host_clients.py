@@ -1,12 +1,14 @@
 """The clients of a cohort in the host's memory; a round takes the sampled ones.
 
-The end of a round may change clients that took no part in it: with lam = 0 all
+The end of a round may change clients that did not participate: with lam = 0 all
 get the mean. Writing every client's half would take time and memory that grow
 with their number. A leaf is therefore stored as one value common to all
-clients, and rows for the clients written since. Spare rows show what a round
-does to clients that take no part: they are appended to the sampled rows, with
-two different contents. If both come back unchanged, such clients keep their
-values; if both come back equal, all clients now have that value.
+clients, and one row for each client that has been written since.
+
+Spare rows, appended to the rows of the sampled clients, tell what a round does
+to non-participants. They have two different contents. If both come back
+unchanged, non-participants keep their values; if both come back equal to each
+other, all clients now have that value.
 """
 
 import math
@@ -54,8 +56,8 @@ def data_of(
     size: number of images that there is room for; their shape is static.
 
   Returns:
-    Images and labels of these clients, and per cohort the rest of their Shard,
-    whose rows are of these images.
+    Images and labels of these clients, and per cohort the other fields of their
+    Shard, whose `rows` index these images.
   """
   # Image 0 stands first: padding reads it, as in the whole split.
   wanted, own, used = [np.zeros(1, int)], [], 1
@@ -80,14 +82,17 @@ def data_of(
 
 
 class HostClients:
-  """The halves of one cohort's clients, one row for each place."""
+  """The halves of all clients of one cohort, in the host's memory.
+
+  A place is a client's position in the cohort.
+  """
 
   def __init__(self, half: Half, spare: int):
-    """Takes over a cohort's halves.
+    """Stores a cohort's halves.
 
     Args:
-      half: NumPy leaves [N, ...]; if all rows are equal, one is kept. Other
-        leaves are written to if they are writable.
+      half: NumPy leaves [N, ...]. Of a leaf with equal rows one row is kept;
+        other leaves are updated in place, or copied first if read-only.
       spare: number of spare rows.
     """
     leaves, self._structure = jax.tree.flatten(half)
@@ -109,13 +114,13 @@ class HostClients:
     """Writes the result of a round.
 
     Args:
-      places: [S] int, places of its rows.
+      places: [S] int, the clients' places, in the order of the rows.
       on: [S] bool, the sampled clients; the others' rows are not read.
       new: leaves [S + spare, ...].
 
     Raises:
-      UserError: the aggregation gives a client that takes no part something
-        that is neither its own nor the same for all.
+      UserError: the aggregation gives a non-participant a value that is neither
+        the one it had nor common to all clients.
     """
     count = len(places)
     leaves = jax.tree_util.tree_leaves_with_path(new)
@@ -159,10 +164,10 @@ def common_value(
 
 
 class _Leaf:
-  """One leaf of all clients: a common value, and rows that are newer."""
+  """One leaf of all clients: a common value, and the rows written since."""
 
   def __init__(self, rows: np.ndarray):
-    """Takes over rows [N, ...]."""
+    """Stores rows [N, ...]."""
     count = len(rows)
     self._time, self._set = 0, 0
     self._common = rows[0].copy()

@@ -1,13 +1,14 @@
 """Memory of a round on a device, estimated from shapes, and chunks that fit.
 
-The estimate needs no compilation: exact numbers would take one compilation of
-the whole round per candidate chunk, and `describe` compiles only the ledger.
-Tests hold the estimate within a fifth of XLA's account of rounds of the 8-layer
-CNN, with one client at a time or, as "patches", all at once. Batch
-normalisation takes less than estimated. HARMONY "in_turn" with several clients
-at once takes more, and so do simulated faults (up to an eighth, for a step with
-and one without the server). Columns of few channels on a CPU (`models.cpu`) are
-not counted: at a quarter of its width FedAvg takes 24 MB and 17 are estimated.
+Nothing is compiled: exact numbers would take one compilation of the whole round
+per candidate chunk size. Tests compare the estimate with XLA's count for rounds
+of the 8-layer CNN: it is within a fifth, for one client at a time and, with
+conv="patches", for all at once. Known errors: batch normalisation takes less
+than estimated; HARMONY with conv="in_turn" and several clients at once takes
+more, as do simulated faults (up to an eighth, since a step exists with and
+without the server). The columns of thin convolutions on a CPU (`models.cpu`)
+are not counted: cnn8 at a quarter of its width takes 24 MB under FedAvg, and 17
+are estimated.
 """
 
 from collections.abc import Sequence

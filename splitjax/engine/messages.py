@@ -21,8 +21,8 @@ class Sent(NamedTuple):
   Attributes:
     counts: for each stage, message name -> how often a step sends it, recorded
       by `wire.listening`.
-    priced: names of all messages of steps, including those that are only priced
-      and not sent.
+    priced: names of all messages in the steps' ledgers, also of those whose
+      content is not sent by `wire.send`.
   """
 
   counts: tuple[dict[str, int], ...]

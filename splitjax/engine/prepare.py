@@ -14,8 +14,8 @@ from splitjax.files import expanded
 def keep_compiled(folder: str | Path) -> None:
   """Keeps compiled programs in a folder for later runs; "" keeps none.
 
-  Programs are executed, so a folder that others can write to is not used. A
-  warning says so, or that the folder cannot be made: runs work without it.
+  Programs are executed, so a folder that others can write to is not used. Then,
+  or if the folder cannot be made, a warning is printed and nothing is kept.
   """
   path = expanded(folder) if folder else None
   if path is not None:

@@ -103,7 +103,7 @@ def read_profiles(
   for place, line in lines:
     client, values = _entry(place, line, num_clients)
     if client in found:
-      raise UserError(f"{place}: client {client} is twice")
+      raise UserError(f"{place}: client {client} occurs twice")
     found[client] = values
   missing = sorted(set(range(num_clients)) - found.keys())
   if missing:

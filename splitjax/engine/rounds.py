@@ -1,7 +1,7 @@
-"""A Method becomes one compiled round.
+"""Compiles a Method's round: sampling, training and aggregation.
 
-Inside the one jitted function, cohorts are a Python loop, and a shard_map over
-the devices surrounds it; the aggregation follows. The state is donated, and all
+The one jitted function is a shard_map over the devices, with a Python loop over
+the cohorts inside, and then the aggregation. The state is donated, and all
 inputs of a round are on the device.
 """
 
@@ -57,12 +57,12 @@ def make_round(
 ) -> Any:
   """Compiles a round.
 
-  In a parallel round, where every client has its own copy of the server,
-  clients train on the device that holds them. Devices exchange the sums over
-  all clients and, if few of many clients are sampled or clients are dealt to
-  devices (`sampling`), the halves of these. A round with one server uses one
-  device and clients of one depth: a loop over clients cannot index trees of
-  different shapes.
+  In a parallel round every client has its own copy of the server and trains on
+  the device that holds it; devices exchange only sums over clients. Halves of
+  clients move between devices if few of many clients are sampled, or if they
+  are dealt to devices (`sampling`). A round with one server uses one device and
+  clients of one depth: a loop over clients cannot index trees of different
+  shapes.
 
   Args:
     method: the method.
@@ -75,9 +75,9 @@ def make_round(
       every chunk in memory, and the compiler gets
       `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even of one device.
     vmapped: whether the round is to be vmapped over seeds.
-    drawn: whether the sample is an argument: [S] bool for each cohort, which of
-      its first S places are sampled. The places are then not all clients, and
-      the server's rule must not read them.
+    drawn: whether the sample is an argument: for each cohort [S] bool, which of
+      its first S clients are sampled. The state then has only some of the
+      clients, which the aggregation's `server` must not read.
     jit: called as `jax.jit` on the function and its options.
 
   Returns:
@@ -226,7 +226,7 @@ def aggregate(
 def _with_padding(
   mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
 ) -> Tree:
-  """Appends to cohorts of real clients their padding as it was."""
+  """Appends to cohorts of real clients the padding clients of `before`."""
   return tuple(
     jax.tree.map(
       lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair
@@ -260,7 +260,7 @@ def _metrics(sums: RoundSums) -> Metrics:
 
 
 def _add_in_order(sums: Tree, mesh: Mesh | None) -> Tree:
-  """Adds chunks [k, ...] in client order, over all devices."""
+  """Adds the sums of k chunks, leaves [k, ...], in client order."""
   if mesh is not None:
     sums = jax.lax.all_gather(sums, sharding.AXIS, tiled=True)
   start = trees.zeros(jax.eval_shape(lambda: trees.take(sums, 0)))

@@ -14,8 +14,8 @@ class Sample(NamedTuple):
   """The clients of one cohort that a round computes.
 
   Attributes:
-    slots: [P'] int, places in the cohort. Padding has a place beyond its end;
-      where clients are dealt, so do those that were not sampled.
+    slots: [P'] int, positions in the cohort. A position beyond its end marks
+      padding and, if clients are dealt to devices, clients not sampled.
     active: [P'] bool, True for the sampled clients.
     all_places: whether slots are all places in order, known at tracing.
   """
@@ -40,7 +40,7 @@ def balanced(order: Array, counts: Array, most: int) -> Array:
     most: P.
 
   Returns:
-    [N] int, the place of each client: below P for the chosen ones.
+    [N] int, each client's rank in the choice: below P for the chosen ones.
   """
   counts = counts[order].astype(float)
   wanted = counts.sum(axis=0) / counts.sum()
@@ -72,14 +72,13 @@ def sample_clients(
   "label_balanced" alone needs.
 
   If several devices each train one client at a time, clients are dealt to them
-  in turn, from cohort to cohort, so that all train equally many. With slots in
-  a row, one device would train the sampled clients, which come first, and
-  another none.
+  in turn, from cohort to cohort, so that all train equally many. Otherwise one
+  device would train all sampled clients, which come first, and another none.
 
   Returns:
-    Per cohort the number of `fleet.slots`, padded to a multiple of devices x
-    chunk; all places in order if that needs no more chunks and makes no
-    device's share longer.
+    Per cohort a Sample of `fleets.slots` clients, padded to a multiple of
+    devices x chunk. It is the whole cohort in order, without a gather, where
+    that needs no more chunks and makes no device's share longer.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []

@@ -142,7 +142,7 @@ def sequential_round(
 
 
 def for_group(method: Method, server: Half, group: Tree) -> Half:
-  """Selects the server's part that a step of a client of group [] gets.
+  """Selects the part of the server that trains with clients of a group [].
 
   Only this part is copied in case the turn must be undone.
   """

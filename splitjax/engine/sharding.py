@@ -47,7 +47,7 @@ def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
 
 
 def quick_options(deterministic: bool) -> dict[str, Any] | None:
-  """Chooses options to compile a lowered program with; None: its own.
+  """Chooses options to compile a lowered program with; None: unchanged.
 
   They are not given to `jax.jit`, because a jitted function within another may
   have none.

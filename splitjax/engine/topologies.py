@@ -1,4 +1,4 @@
-"""TOPOLOGIES: name -> Topology, how the server meets the clients of a round.
+"""TOPOLOGIES: name -> Topology, the order of client and server in a round.
 
 To add a topology: write one file with a round function, and add one line here.
 A method names it, Traits(topology="mine"); nothing else knows the name.

@@ -3,12 +3,13 @@
   f(labels, answers, probabilities, *, options) -> number
 
   labels: [T] int, the classes of the client's T test samples, T >= 1.
-  answers: [T] int, those of the gate at the thresholds of eval.threshold_rule.
+  answers: [T] int, the predicted classes: the exit's or the server's, by the
+    thresholds of eval.threshold_rule.
   probabilities: [T, C] float, the softmax of the exit that answered.
 
-A function of (labels, answers) alone spares the probabilities, which are else
-kept for every test sample. Keyword-only arguments are options of a config. NaN
-stands for a client that has no value: no mean over clients counts it.
+A metric that takes (labels, answers) alone saves memory: the probabilities of
+all test samples are then not kept. Keyword-only arguments are options of a
+config. A client without a value returns NaN; means over clients leave it out.
 
   >>> import numpy as np, splitjax
   >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
@@ -30,8 +31,8 @@ from splitjax.types import Exits, UserError
 def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
   """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
 
-  Over the client's own classes: one without a test sample of this client is
-  left out; answers with it are mistakes of the others.
+  The mean is over the classes of the client's test samples. An answer with any
+  other class is a mistake of the true class.
   """
   from sklearn import metrics
 
@@ -54,8 +55,8 @@ def auroc(
 ) -> float:
   """The mean over classes of the area under the ROC curve, one against rest.
 
-  A class without a test sample of this client has no curve and is left out; so
-  is the only class of a client, which then has NaN, as one with NaN has.
+  Classes without a test sample of this client are left out. NaN if its samples
+  have a single class, or if a probability is NaN.
   """
   from sklearn import metrics
 
@@ -75,9 +76,9 @@ def ece(
 ) -> float:
   """Expected calibration error (Guo et al., ICML 2017, eq. 3).
 
-  ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)|, the bin B_m of the samples with
-  the answer's probability in ((m - 1) / M, m / M]. Classes play no part, nor
-  does an empty bin. scikit-learn has no such function.
+  ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)|. Bin B_m has the samples whose
+  answer has a probability in ((m - 1) / M, m / M]; an empty bin adds 0.
+  scikit-learn has no such function.
   """
   if bins < 1:
     raise UserError(f"bins={bins} must be at least 1")
@@ -98,7 +99,7 @@ METRICS: dict[str, Callable[..., float]] = {
 
 
 def take_probabilities(specs: Mapping[str, Spec]) -> bool:
-  """Whether a metric of a config has a third argument."""
+  """Checks if a metric of a config has a third argument."""
   each = [inspect.signature(METRICS[s.name]) for s in specs.values()]
   return any(
     p.kind is not p.KEYWORD_ONLY
@@ -112,8 +113,8 @@ def check_metrics(
 ) -> None:
   """Tries each metric on 2 C made-up samples.
 
-  Raises UserError where one returns no number, or where its key is the name of
-  another number of a report (`taken`).
+  Raises UserError if a metric returns no number, or if its key is one of
+  `taken`, the names of other numbers of a report.
   """
   for key in specs.keys() & taken:
     raise UserError(
@@ -141,9 +142,9 @@ def measure(
     specs: key -> name in METRICS and options.
     exits: [N, M] each, with probabilities if `take_probabilities`.
     labels: [M] or [N, M] int, as in `early_exit.score`.
-    samples: [R, N, M] bool, or int, as there.
-    threshold: [R, N] float, nats, as there.
-    answers: as there.
+    samples: [R, N, M] bool or int, as in `early_exit.score`.
+    threshold: [R, N] float, nats, as in `early_exit.score`.
+    answers: the sides that can answer, as in `early_exit.score`.
 
   Returns:
     Key -> [R, N] float64; NaN for a client without samples.
@@ -170,7 +171,7 @@ def measure(
 
 
 def _number(key: str, spec: Spec, given: list[np.ndarray]) -> float:
-  """One metric of one client."""
+  """Computes one metric of one client."""
   metric, where = METRICS[spec.name], f"eval.metrics.{key}"
   count = 3 if take_probabilities({key: spec}) else 2
   try:

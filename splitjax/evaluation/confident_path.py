@@ -28,7 +28,7 @@ def most_confident(logits: Array, pick: Pick) -> Array:
 def most_confident_path(
   method: Method, clients: Sequence[Half], server: Half, x: Array
 ) -> Array:
-  """Computes the most confident client's path's answer [B, C] to images x."""
+  """Computes the logits [B, C] of the most confident path for images x."""
   pick = method.traits.pick
   assert pick is not None
   each = method.paths or functools.partial(_each, method)

@@ -1,14 +1,14 @@
 """The cost of training: seconds, joules and grams of CO2, by a model.
 
-Pure functions on the host, of profiles of devices, FLOPs of the network, bytes
-and steps of each client in a round. Nothing is measured. The model is ours.
+Nothing is measured: cost follows from the devices' profiles, the FLOPs of the
+network, and each client's bytes and steps in a round. The model is ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
-its bandwidth, plus one latency for each message whose answer it awaits: one for
-download and upload of a round, and `Work.trips` in each step with the server. A
-latency is that of a round trip, as clients measure it in SuperSFL (Section
-II-A). Before a step without the server a client waits for `faults.timeout`
-(Algorithm 3).
+its bandwidth, plus a latency for each message whose answer it awaits. These are
+one for download and upload of a round, and `Work.trips` in each step with the
+server. Latency is the time of a round trip, as clients measure it in SuperSFL
+(Section II-A). Before a step without the server a client waits for
+`faults.timeout` (Algorithm 3).
 
 A round lasts as long as its slowest client, since clients compute and send at
 the same time, even if one server serves them in turn. A relay lasts as long as
@@ -18,10 +18,10 @@ of the server is added; it computes for one client after another.
 Energy is power times busy seconds: a client computes or sends, waiting costs
 nothing; the server computes. Grams are energy times a grid factor.
 
-Not counted are computations once in a round (class means, a server's own
-training), fine-tuning after the last round, evaluation and idle power. The
-FLOPs of a cut include its exit, if the network has one, whether or not a method
-trains it.
+Left out are computations that happen once in a round (class means, a server's
+own training), fine-tuning after the last round, evaluation and idle power. The
+FLOPs at a client include its exit, if the network has one, even if the method
+does not train it.
 """
 
 from typing import NamedTuple

@@ -83,7 +83,7 @@ def score(
     samples: [R, N, M] bool, the samples of each test set; or int, the weight
       of each sample.
     threshold: [R, N] float, or one for all, nats.
-    answers: which exits can answer, as in `types.Method`: ("server",) always
+    answers: which exits can answer, as in `types.Traits`: ("server",) always
       offloads, ("client",) never.
   """
   entropy, client, server = map(

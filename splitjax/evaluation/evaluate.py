@@ -75,11 +75,11 @@ def client_outputs(
 ) -> Exits:
   """Computes the outputs of one client's exit and of the server.
 
-  `client` is unbatched, `image` [P, H, W, c] uint8 the split of its test
-  images; `rows` [chunks, B] int32 are their rows, or any argument of `gather`,
-  which maps (image, a chunk) to [B', H, W, c] uint8. The `first` [] int32
-  chunks are computed. Returns Exits with leaves [chunks * B'], zero in the
-  other chunks.
+  `client` is unbatched, and `image` [P, H, W, c] uint8 is the split of its test
+  images. `rows` are [chunks, B] int32 rows of it, or another tree of chunks;
+  `gather` maps (image, one chunk) to [B', H, W, c] uint8. Only the `first` []
+  int32 chunks are computed. Returns Exits with leaves [chunks * B'], zero in
+  the other chunks.
   """
 
   def chunk(i):
@@ -225,8 +225,8 @@ def make_evaluate(
     fleet: the clients.
     gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
       a client is shown.
-    by_place: whether `shown` has a row for each place of the only cohort
-      instead of for each client's number.
+    by_place: whether row n of `shown` is that of the n-th client in the only
+      cohort; False: that of client number n.
     probabilities: whether Exits keep them.
     mesh: the devices; None for one.
     deterministic: as in `make_round`.

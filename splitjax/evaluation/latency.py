@@ -65,7 +65,7 @@ def latency(
     resources: P_C, P_S and BW.
     samples: [..., N] int, test samples |D|.
     offloaded: [..., N] float in [0, 1], Pr(Tx); NaN if there is no sample.
-    answers: which exits can answer, as in `types.Method`.
+    answers: which exits can answer, as in `types.Traits`.
 
   Returns:
     [..., N] float64, parameters over power; 0 for a client without samples.
@@ -103,8 +103,8 @@ def needs(
 ) -> Needs:
   """The storage, computation and communication of a test set (SplitGP Table I).
 
-  |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|: `latency` where computing at
-  the client, or sending, is all that takes time.
+  These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|, computed as
+  `latency` with all other times zero.
 
   Args as in `latency`.
   """
@@ -120,10 +120,10 @@ def needs(
 def deployments(
   sizes: Sizes, pixels: float
 ) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
-  """Where a network can be deployed -> its sizes, and which exits answer.
+  """Maps each deployment to the sizes of its parts and the exits that answer.
 
-  "cut" is the given one. In "client" and "server" the whole network is there
-  (SplitGP eq. 28 and 29); to the server go raw samples of `pixels` numbers, q.
+  "cut" is the given one. "client" and "server" have the whole network on that
+  side (SplitGP eq. 28 and 29); the server gets raw samples of `pixels` numbers.
   """
   whole, none = sizes.prefix + sizes.server, 0 * sizes.prefix
   return {

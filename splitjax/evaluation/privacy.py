@@ -1,13 +1,14 @@
 """Privacy accounting: epsilon of one sample's rows, by dp-accounting.
 
-Whoever sees the rows of one sample in the named messages, and knows the
+An observer who sees a sample's rows in the named messages, and knows the
 networks that made them, cannot tell the sample from any other better than
-(epsilon, delta). Neighbours differ by replacing one sample, so two clipped rows
-are at most 2 clip apart, and noise of standard deviation `noise` clip is half
-of `noise` per sensitivity. docs/privacy.md lists what epsilon does not cover.
+(epsilon, delta) allows. Neighbouring data sets differ in one replaced sample.
+Two clipped rows are at most 2 clip apart, which is the sensitivity; the noise
+multiplier is therefore `noise` / 2. docs/privacy.md lists what epsilon does not
+cover.
 
-By default every sending of a sample counts in full: k Gaussian mechanisms of
-one sensitivity equal one with a k-th of the variance, whose epsilon is exact
+By default every transmission of a sample counts in full: k Gaussian mechanisms
+of equal sensitivity are one with a k-th of the variance, whose epsilon is exact
 (Balle and Wang, ICML 2018). An epoch sends each sample once, in any order, so k
 is the number of passes. The amplified account assumes that each step draws its
 batch anew without replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
@@ -62,10 +63,10 @@ def library() -> Any:
 def epsilon(
   releases: tuple[Release, ...], delta: float, amplified: bool = False
 ) -> float:
-  """Computes the epsilon of one client's sample over all these messages.
+  """Computes the epsilon of one client's sample over all `releases`.
 
-  If `amplified`, it is the smaller of both accounts, since sampling bounds are
-  loose for large batches.
+  If `amplified`, this is the smaller of the default and the amplified account,
+  since sampling bounds are loose for large batches.
   """
   sent = [r for r in releases if r.times]
   if not sent:

@@ -40,7 +40,7 @@ def summarise(
     samples: [R, N, M] bool, or int, as in `early_exit.score`.
     main: [N, M] bool, the client trained on the sample's class.
     thresholds: [E] float, nats.
-    answers: which exits can answer, as in `types.Method`.
+    answers: which exits can answer, as in `types.Traits`.
     sizes: parameters, [N] each.
     resources: P_C, P_S and BW.
     rule: the reported thresholds' rule, as in `config.eval_group.Eval`.
@@ -195,7 +195,7 @@ def _parts(
   best: early_exit.Gated,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray | None]:
-  """Scores ID and OOD at the chosen thresholds, each exit alone: [R] each."""
+  """Scores ID and OOD samples apart, and each exit alone: [R] each."""
   out: dict[str, np.ndarray | None] = {}
   for name, part in (("id", main), ("ood", ~main)):
     choice = early_exit.score(

@@ -74,7 +74,7 @@ def measure(
 
 
 class Group(NamedTuple):
-  """Clients that lines are written about.
+  """A group of clients in the table `clients.csv`.
 
   Attributes:
     known: the number and the name of each client.

@@ -4,7 +4,7 @@
 part behind its cut (both by jax.export), a card of facts, and a README with the
 code that runs them. Parameters are constants of the programs, so a file is the
 whole model, for any batch size. A convolution keeps the formulation of the
-backend on which it was exported (`conv.formulation`); every formulation
+backend on which it was exported (`convolution.formulation`); every formulation
 computes the same.
 """
 
@@ -104,7 +104,7 @@ def _export(workdir: Path, chosen: int | str, key: str) -> Path:
 
 
 def _readme(card: dict[str, Any]) -> str:
-  """Returns the template with this package's check of images in its code."""
+  """Fills the README's template, and copies the check of images into it."""
   code = {"unfit": inspect.getsource(unfit).strip(), **card["versions"]}
   text = README.read_text(encoding="utf-8")
   return Template(text).substitute(card, **code)

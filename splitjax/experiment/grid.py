@@ -148,7 +148,7 @@ def evaluate_again(
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Returns name -> values of this grid's cells from earlier starts."""
+  """Maps the names of this grid's cells from earlier starts to their values."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(

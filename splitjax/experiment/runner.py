@@ -112,7 +112,7 @@ def run(
       return {}
     for key in workdirs.finished(workdir):
       if key not in config.methods:
-        say(f"{key}: of an earlier start, stays in the report")
+        say(f"{key}: trained by an earlier start, stays in the report")
     return reporting.report_run(workdir, whole, task.facts)
 
 

@@ -26,9 +26,9 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
     workdirs_: at least two, each with a report.
 
   Returns:
-    title, fields (`run` alone), cells and missing as from `grid.run`, where a
-    cell also has `cell`, its name in its grid or ""; and different: field ->
-    {run: value} where their configs differ.
+    title, fields (`run` alone), cells and missing as from `grid.run`; and
+    different: field -> {run: value} where configs differ. Cells also have
+    `cell`, the cell's name in its own grid, or "" for a run.
 
   Raises:
     UserError: a folder is given twice or has no report.
@@ -124,7 +124,7 @@ def write(whole: Results, place: str | Path) -> Path:
 
 
 def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:
-  """Returns field -> {run: value} of the fields with different values."""
+  """Maps each field that differs between runs to {run: value}."""
   every = {
     name: {"seed": each.get("seeds", each.get("seed"))}
     | flat({k: v for k, v in each["config"].items() if k not in OWN})

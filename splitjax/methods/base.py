@@ -194,7 +194,7 @@ def mean(
   uniform: bool = False,
   server_mean: aggregations.ServerMean = "touched",
 ) -> Aggregation:
-  """Builds `aggregation.federated_mean` for this network and optimiser.
+  """Builds `aggregations.federated_mean` for this network and optimiser.
 
   Raises:
     UserError: lam is out of range.

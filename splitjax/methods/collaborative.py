@@ -144,10 +144,10 @@ def fedgh(
 ) -> Method:
   """FedGH: bodies are private; the server trains one head on class means.
 
-  Every client trains its whole network from the global head on and sends the
-  mean features of its classes. The server takes one SGD step of CE(h(p_il), l)
-  for each client i and class l that it holds, in the order of the clients and
-  classes, and sends the head to all.
+  Every client trains its whole network, starting with the global head, and
+  sends the mean features of its classes. The server takes one SGD step of
+  CE(h(p_il), l) for each client i and class l that it holds, in the order of
+  the clients and classes, and sends the head to all.
 
   Args:
     backbone: the network.

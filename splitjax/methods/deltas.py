@@ -1,12 +1,12 @@
 """Parameters sent as differences, in few bits, to values both sides know.
 
 Client and server both know what the client held at the end of its last round. A
-download is the rounded difference between its next half and that one; an upload
-is the rounded difference between its trained half and the one that it began
-with. The receiver adds the difference. A round's rounding error is therefore
-part of the next download. The error of an upload is lost in the mean, unless
-the client adds it to its next upload (error feedback; Seide et al., 2014;
-Karimireddy et al., ICML 2019).
+download is the rounded difference between the client's next parameters and
+those; an upload is the rounded difference between its trained parameters and
+those that it began the round with. The receiver adds the difference. The
+rounding error of a download is therefore corrected by the next one. That of an
+upload is lost in the mean, unless the client adds it to its next upload (error
+feedback; Seide et al., 2014; Karimireddy et al., ICML 2019).
 """
 
 from collections.abc import Callable, Sequence

@@ -4,8 +4,8 @@ Samikwa, Di Maio and Braun, DFL: Dynamic Federated Split Learning in
 Heterogeneous IoT, IEEE Transactions on Machine Learning in Communications and
 Networking, 2024. Every client has its own copy of the server's part, so that
 training across a cut equals training the whole network, wherever the cut is
-(SplitFed v1 equals FedAvg). The cut of a round is therefore data: messages,
-time and energy depend on it, and no program does.
+(SplitFed v1 equals FedAvg). The cut of a round is therefore data: it changes
+messages, time and energy, and one compiled program serves all cuts.
 """
 
 from collections.abc import Callable
@@ -67,9 +67,9 @@ def dfl(
   `allocation.cut_costs`. The server's part of a client is never averaged with
   that of another cluster.
 
-  Prefixes are priced in the rounds that use them: down in the first round and
-  after an aggregation, up where the server clusters or aggregates. Blocks that
-  change sides with a cut that moves during the warmup are not priced.
+  The ledger counts prefixes in the rounds that use them: down in the first
+  round and after an aggregation, up where the server clusters or aggregates.
+  Blocks that change sides because the cut moves during the warmup are free.
 
   Args:
     backbone: the network.
@@ -159,7 +159,7 @@ def dfl(
     backbone, optimizer, descend=_by_cut(backbone, optimizer)
   )
 
-  # Trains the whole network, and prices the messages of the cut.
+  # Trains the whole network, and counts the messages of the cut.
   def step(client, server, batches, key):
     (batch, *_) = batches
     size = jnp.asarray(table.size)[place(client)] * batch.real.sum()

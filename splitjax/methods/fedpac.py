@@ -27,7 +27,8 @@ class Knowledge(NamedTuple):
     aligned: [C] bool, whether the class has one in this round.
     mean: [C, D], its own prototypes after training.
     samples: [C] float, its samples of each class.
-    h: [C, D], pi_l mu_l of the downloaded body.
+    h: [C, D], pi_l mu_l: the share of class l in the client's samples times
+      its mean feature, both with the downloaded body.
     v: [] float, the variance of its head's estimate.
   """
 
@@ -200,7 +201,7 @@ def head_weights(h: Array, v: Array, active: Array) -> Array:
   has no finite solution the client keeps its own head.
 
   Args:
-    h: [N, C, D], pi_l mu_l of each client.
+    h: [N, C, D], pi_l mu_l of each client, see `Knowledge`.
     v: [N] float, variances.
     active: [N] bool, the participants; others get and give nothing.
 

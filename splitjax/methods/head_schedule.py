@@ -1,4 +1,4 @@
-"""PGFedSplit's clock: when heads are aggregated (eq. 9 and 10).
+"""PGFedSplit's schedule: when heads are aggregated (eq. 9 and 10).
 
 Kang and Song, 2026; the letters are those of `splitjax.methods.pgfedsplit`.
 """
@@ -34,7 +34,7 @@ class HeadMemory(NamedTuple):
 
 
 class Clock(NamedTuple):
-  """The server's memory.
+  """The server's memory: prototypes, and when heads are aggregated.
 
   Attributes:
     mean: [C, D], global prototypes.
@@ -73,7 +73,7 @@ class ScheduleOptions(NamedTuple):
 def scheduled_heads(
   backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
 ) -> Aggregation:
-  """Averages bodies in every round, heads when the clock says so."""
+  """Averages bodies in every round, heads every `Clock.tau` rounds."""
   own_head = base.mean(
     backbone, optimizer, lambda name: float(base.is_head(name))
   )

@@ -157,7 +157,7 @@ def mean_head(heads: Half) -> Half:
 
 
 def _mean(tree, on: Array):
-  """Averages leaves [G, ...] where on [G] holds; the first if it never does."""
+  """Averages leaves [G, ...] over groups that are `on`; takes 0 if none is."""
   weight = on.astype(float)
   weighted = jax.vmap(aggregations.weighted)(weight, tree)
   return aggregations.mean(

@@ -1,12 +1,12 @@
-"""Hyper-parameters as arguments: settings that differ in numbers share a text.
+"""Hyper-parameters as arguments, so that one program serves many settings.
 
-A program is found by its text, and several settings train in one program, if
-their numbers are arguments of it and not constants in it. A method's factory
-computes with its options as with numbers. While a program is traced, each is a
-`Number`: arithmetic gives arrays, so that the text has no value; a comparison
-gives Python's True or False of the value, as branches of the factory need it,
-and another branch is another text. What needs the value itself, such as
-`float(lr)` or a key of a dict, gets it, as a constant of the text.
+Compiled programs are found by their lowered text. Settings that differ only in
+numbers have the same text if the numbers are arguments and not constants. A
+method's factory still computes with its options as with numbers: while a
+program is traced, each is a `Number`. Arithmetic on it gives traced arrays. A
+comparison gives Python's True or False for the value at hand, which branches of
+the factory need; another branch has another text. Code that needs the value
+itself, such as `float(lr)` or a key of a dict, makes it a constant of the text.
 """
 
 import operator
@@ -20,13 +20,13 @@ Values = Mapping[str, float]
 
 
 class Number:
-  """A hyper-parameter, or what arithmetic made of some, while tracing.
+  """A hyper-parameter while tracing, or the result of arithmetic on some.
 
   Functions of jax take it as the array that it holds.
 
   Attributes:
     array: [] float, traced.
-    value: of this setting.
+    value: its value in the setting that is traced.
   """
 
   __slots__ = ("array", "value")
@@ -106,12 +106,12 @@ def _array(x: Any) -> Any:
 
 
 def value(x: Any) -> Any:
-  """The value of a hyper-parameter itself; other numbers are as they are."""
+  """Returns the value of a Number; other numbers are returned unchanged."""
   return x.value if isinstance(x, Number) else x
 
 
 def _add_operators() -> None:
-  """Python's arithmetic and comparisons."""
+  """Gives Number the operators of Python's arithmetic and comparisons."""
   for sign, function in OPERATORS.items():
     name = function.__name__
 
@@ -140,5 +140,5 @@ jax.tree_util.register_pytree_node(
 
 
 def numbers(values: Values, arrays: Mapping[str, Any]) -> dict[str, Number]:
-  """Hyper-parameters of these values; `arrays`: name -> [] float, traced."""
+  """Makes Numbers of values and traced `arrays`, name -> [] float each."""
   return {name: Number(arrays[name], values[name]) for name in values}

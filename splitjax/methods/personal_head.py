@@ -1,6 +1,6 @@
 """PGFedSplit's personal head: mixed with the common one, then trained.
 
-Both work on the mixed set of features (`mixed_set`), not on images.
+Mixing and training use the mixed set of features (`mixed_set`), not images.
 """
 
 from collections.abc import Callable

@@ -224,7 +224,7 @@ def receive(
 
 
 def _sent(clock: Clock, options: ScheduleOptions) -> Ledger:
-  """Prices the download: prototypes, Gaussians and the head if it is fresh."""
+  """Makes the ledger of prototypes, Gaussians and, if it is fresh, the head."""
   known, d = clock.known.sum(), clock.mean.shape[1]
   of_class = trees.size(clock.spread) // len(clock.known)
   head = wire.parameters("down/head", clock.head)

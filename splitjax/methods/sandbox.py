@@ -1,4 +1,4 @@
-"""A small simulation: six clients of unequal size on a toy network.
+"""A small simulation: six clients of unequal size train a toy network.
 
 The contract checks (`contract`) and much of the test suite run in it.
 """

@@ -29,7 +29,7 @@ from splitjax.types import (
 )
 
 Fusion = Literal["full", "no_loss", "no_depth", "equal"]
-"""Which terms of eq. 3 count, see `client_weight`."""
+"""The terms of eq. 3 that count, see `client_weight`."""
 
 
 def supersfl(

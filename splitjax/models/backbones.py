@@ -99,7 +99,7 @@ class Backbone:
 
   @property
   def _function(self) -> tuple:
-    """Collects what defines the function: not first weights, nor the wire."""
+    """Collects the fields that define the computed function, for equality."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     named = self.name, self.shape, self.classes, blocks, exits
     return (*named, self.head, self.local_norm, self.draws)

@@ -1,4 +1,4 @@
-"""Checks of a network's numbers; `contract` has those of its forms.
+"""Checks of a network's numbers: gradients, padding, inference.
 
 The comparisons hold on every processor: products are taken in full float32, and
 a network that breaks a promise does so by far more than rounding.

@@ -37,7 +37,7 @@ def cnn8(
     classes: C.
     depths: cut depths in use, 1 to 6 (convolutions, then dense layers).
     width: factor on every layer's width.
-    conv: formulation of the convolutions, see `conv.conv2d`.
+    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     exit_pool: "mean" or "max"; the papers do not say, the default is ours.
 

@@ -1,7 +1,8 @@
 """The contract of every network, checked in seconds.
 
 `check_backbone` tests your own network as the test suite tests BACKBONES: the
-kinds of its parts, their forms (`forms`) and its numbers (`behaviour`).
+types of its parts, their names, shapes and dtypes (`forms`), and its numbers
+(`behaviour`).
 """
 
 from collections.abc import Callable, Mapping
@@ -76,7 +77,7 @@ def _promises(
   shape: tuple[int, int, int],
   classes: int,
 ) -> list[str]:
-  """Checks a factory's network and its repetition; returns the sentences."""
+  """Checks a factory's network, and that a second call made an equal one."""
   if "depths" not in known:
     raise UserError("it has no option depths, the cuts in use")
   made_by = getattr(unbound(factory), "__name__", str(factory))
@@ -211,7 +212,7 @@ def check_any_batch(net: Backbone) -> None:
       said = " ".join(str(error).split())[:100]
       raise UserError(
         f"backbone.name={net.name!r}: {name} cannot take a batch of any size,"
-        f" as an export does ({said}): take x.shape[0] in place of len(x)"
+        f" as an export does ({said}): take x.shape[0] instead of len(x)"
       ) from error
 
   x: tuple[Any, ...] = (size, *net.shape)

@@ -35,7 +35,7 @@ _PLAIN = jax.make_user_context(False)
 
 
 def plain() -> Any:
-  """Makes a context whose convolutions are "native", whatever was asked for."""
+  """Makes a context in which all traced convolutions are "native"."""
   return _PLAIN(True)
 
 

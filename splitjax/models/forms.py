@@ -1,6 +1,6 @@
-"""The forms of a network's blocks: names, shapes, dtypes; nothing is computed.
+"""Checks of a network's names, shapes and dtypes; nothing is computed.
 
-`contract` checks the other promises of a network.
+`contract` calls them, and checks the other promises of a network.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Classifiers, and networks whose exits are one classifier at every depth."""
+"""The classifier of exits and heads, and networks built with it."""
 
 from typing import Literal
 

@@ -93,7 +93,7 @@ class Dense(nn.Module):
 
 
 def product(x: Array, kernel: Array, axes: int) -> Array:
-  """Sums over the last axes of x and the first of the kernel.
+  """Multiplies x and a kernel: sums over last axes of x, first of the kernel.
 
   On a CPU jax.jvp is not defined for a kernel of more than LARGE numbers.
 

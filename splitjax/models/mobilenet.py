@@ -146,7 +146,7 @@ def mobilenet_v1(
     repeats: blocks of 64, 128, 256, 512 and 1024 channels.
     strides: "standard" has stride 2 in the stem, "small" stride 1; "auto" is
       "small" up to 32x32.
-    conv: formulation of the convolutions, see `conv.conv2d`.
+    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 

@@ -26,7 +26,7 @@ class How:
   """The options of computation that all blocks of a network share.
 
   Attributes:
-    conv: formulation of the convolutions, see `conv.conv2d`.
+    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of convolutions, dense layers and the outputs of blocks, see
       `array_dtype`. Parameters, statistics and classifiers have the default
       float, in which biases, normalisation and mean pools are computed.

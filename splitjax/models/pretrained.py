@@ -82,7 +82,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
     if key not in used and key not in SPARE:
       raise UserError(
         f"{where} has {key!r}, and {backbone.name} of {backbone.length} blocks"
-        " no place for it: choose its own file, or another backbone.length"
+        " has no place for it: choose its own file, or another backbone.length"
       )
   note = f"weights of {path}"
   present, task = file[POSITIONS], params["block1"]["positions"]

@@ -135,7 +135,7 @@ def resnet18(
     width: factor on every layer's channels.
     stages: number of residual blocks in each of the four stages.
     stem: "7x7", or "3x3" for small images, see `begin`.
-    conv: formulation of the convolutions, see `conv.conv2d`.
+    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 

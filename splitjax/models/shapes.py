@@ -82,9 +82,9 @@ def _block_convolves(block: Block, shape: tuple, dtype: Any) -> bool:
 
 
 def _convolves(program: Any) -> bool:
-  """Tells whether a jaxpr has a convolution that is not one of `conv`.
+  """Tells whether a jaxpr has a convolution by other code than `models.cpu`.
 
-  Those of `conv` are in functions with custom gradients.
+  Those of `models.cpu` are within functions with custom gradients.
   """
   for equation in program.eqns:
     name = equation.primitive.name

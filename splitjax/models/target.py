@@ -16,7 +16,7 @@ GPUS = ("gpu", "cuda", "rocm")
 
 
 class Target(NamedTuple):
-  """The devices of programs: what forms, chunks and options are chosen by.
+  """The devices of programs, by which forms, chunks and options are chosen.
 
   Attributes:
     platform: "cpu", "gpu" or "tpu".
@@ -36,7 +36,7 @@ class Target(NamedTuple):
 
   @property
   def local(self) -> tuple[jax.Device, ...]:
-    """Returns the devices of this process; all of those that are described."""
+    """Returns the devices of this process, or all if they are described."""
     mine = jax.process_index()
     return tuple(
       x for x in self.devices if self.described or x.process_index == mine
@@ -59,30 +59,32 @@ class Target(NamedTuple):
 
 
 aimed_at = jax.make_user_context(None)
-"""`with aimed_at(target):` makes `current` return a target. It is part of the
-keys of jax's caches: what was traced for one target is not taken for another.
+"""A context, `with aimed_at(target)`, in which `current` returns that target.
+
+It is part of the keys of jax's caches: a trace for one target is not reused for
+another.
 """
 
 
 def current() -> Target:
-  """Returns the target of programs made now: by default `attached`."""
+  """Returns the target of the context, by default `attached`."""
   return aimed_at.value or attached()
 
 
 def attached() -> Target:
-  """Returns the devices of this process and of those that it is joined with."""
+  """Makes the target of all devices of this run's processes."""
   return of(jax.devices())
 
 
 def of(devices: list[jax.Device]) -> Target:
-  """Returns the target of some devices, which are alike."""
+  """Makes the target of devices of one kind."""
   first = devices[0]
   platform = "gpu" if first.platform in GPUS else first.platform
   return Target(platform, first.device_kind, tuple(devices))
 
 
 def host() -> Target:
-  """Returns one CPU of this process.
+  """Makes the target of one CPU of this process.
 
   Raises:
     UserError: JAX_PLATFORMS leaves the CPU out.

@@ -50,7 +50,7 @@ def vgg11(
     classes: C.
     depths: cut depths in use, 1 to 7.
     width: factor on every layer's width.
-    conv: formulation of the convolutions, see `conv.conv2d`.
+    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
     exit_pool: as in `cnn8`.

@@ -93,7 +93,7 @@ class Transformer(nn.Module):
   Attributes:
     heads: number of heads.
     dtype: dtype of the products.
-    scanned: see `backbone.Block`.
+    scanned: see `block.Block`.
   """
 
   heads: int

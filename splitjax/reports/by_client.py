@@ -1,4 +1,4 @@
-"""Accuracy of single clients: clients with names, and rare classes."""
+"""Accuracy by client, for named clients and for classes that one client has."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _KEY = "row", "set", "client", "name", "class"
 
 
 def chosen(lines: Sequence[Line]) -> list[Line]:
-  """Chooses a report's lines: named clients, and classes that one alone holds.
+  """Chooses a report's lines: named clients, classes that only one client has.
 
   Args:
     lines: lines of a run, from `experiment.by_client.measure`.
@@ -80,9 +80,9 @@ def section(tree: dict[str, Any]) -> list[str]:
     return []
   title = "## Accuracy of single clients"
   words = (
-    "In per cent, on the first and the last test set: of each client that the"
-    " data name, and of each class that one client alone trains on. The file"
-    " clients.csv has all clients and test sets, and on these two the classes."
+    "In per cent, on the first and the last test set: each client that the data"
+    " name, and each class that only one client trains on. The file clients.csv"
+    " has all clients on all test sets, and all classes on these two."
   )
   if any(line["client"] is None for line in lines):
     words += (

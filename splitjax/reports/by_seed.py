@@ -30,11 +30,11 @@ WORDS = (
 """Explanation of the table."""
 
 PAIRED = (
-  "In points of accuracy: a run's minus that of the first run that has the"
-  " method, in each seed that both have; the mean over these seeds, ± the"
-  " half-width of its 95 % interval (Student's t over the paired differences)."
-  " Runs share clients and data within a seed unless a field that decides them"
-  " is among what differs."
+  "In points: a run's accuracy minus that of the first run with the method, the"
+  " mean over the seeds that both have, ± the half-width of its 95 % interval"
+  " (Student's t over the paired differences). Within a seed, runs have the"
+  " same clients and data unless their configs differ in a field that decides"
+  " them."
 )
 
 
@@ -105,8 +105,8 @@ def over_data_sets(
 ) -> list[Record]:
   """Means over workdirs side by side that differ in their data sets.
 
-  PGFedSplit's Table 2 has them. Of grids, cells of one name are a mean: `run`
-  is "mean/CELL". The interval is over the seeds' means, where they are known.
+  PGFedSplit's Table 2 has them. Grids give one mean per name of a cell, whose
+  `run` is "mean/CELL". The interval is over the seeds' means if they are known.
 
   Args:
     cells: `name`, `results` and `cell`, the cell's name in its grid or "".

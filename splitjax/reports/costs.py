@@ -1,4 +1,4 @@
-"""The sections of a report on resources: at inference, and of a training."""
+"""Sections of a report on the cost of inference and of training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ def at_inference(found: Sequence[Record], last: str) -> list[str]:
 
 
 def of_grid(found: Sequence[Record]) -> list[str]:
-  """Writes the costs of a grid's cells, and to a target accuracy if set."""
+  """Writes the costs of a grid's cells: of all rounds, and to eval.target."""
   part = _modelled(found)
   if not {r.metric for r in found} & set(TARGETS):
     return part
@@ -54,15 +54,15 @@ def _modelled(found: Sequence[Record]) -> list[str]:
 
 
 def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Writes modelled time and energy of the training, and to the target."""
+  """Writes modelled time and energy: of all rounds, and to eval.target."""
   part = _modelled(found)
   if not part or all(row.get("cost") is None for row in tree["rows"]):
     return []
   first = heading(tree["sets"][0])
   text = (
-    "Modelled: of all rounds, from the bytes and local steps of"
-    " each client, the FLOPs of the network and the devices of `fleet` in the"
-    " settings; what counts and what does not, `splitjax.evaluation.cost` says."
+    "Of all rounds, modelled from each client's bytes and local steps, the"
+    " network's FLOPs and the devices of `fleet` in the settings;"
+    " `splitjax.evaluation.cost` describes the model."
     " *Power*: the mean over the modelled time; *per point*: over percentage"
     f" points of accuracy, {first}."
   )
@@ -71,7 +71,7 @@ def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
     return [*part, text]
   if not any("to_target" in row for row in tree["rows"]):
     text += (
-      f" What it took to {100 * target:g} % is not known: the rounds were not"
+      f" The cost to {100 * target:g} % is not known: the rounds were not"
       f" evaluated on {first}."
     )
     return [*part, text]

@@ -23,7 +23,7 @@ METRICS = {"late_accuracy": "accuracy", "gap": "gap", "backward": "backward"}
 
 
 class Profile(NamedTuple):
-  """Late accuracy along the order of service, or by class."""
+  """Median accuracy of the last rounds, by order of service or by class."""
 
   by: str  # "position" or "class"
   values: np.ndarray  # [P] float, shares

@@ -16,10 +16,10 @@ from splitjax.reports.tables import Column, pivot
 
 TEXT = (
   "Attacks of an honest but curious server on some clients of every split"
-  " depth, after the last round. Of each attack the first column is the"
-  " leakage, the second what is reached without the messages; columns by split"
-  f" depth, if any, are of the first. {ABSENT}: the method does not send what"
-  " the attack needs, or a number is not finite, as of a network that is not."
+  " depth, after the last round. The first column of an attack is the leakage,"
+  " the second the score reached without the messages; columns by split depth,"
+  f" if any, show the leakage. {ABSENT}: the method does not send what the"
+  " attack needs, or the score is not finite, as with a network that diverged."
   " A low number says that this attack fails, not that none succeeds."
 )
 """Explanation of the tables."""

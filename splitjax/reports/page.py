@@ -83,7 +83,7 @@ def _paper(found: Sequence[Record]) -> list[str]:
 
 
 def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """The best value of a swept option where ρ is uniform in a range."""
+  """Names the value of a swept option that is best if ρ is uniform."""
   option, rhos = results.swept(tree), results.ratios(tree) or []
   known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
   parts = []
@@ -107,7 +107,7 @@ def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 
 def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
-  """The key with the highest mean, if there is one, in words."""
+  """Names the key with the highest mean; [] if there is no mean."""
   known = {k: [x for x in v if x is not None] for k, v in each.items()}
   mean = {k: math.fsum(v) / len(v) for k, v in known.items() if v == each[k]}
   top = max(mean, key=mean.__getitem__, default=None)
@@ -120,9 +120,9 @@ def _means(found: Sequence[Record], last: str) -> list[str]:
     return []
   columns = [column(m, last, place=False) for m in records.MEANS]
   text = (
-    "*Weighted*: clients by their test samples. *Best round*: of the evaluated"
-    " rounds, chosen with the test labels, as part of the literature prints it:"
-    " no choice of a round is better."
+    "*Weighted*: clients weighted by their test samples. *Best round*: the best"
+    " evaluated round, chosen with the test labels, as part of the literature"
+    " prints it: an upper bound on any choice of a round."
   )
   title = f"Accuracy by client and by sample, {heading(last)}"
   return section(title, found, columns, text)
@@ -249,7 +249,7 @@ def of_grid(
 
 
 def _skew(found: Sequence[Record]) -> list[str]:
-  """Describes how far clients' embeddings disagree, for rows that keep them."""
+  """Tabulates skew measures of embeddings, for rows that keep them."""
   columns = [column("silhouette"), column("distance_ratio")]
   text = (
     "Embeddings are the input of the server's last dense layer, scaled to"

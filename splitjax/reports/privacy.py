@@ -50,14 +50,14 @@ def words_of_grid(trees: Sequence[dict[str, Any]]) -> str:
     }
   )
   words = (
-    "Of all messages with noise that go up, together, at δ ="
-    f" {' or '.join(f'{delta:g}' for delta in deltas)}, the largest of clients;"
-    " by message, and what it covers: the page of each cell."
+    "The largest ε over clients, of all noisy messages to the server together,"
+    f" at δ = {' or '.join(f'{delta:g}' for delta in deltas)}. The page of each"
+    " cell has it by message, and says what it covers."
   )
   if any(tree["config"]["privacy"].get("amplified") for tree in trees):
     words += (
-      " With `privacy.amplified` it counts on batches that each step draws anew"
-      " and is an estimate, no bound."
+      " With `privacy.amplified` it assumes that each step draws its batch"
+      " anew, and is an estimate, no bound."
     )
   return words
 
@@ -74,18 +74,18 @@ def _words(amplified: bool, several: bool) -> str:
   """Explains the numbers."""
   text = "Means over seeds of each seed's largest and median. " * several
   text += (
-    "ε is of *one sample's rows in the named messages* of the whole training,"
-    " against another sample in its place, for the networks as they were: not"
-    " of the sample's influence on the networks, nor on other rows by batch"
-    " normalisation, nor of what a client uploads at the end of a round."
+    "ε bounds how well *one sample's rows in the named messages* of the whole"
+    " training can be told from those of another sample, given the networks. It"
+    " does not cover the sample's influence on the networks, or on other rows"
+    " by batch normalisation, or the parameters that a client uploads."
   )
   if amplified:
     return text + (
-      " It counts on batches that each step draws anew (`privacy.amplified`);"
+      " It assumes that each step draws its batch anew (`privacy.amplified`);"
       " the training shuffles epochs instead, so it is an estimate, no bound."
     )
   return text + (
-    " Every sending of a sample counts in full, whatever the order of batches."
+    " Every transmission of a sample counts in full, in any order of batches."
   )
 
 

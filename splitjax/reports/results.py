@@ -119,11 +119,12 @@ class Gain(NamedTuple):
 
 
 def gains(results: dict[str, Any]) -> Iterator[Gain]:
-  """Gains without and with OOD samples: the smallest and the largest ρ.
+  """Yields the headline row's gain over the best other row on two test sets.
 
-  Of sets that are no mixtures the first and the last; none of a single set.
-  The row is that of the config's `headline`, or of the first method. The best
-  other row is so in the mean over seeds: over no other is the gain smaller.
+  The sets are those of the smallest and the largest ρ, or the first and the
+  last if they are no mixtures; a single set has no gain. The headline row is
+  that of the config's `headline`, or of the first method. The best other row
+  has the highest mean over seeds.
   """
   methods = results["config"].get("methods") or {}
   key = results["config"].get("headline") or next(iter(methods), None)

@@ -1,4 +1,4 @@
-"""Settings of a run, or those that a grid's cells share, folded in the page."""
+"""The collapsed section of report.md with the settings of a run or a grid."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from splitjax.registry import flat
 
 
 def folded(trees: Sequence[dict[str, Any]]) -> str:
-  """Writes a line of the settings that methods share, then one per method.
+  """Writes the section: a line of common settings, then one per method.
 
   Args:
     trees: results of a run, or of every cell of a grid; only fields with one

@@ -142,7 +142,7 @@ def _ahead(rows: dict[str, dict], c: Column) -> str | None:
 
 
 def _cell(r: Record | None, c: Column, kind: str) -> str:
-  """Formats our value ("") with half-width, the paper's, or the difference."""
+  """Formats our value (""), the paper's ("paper") or their "difference"."""
   if r is None:
     return ABSENT
   pairs: dict[str, Any] = {

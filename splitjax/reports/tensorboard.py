@@ -66,7 +66,7 @@ def append(path: Path, line: Line) -> None:
 
 
 def scalars(line: Line) -> dict[str, float]:
-  """Returns tag -> value of one round; null becomes NaN.
+  """Maps the tags of one round to values; null becomes NaN.
 
   Tags have the suffix of a row (+FT) instead of its label, so that methods
   share their tags. The gap between classes is on the global test set only.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-  """Imports jax at the first use of `Array`, so that flags fail fast."""
+  """Imports jax at the first use of `Array`, to report errors in flags fast."""
   if name != "Array":
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   from jax import Array

@@ -37,7 +37,7 @@ class Traits(NamedTuple):
       "full": clients hold the whole network, and training needs no server.
     views: V, the number of independent batches of one step.
     rows: the result rows of one trained run.
-    topology: how the server meets clients, a name in
+    topology: the order in which clients and server work, a name in
       `engine.topologies.TOPOLOGIES`.
     pick: the measure of confidence, if the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
@@ -110,8 +110,8 @@ class Aggregation(NamedTuple):
     keep: lam, the share of its parameters that a client keeps; a block that is
       kept whole is not sent.
     alike: whether all clients of a cohort give the same answers between rounds,
-      because they hold the same network up to exits that do not answer. It
-      decides who is evaluated on what; no program may branch on it.
+      because they hold the same network, except for exits that do not answer.
+      They may then share an evaluation; compiled programs do not depend on it.
     halves: whether a client uploads its trained half and downloads its next
       one, so that both may travel as differences (wire.parameters in a config).
     by_sums: whether the result for a client depends on other clients through

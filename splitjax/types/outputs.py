@@ -41,7 +41,7 @@ class Outputs(NamedTuple):
     own: Exits [N, H] of the clients' held-out samples; None unless thresholds
       are chosen on them.
     proxy: Exits [N, H] of the out-of-distribution proxies made of the held-out
-      samples; None as `own`.
+      samples; None if `own` is None.
   """
 
   test: Exits

@@ -57,7 +57,8 @@ class Half(NamedTuple):
 
   Attributes:
     segment: its blocks.
-    opt: an Opt within a round; between rounds (), or the kept slots.
+    opt: an Opt within a round; between rounds its slots with
+      optimizer.keep_state, else ().
     memory: the method's own state of this side; () if it has none.
     known: a deltas.Known if the client's parameters travel as differences;
       else ().
@@ -110,7 +111,7 @@ class Shard(NamedTuple):
       unless one server serves the clients one after another.
     group: [] int32, the server's group of this client (Method.group), or else
       its group in the partition; () without groups.
-    batch: [] int32, the client's batch size, at most the plan's; () if equal.
+    batch: [] int32, the client's own batch size; () if all clients have B.
     held: [H] int32, rows that the client holds back for validation
       (Traits.validates), padded with -1; () if there are none.
   """
@@ -162,7 +163,7 @@ class Sums(NamedTuple):
   Attributes:
     client: block name -> weighted (parameters, statistics).
     client_weight: block name -> [] float, weight of the clients that hold it.
-    server: block name -> weighted (parameters, statistics, kept slots).
+    server: block name -> weighted (parameters, statistics, optimiser slots).
     server_weight: block name -> [] float, weight of the clients whose copy of
       the block was updated.
     stats_weight: block name -> [] float, weight of the clients whose copy of

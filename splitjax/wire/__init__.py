@@ -1,6 +1,6 @@
 """Messages between client and server: names, bytes, forms and noise.
 
-`ledger` has the names and their prices, `channel` sends a batch of features or
+`ledger` has the names and their bytes, `channel` sends a batch of features or
 gradients, `forms` converts the numbers on the way.
 
   >>> import splitjax

@@ -186,7 +186,7 @@ def clipped(channel: Channel, x: Array) -> Array:
 
 
 def _short(clip: float, x: Array) -> Array:
-  """Shortens rows [B, n] to norm `clip`, float; infinity counts as large."""
+  """Scales rows [B, n] down to norm `clip`; infinity becomes a large number."""
   rows = x.astype(float).reshape(x.shape[0], -1)
   # Squares of large numbers overflow, so the norm is that of scaled rows; very
   # large numbers are cut off so that the scaling does not overflow either.

@@ -77,7 +77,7 @@ def random(rows: Array, count: int, key: Array) -> Array:
 
 
 def _at_largest(size: Array, rows: Array, count: int) -> Array:
-  """Keeps rows [B, n] where `size` is among its `count` largest, else 0."""
+  """Keeps, of each row [B, n], the `count` numbers of largest `size`."""
   _, index = jax.lax.top_k(size, count)
   place = jnp.arange(len(rows))[:, None], index
   return jnp.zeros_like(rows).at[place].set(rows[place])

@@ -60,7 +60,7 @@ def listening() -> Iterator[dict[str, list[Any]]]:
   Yields:
     Message name -> the messages of that name as their receiver gets them, in
     the order of sending; a message that is one of several tensors is number ->
-    tensor. Parameters, raw labels and statistics are only priced and not
+    tensor. Parameters, raw labels and statistics are only counted and not
     recorded.
   """
   heard: dict[str, list[Any]] = {}
@@ -80,12 +80,12 @@ def received(name: str, x: Any) -> Any:
 
 
 def labels(real: Array) -> Ledger:
-  """Prices a batch of raw labels, int32 each; real: [B] bool."""
+  """Makes the ledger of a batch of int32 labels; real: [B] bool."""
   return price("up/labels", 4 * real.sum())
 
 
 def match(same: Array, real: Array) -> Ledger:
-  """Prices match bits `same` [B] bool, one bit per pair; real: [B] bool.
+  """Makes the ledger of match bits `same` [B] bool, one per real [B] pair.
 
   `listening` records the bits.
   """
@@ -94,15 +94,15 @@ def match(same: Array, real: Array) -> Ledger:
 
 
 def parameters(name: str, tree: Tree) -> Ledger:
-  """Prices a pytree sent in its own dtypes; {} for an empty one."""
+  """Makes the ledger of a pytree in its own dtypes; {} if it is empty."""
   size = trees.num_bytes(tree)
   return price(name, size) if size else {}
 
 
 def deltas(name: str, segment: Segment, form: str) -> Ledger:
-  """Prices parameters in a form, and statistics in their own dtypes.
+  """Makes the ledger of parameters in a form, statistics in their own dtypes.
 
-  int8 has a scale of 4 bytes for each tensor. {} for an empty segment.
+  int8 has a scale of 4 bytes for each tensor. {} if the segment is empty.
   """
   if form == "float32":
     return parameters(name, segment)

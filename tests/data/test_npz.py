@@ -380,7 +380,7 @@ def test_clients_of_the_data(tmp_path):
     SHIFTS["own_test"](data, [np.arange(3), np.arange(3, 6)], None, 0)
   with pytest.raises(UserError, match="no test sample of these clients"):
     SHIFTS["own_test"](data, [np.array([6, 7])], None, 0)
-  with pytest.raises(UserError, match="whose each test sample is"):
+  with pytest.raises(UserError, match="name each test sample's client"):
     SHIFTS["own_test"](load(saved(tmp_path, arrays())), parts, None, 0)
 
 
@@ -493,7 +493,7 @@ def test_a_run_on_hospitals(tmp_path):
     tasks.build(tiny.resolved(draft))
   draft.data.dealt = "any"
   draft.data.name = "digits"
-  with pytest.raises(UserError, match="natural: digits does not say whose"):
+  with pytest.raises(UserError, match="does not name its samples' clients"):
     tasks.build(tiny.resolved(draft))
 
 

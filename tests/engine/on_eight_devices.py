@@ -210,7 +210,7 @@ def test_a_killed_run_moves_between_machines(tmp_path):
   runs.stopped(many, tmp_path / "w", 1)
   results = runner.run(one, tmp_path / "w")
   runs.same_run(tmp_path / "one", tmp_path / "w")
-  assert not any("in place of" in note for note in results["notes"])
+  assert not any("instead of" in note for note in results["notes"])
 
 
 def test_without_it_a_note_on_rounding(tmp_path):
@@ -219,7 +219,7 @@ def test_without_it_a_note_on_rounding(tmp_path):
   draft.system.devices = 1
   runs.stopped(many, tmp_path / "w", 2)
   results = runner.run(tiny.resolved(draft), tmp_path / "w")
-  assert any("devices (number) 1 in place of" in n for n in results["notes"])
+  assert any("devices (number) 1 instead of" in n for n in results["notes"])
 
 
 def test_killed_runs_side_by_side_end_with_the_same_bits(tmp_path):

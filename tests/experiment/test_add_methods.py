@@ -73,7 +73,7 @@ def test_what_a_config_leaves_out_stays(grown, capsys):
   third = runner.run(config(LAM + "0.2", own="splitgp"), workdir)
   assert third == second
   said = capsys.readouterr().out
-  assert "own_lam_0_5: of an earlier start, stays in the report" in said
+  assert "own_lam_0_5: trained by an earlier start, stays in the report" in said
   assert "own_lam_0_2: finished before" in said
   assert logged(workdir) == ["own_lam_0_2", "own_lam_0_5"]
   assert (workdir / "config.json").read_bytes() == held

@@ -59,7 +59,7 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
   assert row["cost"]["watts_per_point"] == pytest.approx(want)
   again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,), target=0.2)
   page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
-  assert "What it took to 20 % is not known" in page
+  assert "The cost to 20 % is not known" in page
 
 
 def again_on(workdir, config, **fields):

@@ -110,7 +110,7 @@ commands.launch = log
 argv = ["launch.py", "--mode=report", *sys.argv[1:]]
 app.run(launch.main, argv, flags_parser=launch.parse)
 """
-"""launch.py, with log lines of libraries in place of a command."""
+"""launch.py, with log lines of libraries instead of a command."""
 
 
 @pytest.mark.parametrize("more", [[], ["--verbosity=0"]])

@@ -134,7 +134,7 @@ def test_a_channel_that_no_method_uses_is_one_line(name, field, value):
 
 def test_prices_without_messages_cannot_be_rounded():
   line = refused("dfl", wire__features__form="int8")
-  assert "own prices features and sends none" in line
+  assert "own only counts the bytes of features" in line
 
 
 def test_one_method_that_sends_is_enough():

@@ -148,7 +148,7 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
   newer = lambda: {**versions(), "jax": "9.9"}  # noqa: E731
   monkeypatch.setattr(resume.fingerprint, "versions", newer)
   results = runner.run(config(), tmp_path / "w")
-  said = f"from round 3 on with jax 9.9 in place of {jax.__version__}"
+  said = f"from round 3 on with jax 9.9 instead of {jax.__version__}"
   assert said in capsys.readouterr().out
   assert any(said in note for note in results["notes"])
 

@@ -85,7 +85,7 @@ def both(*arguments, other=None):
 
   Args:
     arguments: of both.
-    other: of the second, in place of these.
+    other: of the second, instead of these.
   """
   port = free_port()
   pair = [start(0, port, *arguments), start(1, port, *(other or arguments))]

@@ -25,7 +25,7 @@ class Promise(NamedTuple):
     shows_labels: whether raw labels leave the client.
     silent: whether nothing at all leaves it.
     rows: suffix and personalisation of its result rows.
-    options: that the sandbox takes in place of the defaults.
+    options: that the sandbox takes instead of the defaults.
     steady: losses that need not fall.
     frozen: blocks that do not move.
   """

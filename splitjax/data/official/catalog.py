@@ -55,7 +55,7 @@ class About(NamedTuple):
     homepage: address.
     citation: BibTeX.
     version: version of the prepared data.
-    fields: label fields of a sample; their numbers have names.
+    fields: label fields of a sample, each a ClassLabel of TFDS.
   """
 
   shape: tuple[int, int, int]

@@ -39,8 +39,8 @@ class Messages(NamedTuple):
   """Messages that the server received from one client or sent to it.
 
   They concern n samples: those of some local steps in order, each step taken
-  from the same state. If a step has several messages of one name, the first
-  counts (HARMONY's late view), and so do the samples of its first batch.
+  from the same state. If a step sends several messages of one name, only the
+  first is kept (HARMONY's late view), about the samples of the first batch.
 
   Attributes:
     sent: message name -> [n, ...], as the receiver got it.

@@ -25,7 +25,7 @@ from splitjax.types import Array
 
 
 def embedding_gradient() -> Attack:
-  """Guesses the class whose gradient points most like the one received.
+  """Guesses the class whose gradient is closest in direction to the received.
 
   argmax_c cos(g, d CE(h(e), c) / de). The cosine does not depend on a factor of
   the loss, and its argmax is the likeliest class under Gaussian noise on g.

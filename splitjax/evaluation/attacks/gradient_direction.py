@@ -30,7 +30,7 @@ def gradient_direction(
     "down/feature_gradient", "up/embedding_gradient"
   ] = "down/feature_gradient",
 ) -> Attack:
-  """Guesses the class whose public gradients point most alike.
+  """Guesses the class whose public gradients are closest in direction.
 
   argmax_c cos(g, m_c), m_c the mean of the public gradients of class c, each of
   length 1. `auc_norm` is the area under the ROC curve of |g| between the

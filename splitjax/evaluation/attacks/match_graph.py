@@ -26,7 +26,7 @@ def match_graph(*, two_classes: bool = False) -> Attack:
   For each class that the client holds, the server knows the label of one
   sample, drawn at random, which does not count in the accuracy. Samples of
   components without a name get the client's most frequent class. `joined` is
-  the mean share of its class that a sample's component holds.
+  the share of a sample's class that is in its component, averaged over samples.
 
   Args:
     two_classes: whether the server knows that the client has two classes. Then
@@ -99,7 +99,7 @@ def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
 
 
 def _joined(group: Array, label: Array, present: Array) -> Array:
-  """Mean share of its class that a sample's component holds, [] float."""
+  """Share of a sample's class in its component, mean over samples, []."""
   alike = (label[:, None] == label) & present
   together = alike & (group[:, None] == group)
   share = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)

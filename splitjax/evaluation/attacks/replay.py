@@ -30,7 +30,7 @@ from splitjax.types import Array, Batch, Half, Method
 
 
 class Pairs(NamedTuple):
-  """Samples of one client, and others of the same classes that nobody has.
+  """Samples of one client, and others of the same classes that no client has.
 
   Attributes:
     trained: [M, H, W, c] uint8.
@@ -48,8 +48,8 @@ class Pairs(NamedTuple):
 def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
   """Lists a client's messages that are recorded, or are its parameters.
 
-  Nothing is computed. Messages that a step only prices, such as raw labels, are
-  not among them.
+  Nothing is computed. Messages that are only counted in a ledger, such as raw
+  labels, are not among them.
   """
   channels = net.shape[-1]
   plan = BatchPlan(2, 1, 1, True, (0.0,) * channels, (1.0,) * channels)
@@ -105,7 +105,7 @@ def heard(
 
 
 def _of_group(method: Method, server: Half, group: Array | int) -> Half:
-  """Selects the server's part that a step gets (Method.group)."""
+  """Selects the part of the server that trains with a group (Method.group)."""
   if method.group is None:
     return server
   return server._replace(memory=trees.take(server.memory, group))

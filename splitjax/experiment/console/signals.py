@@ -14,7 +14,10 @@ Stop = Callable[[], str | None]
 
 
 class Stopped(Exception):
-  """A run ended early because `asked` did; the message names the round."""
+  """Raised when a run ends early; the message names the round.
+
+  `asked` names who requested it, such as "SIGTERM".
+  """
 
   def __init__(self, asked: str, where: str):
     super().__init__(where)
@@ -22,13 +25,13 @@ class Stopped(Exception):
 
 
 def never() -> None:
-  """Returns None: the Stop of a run that ignores signals."""
+  """Never requests a stop: the Stop of a run that ignores signals."""
   return None
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Stop]:
-  """Makes SIGTERM and the first Ctrl-C a request, the second an error.
+  """Turns SIGTERM and the first Ctrl-C into a request; the second raises.
 
   Supervisors send SIGTERM before they take a machine away. Outside the main
   thread nothing changes: Python allows signal handlers only there.

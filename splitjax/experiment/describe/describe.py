@@ -176,7 +176,7 @@ def _side_by_side(setup: TrainingSetup) -> list[int]:
 
 
 def _methods(task: Task) -> dict[str, dict[str, Any]]:
-  """Describes each method, with device memory if runs train side by side."""
+  """Describes each method, and the memory of runs side by side if asked."""
   found = {key: _method(task, key) for key in task.config.methods}
   count = task.config.system.settings_batched
   alone = None

@@ -46,7 +46,7 @@ def of_round(setup: TrainingSetup) -> Ledger:
 
 
 def _that_learns_nothing(stage: Stage) -> Stage:
-  """Returns a stage whose steps send their messages and change nothing."""
+  """Returns a copy of a stage whose steps send messages and change nothing."""
   taken = stage.step
   if taken is None:
     return stage

@@ -1,1 +1,1 @@
-"""Measurements of a trained method besides the answers of its exits."""
+"""Measurements of a trained method: scores, costs, privacy, leakage, ..."""

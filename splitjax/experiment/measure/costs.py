@@ -82,7 +82,7 @@ def of_metrics(
 
 
 def _devices(task: Task) -> Devices:
-  """Returns the clients' devices, which every task knows."""
+  """Returns the clients' devices, which the fleet of a task always has."""
   assert task.network.fleet.hardware is not None
   return task.network.fleet.hardware
 

@@ -89,7 +89,7 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
 
 
 def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes a jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
+  """Makes a jitted (state, pool, shown) -> embeddings [N, .., D] by cohort."""
   task = setup.task
   net = task.network.backbone
 
@@ -140,7 +140,7 @@ def _origin(
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """Returns the measures as "skew" of a result row's summary."""
+  """Returns silhouette and distance ratio, the "skew" of a result row."""
   values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
   return {n: None if np.isnan(x) else x for n, x in values.items()}
 

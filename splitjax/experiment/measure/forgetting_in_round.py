@@ -1,7 +1,7 @@
 """Forgetting within a round: the network after each group of clients.
 
 This is Hydra's Figure 11. The order of service is an argument of the compiled
-round: with an order that ends early, it gives the network after some turns.
+round, so an order that ends early gives the network after some of the turns.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Measurements of a trained method besides the answers of its exits.
+"""Measurements of a trained method beyond its accuracy.
 
-Each measurement adds numbers to the result rows of an `End` and returns arrays,
+Each measurement adds numbers to the rows of a `scores.End` and returns arrays,
 which are stored as NAME.npz and drawn as NAME_KEY.png. To add one, write a
 module with the two functions below and a line in MEASUREMENTS.
 """

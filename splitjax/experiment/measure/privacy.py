@@ -53,12 +53,12 @@ def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
 
 
 def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
-  """Returns message with noise -> each client's releases of it, [N].
+  """Maps each message with noise to the clients' releases of it, [N].
 
   In one pass over the data a sample is sent as often as a step sends the
-  message: twice by HARMONY, whose two views walk through the data in different
-  orders. In a round in which the server was there for only some steps, all
-  passes count.
+  message: twice by HARMONY, whose two views take the data in different orders.
+  If the server was unavailable for only some steps of a round, all passes of
+  the round count.
   """
   task = setup.task
   config, clients = task.config, whole.clients

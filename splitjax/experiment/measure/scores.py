@@ -77,7 +77,7 @@ class End(NamedTuple):
 
 
 def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
-  """Returns rule -> thresholds that need no test labels, nats.
+  """Returns the thresholds of all rules that need no test labels, nats.
 
   Returns:
     "fixed": a number, if the config has one; "calibrated": [N] float64, if
@@ -108,12 +108,12 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   """Scores a result row at the config's thresholds on the tested samples.
 
   Returns:
-    accuracy, weighted: test set -> mean over clients, or mean weighted by their
-      test samples.
-    per_class [C]: accuracy of every class over all clients' samples of the LAST
-      set (the only one where there is one, the largest rho of the papers'
-      mixtures, "w/ drift" of out_of_client); NaN for a class without a sample.
-    metrics, if any: key of eval.metrics -> test set -> mean over clients.
+    "accuracy" and "weighted" map test sets to the mean over clients, plain or
+    weighted by their test samples. "per_class" [C] is the accuracy of every
+    class over all clients' samples of the LAST set (the largest rho of the
+    papers' mixtures, "w/ drift" of out_of_client); NaN for a class without a
+    sample. "metrics", if any, maps keys of eval.metrics to test set -> mean
+    over clients.
   """
   task = setup.task
   test_sets = tested(task, outputs.test.entropy.shape[1])

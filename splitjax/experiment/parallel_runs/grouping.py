@@ -1,9 +1,9 @@
 """Runs trained side by side: a vmap around the round, spread over devices.
 
 The runs are seeds of a config, cells of a sweep, methods that differ in
-numbers, or all of these. They differ in hyper-parameters, which are arguments
-of the program (`methods.hyper`), in partition, networks and every draw. Runs
-that do not share a program train in another group or one after another.
+numbers, or all of these. They may differ in hyper-parameters, which are
+arguments of the program (`methods.hyper`), in partition, initial network and
+random draws. Runs that do not share a program train in another group or alone.
 """
 
 import contextlib
@@ -136,7 +136,7 @@ def _train_alike(
 
 
 def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
-  """Returns title -> `round_text` of the run, padded like the others."""
+  """Maps each run's title to its `round_text`, with padding."""
   known, texts = dict[str, tuple[str, bool]](), {}
   for run, setup in zip(runs, padding.padded(runs), strict=True):
     config = {**setup.task.config.to_dict(), "seed": 0}
@@ -173,7 +173,7 @@ def _train_as_before(
 
 
 def _kind(run: Run) -> Hashable:
-  """Returns the facts that runs must share to have one text once padded."""
+  """Returns the facts that padded runs must share to be one program."""
   setup, fleet = run.setup, run.setup.fleet
   return (
     *((c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts),

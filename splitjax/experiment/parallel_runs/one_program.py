@@ -37,16 +37,16 @@ from splitjax.types import Shard, State
 
 
 def devices(config: Config, count: int) -> int:
-  """Returns the number of devices that `count` runs are spread over."""
+  """Counts the devices that `count` runs side by side are divided among."""
   return min(config.system.devices or len(target.current().devices), count)
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
   """Trains and saves the runs of a group that are not finished.
 
-  The program is always that of the whole group, so that it does not matter
-  where an earlier start was killed. The slots of runs that are finished or have
-  done another number of rounds hold a copy of another run's state, and their
+  The program is always that of the whole group, so that bits do not depend on
+  where an earlier start was killed. Runs that are finished, or have done
+  another number of rounds, are replaced by a copy of another run's state, whose
   results are ignored.
 
   Args:
@@ -199,12 +199,12 @@ def _stacked(runs: Sequence[Any]) -> Any:
 
 
 def _on_host(state: State) -> State:
-  """Copies a state to NumPy arrays; the key becomes its data."""
+  """Copies a state to NumPy arrays; the PRNG key becomes key data."""
   return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
 
 
 def _wrapped(state: State) -> State:
-  """Reverses `_on_host` for one state or several."""
+  """Makes PRNG keys of the key data in a NumPy state, or in stacked ones."""
   state = jax.tree.map(jnp.asarray, state)
   return state._replace(key=jax.random.wrap_key_data(state.key))
 

@@ -19,7 +19,7 @@ class Run(NamedTuple):
   Attributes:
     name: the config's name for people, such as "seed 1".
     workdir: the config's folder.
-    setup: the method's setup; setups on the same data share it on the device.
+    setup: the method's setup; setups share equal data on the device.
     finished: true if it was trained before.
   """
 

@@ -52,7 +52,7 @@ def checked_owners(config: Config, data: Dataset) -> np.ndarray:
   name = config.data.partition.name
   if data.train_client is None:
     raise UserError(
-      f"data.partition={name}: {data.name} does not say whose its samples are;"
+      f"data.partition={name}: {data.name} does not name its samples' clients;"
       " choose another, or data with client_train (npz:PATH)"
     )
   if config.data.dealt == "by_depth":

@@ -120,7 +120,7 @@ def _new(task: Task) -> list[str]:
     return []
   more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
   return [
-    "New clients, who do not train and stand in clients.csv alone:"
+    "New clients, which do not train and are only in clients.csv:"
     f" {', '.join(names[:MOST])}{more}."
   ]
 
@@ -159,7 +159,7 @@ def _short_of_ood(task: Task) -> list[str]:
     if short.any():
       sentences.append(
         f"ρ={rho}: too few test samples of other classes for"
-        f" {int(short.sum())} clients; over them the ratio is"
-        f" {np.nanmean(each[short]):.2f}."
+        f" {int(short.sum())} clients, whose ratio is"
+        f" {np.nanmean(each[short]):.2f} on average."
       )
   return sentences

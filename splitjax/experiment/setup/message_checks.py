@@ -31,8 +31,8 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
   """Raises UserError where a channel is set that no message passes.
 
   It is enough if one method sends such a message, as with other settings that
-  some methods do not use. But no method may price such a message without
-  sending it.
+  some methods do not use. But no method may count such a message in its ledger
+  without sending it.
   """
   form, net = config.wire.parameters.form, network.backbone
   parts = *net.names(), *map(exit_name, net.cuts), "head"
@@ -63,8 +63,8 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
     for key, of in known.items():
       if key not in through and names & of.priced:
         raise UserError(
-          f"{setting}: {key} prices {kind} and sends none, because its clients"
-          " train the whole network (Method.cut); leave it out"
+          f"{setting}: {key} only counts the bytes of {kind}, because its"
+          " clients train the whole network (Method.cut); leave it out"
         )
     if not through:
       raise UserError(
@@ -104,7 +104,7 @@ def check_attacks(
 def attacks_on(
   config: Config, network: Network, name: str, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Returns attack key -> the attack and needed messages that are not sent.
+  """Maps attack keys to the attack, and the messages that it lacks.
 
   `name` is the key of the method.
   """

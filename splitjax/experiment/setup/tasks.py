@@ -64,7 +64,7 @@ class Task(NamedTuple):
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
     held: samples that thresholds are chosen on, on the host; or None.
-    aside: `held` in chunks [N, chunks, B] on the device; None if `held` is.
+    aside: `held` in chunks [N, chunks, B] on the device; None without `held`.
   """
 
   config: Config
@@ -92,7 +92,7 @@ def build(
 ) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
 
-  `hardware` are the devices of an earlier run (see `build.make_devices`); None:
+  `hardware` are the devices of an earlier run (`network.make_devices`); None:
   the config's. With `trained`, the methods may be some of a finished run's, and
   no setting of training is checked to be of use to them.
 
@@ -198,8 +198,9 @@ def build(
 class Tasks:
   """Tasks of several configs, each built once; equal data are shared.
 
-  Cells of a sweep are all checked before the first one trains, and seeds claim
-  a workdir by the facts of the first one. Both build tasks, which then train.
+  All cells of a sweep are built, and so checked, before the first one trains;
+  this cache keeps their tasks until then. It also keeps the task of the first
+  of several seeds, whose facts claim the workdir.
   """
 
   def __init__(self):

@@ -131,7 +131,7 @@ def with_turns(
 
 
 def queue(setup: TrainingSetup) -> client_order.QueueSpec:
-  """Returns what a one-cohort method's order of service depends on."""
+  """Makes the QueueSpec of a method whose clients are one cohort."""
   task = setup.task
   (shard,), (plan,) = setup.shards, setup.plans
   turn, seed = task.config.order.batches, task.config.seed
@@ -140,7 +140,7 @@ def queue(setup: TrainingSetup) -> client_order.QueueSpec:
 
 
 def positions(setup: TrainingSetup) -> list[int] | None:
-  """Returns when each label's clients are served, `client_order.positions`.
+  """Finds when each label's clients are served, `client_order.positions`.
 
   Returns None if clients are not served one after another.
   """

@@ -25,11 +25,11 @@ LIBRARIES = (
 
 
 class Damaged(Exception):
-  """The error of a file that is missing or is not the one written."""
+  """Raised for a file that is missing or differs from the one written."""
 
 
 def of_files(folder: Path) -> dict[str, str]:
-  """Returns relative path -> SHA-256 of files below a folder, in hex digits."""
+  """Maps the relative paths of a folder's files to their SHA-256, in hex."""
   paths = sorted(path for path in folder.rglob("*") if path.is_file())
   return {path.relative_to(folder).as_posix(): _of_file(path) for path in paths}
 
@@ -92,7 +92,7 @@ def check_format(place: Path, record: Mapping[str, Any]) -> None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-  """Returns name -> version of everything that the bits of a run depend on."""
+  """Returns the versions of all software that a run's bits depend on."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
   own = {"splitjax": f"of source {of_source()}"}
   return {"python": platform.python_version(), **libraries, **own}

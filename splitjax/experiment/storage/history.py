@@ -40,7 +40,7 @@ def row_labels(config: Config, method: Method, key: str) -> list[str]:
 
 
 def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
-  """Returns the result rows to evaluate after a round, numbered from 1 on."""
+  """Returns the result rows to evaluate after round `number`, from 1 on."""
   rows = method.traits.rows
   if number == config.rounds:
     return rows
@@ -51,7 +51,7 @@ def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
 
 
 def evaluates(config: Config, number: int) -> bool:
-  """Checks if methods are evaluated after a round."""
+  """Checks if methods are evaluated after round `number`, from 1 on."""
   return number == config.rounds or number % config.eval.every == 0
 
 
@@ -75,7 +75,7 @@ class History(NamedTuple):
 
 
 def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
-  """Reads the history of a method from its log lines, which are changed."""
+  """Reads a method's history from its log lines, which it modifies."""
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:
     own = line.pop("clients")
@@ -226,7 +226,7 @@ def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
 
 
 def checkpoint_metrics(line: dict[str, Any], label: str) -> dict[str, float]:
-  """Returns metric name -> value of a round, for `config.Checkpoint.best`."""
+  """Maps the metrics that `Checkpoint.best` can name to a round's values."""
   loss = _total(line["loss"])
   metrics = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
   return {k: v for k, v in metrics.items() if v is not None}

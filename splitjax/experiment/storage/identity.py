@@ -1,4 +1,4 @@
-"""Comparison of two runs: are they the same run?
+"""Decides whether two configs describe the same run.
 
 Fields whose declared effect is NONE (the machine, file locations, checkpoints)
 do not count. Data sets, pretrained networks and fault schedules count by the
@@ -47,7 +47,7 @@ def joined(config: Config, theirs: dict) -> Config:
 
 
 def _significant(config: dict) -> dict:
-  """Returns the fields of a config's dict that make it another run.
+  """Returns the fields of a config's dict that identify the run.
 
   Fields that an older version did not have are set to their defaults.
   """

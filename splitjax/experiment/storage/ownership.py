@@ -115,7 +115,7 @@ def _clear(workdir: Path) -> None:
 
 
 def _names(run: Path) -> list[str]:
-  """Returns names of a run's files, config.json last: it marks a run."""
+  """Lists a run's files; config.json is last, as it marks a folder as a run."""
   keys = workdirs.read_own(run)["config"]["methods"]
   inside = [f"inside_{key}.npz" for key in keys]
   return [*WRITTEN, *workdirs.figures(keys), *inside, workdirs.CONFIG]

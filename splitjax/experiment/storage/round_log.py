@@ -1,8 +1,8 @@
 """The log lines of a method, kept on disk and not in memory.
 
-A checkpoint and a finished method hold a mark: the length of the log and its
-digest. metrics.jsonl has the same lines, of all methods of a workdir; each of
-the two files can repair the other.
+Checkpoints and finished methods store a mark: the log's length and digest.
+metrics.jsonl has the same lines, of all methods of a workdir; each of the two
+files can repair the other.
 """
 
 import hashlib

@@ -42,7 +42,7 @@ SEEDS = "one run each"
 
 
 class Unfinished(UserError):
-  """The error of reporting or evaluating when no method is finished."""
+  """Raised if no method is finished that could be reported or evaluated."""
 
 
 def folder(workdir: Path, key: str) -> Path:

@@ -19,25 +19,25 @@ from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import Outputs, State
 
 CUTS = (
-  "{}: every client trains with a copy of the server's part of its own, which"
-  " equals training the whole network. Its cut in a round changes no result; it"
-  " prices messages, time and energy."
+  "{}: every client trains with its own copy of the server's part, which equals"
+  " training the whole network. The cut of a round changes no accuracy, only"
+  " messages, time and energy."
 )
 """The note on a method whose cuts are arguments (Method.cut)."""
 
 
 WAITED = (
-  "{} was evaluated after the last round alone (eval.personal=last): it has no"
-  " best round and no cost of a target, and what is a median over rounds is of"
-  " that one."
+  "{} was evaluated only after the last round (eval.personal=last): it has no"
+  " best round and no cost to a target; its medians over rounds use that one"
+  " round."
 )
 """The note on a row that was evaluated only after the last round."""
 
 PARTS = (
-  "Before the last round, evaluations are of at most {} test samples of each"
-  " client (eval.samples). What is of several rounds (learning curves, best"
-  " rounds, costs of a target, medians over rounds) is of these; the tables of"
-  " the last round are of all samples."
+  "Before the last round, evaluations use at most {} test samples of each"
+  " client (eval.samples). So do numbers of several rounds (learning curves,"
+  " best rounds, costs to a target, medians over rounds); the last round's"
+  " tables use all samples."
 )
 """The note on evaluations with some of the test samples."""
 

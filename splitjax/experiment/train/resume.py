@@ -1,4 +1,4 @@
-"""The start of a method: its newest sound checkpoint, or before round 1."""
+"""Starts a method's training, or resumes it from its newest checkpoint."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
 def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
   """Reads the state of the newest sound checkpoint, or makes a fresh one.
 
-  The recorder takes over the checkpoint's facts of the rounds before.
+  The recorder gets the facts of the earlier rounds from the checkpoint.
   """
   mine = recorder.identity
 
@@ -133,17 +133,17 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
 
 def _changes(label: str, record: dict, mine: dict) -> list[str]:
-  """Describes what changed since, where bits may depend on it."""
+  """Describes changes since the checkpoint that may change the bits."""
   changes = []
   for name, was in record["versions"].items():
     now = mine["versions"].get(name)
     if was != now:
-      changes.append(f"{name} {now} in place of {was}")
+      changes.append(f"{name} {now} instead of {was}")
   exact = mine["config"]["system"]["deterministic"]
   for name, was in record["devices"].items():
     now = mine["devices"][name]
     if was != now and not (exact and name != "kind"):
-      changes.append(f"devices ({name}) {now} in place of {was}")
+      changes.append(f"devices ({name}) {now} instead of {was}")
   if record.get("group", mine["group"]) != mine["group"]:
     beside = "other runs" if mine["group"] else "no run"
     changes.append(f"{beside} side by side with it")

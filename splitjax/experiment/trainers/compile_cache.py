@@ -1,9 +1,9 @@
 """A cache of compiled programs, found by their text within a process.
 
-The text is the lowered program and its compiler options. A round does not
-depend on a seed, since data says which client holds what, nor on a learning
-rate or a loss weight, since those are arguments (`methods.hyper`). So seeds of
-a config, cells of a sweep and methods that differ in numbers share one text,
+The text is the lowered program and its compiler options. A round's text does
+not depend on the seed, since the partition is an argument, nor on a learning
+rate or a loss weight, since those are arguments too (`methods.hyper`). So seeds
+of a config, cells of a sweep and methods that differ in numbers share one text,
 which is compiled once. jax's cache does the same on the disk.
 """
 
@@ -212,8 +212,9 @@ def once(
     lowered: the traced program.
     owner: the label of the method that it is compiled for.
     note: see `Note`.
-    arguments: `args_info` of the arguments whose form counts; None: of all.
-    options: the compiler's options, with which it was lowered.
+    arguments: `args_info` of the arguments whose shapes, dtypes and shardings
+      identify the program; None: of all arguments.
+    options: the compiler options that the program was lowered with.
     deterministic: if true, rounding must not depend on the devices.
     mesh: the devices.
     names: the program's hyper-parameters.
@@ -236,8 +237,8 @@ def once(
 def text_of(lowered: Any, arguments: Tree = None) -> str:
   """Returns the text of a traced program, with facts that jax leaves out.
 
-  These are the forms of `arguments` (None: of all) and results, and the
-  arguments that the program uses.
+  These are the shapes, dtypes and shardings of `arguments` (None: of all) and
+  of the results, and which arguments the program uses.
   """
   leaves, structure = jax.tree.flatten(arguments or lowered.args_info)
   forms = [(x.shape, x.dtype, x.donated) for x in leaves]

@@ -3,8 +3,7 @@
 A client sees its own test samples, or only the first of them in a partial
 evaluation. Clients of a cohort that hold the same network give the same
 answers: where it is less work, they divide the samples of the split among them,
-and each client's answers are looked up. Both cases are data of one compiled
-program.
+and each client's answers are looked up. One compiled program serves both cases.
 """
 
 import functools
@@ -21,7 +20,7 @@ from splitjax.types import Array, Exits
 
 
 class Shown(NamedTuple):
-  """The images that clients see, and the owners of the answers.
+  """The images that each client classifies, and where its answers are.
 
   Attributes:
     rows: [N, chunks, B] int32, rows of the task's pool.
@@ -52,7 +51,7 @@ class Shown(NamedTuple):
 def forget_exit(
   exits: Exits, sharing: Sequence[int], answers: tuple[str, ...]
 ) -> None:
-  """Erases the exits of clients that share if exits do not answer."""
+  """Erases the exit outputs of clients `sharing` a split if no exit answers."""
   if "client" not in answers:
     for leaf in exits[:3]:
       leaf[[*sharing]] = np.nan if leaf.dtype.kind == "f" else -1
@@ -94,7 +93,7 @@ def show(
   *,
   personal: bool,
 ) -> Shown:
-  """Chooses what clients see for `samples` tests of each; None: for all."""
+  """Chooses the images that clients see to test `samples` each; None: all."""
   task = setup.task
   first, sets = chunks(task, samples), tested(task, samples)
   cohorts = setup.fleet.cohorts

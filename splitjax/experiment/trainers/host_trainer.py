@@ -120,7 +120,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=held, round=put[0], server=put[1])
 
   def whole(self, state: State) -> State:
-    """Returns the state in its saved form, see `HostClients.whole`."""
+    """Returns the state to save: leaves [N, ...] of all clients, read-only."""
     clients: Any = tuple(each.whole() for each in _held(state))
     return state._replace(clients=clients)
 
@@ -194,7 +194,7 @@ class HostTrainer(Trainer):
     return tuple(out)
 
   def evaluated_together(self) -> list[tuple[int, ...]]:
-    """Returns the cohorts' numbers: a part has clients of one cohort."""
+    """Lists the cohorts one by one: a part has clients of one cohort."""
     return [(c,) for c in range(len(self.setup.fleet.cohorts))]
 
   def evaluation_parts(
@@ -204,10 +204,10 @@ class HostTrainer(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the parts of one cohort's evaluation.
+    """Yields the clients of one cohort, as many at a time as a round trains.
 
-    If its clients are alike, one client per device answers a share of the split
-    for all. Training images are there only if `personal`.
+    If all its clients hold the same network, one client per device answers a
+    share of the test split for all. Only personalisation needs training images.
     """
     setup, task = self.setup, self.task
     (c,) = cohorts
@@ -248,7 +248,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes the part of cohort `c` at `places`, with images only if `data`."""
+    """Makes the part of cohort `c` at `places`; `data`: training images too."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)
@@ -259,7 +259,7 @@ class HostTrainer(Trainer):
     return EvaluationPart((c,), setup, mine, shards, ids, images)
 
   def _draw(self, state: State, ahead: int) -> Any:
-    """Samples on the device the clients of a round, `ahead` after the next."""
+    """Samples, on the device, the clients of the round `ahead` of the next."""
     given = state.key, state.round + ahead, *self._facts
     return self._program("sample", programs.make_sample, self.setup, given)(
       *given

@@ -256,7 +256,7 @@ class Trainer:
     return [test, program(name, task.image, task.aside, gather=gather)]
 
   def _personaliser(self, part: EvaluationPart) -> Any:
-    """Compiles (state, shards) -> per cohort the personalised clients."""
+    """Compiles (state, shards) -> the personalised clients of each cohort."""
     given, make = (part.state, part.shards), programs.make_personalised
     name, key = "personalisation", part.cohorts
     return self._program(name, make, part.setup, given, key)

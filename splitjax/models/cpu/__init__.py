@@ -33,7 +33,7 @@ dense.defvjp(
 
 
 def max_pool(x: Array) -> Array:
-  """Pools as `conv.max_pool`, and keeps the place of each maximum."""
+  """Computes `convolution.max_pool` and keeps the place of each maximum."""
   return _max_pool(x.shape[1:3], x)
 
 

@@ -1,18 +1,18 @@
 """Convolution with stride 1 for CPUs, one client after another.
 
-XLA's CPU backend has a fast convolution for the form [B, H, W, c] * [k, k, c,
-f]. It rewrites other forms, but not in the body of a loop
+XLA's CPU backend has a fast convolution for the layout [B, H, W, c] * [k, k, c,
+f]. It transposes other layouts to this one, but not in the body of a loop
 (https://github.com/jax-ml/jax/issues/12868), where they use a naive kernel. The
-kernel's gradient, which jax writes with other axes, is therefore 9 to 20 times
-slower in a scan. This module writes both gradients in the fast form.
+gradient at the kernel, which jax writes with other axes, is therefore 9 to 20
+times slower in a scan. This module writes both gradients in the fast layout.
 
 `vmap` becomes a loop instead of one grouped convolution, which keeps the images
-of a client in the cache. `winograd` computes small maps of many channels;
-without it a round of cnn8 took 12 % more CPU time. A few channels as the last
-axis leave most of a vector register empty; they come first instead, and a
-pixel's neighbourhood is a column of a matrix. With the compiler's options of
-`sharding` a round of cnn8 at an eighth of its width then takes 12 (SplitGP) to
-21 % (HARMONY) less time.
+of a client in the cache. Small maps with many channels are convolved by
+`winograd`; without it a round of cnn8 took 12 % more CPU time. If there are few
+channels, they would leave most of a vector register empty as the last axis.
+They come first instead, and a pixel's neighbourhood is a column of a matrix; a
+round of cnn8 at an eighth of its width then takes 12 % (SplitGP) to 21 %
+(HARMONY) less time.
 """
 
 import functools
@@ -45,10 +45,10 @@ def in_turn(function: Callable) -> Callable:
 
 
 def batched(function: Callable) -> Callable:
-  """Makes `vmap` add a leading axis to a function that takes any number.
+  """Makes `vmap` add a leading axis to a function of any number of them.
 
-  This replaces jax's rule, which puts the axis behind that of a `stack`; XLA's
-  copies would then take longer than the convolution.
+  jax's own rule would put the axis behind that of a `stack`; XLA's copies would
+  then take longer than the convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))

@@ -1,15 +1,15 @@
 """Winograd's convolution of small maps: fewer products, as matrix products.
 
 A 3x3 convolution whose outputs are computed in tiles of m x m needs (m + 2)^2
-products per channel and tile, not 9 m^2. On maps of up to 8 pixels along an
-edge there are so few tiles that a transform of the whole map is one matrix
-product too. Tiles of 4 and 3 cover 7 pixels: the smaller has all points of the
-larger except one and shares their kernels, 122 products instead of 144. Lavin
-and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016; matrices
-after Toom and Cook.
+products per channel and tile, not 9 m^2. Maps of up to 8 pixels along an edge
+have so few tiles that the transform of a whole map is one matrix product too.
+7 pixels are covered by tiles of 4 and 3; the smaller tile is evaluated at all
+points of the larger except one, so both share the transformed kernels, which
+takes 122 products instead of 144. Lavin and Gray, Fast Algorithms for
+Convolutional Neural Networks, CVPR 2016; matrices after Toom and Cook.
 
-The error is a few times that of a direct sum: on normal numbers and kernels of
-He's scale 2e-6 instead of 5e-7, root mean square.
+The rounding error is a few times that of a direct sum: 2e-6 instead of 5e-7,
+root mean square, on normal inputs and kernels of He's scale.
 """
 
 import functools
@@ -63,10 +63,11 @@ def convolve(x: Array, kernel: Array) -> Array:
 
 @functools.cache
 def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
-  """Makes the maps of pixels and kernel to coefficients, of products to output.
+  """Makes the transforms of the input, of the kernel and of the products.
 
-  For P points that T tiles have: [P*T, h*w], [P, 9], [h*w, P*T]. First come the
-  points that all tiles have, then, if tiles differ in size, the others.
+  Points that all tiles have come first, then, if tiles differ in size, the
+  others. For P points that T tiles have, the transforms are [P*T, h*w], [P, 9]
+  and, back to the output, [h*w, P*T].
   """
   (into, of_kernel, back, has), (into_w, of_kernel_w, back_w, has_w) = map(
     _axis, (h, w)
@@ -90,7 +91,7 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
 
 
 def _axis(n: int) -> tuple[np.ndarray, ...]:
-  """Makes these maps along one axis of n pixels: [a, t, n], [a, 3], [n, a, t].
+  """Makes the transforms of an axis of n pixels: [a, t, n], [a, 3], [n, a, t].
 
   Also returns [a, t] bool, which points each tile has. The last point is at
   infinity: the kernel's leading coefficient.
@@ -113,7 +114,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
 
 
 def _tile(m: int) -> tuple[np.ndarray, np.ndarray]:
-  """Makes the first and the last map for a tile of m: [a, a], [m, a]."""
+  """Makes the first and the last transform of a tile: [a, a], [m, a]."""
   points = np.array(POINTS[: m + 1], float)
   into, back = np.zeros((m + 2, m + 2)), np.zeros((m, m + 2))
   back[:, :-1] = points ** np.arange(m)[:, None]

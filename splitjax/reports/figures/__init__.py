@@ -1,1 +1,1 @@
-"""Figures: results as pictures, and the one value measured for a picture."""
+"""Figures of results, drawn by matplotlib."""

@@ -1,4 +1,4 @@
-"""Figures of what training costs: over rounds, bytes, seconds, joules; power.
+"""Figures of the cost of training: rounds, bytes, seconds, joules and power.
 
 They correspond to SuperSFL's Figures 3 to 5. Seconds and joules are modelled on
 the clients' devices, see `splitjax.evaluation.cost`.
@@ -128,24 +128,24 @@ POWER = {
 
 
 def raced(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns rows at the target; [] unless the first and another reached it."""
+  """Returns rows that reached eval.target; [] unless the first and another."""
   rows = results["rows"]
   reached = [row for row in rows if row.get("to_target")]
   return reached if len(reached) > 1 and reached[0] is rows[0] else []
 
 
 def powered(results: dict[str, Any]) -> list[str]:
-  """Returns the costs of POWER that all rows have."""
+  """Returns the keys of POWER for which all rows have a value."""
   costs = [row.get("cost") or {} for row in results["rows"]]
   return [k for k in POWER if all(c.get(k) is not None for c in costs)]
 
 
 @of_results
 def speed_up(results: dict[str, Any]) -> Figure:
-  """Draws the first row's cost up to eval.target over each row's (Figure 4).
+  """Draws how much cheaper each row reaches eval.target (SuperSFL Figure 4).
 
-  Costs are means over seeds; above 1 a row needs less than the first. Rows that
-  did not reach the target are left out.
+  A bar is the first row's cost to the target divided by the row's, both means
+  over seeds: above 1 the row needs less. Rows that missed it are left out.
   """
   rows = raced(results)
   need(

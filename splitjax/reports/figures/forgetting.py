@@ -40,7 +40,7 @@ ALL_CLASSES = {"color": "black", "linewidth": 1.8, "zorder": 3}
 def drawn(
   results: dict[str, Any],
 ) -> dict[str, Callable[[dict[str, Any]], Figure]]:
-  """Returns name -> function of each figure that the results allow.
+  """Maps the name of each figure that the results allow to its function.
 
   Forgetting is shown on the global test set only.
   """

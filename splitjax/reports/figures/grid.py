@@ -1,4 +1,4 @@
-"""Figures of a grid: accuracy over the field that varies; accuracy and gap."""
+"""Figures of a grid: accuracy over its swept field, accuracy against gap."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -236,7 +236,7 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 def _late(
   results: dict[str, Any], label: str, metric: str
 ) -> tuple[float, float, float]:
-  """Returns a row's late metric, its half-width, and the first row's metric.
+  """Returns a row's metric of the last rounds, half-width, first row's metric.
 
   They are NaN without the row; the last is NaN for the first row too.
   """

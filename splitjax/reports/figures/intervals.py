@@ -1,7 +1,8 @@
 """Intervals over seeds in figures, and the title line that describes them.
 
-Bars are cut where a quantity ends and stand beside one another. A bar that is
-far wider than the others leaves the frame instead of stretching the axis.
+Error bars end at the bounds of a quantity (0 and 100 %) and stand side by side.
+One that is far wider than the others leaves the frame instead of stretching the
+axis.
 """
 
 from collections.abc import Sequence
@@ -63,10 +64,10 @@ def frame(
 ) -> str:
   """Keeps intervals that are far wider than the others from setting the axis.
 
-  Limits hold all values [...] and all intervals except those over `FAR` times
-  as wide as the typical one and wider than the values are apart. The typical
-  width is the lower quartile, so that it stays narrow if one of two arms
-  diverges. NaN are left out.
+  The axis shows all values [...] and all intervals, except intervals that are
+  wider than `FAR` typical ones and than the range of the values. The typical
+  width is the lower quartile, which stays narrow if one of two arms diverges.
+  NaN are left out.
 
   Returns:
     A text for `title` on the width of intervals that leave the frame, or "".

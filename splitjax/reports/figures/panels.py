@@ -85,7 +85,7 @@ def _thresholds(
 def _rules(
   results: dict[str, Any], rows: list[dict[str, Any]]
 ) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-  """Returns label -> style and path in a row, for the rule and the oracle."""
+  """Maps the labels of rule and oracle to a style, and a path in a row."""
   name, own = rule(results), ("summary", "accuracy")
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}
   dashed = {**look, "linestyle": (0, (4, 2))}

@@ -65,7 +65,7 @@ OWN = ("#117733", "#332288", "#DDCC77", "#44AA99", "#AA4499", "#CC6677")
 
 
 def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the numbers at a path and their half-widths, NaN for none."""
+  """Reads the numbers at a path, and their half-widths; NaN where missing."""
   values, half = np.array(at(tree, path), float), at(tree.get("interval"), path)
   if half is None:
     return values, np.full(values.shape, np.nan)
@@ -110,7 +110,7 @@ def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
 
 
 def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-  """Returns label of result rows -> drawing style, by the method."""
+  """Maps the labels of result rows to drawing styles, by method."""
   methods: dict[str, dict[str, None]] = {}
   for row in rows:
     method = row.get("method", row["label"])
