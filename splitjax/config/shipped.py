@@ -36,7 +36,8 @@ def names() -> list[str]:
 def with_paths(argv: Sequence[str]) -> list[str]:
   """Replaces names of splitjax's configs in a command line by their paths.
 
-  From then on a config file can import what it may: `neighbours` and `share`.
+  A config file can then import the modules beside it (`neighbours`) and the
+  shared ones of splitjax's configs (`share`).
 
   Raises:
     UserError: a name is neither a file nor a config of splitjax.

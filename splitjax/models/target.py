@@ -1,7 +1,7 @@
-"""The devices that programs are made for, asked here and nowhere else.
+"""The devices that programs are compiled for; no other module asks jax.
 
-They are the process's own, or devices that are only described: programs are
-then lowered and compiled for them, and nothing runs.
+They are the process's own devices, or devices that are only described: programs
+are then lowered and compiled for them, and nothing runs.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The methods of a Config: made, checked, with the shapes of their states."""
+"""Makes and checks the methods of a Config; gives the shapes of states."""
 
 import contextlib
 import dataclasses

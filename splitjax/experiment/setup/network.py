@@ -1,4 +1,4 @@
-"""The network and the clients of a Config, built without data."""
+"""Builds the network and the clients of a Config, without data."""
 
 import dataclasses
 import inspect
