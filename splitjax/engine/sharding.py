@@ -49,8 +49,8 @@ def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
 def quick_options(deterministic: bool) -> dict[str, Any] | None:
   """Chooses options to compile a lowered program with; None: unchanged.
 
-  They are not given to `jax.jit`, because a jitted function within another may
-  have none.
+  They are not given to `jax.jit`: a jitted function that another one calls must
+  have no options.
   """
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
   if goal.options:

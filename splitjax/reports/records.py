@@ -44,8 +44,8 @@ class Record(NamedTuple):
   Attributes:
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
-    metric: key of QUANTITIES or of the config's eval.metrics; RULE.KEY for a
-      rule that chooses thresholds without test labels; ATTACK: NUMBER; gain.
+    metric: key of QUANTITIES or of the config's eval.metrics; "RULE.KEY" for a
+      rule without test labels; "ATTACK: NUMBER" for an attack; or "gain".
     set: name of the test set; "" for a metric of the whole row; "" or a split
       depth for an attack.
     value: shares of one, parameters per computing power, bytes, seconds.

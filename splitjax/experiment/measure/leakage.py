@@ -217,7 +217,7 @@ def _make_attacks(
   count: int,
   jit: Callable[..., Any],
 ) -> Any:
-  """Makes a jitted (state, shards, *Victims) -> by cohort, key -> Scores."""
+  """Makes a jitted (state, shards, *Victims) -> each cohort's Scores by key."""
   task = setup.task
   method, net = setup.method, task.network.backbone
 
