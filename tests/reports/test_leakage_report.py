@@ -146,7 +146,7 @@ def test_a_grid_has_tables_of_epsilon_and_of_attacks():
   whole = {"title": "t", "cells": cells}
   text = "\n\n".join(page.of_grid(cells, grid_report.collect(whole)))
   noise, attacks = (text.split(f"## {t}")[1] for t in ("Privacy", "Leakage"))
-  assert "at δ = 0.01 or 0.1, the largest" in noise
+  assert "at δ = 0.01 or 0.1. The page" in noise
   assert "is an estimate, no bound" in noise
   epsilon = [["1", "HARMONY", "3.00"], ["2", "HARMONY", "6.00"]]
   assert table_cells(noise.split("\n\n## ")[0]) == [
