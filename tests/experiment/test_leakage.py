@@ -15,7 +15,7 @@ from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.trainers.trainer import Trainer
 
-FIGURES = True
+FIGURES = "blank"
 
 
 def config(attacks, c=None, **methods):

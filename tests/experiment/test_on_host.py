@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tiny
+from marks import slow
 from runs import config, rows, same_run, stopped
 
 import splitjax
@@ -65,14 +66,15 @@ def test_the_same_bits_as_on_the_device(name, changes, tmp_path):
 
 @pytest.mark.optimized
 @pytest.mark.parametrize(
-  "first", ["host", pytest.param("device", marks=pytest.mark.slow)]
+  ("name", "first"),
+  [("fedavg", "host"), *slow(("splitgp", "host"), ("splitgp", "device"))],
 )
-def test_a_run_moves_between_host_and_device(first, tmp_path):
+def test_a_run_moves_between_host_and_device(name, first, tmp_path):
   """Two rounds on one and two on the other are four."""
   kinds = {"host": "device", "device": "host"}
-  given = {"methods__own__lam": 0.2, **SOME}
-  whole = config("splitgp", system__clients_on=first, **given)
-  other = config("splitgp", system__clients_on=kinds[first], **given)
+  given = {"methods__own__lam": 0.2} if name == "splitgp" else {}
+  whole = config(name, system__clients_on=first, **given, **SOME)
+  other = config(name, system__clients_on=kinds[first], **given, **SOME)
   stopped(whole, tmp_path / "two", 2)
   runner.run(other, tmp_path / "two")
   runner.run(whole, tmp_path / "one")

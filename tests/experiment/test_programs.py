@@ -16,9 +16,9 @@ from splitjax.experiment.trainers import compile_cache
 from splitjax.experiment.trainers.trainer import Trainer
 
 
-@pytest.fixture(autouse=True)
-def clear(monkeypatch):
-  """Every test begins with no programs."""
+@pytest.fixture
+def none_kept(monkeypatch):
+  """The test begins with no programs."""
   monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
 
 
@@ -51,7 +51,7 @@ def test_seeds_share_their_programs():
     assert all(a is b for a, b in zip(one, two, strict=True))
 
 
-def test_only_what_is_compiled_is_said_to_be(tmp_path, capsys):
+def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
   splitjax.run_seeds(config("local"), tmp_path, [0, 1])
   said = capsys.readouterr().out.splitlines()
   assert said.count("own: compiling") == 1
@@ -116,7 +116,7 @@ def test_a_method_registered_anew_is_another(monkeypatch):
   assert executables(config("local"))[0] is not one[0]
 
 
-def test_no_data_are_kept_alive():
+def test_no_data_are_kept_alive(none_kept):
   task = tasks.build(config("local"))
   setup = training_setup.make_setup(task, "own")
   state = Trainer(setup).init(tasks.fresh_network(task))
@@ -132,7 +132,7 @@ def test_no_data_are_kept_alive():
   assert [each() for each in alive] == [None] * 3
 
 
-def test_the_oldest_program_goes(monkeypatch):
+def test_the_oldest_program_goes(none_kept, monkeypatch):
   monkeypatch.setattr(compile_cache, "LIMIT", 1)
   one, _ = executables(config("local"))
   assert executables(config("local"))[0] is not one

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import tiny
+from marks import slow
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError
@@ -15,6 +16,8 @@ from splitjax.experiment import by_client, reevaluate
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
+
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 
 def config(
@@ -204,8 +207,7 @@ def test_both_splits_as_one_pool():
   ("name", "options"),
   [
     ("dirichlet", {"alpha": 0.5, "min_samples": 3}),
-    pytest.param("pathological", {"k": 3}, marks=pytest.mark.slow),
-    pytest.param("iid", {}, marks=pytest.mark.slow),
+    *slow(("pathological", {"k": 3}), ("iid", {})),
   ],
 )
 def test_every_partition_feeds_a_run(name, options, tmp_path):

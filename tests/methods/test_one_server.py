@@ -237,11 +237,12 @@ def test_a_round_is_looked_into(tmp_path, quick_compile):
 
 def test_it_is_said_who_is_served_when():
   ran = config("hydra", order__name="cyclic", order__turn="epoch")
-  facts = describe.describe(ran)["methods"]["only"]
+  told = describe.describe(ran)
+  facts = told["methods"]["only"]
   assert facts["side_by_side"] == [1]
   assert facts["order"] == {"name": "cyclic", "turn": "epoch"}
   assert sorted(facts["groups"]) == list(range(6))  # of ten groups, six clients
-  text = description.text(describe.describe(ran))
+  text = description.text(told)
   assert "one server, clients in order cyclic, a turn: epoch" in text
   assert "groups (group: clients)  0: " in text
 
