@@ -82,7 +82,7 @@ def run(
     finished = dict(zip(config.methods, done, strict=True))
     with distributed.all_agree():
       if distributed.is_first_process():
-        round_log.rewrite_metrics(workdir, whole)
+        round_log.rewrite_metrics(workdir, whole.methods)
         data_summary.pictures(task, workdir)
         for key in (k for k in finished if finished[k]):
           _keep(config, key, workdir)

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from splitjax import files, trees
-from splitjax.config.schema import Config
 from splitjax.data.partition_util import padded
 from splitjax.engine import sharding
 from splitjax.engine.base import ATTACK, client_keys
@@ -69,8 +68,8 @@ def measure(
     KEY/PICTURES [n, K, H, W, c] float32; {} without pictures.
   """
   task = setup.task
-  config, key = task.config, setup.key
-  on = message_checks.attacks_on(config, task.network, key, setup.method)
+  wanted, key = task.config.eval.attacks, setup.key
+  on = message_checks.attacks_on(wanted, task.network, setup.method)
   able = {name: attack for name, (attack, gaps) in on.items() if not gaps}
   numbers, arrays = dict[str, Any](), dict[str, np.ndarray]()
   if not able:
@@ -86,7 +85,7 @@ def measure(
   for name, scores in _run(setup, state, victims, able).items():
     attack = able[name]
     numbers[name] = {
-      "attack": config.eval.attacks[name].name,
+      "attack": wanted[name].name,
       "units": attack.numbers,
       "mean": _means(attack, scores),
       "depth": {
@@ -197,7 +196,7 @@ def _run(
 
 
 def _attacked(
-  config: Config, key: str, attack: Attack, seen: Seen, own: Array
+  key: str, attack: Attack, seen: Seen, own: Array
 ) -> dict[str, Array]:
   """Runs one attack and checks its scores."""
   scores = attack.run(*seen, jax.random.fold_in(own, ATTACK))
@@ -228,7 +227,7 @@ def _make_attacks(
     plan = setup.plans[c]
     seen = replay.attacked(method, net, plan, visit, pairs, public, count)
     return {
-      name: _attacked(task.config, name, attack, seen, key)
+      name: _attacked(name, attack, seen, key)
       for name, attack in attacks.items()
     }
 

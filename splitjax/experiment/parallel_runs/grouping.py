@@ -195,7 +195,7 @@ def on_one_device(config: Config) -> Config:
 
 def memory_needed(setup: TrainingSetup, count: int) -> tuple[int, int]:
   """Returns bytes per device for `count` runs, and the number of devices."""
-  spread = one_program.devices(setup.task.config, count)
+  spread = one_program.devices(setup.task.config.system, count)
   return _bytes(training_setup.need(setup), count, spread), spread
 
 
@@ -212,7 +212,7 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
     UserError: not all do, and `strict`.
   """
   need = training_setup.need(run.setup)
-  devices = one_program.devices(run.setup.task.config, wanted)
+  devices = one_program.devices(run.setup.task.config.system, wanted)
   room = target.current().capacity
   fit = wanted
   while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:

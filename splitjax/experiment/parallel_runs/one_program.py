@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
-from splitjax.config.schema import Config
+from splitjax.config.groups import System
 from splitjax.engine import sharding
 from splitjax.engine.sharding import COPIED, DIVIDED
 from splitjax.experiment.console.signals import Stop
@@ -36,9 +36,9 @@ from splitjax.models import target
 from splitjax.types import Shard, State
 
 
-def devices(config: Config, count: int) -> int:
+def devices(system: System, count: int) -> int:
   """Counts the devices that `count` runs side by side are divided among."""
-  return min(config.system.devices or len(target.current().devices), count)
+  return min(system.devices or len(target.current().devices), count)
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
@@ -60,7 +60,7 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
       `train.loop.train`.
     Stopped: see `train.loop.train`.
   """
-  spread = devices(runs[0].setup.task.config, len(runs))
+  spread = devices(runs[0].setup.task.config.system, len(runs))
   group = [run.title for run in runs]
   with contextlib.ExitStack() as opened:
     recorders, states = dict[int, Recorder](), dict[int, State]()
@@ -93,7 +93,8 @@ def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
     shared.setdefault(recorder.workdir, []).append(recorder)
   for workdir, mine in shared.items():
     logs = [recorder.log for recorder in mine]
-    round_log.rewrite_metrics(workdir, mine[0].task.config, logs)
+    every = mine[0].task.config.methods
+    round_log.rewrite_metrics(workdir, every, logs)
 
 
 def _run_rounds(
@@ -143,7 +144,7 @@ def _compiled(
 
   # Each device gets the same number of runs. States are stacked on the host:
   # those of all runs need not fit on one device.
-  mesh = sharding.make(devices(task.config, len(runs)))
+  mesh = sharding.make(devices(task.config.system, len(runs)))
   rows = [*range(len(runs))]
   rows += [0] * (-len(rows) % sharding.size(mesh))
   own = {i: states.pop(i) for i in recorders}

@@ -9,6 +9,7 @@ import inspect
 import jax
 import numpy as np
 
+from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.sources import FACTS
@@ -47,15 +48,15 @@ def check_first(config: Config) -> None:
   _check_optimizers(config, made)
 
 
-def checked_owners(config: Config, data: Dataset) -> np.ndarray:
+def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
   """Returns the owner of each training sample [Z]; UserError without owners."""
-  name = config.data.partition.name
+  name = chosen.partition.name
   if data.train_client is None:
     raise UserError(
       f"data.partition={name}: {data.name} does not name its samples' clients;"
       " choose another, or data with client_train (npz:PATH)"
     )
-  if config.data.dealt == "by_depth":
+  if chosen.dealt == "by_depth":
     raise UserError(
       f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
       " leave it 'any', and choose depths by fleet.profiles"
@@ -233,9 +234,7 @@ def _check_one_server(
     )
 
 
-def check_host(
-  config: Config, network: Network, methods: Methods, test_sets: TestSets
-) -> None:
+def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
   """Raises UserError where a round needs clients that do not take part."""
   where = "system.clients_on=host: "
   if distributed.is_distributed():

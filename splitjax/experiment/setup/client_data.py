@@ -26,7 +26,7 @@ def make_test_sets(
   partition = PARTITIONS[chosen.name]
   basis = data.train_label
   if getattr(partition, "of_clients", False):
-    basis = checks.checked_owners(config, data)
+    basis = checks.checked_owners(config.data, data)
   parts = partition_util.deal(
     chosen.name, partition, basis, count, config.seed, chosen.options
   )

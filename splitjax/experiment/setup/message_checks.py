@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from splitjax.config.messages import CHANNELS
@@ -17,6 +18,7 @@ from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
 from splitjax.methods.aggregations import keep_share
 from splitjax.models.backbones import exit_name
+from splitjax.registry import Spec
 from splitjax.types import Method, UserError
 from splitjax.wire.channel import KINDS
 
@@ -88,7 +90,7 @@ def check_attacks(
       f" of which data.pool={config.data.pool!r} leaves none; set it to 'train'"
     )
   on = {
-    name: attacks_on(config, network, name, method)
+    name: attacks_on(wanted, network, method)
     for name, method in methods.items()
   }
   for key in wanted:
@@ -102,18 +104,15 @@ def check_attacks(
 
 
 def attacks_on(
-  config: Config, network: Network, name: str, method: Method
+  wanted: Mapping[str, Spec], network: Network, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Maps attack keys to the attack, and the messages that it lacks.
-
-  `name` is the key of the method.
-  """
-  if not config.eval.attacks:
+  """Maps attack keys to the attack, and the messages that it lacks."""
+  if not wanted:
     return {}
   fleet = method_factory.own_fleet(method, network)
   heard = replay.sends(method, network.backbone, fleet)
   out = {}
-  for key, spec in config.eval.attacks.items():
+  for key, spec in wanted.items():
     attack = ATTACKS[spec.name](**spec.options)
     contract.check_attack(f"eval.attacks.{key}", attack)
     out[key] = attack, contract.missing(attack, heard)

@@ -95,9 +95,7 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   return network.fleet
 
 
-def check_start(
-  config: Config, key: str, method: Method, network: Network
-) -> None:
+def check_start(key: str, method: Method, network: Network) -> None:
   """Raises UserError if a method cannot start with these clients."""
   fleet = own_fleet(method, network)
   with naming(key):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from splitjax.config.groups import FleetConfig
 from splitjax.config.schema import Config
 from splitjax.engine import fleets
 from splitjax.engine.fleets import Fleet
@@ -90,7 +91,7 @@ def make_network(config: Config, facts: dict) -> Network:
     given=devices["depth"],
   )
   profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
-  hardware = Devices(profiles, rates(config))
+  hardware = Devices(profiles, rates(config.fleet))
   fleet = dataclasses.replace(fleet, hardware=hardware)
   mean, std = tuple(facts["mean"]), tuple(facts["std"])
   return Network(backbone, fleet, mean, std, names)
@@ -112,7 +113,7 @@ def make_devices(
     profiles = read_profiles(chosen.profiles, count, names)
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
-  devices = Devices(profiles, rates(config))
+  devices = Devices(profiles, rates(config.fleet))
   depth = np.asarray(allocate(devices, backbone, config.seed, **options))
   if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
     raise UserError(
@@ -124,6 +125,6 @@ def make_devices(
   return {"depth": depth.tolist(), **each}
 
 
-def rates(config: Config) -> Rates:
-  """Returns the server's speed and the powers of a config."""
-  return Rates(*(getattr(config.fleet, name) for name in Rates._fields))
+def rates(fleet: FleetConfig) -> Rates:
+  """Returns the server's speed and the powers of a config's fleet."""
+  return Rates(*(getattr(fleet, name) for name in Rates._fields))

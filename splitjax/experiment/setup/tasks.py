@@ -147,14 +147,14 @@ def build(
     message_checks.check_attacks(config, network, made, data)
     client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
     for key, method in made.items():
-      check_start(config, key, method, network)
+      check_start(key, method, network)
     if not trained:
       message_checks.check_messages(config, network, made)
       if config.privacy.accounted:
         privacy.library()
     at_host = config.system.clients_on == "host"
     if at_host:
-      checks.check_host(config, network, made, test_sets)
+      checks.check_host(network, made, test_sets)
     schedule = faults.make_schedule(
       config.faults, config.num_clients, config.rounds, config.seed, named
     )
@@ -172,9 +172,13 @@ def build(
     return array if at_host else sharding.put(mesh, array)
 
   image = put(data.train_image)
-  held, validation = None, test_sets.validation
+  held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
+    half = max(1, config.eval.batch_size // 2)  # each goes with its proxy
+    tables = held.rows, held.partner, held.draw
+    each: Any = [chunked(table, half) for table in tables]
+    aside = sharding.put(mesh, ProxyPlan(*each))
   from_train = test_sets.pool == "train"
   return Task(
     config,
@@ -191,7 +195,7 @@ def build(
     mesh,
     schedule,
     held,
-    None if held is None else sharding.put(mesh, proxy_plan(config, held)),
+    aside,
   )
 
 
@@ -242,16 +246,6 @@ def _devices(config: Config, network: Network) -> int | None:
     len(goal.devices),
     dealt=dealt and not config.system.deterministic,
   )
-
-
-def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:
-  """Cuts held-out samples into chunks [N, chunks, B] int32, on the host.
-
-  B is half of eval.batch_size, as each sample is evaluated with its proxy.
-  """
-  half = max(1, config.eval.batch_size // 2)
-  each = (held.rows, held.partner, held.draw)
-  return ProxyPlan(*(chunked(table, half) for table in each))  # type: ignore[arg-type]
 
 
 def chunked(rows: np.ndarray, size: int) -> np.ndarray:

@@ -9,12 +9,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from splitjax import files
-from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.experiment.storage import fingerprint, workdirs
 from splitjax.experiment.storage.fingerprint import Damaged
@@ -111,16 +110,17 @@ def of_finished(workdir: Path, key: str, about: dict[str, Any]) -> RoundLog:
 
 
 def rewrite_metrics(
-  workdir: Path, config: Config, opened: Sequence[RoundLog] = ()
+  workdir: Path, methods: Iterable[str], opened: Sequence[RoundLog] = ()
 ) -> None:
   """Writes metrics.jsonl from the logs of finished methods and `opened`.
 
-  The file may be cut or lost, or have rounds that are repeated. Lines of other
-  methods stay: their logs may be lost.
+  `methods` are the keys of all methods in the workdir. The file may be cut or
+  lost, or have rounds that are repeated. Lines of other methods stay: their
+  logs may be lost.
   """
   named = {log.key for log in opened}
   done, other = list[RoundLog](), list[RoundLog]()
-  for key in (k for k in config.methods if k not in named):
+  for key in (k for k in methods if k not in named):
     about = workdirs.read_about(workdir, key)
     if about is None:
       other.append(RoundLog(workdir, key))

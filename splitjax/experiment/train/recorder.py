@@ -82,7 +82,8 @@ class Recorder:
 
   def rewrite_logs(self) -> None:
     """Writes both logs again, up to the last finished round."""
-    round_log.rewrite_metrics(self.workdir, self.task.config, [self.log])
+    every = self.task.config.methods
+    round_log.rewrite_metrics(self.workdir, every, [self.log])
     if self.task.config.tensorboard:
       self.events = tensorboard.rewrite(self.workdir, self.key, self.log)
 
@@ -135,7 +136,8 @@ class Recorder:
       label: score(self.setup, each)
       for label, each in zip(labels, self.outputs, strict=True)
     }
-    names = next(iter(found.values()))
+    # A row that waits for the last round may be the only one.
+    names = next(iter(found.values()), ("accuracy", "weighted", "per_class"))
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def save_checkpoint(self, number: int, state: State) -> None:

@@ -72,14 +72,14 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
   return -(-last // task.shown.shape[-1]).astype(np.int32)
 
 
-def shares(setup: TrainingSetup, c: int, samples: int | None) -> bool:
-  """Checks if clients of cohort `c`, not personalised, share the split.
+def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
+  """Checks if clients of a cohort, not personalised, share the split.
 
   They do if they hold the same network and the split has fewer samples
   than their test sets together.
   """
   task = setup.task
-  method, ids = setup.method, list(setup.fleet.cohorts[c].ids)
+  method, ids = setup.method, list(setup.fleet.cohorts[cohort].ids)
   if not method.aggregation.alike or method.traits.pick is not None:
     return False
   _, most, size = task.shown.shape
