@@ -17,7 +17,7 @@ from splitjax.config import sweep, validation
 from splitjax.engine import distributed
 from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
 from splitjax.files import blame, expanded
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -168,11 +168,8 @@ def _check_first(plan: sweep.Sweep) -> None:
   from splitjax.experiment.setup import checks
 
   for cell in plan.cells:
-    try:
+    with naming(cell.name):
       checks.check_first(cell.config)
-    except UserError as error:
-      name = f"{cell.name}: " if cell.name else ""
-      raise UserError(f"{name}{error}") from error
 
 
 def _train(command: Command) -> str:

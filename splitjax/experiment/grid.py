@@ -23,7 +23,7 @@ from splitjax.experiment.setup.tasks import Tasks
 from splitjax.experiment.storage import identity, ownership, workdirs
 from splitjax.reports import grid_report, report
 from splitjax.reports.report import Results
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 GRID = "grid.json"
 
@@ -61,11 +61,9 @@ def run(
     # All cells are checked before the first trains.
     built = Tasks()
     for cell in cells:
-      try:
-        first = cell.config.seed if numbers is None else numbers[0]
+      first = cell.config.seed if numbers is None else numbers[0]
+      with naming(cell.name):
         built.of(dataclasses.replace(cell.config, seed=first))
-      except UserError as error:
-        raise UserError(f"{cell.name}: {error}") from None
     with distributed.all_agree():
       if distributed.is_first_process():
         stack.enter_context(ownership.locked_workdir(workdir))

@@ -16,7 +16,7 @@ from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.tasks import Tasks, fresh_network
-from splitjax.experiment.storage import history, ownership, round_log, workdirs
+from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, loop, resume
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.compile_cache import announcing
@@ -92,8 +92,7 @@ def run(
     for key in (k for k in finished if not finished[k]):
       full = full or fresh_network(task)
       setup = training_setup.make_setup(task, key)
-      label, *_ = history.row_labels(config, setup.method, key)
-      trainer = make_trainer(setup, announcing(label))
+      trainer = make_trainer(setup, announcing(setup.labels[0]))
       opened = resume.open_recorder(trainer, full, workdir, stop)
       with opened as (recorder, state):
         try:

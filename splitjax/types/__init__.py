@@ -11,8 +11,25 @@ Axis letters, the same in every file:
   R out-of-distribution ratios
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from splitjax.types.arrays import (
+  Batch,
+  Exits,
+  Half,
+  Ledger,
+  Logits,
+  Opt,
+  Outputs,
+  Segment,
+  ServerOpt,
+  Shard,
+  State,
+  Sums,
+  Tree,
+)
 from splitjax.types.method import (
   Aggregation,
   Method,
@@ -21,23 +38,6 @@ from splitjax.types.method import (
   Stage,
   Traits,
   Work,
-)
-from splitjax.types.outputs import (
-  Exits,
-  Outputs,
-)
-from splitjax.types.state import (
-  Batch,
-  Half,
-  Ledger,
-  Logits,
-  Opt,
-  Segment,
-  ServerOpt,
-  Shard,
-  State,
-  Sums,
-  Tree,
 )
 
 if TYPE_CHECKING:
@@ -65,3 +65,13 @@ class UserError(ValueError):
     Traceback (most recent call last):
     splitjax.types.UserError: rounds=0 must be at least 1
   """
+
+
+@contextlib.contextmanager
+def naming(place: str) -> Iterator[None]:
+  """Puts a place before the message of a UserError, unless it is there."""
+  try:
+    yield
+  except UserError as error:
+    name = place and f"{place}: "
+    raise UserError(f"{name}{str(error).removeprefix(name)}") from None

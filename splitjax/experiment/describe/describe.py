@@ -10,14 +10,12 @@ import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine import faults, fleets
-from splitjax.engine.topologies import topology_of
 from splitjax.experiment.describe import traffic
 from splitjax.experiment.measure import costs
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.storage import history
 from splitjax.models import convolution, shapes
 from splitjax.types import UserError
 
@@ -117,7 +115,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
   return {
     "name": task.config.methods[key].name,
-    "rows": history.row_labels(task.config, setup.method, key),
+    "rows": setup.labels,
     "local_steps": {
       "round": max(steps),
       "run": max(steps) * task.config.rounds,
@@ -165,7 +163,7 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 
 def _side_by_side(setup: TrainingSetup) -> list[int]:
   """Returns how many clients of each cohort a device trains at a time."""
-  if topology_of(setup.method.traits).in_turn:
+  if setup.topology.in_turn:
     return [1]
   return [
     cohort.chunk or -(-count // setup.fleet.devices)
@@ -195,10 +193,10 @@ def _methods(task: Task) -> dict[str, dict[str, Any]]:
 def _service(setup: TrainingSetup) -> dict[str, Any]:
   """Describes how one server serves its clients; {} if each has a copy."""
   method, order = setup.method, setup.task.config.order
-  if not topology_of(method.traits).one_server:
+  if not setup.topology.one_server:
     return {}
   service: dict[str, Any] = {"topology": method.traits.topology}
-  if topology_of(method.traits).in_turn:
+  if setup.topology.in_turn:
     service["order"] = {"name": order.name, "turn": order.turn}
   if method.group is not None:
     service["groups"] = np.asarray(setup.shards[0].group).tolist()

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from splitjax import trees
-from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.models import shapes
@@ -32,7 +31,7 @@ def of_round(setup: TrainingSetup) -> Ledger:
     return trainer.make_round(own, faults=None, deterministic=False)
 
   equal = all(plan.equal for plan in setup.plans)
-  if topology_of(method.traits).one_server or not equal:
+  if setup.topology.one_server or not equal:
     # The compiler would compute the training here: a turn takes place only if
     # the losses before it were finite, and a loop over a client's own number of
     # steps is not split up. Tracing the real step still finds its errors.

@@ -7,7 +7,6 @@ import numpy as np
 
 from splitjax.engine.base import Metrics
 from splitjax.engine.resources import Devices
-from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import cost
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import Task
@@ -77,7 +76,7 @@ def of_metrics(
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
     timeout=task.config.faults.timeout,
-    relay=topology_of(setup.method.traits).hands_on,
+    relay=setup.topology.hands_on,
   )
 
 

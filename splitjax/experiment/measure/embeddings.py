@@ -19,7 +19,6 @@ from splitjax.evaluation import evaluate, skew
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import chunked
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.storage import history
 from splitjax.experiment.trainers.compile_cache import compile_program
 from splitjax.models import inference
 from splitjax.reports.figures import embedding_map
@@ -76,9 +75,8 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   for cohort, z in zip(setup.fleet.cohorts, found, strict=True):
     for n, mine in zip(cohort.ids, z, strict=False):
       depth[n], each[n] = cohort.depth, mine[: len(rows)]
-  labels = history.row_labels(task.config, setup.method, setup.key)
   arrays = {
-    "row": np.array(labels[-1]),
+    "row": np.array(setup.labels[-1]),
     "pool": np.array(task.test_sets.pool),
     "rows": rows,
     "label": label,

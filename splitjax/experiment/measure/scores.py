@@ -19,7 +19,6 @@ from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.network import Network
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
 from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.models import shapes
@@ -155,12 +154,11 @@ def score_rows(
 ) -> list[dict[str, Any]]:
   """Returns the result rows of a method: label, method and summary."""
   task = setup.task
-  method, key = setup.method, setup.key
+  method, rows = setup.method, (setup.method.traits.rows, setup.labels)
   system = task.config.system
   power = latency.Resources(
     np.asarray(task.network.fleet.power), system.server_power, system.bandwidth
   )
-  label = history.row_labels(task.config, method, key)
   held = training_setup.server_bytes(setup)
   # Classes can be compared between clients only on a shared test set.
   alike = task.config.eval.shift.name == "global"
@@ -170,7 +168,7 @@ def score_rows(
       "label": name,
       "server_bytes": held,
       "positions": training_setup.positions(setup),
-      "method": task.config.methods[key].name,
+      "method": task.config.methods[setup.key].name,
       "summary": summary.summarise(
         each.test,
         task.test_sets.label,
@@ -186,5 +184,5 @@ def score_rows(
         counts=counts,
       ),
     }
-    for row, name, each in zip(method.traits.rows, label, outputs, strict=True)
+    for row, name, each in zip(*rows, outputs, strict=True)
   ]

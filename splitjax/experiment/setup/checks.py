@@ -24,7 +24,7 @@ from splitjax.files import is_own
 from splitjax.models import BACKBONES, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
-from splitjax.types import Method, UserError
+from splitjax.types import Method, UserError, naming
 
 
 def check_first(config: Config) -> None:
@@ -247,7 +247,7 @@ def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
   plan = feed.plan([1], 1, 1, network.mean, network.std)
   for key, method in methods.items():
     fleet, traits = method_factory.own_fleet(method, network), method.traits
-    with method_factory.naming(key):
+    with naming(f"methods.{key}"):
       if topology_of(traits).one_server or traits.pick is not None:
         raise UserError(
           f"{where}a round or an answer takes more than one client; leave it"

@@ -1,8 +1,7 @@
 """Makes and checks the methods of a Config; gives the shapes of states."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from splitjax.methods import METHODS, mean_optimizer, optimizers
 from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.registry import flat
-from splitjax.types import Method, State, UserError
+from splitjax.types import Method, State, UserError, naming
 from splitjax.wire import Channel, Parameters
 
 Methods = Mapping[str, Method]
@@ -44,7 +43,7 @@ def make_method(
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
   backbone = wired(config, backbone, noise)
   factory = METHODS[spec.name]
-  with naming(key):
+  with naming(f"methods.{key}"):
     made = factory(backbone, optimizer, **options)
     if not isinstance(made, Method):
       raise UserError(
@@ -78,16 +77,6 @@ def wired(
   return dataclasses.replace(backbone, wire=wire)
 
 
-@contextlib.contextmanager
-def naming(key: str) -> Iterator[None]:
-  """Adds the key of the method to a UserError."""
-  try:
-    yield
-  except UserError as error:
-    name = f"methods.{key}: "
-    raise UserError(f"{name}{str(error).removeprefix(name)}") from None
-
-
 def own_fleet(method: Method, network: Network) -> Fleet:
   """Returns a method's fleet: one cohort if clients have the whole network."""
   if method.traits.depth == "full":
@@ -98,7 +87,7 @@ def own_fleet(method: Method, network: Network) -> Fleet:
 def check_start(key: str, method: Method, network: Network) -> None:
   """Raises UserError if a method cannot start with these clients."""
   fleet = own_fleet(method, network)
-  with naming(key):
+  with naming(f"methods.{key}"):
     jax.eval_shape(
       lambda key, full: method.init(key, fleet, full),
       jax.random.key(0),

@@ -12,6 +12,7 @@ from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, fleets, memory, sharding
+from splitjax.engine.base import Topology
 from splitjax.engine.fleets import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import checks
@@ -43,6 +44,17 @@ class TrainingSetup(NamedTuple):
   shards: tuple[Shard, ...]
   sizes: np.ndarray
   batches: np.ndarray
+
+  @property
+  def labels(self) -> list[str]:
+    """The labels of the method's result rows."""
+    label = self.task.config.methods[self.key].label or self.key
+    return [label + row.suffix for row in self.method.traits.rows]
+
+  @property
+  def topology(self) -> Topology:
+    """How the server meets the method's clients."""
+    return topology_of(self.method.traits)
 
   @property
   def places(self) -> list[int]:
@@ -145,7 +157,7 @@ def positions(setup: TrainingSetup) -> list[int] | None:
   Returns None if clients are not served one after another.
   """
   task = setup.task
-  if not topology_of(setup.method.traits).in_turn:
+  if not setup.topology.in_turn:
     return None
   line, order = queue(setup), task.config.order
   return client_order.positions(line, order.name, task.data.classes)

@@ -33,12 +33,6 @@ def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
   return f"client{'s' * (len(clients) > 1)} {each}"
 
 
-def row_labels(config: Config, method: Method, key: str) -> list[str]:
-  """Returns the labels of a method's result rows."""
-  label = config.methods[key].label or key
-  return [label + row.suffix for row in method.traits.rows]
-
-
 def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
   """Returns the result rows to evaluate after round `number`, from 1 on."""
   rows = method.traits.rows

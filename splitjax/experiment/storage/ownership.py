@@ -17,7 +17,7 @@ from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import fingerprint, identity, workdirs
 from splitjax.reports import report, tensorboard
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
@@ -148,9 +148,5 @@ def _joined(workdir: Path, config: Config) -> Config:
   """Adds the methods of a workdir's run, if there is one, to a config."""
   if not (workdir / workdirs.CONFIG).exists():
     return config
-  try:
+  with naming(f"--workdir={workdir} has methods of earlier starts"):
     return identity.joined(config, workdirs.read_saved(workdir)["config"])
-  except UserError as error:
-    raise UserError(
-      f"--workdir={workdir} has methods of earlier starts: {error}"
-    ) from None

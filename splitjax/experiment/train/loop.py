@@ -7,7 +7,6 @@ from typing import Any
 
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.engine.topologies import topology_of
 from splitjax.experiment.console.progress import Progress
 from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped
 from splitjax.experiment.measure import forgetting_in_round
@@ -26,8 +25,8 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
     UserError: a checkpoint could not be written; or see `Recorder.record`.
   """
   task, label = trainer.task, recorder.labels[0]
-  in_turns = topology_of(trainer.setup.method.traits).in_turn
-  inside = task.config.eval.inside if in_turns else None
+  in_turn = trainer.setup.topology.in_turn
+  inside = task.config.eval.inside if in_turn else None
 
   def advance(state):
     if inside is not None and int(state.round) + 1 == inside:

@@ -57,7 +57,7 @@ class Recorder:
     """Starts before the first round; `note` sets it apart from other seeds."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
     self.rows = setup.method.traits.rows
-    self.labels = history.row_labels(setup.task.config, setup.method, self.key)
+    self.labels = setup.labels
     self.title = self.labels[0] + note
     self.workdir, self.manager, self.identity = workdir, manager, identity
     self.stop, self.done, self.log = stop, 0, RoundLog(workdir, self.key)
