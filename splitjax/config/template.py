@@ -92,7 +92,7 @@ class SpecDict(config_dict.ConfigDict):
         unknown(
           f"{self._field()} ({self.name})",
           key,
-          options_of(self),
+          [each for each in self if each not in ("name", "label")],
           "option",
         )
         + "; set another name before its options"
@@ -126,11 +126,6 @@ def _restored(field: str, given: dict[str, Any]) -> config_dict.ConfigDict:
   if field in REGISTRIES:
     return SpecDict(REGISTRIES[field], **given)
   return config_dict.ConfigDict(given, False)
-
-
-def options_of(chosen: Mapping[str, Any]) -> list[str]:
-  """Lists the names of a spec's options."""
-  return [key for key in chosen if key not in ("name", "label")]
 
 
 def spec(

@@ -54,12 +54,10 @@ def _method(task: Task, key: str, full: Any) -> dict[str, float]:
   times = {"compile": compiled - watch, "round": time.monotonic() - compiled}
 
   # An evaluation between rounds, and the last one.
-  due = [
-    (
-      history.rows_due(config, setup.method, number),
-      history.samples_due(config, number),
-    )
-    for number in (min(config.eval.every, config.rounds), config.rounds)
+  rows, last = setup.method.traits.rows, config.rounds
+  due: list[Any] = [
+    history.due(config, rows, number)
+    for number in (min(config.eval.every, last), last)
   ]
   seconds = dict[tuple, float]()
   for each in due:

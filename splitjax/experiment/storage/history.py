@@ -10,7 +10,7 @@ from splitjax.config.schema import Config
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
 from splitjax.reports.results import client, heading
-from splitjax.types import Method, Row, UserError
+from splitjax.types import Row, UserError
 
 
 def summarise_masked(
@@ -33,25 +33,21 @@ def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
   return f"client{'s' * (len(clients) > 1)} {each}"
 
 
-def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
-  """Returns the result rows to evaluate after round `number`, from 1 on."""
-  rows = method.traits.rows
+def due(
+  config: Config, rows: tuple[Row, ...], number: int
+) -> tuple[tuple[Row, ...], int | None] | None:
+  """Says what to evaluate after a round, numbered from 1 on; None: nothing.
+
+  Returns those of a method's `rows` and the number of test samples of each
+  client, None for all.
+  """
   if number == config.rounds:
-    return rows
-  if not evaluates(config, number):
-    return ()
+    return rows, None
+  if number % config.eval.every:
+    return None
   last = config.eval.personal == "last"
-  return tuple(row for row in rows if not (row.tuned and last))
-
-
-def evaluates(config: Config, number: int) -> bool:
-  """Checks if methods are evaluated after round `number`, from 1 on."""
-  return number == config.rounds or number % config.eval.every == 0
-
-
-def samples_due(config: Config, number: int) -> int | None:
-  """Returns each client's number of test samples after a round; None: all."""
-  return None if number == config.rounds else config.eval.samples
+  chosen = tuple(row for row in rows if not (row.tuned and last))
+  return chosen, config.eval.samples
 
 
 class History(NamedTuple):

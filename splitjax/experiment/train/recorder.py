@@ -112,12 +112,11 @@ class Recorder:
     self.seconds["train"] += seconds
 
     # Evaluate.
-    due = history.rows_due(config, self.setup.method, number)
-    if history.evaluates(config, number):
-      samples = history.samples_due(config, number)
+    due = history.due(config, self.rows, number)
+    if due is not None:
       with self.timed("evaluate"):
-        self.outputs = evaluate(due, samples)
-        line |= self._scores(due)
+        self.outputs = evaluate(*due)
+        line |= self._scores(due[0])
       self._accuracy = line["accuracy"]
 
     # Write the line to both logs.
@@ -126,7 +125,7 @@ class Recorder:
       self.log.append(line)
     if self.events is not None:
       tensorboard.append(self.events, line)
-    return history.as_text(line, self._accuracy), bool(due)
+    return history.as_text(line, self._accuracy), bool(due and due[0])
 
   def _scores(self, due: tuple[Row, ...]) -> dict[str, Any]:
     """Returns the scores of some rows' outputs: name -> row label -> value."""
