@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds, Effect
+from splitjax.wire.channel import Parameters
 from splitjax.wire.forms import Form
 
 
@@ -28,23 +29,6 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class ParametersConfig:
-  """The form in which clients and server exchange parameters.
-
-  Attributes:
-    form: float32: unchanged. float16, bfloat16, int8: in both directions as
-      rounded differences from values that both sides know (`methods.deltas`);
-      int8 has a scale for each tensor. Batch-normalisation statistics stay
-      float32.
-    feedback: error feedback: a client adds the rounding error of an upload to
-      its next one, across rounds.
-  """
-
-  form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
-  feedback: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
 class WireConfig:
   """Forms of messages, which decide their bytes and their rounding errors.
 
@@ -57,7 +41,7 @@ class WireConfig:
 
   features: Rows = Rows()
   gradients: Rows = Rows()
-  parameters: ParametersConfig = ParametersConfig()
+  parameters: Parameters = Parameters()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -141,7 +141,7 @@ def _check_fleet(fleet: Any) -> None:
 
 def _check_messages(wire: Any, privacy: Any) -> None:
   """Raises UserError if a field of a message has no effect."""
-  if wire.parameters.feedback and wire.parameters.form == "float32":
+  if wire.parameters.feedback and not wire.parameters.rounds:
     raise UserError(
       "wire.parameters.feedback=True: nothing is rounded in float32; set"
       " wire.parameters.form, as in int8, or leave it False"

@@ -49,7 +49,7 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
       own |= {f"{name}/{cell['name']}": cell["name"] for cell in cells}
       missing += [f"{name}/{place}" for place in results["missing"]]
     else:
-      methods = _methods(results)
+      methods = results["config"]["methods"]
       left = workdirs.unfinished(Path(name), methods, results.get("seeds"))
       missing += [f"{name} {place}".strip() for place in left]
     known = {Path(run).resolve() for run in found}
@@ -85,11 +85,6 @@ def _read(name: str) -> Results:
   if results.get("fields") == ["run"]:
     raise UserError(f"{name} is a report over workdirs: name those themselves")
   return results
-
-
-def _methods(results: Results) -> dict[str, Any]:
-  """Returns the methods of a run's config by their keys."""
-  return results["config"]["methods"]
 
 
 def text(whole: Results) -> str:
@@ -131,7 +126,7 @@ def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:
     for name, each in found.items()
   }
   # Compare only methods that all have; each row names its method.
-  keys = [set(_methods(each)) for each in found.values()]
+  keys = [set(each["config"]["methods"]) for each in found.values()]
   common = set.intersection(*keys)
   fields = dict.fromkeys(
     field

@@ -5,6 +5,7 @@ form it travels. Random numbers come from the key of the batch and the message's
 name, so that they depend on neither chunks nor devices.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -44,15 +45,17 @@ PLAIN = Channel()
 """The channel of messages without one in the config: float32."""
 
 
-class Parameters(NamedTuple):
-  """The form of the parameters that clients and server exchange.
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+  """The form in which clients and server exchange parameters.
 
   Attributes:
-    form: float32: as they are. float16, bfloat16, int8: as differences to
-      values that both sides know, int8 with a scale for each tensor
-      (`methods.deltas`).
-    feedback: whether a client adds the rounding error of an upload to its next
-      one.
+    form: float32: unchanged. float16, bfloat16, int8: in both directions as
+      rounded differences from values that both sides know (`methods.deltas`);
+      int8 has a scale for each tensor. Batch-normalisation statistics stay
+      float32.
+    feedback: error feedback: a client adds the rounding error of an upload to
+      its next one, across rounds.
   """
 
   form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"

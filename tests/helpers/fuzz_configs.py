@@ -151,7 +151,7 @@ def crossings(draw, names):
     st.just({}),
     _fields(messages.Noise, clip=between(0.125, 8), noise=between(0, 4)),
   )
-  parameters = draw(_fields(messages.ParametersConfig))
+  parameters = draw(_fields(messages.Parameters))
   parameters["feedback"] &= parameters["form"] != "float32"
   kinds = "features", "gradients"
   wire = {kind: draw(st.one_of(st.just({}), rows)) for kind in kinds}

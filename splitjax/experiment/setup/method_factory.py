@@ -16,7 +16,7 @@ from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.registry import flat
 from splitjax.types import Method, State, UserError, naming
-from splitjax.wire import Channel, Parameters
+from splitjax.wire import Channel
 
 Methods = Mapping[str, Method]
 """The methods of a run by their keys in config.methods."""
@@ -72,7 +72,7 @@ def wired(
     )
     for kind in CHANNELS
   }
-  exchanged = Parameters(**dataclasses.asdict(config.wire.parameters))
+  exchanged = config.wire.parameters
   wire = backbone.wire._replace(**channels, parameters=exchanged)
   return dataclasses.replace(backbone, wire=wire)
 
