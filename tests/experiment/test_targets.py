@@ -192,5 +192,7 @@ def test_a_round_is_one_program_of_an_accelerator(name, devices, word):
   told = made.found["round"]
   assert "error" not in told and not told["on_host"]
   # The sums over clients; a GPU's compiler may leave a small one apart.
+  # PGFedSplit's schedule of heads takes sums over all clients, too.
+  most = 4 if name == "pgfedsplit" else 2
   assert {*told["exchange"]} == ({"all-reduce"} if devices > 1 else set())
-  assert all(x["number"] <= 2 for x in told["exchange"].values())
+  assert all(x["number"] <= most for x in told["exchange"].values())

@@ -137,7 +137,7 @@ def _facts(program: Any) -> dict[str, Any]:
     "arguments": memory.argument_size_in_bytes,
     "temporaries": memory.temp_size_in_bytes,
     "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
-    "code": memory.generated_code_size_in_bytes,  # 0 of a GPU: not told
+    "code": memory.generated_code_size_in_bytes,
   }
   return {
     **each,
@@ -206,8 +206,9 @@ def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
 def _program_line(each: dict[str, Any], memory: float) -> str:
   if "error" in each:
     return f"not compiled: {each['error']}"
-  sizes = (each[name] / 1e6 for name in ("arguments", "temporaries", "code"))
-  held, temporary, code = sizes
+  held, temporary = each["arguments"] / 1e6, each["temporaries"] / 1e6
+  # A GPU's compiler does not tell how large its code is.
+  code = f"{each['code'] / 1e6:.1f} MB" if each["code"] else "-"
   said = [
     f"{kind} {x['number']} x, {x['bytes'] / 1e6:.3f} MB"
     for kind, x in each["exchange"].items()
@@ -215,7 +216,7 @@ def _program_line(each: dict[str, Any], memory: float) -> str:
   said += [f"waits for the host: {name}" for name in each["on_host"]]
   return (
     f"{each['seconds']:>7.1f} s {held:>8.1f} MB {temporary:>8.1f} MB"
-    f" {code:>6.1f} MB {each['total'] / memory:>9.1%}"
+    f" {code:>9} {each['total'] / memory:>9.1%}"
     f"  {'; '.join(said) or 'none'}"
   )
 
