@@ -153,9 +153,9 @@ def _trips(found: Computations, loop: Instruction) -> float | None:
 
 
 def _is_step(body: dict[str, Instruction]) -> bool:
-  """Tells whether a loop's body is a local step: half of its kernels are."""
+  """Tells whether a loop's body is a local step: a quarter of it says so."""
   own = [x for x in body.values() if x.code not in FREE]
-  return 2 * sum(STEP in x.rest for x in own) >= len(own) > 0
+  return 4 * sum(STEP in x.rest for x in own) >= len(own) > 0
 
 
 def _moved(
