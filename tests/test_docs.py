@@ -369,7 +369,9 @@ def test_the_methods_of_the_page_are_rounds(monkeypatch):
     made = METHODS["splitfed_v2"](backbone, optimizer)
     return made._replace(traits=made.traits._replace(topology="mine"))
 
-  for factory in (in_my_order, *(scope[name] for name in OWN_METHODS)):
+  # Of the page's own the first and the last; a slow test has all.
+  ends = (scope[name] for name in OWN_METHODS[:: len(OWN_METHODS) - 1])
+  for factory in (in_my_order, *ends):
     made = sandbox.small(factory)
     state, metrics = jax.eval_shape(made.round(), made.state(), made.shards)
     assert jax.tree.structure(state) == jax.tree.structure(made.state())

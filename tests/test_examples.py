@@ -14,6 +14,8 @@ from tqdm import tqdm
 import splitjax
 from splitjax import METHODS
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 TESTS = Path(__file__).parent
 
 MODULES = (

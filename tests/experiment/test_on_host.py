@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tiny
-from marks import slow
 from runs import config, rows, same_run, stopped
 
 import splitjax
@@ -64,10 +63,17 @@ def test_the_same_bits_as_on_the_device(name, changes, tmp_path):
   both(tmp_path, name, **changes)
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize(
   ("name", "first"),
-  [("fedavg", "host"), *slow(("splitgp", "host"), ("splitgp", "device"))],
+  [
+    ("fedavg", "host"),
+    *(
+      pytest.param(
+        "splitgp", first, marks=(pytest.mark.slow, pytest.mark.optimized)
+      )
+      for first in ("host", "device")
+    ),
+  ],
 )
 def test_a_run_moves_between_host_and_device(name, first, tmp_path):
   """Two rounds on one and two on the other are four."""

@@ -169,8 +169,7 @@ def test_twins_are_one():
   "name",
   [
     "splitgp",
-    "fedavg",
-    *slow("harmony", "multi_exit", "splitfed_v1", "local"),
+    *slow("fedavg", "harmony", "multi_exit", "splitfed_v1", "local"),
   ],
 )
 def test_the_mean_of_one_pair_is_that_pair(name):

@@ -43,8 +43,10 @@ def networks(state):
   ("name", "options", "same"),
   [
     ("fedprox", {"mu": 0.0}, "fedavg"),
-    ("fedper", {"personal_blocks": 0}, "fedavg"),
-    *slow(("fedper", {"personal_blocks": 5}, "local")),
+    *slow(
+      ("fedper", {"personal_blocks": 0}, "fedavg"),
+      ("fedper", {"personal_blocks": 5}, "local"),
+    ),
   ],
 )
 def test_at_its_limit_a_method_is_another(name, options, same):
@@ -172,8 +174,7 @@ def one_stage(name, number, client=0, **options):
   [
     ("fedrep", 0, "head"),
     ("fedrep", 1, "body"),
-    ("fedbabu", 0, "body"),
-    *slow(("fedpac", 0, "head"), ("fedpac", 1, "body")),
+    *slow(("fedbabu", 0, "body"), ("fedpac", 0, "head"), ("fedpac", 1, "body")),
   ],
 )
 def test_a_stage_moves_its_own_part_alone(name, number, moving):
