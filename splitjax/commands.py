@@ -16,6 +16,7 @@ from typing import Any
 from splitjax.config import sweep, validation
 from splitjax.engine import distributed
 from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
+from splitjax.fields import literal
 from splitjax.files import blame, expanded
 from splitjax.types import UserError, naming
 
@@ -175,8 +176,10 @@ def _check_first(plan: sweep.Sweep) -> None:
 def _train(command: Command) -> str:
   """Trains all unfinished runs, and reports."""
   plan, workdir = _plan(command), _workdir(command)
-  numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
-  first = plan.cells[0]
+  numbers, first = plan.seeds, plan.cells[0]
+  if command.seeds is not None:
+    numbers = [literal(seed) for seed in command.seeds]
+    validation.check_seeds(numbers, "--seeds")
   _check_first(plan)
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.console.progress import say
@@ -200,21 +203,6 @@ def _train(command: Command) -> str:
   return _show(command, results)
 
 
-def _numbers(seeds: Sequence[str]) -> list[int]:
-  """Converts the seeds of --seeds to numbers."""
-  try:
-    numbers = [int(seed) for seed in seeds]
-  except ValueError:
-    numbers = []
-  if not numbers:
-    raise UserError(
-      f"--seeds={','.join(seeds)} must be different whole numbers, as in"
-      " --seeds=0,1,2"
-    )
-  validation.check_seeds(numbers, "--seeds")
-  return numbers
-
-
 def _report(command: Command) -> str:
   """Rewrites the reports of a workdir without running anything."""
   if len(command.runs) == 1 and command.workdir is None:
@@ -224,9 +212,9 @@ def _report(command: Command) -> str:
   workdir = _workdir(command)
   from splitjax.experiment import grid, reporting
 
-  if grid.is_grid(workdir):
-    return _show(command, grid.report_again(workdir))
-  return _show(command, reporting.report_again(workdir))
+  whole = grid.is_grid(workdir)
+  again = grid.report_again if whole else reporting.report_again
+  return _show(command, again(workdir))
 
 
 def _side_by_side(command: Command) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -31,10 +31,8 @@ _CONFIG = config_flags.DEFINE_config_file(
   lock_config=False,
   sys_argv=[],  # overrides are read here, see _split
 )
-_WORKDIR = flags.DEFINE_string(
-  "workdir", None, "Folder for everything that a run writes."
-)
-_MODE = flags.DEFINE_enum(
+flags.DEFINE_string("workdir", None, "Folder for everything that a run writes.")
+flags.DEFINE_enum(
   "mode",
   "train",
   MODES,
@@ -47,7 +45,7 @@ _MODE = flags.DEFINE_enum(
   " --workdir also draw the clients' data. export: write --client of a run as"
   " files that jax alone can run.",
 )
-_SEEDS = flags.DEFINE_list(
+flags.DEFINE_list(
   "seeds",
   None,
   "Train once per seed, as in --seeds=0,1,2, and report over them.",
@@ -59,29 +57,27 @@ _SWEEP = flags.DEFINE_multi_string(
   " several flags: every combination. An option of a method trains that method"
   " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
 )
-_OVERWRITE = flags.DEFINE_bool(
+flags.DEFINE_bool(
   "overwrite", False, "Delete what another config left in the workdir."
 )
-_FORMAT = flags.DEFINE_enum(
-  "format", "text", ["text", "json"], "How describe prints."
-)
+flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
 _TIME = flags.DEFINE_bool(
   "time",
   False,
   "With describe: also compile every method, time a round and an evaluation of"
   " it on this machine, and say how many hours the whole config will take.",
 )
-_TARGET = flags.DEFINE_string(
+flags.DEFINE_string(
   "target",
   None,
   "With describe: compile the config for devices that need not be there, such"
   " as h100, h100:4 (GPUs of a machine) or v5e:2x2 (chips of a TPU), and print"
   " memory, exchange and a bound on a round's time. Needs splitjax[plan].",
 )
-_CLIENT = flags.DEFINE_string(
+flags.DEFINE_string(
   "client", None, "Number of the client to export, from 0 on, or its name."
 )
-_METHOD = flags.DEFINE_string(
+flags.DEFINE_string(
   "method",
   None,
   "The method to export, by its key in config.methods; without it every"
@@ -107,21 +103,16 @@ _ADDRESS = flags.DEFINE_string(
 _PROCESSES = flags.DEFINE_integer(
   "num_processes", None, "Number of processes of the run."
 )
-_PROCESS = flags.DEFINE_integer(
-  "process_id", None, "Number of this process, from 0 on."
-)
+flags.DEFINE_integer("process_id", None, "Number of this process, from 0 on.")
 _DISTRIBUTED = flags.DEFINE_bool(
   "distributed",
   False,
   "Ask Slurm, Open MPI or the TPU pod for the other processes of the run.",
 )
-_DEBUG = flags.DEFINE_bool(
+flags.DEFINE_bool(
   "debug", False, "Show the whole traceback of an error instead of one line."
 )
 
-
-LOADED = "config_config"
-"""Module name under which ml_collections executes a config file."""
 
 _overridden: dict[str, str] = {}
 """Field -> the text of --config.FIELD=TEXT, in the flags parsed last."""
@@ -140,7 +131,8 @@ def usage() -> str:
 
 def main(argv: Sequence[str]) -> None:
   """Runs the command of the flags; a user's error is one line and status 2."""
-  if _TARGET.value is not None:  # jax's plugins are to look for no device
+  if flags.FLAGS["target"].value is not None:
+    # jax's plugins are to look for no device.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
   from splitjax import commands  # --help must not wait for jax
 
@@ -171,8 +163,9 @@ def _join() -> None:
   alone = not (_PROCESSES.value or _DISTRIBUTED.value)
   if alone or _CPU_DEVICES.value is not None:
     distributed.use_cores(_CPU_DEVICES.value)
+  number, detect = flags.FLAGS["process_id"].value, _DISTRIBUTED.value
   distributed.initialize(
-    _ADDRESS.value, _PROCESSES.value, _PROCESS.value, detect=_DISTRIBUTED.value
+    _ADDRESS.value, _PROCESSES.value, number, detect=detect
   )
   distributed.check_platform()
 
@@ -181,22 +174,17 @@ def command(runs: Sequence[str] = ()):
   """Builds a Command from the flags; `runs` are the positional arguments."""
   from splitjax import commands
 
+  same = "mode workdir seeds overwrite client method target debug".split()
+  chosen: dict[str, Any] = {name: flags.FLAGS[name].value for name in same}
   return commands.Command(
-    mode=_MODE.value,
+    **chosen,
     config=_CONFIG.value and _CONFIG.value.to_dict(),
     file=_file(),
     runs=tuple(runs),
-    workdir=_WORKDIR.value,
-    seeds=_SEEDS.value,
-    overwrite=_OVERWRITE.value,
-    as_json=_FORMAT.value == "json",
+    as_json=flags.FLAGS["format"].value == "json",
     timed=_TIME.value,
-    target=_TARGET.value,
-    client=_CLIENT.value,
-    method=_METHOD.value,
     swept=_SWEEP.value,
     overridden=dict(_overridden),
-    debug=_DEBUG.value,
   )
 
 
@@ -299,7 +287,9 @@ def _check_config() -> None:
 def _said(error: Exception, argv: Sequence[str]) -> str:
   """Returns the last line of a library's message, or says the remedy."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
-  if getattr(error, "name", None) == "get_config" and module == LOADED:
+  # ml_collections executes a config file under this name.
+  loaded = module == "config_config"
+  if loaded and getattr(error, "name", None) == "get_config":
     (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
     return (
       f"{file} has no function get_config(): write one that returns a config,"

@@ -50,10 +50,12 @@ def check_keys(where: str, given: Any) -> None:
 
 
 def check_seeds(numbers: Sequence[Any], where: str) -> None:
-  """Raises UserError if a seed is invalid or given twice.
+  """Raises UserError if a seed is invalid or given twice, or if none is given.
 
   `where` is the flag or field that gives the seeds.
   """
+  if not numbers:
+    raise UserError(f"{where}=() must be different whole numbers, as in 0,1,2")
   for i, number in enumerate(numbers):
     if type(number) is not int or not 0 <= number < 2**31:
       raise UserError(
