@@ -101,17 +101,17 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   return TrainingSetup(task, key, method, fleet, plans, shards, sizes, batches)
 
 
-def of_cohort(setup: TrainingSetup, c: int, count: int) -> TrainingSetup:
-  """Returns a setup with `count` clients of cohort `c` alone."""
+def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
+  """Returns a setup with `count` clients of one cohort alone."""
   fleet = dataclasses.replace(
     setup.fleet,
-    cohorts=(setup.fleet.cohorts[c],),
+    cohorts=(setup.fleet.cohorts[cohort],),
     participation="uniform",
   )
   return setup._replace(
     fleet=fleets.with_places(fleet, [count]),
-    plans=(setup.plans[c],),
-    shards=(setup.shards[c],),
+    plans=(setup.plans[cohort],),
+    shards=(setup.shards[cohort],),
   )
 
 

@@ -239,7 +239,7 @@ class HostTrainer(Trainer):
 
   def _part(
     self,
-    c: int,
+    cohort: int,
     setup: TrainingSetup,
     state: State,
     places: np.ndarray,
@@ -248,15 +248,15 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes the part of cohort `c` at `places`; `data`: training images too."""
+    """Makes the part of a cohort at `places`; `data`: training images too."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)
     shards = self._data(setup.shards, (places,), (on,), size)
-    half = _held(state)[c].take(places)
+    half = _held(state)[cohort].take(places)
     clients = sharding.put(task.mesh, half, sharding.DIVIDED)
     mine = state._replace(clients=(clients,))
-    return EvaluationPart((c,), setup, mine, shards, ids, images)
+    return EvaluationPart((cohort,), setup, mine, shards, ids, images)
 
   def _draw(self, state: State, ahead: int) -> Any:
     """Samples, on the device, the clients of the round `ahead` of the next."""
