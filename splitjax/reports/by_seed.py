@@ -125,19 +125,15 @@ def over_data_sets(
     for r in found:
       if r.values["run"] in trees and r.metric in MEANS:
         places.setdefault((r.row, r.metric, r.set), []).append(r)
-    for same in (x for x in places.values() if len(x) == len(trees)):
+    for same in places.values():
       values = [r.value for r in same if r.value is not None]
       papers = [r.paper.value for r in same if r.paper is not None]
-      if len(values) == len(same):
-        mean = same[0]._replace(
-          values={"run": f"mean/{cell}".rstrip("/")},
-          value=fmean(values),
-          half=_half(trees, same),
-          paper=None,
-        )
-        if len(papers) == len(same):
-          mean = mean._replace(paper=Printed(fmean(papers), None))
-        out.append(mean)
+      if not len(values) == len(same) == len(trees):
+        continue
+      mean = Printed(fmean(papers), None) if len(papers) == len(same) else None
+      run, half = f"mean/{cell}".rstrip("/"), _half(trees, same)
+      whole = same[0]._replace(values={"run": run}, paper=mean)
+      out.append(whole._replace(value=fmean(values), half=half))
   return out
 
 

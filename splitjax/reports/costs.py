@@ -69,13 +69,13 @@ def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   target = tree["config"]["eval"].get("target")
   if target is None:
     return [*part, text]
-  if not any("to_target" in row for row in tree["rows"]):
+  asked = [row for row in tree["rows"] if "to_target" in row]
+  if not asked:
     text += (
       f" The cost to {100 * target:g} % is not known: the rounds were not"
       f" evaluated on {first}."
     )
     return [*part, text]
-  asked = [row for row in tree["rows"] if "to_target" in row]
   missed = [row["label"] for row in asked if row["to_target"] is None]
   reached = [r for r in found if r.row not in missed]
   title = f"To an accuracy of {100 * target:g} %, {first}"

@@ -45,6 +45,12 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
   return [r for r in results["rows"] if r["summary"].get("forgetting")]
 
 
+def by_class(results: dict[str, Any]) -> bool:
+  """Checks if a learning curve has the accuracy of every class."""
+  curves = results.get("learning", {}).values()
+  return any(curve.get("per_class") for curve in curves)
+
+
 def explanation(results: dict[str, Any]) -> str:
   """Explains the columns of the table."""
   count = max(row["summary"]["forgetting"]["rounds"] for row in rows(results))

@@ -30,10 +30,10 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
   return [row for row in results["rows"] if row["summary"].get("leakage")]
 
 
-def attacks(results: dict[str, Any]) -> dict[str, list[str]]:
-  """Maps attack key -> its numbers, the leakage first."""
+def attacks(results: dict[str, Any]) -> dict[str, dict[str, str]]:
+  """Maps attack key -> its numbers and their units, the leakage first."""
   return {
-    key: list(found["units"])
+    key: found["units"]
     for row in rows(results)
     for key, found in row["summary"]["leakage"].items()
   }

@@ -14,7 +14,7 @@ from splitjax.config.paper_numbers import Line, Printed
 from splitjax.registry import flat
 from splitjax.reports import forgetting
 from splitjax.reports.quantities import LATE, QUANTITIES, TARGET
-from splitjax.reports.results import gains
+from splitjax.reports.results import gains, rule
 
 MEANS = ("accuracy", "weighted", "best", "best_weighted")
 """How papers report accuracy: the mean over clients or over their samples, of
@@ -86,13 +86,8 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   """
   config, sets = results["config"], results["sets"]
   source, scale = config.get("paper", ""), config.get("scale", "")
-  run: tuple[Any, ...] = (
-    len(results.get("seeds", (0,))),
-    source,
-    scale,
-    config.get("eval", {}).get("threshold_rule", "oracle"),
-    tuple(config.get("changed", ())),
-  )
+  seeds, changed = results.get("seeds", (0,)), tuple(config.get("changed", ()))
+  run: Any = len(seeds), source, scale, rule(results), changed
   asked = {**flat(config), **values}
   if "order.turn" in values:  # the public code's reading of phi
     for field in {"num_clients", "order.name"} - values.keys():
@@ -103,9 +98,8 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   for row in results["rows"]:
     for metric, name, value, half in _numbers(row, sets, forgets):
       # The paper's power is measured; ours is modelled.
-      paper = None
-      if scale == "paper" or metric not in paper_numbers.SCALE:
-        paper = _printed(printed, row["label"], metric, name)
+      same = scale == "paper" or metric not in paper_numbers.SCALE
+      paper = _printed(printed, row["label"], metric, name) if same else None
       where = values, row["label"], metric, name
       records.append(Record(*where, value, half, paper, *run))
   for g in gains(results):
@@ -135,8 +129,8 @@ def _numbers(
   summary, interval = row["summary"], row.get("interval")
   # Metrics per test set, and the largest latency over the sets.
   paths = {m: f"summary.{m}" for m, each in QUANTITIES.items() if not each.at}
-  for rule, keys in (summary.get("rules") or {}).items():
-    paths |= {f"{rule}.{k}": f"summary.rules.{rule}.{k}" for k in keys}
+  for name, keys in (summary.get("rules") or {}).items():
+    paths |= {f"{name}.{k}": f"summary.rules.{name}.{k}" for k in keys}
   paths |= {k: f"summary.metrics.{k}" for k in summary.get("metrics") or ()}
   for metric, path in paths.items():
     values, halves = (at(tree, path.split(".")) for tree in (row, interval))
@@ -166,16 +160,14 @@ def of_attacks(
   Each has "ATTACK: NUMBER", "" for all attacked clients or "depth K" for those
   of one depth, the value and its half-width over seeds.
   """
-  halves = (row.get("interval") or {}).get("summary", {}).get("leakage") or {}
   for key, found in (row["summary"].get("leakage") or {}).items():
-    half = halves.get(key) or {}
-    parts = {"": (found["mean"], half.get("mean"))}
-    for depth, values in found["depth"].items():
-      own = (half.get("depth") or {}).get(depth)
-      parts[f"depth {depth}"] = values, own
-    for place, (values, own) in parts.items():
-      for name, value in (values or {}).items():
-        yield f"{key}: {name}", place, value, (own or {}).get(name)
+    paths = {"": ("mean",)} | {
+      f"depth {d}": ("depth", d) for d in found["depth"]
+    }
+    for place, path in paths.items():
+      half = at(row.get("interval"), ("summary", "leakage", key, *path)) or {}
+      for name, value in (at(found, path) or {}).items():
+        yield f"{key}: {name}", place, value, half.get(name)
 
 
 def at(tree: Any, path: Sequence[str]) -> Any:

@@ -12,14 +12,7 @@ from matplotlib.colors import to_rgb
 import splitjax
 from splitjax import METHODS, UserError, files
 from splitjax.reports import over_seeds
-from splitjax.reports.figures import (
-  cost,
-  grid,
-  intervals,
-  leakage,
-  plots,
-  style,
-)
+from splitjax.reports.figures import grid, intervals, leakage, plots, style
 from splitjax.reports.figures import panels as panel_figures
 
 FIGURES = True
@@ -138,14 +131,14 @@ def catch(monkeypatch):
   """What `finish` gets of each figure: panels, labels, title; none written."""
   caught = []
 
+  whole = style.finish
+
   def finish(figure, panels, styles, title):
     caught.append((list(panels), list(styles), title))
-    return style.finish(figure, panels, styles, title)
+    return whole(figure, panels, styles, title)
 
-  for module in (plots, grid):
-    monkeypatch.setattr(module, "save", lambda figure, path: Path(path))
-  for module in (plots, panel_figures, grid, cost):
-    monkeypatch.setattr(module, "finish", finish)
+  monkeypatch.setattr(style, "save", lambda figure, path: Path(path))
+  monkeypatch.setattr(style, "finish", finish)
   return caught
 
 

@@ -8,21 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from splitjax.reports.figures import panels, style
 from splitjax.reports.figures.intervals import bars, title
-from splitjax.reports.figures.panels import sideways, spread
-from splitjax.reports.figures.style import (
-  MARKERS,
-  finish,
-  leaf,
-  log_if_wide,
-  need,
-  of_results,
-  panels,
-  row_styles,
-  shades,
-)
 from splitjax.reports.records import at
 from splitjax.reports.results import heading
 
@@ -41,6 +31,15 @@ PER_CLIENT = {
 }
 """Cost of a client -> the name and the unit of its axis."""
 
+FASTER = {"rounds": "rounds", "bytes": "megabytes", "seconds": "modelled time"}
+"""Cost to the target -> its name in `speed_up`."""
+
+POWER = {
+  "watts_per_point": "modelled power per point [W/%]",
+  "grams": "modelled CO₂ [g]",
+}
+"""Cost of a row -> the name of its axis in `power`."""
+
 
 def priced(results: dict[str, Any]) -> bool:
   """Checks if all learning curves have costs, and one has several rounds."""
@@ -49,34 +48,26 @@ def priced(results: dict[str, Any]) -> bool:
   return several and all(curve.get("cost") for curve in curves)
 
 
-@of_results
+@style.of_results
 def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   """Draws accuracy on the first test set over four costs of training.
 
   These are rounds, bytes, seconds and joules. Accuracy and cost are means over
   seeds. The dotted line is eval.target.
   """
-  name = results["sets"][0]
-  curves, styles = results["learning"], row_styles(results["rows"])
-  figure, every = panels(4, 4, (2.4, 2.6), ("", "accuracy [%]"), sharex=False)
-  target = results["config"].get("eval", {}).get("target")
-  for axes, (cost, (axis, unit)) in zip(every, AXES.items(), strict=True):
-    ends = []
-    for label, curve in curves.items():
-      spent = curve["round"] if cost == "round" else curve["cost"][cost]
-      at = unit * np.array(spent, float)
-      accuracy = 100 * leaf(curve, "accuracy", name)[0]
-      axes.plot(at, accuracy, markevery=max(1, len(at) // 6), **styles[label])
-      ends.append(at[-1:])
-    log_if_wide([axes], ends)
-    if target is not None:
-      axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
+  curves, styles = results["learning"], style.row_styles(results["rows"])
+  names = "", "accuracy [%]"
+  figure, every = style.panels(4, 4, (2.4, 2.6), names, sharex=False)
+  for axes, (cost, (axis, _)) in zip(every, AXES.items(), strict=True):
+    drawn = [
+      _curve(axes, results, label, cost, 6, **styles[label]) for label in curves
+    ]
+    style.log_if_wide([axes], [spent[-1:] for spent in drawn])
     axes.set_xlabel(axis)
-  drawn = {label: styles[label] for label in curves}
-  what = f"Accuracy ({heading(name)}) over what training costs"
-  if target is not None:
-    what += " (dotted: the target)"
-  return finish(figure, every, drawn, title(what, "", results))
+  dotted = _targets(every, results)
+  what = f"Accuracy ({heading(results['sets'][0])}) over what training costs"
+  text = title(what + dotted, "", results)
+  return style.finish(figure, every, {x: styles[x] for x in curves}, text)
 
 
 def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
@@ -86,45 +77,55 @@ def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   colour. Accuracy and cost are means over seeds. The dotted line is
   eval.target.
   """
-  first = cells[0][1]
-  name, target = first["sets"][0], first["config"]["eval"]["target"]
-  labels = list(dict.fromkeys(x for _, each in cells for x in each["learning"]))
-  figure, every = panels(
-    len(labels), 3, (3.2, 2.8), ("MB on the wire", "accuracy [%]")
-  )
+  runs = [results for _, results in cells]
+  labels = list(dict.fromkeys(x for each in runs for x in each["learning"]))
+  names = "MB on the wire", "accuracy [%]"
+  figure, every = style.panels(len(labels), 3, (3.2, 2.8), names)
+  colours = zip(cells, style.shades(len(cells)), strict=True)
   styles: dict[str, dict[str, Any]] = {
-    cell: {"color": colour, "marker": MARKERS[i % len(MARKERS)]}
-    for i, ((cell, _), colour) in enumerate(
-      zip(cells, shades(len(cells)), strict=True)
-    )
+    cell: {"color": colour, "marker": style.MARKERS[i % len(style.MARKERS)]}
+    for i, ((cell, _), colour) in enumerate(colours)
   }
   ends = []
   for axes, label in zip(every, labels, strict=True):
     for cell, results in cells:
-      curve = results["learning"].get(label)
-      if curve is None:
-        continue
-      at = 1e-6 * np.array(curve["cost"]["bytes"], float)
-      accuracy = 100 * leaf(curve, "accuracy", name)[0]
-      often = max(1, len(at) // 5)
-      axes.plot(at, accuracy, markevery=often, markersize=5, **styles[cell])
-      ends += [at[:1], at[-1:]]
-    axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
+      if label in results["learning"]:
+        look = {"markersize": 5, **styles[cell]}
+        spent = _curve(axes, results, label, "bytes", 5, **look)
+        ends += [spent[:1], spent[-1:]]
     axes.set_title(label, fontsize=10)
-  log_if_wide(every, ends)
-  what = f"Accuracy ({heading(name)}) over what was sent (dotted: the target)"
-  runs = [results for _, results in cells]
-  return finish(figure, every, styles, title(what, "", *runs))
+  dotted = _targets(every, runs[0])
+  style.log_if_wide(every, ends)
+  what = f"Accuracy ({heading(runs[0]['sets'][0])}) over what was sent"
+  return style.finish(figure, every, styles, title(what + dotted, "", *runs))
 
 
-FASTER = {"rounds": "rounds", "bytes": "megabytes", "seconds": "modelled time"}
-"""Cost to the target -> its name in `speed_up`."""
+def _curve(
+  axes: Axes,
+  results: dict[str, Any],
+  label: str,
+  cost: str,
+  points: int,
+  **look: Any,
+) -> np.ndarray:
+  """Draws a row's accuracy over a cost [rounds], which is returned."""
+  curve = results["learning"][label]
+  spent = curve["round"] if cost == "round" else curve["cost"][cost]
+  spent = AXES[cost][1] * np.array(spent, float)
+  shares, _ = style.leaf(curve, "accuracy", results["sets"][0])
+  often = max(1, len(spent) // points)
+  axes.plot(spent, 100 * shares, markevery=often, **look)
+  return spent
 
-POWER = {
-  "watts_per_point": "modelled power per point [W/%]",
-  "grams": "modelled CO₂ [g]",
-}
-"""Cost of a row -> the name of its axis in `power`."""
+
+def _targets(every: Sequence[Axes], results: dict[str, Any]) -> str:
+  """Draws eval.target, if there is one; returns what the title says of it."""
+  target = results["config"].get("eval", {}).get("target")
+  if target is None:
+    return ""
+  for axes in every:
+    axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
+  return " (dotted: the target)"
 
 
 def raced(results: dict[str, Any]) -> list[dict[str, Any]]:
@@ -140,7 +141,7 @@ def powered(results: dict[str, Any]) -> list[str]:
   return [k for k in POWER if all(c.get(k) is not None for c in costs)]
 
 
-@of_results
+@style.of_results
 def speed_up(results: dict[str, Any]) -> Figure:
   """Draws how much cheaper each row reaches eval.target (SuperSFL Figure 4).
 
@@ -148,9 +149,8 @@ def speed_up(results: dict[str, Any]) -> Figure:
   over seeds: above 1 the row needs less. Rows that missed it are left out.
   """
   rows = raced(results)
-  need(
-    rows, "speed_up", "several rows, the first too, that reached eval.target"
-  )
+  wanted = "several rows, the first too, that reached eval.target"
+  style.need(rows, "speed_up", wanted)
   first = rows[0]["to_target"]
   table = {
     f"speed-up, {name}": [
@@ -163,11 +163,11 @@ def speed_up(results: dict[str, Any]) -> Figure:
   return _bars(rows, table, title(what, "", results))
 
 
-@of_results
+@style.of_results
 def power(results: dict[str, Any]) -> Figure:
   """Draws power per point of accuracy, and CO2, of each row (Figure 5)."""
   known, rows = powered(results), results["rows"]
-  need(known, "power", "rows with a modelled cost")
+  style.need(known, "power", "rows with a modelled cost")
   table = {
     POWER[cost]: [
       (row["cost"][cost], at(row.get("interval"), ("cost", cost)))
@@ -185,17 +185,17 @@ def _bars(
   text: str,
 ) -> Figure:
   """Draws a panel per name of `table`, with a bar and interval per row."""
-  labels, styles = [row["label"] for row in rows], row_styles(rows)
-  figure, every = sideways(labels, len(table), 2.7)
+  labels, styles = [row["label"] for row in rows], style.row_styles(rows)
+  figure, every = panels.sideways(labels, len(table), 2.7)
   colours = [styles[label]["color"] for label in labels]
   for axes, (name, pairs) in zip(every, table.items(), strict=True):
-    values = [value for value, _ in pairs]
-    halves = np.array([half for _, half in pairs], float)
-    wide = bars(np.array(values), halves, (0.0, np.inf))
-    error = None if np.isnan(halves).all() else wide
+    values, halves = np.array(pairs, float).T
+    error = (
+      None if np.isnan(halves).all() else bars(values, halves, (0, np.inf))
+    )
     axes.barh(range(len(rows)), values, xerr=error, capsize=3, color=colours)
     axes.set_xlabel(name)
-  return finish(figure, every, {}, text)
+  return style.finish(figure, every, {}, text)
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
@@ -208,24 +208,23 @@ def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
   return [one for one in each if one] if all(each) else []
 
 
-@of_results
+@style.of_results
 def cost_per_client(results: dict[str, Any]) -> Figure:
   """Draws the cost of each client in the training as a dot.
 
   Clients of several seeds are pooled. Clients that never took part are missing
   on a logarithmic axis.
   """
-  rows, each = results["rows"], spent(results)
-  styles = row_styles(rows)
-  labels = [row["label"] for row in rows]
-  figure, every = sideways(labels, len(PER_CLIENT), 2.9)
-  for axes, (cost, (axis, unit)) in zip(every, PER_CLIENT.items(), strict=True):
-    values = [unit * np.array(one[cost], float) for one in each]
-    for place, (row, own) in enumerate(zip(rows, values, strict=True)):
-      spread(axes, place, own, styles[row["label"]])
-    axes.set_xlabel(axis)
-    if not log_if_wide([axes], values):
+  columns = [
+    [unit * np.array(one[cost], float) for one in spent(results)]
+    for cost, (_, unit) in PER_CLIENT.items()
+  ]
+  figure, every = panels.spreads(results["rows"], columns, 2.9)
+  names = (axis for axis, _ in PER_CLIENT.values())
+  for axes, name, values in zip(every, names, columns, strict=True):
+    axes.set_xlabel(name)
+    if not style.log_if_wide([axes], values):
       axes.set_xlim(left=0)
   what = "Cost of every client (box: quartiles, line: median, diamond: mean)"
   text = title(what, "clients", results, gated=False)
-  return finish(figure, every, {}, text)
+  return style.finish(figure, every, {}, text)

@@ -6,7 +6,7 @@ combines seeds.
 """
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,55 +15,24 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports import forgetting
+from splitjax.reports.figures import style
 from splitjax.reports.figures.intervals import band, bars, frame, title
-from splitjax.reports.figures.style import (
-  MARKERS,
-  finish,
-  heat_map,
-  heat_maps,
-  leaf,
-  need,
-  of_results,
-  panels,
-  round_ticks,
-  row_styles,
-  shades,
-  titled,
-)
 
 MOST_COLUMNS = 4
 MOST_POSITIONS = 10
 """The last positions shown in a panel of `position_curves` (Figure 14)."""
+LATE = "summary", "forgetting", "accuracy"
+GAP = "summary", "forgetting", "gap"
 ALL_CLASSES = {"color": "black", "linewidth": 1.8, "zorder": 3}
 
 
-def drawn(
-  results: dict[str, Any],
-) -> dict[str, Callable[[dict[str, Any]], Figure]]:
-  """Maps the name of each figure that the results allow to its function.
-
-  Forgetting is shown on the global test set only.
-  """
-  if not forgetting.shown(results):
-    return {}
-  curves = results.get("learning", {}).values()
-  classes = any(curve.get("per_class") for curve in curves)
-  placed = forgetting.by_position(results)
-  return {
-    **({"class_accuracy": class_accuracy} if classes else {}),
-    "accuracy_by_order": order_accuracy,
-    **({"accuracy_by_position": position_curves} if placed else {}),
-    "accuracy_gap": accuracy_gap,
-  }
-
-
-@of_results
+@style.of_results
 def accuracy_gap(results: dict[str, Any]) -> Figure:
   """Draws late accuracy against the performance gap of one run's rows."""
   return against_gap([("", results)])
 
 
-@of_results
+@style.of_results
 def class_accuracy(results: dict[str, Any]) -> Figure:
   """Draws accuracy of every class over the rounds, a panel per row (Figure 10).
 
@@ -72,7 +41,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
   names = "round", "class"
   # Rows may have been evaluated after different rounds.
-  figure, every = panels(
+  figure, every = style.panels(
     len(curves), MOST_COLUMNS, (2.7, 2.5), names, sharex=False
   )
   image: Any = None
@@ -83,7 +52,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
     axes.set_title(textwrap.fill(label, 28), fontsize=10)
   figure.colorbar(image, ax=every, label="accuracy [%]", shrink=0.9)
   what = "Accuracy of every class over the rounds"
-  return titled(figure, title(what, "", results))
+  return style.titled(figure, title(what, "", results))
 
 
 def _over_rounds(
@@ -94,7 +63,7 @@ def _over_rounds(
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
   table[:classes], table[classes + gap :] = shares.T, mean
-  image = heat_map(axes, table, "white", "auto")
+  image = style.heat_map(axes, table, "white", "auto")
   step = max(1, -(-classes // 10))
   ticks = list(range(0, classes, step))
   axes.set_yticks(
@@ -108,7 +77,7 @@ def _over_rounds(
   return image
 
 
-@of_results
+@style.of_results
 def order_accuracy(results: dict[str, Any]) -> Figure:
   """Draws late accuracy by position in the order of service.
 
@@ -121,29 +90,28 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
   longest = max(len(each.values) for each in profiles.values())
   width = float(np.clip(0.45 * longest + 1.5, 5.0, 10.0))
   names = "", "accuracy [%]"
-  figure, every = panels(len(kinds), 1, (width, 3.0), names, sharex=False)
-  styles = row_styles(rows)
+  figure, every = style.panels(len(kinds), 1, (width, 3.0), names, sharex=False)
+  styles = style.row_styles(rows)
   for axes, kind in zip(every, kinds, strict=True):
     mine = [row for row in rows if profiles[row["label"]].by == kind]
     for i, row in enumerate(mine):
-      style = styles[row["label"]]
-      _profile(axes, profiles[row["label"]], i, len(mine), style)
+      look = styles[row["label"]]
+      _profile(axes, profiles[row["label"]], i, len(mine), look)
       own = row["summary"]["forgetting"]["accuracy"]
       if own is not None:
-        thin = {"color": style["color"], "linewidth": 0.8, "alpha": 0.7}
-        axes.axhline(100 * own, linestyle=style["linestyle"], **thin)
+        thin = {k: look[k] for k in ("color", "linestyle")}
+        axes.axhline(100 * own, linewidth=0.8, alpha=0.7, **thin)
     served = "position in the order of service, by dominant label"
     axes.set_xlabel(served if kind == "position" else "class")
     axes.set_ylim(-3, 103)
     ticks = MaxNLocator(20, steps=[1, 2, 5, 10], integer=True)
     axes.xaxis.set_major_locator(ticks)
-  named = {row["label"]: styles[row["label"]] for row in rows}
-  what = " and ".join(kinds)
-  what = f"Accuracy by {what}, medians of the last rounds (thin: all classes)"
-  return finish(figure, every, named, title(what, "bars", results))
+  what = f"Accuracy by {' and '.join(kinds)}, medians of the last rounds"
+  text = title(f"{what} (thin: all classes)", "bars", results)
+  return style.finish(figure, every, styles, text)
 
 
-@of_results
+@style.of_results
 def position_curves(results: dict[str, Any]) -> Figure:
   """Draws accuracy by position in the order of service over the rounds.
 
@@ -152,31 +120,31 @@ def position_curves(results: dict[str, Any]) -> Figure:
   (Figures 2, 6, 13-15, 18).
   """
   every = forgetting.by_position(results)
-  need(every, "position_curves", "rows with a fixed order of service")
+  style.need(every, "position_curves", "rows with a fixed order of service")
   names = "round", "accuracy [%]"
-  figure, axes = panels(len(every), 3, (3.2, 2.8), names, sharex=False)
+  figure, axes = style.panels(len(every), 3, (3.2, 2.8), names, sharex=False)
   count = max(values.shape[1] for values, _ in every.values())
   first = max(0, count - MOST_POSITIONS)
   styles: dict[str, dict[str, Any]] = {
     f"position {k + 1}": {"color": colour, "linewidth": 1.3, "marker": "."}
     for k, colour in zip(
-      range(first, count), shades(count - first), strict=True
+      range(first, count), style.shades(count - first), strict=True
     )
   }
   for own, (label, lines) in zip(axes, every.items(), strict=True):
     curve = results["learning"][label]
     for k in range(first, lines[0].shape[1]):
-      style = styles[f"position {k + 1}"]
       values, halves = (x[:, k] for x in lines)
-      band(own, curve["round"], values, halves, style)
-    whole = leaf(curve, "accuracy", results["sets"][-1])
+      look = styles[f"position {k + 1}"]
+      band(own, curve["round"], values, halves, look)
+    whole = style.leaf(curve, "accuracy", results["sets"][-1])
     band(own, curve["round"], *whole, ALL_CLASSES)
     own.set_title(textwrap.fill(label, 36), fontsize=10)
     own.set_ylim(-3, 103)
-    round_ticks(own, curve["round"])
+    style.round_ticks(own, curve["round"])
   what = "Accuracy by position in the order of service over the rounds"
   styles["all classes"] = ALL_CLASSES
-  return finish(figure, axes, styles, title(what, "bands", results))
+  return style.finish(figure, axes, styles, title(what, "bands", results))
 
 
 def _profile(
@@ -184,17 +152,16 @@ def _profile(
   profile: forgetting.Profile,
   i: int,
   count: int,
-  style: dict[str, Any],
+  look: dict[str, Any],
 ) -> None:
   """Draws one row's accuracies, beside those of the other rows."""
   # Positions are counted from 1, classes from 0.
   first = 1 if profile.by == "position" else 0
   at = np.arange(first, first + len(profile.values))
   values, halves = 100 * profile.values, 100 * profile.halves
-  look = dict(style)
+  look = {**look, "capsize": 2, "elinewidth": 0.9}
   if profile.by == "class":  # classes have no order
     look["linestyle"] = "none"
-  look |= {"capsize": 2, "elinewidth": 0.9}
   place = at + 0.5 / count * (i - (count - 1) / 2)
   axes.errorbar(place, values, bars(values, halves), **look)
   axes.set_xlim(at[0] - 0.7, at[-1] + 0.7)
@@ -206,13 +173,11 @@ def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
   Rows are the true classes, NaN for a class without a sample.
   """
   axes_names = "predicted class", "class"
-  figure, every = panels(len(names), 5, (2.3, 2.4), axes_names)
-  label, tables = (
-    "share of the class's samples [%]",
-    zip(names, matrices, strict=True),
-  )
-  heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
-  return titled(figure, "Predicted classes of the samples of each class")
+  figure, every = style.panels(len(names), 5, (2.3, 2.4), axes_names)
+  label = "share of the class's samples [%]"
+  tables = zip(names, matrices, strict=True)
+  style.heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
+  return style.titled(figure, "Predicted classes of the samples of each class")
 
 
 def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
@@ -222,58 +187,45 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   cell. No line joins cells, as they need not have an order.
   """
   names = "performance gap of the classes [points]", "accuracy [%]"
-  figure, (axes,) = panels(1, 1, (5.2, 3.3), names)
+  figure, (axes,) = style.panels(1, 1, (5.2, 3.3), names)
   points = [
     (i, row)
     for i, (_, results) in enumerate(cells)
     for row in forgetting.rows(results)
   ]
-  styles = row_styles(row for _, row in points)
-  several = len(cells) > 1
-  for label, style in styles.items():
+  rows, several = [row for _, row in points], len(cells) > 1
+  styles = style.row_styles(rows)
+  for label, own in styles.items():
     mine = [(i, row) for i, row in points if row["label"] == label]
-    gap, beside = _percent([row for _, row in mine], "gap")
-    accuracy, above = _percent([row for _, row in mine], "accuracy")
-    look = {**style, "elinewidth": 0.8, "capsize": 2.5}
+    gap, beside = style.percent((row for _, row in mine), *GAP)
+    accuracy, above = style.percent((row for _, row in mine), *LATE)
+    look = {**own, "elinewidth": 0.8, "capsize": 2.5, "zorder": 3}
     look |= {"marker": "none", "linestyle": "none"} if several else {}
-    axes.errorbar(
-      gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
-    )
+    both = bars(accuracy, above), bars(gap, beside)
+    axes.errorbar(gap, accuracy, *both, **look)
     for (i, _), x, y in zip(mine, gap, accuracy, strict=True):
       if several:
-        look = {**style, **_cell_marker(i), "linestyle": "none"}
+        look = {**own, **_cell_marker(i), "linestyle": "none"}
         axes.plot(x, y, zorder=4, **look)
   axes.margins(0.1)
   axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))
-  found = [row for _, row in points]
-  wide = frame([axes], *_percent(found, "gap"), axis="x")
+  wide = frame([axes], *style.percent(rows, *GAP), axis="x")
   axes.set_xlim(left=0)
-  high = frame([axes], *_percent(found, "accuracy"))
+  high = frame([axes], *style.percent(rows, *LATE))
+  swatch: dict[str, Any] = {"linestyle": "none"}
   if several:
     swatch = {"marker": "none", "linestyle": "-", "linewidth": 6}
-    styles = {k: {**style, **swatch} for k, style in styles.items()}
+  styles = {label: {**own, **swatch} for label, own in styles.items()}
+  for i, (name, _) in enumerate(cells if several else ()):
     grey = {"color": "0.35", "linestyle": "none", "markersize": 5.5}
-    for i, (name, _) in enumerate(cells):
-      styles[name] = {**grey, **_cell_marker(i)}
-  else:
-    styles = {k: {**style, "linestyle": "none"} for k, style in styles.items()}
+    styles[name] = {**grey, **_cell_marker(i)}
   what = "Accuracy against the performance gap, medians of the last rounds"
   runs = [results for _, results in cells]
-  return finish(
-    figure, [axes], styles, title(what, "bars", *runs, more=wide or high)
-  )
+  text = title(what, "bars", *runs, more=wide or high)
+  return style.finish(figure, [axes], styles, text)
 
 
 def _cell_marker(i: int) -> dict[str, Any]:
   """Returns the marker of a grid's i-th cell, first filled, then hollow."""
-  fill = "full" if i < len(MARKERS) else "none"
-  return {"marker": MARKERS[i % len(MARKERS)], "fillstyle": fill}
-
-
-def _percent(
-  rows: Sequence[dict[str, Any]], key: str
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns rows' forgetting metric in percent, and its half-widths."""
-  pairs = [leaf(row, "summary", "forgetting", key) for row in rows]
-  values, halves = (100 * np.array(pairs)).T
-  return values, halves
+  fill = "full" if i < len(style.MARKERS) else "none"
+  return {"marker": style.MARKERS[i % len(style.MARKERS)], "fillstyle": fill}

@@ -8,25 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from splitjax.reports import forgetting, leakage
-from splitjax.reports.figures import cost
-from splitjax.reports.figures.forgetting import against_gap
-from splitjax.reports.figures.intervals import (
-  bars,
-  dodged,
-  frame,
-  seed_dots,
-  title,
-)
+from splitjax.reports.figures import cost, intervals, panels, style
+from splitjax.reports.figures.forgetting import GAP, LATE, against_gap
 from splitjax.reports.figures.leakage import over_settings
-from splitjax.reports.figures.panels import sideways
-from splitjax.reports.figures.style import (
-  finish,
-  leaf,
-  log_axis,
-  panels,
-  row_styles,
-  save,
-)
 from splitjax.reports.results import ends, heading
 from splitjax.reports.tables import text
 
@@ -89,7 +73,8 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   if together and all(cost.priced(each) for _, each in every):
     drawn["accuracy_over_bytes"] = cost.over_bytes(every)
   return [
-    save(figure, Path(folder) / f"{name}.png") for name, figure in drawn.items()
+    style.save(figure, Path(folder) / f"{name}.png")
+    for name, figure in drawn.items()
   ]
 
 
@@ -109,28 +94,27 @@ def by_run(whole: dict[str, Any]) -> Figure:
   lines = [
     (n, row["label"]) for n, each in cells.items() for row in each["rows"]
   ]
-  figure, every = sideways([x for _, x in lines], len(common), 3.2)
+  labels = [label for _, label in lines]
+  figure, every = panels.sideways(labels, len(common), 3.2)
   styles = {
-    name: {**style, "linestyle": "none"}
-    for name, style in row_styles({"label": name} for name in cells).items()
+    name: {**look, "linestyle": "none"}
+    for name, look in style.row_styles({"label": x} for x in cells).items()
   }
   more = ""
   for axes, name in zip(every, common, strict=True):
-    frames: list[tuple[np.ndarray, np.ndarray]] = []
-    for at, (run, label) in enumerate(lines):
-      value, half, seeds = _find(cells[run], label, name)
-      frames.append((np.array([100 * value]), np.array([100 * half])))
-      wide = bars(*frames[-1])
-      axes.errorbar(100 * value, at, xerr=wide, capsize=3, **styles[run])
+    found = [_find(cells[run], label, name) for run, label in lines]
+    values, halves = 100 * np.array([each[:2] for each in found]).T
+    for at, (run, _) in enumerate(lines):
+      wide = intervals.bars(values[[at]], halves[[at]])
+      axes.errorbar(values[at], at, xerr=wide, capsize=3, **styles[run])
       look = {"color": styles[run]["color"], "alpha": 0.45, "s": 11}
-      dots = 100 * np.array(seeds, float)
+      dots = 100 * np.array(found[at][2], float)
       axes.scatter(dots, np.full(len(dots), at), zorder=1.5, **look)
     axes.set_title(heading(name), fontsize=10)
     axes.set_xlabel("accuracy [%]")
-    both = map(np.concatenate, zip(*frames, strict=True))
-    more = frame([axes], *both, axis="x") or more
-  text = title("Accuracy by run", "dots", *cells.values(), more=more)
-  return finish(figure, every, styles, text)
+    more = intervals.frame([axes], values, halves, axis="x") or more
+  text = intervals.title("Accuracy by run", "dots", *cells.values(), more=more)
+  return style.finish(figure, every, styles, text)
 
 
 def varied(whole: dict[str, Any]) -> str:
@@ -158,41 +142,34 @@ def over_axis(whole: dict[str, Any]) -> Figure:
   option = field.split(".")[-1]
   axis = AXIS_NAMES.get(field) or AXIS_NAMES.get(option)
   axis = axis or option.replace("_", " ")
-  figure, every = panels(len(names), 2, (3.5, 3.0), (axis, "accuracy [%]"))
+  labels = axis, "accuracy [%]"
+  figure, every = style.panels(len(names), 2, (3.5, 3.0), labels)
   rows = [row for cell in cells for row in cell["results"]["rows"]]
-  styles = row_styles(rows)
-  order = np.argsort(values)
+  styles = style.row_styles(rows)
+  order, at = np.argsort(values), np.sort(np.array(values, float))
   wide = logarithmic(option, values)
-  frames: list[tuple[np.ndarray, np.ndarray]] = []
+  frames = []
   for axes, name in zip(every, names, strict=True):
-    for i, (label, style) in enumerate(styles.items()):
-      ours = [_find(cell["results"], label, name) for cell in cells]
-      accuracy, halves = 100 * np.array([pair[:2] for pair in ours])[order].T
-      at = np.sort(np.array(values, float))
-      beside = _places(at, i + 0.4, len(styles), wide)
-      if np.isfinite(halves).any():
-        at = _places(at, i, len(styles), wide)
-      axes.errorbar(at, accuracy, bars(accuracy, halves), capsize=3, **style)
-      frames.append((accuracy, halves))
-      for x, cell in zip(beside, order, strict=True):
-        seeds = 100 * np.array(ours[cell][2], float)
-        seed_dots(axes, np.array([x]), seeds[:, None], style)
+    for i, (label, look) in enumerate(styles.items()):
+      ours = [_find(cells[c]["results"], label, name) for c in order]
+      both = 100 * np.array([each[:2] for each in ours]).T
+      dots = [100 * np.array(seeds, float) for *_, seeds in ours]
+      line = intervals.Series(both[0], both[1], dots, look)
+      intervals.draw(axes, at, line, i, len(styles), wide=wide)
+      frames.append(both)
     if wide:
-      log_axis(axes)
-    axes.set_xticks(np.unique(values))
+      style.log_axis(axes)
+    axes.set_xticks(np.unique(at))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(heading(name), fontsize=10)
-  more = frame(every, *map(np.concatenate, zip(*frames, strict=True)))
+  more = intervals.frame(every, *np.concatenate(frames, axis=1))
   runs = [cell["results"] for cell in cells]
-  text = title(f"Accuracy over {axis}", "dots", *runs, more=more)
-  return finish(figure, every, styles, text)
+  text = intervals.title(f"Accuracy over {axis}", "dots", *runs, more=more)
+  return style.finish(figure, every, styles, text)
 
 
-METRICS = {
-  "accuracy": "accuracy [%]",
-  "gap": "performance gap [points]",
-}
-"""Forgetting metric -> name of its axis in `changes`."""
+METRICS = {LATE: "accuracy [%]", GAP: "performance gap [points]"}
+"""Path of a forgetting metric -> name of its axis in `changes`."""
 
 
 def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
@@ -205,44 +182,44 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
     cells: pairs of a name and results.
   """
   rows = [row for _, results in cells for row in forgetting.rows(results)]
-  styles, count = row_styles(rows), len(cells)
+  styles, count = style.row_styles(rows), len(cells)
   width = max(4.0, 0.6 + 0.5 * count * len(styles))
-  figure, every = panels(2, 1, (width, 2.4), ("", ""), sharey=False)
-  for axes, (metric, name) in zip(every, METRICS.items(), strict=True):
-    for i, (label, style) in enumerate(styles.items()):
+  figure, every = style.panels(2, 1, (width, 2.4), ("", ""), sharey=False)
+  for axes, (path, name) in zip(every, METRICS.items(), strict=True):
+    for i, (label, own) in enumerate(styles.items()):
       at = np.arange(count) + 0.8 * ((i + 0.5) / len(styles) - 0.5)
-      found = [_late(results, label, metric) for _, results in cells]
+      found = [_late(results, label, path) for _, results in cells]
       values, halves, first = 100 * np.array(found).T
-      wide = bars(values, halves)
-      look = {"color": style["color"], "capsize": 2, "width": 0.8 / len(styles)}
+      wide = intervals.bars(values, halves)
+      look = {"color": own["color"], "capsize": 2, "width": 0.8 / len(styles)}
       axes.bar(at, values, yerr=wide, **look)
       change = 100 * (values / np.where(first > 0, first, np.nan) - 1)
       tops = values + np.nan_to_num(wide[1])
       for x, top, of_first in zip(at, tops, change, strict=True):
         if np.isfinite(of_first):
-          text: Any = {"ha": "center", "va": "bottom", "fontsize": 8}
-          axes.text(x, top, f"{of_first:+.0f} %", **text)
+          look = {"ha": "center", "va": "bottom", "fontsize": 8}
+          axes.text(x, top, f"{of_first:+.0f} %", **look)
     axes.set_ylabel(name)
   every[-1].set_xticks(range(count), [name for name, _ in cells])
   swatches = {
-    label: {"color": style["color"], "linewidth": 6}
-    for label, style in styles.items()
+    label: {"color": own["color"], "linewidth": 6}
+    for label, own in styles.items()
   }
   what = "Medians of the last rounds, and change against the first row"
   runs = [results for _, results in cells]
-  return finish(figure, every, swatches, title(what, "bars", *runs))
+  text = intervals.title(what, "bars", *runs)
+  return style.finish(figure, every, swatches, text)
 
 
 def _late(
-  results: dict[str, Any], label: str, metric: str
+  results: dict[str, Any], label: str, path: tuple[str, ...]
 ) -> tuple[float, float, float]:
   """Returns a row's metric of the last rounds, half-width, first row's metric.
 
   They are NaN without the row; the last is NaN for the first row too.
   """
   found = {
-    row["label"]: leaf(row, "summary", "forgetting", metric)
-    for row in forgetting.rows(results)
+    row["label"]: style.leaf(row, *path) for row in forgetting.rows(results)
   }
   value, half = map(float, found.get(label, (np.nan, np.nan)))
   first = next(iter(found))
@@ -266,12 +243,7 @@ def _find(
   for row in results["rows"]:
     if row["label"] == label and name in results["sets"]:
       r = results["sets"].index(name)
-      value, half = leaf(row, "summary", "accuracy")
+      value, half = style.leaf(row, "summary", "accuracy")
       seeds = row.get("by_seed", {}).get("accuracy", [])
       return value[r], half[r], [each[r] for each in seeds]
   return np.nan, np.nan, []
-
-
-def _places(x: np.ndarray, i: float, count: int, wide: bool) -> np.ndarray:
-  """Returns positions of `dodged`, on a logarithmic axis if `wide`."""
-  return 10 ** dodged(np.log10(x), i, count) if wide else dodged(x, i, count)

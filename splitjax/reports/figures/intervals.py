@@ -5,8 +5,9 @@ One that is far wider than the others leaves the frame instead of stretching the
 axis.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -104,12 +105,48 @@ def dodged(
   return at + step * (place - (count - 1) / 2)
 
 
-def seed_dots(
-  axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
+class Series(NamedTuple):
+  """A row's values over an axis, in per cent.
+
+  Attributes:
+    values: [P].
+    halves: [P], half-widths; NaN where there are none.
+    seeds: the values of the seeds at each position, P times [..], or none.
+    style: the row's.
+  """
+
+  values: np.ndarray
+  halves: np.ndarray
+  seeds: Iterable[np.ndarray]
+  style: dict[str, Any]
+
+
+def draw(
+  axes: Axes,
+  x: np.ndarray,
+  line: Series,
+  i: int,
+  count: int,
+  wide: bool = False,
 ) -> None:
-  """Draws a dot per seed at [P] positions, values [S, P], behind the mean."""
-  look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
-  axes.scatter(np.broadcast_to(x, values.shape), values, zorder=1.5, **look)
+  """Draws the `i`-th of `count` lines over x [P], ascending.
+
+  Intervals stand beside those of other lines, the seeds' dots behind the means.
+  `wide` says that the x axis is logarithmic.
+  """
+
+  def aside(place: float) -> np.ndarray:
+    at = dodged(np.log10(x) if wide else x, place, count)
+    return 10**at if wide else at
+
+  values, halves, seeds, style = line
+  at = aside(i) if np.isfinite(halves).any() else x
+  axes.errorbar(at, values, bars(values, halves), capsize=3, **style)
+  dots = np.array(list(zip_longest(*seeds, fillvalue=np.nan)))  # [S, P]
+  if dots.size:
+    look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
+    beside = np.broadcast_to(aside(i + 0.4), dots.shape)
+    axes.scatter(beside, dots, zorder=1.5, **look)
 
 
 def title(
@@ -148,7 +185,6 @@ def title(
     parts += [f"{many} ({said})"]
   else:
     parts += [f"{'clients' if shown else 'means'} of {many}"]
-  rules = list(dict.fromkeys(rule(each) for each in every))
-  rules = [f"{name} thresholds" for name in rules if name != "oracle"]
-  parts += rules if gated else []
+  rules = dict.fromkeys(rule(each) for each in every if gated)
+  parts += [f"{name} thresholds" for name in rules if name != "oracle"]
   return f"{what}\n" + ", ".join(filter(None, [*parts, more]))

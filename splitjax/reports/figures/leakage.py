@@ -8,16 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from splitjax.reports import leakage
-from splitjax.reports.figures.intervals import PERCENT, bars, frame, title
-from splitjax.reports.figures.style import (
-  MARKERS,
-  finish,
-  leaf,
-  need,
-  of_results,
-  panels,
-  row_styles,
-  titled,
+from splitjax.reports.figures import style
+from splitjax.reports.figures.intervals import (
+  ANY,
+  PERCENT,
+  bars,
+  frame,
+  title,
 )
 from splitjax.reports.results import heading
 
@@ -32,17 +29,16 @@ BOUNDS = {
 }
 """Leakage -> its least and largest value, where intervals end."""
 
-UNBOUNDED = (-np.inf, np.inf)
 
-
-@of_results
+@style.of_results
 def accuracy_over_leakage(results: dict[str, Any]) -> Figure:
   """Draws accuracy on the first test set against leakage, a point per method.
 
   Each attack has a panel, with intervals over seeds. The dotted line in a
   method's colour is the leakage reached without its messages.
   """
-  need(leakage.rows(results), "accuracy_over_leakage", "attacks (eval.attacks)")
+  known = leakage.rows(results)
+  style.need(known, "accuracy_over_leakage", "attacks (eval.attacks)")
   return over_settings([("", results)])
 
 
@@ -51,64 +47,55 @@ def over_settings(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 
   `cells` are pairs of a setting's name and results; each setting has a marker.
   """
-  known = [(name, each) for name, each in cells if leakage.rows(each)]
-  first = known[0][1]
-  attacks: dict[str, list[str]] = {}
-  units: dict[str, str] = {}
-  for _, each in known:
-    attacks |= leakage.attacks(each)
-    for row in leakage.rows(each):
-      for key, found in row["summary"]["leakage"].items():
-        units[key] = found["units"][attacks[key][0]]
-  figure, every = panels(
-    len(attacks), MOST, (2.6, 2.6), ("", "accuracy [%]"), sharex=False
-  )
-  colours = row_styles(r for _, each in known for r in leakage.rows(each))
-  styles: dict[str, dict[str, Any]] = {}
-  for axes, (key, names) in zip(every, attacks.items(), strict=True):
-    for i, (setting, each) in enumerate(known):
-      for row in leakage.rows(each):
-        look = {**colours[row["label"]], "linestyle": "none"}
-        if len(known) > 1:
-          look["marker"] = MARKERS[i % len(MARKERS)]
-        label = ", ".join(filter(None, (row["label"], setting)))
-        styles[label] = look
-        if key in row["summary"]["leakage"]:
-          _point(axes, row, key, names[:2], units[key], look)
-    unit = f" [{units[key]}]" if units[key] else ""
-    axes.set_xlabel(f"{names[0].replace('_', ' ')}{unit}")
-    axes.set_title(key.replace("_", " "), fontsize=10)
-  where = heading(first["sets"][0])
-  found = [
-    leaf(row, "summary", "accuracy")
-    for _, each in known
+  runs = [each for _, each in cells if leakage.rows(each)]
+  points = [
+    (i, name, row)
+    for i, (name, each) in enumerate(x for x in cells if x[1] in runs)
     for row in leakage.rows(each)
   ]
-  more = frame(
-    every[:1],
-    *(100 * np.array([z[0] for z in x]) for x in zip(*found, strict=True)),
-  )
+  attacks = {k: x for run in runs for k, x in leakage.attacks(run).items()}
+  names = "", "accuracy [%]"
+  size = 2.6, 2.6
+  figure, every = style.panels(len(attacks), MOST, size, names, sharex=False)
+  rows = [row for *_, row in points]
+  colours, styles = style.row_styles(rows), dict[str, dict[str, Any]]()
+  for axes, (key, units) in zip(every, attacks.items(), strict=True):
+    for i, setting, row in points:
+      look = {**colours[row["label"]], "linestyle": "none"}
+      if len(runs) > 1:
+        look["marker"] = style.MARKERS[i % len(style.MARKERS)]
+      styles[", ".join(filter(None, (row["label"], setting)))] = look
+      if key in row["summary"]["leakage"]:
+        _point(axes, row, key, units, look)
+    first = next(iter(units))
+    unit = f" [{units[first]}]" if units[first] else ""
+    axes.set_xlabel(f"{first.replace('_', ' ')}{unit}")
+    axes.set_title(key.replace("_", " "), fontsize=10)
+  where = heading(runs[0]["sets"][0])
+  found = style.percent(rows, "summary", "accuracy")
+  more = frame(every[:1], *(x[:, 0] for x in found))
   what = f"Accuracy ({where}) against leakage (dotted: without the messages)"
-  runs = [each for _, each in known]
-  return finish(figure, every, styles, title(what, "bars", *runs, more=more))
+  text = title(what, "bars", *runs, more=more)
+  return style.finish(figure, every, styles, text)
 
 
 def _point(
   axes: Axes,
   row: dict[str, Any],
   key: str,
-  names: Sequence[str],
-  unit: str,
+  units: dict[str, str],
   look: dict[str, Any],
 ) -> None:
   """Draws one method's leakage and accuracy, and leakage without messages."""
+  (name, unit), (other, _) = list(units.items())[:2]
   scale = 100.0 if unit == "%" else 1.0
   (x, x_half), (chance, _) = (
-    leaf(row, "summary", "leakage", key, "mean", name) for name in names
+    style.leaf(row, "summary", "leakage", key, "mean", each)
+    for each in (name, other)
   )
-  y, y_half = (100 * z[0] for z in leaf(row, "summary", "accuracy"))
+  y, y_half = (100 * z[0] for z in style.leaf(row, "summary", "accuracy"))
   high = bars(np.array([y]), np.array([y_half]))
-  bounds = PERCENT if unit == "%" else BOUNDS.get(names[0], UNBOUNDED)
+  bounds = PERCENT if unit == "%" else BOUNDS.get(name, ANY)
   wide = bars(scale * np.array([x]), scale * np.array([x_half]), bounds)
   axes.errorbar(scale * x, y, high, wide, capsize=3, **look)
   axes.axvline(
@@ -145,13 +132,6 @@ def pictures(arrays: dict[str, np.ndarray], title: str) -> Figure:
       grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 1}
       axes.imshow(image[..., 0] if image.shape[-1] == 1 else image, **grey)
     label = f"depth {depth}, client {client}\n{name}"
-    own[0].text(
-      -0.15,
-      0.5,
-      label,
-      transform=own[0].transAxes,
-      ha="right",
-      va="center",
-      fontsize=7,
-    )
-  return titled(figure, title)
+    look: Any = {"transform": own[0].transAxes, "ha": "right", "va": "center"}
+    own[0].text(-0.15, 0.5, label, fontsize=7, **look)
+  return style.titled(figure, title)

@@ -13,20 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from splitjax.reports.figures import style
 from splitjax.reports.figures.intervals import title
-from splitjax.reports.figures.style import (
-  MARKERS,
-  finish,
-  heat_maps,
-  leaf,
-  name_clients,
-  need,
-  of_results,
-  panels,
-  row_styles,
-  shades,
-  titled,
-)
 from splitjax.reports.results import ends, heading, ratios, rule
 
 MOST_LINES = 6
@@ -35,7 +23,12 @@ MOST_LINES = 6
 MOST_COLUMNS = 4
 
 
-@of_results
+def gated(results: dict[str, Any]) -> list[dict[str, Any]]:
+  """Returns the rows with two exits."""
+  return [row for row in results["rows"] if row["summary"]["fixed"]]
+
+
+@style.of_results
 def effect_of_threshold(results: dict[str, Any]) -> Figure:
   """Draws accuracy over ρ: a line per threshold, a panel per two-exit row.
 
@@ -43,41 +36,44 @@ def effect_of_threshold(results: dict[str, Any]) -> Figure:
   threshold per client; the dotted line is the config's rule if it is another.
   Only means are drawn: intervals of so many lines would hide one another.
   """
-  rows = [row for row in results["rows"] if row["summary"]["fixed"]]
+  rows = gated(results)
   known = ratios(results) and rows
-  need(known, "effect_of_threshold", "mixtures and a method with two exits")
+  style.need(
+    known, "effect_of_threshold", "mixtures and a method with two exits"
+  )
   names = "ρ, OOD per ID test sample", "accuracy [%]"
-  figure, every = panels(len(rows), MOST_COLUMNS, (2.5, 2.4), names)
+  figure, every = style.panels(len(rows), MOST_COLUMNS, (2.5, 2.4), names)
   rhos = np.array(ratios(results))
   left_to_right = np.argsort(rhos)
   chosen, styles = _thresholds(results["thresholds"])
   rules = _rules(results, rows)
   styles |= {label: look for label, (look, _) in rules.items()}
   for axes, row in zip(every, rows, strict=True):
-    fixed, _ = leaf(row, "summary", "fixed", "accuracy")
-    others = [leaf(row, *path)[0] for _, path in rules.values()]
+    fixed, _ = style.leaf(row, "summary", "fixed", "accuracy")
+    others = [style.leaf(row, *path)[0] for _, path in rules.values()]
     values = [*fixed[chosen], *others]
-    for line, style in zip(values, styles.values(), strict=True):
-      axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
+    for line, look in zip(values, styles.values(), strict=True):
+      axes.plot(rhos[left_to_right], 100 * line[left_to_right], **look)
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
     axes.set_xticks(rhos)
   what = "Accuracy over ρ at one entropy threshold for all clients"
   text = title(what, "", results, gated=False)
-  return finish(figure, every, styles, text)
+  return style.finish(figure, every, styles, text)
 
 
 def _thresholds(
   grid: list[float],
 ) -> tuple[list[int], dict[str, dict[str, Any]]]:
   """Returns the indices of the drawn thresholds, and label -> style."""
-  ascending = np.argsort(grid)
   count = min(len(grid), MOST_LINES)
   places = np.linspace(0, len(grid) - 1, count).round().astype(int)
-  chosen = [int(ascending[i]) for i in places]
+  chosen = np.argsort(grid)[places].tolist()
   styles: dict[str, dict[str, Any]] = {}
-  for i, (e, colour) in enumerate(zip(chosen, shades(count), strict=True)):
-    look = {"color": colour, "marker": MARKERS[i], "markersize": 4.5}
+  for i, (e, colour) in enumerate(
+    zip(chosen, style.shades(count), strict=True)
+  ):
     name = f"{grid[e]:.3g} nats" if grid[e] else "0: always the server"
+    look = {"color": colour, "marker": style.MARKERS[i], "markersize": 4.5}
     styles[name] = {**look, "linewidth": 1.3}
   return chosen, styles
 
@@ -98,35 +94,32 @@ def _rules(
   return {**found, f"{name} (the config's rule)": (mine, own)}
 
 
-@of_results
+@style.of_results
 def accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Draws each client's accuracy as a dot, on the first and last test set.
 
   Thresholds are those of the config's rule. Seeds' clients are pooled.
   """
   rows, shown = results["rows"], ends(results)
-  labels = [row["label"] for row in rows]
-  figure, every = sideways(labels, len(shown), 3.2, sharex=True)
-  styles = row_styles(rows)
+  columns = [[100 * of_clients(row, r) for row in rows] for r in shown]
+  figure, every = spreads(rows, columns, 3.2, sharex=True)
   for axes, r in zip(every, shown, strict=True):
-    for place, row in enumerate(rows):
-      spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
     axes.set_title(heading(results["sets"][r]), fontsize=10)
     axes.set_xlabel("accuracy of a client [%]")
   what = (
     "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
   )
-  return finish(figure, every, {}, title(what, "clients", results))
+  return style.finish(figure, every, {}, title(what, "clients", results))
 
 
-@of_results
+@style.of_results
 def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Draws every client's accuracy by class, and the classes it trained on.
 
   Shown is one seed, and only if all clients share a test set. Clients are rows
   of colours, classes are columns; each row of the results has a panel.
   """
-  need(
+  style.need(
     by_class(results),
     "class_accuracy_per_client",
     "one seed, and a test set that all clients share",
@@ -139,14 +132,13 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
     for row, own in zip(results["rows"], rows, strict=True)
   }
   names = "class", "client"
-  figure, every = panels(len(tables), MOST_COLUMNS, (2.6, 2.8), names)
-  label = "accuracy, or share of samples [%]"
-  shown = tables.items()
-  heat_maps(figure, every, shown, label, missing="white", aspect="auto")
+  figure, every = style.panels(len(tables), MOST_COLUMNS, (2.6, 2.8), names)
+  label, shown = "accuracy, or share of samples [%]", tables.items()
+  style.heat_maps(figure, every, shown, label, missing="white", aspect="auto")
   for axes in every:
-    name_clients(axes, "y", results.get("names", ()))
+    style.name_clients(axes, "y", results.get("names", ()))
   what = "Accuracy of every client by class"
-  return titled(figure, title(what, "clients", results))
+  return style.titled(figure, title(what, "clients", results))
 
 
 def by_class(results: dict[str, Any]) -> bool:
@@ -176,21 +168,38 @@ def sideways(
   return figure, list(every)
 
 
-def spread(
-  axes: Axes, place: int, values: np.ndarray, style: dict[str, Any]
+def spreads(
+  rows: Sequence[dict[str, Any]],
+  columns: Sequence[Sequence[np.ndarray]],
+  width: float,
+  **options: Any,
+) -> tuple[Figure, list[Axes]]:
+  """Draws the clients of each row in a panel per column, as `sideways`.
+
+  `columns` are the values of the rows' clients, [..] each.
+  """
+  labels, styles = [row["label"] for row in rows], style.row_styles(rows)
+  figure, every = sideways(labels, len(columns), width, **options)
+  for axes, column in zip(every, columns, strict=True):
+    for place, (label, values) in enumerate(zip(labels, column, strict=True)):
+      if len(values):
+        _spread(axes, place, values, styles[label])
+  return figure, every
+
+
+def _spread(
+  axes: Axes, place: int, values: np.ndarray, look: dict[str, Any]
 ) -> None:
   """Draws the dots of one row, their quartiles and their mean."""
-  if not len(values):
-    return
   # A fixed quasi-random offset keeps equal accuracies apart.
   beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
   axes.plot(
     np.sort(values),
     place + beside,
     linestyle="none",
-    marker=style["marker"],
-    color=style["color"],
-    markerfacecolor=style["markerfacecolor"],
+    marker=look["marker"],
+    color=look["color"],
+    markerfacecolor=look["markerfacecolor"],
     markersize=3.2,
     alpha=float(np.clip(30 / len(values), 0.15, 0.6)),
     markeredgewidth=0.6,

@@ -10,6 +10,7 @@ reads from a workdir. Each function returns a matplotlib figure:
   >>> splitjax.figures.accuracy_over_rho(results).savefig("rho.pdf")
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from splitjax.reports import leakage
-from splitjax.reports.figures import forgetting
+from splitjax.reports import forgetting, leakage
+from splitjax.reports.figures import cost, intervals, panels, style
 from splitjax.reports.figures.cost import (
   accuracy_over_cost,
   cost_per_client,
   power,
-  powered,
-  priced,
-  raced,
   speed_up,
-  spent,
 )
 from splitjax.reports.figures.forgetting import (
   accuracy_gap,
@@ -35,31 +32,11 @@ from splitjax.reports.figures.forgetting import (
   order_accuracy,
   position_curves,
 )
-from splitjax.reports.figures.intervals import (
-  band,
-  bars,
-  dodged,
-  frame,
-  seed_dots,
-  title,
-)
 from splitjax.reports.figures.leakage import accuracy_over_leakage
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
-  by_class,
   class_accuracy_per_client,
   effect_of_threshold,
-)
-from splitjax.reports.figures.style import (
-  finish,
-  leaf,
-  log_if_wide,
-  need,
-  of_results,
-  panels,
-  round_ticks,
-  row_styles,
-  save,
 )
 from splitjax.reports.results import (
   ends,
@@ -69,24 +46,6 @@ from splitjax.reports.results import (
   rule,
   times_ten,
 )
-
-__all__ = [
-  "accuracy_gap",
-  "accuracy_latency",
-  "accuracy_over_cost",
-  "accuracy_over_leakage",
-  "accuracy_over_rho",
-  "accuracy_per_client",
-  "class_accuracy",
-  "class_accuracy_per_client",
-  "cost_per_client",
-  "effect_of_threshold",
-  "learning_curves",
-  "order_accuracy",
-  "position_curves",
-  "power",
-  "speed_up",
-]
 
 
 def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
@@ -101,53 +60,41 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
   """
   folder = Path(workdir)
   folder.mkdir(parents=True, exist_ok=True)
-  mixtures = len(ratios(results) or ()) > 1
-  gated = any(row["summary"]["fixed"] for row in results["rows"])
-  wanted = {
-    accuracy_over_rho: mixtures,
-    accuracy_latency: True,
-    effect_of_threshold: mixtures and gated,
-    accuracy_per_client: True,
-    class_accuracy_per_client: by_class(results),
-    learning_curves: bool(results.get("learning")),
-    accuracy_over_cost: priced(results),
-    cost_per_client: bool(spent(results)),
-    speed_up: bool(raced(results)),
-    power: bool(powered(results)),
-    accuracy_over_leakage: bool(leakage.rows(results)),
-  }
-  drawn = {draw.__name__: draw for draw, known in wanted.items() if known}
-  drawn |= forgetting.drawn(results)
   return [
-    save(draw(results), folder / f"{name}.png") for name, draw in drawn.items()
+    style.save(draw(results), folder / f"{name}.png")
+    for name, draw in drawable(results).items()
   ]
 
 
-@of_results
+def drawable(results: dict[str, Any]) -> dict[str, style.Draw]:
+  """Returns file name -> function of the figures that the results allow."""
+  return {
+    NAMES.get(draw, draw.__name__): draw
+    for draw, known in KNOWN.items()
+    if known(results)
+  }
+
+
+@style.of_results
 def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   """Draws accuracy at the config's thresholds over ρ, one line per row."""
-  need(ratios(results), "accuracy_over_rho", "test sets that are mixtures")
+  rhos, rows = ratios(results), results["rows"]
+  style.need(rhos, "accuracy_over_rho", "test sets that are mixtures")
   names = "ρ, OOD per ID test sample", "accuracy [%]"
-  figure, (axes,) = panels(1, 1, (5.2, 3.1), names)
-  rows = results["rows"]
-  rhos, styles = ratios(results) or [], row_styles(rows)
+  figure, (axes,) = style.panels(1, 1, (5.2, 3.1), names)
+  styles, place = style.row_styles(rows), np.array(rhos)
+  values, halves = style.percent(rows, *ACCURACY)
   for i, row in enumerate(rows):
-    values, halves = (100 * x for x in leaf(row, "summary", "accuracy"))
-    style = styles[row["label"]]
-    several = np.isfinite(halves).any()
-    at = dodged(rhos, i, len(rows)) if several else np.array(rhos)
-    axes.errorbar(at, values, bars(values, halves), capsize=3, **style)
-    if row.get("by_seed"):
-      seeds = 100 * np.array(row["by_seed"]["accuracy"], float)
-      seed_dots(axes, dodged(rhos, i + 0.4, len(rows)), seeds, style)
-  axes.set_xticks(rhos)
-  every = [leaf(row, "summary", "accuracy") for row in rows]
-  more = frame([axes], *(100 * np.array(x) for x in zip(*every, strict=True)))
-  text = title("Accuracy over ρ", "dots", results, more=more)
-  return finish(figure, [axes], styles, text)
+    seeds = 100 * np.array(row.get("by_seed", {}).get("accuracy", []), float)
+    line = intervals.Series(values[i], halves[i], seeds.T, styles[row["label"]])
+    intervals.draw(axes, place, line, i, len(rows))
+  axes.set_xticks(place)
+  more = intervals.frame([axes], values, halves)
+  text = intervals.title("Accuracy over ρ", "dots", results, more=more)
+  return style.finish(figure, [axes], styles, text)
 
 
-@of_results
+@style.of_results
 def accuracy_latency(results: dict[str, Any]) -> Figure:
   """Draws accuracy against total latency on first, middle and last test set.
 
@@ -157,31 +104,33 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
   names, rows = results["sets"], results["rows"]
   order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
   shown = list(dict.fromkeys([order[0], order[len(order) // 2], order[-1]]))
-  costs = [leaf(row, "summary", "latency")[0][shown] for row in rows]
+  costs = [style.leaf(row, "summary", "latency")[0][shown] for row in rows]
   power = exponent(np.concatenate(costs).tolist())
-  cost = f"total latency\n[{times_ten(power)} parameters/power]"
-  figure, every = panels(len(shown), 3, (2.7, 2.7), (cost, "accuracy [%]"))
+  labels = (
+    f"total latency\n[{times_ten(power)} parameters/power]",
+    "accuracy [%]",
+  )
+  figure, every = style.panels(len(shown), 3, (2.7, 2.7), labels)
   steps = np.argsort(results["thresholds"])
-  styles = row_styles(rows)
+  styles = style.row_styles(rows)
   # Stars that nearly coincide are nested, the smallest on top.
   apart = min(4, 14 / max(len(rows) - 1, 1))
   for axes, r in zip(every, shown, strict=True):
     for i, row in reversed(list(enumerate(rows))):
-      style = {**styles[row["label"]], "markersize": 8 + apart * i}
-      _trade_off(axes, row, r, steps, 10.0**-power, style)
+      look = {**styles[row["label"]], "markersize": 8 + apart * i}
+      _trade_off(axes, row, r, steps, 10.0**-power, look)
     axes.set_title(heading(names[r]), fontsize=10)
   lines = [line for axes in every for line in axes.get_lines()]
-  log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
-  found = [leaf(row, "summary", "accuracy") for row in rows]
-  more = frame(every, *(100 * np.array(x) for x in zip(*found, strict=True)))
-  what = "Accuracy against latency (line: fixed thresholds, star:"
-  text = title(
-    f"{what} {rule(results)})", "bars", results, more=more, gated=False
+  style.log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
+  more = intervals.frame(every, *style.percent(rows, *ACCURACY))
+  what = (
+    f"Accuracy against latency (line: fixed thresholds, star: {rule(results)})"
   )
-  return finish(figure, every, styles, text)
+  text = intervals.title(what, "bars", results, more=more, gated=False)
+  return style.finish(figure, every, styles, text)
 
 
-@of_results
+@style.of_results
 def learning_curves(results: dict[str, Any]) -> Figure:
   """Draws accuracy over the rounds on the first and the last test set.
 
@@ -193,32 +142,31 @@ def learning_curves(results: dict[str, Any]) -> Figure:
   keys = dict.fromkeys(k for c in curves.values() for k in c.get("metrics", ()))
   paths: list[tuple[str, ...]] = [("accuracy", name) for name in names]
   paths += [("metrics", key, names[-1]) for key in keys]
-  figure, every = panels(
+  figure, every = style.panels(
     len(paths), 2, (3.7, 2.9), ("round", "accuracy [%]"), sharey=not keys
   )
-  styles = row_styles(results["rows"])
+  styles = style.row_styles(results["rows"])
   rounds = {n for curve in curves.values() for n in curve["round"]}
   for axes, (kind, *path) in zip(every, paths, strict=True):
     own = kind == "metrics"
     for i, (label, curve) in enumerate(curves.items()):
-      scale, at = 1 if own else 100, curve["round"]
-      values, halves = leaf(curve, kind, *path)
+      both, at = style.leaf(curve, kind, *path), curve["round"]
       if len(at) == 1:
-        at = dodged(at, i, len(curves))
-      band(axes, at, values, halves, styles[label], scale)
+        at = intervals.dodged(at, i, len(curves))
+      intervals.band(axes, at, *both, styles[label], 1 if own else 100)
     axes.set_title(heading(path[-1]), fontsize=10)
     if keys:
       axes.set_ylabel(path[0].replace("_", " ") if own else "accuracy [%]")
-    round_ticks(axes, rounds)
+    style.round_ticks(axes, rounds)
     if len(rounds) == 1:
       axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
-  found = [leaf(c, "accuracy", n) for c in curves.values() for n in names]
+  found = [style.leaf(c, "accuracy", n) for c in curves.values() for n in names]
   wide = (100 * np.concatenate(x) for x in zip(*found, strict=True))
-  more = frame(every[: len(names)], *wide)
+  more = intervals.frame(every[: len(names)], *wide)
   shown = "bars" if len(rounds) == 1 else "bands"
   what = f"Accuracy{' and metrics' if keys else ''} over the rounds"
-  text = title(what, shown, results, more=more)
-  return finish(figure, every, {k: styles[k] for k in curves}, text)
+  text = intervals.title(what, shown, results, more=more)
+  return style.finish(figure, every, {k: styles[k] for k in curves}, text)
 
 
 def _trade_off(
@@ -227,25 +175,62 @@ def _trade_off(
   r: int,
   steps: np.ndarray,
   scale: float,
-  style: dict[str, Any],
+  look: dict[str, Any],
 ) -> None:
   """Draws a row on the r-th set: fixed thresholds as a line, rule as a star."""
-  gated = row["summary"]["fixed"]
-  point = {**style, "linestyle": "none", "zorder": 3}
-  if not gated:
+  point = {**look, "linestyle": "none", "zorder": 3}
+  if not row["summary"]["fixed"]:
     point |= {"markersize": 5.5, "zorder": 3.5}
   else:
-    cost, _ = leaf(row, "summary", "fixed", "latency")
-    accuracy, _ = leaf(row, "summary", "fixed", "accuracy")
-    thin = {**style, "markersize": 3.5, "linewidth": 1.2}
-    axes.plot(scale * cost[steps, r], 100 * accuracy[steps, r], **thin)
+    costs, shares = (
+      style.leaf(row, "summary", "fixed", name)[0][steps, r]
+      for name in ("latency", "accuracy")
+    )
+    thin = {**look, "markersize": 3.5, "linewidth": 1.2}
+    axes.plot(scale * costs, 100 * shares, **thin)
     point |= {"marker": "*"}
-    if style["markerfacecolor"] == style["color"]:  # stands out from its line
+    if look["markerfacecolor"] == look["color"]:  # stands out from its line
       point |= {"markeredgecolor": "black", "markeredgewidth": 0.4}
-  cost, cost_half = (scale * x[[r]] for x in leaf(row, "summary", "latency"))
-  value, half = (100 * x[[r]] for x in leaf(row, "summary", "accuracy"))
-  beside = np.stack([np.minimum(cost_half, cost), cost_half])
+  cost, wide = (scale * x[[r]] for x in style.leaf(row, "summary", "latency"))
+  value, half = (100 * x[[r]] for x in style.leaf(row, *ACCURACY))
+  beside = np.stack([np.minimum(wide, cost), wide])
   # All intervals lie below all points: a bar hides no star.
-  thin = {"fmt": "none", "ecolor": style["color"], "elinewidth": 1.2}
-  axes.errorbar(cost, value, bars(value, half), beside, zorder=2.5, **thin)
+  thin = {"fmt": "none", "ecolor": look["color"], "elinewidth": 1.2}
+  high = intervals.bars(value, half)
+  axes.errorbar(cost, value, high, beside, zorder=2.5, **thin)
   axes.plot(cost, value, **point)
+
+
+def _mixed(results: dict[str, Any]) -> bool:
+  return len(ratios(results) or ()) > 1
+
+
+ACCURACY = "summary", "accuracy"
+"""Path of a row's accuracies."""
+
+KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
+  accuracy_over_rho: _mixed,
+  accuracy_latency: bool,
+  effect_of_threshold: lambda x: _mixed(x) and panels.gated(x),
+  accuracy_per_client: bool,
+  class_accuracy_per_client: panels.by_class,
+  learning_curves: lambda results: results.get("learning"),
+  accuracy_over_cost: cost.priced,
+  cost_per_client: cost.spent,
+  speed_up: cost.raced,
+  power: cost.powered,
+  accuracy_over_leakage: leakage.rows,
+  class_accuracy: lambda x: forgetting.shown(x) and forgetting.by_class(x),
+  order_accuracy: forgetting.shown,
+  position_curves: lambda x: forgetting.shown(x) and forgetting.by_position(x),
+  accuracy_gap: forgetting.shown,
+}
+"""Figure -> whether results have the numbers for it."""
+
+NAMES = {
+  order_accuracy: "accuracy_by_order",
+  position_curves: "accuracy_by_position",
+}
+"""Figures whose file has another name."""
+
+__all__ = [draw.__name__ for draw in KNOWN]

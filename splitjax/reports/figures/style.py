@@ -72,6 +72,14 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
   return values, np.array(half, float)
 
 
+def percent(
+  rows: Iterable[dict[str, Any]], *path: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the shares at a path of every row, and half-widths, in per cent."""
+  pairs = 100 * np.array([leaf(row, *path) for row in rows])
+  return pairs[:, 0], pairs[:, 1]
+
+
 def log_axis(axes: Axes) -> None:
   """Sets a logarithmic x axis with plain numbers and no minor ticks."""
   axes.set_xscale("log")
@@ -81,14 +89,12 @@ def log_axis(axes: Axes) -> None:
 
 def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
   """Sets logarithmic x axes if positive values span a decade; returns if so."""
-  known = np.concatenate(values)
-  known = known[known > 0]
-  if not (known.size and known.max() > 10 * known.min()):
-    return False
-  for axes in every:
+  known = [x for x in np.concatenate(values) if x > 0]
+  wide = bool(known) and max(known) > 10 * min(known)
+  for axes in every if wide else ():
     log_axis(axes)
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-  return True
+  return wide
 
 
 def name_clients(
@@ -120,11 +126,8 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
   for method, labels in methods.items():
     variants = list(dict.fromkeys(x.removesuffix(FINE_TUNED) for x in labels))
     variants.sort(key=len)  # the plain name gets the method's colour
-    if method in COLOURS:
-      place, colour = list(COLOURS).index(method), COLOURS[method]
-    else:
-      place = others.index(method)
-      colour = OWN[place % len(OWN)]
+    place = (list(COLOURS) if method in COLOURS else others).index(method)
+    colour = COLOURS.get(method) or OWN[place % len(OWN)]
     for label in labels:
       i = variants.index(label.removesuffix(FINE_TUNED))
       tuned = label.endswith(FINE_TUNED)
@@ -143,8 +146,7 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def shades(count: int) -> list[tuple[float, ...]]:
   """Returns colours of an ordered quantity, dark to light in grey print too."""
-  found = colormaps["viridis"](np.linspace(0, 0.88, count))
-  return [tuple(map(float, colour)) for colour in found]
+  return list(map(tuple, colormaps["viridis"](np.linspace(0, 0.88, count))))
 
 
 def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
@@ -192,10 +194,8 @@ def panels(
   """
   rows = math.ceil(count / most)
   columns = math.ceil(count / rows)
-  figure = Figure(
-    figsize=(max(5.2, 1.2 + columns * size[0]), 1.3 + rows * size[1]),
-    layout="constrained",
-  )
+  whole = max(5.2, 1.2 + columns * size[0]), 1.3 + rows * size[1]
+  figure = Figure(figsize=whole, layout="constrained")
   options = {"sharex": True, "sharey": True, **options}
   grid = figure.subplots(rows, columns, squeeze=False, **options)
   every = list(grid.ravel())
