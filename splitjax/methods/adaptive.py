@@ -13,6 +13,7 @@ from splitjax.methods import aggregations, base
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import local_loss
 from splitjax.models.backbones import Backbone
+from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Method, Row, Segment, Tree
 
 WINDOW = 10
@@ -93,7 +94,6 @@ def fedala(
   base.require("most_epochs", most_epochs, most_epochs >= 1, "at least 1")
   names = parts[len(parts) - mixed_blocks :]
   aggregation = own_and_mean(backbone, optimizer)
-  receive = base.download(backbone, optimizer, aggregation)
 
   def learn(client: Half, shared: Segment, samples, key, epochs):
     """Learns W in at most `epochs` epochs."""
@@ -143,14 +143,13 @@ def fedala(
       mix(client.segment.params, shared.params, weights), shared.stats
     )
     return client._replace(
-      segment=base.own_norm(backbone, segment, client.segment),
+      segment=own_norm(backbone.local_norm, segment, client.segment),
       memory=Mixing(weights, learned | some),
     )
 
-  def begin(client, server, samples, round, key):
+  def arrive(client, server, samples, round, key):
     # In the first round all hold the same network: nothing can be learned.
-    client = mixed(client, server.memory, samples, key, round > 0)
-    return receive(client, server, samples, round, key)
+    return mixed(client, server.memory, samples, key, round > 0), server, {}
 
   def personalise(client, server, samples, key):
     return mixed(client, server.memory, samples, key, jnp.bool_(True))
@@ -162,7 +161,7 @@ def fedala(
     (base.client_stage(backbone, optimizer),),
     aggregation,
     traits=base.FULL._replace(rows=rows),
-    begin=begin,
+    begin=base.download(backbone, optimizer, aggregation, before=arrive),
     client_memory=lambda full, fleet: Mixing(
       jax.tree.map(jnp.ones_like, {name: full.params[name] for name in names}),
       jnp.bool_(False),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.methods import hyper
-from splitjax.models.block import is_norm
+from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Sums, Tree
 
 Keep = float | Callable[[str], float]
@@ -122,11 +122,7 @@ def blend_clients(
     gets = (weight > 0) & (active | (jnp.asarray(lam) == 0))
     gets &= jnp.asarray(lam < 1)
     new = trees.where(gets, blended, mine)
-    if local_norm:
-      new = jax.tree_util.tree_map_with_path(
-        lambda path, old, x: old if is_norm(path) else x, mine, new
-      )
-    params[name], stats[name] = new
+    params[name], stats[name] = own_norm(local_norm, new, mine)
   return clients._replace(
     segment=clients.segment._replace(params=params, stats=stats)
   )

@@ -11,28 +11,23 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
-from splitjax.methods import aggregations, deltas, finetuning, optimizers
+from splitjax.methods import aggregations, finetuning, optimizers
 from splitjax.methods.exchange import download, traffic, upload
 from splitjax.methods.finetuning import Tuning
+from splitjax.methods.initial import Memory, initializer, predictor
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import front
-from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
-from splitjax.models.block import is_norm
-from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import (
   Aggregation,
   Array,
   Batch,
   Half,
-  Logits,
   Method,
   Row,
   Segment,
   Stage,
-  State,
   Traits,
   Tree,
   UserError,
@@ -66,53 +61,6 @@ HEAD_WORK = Work(client=1.0)
 
 FULL = Traits(("client",), "full")
 """Traits of clients that hold the whole network and answer by themselves."""
-
-
-Memory = Callable[[Segment, Fleet], Tree]
-"""Maps the initial network and the fleet to the initial memory of a half."""
-
-
-def initializer(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  exits: bool = True,
-  whole: bool = False,
-  client_memory: Memory | None = None,
-  server_memory: Memory | None = None,
-) -> Callable:
-  """Builds a Method's `init`: all clients start from one phi, h and theta.
-
-  Clients have an exit if `exits`. If `whole`, they hold the whole network and
-  the server nothing. Optimiser slots that live on between rounds are part of
-  the state. Memory is () where none is given.
-  """
-
-  def init(key: Array, fleet: Fleet, full: Segment) -> State:
-    def half(segment, memory, *, server=False):
-      rule = optimizer.rule(server)
-      opt = optimizers.slots(rule, segment) if optimizer.keep else ()
-      given = () if memory is None else memory(full, fleet)
-      known = () if server else deltas.fresh(backbone, segment)
-      return Half(segment, opt, given, known)
-
-    clients = tuple(
-      trees.repeat(
-        half(
-          backbones.prefix(backbone, full, c.depth, with_exit=exits),
-          client_memory,
-        ),
-        len(c.places),
-      )
-      for c in fleet.cohorts
-    )
-    server = Segment({}, {})
-    if not whole:
-      server = backbones.suffix(backbone, full, backbone.cuts[0])
-    at_server = half(server, server_memory, server=True)
-    return State(jnp.int32(0), key, clients, at_server)
-
-  return init
 
 
 def method(
@@ -275,6 +223,25 @@ def client_stage(
   return Stage(step, epochs, work=work or Work())
 
 
+def head_then_body(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  epochs: int,
+  of_head: Optimizer | None = None,
+  **how: Any,
+) -> tuple[Stage, Stage]:
+  """Builds `epochs` of the head with the body frozen, then the body's stage.
+
+  `of_head` is the head's optimiser, None: the body's; `how` are options of the
+  body's `client_step`.
+  """
+  own: dict[str, Any] = {"moves": is_head, "work": HEAD_WORK}
+  return (
+    client_stage(backbone, of_head or optimizer, epochs=epochs, **own),
+    client_stage(backbone, optimizer, moves=is_body, **how),
+  )
+
+
 def pull(weight: float, params: Tree, anchor: Tree) -> Tree:
   """Computes the gradient of weight / 2 |w - anchor|^2, leaf by leaf."""
   return jax.tree.map(lambda w, a: weight * (w - a), params, anchor)
@@ -289,34 +256,16 @@ def whole_network(backbone: Backbone, full: Segment) -> Segment:
   )
 
 
-def own_norm(backbone: Backbone, new: Segment, own: Segment) -> Segment:
-  """Returns `new`, under batch_norm=local with the normalisation of `own`."""
-  if not backbone.local_norm:
-    return new
-  return jax.tree_util.tree_map_with_path(
-    lambda path, x, mine: mine if is_norm(path) else x, new, own
-  )
-
-
 def is_head(name: str) -> bool:
   """Tells whether a block is the head, the personal part in most methods."""
   return name == "head"
 
 
+def own_head(name: str) -> float:
+  """Returns lam of clients that keep their head and share the body."""
+  return float(is_head(name))
+
+
 def is_body(name: str) -> bool:
   """Tells whether a block is part of the body: any block but the head."""
   return name != "head"
-
-
-def predictor(backbone: Backbone) -> Callable:
-  """Builds a Method's `predict`: logits of both exits for a batch of images."""
-
-  def predict(client: Half, server: Half, image: Array) -> Logits:
-    z, own = client_logits(backbone, client.segment, image)
-    depth = backbones.depth_of(backbone, client.segment)
-    if own is not None and depth == backbone.length:
-      return Logits(own, own)
-    remote = server_logits(backbone, server.segment, z, depth)
-    return Logits(remote if own is None else own, remote)
-
-  return predict

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.engine.resources import Rates
-from splitjax.methods import aggregations, base
+from splitjax.methods import aggregations
 from splitjax.models.backbones import Backbone
+from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Tree
 
 
@@ -106,7 +107,9 @@ def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
     both = half.segment.params, half.segment.stats
     params, stats = jax.tree.map(averaged, both)
     new = half.segment._replace(params=params, stats=stats)
-    return half._replace(segment=base.own_norm(backbone, new, half.segment))
+    return half._replace(
+      segment=own_norm(backbone.local_norm, new, half.segment)
+    )
 
   return Aggregation(
     aggregations.no_sums,

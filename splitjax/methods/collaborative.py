@@ -10,6 +10,7 @@ from splitjax import losses, trees, wire
 from splitjax.methods import aggregations, base, optimizers, prototypes
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models.backbones import Backbone
+from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Method, Segment, Tree
 
 PULL = 0.1
@@ -73,17 +74,15 @@ def fedamp(
   base.require("lam", lam, given, "None where alpha_k is None")
   pull = PULL if lam is None or alpha_k is None else lam / alpha_k
   aggregation = attention(sigma, alpha_k)
-  receive = base.download(backbone, optimizer, aggregation)
 
-  def begin(client, server, samples, round, key):
-    segment = base.own_norm(backbone, client.memory, client.segment)
-    return receive(
-      client._replace(segment=segment), server, samples, round, key
-    )
+  def cloud(client: Half) -> Segment:
+    return own_norm(backbone.local_norm, client.memory, client.segment)
+
+  def arrive(client, server, samples, round, key):
+    return client._replace(segment=cloud(client)), server, {}
 
   def proximal(client: Half):
-    anchor = base.own_norm(backbone, client.memory, client.segment)
-    return base.pull(pull, client.segment.params, anchor.params)
+    return base.pull(pull, client.segment.params, cloud(client).params)
 
   return base.method(
     backbone,
@@ -91,7 +90,7 @@ def fedamp(
     (base.client_stage(backbone, optimizer, add=proximal),),
     aggregation,
     traits=base.FULL,
-    begin=begin,
+    begin=base.download(backbone, optimizer, aggregation, before=arrive),
     client_memory=lambda full, fleet: base.whole_network(backbone, full),
   )
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.models.backbones import Backbone
-from splitjax.models.block import is_norm
+from splitjax.models.block import own_norm
 from splitjax.types import Array, Half, Segment, Tree
 from splitjax.wire import forms
 
@@ -59,11 +59,12 @@ def down(
   w <- held + Q(w - held).
   """
   known, params = client.known, dict(client.segment.params)
+  local = backbone.local_norm
   rounded = _rounding(backbone, key)
   for name in names:
     gap = _gap(params[name], known.held[name])
-    params[name] = _where_sent(
-      backbone, trees.add(known.held[name], rounded(name, gap)), params[name]
+    params[name] = own_norm(
+      local, trees.add(known.held[name], rounded(name, gap)), params[name]
     )
   return client._replace(
     segment=client.segment._replace(params=params),
@@ -79,6 +80,7 @@ def up(
   d = w - held + residual; w <- held + Q(d); residual <- d - Q(d).
   """
   known, params = client.known, dict(client.segment.params)
+  local = backbone.local_norm
   residual = known.residual and dict(known.residual)
   rounded = _rounding(backbone, key)
   for name in names:
@@ -86,12 +88,12 @@ def up(
     if residual:
       gap = trees.add(gap, residual[name])
     sent = rounded(name, gap)
-    params[name] = _where_sent(
-      backbone, trees.add(known.held[name], sent), params[name]
+    params[name] = own_norm(
+      local, trees.add(known.held[name], sent), params[name]
     )
     if residual:
       left = _gap(gap, sent)
-      residual[name] = _where_sent(backbone, left, trees.zeros(left))
+      residual[name] = own_norm(local, left, trees.zeros(left))
   return client._replace(
     segment=client.segment._replace(params=params),
     known=Known(params, residual),
@@ -100,15 +102,6 @@ def up(
 
 def _gap(new: Tree, old: Tree) -> Tree:
   return jax.tree.map(jnp.subtract, new, old)
-
-
-def _where_sent(backbone: Backbone, new: Tree, own: Tree) -> Tree:
-  """Returns `new`, with `own` for normalisation that stays with its client."""
-  if not backbone.local_norm:
-    return new
-  return jax.tree_util.tree_map_with_path(
-    lambda path, x, mine: mine if is_norm(path) else x, new, own
-  )
 
 
 def _rounding(backbone: Backbone, key: Array) -> Callable[[str, Tree], Tree]:

@@ -112,8 +112,6 @@ def dfl(
   )
   _check_slots(optimizer, full.params["head"])
   aggregation = in_clusters(backbone, warmup, eps)
-  receive = base.download(backbone, optimizer, aggregation, sent=False)
-  send = base.upload(backbone, optimizer, aggregation, sent=False)
   table, cuts = cut_table(backbone), jnp.array(backbone.cuts)
   prefix = jnp.array(
     [
@@ -134,7 +132,7 @@ def dfl(
 
   # The download: the cut of the round, at a drawn bandwidth; then the prefix,
   # in the first round and after each aggregation.
-  def begin(client, server, samples, round, key):
+  def arrive(client, server, samples, round, key):
     own, rates = client.memory, server.memory.rates
     drawn = jnp.exp(jitter * jax.random.normal(key))
     cost = cut_costs(table, own.compute, own.bandwidth * drawn, rates, alpha)
@@ -142,18 +140,15 @@ def dfl(
       cut=cuts[cost.argmin()].astype(jnp.int32) if cut is None else own.cut,
       samples=samples.shard.size.astype(float),
     )
-    client, server, down = receive(
-      client._replace(memory=own), server, samples, round, key
-    )
+    client = client._replace(memory=own)
     used = (round == 0) | (round > warmup)
     size = jnp.where(used, prefix[place(client)], 0.0)
-    return client, server, wire.merge(down, wire.price("down/prefix", size))
+    return client, server, wire.price("down/prefix", size)
 
-  def finish(client, server, samples, key):
-    client, server, up = send(client, server, samples, key)
+  def leave(client, server, samples, key):
     used = server.memory.rounds + 1 >= warmup
     size = jnp.where(used, prefix[place(client)], 0.0)
-    return client, server, wire.merge(up, wire.price("up/prefix", size))
+    return client, server, wire.price("up/prefix", size)
 
   train = base.client_step(
     backbone, optimizer, descend=_by_cut(backbone, optimizer)
@@ -171,14 +166,15 @@ def dfl(
     )
     return client, server, losses, ledger
 
+  parts = backbone, optimizer, aggregation
   made = base.method(
     backbone,
     optimizer,
     (Stage(step),),
     aggregation,
     traits=base.FULL,
-    begin=begin,
-    finish=finish,
+    begin=base.download(*parts, before=arrive, sent=False),
+    finish=base.upload(*parts, before=leave, sent=False),
   )
   return made._replace(
     init=_initializer(backbone, optimizer, cut),

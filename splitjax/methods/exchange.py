@@ -56,19 +56,27 @@ def download(
   optimizer: Optimizer,
   aggregation: Aggregation,
   *,
+  before: Callable | None = None,
   sent: bool = True,
   head_down: bool = False,
 ) -> Callable:
   """Builds a Method's `begin`: the download, and fresh optimisers.
 
-  `sent` is False where a relay hands the client half on instead; with
-  `head_down` clients also download a copy of the server's head.
+  Args:
+    backbone: the network.
+    optimizer: the optimiser of both halves.
+    aggregation: the end of the round before.
+    before: what precedes it, (client, server, samples, round, key) -> client,
+      server, and the ledger of further messages; None: nothing.
+    sent: False where a relay hands the client half on instead.
+    head_down: whether clients also download a copy of the server's head.
   """
   form, keep = _form(backbone, aggregation), aggregation.keep
 
   def begin(client, server, samples, round, key):
-    del samples
-    down = {}
+    down, more = {}, {}
+    if before is not None:
+      client, server, more = before(client, server, samples, round, key)
     if sent:
       down = traffic(backbone, "down", client.segment, keep, form)
       if form != "float32":
@@ -79,7 +87,7 @@ def download(
       down = wire.merge(down, wire.parameters("down/server_head", head))
     client = optimizers.begin_round(client, optimizer, round)
     server = optimizers.begin_round(server, optimizer, round, server=True)
-    return client, server, down
+    return client, server, wire.merge(down, more)
 
   return begin
 
@@ -89,20 +97,26 @@ def upload(
   optimizer: Optimizer,
   aggregation: Aggregation,
   *,
+  before: Callable | None = None,
   sent: bool = True,
 ) -> Callable:
-  """Builds a Method's `finish`: the upload; `sent` as in `download`."""
+  """Builds a Method's `finish`: the upload.
+
+  Arguments as in `download`; `before` is (client, server, samples, key) ->
+  client, server, ledger.
+  """
   form, keep = _form(backbone, aggregation), aggregation.keep
 
   def finish(client, server, samples, key):
-    del samples
-    up = {}
+    up, more = {}, {}
+    if before is not None:
+      client, server, more = before(client, server, samples, key)
     if sent:
       up = traffic(backbone, "up", client.segment, keep, form)
       if form != "float32":
         client = deltas.up(backbone, client, shared(client.segment, keep), key)
     kept = client.opt.slots if optimizer.keep else ()
-    return client._replace(opt=kept), server, up
+    return client._replace(opt=kept), server, wire.merge(up, more)
 
   return finish
 

@@ -120,14 +120,13 @@ def fedprox(
   base.require("mu", mu, mu >= 0, "at least 0")
   aggregation = base.mean(backbone, optimizer)
   receive = base.download(backbone, optimizer, aggregation)
-  send = base.upload(backbone, optimizer, aggregation)
 
   def begin(client, server, samples, round, key):
     client, server, down = receive(client, server, samples, round, key)
     return client._replace(memory=client.segment.params), server, down
 
-  def finish(client, server, samples, key):
-    return send(client._replace(memory=()), server, samples, key)
+  def leave(client, server, samples, key):
+    return client._replace(memory=()), server, {}
 
   def proximal(client: Half):
     return base.pull(mu, client.segment.params, client.memory)
@@ -140,5 +139,5 @@ def fedprox(
     traits=base.FULL._replace(rows=base.rows(finetune)),
     tuning=Tuning(inner_lr, inner_steps, refresh_stats, epochs=tune_epochs),
     begin=begin,
-    finish=finish,
+    finish=base.upload(backbone, optimizer, aggregation, before=leave),
   )

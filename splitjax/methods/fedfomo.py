@@ -16,6 +16,7 @@ from splitjax.methods import aggregations, base, prototypes
 from splitjax.methods.adaptive import same_clients
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models.backbones import Backbone
+from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Method, Segment
 
 NEVER = 1e-12
@@ -107,7 +108,7 @@ def fedfomo(
     segment = toward(start, candidates, weights)
     if fallback == "trained":
       segment = trees.where(weights.sum() > 0, segment, trained)
-    segment = base.own_norm(backbone, segment, trained)
+    segment = own_norm(backbone.local_norm, segment, trained)
     affinity = affinity.at[chosen].add(weights[1:])
     client = client._replace(segment=segment, memory=Memory(affinity, segment))
     client, server, down = receive(client, server, samples, round, key)

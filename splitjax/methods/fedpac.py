@@ -82,14 +82,12 @@ def fedpac(
   if head_lr is not None:
     base.require("head_lr", head_lr, head_lr >= 0, "at least 0")
     of_head = optimizer._replace(tx=optimizer.with_lr(head_lr))
-  aggregation = combined_heads(
-    base.mean(backbone, optimizer, lambda name: float(base.is_head(name)))
-  )
-  receive = base.download(backbone, optimizer, aggregation)
-  send = base.upload(backbone, optimizer, aggregation)
+  shared = base.mean(backbone, optimizer, base.own_head)
+  aggregation = combined_heads(shared)
+  parts = backbone, optimizer, aggregation
   c, d = backbone.classes, prototypes.width(backbone)
 
-  def begin(client, server, samples, round, key):
+  def arrive(client, server, samples, round, key):
     own = prototypes.class_stats(backbone, client.segment, samples)
     share = own.samples / jnp.maximum(own.samples.sum(), 1)
     h = share[:, None] * own.mean
@@ -100,26 +98,16 @@ def fedpac(
     anchor = jnp.where(known[:, None], prototype, own.mean)
     aligned = (known | (own.samples > 0)) & (round > 0)
     memory = Knowledge(anchor, aligned, own.mean, own.samples, h, v)
-    client, server, down = receive(
-      client._replace(memory=memory), server, samples, round, key
-    )
     sent = wire.price("down/prototypes", 4 * (1 + d) * known.sum())
-    return client, server, wire.merge(down, sent)
+    return client._replace(memory=memory), server, sent
 
-  def finish(client, server, samples, key):
+  def leave(client, server, samples, key):
     own = prototypes.class_stats(backbone, client.segment, samples)
     client = client._replace(memory=client.memory._replace(mean=own.mean))
-    client, server, up = send(client, server, samples, key)
     held = (own.samples > 0).sum()
-    return (
-      client,
-      server,
-      wire.merge(
-        up,
-        wire.price("up/prototypes", 4 * (2 + d) * held),
-        wire.price("up/statistics", 4 * (d * held + 1)),
-      ),
-    )
+    table = wire.price("up/prototypes", 4 * (2 + d) * held)
+    rest = wire.price("up/statistics", 4 * (d * held + 1))
+    return client, server, wire.merge(table, rest)
 
   def align(client: Half, z: Array, batch: Batch) -> Array:
     memory = client.memory
@@ -135,22 +123,13 @@ def fedpac(
   return base.method(
     backbone,
     optimizer,
-    (
-      base.client_stage(
-        backbone,
-        of_head,
-        epochs=head_epochs,
-        moves=base.is_head,
-        work=base.HEAD_WORK,
-      ),
-      base.client_stage(
-        backbone, optimizer, moves=base.is_body, align=align if lam else None
-      ),
+    base.head_then_body(
+      backbone, optimizer, head_epochs, of_head, align=align if lam else None
     ),
     aggregation,
     traits=base.FULL,
-    begin=begin,
-    finish=finish,
+    begin=base.download(*parts, before=arrive),
+    finish=base.upload(*parts, before=leave),
     client_memory=knowledge,
     server_memory=lambda full, fleet: (jnp.zeros((c, d)), jnp.zeros(c, bool)),
   )

@@ -74,9 +74,7 @@ def scheduled_heads(
   backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
 ) -> Aggregation:
   """Averages bodies in every round, heads every `Clock.tau` rounds."""
-  own_head = base.mean(
-    backbone, optimizer, lambda name: float(base.is_head(name))
-  )
+  own_head = base.mean(backbone, optimizer, base.own_head)
 
   def server(server, clients, active, sums):
     (cohort,), (on,) = clients, active  # whole networks form one cohort

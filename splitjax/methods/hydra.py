@@ -83,7 +83,6 @@ def hydra(
   count = len(classes)
   aggregation = base.mean(backbone, optimizer, uniform=mean == "uniform")
   receive = base.download(backbone, optimizer, aggregation)
-  send = base.upload(backbone, optimizer, aggregation)
   plain = split_step(backbone, optimizer)
 
   def begin(client, server, samples, round, key):
@@ -101,9 +100,8 @@ def hydra(
     shared, head = split_server(whole, heads)
     return client, shared._replace(memory=head), *rest
 
-  def finish(client, server, samples, key):
-    whole = join_server(server, mean_head(server.memory))
-    return send(client, whole, samples, key)
+  def leave(client, server, samples, key):
+    return client, join_server(server, mean_head(server.memory)), {}
 
   made = base.method(
     backbone,
@@ -112,7 +110,7 @@ def hydra(
     aggregation,
     traits=Traits(("server",), topology="sequential"),
     begin=begin,
-    finish=finish,
+    finish=base.upload(backbone, optimizer, aggregation, before=leave),
     client_memory=lambda full, fleet: jnp.bool_(False),  # counts not yet sent
   )
   return made._replace(group=lambda c: grouping(c, classes, assign))

@@ -55,7 +55,6 @@ def multi_head(
     backbone.classes,
     optimizer.keep,
   )
-  receive = base.download(backbone, optimizer, aggregation)
   start = base.initializer(backbone, optimizer, exits=False, whole=False)
   answer = base.predictor(backbone)
 
@@ -71,12 +70,12 @@ def multi_head(
       clients=clients, server=server._replace(memory=trained)
     )
 
-  def begin(client, server, samples, round, key):
+  def arrive(client, server, samples, round, key):
     shard = samples.shard
     grouped = not isinstance(shard.group, tuple)
     task = shard.group if grouped else shard.counts.argmax()
     client = client._replace(memory=task.astype(jnp.int32))
-    return receive(client, part_two(client, server), samples, round, key)
+    return client, part_two(client, server), {}
 
   def predict(client, server, image):
     return answer(client, part_two(client, server), image)
@@ -98,7 +97,7 @@ def multi_head(
     (Stage(step),),
     aggregation,
     traits=Traits(("server",), pick=pick),
-    begin=begin,
+    begin=base.download(backbone, optimizer, aggregation, before=arrive),
   )
   return made._replace(
     init=init,

@@ -91,17 +91,8 @@ def fedrep(
   return base.method(
     backbone,
     optimizer,
-    (
-      base.client_stage(
-        backbone,
-        optimizer,
-        epochs=head_epochs,
-        moves=base.is_head,
-        work=base.HEAD_WORK,
-      ),
-      base.client_stage(backbone, optimizer, moves=base.is_body),
-    ),
-    base.mean(backbone, optimizer, lambda name: float(base.is_head(name))),
+    base.head_then_body(backbone, optimizer, head_epochs),
+    base.mean(backbone, optimizer, base.own_head),
     traits=base.FULL._replace(rows=base.rows(final_epochs > 0)),
     tuning=Tuning(inner_lr, 0, epochs=final_epochs, moves=base.is_head),
   )
@@ -145,22 +136,12 @@ def fedbabu(
     [True]
   """
   base.require("tune_epochs", tune_epochs, tune_epochs >= 1, "at least 1")
+  moves = base.is_head if tune == "head" else None
   return base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer, moves=base.is_body),),
-    base.mean(
-      backbone,
-      optimizer,
-      lambda name: float(base.is_head(name)),
-      uniform=mean == "uniform",
-    ),
+    base.mean(backbone, optimizer, base.own_head, uniform=mean == "uniform"),
     traits=base.FULL._replace(rows=(Row("", True, tuned=True),)),
-    tuning=Tuning(
-      inner_lr,
-      0,
-      refresh_stats,
-      epochs=tune_epochs,
-      moves=base.is_head if tune == "head" else None,
-    ),
+    tuning=Tuning(inner_lr, 0, refresh_stats, epochs=tune_epochs, moves=moves),
   )

@@ -22,7 +22,6 @@ from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.personal_head import coefficient, head_stage
 from splitjax.models.backbones import Backbone
 from splitjax.types import (
-  Aggregation,
   Array,
   Batch,
   Half,
@@ -92,26 +91,36 @@ def pgfedsplit(
     tau, tau_min, tau_max, adaptive, alpha, beta, r, sigma
   )
   aggregation = scheduled_heads(backbone, optimizer, options)
-  send = base.upload(backbone, optimizer, aggregation)
-  d = prototypes.width(backbone)
+  parts = backbone, optimizer, aggregation
+  c, d = backbone.classes, prototypes.width(backbone)
+  table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
-  def finish(client, server, samples, key):
+  def clock(full, fleet):
+    shape = (c, d) if sigma == "diagonal" else (fleet.num_clients, c, d)
+    return Clock(
+      table,
+      none > 0,
+      jnp.zeros(shape),
+      full.params["head"],
+      jnp.bool_(False),
+      jnp.int32(tau),
+      jnp.int32(0),
+      jnp.zeros(()),
+    )
+
+  def leave(client, server, samples, key):
     own = prototypes.class_stats(backbone, client.segment, samples)
     memory = client.memory._replace(
       mean=own.mean, samples=own.samples, mixed=()
     )
-    client, server, up = send(
-      client._replace(memory=memory), server, samples, key
-    )
     held = (own.samples > 0).sum()
     head = {"head": client.segment.params["head"]}
     up = wire.merge(
-      up,
       wire.parameters("up/head", head),
       wire.price("up/prototypes", 4 * (2 + d) * held),
       wire.price("up/statistics", 4.0 * server.memory.fresh),  # alpha
     )
-    return client, server, up
+    return client._replace(memory=memory), server, up
 
   def align(client: Half, z: Array, batch: Batch) -> Array:
     mixed = client.memory.mixed
@@ -119,7 +128,7 @@ def pgfedsplit(
       mixed.anchor, mixed.known, z, batch, per_feature=per_feature
     )
 
-  made = base.method(
+  return base.method(
     backbone,
     optimizer,
     (
@@ -132,10 +141,13 @@ def pgfedsplit(
     ),
     aggregation,
     traits=base.FULL,
-    begin=receive(backbone, optimizer, aggregation, options),
-    finish=finish,
+    begin=base.download(*parts, before=receive(backbone, options)),
+    finish=base.upload(*parts, before=leave),
+    client_memory=lambda full, fleet: HeadMemory(
+      jnp.int32(-1), jnp.ones(()), table, none
+    ),
+    server_memory=clock,
   )
-  return made._replace(init=_initializer(backbone, optimizer, options))
 
 
 def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
@@ -152,46 +164,10 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
   base.require("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
 
 
-def _initializer(
-  backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
-):
-  """Builds `init`: one network for all clients, no prototypes yet."""
-  c, d = backbone.classes, prototypes.width(backbone)
-  table, none = jnp.zeros((c, d)), jnp.zeros(c)
+def receive(backbone: Backbone, options: ScheduleOptions):
+  """Builds what precedes the download: the mixed set, the mixing of heads."""
 
-  def own(full, fleet):
-    del full, fleet
-    return HeadMemory(jnp.int32(-1), jnp.ones(()), table, none)
-
-  def clock(full, fleet):
-    shape = (c, d) if options.sigma == "diagonal" else (fleet.num_clients, c, d)
-    spread = jnp.zeros(shape)
-    return Clock(
-      table,
-      none > 0,
-      spread,
-      full.params["head"],
-      jnp.bool_(False),
-      jnp.int32(options.tau),
-      jnp.int32(0),
-      jnp.zeros(()),
-    )
-
-  return base.initializer(
-    backbone, optimizer, whole=True, client_memory=own, server_memory=clock
-  )
-
-
-def receive(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  aggregation: Aggregation,
-  options: ScheduleOptions,
-):
-  """Builds `begin`: download, mixed set of the new body, mixing of heads."""
-  plain = base.download(backbone, optimizer, aggregation)
-
-  def begin(client, server, samples: Samples, round, key):
+  def arrive(client, server, samples: Samples, round, key):
     clock, memory = server.memory, client.memory
     mixed = mixed_set(
       backbone, client.segment, samples, clock, options.r, options.sigma, key
@@ -217,10 +193,9 @@ def receive(
     client = client._replace(
       segment=client.segment._replace(params=params), memory=memory
     )
-    client, server, down = plain(client, server, samples, round, key)
-    return client, server, wire.merge(down, _sent(clock, options))
+    return client, server, _sent(clock, options)
 
-  return begin
+  return arrive
 
 
 def _sent(clock: Clock, options: ScheduleOptions) -> Ledger:

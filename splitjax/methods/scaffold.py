@@ -13,7 +13,7 @@ from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import front
 from splitjax.methods.splitfed import Mean
 from splitjax.models.backbones import Backbone
-from splitjax.models.block import norm_free
+from splitjax.models.block import norm_free, own_norm
 from splitjax.types import Method, Segment, Stage
 
 
@@ -50,24 +50,20 @@ def scaffold(
     'full'
   """
   shared = base.mean(backbone, optimizer, uniform=mean == "uniform")
-  receive = base.download(backbone, optimizer, shared)
-  send = base.upload(backbone, optimizer, shared)
 
   def price(name, control):
     sent = Segment(control, {})
     sent = norm_free(sent) if backbone.local_norm else sent
     return wire.parameters(name, sent)
 
-  def begin(client, server, samples, round, key):
+  def arrive(client, server, samples, round, key):
     own, (common, _) = client.memory, server.memory
     correction = jax.tree.map(jnp.subtract, common, own)
     # c_i, c - c_i, and the sum of gradients over K steps so far; after the
     # round c_i alone.
     start = own, correction, trees.zeros(own), jnp.zeros(())
-    client = client._replace(memory=start)
-    client, server, down = receive(client, server, samples, round, key)
     sent = price("down/control_variate", common)
-    return client, server, wire.merge(down, sent)
+    return client._replace(memory=start), server, sent
 
   def step(client, server, batches, key):
     del key
@@ -79,16 +75,15 @@ def scaffold(
     client = optimizers.descend(client, grads, near.stats, optimizer)
     return client._replace(memory=memory), server, {"client": near.loss}, {}
 
-  def finish(client, server, samples, key):
+  def leave(client, server, samples, key):
     own, _, total, steps = client.memory
     new = aggregations.mean(total, steps, own)
-    kept = base.own_norm(backbone, Segment(new, {}), Segment(own, {}))
+    kept = own_norm(backbone.local_norm, Segment(new, {}), Segment(own, {}))
     change = jax.tree.map(jnp.subtract, kept.params, own)
     client = client._replace(memory=kept.params)
     # `contribute` reads the change from the client's copy of the server.
     server = server._replace(memory=(change, server.memory[1]))
-    client, server, up = send(client, server, samples, key)
-    return client, server, wire.merge(up, price("up/control_variate", change))
+    return client, server, price("up/control_variate", change)
 
   def contribute(client, server, weight):
     sums = shared.contribute(client, server, weight)
@@ -118,8 +113,8 @@ def scaffold(
     (Stage(step),),
     shared._replace(contribute=contribute, server=server),
     traits=base.FULL,
-    begin=begin,
-    finish=finish,
+    begin=base.download(backbone, optimizer, shared, before=arrive),
+    finish=base.upload(backbone, optimizer, shared, before=leave),
     client_memory=lambda full, fleet: zero(full),
     server_memory=at_server,
   )

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.methods import aggregations, base
+from splitjax.methods import aggregations
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
+from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Sums
 
 EPSILON = 1e-8
@@ -98,8 +99,8 @@ def super_network(
       mean = aggregations.mean(total, weight + pull, own)
       params[name], stats[name] = trees.where(weight > 0, mean, own)
     # With batch_norm=local clients send no normalisation.
-    new = base.own_norm(
-      backbone, copy._replace(params=params, stats=stats), copy
+    new = own_norm(
+      backbone.local_norm, copy._replace(params=params, stats=stats), copy
     )
     return server._replace(segment=new)
 
@@ -111,7 +112,9 @@ def super_network(
       new = server.segment.params[name], server.segment.stats[name]
       params[name], stats[name] = trees.repeat(new, count)
     new = half.segment._replace(params=params, stats=stats)
-    return half._replace(segment=base.own_norm(backbone, new, half.segment))
+    return half._replace(
+      segment=own_norm(backbone.local_norm, new, half.segment)
+    )
 
   def keep(name: str) -> float:
     return float(name not in backbone.blocks)

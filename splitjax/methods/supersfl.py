@@ -18,7 +18,6 @@ from splitjax.methods.super_network import EPSILON, Losses, super_network
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
 from splitjax.types import (
-  Aggregation,
   Array,
   Half,
   Method,
@@ -96,15 +95,16 @@ def supersfl(
     normalise=normalise,
     eps=eps,
   )._replace(alike=answers == "server" and not backbone.local_norm)
-  receive = base.download(backbone, optimizer, aggregation)
+  parts = backbone, optimizer, aggregation
 
-  def begin(client, server, samples, round, key):
+  def arrive(client, server, samples, round, key):
     once = jnp.where(client.memory.reported, 0.0, 8.0)  # m_i and lat_i
     none = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(True))
-    client, server, down = receive(
-      client._replace(memory=none), server, samples, round, key
-    )
-    return client, server, wire.merge(down, wire.price("up/statistics", once))
+    sent = wire.price("up/statistics", once)
+    return client._replace(memory=none), server, sent
+
+  def leave(client, server, samples, key):  # the loss of eq. 6 goes up
+    return client, server, wire.price("up/statistics", 4.0)
 
   stage = Stage(
     fused_step(backbone, optimizer, fusion, clip, eps),
@@ -118,8 +118,8 @@ def supersfl(
     (stage,),
     aggregation,
     traits=Traits(answers=sides),
-    begin=begin,
-    finish=_upload(backbone, optimizer, aggregation),
+    begin=base.download(*parts, before=arrive),
+    finish=base.upload(*parts, before=leave),
   )
   return made._replace(init=_initializer(backbone, optimizer))
 
@@ -262,16 +262,3 @@ def _clipped(backbone: Backbone, grads: dict, clip: float | None) -> dict:
     return grads
   inner = {n: g for n, g in grads.items() if n in backbone.blocks}
   return {**grads, **optimizers.clipped(inner, clip)}
-
-
-def _upload(
-  backbone: Backbone, optimizer: Optimizer, aggregation: Aggregation
-) -> Callable:
-  """Builds a Method's `finish`: sends the encoder and the loss of eq. 6."""
-  send = base.upload(backbone, optimizer, aggregation)
-
-  def finish(client, server, samples, key):
-    client, server, up = send(client, server, samples, key)
-    return client, server, wire.merge(up, wire.price("up/statistics", 4.0))
-
-  return finish

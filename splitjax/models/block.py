@@ -137,3 +137,12 @@ def norm_free(tree: Tree) -> Tree:
   return jax.tree_util.tree_map_with_path(
     lambda path, x: None if is_norm(path) else x, tree
   )
+
+
+def own_norm(local: bool, new: Tree, own: Tree) -> Tree:
+  """Returns `new`, if `local` with the normalisation of `own`."""
+  if not local:
+    return new
+  return jax.tree_util.tree_map_with_path(
+    lambda path, x, mine: mine if is_norm(path) else x, new, own
+  )
