@@ -11,20 +11,17 @@ otherwise it needs a function `(data_dir) -> Dataset` in SOURCES.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from splitjax.data import npz, tfds_store
-from splitjax.data.tfds_store import Place
+from splitjax.data.tfds_store import SPLITS, Place
 from splitjax.registry import nearest
 from splitjax.types import UserError
 
 _SPLIT_SEED = 0
 """Seed of the digits' split and of subsets, the same in all runs."""
-
-
-SPLITS = ("train", "test")
 
 
 class Dataset(NamedTuple):
@@ -259,7 +256,9 @@ def load(
   for split, samples in zip(SPLITS, (train_samples, test_samples), strict=True):
     if samples is None:
       continue
-    label = getattr(data, f"{split}_label")
+    keys = (f"{split}_{part}" for part in ("image", "label", "client"))
+    whole: dict[str, Any] = {key: getattr(data, key) for key in keys}
+    label = whole[f"{split}_label"]
     occur = len(np.unique(label))
     if not occur <= samples <= len(label):
       raise UserError(
@@ -267,11 +266,7 @@ def load(
         f"classes and the {len(label)} {split} samples of {name}"
       )
     rows = _stratified(label, samples)
-    image = getattr(data, f"{split}_image")[rows]
-    part = {f"{split}_image": image, f"{split}_label": label[rows]}
-    client = getattr(data, f"{split}_client")
-    if client is not None:
-      part[f"{split}_client"] = client[rows]
+    part = {k: x[rows] for k, x in whole.items() if x is not None}
     data = data._replace(**part)
   return data
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from splitjax.data.ood_mixture import Ood, id_ood_sets, main_classes
 from splitjax.data.partition import client_split
+from splitjax.data.partition_util import padded
 from splitjax.data.sources import Dataset
 from splitjax.fields import Bounds
 from splitjax.types import UserError
@@ -231,16 +232,10 @@ def _on_training_split(
 ) -> TestSets:
   """Builds test sets of training rows test_rows[r][n] for set r, client n."""
   main = main_classes(data.train_label, kept, data.classes)
-  of_client = list(zip(*test_rows, strict=True))
-  most = max(sum(map(len, each)) for each in of_client)
-  rows = np.full((len(kept), most), -1, np.int32)
-  sets = np.zeros((len(names), *rows.shape), bool)
-  for n, each in enumerate(of_client):
-    start = 0
-    for r, part in enumerate(each):
-      own = slice(start, start + len(part))
-      rows[n, own], sets[r, n, own] = part, True
-      start = own.stop
+  rows = padded([np.concatenate(each) for each in zip(*test_rows, strict=True)])
+  sizes = np.array([list(map(len, parts)) for parts in test_rows])[..., None]
+  ends, place = np.cumsum(sizes, axis=0), np.arange(rows.shape[1])
+  sets = (ends - sizes <= place) & (place < ends)
   label = data.train_label[rows]
   return TestSets(list(kept), main, "train", rows, label, sets, names, None)
 
@@ -279,11 +274,10 @@ def _require_test_split(data: Dataset) -> None:
 
 def merged(data: Dataset) -> Dataset:
   """Merges both splits into Z + M training samples and an empty test split."""
-  owners = None
-  if not len(data.test_label):
-    owners = data.train_client
-  elif data.train_client is not None and data.test_client is not None:
-    owners = np.concatenate([data.train_client, data.test_client])
+  owners = data.train_client
+  if owners is not None and len(data.test_label):
+    both = None if data.test_client is None else (owners, data.test_client)
+    owners = both and np.concatenate(both)
   return data._replace(
     train_image=np.concatenate([data.train_image, data.test_image]),
     train_label=np.concatenate([data.train_label, data.test_label]),

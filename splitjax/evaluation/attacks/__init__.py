@@ -17,8 +17,10 @@ from splitjax.evaluation.attacks.contract import Attack
 from splitjax.evaluation.attacks.distance_correlation import (
   distance_correlation,
 )
-from splitjax.evaluation.attacks.embedding_gradient import embedding_gradient
-from splitjax.evaluation.attacks.gradient_direction import gradient_direction
+from splitjax.evaluation.attacks.gradients import (
+  embedding_gradient,
+  gradient_direction,
+)
 from splitjax.evaluation.attacks.match_graph import match_graph
 from splitjax.evaluation.attacks.membership import membership
 from splitjax.evaluation.attacks.reconstruction import reconstruction

@@ -1,12 +1,15 @@
-"""Labels from the norm and the direction of gradients.
+"""Labels from gradients: their norm, their direction, that of an embedding.
 
 At the cut, gradients of one class point in similar directions. Their norm tells
 how wrong the network was, and it is more wrong on rare classes. The direction
-is compared with those of public samples, whose labels the server knows.
+is compared with those of public samples, whose labels the server knows, or with
+those that the server computes itself for each class.
 
 References:
   Li et al., Label Leakage and Protection in Two-party Split Learning, ICLR
     2022: norm and cosine of two classes, one of which has a known example.
+  Zhao, Mopuri and Bilen, iDLG: Improved Deep Leakage from Gradients,
+    arXiv:2001.02610, 2020: the sign of the last layer's gradient is the label.
 """
 
 from typing import Literal
@@ -14,6 +17,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from splitjax import losses
 from splitjax.evaluation.attacks import guesses
 from splitjax.evaluation.attacks.contract import (
   Attack,
@@ -61,3 +65,38 @@ def gradient_direction(
 
   units = {"accuracy": "%", "majority": "%", "auc_norm": "", "auc_chance": ""}
   return Attack(run, (message,), units)
+
+
+def embedding_gradient() -> Attack:
+  """Guesses the class whose gradient is closest in direction to the received.
+
+  Only the head h follows the embedding e. With p = softmax(h(e)) the gradient
+  of CE(h(e), y) is J^T (p - 1_y), J the Jacobian of h; of the C components of
+  p - 1_y only that of the label is negative. The server knows e, which it has
+  sent, and h, so it computes all C gradients and compares directions:
+
+  argmax_c cos(g, d CE(h(e), c) / de). The cosine does not depend on a factor of
+  the loss, and its argmax is the likeliest class under Gaussian noise on g.
+  """
+
+  def run(messages: Messages, public: Public, key: Array) -> Scores:
+    del key
+    e = messages.sent["down/embeddings"].astype(float)
+    got = guesses.direction(messages.sent["up/embedding_gradient"])
+
+    def alike(c):  # [n], of one class
+      def loss(e):
+        label = jnp.full(len(e), c)
+        return losses.each_cross_entropy(public.head(e), label).sum()
+
+      return (guesses.direction(jax.grad(loss)(e)) * got).sum(axis=-1)
+
+    guess = jax.lax.map(alike, jnp.arange(public.classes)).argmax(axis=0)
+    label, real = messages.truth.label[0], messages.real
+    return {
+      "accuracy": guesses.accuracy(guess, label, real),
+      "majority": guesses.majority(label, real, public.classes)[1],
+    }
+
+  needs = "down/embeddings", "up/embedding_gradient"
+  return Attack(run, needs, {"accuracy": "%", "majority": "%"})
