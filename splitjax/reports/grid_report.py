@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from splitjax import files
 from splitjax.reports import (
   by_seed,
-  formats,
+  costs,
+  leakage,
   page,
+  privacy,
   records,
   report,
-  settings,
   tables,
 )
 from splitjax.reports.figures import grid
+from splitjax.reports.formats import markdown
 from splitjax.reports.report import Results
-from splitjax.reports.results import told
+from splitjax.reports.results import folded, told
 
 
 def write(
@@ -30,9 +33,11 @@ def write(
     left: further sentences to print below the table.
   """
   files.write_json(place / report.JSON, files.plain(whole))
-  report.write_records(place, collect(whole), whole["title"], left)
+  numbers = collect(whole)
+  report.write_records(place, numbers, whole["title"], left)
   drawn = [path.name for path in grid.draw(whole, place)]
-  files.write_text(place / report.PAGE, _page(whole, left, links, drawn))
+  text = _page(whole, numbers, left, links, drawn)
+  files.write_text(place / report.PAGE, text)
   return place / report.PAGE
 
 
@@ -47,27 +52,51 @@ def collect(whole: Results) -> list[records.Record]:
 
 
 def _page(
-  whole: Results, left: list[str], links: Sequence[str], drawn: list[str]
+  whole: Results,
+  numbers: Sequence[records.Record],
+  left: list[str],
+  links: Sequence[str],
+  drawn: list[str],
 ) -> str:
   """Returns the text of the grid's report.md."""
-  names = [cell["name"] for cell in whole["cells"]]
-  numbers = collect(whole)
-  trees = [cell["results"] for cell in whole["cells"]]
+  cells = whole["cells"]
+  trees = [cell["results"] for cell in cells]
   notes = told(
-    {cell["name"]: cell["results"].get("notes", ()) for cell in whole["cells"]}
+    {cell["name"]: cell["results"].get("notes", ()) for cell in cells}
   )
   remarks = [*records.remarks(numbers), *left, *notes]
+  each = (
+    f"- [{cell['name']}]({link}/{report.PAGE})"
+    for cell, link in zip(cells, links, strict=True)
+  )
   parts = [
     f"# {whole['title'] or 'splitjax'}",
-    settings.folded(trees),
-    formats.markdown(tables.compare(numbers)),
+    folded(trees),
+    markdown(tables.compare(numbers)),
     "\n".join(f"- {remark}" for remark in remarks),
-    *page.of_grid(whole["cells"], numbers),
+    *sections(cells, numbers),
     *map(page.figure, drawn),
     "## Each cell",
-    "\n".join(
-      f"- [{name}]({link}/{report.PAGE})"
-      for name, link in zip(names, links, strict=True)
-    ),
+    "\n".join(each),
   ]
   return "\n\n".join(parts) + "\n"
+
+
+def sections(
+  cells: Sequence[dict[str, Any]], found: Sequence[records.Record]
+) -> list[str]:
+  """Writes the sections below the first table, from cells and their records."""
+  trees = [cell["results"] for cell in cells]
+  noise = tables.section("Privacy", found, [tables.column("epsilon")])
+  noise += [privacy.words_of_grid(trees)] if noise else []
+  pairs = [(cell["values"], cell["results"]) for cell in cells]
+  apart = by_seed.differences(pairs) if "run" in cells[0]["values"] else None
+  paired = ["## Differences, seed by seed", by_seed.PAIRED]
+  return [
+    *by_seed.gains(found),
+    *([*paired, markdown(apart)] if apart else []),
+    *by_seed.section(pairs),
+    *costs.of_grid(found),
+    *noise,
+    *leakage.sections(trees, found),
+  ]

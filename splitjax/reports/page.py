@@ -16,7 +16,6 @@ from splitjax.reports import (
   privacy,
   records,
   results,
-  settings,
   tables,
 )
 from splitjax.reports.formats import Table, markdown
@@ -38,7 +37,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
   ours = [r._replace(paper=None) for r in found]
   parts = [
     f"# {tree['title']}",
-    settings.folded([tree]),
+    results.folded([tree]),
     "## Accuracy, offloading, latency, traffic, time",
     markdown(tables.main(tree, brief=False)),
     *by_seed.gains(found),
@@ -220,32 +219,6 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
       " and match bits, where sent, still carry information about labels."
     )
   return " ".join(sentences)
-
-
-def of_grid(
-  cells: Sequence[dict[str, Any]], found: Sequence[Record]
-) -> list[str]:
-  """Writes the sections of a grid's page below its first table.
-
-  Args:
-    cells: `values` and `results` of each cell.
-    found: their records.
-  """
-  trees = [cell["results"] for cell in cells]
-  noise = section("Privacy", found, [column("epsilon")])
-  if noise:
-    noise.append(privacy.words_of_grid(trees))
-  pairs = [(cell["values"], cell["results"]) for cell in cells]
-  apart = by_seed.differences(pairs) if "run" in cells[0]["values"] else None
-  paired = ["## Differences, seed by seed", by_seed.PAIRED]
-  return [
-    *by_seed.gains(found),
-    *([*paired, markdown(apart)] if apart else []),
-    *by_seed.section(pairs),
-    *costs.of_grid(found),
-    *noise,
-    *leakage.sections(trees, found),
-  ]
 
 
 def _skew(found: Sequence[Record]) -> list[str]:

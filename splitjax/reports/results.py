@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.evaluation import metrics
+from splitjax.registry import flat
 
 ABSENT = "–"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -164,3 +165,42 @@ def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
   if len(differ) != 1 or differ == ["name"]:
     return None
   return differ[0], {label: x.get(differ[0]) for label, x in specs.items()}
+
+
+def folded(trees: Sequence[dict[str, Any]]) -> str:
+  """Writes the section: a line of common settings, then one per method.
+
+  Args:
+    trees: results of a run, or of every cell of a grid; only fields with one
+      value in all cells (for a method: in all that have it) are listed.
+  """
+  fields = [
+    {
+      k: v
+      for k, v in tree["config"].items()
+      if k != "methods" and (k, v) != ("changed", [])
+    }
+    for tree in trees
+  ]
+  seeds = [
+    tree["seed"] if "seed" in tree else ", ".join(map(str, tree["seeds"]))
+    for tree in trees
+  ]
+  every = [{**x, "seed": s} for x, s in zip(fields, seeds, strict=True)]
+  lines = [_fields(every)]
+  methods = [tree["config"].get("methods", {}) for tree in trees]
+  for key in dict.fromkeys(key for each in methods for key in each):
+    lines.append(f"`{key}`: {_fields(x[key] for x in methods if key in x)}")
+  body = "\n".join(f"- {line}" for line in lines)
+  title = "Settings" if len(trees) == 1 else "Settings of all cells"
+  return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def _fields(every: Iterable[dict[str, Any]]) -> str:
+  """Lists, in one line, names and values that all nested dicts share."""
+  first, *others = map(flat, every)
+  return " · ".join(
+    f"{name} `{value}`"
+    for name, value in first.items()
+    if all(name in each and each[name] == value for each in others)
+  )

@@ -144,7 +144,7 @@ def test_a_grid_has_tables_of_epsilon_and_of_attacks():
         row["privacy"] = {"up": {"max": 3.0 * k, "median": 1.0}}
     cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
   whole = {"title": "t", "cells": cells}
-  text = "\n\n".join(page.of_grid(cells, grid_report.collect(whole)))
+  text = "\n\n".join(grid_report.sections(cells, grid_report.collect(whole)))
   noise, attacks = (text.split(f"## {t}")[1] for t in ("Privacy", "Leakage"))
   assert "at δ = 0.01 or 0.1. The page" in noise
   assert "is an estimate, no bound" in noise

@@ -23,12 +23,12 @@ from splitjax.evaluation import summary as summaries
 from splitjax.reports import (
   by_client,
   by_seed,
+  grid_report,
   over_seeds,
   page,
   report,
-  settings,
 )
-from splitjax.reports.results import told
+from splitjax.reports.results import folded, told
 from splitjax.types import Exits, UserError
 
 
@@ -182,10 +182,10 @@ def test_every_seed_of_every_cell_and_what_cells_share():
   cells = [
     {"values": v, "results": t} for v, t in zip(values, trees, strict=True)
   ]
-  assert table in page.of_grid(cells, [])
+  assert table in grid_report.sections(cells, [])
   assert "## Accuracy of each seed" in page.text(trees[1])
   assert by_seed.section([({}, files.plain(example()))]) == []
-  told = settings.folded(trees)
+  told = folded(trees)
   assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told
   assert "optimizer.lr" not in told and "- `a`: gamma `0.5`" in told
 

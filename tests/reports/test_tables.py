@@ -9,7 +9,14 @@ from example_results import example, table_cells
 
 from splitjax import files
 from splitjax.config import paper_numbers
-from splitjax.reports import by_seed, formats, page, records, tables
+from splitjax.reports import (
+  by_seed,
+  formats,
+  grid_report,
+  page,
+  records,
+  tables,
+)
 
 
 def row(label, accuracy, half=None, **more):
@@ -248,7 +255,8 @@ def test_runs_are_compared_seed_by_seed(first, second, wanted):
   cells = beside(old=first, new=second)
   (line,) = by_seed.differences(cells).lines
   assert line == ["a", "new − old", *wanted]
-  told = page.of_grid([{"values": v, "results": t} for v, t in cells], [])
+  named = [{"values": v, "results": t} for v, t in cells]
+  told = grid_report.sections(named, [])
   assert told[0] == "## Differences, seed by seed" and line[-1] in told[2]
 
 
@@ -330,7 +338,8 @@ def test_the_gain_over_the_best_other_row_by_hand():
   assert (first["row"], first["over"]) == ("HARMONY", "SplitGP λ=0.9")
   assert float(second["value"]) == pytest.approx(0.02)
   assert float(second["half"]) == pytest.approx(0.5082, abs=1e-4)
-  told = page.of_grid([{"values": {}, "results": with_gains()}], found)
+  cells = [{"values": {}, "results": with_gains()}]
+  told = grid_report.sections(cells, found)
   assert told[:2] == [words, line]
   # Its table shows no gains: the line has them.
   assert "gain" not in formats.markdown(tables.compare(found))
