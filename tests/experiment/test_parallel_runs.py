@@ -1,6 +1,5 @@
 """Runs side by side in one program, against the same runs singly."""
 
-import collections
 import json
 
 import jax
@@ -17,7 +16,6 @@ from splitjax.experiment.console import signals
 from splitjax.experiment.parallel_runs import grouping, one_program
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers import compile_cache
 from splitjax.models import target
 
 SEEDS = [0, 1, 5]
@@ -126,22 +124,6 @@ def test_one_that_diverges_does_not_cost_the_others(tmp_path):
     grid.run(cells, place, [0])
   kept = sorted(x.parent.name for x in place.glob("**/record.json"))
   assert kept == ["1"] and len(lines(next(place.glob("lr=0.05/seed0")))) == 1
-
-
-@pytest.mark.slow
-def test_nobody_loses_rounds_to_the_others(tmp_path, capsys, monkeypatch):
-  # Nothing is compiled before.
-  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
-  c = draft("local")
-  c.seed, place = 0, tmp_path / "w"
-  with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
-    runner.run_seeds(
-      tiny.resolved(c), place, SEEDS, stop=After(place, 2)
-    )  # one after another: the first is two rounds ahead
-  c.system.seeds_batched = True
-  runner.run_seeds(tiny.resolved(c), place, SEEDS)
-  said = capsys.readouterr().out
-  assert "resumes after round 2" in said and "seeds 1, 5: compiling" in said
 
 
 def test_it_is_the_same_run(tmp_path, monkeypatch):
