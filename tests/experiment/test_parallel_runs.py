@@ -126,6 +126,20 @@ def test_one_that_diverges_does_not_cost_the_others(tmp_path):
   assert kept == ["1"] and len(lines(next(place.glob("lr=0.05/seed0")))) == 1
 
 
+@pytest.mark.slow
+def test_nobody_loses_rounds_to_the_others(tmp_path, capsys):
+  c = draft("local")
+  c.seed, place = 0, tmp_path / "w"
+  with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
+    runner.run_seeds(
+      tiny.resolved(c), place, SEEDS, stop=After(place, 2)
+    )  # one after another: the first is two rounds ahead
+  c.system.seeds_batched = True
+  runner.run_seeds(tiny.resolved(c), place, SEEDS)
+  said = capsys.readouterr().out
+  assert "resumes after round 2" in said and "own, seeds 1, 5: round 3" in said
+
+
 def test_it_is_the_same_run(tmp_path, monkeypatch):
   # What was trained one after another is not trained again, nor looked at.
   c = draft("local")
