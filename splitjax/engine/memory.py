@@ -3,8 +3,12 @@
 Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. Tests compare the estimate with XLA's count for rounds
 of the 8-layer CNN: it is within a fifth, for one client at a time and, with
-conv="patches", for all at once. Known errors: batch normalisation takes less
-than estimated; HARMONY with conv="in_turn" and several clients at once takes
+conv="patches", for all at once. Compiled for an H100, what
+XLA needs differs by 1 to 6 % (SplitGP and HARMONY on cnn8, SplitGP on vgg11 and
+mobilenet_v2); for a TPU v5e SplitGP on cnn8 and vgg11 takes 0 to 15 % less to 2
+% more, HARMONY 31 % more.
+
+Known errors: HARMONY with conv="in_turn" and several clients at once takes
 more, as do simulated faults (up to an eighth, since a step exists with and
 without the server). The columns of thin convolutions on a CPU (`models.cpu`)
 are not counted: cnn8 at a quarter of its width takes 24 MB under FedAvg, and 17
@@ -12,10 +16,12 @@ are estimated.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from splitjax import trees
 from splitjax.data.feed import BatchPlan, Samples
@@ -32,6 +38,11 @@ COPIES = 2.25
 """Bytes of a client in training, in multiples of the network's: parameters,
 momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
 HARMONY and FedAvg on a CPU."""
+
+
+LANES, LAYOUTS = 128, 1.65
+"""Images side by side in a TPU's memory, along which a batch is laid, and copies
+of an activation there in other layouts, fitted to SplitGP on cnn8 and vgg11."""
 
 
 class Need(NamedTuple):
@@ -81,10 +92,10 @@ def need(
     if cohort.chunk is None:
       # Copies of all cohorts live until they are summed; activations do not.
       copies += each * of_one
-      batches.append(each * plan.batch * image)
+      batches.append(each * _rows(plan.batch) * image)
     else:
       at_once = min(cohort.chunk, each)
-      chunked.append(at_once * (of_one + plan.batch * image))
+      chunked.append(at_once * (of_one + _rows(plan.batch) * image))
       sums += trees.num_bytes(added)
   round = max(copies + max(batches), *chunked) + sums
   return Need(data, held, int(round))
@@ -133,7 +144,7 @@ def _one_server(
   state = round_shapes(method, net, fleet, plan)[0]
   halves = trees.num_bytes(state.clients)
   at_once = slots(fleet)[0] if topology_of(method.traits).all_at_once else 1
-  images = at_once * plan.batch * activations(net) * method.traits.views
+  images = at_once * _rows(plan.batch) * activations(net) * method.traits.views
   round = COPIES * (full + halves) + images
   return Need(data, full + halves, int(round))
 
@@ -166,7 +177,16 @@ def chunks(
   copies = int(COPIES * trees.num_bytes(shapes.network(net)))
   copies += trees.num_bytes(memory)
   image = activations(net) * method.traits.views
-  return [max(1, free // (copies + plan.batch * image)) for plan in plans]
+  return [
+    max(1, free // (copies + _rows(plan.batch) * image)) for plan in plans
+  ]
+
+
+def _rows(batch: int) -> int:
+  """Counts the images that a batch takes room for: on a TPU, whole lanes."""
+  if target.current().platform != "tpu":
+    return batch
+  return int(LAYOUTS * -(-batch // LANES) * LANES)
 
 
 def at_server(
@@ -199,20 +219,40 @@ def at_server(
 def activations(net: Backbone) -> int:
   """Counts the bytes of activations that a backward pass needs per image.
 
-  Nothing is computed: the bytes follow from the shapes of those residuals of
-  `jax.vjp` that grow with the batch.
+  Nothing is computed. They are what `jax.vjp` keeps, or if it is less, what
+  products and convolutions read and write and two gradients of the largest:
+  XLA computes what is element by element between them, such as a normalisation,
+  again.
   """
   full, names = shapes.network(net), (*net.names(), "head")
 
-  def residuals(images):
-    def forward(params, stats, x):
-      segment = Segment(params, stats)
-      return backbones.run(net, segment, x, names, train=True)[0]
+  def forward(params, stats, x):
+    segment = Segment(params, stats)
+    return backbones.run(net, segment, x, names, train=True)[0]
 
-    def kept(params, stats, x):
-      return jax.vjp(lambda p: forward(p, stats, x), params)[1]
+  def kept(params, stats, x):
+    return jax.vjp(lambda p: forward(p, stats, x), params)[1]
 
+  def count(images):
     x = jax.ShapeDtypeStruct((images, *net.shape), jnp.result_type(float))
-    return trees.num_bytes(jax.eval_shape(kept, *full, x))
+    program = jax.make_jaxpr(forward)(*full, x).jaxpr
+    residuals = trees.num_bytes(jax.eval_shape(kept, *full, x))
+    return np.array([residuals, *_of_products(program)])
 
-  return residuals(2) - residuals(1)
+  # What grows with the batch; parameters do not.
+  residuals, *products = count(2) - count(1)
+  most = sum(products) + 2 * max(products, default=0)
+  return int(min(residuals, most) if products else residuals)
+
+
+def _of_products(program: Any) -> list[int]:
+  """Lists the bytes of what a jaxpr's products read and write."""
+  found = list[int]()
+  for equation in program.eqns:
+    if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+      arrays = (*equation.invars, *equation.outvars)
+      found += [x.aval.size * x.aval.dtype.itemsize for x in arrays]
+    times = equation.params.get("length", 1)
+    for inside in jaxprs_in_params(equation.params):
+      found += _of_products(inside) * times
+  return found

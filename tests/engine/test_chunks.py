@@ -18,6 +18,7 @@ from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.models import backbones, target
 from splitjax.models.cnn import cnn8
+from splitjax.models.vgg import vgg11
 from splitjax.types import Shard, UserError
 
 TOLERANCE = 1e-9
@@ -218,6 +219,30 @@ def test_the_estimate_is_within_a_fifth_of_xlas_account():
   assert sum(memory.need(method, net, fleet, plans, data)) == pytest.approx(
     real, rel=0.2
   )
+
+
+def test_activations_of_normalised_convolutions_by_hand():
+  # Channels and edge of the input and the output of each convolution of vgg11.
+  reads = (3, 32), (64, 16), (128, 8), (256, 8), (256, 4), (512, 4), (512, 2)
+  writes = (64, 32), (128, 16), (256, 8), (256, 8), (512, 4), (512, 4), (512, 2)
+  each = [c * edge**2 for c, edge in (*reads, (512, 2), *writes, (512, 2))]
+  numbers = sum(each) + 512 + 10 + 2 * 64 * 32**2  # the head, two gradients
+  with target.aimed_at(target.current()._replace(platform="gpu")):
+    net = vgg11((32, 32, 3), 10, depths=(3,))
+    assert memory.activations(net) == 4 * numbers
+
+
+def test_a_tpu_lays_a_batch_along_lanes():
+  (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=6)
+  here = target.current()
+
+  def needed(platform, batch):
+    own = tuple(plan._replace(batch=batch) for plan in plans)
+    with target.aimed_at(here._replace(platform=platform)):
+      return memory.need(method, net, fleet, own, 0).round
+
+  assert needed("tpu", 10) == needed("tpu", 128) > needed("gpu", 128)
+  assert needed("tpu", 129) == needed("tpu", 256)
 
 
 def test_auto_takes_what_fits():

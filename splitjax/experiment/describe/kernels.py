@@ -164,6 +164,9 @@ def _moved(
   each: Instruction,
 ) -> float:
   """Counts the bytes that a kernel reads and writes; `within` is its fusion."""
+  if each.code.removesuffix("-start") in SLICES and "-start" in each.code:
+    _, out = [x.group() for x in _ARRAY.finditer(each.kind)][:2]
+    return size(out, anywhere=True)  # of memory to the chip, or back
   if not within:  # an instruction alone is like a fusion of itself
     within = {
       name: Instruction(name, inside[name].kind, "parameter", (), f"{i})")
