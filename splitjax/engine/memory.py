@@ -3,10 +3,9 @@
 Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. Tests compare the estimate with XLA's count for rounds
 of the 8-layer CNN: it is within a fifth, for one client at a time and, with
-conv="patches", for all at once. Compiled for an H100, what
-XLA needs differs by 1 to 6 % (SplitGP and HARMONY on cnn8, SplitGP on vgg11 and
-mobilenet_v2); for a TPU v5e SplitGP on cnn8 and vgg11 takes 0 to 15 % less to 2
-% more, HARMONY 31 % more.
+conv="patches", for all at once. Compiled for an H100, SplitGP on cnn8, vgg11 and
+mobilenet_v2 and HARMONY on cnn8 are within 6 %. For a TPU v5e SplitGP on cnn8
+and vgg11 takes up to 14 % less or 2 % more, and HARMONY on cnn8 31 % more.
 
 Known errors: HARMONY with conv="in_turn" and several clients at once takes
 more, as do simulated faults (up to an eighth, since a step exists with and
@@ -41,8 +40,8 @@ HARMONY and FedAvg on a CPU."""
 
 
 LANES, LAYOUTS = 128, 1.65
-"""Images side by side in a TPU's memory, along which a batch is laid, and copies
-of an activation there in other layouts, fitted to SplitGP on cnn8 and vgg11."""
+"""On a TPU a batch is laid along lanes of so many images, and activations are
+there in several layouts: fitted to XLA's count of SplitGP on cnn8 and vgg11."""
 
 
 class Need(NamedTuple):
