@@ -3,10 +3,11 @@
 Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. Tests compare the estimate with XLA's count for rounds
 of the 8-layer CNN: it is within a fifth, for one client at a time and, with
-conv="patches", for all at once. Compiled for an H100, SplitGP (cnn8, vgg11,
-mobilenet_v2) and HARMONY (cnn8) are within 6 %, vit_s16 takes 9 % less. For a
-TPU v5e SplitGP (cnn8, vgg11) takes up to 14 % less or 2 % more, HARMONY (cnn8)
-31 % more.
+conv="patches", for all at once. Compiled for an H100, SplitGP (cnn8 with
+48 clients, vgg11, mobilenet_v2) and HARMONY (cnn8) are within 6 %, vit_s16
+takes 9 % less, and cnn8 with 4 clients 35 % more, half of it the 34 MB that
+cuBLAS keeps. For a TPU v5e SplitGP (cnn8, vgg11) takes up to 14 % less or 2 %
+more, HARMONY (cnn8) 31 % more.
 
 Known errors: HARMONY with conv="in_turn" and several clients at once takes
 more, as do simulated faults (up to an eighth, since a step exists with and
