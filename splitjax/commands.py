@@ -67,14 +67,7 @@ def launch(command: Command) -> int:
   """
   try:
     _check_flags(command)
-    modes = {
-      "train": _train,
-      "evaluate": _evaluate,
-      "report": _report,
-      "describe": _describe,
-      "export": _export,
-    }
-    text = modes[command.mode](command)
+    text = MODES[command.mode](command)
     if distributed.is_first_process():
       print(text)
   except Stopped as stopped:
@@ -126,7 +119,9 @@ def _check_flags(command: Command) -> None:
       " of several"
     )
   if command.runs and command.mode != "report":
-    raise UserError(f"unknown argument {command.runs[0]!r}")
+    word = command.runs[0]
+    remedy = f": the flag is --mode={word}" if word in MODES else ""
+    raise UserError(f"unknown argument {word!r}{remedy}")
   for flag, given, modes in (
     ("--seeds", command.seeds is not None, ("train",)),
     ("--overwrite", command.overwrite, ("train",)),
@@ -298,3 +293,13 @@ def _export(command: Command) -> str:
   folders = export.export_client(workdir, client, command.method)
   listed = "\n".join(map(str, folders))
   return f"{listed}\n\nREADME.md in each folder says how to run it."
+
+
+MODES = {
+  "train": _train,
+  "evaluate": _evaluate,
+  "report": _report,
+  "describe": _describe,
+  "export": _export,
+}
+"""Mode -> the function that runs it and returns the text to print."""

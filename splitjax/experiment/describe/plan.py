@@ -1,5 +1,6 @@
 """A config's programs, compiled for devices that are not there."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,10 @@ def planned(
     )
   goal = accelerators.described(word)
   kind, _ = accelerators.read(word)
-  facts, methods = describe(config, folder), {}
+  # This machine need not have as many devices as the target.
+  system = dataclasses.replace(config.system, devices=None)
+  here = dataclasses.replace(config, system=system)
+  facts, methods = describe(here, folder), {}
   with target.aimed_at(goal):
     facts["conv"] = convolution.formulation(config.system.conv)
     task = tasks.build(config)
@@ -73,7 +77,8 @@ def _method(setup: TrainingSetup, kind: Accelerator) -> dict[str, Any]:
     each.get("total", 0) <= kind.memory and not each.get("full")
     for each in trainer.found.values()
   )
-  alone = all(cohort.chunk == 1 for cohort in setup.fleet.cohorts)
+  single = all(cohort.chunk == 1 for cohort in setup.fleet.cohorts)
+  alone = setup.topology.in_turn or single
   return {**found, "fits": fits, "one_at_a_time": alone}
 
 
