@@ -25,7 +25,7 @@ FIGURES = Path(__file__).with_name("accelerators.json")
 MOST_GPUS = 8
 """GPUs of one machine."""
 
-INSTALL = "pip install 'splitjax[plan]'"
+INSTALL = f"pip install 'jax[cuda12-local,tpu]=={jax.__version__}'"
 
 OPTIONS = {
   # There is no device to time kernels on; Triton's products need that.
