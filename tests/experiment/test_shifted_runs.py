@@ -137,7 +137,7 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   again = splitjax.evaluate_again(run)
   assert again["by_client"] == results["by_client"]
   assert (run / "evaluate/clients.csv").read_text() == table
-  assert any("in clients.csv alone: Tromso." in x for x in again["notes"])
+  assert any("only in clients.csv: Tromso." in x for x in again["notes"])
   # Of more lines than a table should have: classes of one client alone.
   monkeypatch.setattr(by_client, "MOST_OF_CLASSES", 1)
   splitjax.evaluate_again(run)
