@@ -86,8 +86,8 @@ flags.DEFINE_string(
 _CACHE = flags.DEFINE_string(
   "compilation_cache",
   "~/.cache/splitjax",
-  "Folder of compiled programs: the next start of the same config compiles"
-  " nothing. An empty string disables it.",
+  "Folder of compiled programs, for the next start of the same config; an"
+  " empty string disables it.",
 )
 _CPU_DEVICES = flags.DEFINE_integer(
   "cpu_devices",
@@ -131,10 +131,15 @@ def usage() -> str:
 
 def main(argv: Sequence[str]) -> None:
   """Runs the command of the flags; a user's error is one line and status 2."""
-  if flags.FLAGS["target"].value is not None:
-    # jax's plugins are to look for no device.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
   from splitjax import commands  # --help must not wait for jax
+
+  if flags.FLAGS["target"].value is not None:
+    # jax's plugins are to look for no device; a config's file may have
+    # imported jax, which read the variable then.
+    import jax
+
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
 
   if not flags.FLAGS["verbosity"].present:
     # Show libraries' warnings, such as jax's fallback to the CPU, but not

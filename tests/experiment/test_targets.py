@@ -3,6 +3,10 @@
 `make test-accelerators` has the plugins; without them, the CPU stands in.
 """
 
+import os
+import re
+import subprocess
+import sys
 from importlib import metadata
 
 import jax
@@ -62,6 +66,20 @@ def test_a_plan_of_a_device_that_is_only_described(monkeypatch):
   told = description.text(facts)
   assert "splitgp does not fit into h100 even with one client at a time" in told
   assert "not compiled: RESOURCE_EXHAUSTED" in told
+
+
+def test_a_program_that_is_not_compiled_is_not_said_to_fit(monkeypatch):
+  stand_in(monkeypatch)
+
+  def fails(*given, **how):
+    raise jax.errors.JaxRuntimeError("INTERNAL: no such kernel")
+
+  monkeypatch.setattr(plan, "compile_program", fails)
+  facts = plan.planned(tiny.resolved(splitgp="splitgp"), "h100")
+  assert facts["target"]["methods"]["splitgp"]["fits"] is None
+  told = description.text(facts)
+  assert "not compiled: INTERNAL: no such kernel" in told
+  assert "splitgp was not compiled: whether it fits is not known" in told
 
 
 def test_what_does_not_fit_is_said(monkeypatch):
@@ -169,6 +187,29 @@ def test_flags_that_contradict_a_target(mode, given, said, capsys):
   assert commands.launch(commands.Command(mode, c, target="h100", **given)) == 2
   told = capsys.readouterr().err
   assert told.startswith("error: ") and said in told and told.count("\n") == 1
+
+
+@PLUGINS
+@pytest.mark.parametrize("word", ["h100", "v5e:2x2"])
+def test_a_plan_from_the_command_line(word, tmp_path):
+  """A config file imports jax before the flags are known."""
+  (tmp_path / "mine.py").write_text(
+    "import jax\nimport splitjax\n\n\ndef get_config():\n"
+    '  c = splitjax.default(method="harmony", backbone="toy")\n'
+    '  c.data.name, c.num_clients = "digits", 4\n'
+    "  return c\n"
+  )
+  told = subprocess.run(
+    [sys.executable, "launch.py", "--mode=describe", f"--target={word}"]
+    + [f"--config={tmp_path}/mine.py"],
+    env={k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"},
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout
+  for name in ("round", "personalisation", "evaluation"):
+    assert re.search(rf"^  {name} +[\d.]+ s ", told, re.MULTILINE)
+  assert "a round takes" in told and "not compiled" not in told
 
 
 PARALLEL = ("splitgp", "harmony", "supersfl", "pgfedsplit")

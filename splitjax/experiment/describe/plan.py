@@ -18,7 +18,6 @@ from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
 from splitjax.experiment.trainers.compile_cache import compile_program
-from splitjax.experiment.trainers.evaluation_images import Shown, chunks
 from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
 from splitjax.files import one_line
 from splitjax.models import convolution, target
@@ -73,10 +72,13 @@ def _method(setup: TrainingSetup, kind: Accelerator) -> dict[str, Any]:
   found: dict[str, Any] = {"programs": trainer.found}
   if text := trainer.texts.get("round"):
     found |= _bound(setup, kind, text)
-  fits = all(
+  every = trainer.found.values()
+  fits: bool | None = all(
     each.get("total", 0) <= kind.memory and not each.get("full")
-    for each in trainer.found.values()
+    for each in every
   )
+  if fits and any("error" in each for each in every):
+    fits = None  # a program that was not compiled for another reason
   single = all(cohort.chunk == 1 for cohort in setup.fleet.cohorts)
   alone = setup.topology.in_turn or single
   return {**found, "fits": fits, "one_at_a_time": alone}
@@ -103,12 +105,9 @@ class _Planner(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the one part, as of clients that do not share answers."""
-    del personal
-    every = np.arange(self.task.config.num_clients)
-    seen = Shown(self.task.shown, chunks(self.task, samples))
-    mine = self.setup, state, self.setup.shards
-    yield EvaluationPart(cohorts, *mine, every, seen)
+    """Yields the part of clients that do not share answers: the same shapes."""
+    del personal  # personalised clients share none
+    return super().evaluation_parts(cohorts, state, samples, personal=True)
 
   def _program(
     self,
@@ -203,7 +202,9 @@ def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
     for name, each in method["programs"].items():
       lines.append(f"  {name:<30} {_program_line(each, facts['memory'])}")
     lines += _round_lines(method)
-    if not method["fits"]:
+    if method["fits"] is None:
+      lines.append(f"  {key} was not compiled: whether it fits is not known")
+    elif not method["fits"]:
       lines.append(_too_large(key, facts, method["one_at_a_time"]))
   return "\n".join(lines)
 
