@@ -2,8 +2,8 @@
 
 Every client's networks run once over the samples of its test sets. Thresholds,
 ratios and metrics are then arithmetic on their outputs (`early_exit`,
-`metrics`). Personalisation is a separate program; personalised clients are
-evaluated by the same program as others.
+`metrics`). Personalised clients (`personalisation`) are evaluated by the same
+program as others.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +15,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import losses, trees
-from splitjax.data.feed import BatchPlan, Samples, standardise
+from splitjax.data.feed import BatchPlan, standardise
 from splitjax.engine import sharding
-from splitjax.engine.base import TUNE, client_keys
 from splitjax.engine.fleets import Fleet, slots, without_padding
 from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.models import target
-from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
+from splitjax.types import Array, Exits, Half, Logits, Method
 
 
 def picked_outputs(
@@ -150,33 +149,6 @@ def map_clients(
   )
 
 
-def personalised(
-  method: Method,
-  plan: BatchPlan,
-  stock: Any,
-  client: Half,
-  server: Half,
-  own: Any,
-  key: Array,
-) -> Half:
-  """Personalises a copy of one client: Adapt((phi, h); D_n).
-
-  `client` is unbatched, `key` [] its PRNG key; `stock` is (image, label) of the
-  training split, `own` the rest of the client's Shard.
-  """
-  samples = Samples(Shard(*stock, *own), plan)
-  return method.personalise(client, server, samples, key)
-
-
-def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
-  """Collects (clients, shards, keys) of each cohort, leaves [N, ...]."""
-  key = jax.random.fold_in(jax.random.fold_in(state.key, TUNE), state.round)
-  return [
-    (clients, tuple(shard[2:]), client_keys(key, shard.number))
-    for clients, shard in zip(state.clients, shards, strict=True)
-  ]
-
-
 def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
   """Finds each client's place among those of all cohorts: [num_clients] int32.
 
@@ -275,30 +247,3 @@ def make_evaluate(
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
   return compiled(evaluate, mesh, sharding.COPIED, deterministic, jit)
-
-
-def make_personalised(
-  method: Method,
-  plans: tuple[BatchPlan, ...],
-  fleet: Fleet,
-  *,
-  mesh: Mesh | None = None,
-  deterministic: bool = False,
-  jit: Callable[..., Any] = jax.jit,
-) -> Any:
-  """Compiles the personalisation of all clients; args as in `make_evaluate`.
-
-  Returns a jitted function from (state, shards) to the personalised clients of
-  each cohort, leaves [N, ...].
-  """
-
-  def one(c, common, mine):
-    (server, stock), (client, own, key) = common, mine
-    return personalised(method, plans[c], stock, client, server, own, key)
-
-  def tune(state, shards):
-    parts = _parts(state, shards)
-    common = state.server, tuple(shards[0][:2])
-    return tuple(map_clients(one, fleet, mesh, common, parts))
-
-  return compiled(tune, mesh, sharding.DIVIDED, deterministic, jit)

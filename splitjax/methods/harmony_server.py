@@ -13,12 +13,12 @@ import jax.numpy as jnp
 
 from splitjax import wire
 from splitjax.losses import cross_entropy, csa
-from splitjax.models import backbones
+from splitjax.models import backbones, drawn_cut
 from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
 
 
-class ServerOptions(NamedTuple):
+class HarmonyOptions(NamedTuple):
   """HARMONY's hyperparameters, described in `harmony.harmony`."""
 
   gamma: float
@@ -79,7 +79,7 @@ def early_view(
   server: Segment,
   batch: Batch,
   key: Array,
-  options: ServerOptions,
+  options: HarmonyOptions,
 ) -> Early:
   """Stochastic early feature extraction (HARMONY eq. 4 and 6).
 
@@ -98,7 +98,7 @@ def early_view(
   k = jnp.asarray(cuts, jnp.int32)[
     jax.random.randint(key, (), 0, len(cuts), jnp.int32)
   ]
-  taps = backbones.taps(
+  taps = drawn_cut.taps(
     backbone, client, batch.image, cuts, train=True, real=batch.real, last=k
   )
 
@@ -107,7 +107,7 @@ def early_view(
 
   # The server's trunk from depth K on.
   def trunk(params):
-    z, _, passed = backbones.inject(
+    z, _, passed = drawn_cut.inject(
       backbone,
       server._replace(params=params),
       taps,
@@ -132,7 +132,7 @@ def server_side(
   batch: Batch,
   early: Early | None,
   same: Array,
-  options: ServerOptions,
+  options: HarmonyOptions,
 ) -> Server:
   """Computes the U-shaped task loss and l_CSA (HARMONY eq. 7-8).
 

@@ -9,7 +9,7 @@ import pytest
 import toy_world as toys
 from marks import slow
 
-from splitjax.models import backbones
+from splitjax.models import backbones, drawn_cut
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -44,7 +44,7 @@ def programs(cuts, batch_norm):
   slope = jnp.asarray(np.random.default_rng(9).normal(size=(5, 8)))
 
   def value(params, taps, depth):
-    z, stats, passed = backbones.inject(
+    z, stats, passed = drawn_cut.inject(
       net, server._replace(params=params), taps, depth, train=True, real=REAL
     )
     return (z * slope * REAL[:, None]).sum(), (z, stats, passed)

@@ -12,7 +12,7 @@ from marks import slow
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.evaluation import confident_path, evaluate
+from splitjax.evaluation import confident_path, evaluate, personalisation
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import stripes
@@ -177,7 +177,7 @@ def test_a_personal_row_is_that_of_personalised_copies():
   )
   assert max(jax.tree.leaves(moved.params)) > 1e-3
   assert max(jax.tree.leaves(moved.stats)) > 1e-3
-  kept = evaluate.make_personalised(made.method, made.plans, made.fleet)
+  kept = personalisation.make_personalised(made.method, made.plans, made.fleet)
   final = by_number(made.fleet, kept(state, made.shards))
   assert_close(final, copies, atol=1e-9)
 

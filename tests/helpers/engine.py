@@ -14,7 +14,7 @@ from splitjax import trees, wire
 from splitjax.engine import fleets, rounds
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Fleet
-from splitjax.evaluation import evaluate
+from splitjax.evaluation import evaluate, personalisation
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
@@ -226,7 +226,7 @@ def exits(made: Sandbox, state: Any, image: Any, shown: Any, mesh=None) -> list:
   for row in made.method.traits.rows:
     clients = state.clients
     if row.personal:
-      tune = evaluate.make_personalised(*parts, mesh=mesh)
+      tune = personalisation.make_personalised(*parts, mesh=mesh)
       clients = tune(state, made.shards)
     run = evaluate.make_evaluate(*parts, mesh=mesh)
     who = tuple(numbers(made))

@@ -16,7 +16,7 @@ from engine import by_number
 from marks import slow
 
 from splitjax.engine import rounds
-from splitjax.evaluation import evaluate
+from splitjax.evaluation import personalisation
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models.block import is_norm
@@ -113,7 +113,9 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
 def test_personalisation_starts_from_a_clients_own_norm():
   played = play("harmony", None)
   setup = played.setup
-  tune = evaluate.make_personalised(setup.method, setup.plans, setup.fleet)
+  tune = personalisation.make_personalised(
+    setup.method, setup.plans, setup.fleet
+  )
   personal = segments(setup.fleet, tune(played.state, setup.shards))
   for trained, own in zip(played.clients[-1], personal, strict=True):
     # One epoch renews the statistics; three small steps move the parameters.

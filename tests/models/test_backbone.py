@@ -10,7 +10,7 @@ import pytest
 from engine import assert_close
 from marks import slow
 
-from splitjax.models import BACKBONES, backbones, shapes
+from splitjax.models import BACKBONES, backbones, drawn_cut, shapes
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -165,7 +165,7 @@ def test_taps_are_what_run_gives_at_each_cut(name):
   x, handed = images(net), shapes.outputs(SMALL[name])
   # Any order, any choice of cuts.
   for cuts in (net.cuts, net.cuts[::-1], net.cuts[1:], net.cuts[:1]):
-    taps = backbones.taps(net, full, x, cuts, train=True)
+    taps = drawn_cut.taps(net, full, x, cuts, train=True)
     assert taps.keys() == set(cuts)
     for cut, z in taps.items():
       want, _ = backbones.run(net, full, x, net.names(0, cut), train=True)
@@ -177,9 +177,9 @@ def test_taps_end_at_the_last_cut_that_is_asked_for():
   net, full = SMALL["toy"], fresh("toy")
   x = images(net)
   taps = jax.jit(
-    lambda last: backbones.taps(net, full, x, net.cuts, train=True, last=last)
+    lambda last: drawn_cut.taps(net, full, x, net.cuts, train=True, last=last)
   )
-  want = backbones.taps(net, full, x, net.cuts, train=True)
+  want = drawn_cut.taps(net, full, x, net.cuts, train=True)
   for last in net.cuts:
     for cut, z in taps(last).items():
       assert_close(z, want[cut] if cut <= last else 0 * z, atol=1e-12)

@@ -17,7 +17,7 @@ from tiny_vit import TINY, draw, images, tiny
 from splitjax.engine import fleets
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, pretrained, shapes
+from splitjax.models import backbones, drawn_cut, pretrained, shapes
 from splitjax.models.vit import vit_s16
 from splitjax.types import UserError
 
@@ -51,7 +51,7 @@ def test_a_forward_pass_is_numpys_from_the_same_file(save, scan, float64):
       got, stats = backbones.run(net, full, x, names, train=train)
       np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
       assert not any(stats.values())
-      for depth, z in backbones.taps(
+      for depth, z in drawn_cut.taps(
         net, full, x, range(1, 6), train=train
       ).items():
         np.testing.assert_allclose(z, want[depth - 1], rtol=0, atol=1e-9)

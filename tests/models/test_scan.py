@@ -14,7 +14,7 @@ from engine import assert_close
 from marks import slow
 from tiny_vit import SHAPE, fresh, images, rough, tiny
 
-from splitjax.models import backbones, shapes
+from splitjax.models import backbones, drawn_cut, shapes
 from splitjax.types import Segment
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -30,7 +30,7 @@ def graded(net, full, x, depth):
       z, stats = backbones.run(net, segment, x, net.names(), train=True)
       passed = {}
     else:
-      z, stats, passed = backbones.inject(
+      z, stats, passed = drawn_cut.inject(
         net, segment, {2: x, 4: x[:, ::-1]}, depth, train=True
       )
     return (z * slope).sum(), (z, stats, passed)

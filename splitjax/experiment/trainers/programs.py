@@ -5,7 +5,7 @@ from typing import Any
 
 from splitjax.engine import rounds, sharding
 from splitjax.engine.sampling import sample_clients
-from splitjax.evaluation import evaluate
+from splitjax.evaluation import evaluate, personalisation
 from splitjax.experiment.setup.training_setup import TrainingSetup
 
 
@@ -29,7 +29,7 @@ def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
 
 def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
   """Makes the jitted personalisation of all clients of a method."""
-  return _on_devices(evaluate.make_personalised, setup, **options)
+  return _on_devices(personalisation.make_personalised, setup, **options)
 
 
 def make_sample(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:

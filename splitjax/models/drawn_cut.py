@@ -1,0 +1,95 @@
+"""A pass that is read or entered at several cuts: taps, inject."""
+
+import itertools
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.models.backbones import Backbone, run
+from splitjax.types import Array, Segment, Tree
+
+
+def taps(
+  backbone: Backbone,
+  segment: Segment,
+  x: Array,
+  cuts: Iterable[int],
+  *,
+  train: bool,
+  real: Array | None = None,
+  last: Array | None = None,
+) -> dict[int, Array]:
+  """Computes activations at several cuts in one pass: cut depth -> [B, ...].
+
+  `segment` is a prefix at least as deep as the deepest cut, x are images
+  [B, H, W, c]. Running statistics are not written; other args as in `run`. With
+  `last` [] int32 no block behind that cut is run, and activations there are
+  zeros.
+  """
+  out, start = dict[int, Array](), 0
+  for cut in sorted(cuts):
+    names = backbone.names(start, cut)
+
+    def through(x, names=names):
+      return run(backbone, segment, x, names, train=train, real=real)[0]
+
+    if last is None or not out:
+      x = through(x)
+    else:
+      ahead = jax.eval_shape(through, x)
+      x = jax.lax.cond(
+        start < last, through, lambda x, z=ahead: jnp.zeros(z.shape, z.dtype), x
+      )
+    out[cut], start = x, cut
+  return out
+
+
+def inject(
+  backbone: Backbone,
+  server: Segment,
+  entries: dict[int, Array],
+  depth: Array,
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
+  """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
+
+  Blocks before the entry are not run. Under `vmap` over depths they are run,
+  but the given features replace their output, and they have no gradient.
+
+  Args:
+    backbone: the network.
+    server: the blocks after the shallowest entry.
+    entries: cut depth -> features [B, ...] there.
+    depth: [] int32, the entry to use, one of the keys.
+    train: as in `run`.
+    real: as in `run`.
+
+  Returns:
+    The embedding [B, D] (the input of the head); the running statistics, those
+    of bypassed blocks unchanged; and block name -> [] bool, whether features
+    passed it.
+  """
+  cuts = sorted(entries)
+  x, stats, passed = entries[cuts[0]], {}, {}
+  # Blocks between two entries are run together, so that they may be scanned.
+  for cut, end in itertools.zip_longest(cuts, cuts[1:]):
+    names = backbone.names(cut, end)
+
+    def through(x, names=names):
+      return run(backbone, server, x, names, train=train, real=real)
+
+    def entered(x, names=names, end=end):
+      return entries[end], {name: server.stats[name] for name in names}
+
+    on = jnp.bool_(True)
+    if end is None:
+      x, new = through(x)
+    else:
+      on = depth <= cut
+      x, new = jax.lax.cond(on, through, entered, x)
+    for name in names:
+      stats[name], passed[name] = new[name], on
+  return x, stats, passed
