@@ -57,6 +57,30 @@ def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
   return ratio((known * sizes).sum(axis=-1), sizes.sum(axis=-1))
 
 
+def spread(values: np.ndarray) -> dict[str, np.ndarray]:
+  """Measures how unequal clients are, over those that have a value.
+
+  Args:
+    values: [..., N] float; NaN marks an empty test set.
+
+  Returns:
+    "std", the standard deviation (n in its denominator), and "worst_tenth", the
+    mean of the ceil(n / 10) lowest values: [...] float64 each; NaN if no client
+    has a value.
+
+  Example:
+    >>> import numpy as np
+    >>> {k: float(v) for k, v in spread(np.array([0.5, 0.7, np.nan])).items()}
+    {'std': 0.1, 'worst_tenth': 0.5}
+  """
+  values = np.sort(np.asarray(values, np.float64), axis=-1)  # NaN comes last
+  count = (~np.isnan(values)).sum(axis=-1)
+  apart = values - over_clients(values)[..., None]
+  lowest = np.arange(values.shape[-1]) < -(-count // 10)[..., None]
+  worst = over_clients(np.where(lowest, values, np.nan))
+  return {"std": np.sqrt(over_clients(apart**2)), "worst_tenth": worst}
+
+
 def confidence_interval(
   values: Sequence[float], level: float = 0.95
 ) -> tuple[float, float | None]:

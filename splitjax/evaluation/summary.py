@@ -56,7 +56,8 @@ def summarise(
     clients), id, ood, offload_id, offload_ood [R]; SplitGP's Table I: storage,
     the share of the whole network that a client stores, the mean over clients,
     computation and communication [R], sums over clients;
-    weighted [R]: accuracy weighted by the clients' test samples;
+    weighted [R]: accuracy weighted by the clients' test samples; std and
+    worst_tenth [R]: `metrics.spread` of the clients' accuracies;
     device_only, server_only [R], null for an exit that the method lacks;
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
     best single threshold for all clients [R], both null without two exits;
@@ -90,6 +91,7 @@ def summarise(
       "clients": (best.size > 0).sum(axis=-1),
       **means.get(rule, means["oracle"]),
       "weighted": metrics.over_samples(best.accuracy, best.size),
+      **metrics.spread(best.accuracy),
       **parts,
       **_needs(best, sizes, answers),
       "common": fixed["accuracy"].max(axis=0) if fixed else None,

@@ -17,7 +17,7 @@ from splitjax.reports.by_client import ALL, MOST_OF_CLASSES
 from splitjax.reports.results import ends
 from splitjax.types import Outputs
 
-NAME = "clients.csv"
+NAME, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 
 Line = dict[str, Any]
 """row, set, client, name, class, training_samples, test_samples, accuracy."""
@@ -133,18 +133,37 @@ def _lines(
     yield {**start, "class": name, **counted, "accuracy": share}
 
 
-def write(folder: Path, lines: Iterable[Line]) -> None:
+def over_rounds(
+  logs: Iterable[Iterable[Line]], names: Sequence[str]
+) -> Iterator[Line]:
+  """Yields every client's accuracy in each evaluated round.
+
+  `logs` have the lines of metrics.jsonl, `names` the clients' or none. An
+  evaluation between rounds may use some of the samples (eval.samples).
+  """
+  for log in logs:
+    for line in log:
+      for row, sets in line.get("by_client", {}).items():
+        for name, shares in sets.items():
+          for n, share in enumerate(shares):
+            known = {"name": names[n] if names else "", "accuracy": share}
+            start = {"row": row, "set": name, "round": line["round"]}
+            yield {**start, "client": n, **known}
+
+
+def write(folder: Path, lines: Iterable[Line], name: str = NAME) -> None:
   """Writes the lines, if there are any, to a CSV file in a folder."""
-  lines = list(lines)
-  if not lines:
-    (folder / NAME).unlink(missing_ok=True)
+  lines = iter(lines)
+  if (first := next(lines, None)) is None:
+    (folder / name).unlink(missing_ok=True)
     return
   folder.mkdir(parents=True, exist_ok=True)
   text = io.StringIO()
-  writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+  writer = csv.DictWriter(text, list(first), lineterminator="\n")
   writer.writeheader()
+  writer.writerow(first)
   writer.writerows(lines)
-  files.write_text(folder / NAME, text.getvalue())
+  files.write_text(folder / name, text.getvalue())
 
 
 def read(folder: Path) -> list[Line]:

@@ -12,7 +12,7 @@ from splitjax.experiment import by_client
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import measurements
 from splitjax.experiment.setup import data_summary
-from splitjax.experiment.storage import workdirs
+from splitjax.experiment.storage import round_log, workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
 from splitjax.models import target
 from splitjax.reports import formats, grid_report, over_seeds, report, tables
@@ -152,6 +152,9 @@ def publish(
   if stopped:
     results["stopped"] = stopped
   by_client.write(workdir, lines)
+  logs = [round_log.RoundLog(workdir, key) for key in config.methods]
+  curves = by_client.over_rounds(logs, known.get("names", ()))
+  by_client.write(workdir, curves, by_client.OVER_ROUNDS)
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   drawn += measurements.pictures(workdir, config)

@@ -22,8 +22,8 @@ MEASURED = (
 """Parts of a result row that are averaged; the others must be equal."""
 
 CURVES = (
-  "accuracy", "weighted", "loss", "per_class", "per_position", "cost",
-  "metrics",
+  "accuracy", "weighted", "std", "worst_tenth", "loss", "per_class",
+  "per_position", "cost", "metrics",
 )  # fmt: skip
 """Parts of a learning curve that are averaged."""
 

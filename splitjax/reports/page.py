@@ -114,14 +114,17 @@ def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
 
 
 def _means(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates the four ways in which papers report an accuracy."""
+  """Tabulates the ways in which papers report an accuracy, and its spread."""
   if all(r.value is None for r in found if r.metric == "best"):
     return []
-  columns = [column(m, last, place=False) for m in records.MEANS]
+  shown = *records.MEANS, "std", "worst_tenth"
+  columns = [column(m, last, place=False) for m in shown]
   text = (
     "*Weighted*: clients weighted by their test samples. *Best round*: the best"
     " evaluated round, chosen with the test labels, as part of the literature"
-    " prints it: an upper bound on any choice of a round."
+    " prints it: an upper bound on any choice of a round. *Sd over clients*:"
+    " standard deviation of the clients' accuracies. *Worst tenth*: mean"
+    " accuracy of the tenth of the clients with the lowest."
   )
   title = f"Accuracy by client and by sample, {heading(last)}"
   return section(title, found, columns, text)

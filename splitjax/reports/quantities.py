@@ -44,6 +44,8 @@ QUANTITIES = {
   "device_only": Quantity("", "device only"),
   "server_only": Quantity("", "server only"),
   "weighted": Quantity("", "weighted by samples", best=max),
+  "std": Quantity("", "sd over clients", "points", best=min),
+  "worst_tenth": Quantity("", "worst tenth of clients", best=max),
   "best": Quantity("", "best round", best=max),
   "best_weighted": Quantity("", "best round, weighted", best=max),
   "late_accuracy": Quantity(f"{LATE}accuracy", "late accuracy", best=max),

@@ -29,15 +29,14 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     by_seed (seeds only): accuracy [S][R] of each seed
   by_client: lines from `reports.by_client.chosen`
   learning: row label ->
-    round [..], accuracy and weighted: set -> [..], loss [..]
+    round [..], accuracy, weighted, std, worst_tenth: set -> [..], loss [..]
     per_class [..][C]: accuracy of every class on the last set; null or missing
       in runs of an earlier version
     per_position (seeds only) [..][P]: accuracy by position in the order of
       service; missing without an order
     cost: bytes, modelled seconds and joules [..] up to each evaluated round;
       missing or {} without a cost model
-    interval (seeds only): half-widths of accuracy, loss, per_class,
-      per_position and cost
+    interval (seeds only): half-widths of the parts that are averaged
 
 Results of several seeds hold `seeds` instead of `seed`, and means instead of
 values. A value that does not exist (an exit that a method lacks, NaN) is null.

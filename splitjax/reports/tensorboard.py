@@ -84,6 +84,8 @@ def scalars(line: Line) -> dict[str, float]:
   for label, accuracy in rows.items():
     suffix = label.removeprefix(first)
     own = {"accuracy": accuracy, **line.get("metrics", {}).get(label, {})}
+    spread = (x for x in ("std", "worst_tenth") if x in line)
+    own |= {f"accuracy_{name}": line[name][label] for name in spread}
     for key, each in own.items():
       values |= {f"{key}{suffix}/{name}": x for name, x in each.items()}
     if "global" in accuracy and "per_class" in line:

@@ -170,6 +170,15 @@ def test_interval_of_one_seed_and_of_none():
     metrics.confidence_interval([])
 
 
+def test_spread_over_clients():
+  # 11 clients with samples: the worst tenth are two, 0.1 and 0.2.
+  values = [0.9, 0.2, np.nan, 0.1, *[0.6] * 8]
+  known = [x for x in values if not np.isnan(x)]
+  got = metrics.spread(np.array([values, [np.nan] * 12]))
+  assert got["worst_tenth"] == pytest.approx([0.15, np.nan], nan_ok=True)
+  assert got["std"] == pytest.approx([np.std(known), np.nan], nan_ok=True)
+
+
 def test_held_elsewhere_by_hand():
   # client 0 lacks 2, 3, 4: 2 is held by client 1, the others by nobody;
   # client 1 lacks 0, 3, 4: 0 is held; client 2 lacks 0, 2, 3, 4: 0 and 2

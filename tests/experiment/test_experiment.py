@@ -1,5 +1,6 @@
 """A run from config to report, and everything it leaves."""
 
+import csv
 import dataclasses
 import json
 
@@ -10,7 +11,7 @@ import tiny
 
 import splitjax
 from splitjax import UserError, losses
-from splitjax.evaluation import early_exit
+from splitjax.evaluation import early_exit, metrics
 from splitjax.experiment import runner
 from splitjax.experiment.storage import ownership, workdirs
 from splitjax.models import shapes
@@ -52,6 +53,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "accuracy_over_rho.png",
     "accuracy_latency.png",
     "accuracy_per_client.png",
+    "accuracy_spread.png",
     "clients.png",
     "cost_per_client.png",
     "effect_of_threshold.png",
@@ -370,5 +372,25 @@ def test_four_accuracies_of_every_row(ran):
       assert list(curve[-1].values()) == pytest.approx(summary[kind])
       each = zip(*(line.values() for line in curve), strict=True)
       assert summary[best] == pytest.approx([max(values) for values in each])
+    spread = metrics.spread(np.array(summary["per_client"]["accuracy"], float))
+    for name in ("std", "worst_tenth"):
+      assert summary[name] == pytest.approx(list(spread[name]))
+      (*_, last) = (line[name][label] for line in log if label in line[name])
+      assert list(last.values()) == pytest.approx(summary[name])
   page = (workdir / "report.md").read_text()
   assert "## Accuracy by client and by sample, ρ=0.8" in page
+  assert "worst tenth of clients [%]" in page
+
+
+def test_accuracy_of_every_client_over_the_rounds(ran):
+  config, workdir, results = ran
+  with (workdir / "clients_over_rounds.csv").open(newline="") as file:
+    table = list(csv.DictReader(file))
+  rounds = len(results["learning"]["fedavg"]["round"])
+  assert len(table) == 4 * len(results["sets"]) * rounds * config.num_clients
+  for row in results["rows"]:
+    label, shares = row["label"], row["summary"]["per_client"]["accuracy"]
+    last = [x for x in table if x["row"] == label][-config.num_clients :]
+    assert {x["set"] for x in last} == {results["sets"][-1]}
+    want = ["" if x is None else round(x, 4) for x in shares[-1]]
+    assert [x["accuracy"] and float(x["accuracy"]) for x in last] == want

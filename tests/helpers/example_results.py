@@ -12,6 +12,7 @@ from splitjax.types import Exits
 ONE_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
   "common", "device_only", "server_only", "computation", "communication",
+  "std", "worst_tenth",
 )  # fmt: skip
 BOTH = ("client", "server")
 RHOS = [0.0, 0.4, 0.8]

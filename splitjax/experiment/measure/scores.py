@@ -24,6 +24,9 @@ from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.models import shapes
 from splitjax.types import Method, Outputs, State
 
+NAMES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
+"""The scores of every row, see `score`."""
+
 
 def client_sizes(
   method: Method, network: Network, *, at_server: bool = False
@@ -111,8 +114,10 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
     weighted by their test samples. "per_class" [C] is the accuracy of every
     class over all clients' samples of the LAST set (the largest rho of the
     papers' mixtures, "w/ drift" of out_of_client); NaN for a class without a
-    sample. "metrics", if any, maps keys of eval.metrics to test set -> mean
-    over clients.
+    sample. "by_client" maps test sets to each client's accuracy [N], of four
+    digits and NaN without samples; "std" and "worst_tenth" to their
+    `metrics.spread`. "metrics", if any, maps keys of eval.metrics to test set
+    -> mean over clients.
   """
   task = setup.task
   test_sets = tested(task, outputs.test.entropy.shape[1])
@@ -138,12 +143,15 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   )
 
   def by_set(values):
-    return dict(zip(test_sets.names, map(float, values), strict=True))
+    return dict(zip(test_sets.names, values.tolist(), strict=True))
 
+  apart = metrics.spread(choice.accuracy)
   found = {
     "accuracy": by_set(accuracy),
     "weighted": by_set(weighted),
     "per_class": each.tolist(),
+    "by_client": by_set(np.round(choice.accuracy, 4)),
+    **{name: by_set(values) for name, values in apart.items()},
   }
   means = {key: by_set(metrics.over_clients(x)) for key, x in own.items()}
   return found | ({"metrics": means} if means else {})

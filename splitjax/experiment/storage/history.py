@@ -69,6 +69,7 @@ def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:
     own = line.pop("clients")
+    line.pop("by_client", None)
     took_part = own.pop("number")
     alone = own.pop("alone", [0] * len(took_part))
     own["served"] = np.subtract(own["steps"], alone)
@@ -176,11 +177,13 @@ def curves(
 
   own = [line["metrics"][label] for line in shown if "metrics" in line]
   keys = own[-1] if own else ()
+  spread = [n for n in ("std", "worst_tenth") if all(n in x for x in shown)]
   return {
     "round": [line["round"] for line in shown],
     "loss": [_total(line["loss"]) for line in shown],
     "accuracy": by_set([line["accuracy"][label] for line in shown]),
     "weighted": by_set([line["weighted"][label] for line in shown]),
+    **{name: by_set([line[name][label] for line in shown]) for name in spread},
     "per_class": [line["per_class"][label] for line in shown],
     **(
       {"metrics": {k: by_set([x[k] for x in own]) for k in keys}} if own else {}

@@ -22,7 +22,7 @@ from splitjax.types import UserError, naming
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
   workdirs.DESCRIBED, workdirs.METRICS, report.JSON, report.PAGE, report.CSV,
-  report.TEX, "clients.csv",
+  report.TEX, "clients.csv", "clients_over_rounds.csv",
 )  # fmt: skip
 """Names of all that a run writes, besides figures and the config."""
 

@@ -28,6 +28,7 @@ FIGURES = (
   "accuracy_over_cost", "cost_per_client", "speed_up", "power",
   "accuracy_over_leakage", "learning_curves", "class_accuracy",
   "accuracy_by_order", "accuracy_by_position", "accuracy_gap",
+  "accuracy_spread",
 )  # fmt: skip
 """Names of a run's figures."""
 

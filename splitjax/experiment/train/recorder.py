@@ -12,8 +12,7 @@ from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import RoundWork
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
-from splitjax.experiment.measure import costs
-from splitjax.experiment.measure.scores import score
+from splitjax.experiment.measure import costs, scores
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history, round_log
 from splitjax.experiment.storage.history import History
@@ -132,11 +131,11 @@ class Recorder:
     every = zip(self.labels, self.rows, strict=True)
     labels = [label for label, row in every if row in due]
     found = {
-      label: score(self.setup, each)
+      label: scores.score(self.setup, each)
       for label, each in zip(labels, self.outputs, strict=True)
     }
     # A row that waits for the last round may be the only one.
-    names = next(iter(found.values()), ("accuracy", "weighted", "per_class"))
+    names = next(iter(found.values()), scores.NAMES)
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def save_checkpoint(self, number: int, state: State) -> None:

@@ -169,6 +169,33 @@ def learning_curves(results: dict[str, Any]) -> Figure:
   return style.finish(figure, every, {k: styles[k] for k in curves}, text)
 
 
+@style.of_results
+def accuracy_spread(results: dict[str, Any]) -> Figure:
+  """Draws how unequal clients are over the rounds, on the last test set.
+
+  The mean accuracy of the worst tenth of the clients, and the standard
+  deviation over clients.
+  """
+  known = {k: c for k, c in results["learning"].items() if "std" in c}
+  style.need(known, "accuracy_spread", "accuracies of clients over rounds")
+  last = results["sets"][ends(results)[-1]]
+  names = "round", "accuracy of the worst tenth [%]"
+  figure, every = style.panels(2, 2, (3.7, 2.9), names, sharey=False)
+  styles = style.row_styles(results["rows"])
+  rounds = {n for curve in known.values() for n in curve["round"]}
+  for axes, path in zip(every, ("worst_tenth", "std"), strict=True):
+    for i, (label, curve) in enumerate(known.items()):
+      both, at = style.leaf(curve, path, last), curve["round"]
+      if len(at) == 1:
+        at = intervals.dodged(at, i, len(known))
+      intervals.band(axes, at, *both, styles[label], 100)
+    style.round_ticks(axes, rounds)
+  every[1].set_ylabel("sd over clients [points]")
+  shown = "bars" if len(rounds) == 1 else "bands"
+  text = intervals.title(f"Clients apart, {heading(last)}", shown, results)
+  return style.finish(figure, every, {k: styles[k] for k in known}, text)
+
+
 def _trade_off(
   axes: Axes,
   row: dict[str, Any],
@@ -215,6 +242,9 @@ KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
   accuracy_per_client: bool,
   class_accuracy_per_client: panels.by_class,
   learning_curves: lambda results: results.get("learning"),
+  accuracy_spread: lambda x: any(
+    "std" in curve for curve in x.get("learning", {}).values()
+  ),
   accuracy_over_cost: cost.priced,
   cost_per_client: cost.spent,
   speed_up: cost.raced,
