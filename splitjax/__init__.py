@@ -23,7 +23,9 @@ if TYPE_CHECKING:
   from splitjax.methods.allocation import ALLOCATIONS
   from splitjax.methods.contract import check_method
   from splitjax.methods.optimizers import OPTIMIZERS
+  from splitjax.methods.schedules import SCHEDULES
   from splitjax.methods.split_pass import split_pass
+  from splitjax.methods.task_losses import LOSSES
   from splitjax.models import BACKBONES
   from splitjax.models.backbones import Backbone
   from splitjax.models.contract import check_backbone
@@ -52,7 +54,9 @@ _NAMES = {
   "methods": ("METHODS",),
   "methods.allocation": ("ALLOCATIONS",),
   "methods.optimizers": ("OPTIMIZERS",),
+  "methods.schedules": ("SCHEDULES",),
   "methods.split_pass": ("split_pass",),
+  "methods.task_losses": ("LOSSES",),
   "models": ("BACKBONES",),
   "models.backbones": ("Backbone",),
   "methods.contract": ("check_method",),

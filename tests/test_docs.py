@@ -355,6 +355,7 @@ def methods_of_the_page(monkeypatch):
   monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
   monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
   monkeypatch.setitem(topologies.TOPOLOGIES, "mine", None)
+  monkeypatch.setitem(splitjax.LOSSES, "poly", None)
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
   scope = {}
   for example in blocks(DOCS / "own_methods.md"):

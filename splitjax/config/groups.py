@@ -97,12 +97,19 @@ class OptimizerConfig:
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: learning rate: constant, cosine to 0 at the last round,
-      exponential: times `decay` per round, `floor` at least, or inverse: lr a /
-      (a + round), a being `offset`.
-    decay: factor per round of the exponential schedule.
-    floor: smallest learning rate of the exponential schedule.
-    offset: of the inverse schedule, in rounds.
+    schedule: key of SCHEDULES: constant, cosine to 0 at the last round,
+      exponential: times `decay` per `every` rounds, `floor` at least, step: the
+      same at once every so many rounds, inverse: lr a / (a + round), a being
+      `offset`; or your own.
+    server_schedule: schedule of the server's half; None: `schedule`.
+    schedule_per: step: the rate also changes within a round, step by step.
+    warmup: rounds of a linear warm-up before both schedules.
+    decay: factor per `every` rounds of exponential and step.
+    every: rounds.
+    floor: smallest learning rate of exponential and step.
+    offset: of inverse, in rounds.
+    decay_biases: False: weight decay spares biases and the parameters of
+      normalisation.
     keep_state: keep momentum and moments between rounds.
     clip: maximum norm of a half's gradient in a step; None: no clipping.
   """
@@ -113,10 +120,15 @@ class OptimizerConfig:
   server_lr: Annotated[float | None, POSITIVE] = None
   momentum: Annotated[float, SHARE] = 0.9
   weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
-  schedule: Literal["constant", "cosine", "exponential", "inverse"] = "constant"
+  schedule: str = "constant"
+  server_schedule: str | None = None
+  schedule_per: Literal["round", "step"] = "round"
+  warmup: Annotated[float, NOT_NEGATIVE] = 0.0
   decay: Annotated[float, Bounds(above=0, below=1)] = 0.993
+  every: Annotated[int, COUNT] = 1
   floor: Annotated[float, NOT_NEGATIVE] = 0.0
   offset: Annotated[float, POSITIVE] = 1.0
+  decay_biases: bool = True
   keep_state: bool = False
   clip: Annotated[float | None, POSITIVE] = None
 
@@ -134,6 +146,8 @@ class MeanOptimizer:
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to that moment's root; fedavgm has none.
+    schedule: of `lr` over the rounds, with the numbers and the warm-up of
+      config.optimizer; None: lr stays.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -141,6 +155,7 @@ class MeanOptimizer:
   beta1: Annotated[float, SHARE] = 0.9
   beta2: Annotated[float, SHARE] = 0.99
   tau: Annotated[float, POSITIVE] = 1e-3
+  schedule: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

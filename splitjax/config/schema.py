@@ -26,6 +26,7 @@ from splitjax.fields import (
   written,
 )
 from splitjax.methods import METHODS
+from splitjax.methods.task_losses import LOSSES
 from splitjax.models import BACKBONES
 from splitjax.models.block import Draws
 from splitjax.registry import (
@@ -61,9 +62,14 @@ class Config:
     participation: how participants are sampled, see `engine.fleets.Fleet`.
     rounds: R.
     local_epochs: passes over a client's data in a round.
+    local_steps: local steps in a round instead, the same number for every
+      client, over as many passes as they need; None: local_epochs.
     batch_size: B.
+    loss: the task's loss, key of LOSSES, in every step that trains on labels.
     optimizer: the outer optimiser.
     mean_optimizer: the server's step on the mean update of a round.
+    mean_weights: weight of a participant in the means of a round. method: its
+      samples, or what the method's option `mean` says; uniform: 1.
     order: client order of sequential methods; others have none.
     on_nan: reaction to a non-finite update: mask leaves the client out of that
       round, stop ends the run.
@@ -103,9 +109,12 @@ class Config:
   participation: Participation = "uniform"
   rounds: Annotated[int, COUNT] = 120
   local_epochs: Annotated[int, COUNT] = 1
+  local_steps: Annotated[int | None, COUNT] = None
   batch_size: Annotated[int, COUNT] = 50
+  loss: Annotated[Spec, LOSSES] = Spec("cross_entropy", {})
   optimizer: groups.OptimizerConfig = groups.OptimizerConfig()
   mean_optimizer: groups.MeanOptimizer = groups.MeanOptimizer()
+  mean_weights: Literal["method", "uniform"] = "method"
   order: groups.Order = groups.Order()
   on_nan: Annotated[Literal["mask", "stop"], Effect.NONE] = "mask"
   wire: messages.WireConfig = messages.WireConfig()
@@ -198,9 +207,9 @@ def with_values(
 ) -> dict[str, Any]:
   """Copies a config's dict and sets some fields.
 
-  Choosing another method, network, partition, shift, allocation, metric or
-  attack drops the options and label of the previous one: the new one's defaults
-  hold, except for options that `values` also sets.
+  Choosing another method, network, partition, shift, allocation, loss, metric
+  or attack drops the options and label of the previous one: the new one's
+  defaults hold, except for options that `values` also sets.
 
   Args:
     tree: the config as a nested dict.

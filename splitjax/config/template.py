@@ -18,6 +18,7 @@ from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.fields import check_value
 from splitjax.methods import METHODS
 from splitjax.methods.allocation import ALLOCATIONS
+from splitjax.methods.task_losses import LOSSES
 from splitjax.models import BACKBONES
 from splitjax.registry import Spec, find, options, unknown
 from splitjax.types import UserError
@@ -47,6 +48,7 @@ def default(
   c.eval.shift = spec(SHIFTS, "id_ood")
   c.eval.attacks = c.eval.metrics = None
   c.fleet.allocation = spec(ALLOCATIONS, "even")
+  c.loss = spec(LOSSES, "cross_entropy")
   return c
 
 
@@ -56,6 +58,7 @@ REGISTRIES: dict[str, Mapping[str, Callable]] = {
   "data.partition": PARTITIONS,
   "eval.shift": SHIFTS,
   "fleet.allocation": ALLOCATIONS,
+  "loss": LOSSES,
 }
 """Field -> the registry of the name that it holds."""
 

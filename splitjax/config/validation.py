@@ -8,6 +8,7 @@ from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
+from splitjax.methods.schedules import SCHEDULES
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
 
@@ -33,6 +34,7 @@ def check_config(config: Any) -> None:
   _check_fleet(config.fleet)
   _check_messages(config.wire, config.privacy)
   _check_optimizers(config)
+  _check_schedules(config)
   _check_best(config.checkpoint, config.eval)
   _check_inside(config)
   _check_labels(config.methods)
@@ -170,6 +172,38 @@ def _check_optimizers(config: Any) -> None:
     raise UserError(
       f"mean_optimizer.lr={chosen.lr} needs mean_optimizer.name: fedavgm,"
       " fedadam or fedyogi"
+    )
+
+
+def _check_schedules(config: Any) -> None:
+  """Raises UserError for an unknown schedule, or two lengths of a round."""
+  chosen, of_means = config.optimizer, config.mean_optimizer
+  for field, name in (
+    ("optimizer.schedule", chosen.schedule),
+    ("optimizer.server_schedule", chosen.server_schedule),
+    ("mean_optimizer.schedule", of_means.schedule),
+  ):
+    if name is not None and name not in SCHEDULES:
+      raise UserError(unknown(field, name, SCHEDULES, "schedule"))
+  if of_means.schedule and of_means.name is None:
+    raise UserError(
+      f"mean_optimizer.schedule={of_means.schedule!r} needs"
+      " mean_optimizer.name: fedavgm, fedadam or fedyogi"
+    )
+  if chosen.warmup and chosen.warmup >= config.rounds:
+    raise UserError(
+      f"optimizer.warmup={chosen.warmup:g} must be below the"
+      f" rounds={config.rounds}, after which no warm-up ends"
+    )
+  if not chosen.decay_biases and not chosen.weight_decay:
+    raise UserError(
+      "optimizer.decay_biases=False: optimizer.weight_decay is 0, so nothing"
+      " decays; set it, as in 1e-4, or leave decay_biases True"
+    )
+  if config.local_steps and config.local_epochs > 1:
+    raise UserError(
+      f"local_steps={config.local_steps} replaces"
+      f" local_epochs={config.local_epochs}; leave one of them out"
     )
 
 

@@ -7,23 +7,18 @@ largest of its cohort has masked rows; no sample is dropped.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from splitjax.data.augmentations import Augment, augment
 from splitjax.data.partition_util import padded
 from splitjax.types import Array, Batch, Shard
 
-Augment = Literal["none", "crop", "crop_flip"]
-"""Augmentation of training images: none, a random crop, a crop and a flip."""
-
 _BLOCK = 4096
 """Images per block when statistics and digests are computed."""
-
-PAD = 4
-"""Black pixels added on every side before a random crop."""
 
 
 class BatchPlan(NamedTuple):
@@ -37,6 +32,8 @@ class BatchPlan(NamedTuple):
     mean: per-channel mean of the training split, in pixel values.
     std: per-channel standard deviation of the same, in pixel values.
     augment: augmentation of training images.
+    limit: local steps that each client takes in a round, the first ones of
+      these epochs; None: all of them.
   """
 
   batch: int
@@ -46,6 +43,28 @@ class BatchPlan(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]
   augment: Augment = "none"
+  limit: int | None = None
+
+  def of_round(
+    self, size: np.ndarray, batch: np.ndarray | int, epochs: int | None = None
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Counts the local steps of a round, and the samples in them.
+
+    Args:
+      size: [N] int, samples of each client.
+      batch: [N] int, batch size of each client.
+      epochs: epochs of a stage that has its own; None: those of the plan.
+
+    Returns:
+      steps and samples, [N] int each.
+    """
+    each = -(-size // batch)
+    if epochs is not None or self.limit is None:
+      epochs = epochs or self.epochs
+      return epochs * each, epochs * size
+    steps = np.minimum(self.limit, self.epochs * each)
+    passes, rest = np.divmod(steps, np.maximum(each, 1))
+    return steps, passes * size + np.minimum(rest * batch, size)
 
 
 class Samples(NamedTuple):
@@ -138,27 +157,6 @@ def draw_order(key: Array, held: int, size: Array) -> Array:
   return jnp.argsort(jnp.where(place < size, draw, 2.0))
 
 
-def augment(image: Array, key: Array, *, mirror: bool) -> Array:
-  """Crops images at random with zero padding and flips them horizontally.
-
-  Each image is padded by PAD black pixels on every side and cropped to its size
-  at one of (2 PAD + 1)^2 offsets drawn uniformly. If `mirror`, it is then
-  flipped with probability 1/2. This precedes standardisation, as in
-  torchvision. Images stay [B, H, W, c] uint8.
-  """
-  place, side = jax.random.split(key)
-  corner = jax.random.randint(place, (len(image), 2), 0, 2 * PAD + 1)
-  flip = jax.random.bernoulli(side, 0.5, (len(image),))
-
-  def cut(image, corner, flip):
-    framed = jnp.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
-    # Slice whole rows: a gather by index takes five times as long on a CPU.
-    crop = jax.lax.dynamic_slice(framed, (*corner, 0), image.shape)
-    return jnp.where(flip, crop[:, ::-1], crop) if mirror else crop
-
-  return jax.vmap(cut)(image, corner, flip)
-
-
 def unfit(image: np.ndarray, shape: tuple[int, ...]) -> str:
   """Describes why images are not [B, *shape] uint8; "" if they are."""
   dtype, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
@@ -216,6 +214,23 @@ def digest(*arrays: np.ndarray) -> str:
   return hasher.hexdigest()
 
 
+def epochs(
+  local_epochs: int,
+  local_steps: int | None,
+  sizes: Sequence[int],
+  batches: Sequence[int],
+) -> int:
+  """Counts the epochs in which every client can take its steps of a round.
+
+  `sizes` [N] are the clients' samples and `batches` [N] or [1] their batch
+  sizes.
+  """
+  if local_steps is None:
+    return local_epochs
+  steps = -(-np.asarray(sizes) // np.asarray(batches))
+  return -(-local_steps // int(steps[steps > 0].min(initial=local_steps)))
+
+
 def plan(
   sizes: Sequence[int],
   batch_size: int,
@@ -224,11 +239,13 @@ def plan(
   std: tuple[float, ...],
   augment: Augment = "none",
   own: np.ndarray | None = None,
+  limit: int | None = None,
 ) -> BatchPlan:
   """Plans the batches of a cohort whose clients hold `sizes` samples.
 
   The batch size is at most the number of samples of the largest client. `own`
   [N] int gives each client a smaller batch size (Shard.batch); None: all use B.
+  `limit` is as in BatchPlan.
   """
   batch = min(batch_size, max(sizes))
   each = [batch] * len(sizes) if own is None else own
@@ -236,7 +253,7 @@ def plan(
     -(-n // min(int(b), batch)) for n, b in zip(sizes, each, strict=True)
   ]
   equal = len(set(steps)) == 1
-  return BatchPlan(batch, epochs, max(steps), equal, mean, std, augment)
+  return BatchPlan(batch, epochs, max(steps), equal, mean, std, augment, limit)
 
 
 def shards(

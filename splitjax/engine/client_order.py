@@ -145,7 +145,7 @@ def queue_spec(
 ) -> QueueSpec:
   """Makes the QueueSpec of a fleet's clients; args as `with_service_order`."""
   real = _real(shard)
-  steps = -(-np.asarray(shard.size)[real] // plan.batch) * plan.epochs
+  steps, _ = plan.of_round(np.asarray(shard.size)[real], plan.batch)
   if groups is None:
     groups = np.asarray(shard.counts)[real].argmax(axis=1)
   return QueueSpec(steps, groups, turn, seed)
@@ -190,13 +190,14 @@ def with_service_order(
     shard = shard._replace(group=jnp.asarray(group[place], np.int32))
   if ordered:
     spec = queue_spec(shard, plan, turn, seed, groups)
-    table = np.full(
-      (len(number), rounds, plan.epochs, plan.steps), NO_TURN, np.int32
-    )
     # A client with fewer steps takes the first ones of every epoch.
+    epochs, width = plan.epochs, plan.steps
+    if plan.limit is not None:  # as many as others, one after another
+      epochs, width = 1, plan.limit
+    table = np.full((len(number), rounds, epochs, width), NO_TURN, np.int32)
     each = step_positions(spec, order, rounds)
     for who, positions_of in zip(real, each, strict=True):
-      own = positions_of.reshape(rounds, plan.epochs, -1)
+      own = positions_of.reshape(rounds, epochs, -1)
       table[who, :, :, : own.shape[-1]] = own
     flat = table.reshape(len(number), rounds, -1)
     shard = shard._replace(service_order=jnp.asarray(flat))

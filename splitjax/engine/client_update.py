@@ -2,91 +2,26 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan, Samples
-from splitjax.engine.draws import EPOCH, Drawn, draw, stage_epochs
-from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
-from splitjax.types import (
-  Array,
-  Batch,
-  Half,
-  Ledger,
-  Method,
-  Shard,
-  Stage,
-  Tree,
+from splitjax.engine.batch_schedule import (
+  BatchSchedule,
+  Visit,
+  draw_batches,
+  draw_schedule,
+  drawn_for,
+  with_rates,
+  with_step_rates,
 )
+from splitjax.engine.faults import NO_FAULT, ClientFault
+from splitjax.types import Array, Half, Ledger, Method, Shard, Stage, Tree
 
 SERVER_DOWN = 1 << 29
 """Folded into a step's key to draw whether the step lacks the server."""
-
-WIRE = 1 << 28
-"""Folded, plus the view, into a step's key for messages about a batch."""
-
-
-class Visit(NamedTuple):
-  """One client's participation in one round.
-
-  Attributes:
-    client: its half.
-    server: its copy of the server, or the only server.
-    shard: its data.
-    round: [] int32.
-    key: [] PRNG key of this client in this round.
-    fault: its simulated faults.
-    participating: [] bool. If False, the client takes no step and its results
-      have no meaning. None: all clients of the round participate.
-    drawn: the draws of `key`; None: they are made where they are needed.
-  """
-
-  client: Half
-  server: Half
-  shard: Shard
-  round: Array
-  key: Array
-  fault: ClientFault = NO_FAULT
-  participating: Array | None = None
-  drawn: Drawn | None = None
-
-
-class BatchSchedule(NamedTuple):
-  """The batches and keys of one client's local steps in a stage of a round.
-
-  Attributes:
-    rows: [T, V, B] int32 of the data set.
-    real: [T, B] bool, False on padding; steps that are not taken are padding.
-    augment_keys: [V] keys of augmentation.
-    step_key: [] key of the local steps.
-    finish_key: [] key of the upload.
-  """
-
-  rows: Array
-  real: Array
-  augment_keys: Array
-  step_key: Array
-  finish_key: Array
-
-
-def drawn_for(
-  method: Method, plan: BatchPlan, visit: Visit, stage: int | None = None
-) -> Drawn:
-  """Returns the visit's draws, drawing them now if the round did not.
-
-  If they are drawn now, the stage numbered `stage` gets `plan.epochs` epochs
-  instead of its own: a replay of messages takes more of them.
-  """
-  if visit.drawn is not None:
-    return visit.drawn
-  epochs = list(stage_epochs(method, plan))
-  if stage is not None:
-    epochs[stage] = plan.epochs
-  shard, views = visit.shard, method.traits.views
-  return draw(visit.key, views, epochs, len(shard.rows), shard.size)
 
 
 def begin_round(
@@ -96,45 +31,6 @@ def begin_round(
   samples = Samples(visit.shard, plan)
   key = drawn_for(method, plan, visit).begin_key
   return method.begin(visit.client, visit.server, samples, visit.round, key)
-
-
-def draw_schedule(
-  method: Method, plan: BatchPlan, visit: Visit, stage: int = 0
-) -> BatchSchedule:
-  """Schedules the batches of one of a client's stages in a round."""
-  drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
-  # Turn the steps that are not taken into padding.
-  orders = drawn.orders[stage][..., : len(shard.rows)]
-  rows, real = Samples(shard, plan).round_batches(orders)
-  if visit.fault.share is not None:
-    real = truncate_steps(real, visit.fault.share)
-  if visit.participating is not None:
-    real &= visit.participating
-  augment_keys, step_key = drawn.augment_keys[stage], drawn.step_keys[stage]
-  return BatchSchedule(rows, real, augment_keys, step_key, drawn.finish_key)
-
-
-def draw_batches(
-  plan: BatchPlan, shard: Shard, schedule: BatchSchedule, t: Array
-) -> tuple[tuple[Batch, ...], Array]:
-  """Collects the V batches and the key of a client's t-th local step.
-
-  `shard` and `schedule` are those of this client, t is [] int32.
-  """
-  # Number a step by its epoch and its place in it: the draws of a client with
-  # little data must not depend on the largest client of its cohort.
-  number = t // plan.steps * EPOCH + t % plan.steps
-  samples = Samples(shard, plan)
-  rows, real = schedule.rows[t], schedule.real[t]
-  keys = schedule.augment_keys
-  own = jax.random.fold_in(schedule.step_key, number)
-  batches = tuple(
-    samples.batch(rows[v], real, jax.random.fold_in(keys[v], number))._replace(
-      key=jax.random.fold_in(own, WIRE + v)
-    )
-    for v in range(len(rows))
-  )
-  return batches, own
 
 
 def local_step(
@@ -152,6 +48,7 @@ def local_step(
   ledger, loss_steps).
   """
   with jax.named_scope("local_step"):  # by which `describe` finds it
+    pair = with_rates(pair, trees.take(schedule.rates, t))
     batches, key = draw_batches(plan, shard, schedule, t)
     client, server, outputs = step(*pair, batches, key)
   return (client, server), outputs
@@ -205,8 +102,9 @@ def run_stage(
     [] float, the steps taken.
   """
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
+  of_round = plan
   if stage.epochs is not None:
-    plan = plan._replace(epochs=stage.epochs)
+    plan = plan._replace(epochs=stage.epochs, limit=None)
   if stage.once is not None:
     samples = Samples(shard, plan)
     key = drawn_for(method, plan, visit).step_keys[number]
@@ -216,12 +114,13 @@ def run_stage(
 
   # Local steps: a scan where all clients take the same number of them.
   schedule = draw_schedule(method, plan, visit, number)
+  schedule = with_step_rates(method, of_round, visit, schedule, number)
   step = functools.partial(local_step, plan, step_with_faults(stage, fault))
   if plan.equal and fault.share is None and visit.participating is None:
     pair, each = jax.lax.scan(
       lambda pair, t: step(pair, shard, schedule, t),
       pair,
-      jnp.arange(plan.epochs * plan.steps),
+      jnp.arange(len(schedule.rows)),
     )
     outputs = trees.total(each)
   else:

@@ -19,12 +19,13 @@ from splitjax.engine.base import (
   by_number,
   finite,
 )
-from splitjax.engine.client_update import (
+from splitjax.engine.batch_schedule import (
   BatchSchedule,
   Visit,
-  begin_round,
   draw_schedule,
+  with_step_rates,
 )
+from splitjax.engine.client_update import begin_round
 from splitjax.types import Array, Half, Ledger, Segment, Tree
 
 EMPTY = Half(Segment({}, {}))
@@ -79,6 +80,7 @@ def start_clients(
     )
     client, server, download = begin_round(spec.method, spec.plan, visit)
     schedule = draw_schedule(spec.method, spec.plan, visit)
+    schedule = with_step_rates(spec.method, spec.plan, visit, schedule)
     schedule = schedule._replace(real=schedule.real & on)
     return Started(client, server, schedule, download, on, fault_counts)
 

@@ -22,7 +22,8 @@ from splitjax.engine.base import (
   finite,
   over_clients,
 )
-from splitjax.engine.client_update import Visit, client_round
+from splitjax.engine.batch_schedule import Visit
+from splitjax.engine.client_update import client_round
 from splitjax.types import Array, Half
 
 

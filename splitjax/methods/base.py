@@ -131,6 +131,7 @@ def method(
     predict=predictor(backbone),
     traits=traits,
     hand_on=hand_on if relay else None,
+    rates=optimizer.rates if optimizer.by_step else None,
   )
 
 

@@ -6,7 +6,7 @@ Clients hold the whole network.
 import jax
 import jax.numpy as jnp
 
-from splitjax import losses, trees, wire
+from splitjax import trees, wire
 from splitjax.methods import aggregations, base, optimizers, prototypes
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models.backbones import Backbone
@@ -220,7 +220,7 @@ def train_header(
   def loss(head, z, y):
     segment = Segment({"head": head}, {"head": head_stats})
     out = prototypes.logits(backbone, segment, z[None])
-    return losses.cross_entropy(out, y[None], jnp.ones(1, bool))
+    return backbone.mean_loss(out, y[None], jnp.ones(1, bool))
 
   def step(head, inputs):
     z, y, on = inputs

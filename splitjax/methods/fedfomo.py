@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
-from splitjax.losses import each_cross_entropy
 from splitjax.methods import aggregations, base, prototypes
 from splitjax.methods.adaptive import same_clients
 from splitjax.methods.optimizers import Optimizer
@@ -195,14 +194,12 @@ def first_order(
 def validation_loss(
   backbone: Backbone, client: Segment, samples: Samples
 ) -> Array:
-  """Mean cross-entropy on a client's held-out samples, [] float."""
+  """Mean task loss on a client's held-out samples, [] float."""
 
   def add(total, inputs):
     batch = samples.batch(*inputs)
     z = prototypes.features(backbone, client, batch)
-    each = each_cross_entropy(
-      prototypes.logits(backbone, client, z), batch.label
-    )
+    each = backbone.loss(prototypes.logits(backbone, client, z), batch.label)
     part = jnp.where(batch.real, each, 0.0).sum(), batch.real.sum() * 1.0
     return trees.add(total, part), None
 

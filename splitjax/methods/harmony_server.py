@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import wire
-from splitjax.losses import cross_entropy, csa
+from splitjax.losses import csa
 from splitjax.models import backbones, drawn_cut
 from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
@@ -168,7 +168,7 @@ def server_side(
   def task(head, e):
     segment = Segment({"head": head}, {"head": server.stats["head"]})
     logits, _ = backbones.run(backbone, segment, e, ("head",), train=True)
-    return cross_entropy(logits, batch.label, batch.real)
+    return backbone.mean_loss(logits, batch.label, batch.real)
 
   loss, pull_task = jax.vjp(task, server.params["head"], received)
   d_head, d_e = pull_task(jnp.asarray(1 - options.gamma, float))

@@ -73,7 +73,12 @@ def _adaptive(
 
 
 def make(
-  name: str, lr: float | None, beta1: float, beta2: float, tau: float
+  name: str,
+  lr: float | None,
+  beta1: float,
+  beta2: float,
+  tau: float,
+  schedule: optax.Schedule | None = None,
 ) -> optax.GradientTransformation:
   """Makes a server optimiser for the pseudo-gradient g = w - mean.
 
@@ -88,13 +93,41 @@ def make(
     beta1: decay of m.
     beta2: decay of v.
     tau: adaptivity.
+    schedule: factor on lr by the number of a block's steps; None: 1.
   """
   if name == "fedavgm":
     rule, usual = optax.trace(beta1), 1.0
   else:
     rule = _adaptive(beta1, beta2, tau, yogi=name == "fedyogi")
     usual = 0.01
-  return optax.chain(rule, optax.scale(-(usual if lr is None else lr)))
+  rule = optax.chain(rule, optax.scale(-(usual if lr is None else lr)))
+  if schedule is None:
+    return rule
+  return optax.chain(rule, optax.scale_by_schedule(schedule))
+
+
+def has_mean(method: Method) -> bool:
+  """Tells whether the clients of a method get a mean over clients."""
+  rule, traits = method.aggregation, method.traits
+  kept = not callable(rule.keep) and rule.keep == 1
+  alone = kept and traits.depth == "full"  # Local
+  relay = topology_of(traits).hands_on
+  return not (relay or alone or rule.contribute is aggregations.no_sums)
+
+
+def with_uniform_weights(method: Method) -> Method:
+  """Gives every participant weight 1 in the means of a method.
+
+  Otherwise the weight is |D_n|, or what the method's option `mean` says.
+  """
+  if not has_mean(method):
+    return method
+  rule = method.aggregation
+
+  def contribute(client: Half, server: Half, weight: Array) -> Sums:
+    return rule.contribute(client, server, (weight > 0).astype(float))
+
+  return method._replace(aggregation=rule._replace(contribute=contribute))
 
 
 def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
@@ -110,13 +143,9 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
     UserError: clients and server have one set of parameters (SuperSFL), so
       that the mean over clients is not what they hold next.
   """
-  rule, traits = method.aggregation, method.traits
-  kept = not callable(rule.keep) and rule.keep == 1
-  alone = kept and traits.depth == "full"  # Local
-  topology = topology_of(traits)
-  if topology.hands_on or alone or rule.contribute is aggregations.no_sums:
+  if not has_mean(method):
     return method
-  copies = not topology.one_server
+  rule, copies = method.aggregation, not topology_of(method.traits).one_server
 
   def init(key, fleet, full):
     state = method.init(key, fleet, full)

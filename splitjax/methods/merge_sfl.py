@@ -136,7 +136,7 @@ def _server_forward(
     logits, stats = backbones.run(
       backbone, segment, z, names, train=True, real=real.ravel()
     )
-    each = losses.each_cross_entropy(logits, label.ravel())
+    each = backbone.loss(logits, label.ravel())
     mean = losses.masked_mean(each, real.ravel())
     return mean, (stats, each.reshape(real.shape))
 

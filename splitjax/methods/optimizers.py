@@ -1,23 +1,16 @@
-"""The outer optimiser, applied block by block: bypassed blocks do not move.
-
->>> import optax, splitjax
->>> splitjax.OPTIMIZERS["lion"] = lambda momentum: optax.scale_by_lion(momentum)
->>> c = splitjax.default()
->>> c.optimizer.name = "lion"
->>> splitjax.Config.from_dict(c).optimizer.name
-'lion'
->>> del splitjax.OPTIMIZERS["lion"]
-"""
+"""The outer optimiser, applied block by block: bypassed blocks do not move."""
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from splitjax import trees
+from splitjax.methods import schedules, update_rules
+from splitjax.methods.update_rules import OPTIMIZERS as OPTIMIZERS
 from splitjax.types import (
   Array,
   Half,
@@ -25,7 +18,6 @@ from splitjax.types import (
   Segment,
   ServerOpt,
   Tree,
-  UserError,
 )
 
 
@@ -34,43 +26,33 @@ class Optimizer(NamedTuple):
 
   Attributes:
     tx: optax transformation, applied block by block.
-    rate: round [] int32 -> factor on the learning rate.
+    schedule: name -> (time in rounds [] or [T] -> factor on a learning rate).
+    rate: the schedule of the client's half.
+    server_rate: that of the server's.
     with_lr: learning rate -> tx with that rate; its slots have the same form.
     keep: whether its slots (momentum, moments) live on between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
     server_tx: tx of the server's blocks; None: `tx`.
+    by_step: whether the rate follows the steps of a round.
   """
 
   tx: optax.GradientTransformation
-  rate: Callable[[Array], Array]
+  schedule: Callable[[str], optax.Schedule]
+  rate: optax.Schedule
+  server_rate: optax.Schedule
   with_lr: Callable[[float], optax.GradientTransformation]
   keep: bool = False
   clip: float | None = None
   server_tx: optax.GradientTransformation | None = None
+  by_step: bool = False
+
+  def rates(self, time: Array) -> tuple[Array, Array]:
+    """Computes the factors of a client's half and the server's at a time."""
+    return self.rate(time), self.server_rate(time)
 
   def rule(self, server: bool) -> optax.GradientTransformation:
     """Returns the transformation for the server's blocks, or a client's."""
     return self.server_tx if server and self.server_tx else self.tx
-
-
-def _trace(momentum: float) -> optax.GradientTransformation:
-  return optax.trace(momentum) if momentum else optax.identity()
-
-
-OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
-  "sgd": _trace,
-  "adam": lambda momentum: optax.scale_by_adam(b1=momentum),
-  "adamw": lambda momentum: optax.scale_by_adam(b1=momentum),
-  "adamax": lambda momentum: optax.scale_by_adamax(b1=momentum),
-  "nadam": lambda momentum: optax.scale_by_adam(b1=momentum, nesterov=True),
-}
-"""Name -> (momentum) -> optax transformation, without learning rate and weight
-decay. Add your own before a config names it."""
-
-_OURS = dict(OPTIMIZERS)
-
-DECOUPLED = {"adamw"}
-"""Optimisers whose weight decay is not added to the gradient."""
 
 
 def make(
@@ -82,10 +64,15 @@ def make(
   server_name: str | None = None,
   server_lr: float | None = None,
   schedule: str = "constant",
+  server_schedule: str | None = None,
+  schedule_per: Literal["round", "step"] = "round",
   rounds: int = 1,
+  warmup: float = 0.0,
   decay: float = 0.993,
+  every: int = 1,
   floor: float = 0.0,
   offset: float = 1.0,
+  decay_biases: bool = True,
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
@@ -101,14 +88,22 @@ def make(
     server_name: key of OPTIMIZERS for the server's half; None: name. The
       optimiser on the mean of a round is another, see `mean_optimizer`.
     server_lr: learning rate of the server's half; None: lr.
-    schedule: "constant", "cosine" from lr to 0 over the rounds,
-      "exponential", max(lr decay^round, floor) (Hydra, MergeSFL), or "inverse",
-      eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
-    rounds: length of the schedule.
-    decay: factor per round of the exponential schedule.
-    floor: the learning rate at which the exponential schedule ends, at most
-      lr.
+    schedule: key of SCHEDULES (`schedules`): "constant", "cosine" from lr to 0
+      over the rounds, "exponential", max(lr decay^(round / every), floor)
+      (Hydra, MergeSFL), "step", the same with whole multiples of `every`, or
+      "inverse", eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
+    server_schedule: the same for the server's half; None: schedule.
+    schedule_per: "round": the rate stays within a round; "step": it follows
+      every local step, see `schedules`.
+    rounds: R, length of the schedule.
+    warmup: rounds of a linear warm-up before it.
+    decay: factor per `every` rounds of the exponential schedule and of steps.
+    every: rounds.
+    floor: the learning rate at which these two end, at most lr; the server's
+      ends at the same share of its own.
     offset: a of the inverse schedule.
+    decay_biases: False: weight decay spares biases and all other parameters of
+      less than two dimensions, as those of normalisation.
     keep_state: keep the slots between rounds: each client its own, the server
       the mean of its copies.
     clip: scale the gradient of a half down to this norm where it is larger,
@@ -119,95 +114,37 @@ def make(
   """
 
   def rule(name: str, lr: float) -> optax.GradientTransformation:
-    tx = _checked(name, momentum)
+    tx = update_rules.find(name, momentum)
     if weight_decay:
-      parts = [optax.add_decayed_weights(weight_decay), tx]
-      tx = optax.chain(*(parts[::-1] if name in DECOUPLED else parts))
-    return with_float_counts(optax.chain(tx, optax.scale(-lr)))
+      mask = None if decay_biases else update_rules.weights
+      parts = [optax.add_decayed_weights(weight_decay, mask), tx]
+      decoupled = name in update_rules.DECOUPLED
+      tx = optax.chain(*(parts[::-1] if decoupled else parts))
+    return update_rules.with_float_counts(optax.chain(tx, optax.scale(-lr)))
 
-  own = server_name is not None or server_lr is not None
   at_server = server_name or name, lr if server_lr is None else server_lr
-  schedules = {
-    "constant": lambda r: jnp.ones(()),
-    "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
-    "exponential": optax.exponential_decay(
-      1.0, 1, decay, end_value=min(floor / lr, 1.0)
-    ),
-    "inverse": lambda r: offset / (offset + r),
-  }
+  own = server_name is not None or server_lr is not None
+  numbers = schedules.Settings(1, decay, every, min(floor / lr, 1.0), offset)
+
+  @functools.cache  # an own schedule is tried once
+  def of_name(name: str) -> optax.Schedule:
+    return schedules.make(name, numbers, rounds, warmup)
+
   return Optimizer(
     rule(name, lr),
-    schedules[schedule],
+    of_name,
+    of_name(schedule),
+    of_name(server_schedule or schedule),
     functools.partial(rule, name),
     keep_state,
     clip,
     rule(*at_server) if own else None,
+    schedule_per == "step",
   )
 
 
 sgd = functools.partial(make, "sgd")
 """SGD with momentum and coupled L2 weight decay."""
-
-
-def _checked(name: str, momentum: float) -> optax.GradientTransformation:
-  """Makes the transformation `name`; tries a user's own on two numbers.
-
-  Raises:
-    UserError: it is no transformation, or its step is not along the gradient.
-  """
-  make = OPTIMIZERS[name]
-  if make is _OURS.get(name) or not isinstance(momentum, float):
-    return make(momentum)
-  remedy = (
-    "it must map momentum to an optax transformation without a learning rate,"
-    " as in `lambda momentum: optax.scale_by_lion(b1=momentum)`"
-  )
-  try:
-    tx = make(momentum)
-    with jax.ensure_compile_time_eval():
-      grad = jnp.array([1.0, -2.0])
-      state = tx.init(grad)
-      step, again = tx.update(grad, state, grad)
-      along = bool(step @ grad > 0)
-    before, after = map(jax.tree.structure, (state, again))
-    if str(before) != str(after):
-      raise TypeError("its state changes its form")
-    if not along:
-      raise ValueError("its first step is not along the gradient")
-  except Exception as error:  # whatever an entry raises
-    said = " ".join(str(error).split())[:100]
-    raise UserError(f"optimizer.name={name!r}: {said}; {remedy}") from error
-  return tx
-
-
-def with_float_counts(
-  tx: optax.GradientTransformation,
-) -> optax.GradientTransformation:
-  """Stores the step counters of a transformation as floats.
-
-  The server's slots are means over its copies, and a mean of counters may be no
-  integer; the transformation sees it rounded.
-  """
-
-  def counts(x):
-    return not jnp.issubdtype(x.dtype, jnp.floating)
-
-  def floats(state):
-    return jax.tree.map(lambda x: x.astype(float) if counts(x) else x, state)
-
-  def init(params):
-    return floats(tx.init(params))
-
-  def update(grads, state, params=None):
-    counted = jax.tree.map(
-      lambda x, kind: jnp.rint(x).astype(kind.dtype) if counts(kind) else x,
-      state,
-      jax.eval_shape(tx.init, params),
-    )
-    step, new = tx.update(grads, counted, params)
-    return step, floats(new)
-
-  return optax.GradientTransformation(init, update)
 
 
 def slots(
@@ -228,7 +165,9 @@ def begin_round(
   kept = half.opt if optimizer.keep else fresh
   untouched = {name: jnp.bool_(False) for name in half.segment.params}
   kind = ServerOpt if server else Opt
-  opt = kind(optimizer.rate(round), kept, untouched, untouched)
+  time = jnp.asarray(round, float) if optimizer.by_step else round
+  rate = optimizer.rates(time)[server]
+  opt = kind(rate, kept, untouched, untouched)
   return half._replace(opt=opt)
 
 

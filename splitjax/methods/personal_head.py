@@ -45,7 +45,7 @@ def coefficient(
 
   def loss(alpha):
     both = alpha * mine + (1 - alpha) * theirs
-    fit = losses.cross_entropy(both, mixed.label, mixed.real)
+    fit = backbone.mean_loss(both, mixed.label, mixed.real)
     return fit + penalty * alpha**2 * apart
 
   return minimum_on_unit(loss)
@@ -83,7 +83,7 @@ def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
     def loss(head, z, label, real):
       segment = Segment({"head": head}, {"head": {}})
       out = prototypes.logits(backbone, segment, z)
-      return losses.cross_entropy(out, label, real)
+      return backbone.mean_loss(out, label, real)
 
     # A step on a batch of rows; a batch of padding alone moves nothing.
     def step(client, rows):

@@ -83,6 +83,7 @@ def build(
   *,
   batch: int = 4,
   epochs: int = 1,
+  steps: int | None = None,
   image: np.ndarray | None = None,
 ) -> Sandbox:
   """Makes a sandbox of clients that hold `sizes` samples.
@@ -94,6 +95,7 @@ def build(
     sizes: samples of each client.
     batch: batch size.
     epochs: local epochs.
+    steps: local steps of a round; None: `epochs`.
     image: [Z, H, W, c] uint8 instead of stripes.
   """
   stock, label = stripes(sum(sizes) + 5)
@@ -101,12 +103,14 @@ def build(
   mean, std = feed.statistics(stock)
   on_device = jnp.asarray(image), jnp.asarray(label)
   plans, shards = [], []
+  epochs = feed.epochs(epochs, steps, sizes, [batch])
   for cohort in fleet.cohorts:
     mine = [parts(sizes)[i] for i in cohort.ids]
     each, own = [len(part) for part in mine], None
     if method.batches is not None:
       own = method.batches(len(sizes), batch)[list(cohort.ids)]
-    plans.append(feed.plan(each, batch, epochs, mean, std, own=own))
+    plan = feed.plan(each, batch, epochs, mean, std, own=own, limit=steps)
+    plans.append(plan)
     shard = feed.shards(*on_device, mine, CLASSES, cohort.places, own)
     if method.traits.validates:  # on the rows that belong to no client
       rest = np.setdiff1d(

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import wire
-from splitjax.losses import cross_entropy
 from splitjax.methods import optimizers
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
@@ -82,7 +81,7 @@ def exit_loss(
   logits, _ = backbones.run(
     backbone, client, z, (name,), train=True, real=batch.real
   )
-  return cross_entropy(logits, batch.label, batch.real)
+  return backbone.mean_loss(logits, batch.label, batch.real)
 
 
 def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
@@ -111,7 +110,7 @@ def back(
     logits, stats = backbones.run(
       backbone, segment, z, names, train=True, real=batch.real
     )
-    return cross_entropy(logits, batch.label, batch.real), stats
+    return backbone.mean_loss(logits, batch.label, batch.real), stats
 
   params = {name: server.params[name] for name in names}
   loss, pull, stats = jax.vjp(forward, params, z, has_aux=True)

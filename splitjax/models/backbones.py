@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from splitjax import losses
 from splitjax.models.block import (
   Block,
   Draws,
@@ -72,6 +73,7 @@ class Backbone:
     start: parameters that replace those drawn by `init`; None: none.
     draws: the distribution of kernels and biases, see `block.redraw`.
     wire: the channels by which messages cross the cut.
+    loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
 
   Example:
     >>> import splitjax
@@ -90,6 +92,7 @@ class Backbone:
   start: Pretrained | None = None
   draws: Draws = "he"
   wire: Wire = Wire()
+  loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function
@@ -117,6 +120,19 @@ class Backbone:
   def names(self, start: int = 0, stop: int | None = None) -> tuple[str, ...]:
     """Lists the names of blocks[start:stop]."""
     return tuple(self.blocks)[start:stop]
+
+  def mean_loss(self, logits: Array, label: Array, real: Array) -> Array:
+    """Computes the task's loss of a batch, the mean over its real samples.
+
+    Args:
+      logits: [B, C] float.
+      label: [B] int32.
+      real: [B] bool.
+
+    Returns:
+      [] float, nats.
+    """
+    return losses.masked_mean(self.loss(logits, label), real)
 
   def block(self, name: str) -> Block:
     """Finds the block, exit or head of that name."""

@@ -166,6 +166,9 @@ class Method(NamedTuple):
       it depends on the client; None: the server.
     paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
       of a cohort's P paths at once, for `pick`; None: `predict` of each client.
+    rates: (time in rounds [] or [T]) -> the factors on the learning rates of
+      client and server, if they follow each step; None: `begin` sets them for
+      the round.
     cut: (client) -> [] int32, for time and energy: the depth at which a client
       that holds the whole network was cut in the last round; None: its depth.
   """
@@ -183,4 +186,5 @@ class Method(NamedTuple):
   hand_on: Callable | None = None
   part_two: Callable | None = None
   paths: Callable | None = None
+  rates: Callable | None = None
   cut: Callable | None = None

@@ -50,7 +50,10 @@ def refused(changes) -> str:
     ({"optimizer__decay": 0.0}, ["must be above 0 and below 1"]),
     ({"faults__dropout": 2.0}, ["must be at least 0 and at most 1"]),
     ({"eval__rhos": (0.1, -0.2)}, ["must be at least 0, each"]),
-    ({"optimizer__schedule": "step"}, ["optimizer.schedule", "'cosine'"]),
+    (
+      {"optimizer__schedule": "steps"},
+      ["optimizer.schedule", "did you mean 'step'"],
+    ),
     ({"eval__rhos": ()}, ["eval.rhos=() must have one number at least"]),
     ({"eval__rhos": (-0.2,)}, ["eval.rhos", "must be at least 0, each"]),
     ({"eval__rhos": (0.2, 0.2)}, ["eval.rhos", "differ"]),

@@ -12,7 +12,7 @@ from engine import SIZES, by_number, spied
 from marks import slow
 
 from splitjax.data import feed
-from splitjax.engine import client_update, draws, fleets
+from splitjax.engine import batch_schedule, client_update, draws, fleets
 from splitjax.methods.sandbox import parts
 from splitjax.types import Half, Segment, Shard, Stage
 
@@ -237,7 +237,7 @@ def brightness(epochs):
   @jax.jit
   def sums(number):
     key = jax.random.fold_in(KEY, number)
-    visit = client_update.Visit(half, half, shard, jnp.int32(0), key)
+    visit = batch_schedule.Visit(half, half, shard, jnp.int32(0), key)
     client, *_ = client_update.client_round(spy, plan, visit)
     return client.memory[1]
 

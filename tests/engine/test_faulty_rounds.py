@@ -15,7 +15,7 @@ from marks import slow
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.engine import base, client_update, fleets
+from splitjax.engine import base, batch_schedule, client_update, draws, fleets
 from splitjax.engine.faults import ClientFault, Faults, draw_faults
 from splitjax.types import Shard
 
@@ -110,7 +110,7 @@ def loop(made, step, client, server, shard, plan, key, count):
   ledgers, losses = [ledger], []
   own = [t for t in range(len(real)) if real[t].any()]
   for t in own[:count]:
-    number = t // plan.steps * client_update.EPOCH + t % plan.steps
+    number = t // plan.steps * draws.EPOCH + t % plan.steps
     batch = samples.batch(rows[t, 0], real[t])
     client, server, loss, ledger = step(
       client, server, (batch,), jax.random.fold_in(step_key, number)
@@ -145,7 +145,7 @@ def test_a_straggler_is_a_client_with_fewer_batches(share):
       shard = Shard(*whole[:2], *trees.take(whole[2:], place))
       count = max(1, math.ceil(share * 2 * STEPS[n]))
       pair = clients[n], state.server
-      visit = client_update.Visit(*pair, shard, jnp.int32(0), key, fault)
+      visit = batch_schedule.Visit(*pair, shard, jnp.int32(0), key, fault)
       got = one(visit)
       want = loop(made, step, *pair, shard, plan, key, count)
       assert distance(got[0].segment, want[0].segment) <= TOLERANCE

@@ -10,7 +10,7 @@ from engine import assert_close, by_number, numbers, world
 
 from splitjax import trees as tree_math
 from splitjax.data import feed
-from splitjax.engine import base, client_update, sampling
+from splitjax.engine import base, batch_schedule, client_update, sampling
 from splitjax.methods.sandbox import parts
 from splitjax.types import Opt, Shard
 
@@ -37,7 +37,7 @@ def client_alone(made, programs, batch, c, place, *inputs):
     one = functools.partial(client_update.client_round, made.method, plan)
     programs[c, size] = jax.jit(one)
   client, server, round, key = inputs
-  visit = client_update.Visit(client, server, shard, round, key)
+  visit = batch_schedule.Visit(client, server, shard, round, key)
   return programs[c, size](visit)
 
 
@@ -179,7 +179,7 @@ def test_a_step_of_padding_changes_nothing_and_costs_nothing():
   state = made.state()
   client = by_number(made.fleet, state.clients)[0]
   shard = Shard(*made.shards[1][:2], *tree_math.take(made.shards[1][2:], 0))
-  visit = client_update.Visit(
+  visit = batch_schedule.Visit(
     client, state.server, shard, state.round, jax.random.key(3)
   )
   short, long = (

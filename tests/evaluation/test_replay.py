@@ -11,7 +11,7 @@ import toy_world as world
 
 from splitjax import wire
 from splitjax.data.feed import Samples
-from splitjax.engine.client_update import Visit
+from splitjax.engine.batch_schedule import Visit
 from splitjax.evaluation.attacks import ATTACKS, replay
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd

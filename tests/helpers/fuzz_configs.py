@@ -6,7 +6,15 @@ import typing
 from hypothesis import strategies as st
 from tiny import ONE_SERVER
 
-from splitjax import ALLOCATIONS, ATTACKS, METHODS, OPTIMIZERS, PARTITIONS
+from splitjax import (
+  ALLOCATIONS,
+  ATTACKS,
+  LOSSES,
+  METHODS,
+  OPTIMIZERS,
+  PARTITIONS,
+  SCHEDULES,
+)
 from splitjax.config import eval_group, groups, messages
 from splitjax.config.schema import Config
 from splitjax.data import SHIFTS
@@ -30,6 +38,7 @@ step = between(2**-10, 0.0625)
 RIGHT = {
   # of methods
   "gamma": share,
+  "smoothing": between(0, 0.5),
   "lam": share,
   "inner_lr": step,
   "inner_steps": st.integers(1, 2),
@@ -209,7 +218,13 @@ def configs(draw):
     ),
     "participation": draw(st.sampled_from(["uniform", "stratified"])),
     "rounds": 2,
-    "local_epochs": draw(st.integers(1, 2)),
+    **draw(
+      st.sampled_from(
+        [{"local_epochs": 1}, {"local_epochs": 2}, {"local_steps": 3}]
+      )
+    ),
+    "loss": draw(specs(LOSSES, [x for x in LOSSES if x != "class_weights"])),
+    "mean_weights": draw(st.sampled_from(["method", "uniform"])),
     "batch_size": draw(st.integers(1, 20)),
     "optimizer": draw(
       _fields(
@@ -220,6 +235,10 @@ def configs(draw):
         if "dfl" in names
         else st.sampled_from([None, None, *OPTIMIZERS]),
         server_lr=st.one_of(st.none(), step),
+        schedule=st.sampled_from(list(SCHEDULES)),
+        server_schedule=st.sampled_from([None, *SCHEDULES]),
+        warmup=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
+        every=st.integers(1, 2),
         momentum=between(0, 0.9375),
         weight_decay=step,
         decay=between(0.5, 0.9375),

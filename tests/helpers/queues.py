@@ -6,7 +6,7 @@ import numpy as np
 import toy_world as toys
 
 from splitjax import trees
-from splitjax.engine import base, client_order, client_update
+from splitjax.engine import base, batch_schedule, client_order, client_update
 from splitjax.engine.base import ROUND
 from splitjax.engine.topologies import topology_of
 from splitjax.methods import optimizers
@@ -60,9 +60,9 @@ def one_by_one(place, method, state, order):
 
   @jax.jit
   def begin(half, shard, key):
-    visit = client_update.Visit(half, state.server, shard, state.round, key)
+    visit = batch_schedule.Visit(half, state.server, shard, state.round, key)
     pair = client_update.begin_round(method, plan, visit)[:2]
-    return *pair, client_update.draw_schedule(method, plan, visit)
+    return *pair, batch_schedule.draw_schedule(method, plan, visit)
 
   # Download.
   halves, schedules = [], []

@@ -188,6 +188,7 @@ def world(
   *,
   batch_size: int = 4,
   epochs: int = 1,
+  steps: int | None = None,
   participants: int | None = None,
   numbers: Sequence[int] | None = None,
 ) -> World:
@@ -199,6 +200,7 @@ def world(
     parts: rows of each client.
     batch_size: of a step.
     epochs: of a round.
+    steps: local steps of a round; None: `epochs`.
     participants: of a round; None for all.
     numbers: the clients there are, all if None. The others keep their places
       in `depths` and `parts`, so everyone keeps his number and draws.
@@ -211,10 +213,13 @@ def world(
     for depth in sorted({depths[n] for n in numbers})
   )
   plans, shards = [], []
+  held = [len(parts[n]) for n in numbers]
+  epochs = feed.epochs(epochs, steps, held, [batch_size])
   for cohort in cohorts:
     mine = [np.array(parts[n]) for n in cohort.ids]
     sizes = [len(part) for part in mine]
-    plans.append(feed.plan(sizes, batch_size, epochs, mean, std))
+    plan = feed.plan(sizes, batch_size, epochs, mean, std, limit=steps)
+    plans.append(plan)
     shards.append(
       feed.shards(
         jnp.asarray(image), jnp.asarray(label), mine, CLASSES, cohort.ids

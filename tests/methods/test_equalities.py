@@ -14,7 +14,7 @@ import toy_world as toys
 from marks import slow
 
 from splitjax import trees
-from splitjax.engine import client_update
+from splitjax.engine import batch_schedule, client_update
 from splitjax.engine.rounds import aggregate
 from splitjax.methods import METHODS, optimizers
 from splitjax.methods.fedavg import fedavg
@@ -182,7 +182,7 @@ def test_the_mean_of_one_pair_is_that_pair(name):
     first, shard = jax.tree.map(
       lambda x: x[0], (state.clients[0], tuple(shard[2:]))
     )
-    visit = client_update.Visit(
+    visit = batch_schedule.Visit(
       first,
       state.server,
       Shard(*place.shards[0][:2], *shard),

@@ -1,8 +1,4 @@
-"""The optimiser of means, and SCAFFOLD: against loops in NumPy, and equalities.
-
-Each client has one sample several times, so that its batches are alike in any
-order, and clients take different numbers of steps.
-"""
+"""The optimiser of means, and SCAFFOLD: loops in NumPy, and equalities."""
 
 import by_hand
 import jax
@@ -11,50 +7,38 @@ import pytest
 import tiny
 import toy_world as toys
 from marks import slow
+from repeated import (
+  LR,
+  NET,
+  PARTS,
+  PLAIN,
+  STEPS,
+  first,
+  gradient,
+  minus,
+  played,
+)
 
 from splitjax.experiment.setup import tasks
-from splitjax.methods import METHODS, base, mean_optimizer, optimizers
+from splitjax.methods import METHODS, base, mean_optimizer
 from splitjax.types import Sums, UserError
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
-NET = toys.network((1, 2))
-PARTS = ((3,) * 10, (8,) * 6, (11,) * 7, (20,) * 4)
-STEPS = (3, 2, 2, 1)
-LR, PLAIN = 0.1, optimizers.sgd(0.1, momentum=0.0)
-
-
-def played(name, rounds, rule=None, *, depths=(4,) * 4, few=None, **options):
-  """The world, its state after each round, and who took part: [N] bool each."""
-  world = toys.world(NET, depths, PARTS, participants=few)
-  method = METHODS[name](NET, PLAIN, **options)
-  if rule is not None:
-    method = mean_optimizer.on_means(method, mean_optimizer.make(*rule))
-  state = toys.start(world, method)
-  step, states, present = toys.compiled(world, method, state), [], []
-  for _ in range(rounds):
-    state, metrics = step(state, world.shards)
-    states.append(jax.tree.map(np.asarray, state._replace(key=())))
-    present.append(np.asarray(metrics.steps) > 0)
-  return world, states, present, metrics
-
 
 def trained_by_hand(net, n, correction=None):
   """A client after its steps of gradient descent, with a correction of each."""
-  x, label = toys.standard(PARTS[n][:1])
   for _ in range(STEPS[n]):
-    _, grads = by_hand.whole_step(net, (x, label, np.ones(1, bool)))
+    grads = gradient(net, n)
     extra = correction or by_hand.scaled(0.0, grads)
-    net = by_hand.plus(net, by_hand.scaled(-LR, by_hand.plus(grads, extra)))
+    net = minus(net, by_hand.plus(grads, extra), LR)
   return net
 
 
-def first():
-  return by_hand.arrays(toys.whole(NET).params)
-
-
-def minus(a, b):
-  return by_hand.plus(a, by_hand.scaled(-1.0, b))
+def by_rule(*rule):
+  return lambda method: mean_optimizer.on_means(
+    method, mean_optimizer.make(*rule)
+  )
 
 
 def second_moment(name, v, g, beta2):
@@ -75,7 +59,7 @@ def second_moment(name, v, g, beta2):
 def test_three_rounds_of_an_optimiser_of_means_in_numpy(rule):
   """Of FedAvg, two of four clients in a round: Reddi et al., Algorithm 2."""
   name, lr, beta1, beta2, tau = rule
-  world, states, present, _ = played("fedavg", 3, rule, few=2)
+  world, states, present, _ = played("fedavg", 3, by_rule(*rule), few=2)
   assert len({tuple(on) for on in present}) > 1  # not always the same two
   w = first()
   m = {k: [0 * x for x in leaves] for k, leaves in w.items()}
@@ -123,7 +107,9 @@ def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
   """FedAvgM with beta = 0 and eta_s = 1 is no optimiser, whatever the mean."""
   _, plain, *_ = played(name, 2, depths=depths, few=3, **options)
   rule = ("fedavgm", None, 0.0, 0.99, 1e-3)
-  _, moved, *_ = played(name, 2, rule, depths=depths, few=3, **options)
+  _, moved, *_ = played(
+    name, 2, by_rule(*rule), depths=depths, few=3, **options
+  )
   assert jax.tree.leaves(moved[-1].means)
   toys.assert_close(moved[-1]._replace(means=()), plain[-1], 1e-11)
 
@@ -134,7 +120,7 @@ def test_at_rate_half_prefixes_and_servers_go_half_way(name):
   depths = (1, 1, 2, 2)
   world, (plain,), *_ = played(name, 1, depths=depths)
   rule = ("fedavgm", 0.5, 0.0, 0.99, 1e-3)
-  _, (moved,), *_ = played(name, 1, rule, depths=depths)
+  _, (moved,), *_ = played(name, 1, by_rule(*rule), depths=depths)
   start = jax.tree.map(np.asarray, toys.fresh(NET).params)
 
   def half_way(params):

@@ -12,7 +12,8 @@ from marks import slow
 from scipy.special import log_softmax
 
 from splitjax import trees
-from splitjax.engine import client_update
+from splitjax.data import feed
+from splitjax.engine import batch_schedule, client_update
 from splitjax.methods import METHODS, optimizers
 from splitjax.methods.base import whole_network
 from splitjax.methods.head_schedule import (
@@ -118,7 +119,7 @@ def visit(world, method, round=1, memory=None, client=0, server=None):
   )
   own = type(shard)(*shard[:2], *own)
   server = state.server if server is None else server
-  return client_update.Visit(
+  return batch_schedule.Visit(
     half, server, own, jnp.int32(round), jax.random.key(3)
   )
 
@@ -133,7 +134,7 @@ def test_the_mixed_set_follows_the_clients_labels(r):
     jnp.asarray(mean), jnp.array([True, False, True]), jnp.full((C, D), 2.0),
     *(None,) * 5,
   )  # fmt: skip
-  samples = client_update.Samples(one.shard, world.plans[0])
+  samples = feed.Samples(one.shard, world.plans[0])
   segment = jax.tree.map(jnp.asarray, whole_network(NET, toys.fresh(NET)))
   draw = jax.jit(
     jax.vmap(
@@ -174,7 +175,7 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
   pair = client_update.begin_round(method, world.plans[0], one)[:2]
   mixed = pair[0].memory.mixed
   key = jax.random.key(5)
-  samples = client_update.Samples(one.shard, world.plans[0])
+  samples = feed.Samples(one.shard, world.plans[0])
   new, _, told, _ = method.stages[0].once(*pair, samples, key)
   (key,) = jax.random.split(key, 1)
   rows = np.argsort(jax.random.uniform(jax.random.split(key)[0], (8,)))

@@ -12,7 +12,7 @@ import toy_world as toys
 from marks import slow
 
 from splitjax.data.feed import Samples
-from splitjax.engine import client_update, fleets
+from splitjax.engine import batch_schedule, client_update, fleets
 from splitjax.methods import METHODS, finetuning, optimizers
 from splitjax.types import Half, Segment, UserError
 from splitjax.wire import Parameters, Wire
@@ -155,7 +155,7 @@ def one_stage(name, number, client=0, **options):
   half, own = jax.tree.map(
     lambda x: x[client], (state.clients[0], tuple(shard[2:]))
   )
-  visit = client_update.Visit(
+  visit = batch_schedule.Visit(
     half,
     state.server,
     type(shard)(*shard[:2], *own),

@@ -8,7 +8,7 @@ the client has sent up, and public samples. The truth serves the score alone.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from splitjax import wire
+from splitjax import losses, wire
 from splitjax.types import Array, Batch, UserError
 
 OR = " or "
@@ -72,6 +72,7 @@ class Public(NamedTuple):
     classify: images [B, H, W, c], standardised -> logits [B, C] of the client's
       own classifier.
     classes: C, static.
+    loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
   """
 
   sent: dict[str, Array]
@@ -80,6 +81,7 @@ class Public(NamedTuple):
   head: Callable[[Array], Array]
   classify: Callable[[Array], Array]
   classes: int
+  loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
 
 
 class Attack(NamedTuple):

@@ -17,7 +17,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from splitjax import losses
 from splitjax.evaluation.attacks import guesses
 from splitjax.evaluation.attacks.contract import (
   Attack,
@@ -87,7 +86,7 @@ def embedding_gradient() -> Attack:
     def alike(c):  # [n], of one class
       def loss(e):
         label = jnp.full(len(e), c)
-        return losses.each_cross_entropy(public.head(e), label).sum()
+        return public.loss(public.head(e), label).sum()
 
       return (guesses.direction(jax.grad(loss)(e)) * got).sum(axis=-1)
 

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan, Samples, standardise
-from splitjax.engine.client_update import (
+from splitjax.engine.batch_schedule import (
   WIRE,
   Visit,
-  begin_round,
   draw_batches,
   draw_schedule,
 )
+from splitjax.engine.client_update import begin_round
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.memory import blank_shard, round_shapes
 from splitjax.engine.topologies import topology_of
@@ -153,6 +153,7 @@ def attacked(
     lambda e: backbones.run(net, head, e, ("head",), train=True)[0],
     lambda image: method.predict(client, server, image).client,
     net.classes,
+    net.loss,
   )
 
 
@@ -169,7 +170,7 @@ def _own(
   `listen` maps a Batch with leaves [V, B, ...] and a key to the messages.
   """
   steps = max(count // plan.batch, 1)
-  plan = plan._replace(epochs=-(-steps // plan.steps))
+  plan = plan._replace(epochs=-(-steps // plan.steps), limit=None)
   schedule = draw_schedule(method, plan, visit)
 
   def drawn(t):

@@ -46,16 +46,16 @@ def whole_round(
       each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
       near, far = np.array(each).T
     for stage in method.stages:
-      work, passes = stage.work, stage.epochs or plan.epochs
-      steps = passes * -(-size // batch)
+      work = stage.work
+      steps, samples = plan.of_round(size, batch, stage.epochs)
       if stage.step is None:
-        steps, passes = 0 * steps, 1
+        steps, samples = 0 * steps, size
       table[:, ids] += (
-        passes * size * work.client * near,
-        passes * size * work.server * far * served,
+        samples * work.client * near,
+        samples * work.server * far * served,
         steps,
         steps * work.trips * served,
-        passes * size * work.alone * near,
+        samples * work.alone * near,
       )
   return cost.RoundWork(*table)
 

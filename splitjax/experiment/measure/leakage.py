@@ -15,7 +15,7 @@ from splitjax import files, trees
 from splitjax.data.partition_util import padded
 from splitjax.engine import sharding
 from splitjax.engine.base import ATTACK, client_keys
-from splitjax.engine.client_update import Visit
+from splitjax.engine.batch_schedule import Visit
 from splitjax.engine.rounds import round_keys
 from splitjax.evaluation import evaluate
 from splitjax.evaluation.attacks import replay
@@ -25,6 +25,7 @@ from splitjax.evaluation.metrics import over_clients
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup import message_checks, training_setup
+from splitjax.experiment.setup.method_factory import wired
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.trainers.compile_cache import compile_program
@@ -218,7 +219,7 @@ def _make_attacks(
 ) -> Any:
   """Makes a jitted (state, shards, *Victims) -> each cohort's Scores by key."""
   task = setup.task
-  method, net = setup.method, task.network.backbone
+  method, net = setup.method, wired(task.config, task.network.backbone)
 
   def one(c, common, mine):
     server, stock, public, round = common

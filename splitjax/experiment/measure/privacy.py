@@ -63,14 +63,17 @@ def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   task = setup.task
   config, clients = task.config, whole.clients
   sent = message_checks.sent(task.network, setup.method)
-  stages = setup.method.stages
+  stages, epochs = setup.method.stages, np.asarray(config.local_epochs)
+  if config.local_steps is not None:
+    each_pass = -(-setup.sizes // setup.batches)
+    epochs = -(-config.local_steps // np.maximum(each_pass, 1))
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():
     each = [counts.get(name, 0) for counts in sent.counts]
     if kind not in config.privacy.noisy() or not any(each):
       continue
     passes = sum(
-      count * (stage.epochs or config.local_epochs)
+      count * (stage.epochs or epochs)
       for count, stage in zip(each, stages, strict=True)
     )
     noise = getattr(config.privacy, kind).noise

@@ -74,7 +74,8 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
     assert len(set(map(static, every))) == 1, every
     steps = max(plan.steps for plan in every)
     equal = all(plan.equal and plan.steps == steps for plan in every)
-    plans.append(every[0]._replace(steps=steps, equal=equal))
+    epochs = max(plan.epochs for plan in every)
+    plans.append(every[0]._replace(steps=steps, equal=equal, epochs=epochs))
 
   # Rows of samples are padded to the largest client of any run.
   widths = [
@@ -95,7 +96,8 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
 
 def static(plan: BatchPlan) -> BatchPlan:
   """Returns the parts of a plan that must be equal in runs side by side."""
-  return plan._replace(steps=0, equal=False, mean=(), std=())
+  epochs = plan.epochs if plan.limit is None else 0
+  return plan._replace(steps=0, equal=False, mean=(), std=(), epochs=epochs)
 
 
 def _width(shard: Shard) -> int:

@@ -21,6 +21,7 @@ from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
 from splitjax.files import is_own
+from splitjax.methods import mean_optimizer
 from splitjax.models import BACKBONES, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
@@ -107,11 +108,17 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
       " data.test_samples"
     )
   clients = config.participants_per_round or config.num_clients
-  most = max(map(len, test_sets.parts), default=0)
-  size = 20 * clients * config.local_epochs * most
+  held = list(map(len, test_sets.parts))
+  epochs = feed.epochs(
+    config.local_epochs, config.local_steps, held, [config.batch_size]
+  )
+  field, length = "local_epochs", config.local_epochs
+  if config.local_steps is not None:
+    field, length = "local_steps", config.local_steps
+  size = 20 * clients * epochs * max(held, default=0)
   if size > (limit := target.current().capacity):
     raise UserError(
-      f"local_epochs={config.local_epochs}: the order of samples of {clients}"
+      f"{field}={length}: the order of samples of {clients}"
       f" clients in every epoch takes {size / 1e9:.3g} GB of the device's"
       f" {limit / 1e9:.3g}; lower it, or participants_per_round"
     )
@@ -172,19 +179,23 @@ def check_methods(
 
 def _check_optimizers(config: Config, methods: Methods) -> None:
   """Raises UserError where an optimiser is set that no method uses."""
-  for field in ("server_name", "server_lr"):
+  for field in ("server_name", "server_lr", "server_schedule"):
     value = getattr(config.optimizer, field)
     if value is not None and not any(map(needs_server, methods.values())):
       raise UserError(
         f"optimizer.{field}={value!r}: none of {', '.join(methods)} trains a"
         " network at the server; leave it None"
       )
-  name = config.mean_optimizer.name
-  if name and all(m.aggregation.on_means is None for m in methods.values()):
-    raise UserError(
-      f"mean_optimizer.name={name!r}: none of {', '.join(methods)} makes a"
-      " mean; leave it None"
-    )
+  averaged = any(map(mean_optimizer.has_mean, methods.values()))
+  for field, value, usual in (
+    ("mean_optimizer.name", config.mean_optimizer.name, None),
+    ("mean_weights", config.mean_weights, "method"),
+  ):
+    if value != usual and not averaged:
+      raise UserError(
+        f"{field}={value!r}: none of {', '.join(methods)} makes a mean; leave"
+        f" it {usual!r}"
+      )
 
 
 def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:

@@ -79,6 +79,20 @@ def notes(task: Task) -> list[str]:
     *_alone(counts, task.network.names),
     *_new(task),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
+    *_loss(task),
+  ]
+
+
+def _loss(task: Task) -> list[str]:
+  """Names the task's loss if it is another than cross-entropy."""
+  loss = task.config.loss
+  if loss.name == "cross_entropy":
+    return []
+  options = ", ".join(f"{k} {v}" for k, v in loss.options.items())
+  given = f" ({options})" if options else ""
+  return [
+    f"Steps train on the loss {loss.name}{given}, and the training losses shown"
+    " are its, not cross-entropies."
   ]
 
 

@@ -11,7 +11,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import fleets
 from splitjax.engine.fleets import Fleet
 from splitjax.experiment.setup.network import Network
-from splitjax.methods import METHODS, mean_optimizer, optimizers
+from splitjax.methods import METHODS, mean_optimizer, optimizers, task_losses
 from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.registry import flat
@@ -30,18 +30,22 @@ def make_method(
 ) -> Method:
   """Makes the method of a key in config.methods; checks its options.
 
-  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME,
+  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME, loss.NAME,
   privacy.CHANNEL.NAME.
   """
   spec = config.methods[key]
   chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
-  noise = flat(dataclasses.asdict(config.privacy))
-  groups = {"optimizer": chosen, "options": options, "privacy": noise}
+  noise, loss = (
+    flat(dataclasses.asdict(config.privacy)),
+    dict(config.loss.options),
+  )
+  groups = {"optimizer": chosen, "options": options}
+  groups |= {"privacy": noise, "loss": loss}
   for path, number in (numbers or {}).items():
     group, _, name = path.partition(".")
     groups[group][name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
-  backbone = wired(config, backbone, noise)
+  backbone = wired(config, backbone, noise, loss)
   factory = METHODS[spec.name]
   with naming(f"methods.{key}"):
     made = factory(backbone, optimizer, **options)
@@ -50,18 +54,26 @@ def make_method(
         f"{spec.name} makes a {type(made).__name__}, no Method: return that of"
         " base.method"
       )
+  if config.mean_weights == "uniform":
+    made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is None:
     return made
+  if of_means["schedule"] is not None:
+    of_means["schedule"] = optimizer.schedule(of_means["schedule"])
   return mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
 
 
 def wired(
-  config: Config, backbone: Backbone, noise: Mapping[str, Any] | None = None
+  config: Config,
+  backbone: Backbone,
+  noise: Mapping[str, Any] | None = None,
+  of_loss: Mapping[str, Any] | None = None,
 ) -> Backbone:
-  """Adds a config's channels (wire and privacy) to the network.
+  """Adds a config's loss and channels (wire and privacy) to the network.
 
-  `noise` maps KIND.clip and KIND.noise to numbers; None: the config's.
+  `noise` maps KIND.clip and KIND.noise to numbers, `of_loss` the options of the
+  loss; None: the config's.
   """
   noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {
@@ -74,7 +86,9 @@ def wired(
   }
   exchanged = config.wire.parameters
   wire = backbone.wire._replace(**channels, parameters=exchanged)
-  return dataclasses.replace(backbone, wire=wire)
+  options = config.loss.options if of_loss is None else of_loss
+  loss = task_losses.make(config.loss.name, backbone.classes, options)
+  return dataclasses.replace(backbone, wire=wire, loss=loss)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:

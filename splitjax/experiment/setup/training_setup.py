@@ -74,15 +74,22 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   if method.batches is not None:
     batches = method.batches(config.num_clients, config.batch_size)
   parts, held = training_rows(task, method)
+  epochs = feed.epochs(
+    config.local_epochs,
+    config.local_steps,
+    list(map(len, parts)),
+    [config.batch_size] if batches is None else batches,
+  )
   plans = tuple(
     feed.plan(
       [len(parts[i]) for i in cohort.ids],
       config.batch_size,
-      config.local_epochs,
+      epochs,
       network.mean,
       network.std,
       config.data.augment,
       None if batches is None else batches[list(cohort.ids)],
+      config.local_steps,
     )
     for cohort in fleet.cohorts
   )

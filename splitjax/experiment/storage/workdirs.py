@@ -12,6 +12,8 @@ from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import OPTIMIZERS
+from splitjax.methods.schedules import SCHEDULES
+from splitjax.methods.task_losses import LOSSES
 from splitjax.models import BACKBONES
 from splitjax.types import UserError
 
@@ -164,13 +166,18 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     ("network", BACKBONES, config["backbone"]),
     ("partition", PARTITIONS, config["data"]["partition"]),
     ("optimizer", OPTIMIZERS, config["optimizer"]),
+    ("loss", LOSSES, config.get("loss", {})),
   ]
   for field, registry in SEVERAL.items():
     specs = (config["eval"].get(field) or {}).values()
     named += [(field[:-1], registry, spec) for spec in specs]
-  if config["optimizer"].get("server_name"):
-    at_server = {"name": config["optimizer"]["server_name"]}
-    named.append(("optimizer", OPTIMIZERS, at_server))
+  for kind, registry, field in (
+    ("optimizer", OPTIMIZERS, "server_name"),
+    ("schedule", SCHEDULES, "schedule"),
+    ("schedule", SCHEDULES, "server_schedule"),
+  ):
+    if name := config["optimizer"].get(field):
+      named.append((kind, registry, {"name": name}))
   for kind, registry, spec in named:
     if spec.get("name", next(iter(registry))) not in registry:
       raise UserError(

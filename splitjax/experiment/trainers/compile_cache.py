@@ -75,8 +75,8 @@ _compiled: OrderedDict[bytes, Compiled] = OrderedDict()
 def hyper_parameters(setup: TrainingSetup) -> dict[str, float]:
   """Returns the numbers that a program takes as arguments, by their paths.
 
-  These are numbers of the method's options, the optimiser, and noise if there
-  is any.
+  These are numbers of the options of method and loss, of the optimiser, and of
+  noise if there is any.
   """
   config = setup.task.config
   spec = config.methods[setup.key]
@@ -85,6 +85,7 @@ def hyper_parameters(setup: TrainingSetup) -> dict[str, float]:
   given = {
     "optimizer": dataclasses.asdict(config.optimizer),
     "options": bound | spec.options,
+    "loss": config.loss.options,
     "privacy": {
       f"{kind}.{name}": value
       for kind in config.privacy.noisy()

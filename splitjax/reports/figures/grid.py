@@ -30,6 +30,7 @@ AXIS_NAMES = {
   "inner_lr": "inner learning rate",
   "lam": "λ",
   "local_epochs": "local epochs per round",
+  "local_steps": "local steps per round",
   "num_clients": "number of clients",
   "optimizer.lr": "learning rate",
   "second_cut": "depth of the second cut",

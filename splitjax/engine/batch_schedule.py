@@ -1,0 +1,164 @@
+"""The batches, keys and learning rates of one client's local steps."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.data.feed import BatchPlan, Samples
+from splitjax.engine.draws import EPOCH, Drawn, draw, stage_epochs
+from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
+from splitjax.types import Array, Batch, Half, Method, Shard, Stage, Tree
+
+WIRE = 1 << 28
+"""Folded, plus the view, into a step's key for messages about a batch."""
+
+
+class Visit(NamedTuple):
+  """One client's participation in one round.
+
+  Attributes:
+    client: its half.
+    server: its copy of the server, or the only server.
+    shard: its data.
+    round: [] int32.
+    key: [] PRNG key of this client in this round.
+    fault: its simulated faults.
+    participating: [] bool. If False, the client takes no step and its results
+      have no meaning. None: all clients of the round participate.
+    drawn: the draws of `key`; None: they are made where they are needed.
+  """
+
+  client: Half
+  server: Half
+  shard: Shard
+  round: Array
+  key: Array
+  fault: ClientFault = NO_FAULT
+  participating: Array | None = None
+  drawn: Drawn | None = None
+
+
+class BatchSchedule(NamedTuple):
+  """The batches and keys of one client's local steps in a stage of a round.
+
+  Attributes:
+    rows: [T, V, B] int32 of the data set.
+    real: [T, B] bool, False on padding; steps that are not taken are padding.
+    augment_keys: [V] keys of augmentation.
+    step_key: [] key of the local steps.
+    finish_key: [] key of the upload.
+    rates: ([T], [T]) float, factors on the learning rates of client and server
+      in each step; () if they stay within a round.
+  """
+
+  rows: Array
+  real: Array
+  augment_keys: Array
+  step_key: Array
+  finish_key: Array
+  rates: Tree = ()
+
+
+def drawn_for(
+  method: Method, plan: BatchPlan, visit: Visit, stage: int | None = None
+) -> Drawn:
+  """Returns the visit's draws, drawing them now if the round did not.
+
+  If they are drawn now, the stage numbered `stage` gets `plan.epochs` epochs
+  instead of its own: a replay of messages takes more of them.
+  """
+  if visit.drawn is not None:
+    return visit.drawn
+  epochs = list(stage_epochs(method, plan))
+  if stage is not None:
+    epochs[stage] = plan.epochs
+  shard, views = visit.shard, method.traits.views
+  return draw(visit.key, views, epochs, len(shard.rows), shard.size)
+
+
+def draw_schedule(
+  method: Method, plan: BatchPlan, visit: Visit, stage: int = 0
+) -> BatchSchedule:
+  """Schedules the batches of one of a client's stages in a round."""
+  drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
+  # Turn the steps that are not taken into padding.
+  orders = drawn.orders[stage][..., : len(shard.rows)]
+  rows, real = Samples(shard, plan).round_batches(orders)
+  if plan.limit is not None:
+    order = jnp.argsort(~real.any(axis=1), stable=True)[: plan.limit]
+    rows, real = rows[order], real[order]
+  if visit.fault.share is not None:
+    real = truncate_steps(real, visit.fault.share)
+  if visit.participating is not None:
+    real &= visit.participating
+  augment_keys, step_key = drawn.augment_keys[stage], drawn.step_keys[stage]
+  return BatchSchedule(rows, real, augment_keys, step_key, drawn.finish_key)
+
+
+def with_step_rates(
+  method: Method,
+  plan: BatchPlan,
+  visit: Visit,
+  schedule: BatchSchedule,
+  number: int = 0,
+) -> BatchSchedule:
+  """Adds BatchSchedule.rates to the schedule of stage `number`.
+
+  Before step i of the T that a client takes in all stages of a round the time
+  is round + i / T; a straggler ends earlier. `plan` is that of the round.
+  """
+  if method.rates is None:
+    return schedule
+  batches = Samples(visit.shard, plan).batches()
+
+  def steps(stage: Stage) -> Array | int:
+    if stage.once is not None or stage.epochs is not None:
+      return batches * (stage.epochs or 0)
+    most = batches * plan.epochs
+    return most if plan.limit is None else jnp.minimum(most, plan.limit)
+
+  each = list(map(steps, method.stages))
+  taken = schedule.real.any(axis=1)
+  before = (sum(each[:number]) + jnp.cumsum(taken) - taken).astype(float)
+  time = visit.round + before / jnp.maximum(sum(each), 1)
+  return schedule._replace(rates=method.rates(time))
+
+
+def draw_batches(
+  plan: BatchPlan, shard: Shard, schedule: BatchSchedule, t: Array
+) -> tuple[tuple[Batch, ...], Array]:
+  """Collects the V batches and the key of a client's t-th local step.
+
+  `shard` and `schedule` are those of this client, t is [] int32.
+  """
+  # Number a step by its epoch and its place in it: the draws of a client with
+  # little data must not depend on the largest client of its cohort.
+  number = t // plan.steps * EPOCH + t % plan.steps
+  if plan.limit is not None:  # steps follow one another without gaps
+    number = t
+  samples = Samples(shard, plan)
+  rows, real = schedule.rows[t], schedule.real[t]
+  keys = schedule.augment_keys
+  own = jax.random.fold_in(schedule.step_key, number)
+  batches = tuple(
+    samples.batch(rows[v], real, jax.random.fold_in(keys[v], number))._replace(
+      key=jax.random.fold_in(own, WIRE + v)
+    )
+    for v in range(len(rows))
+  )
+  return batches, own
+
+
+def with_rates(pair: tuple[Half, Half], rates: Tree) -> tuple[Half, Half]:
+  """Sets the factors on learning rates for a step, (client's, server's) or ().
+
+  With () client and server keep those of the round.
+  """
+  if not rates:
+    return pair
+  client, server = (
+    half._replace(opt=half.opt._replace(rate=rate.astype(half.opt.rate.dtype)))
+    for half, rate in zip(pair, rates, strict=True)
+  )
+  return client, server

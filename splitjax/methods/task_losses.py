@@ -1,0 +1,171 @@
+"""LOSSES: the loss of the task, in every step that trains on labels.
+
+An entry makes the loss of one sample, of its logits and label; a batch has the
+mean over its real samples. So a sample's gradient does not depend on the other
+samples of its batch.
+
+>>> import jax, jax.numpy as jnp, splitjax
+>>> def hinge(classes, *, margin: float = 1.0):
+...   def loss(logits, label):
+...     own = jax.nn.one_hot(label, classes)
+...     rest = jnp.where(own > 0, -jnp.inf, logits).max()
+...     return jax.nn.relu(margin + rest - own @ logits)
+...   return loss
+>>> splitjax.LOSSES["hinge"] = hinge
+>>> c = splitjax.default()
+>>> c.loss.name = "hinge"
+>>> c.loss.margin
+1.0
+>>> del splitjax.LOSSES["hinge"]
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from splitjax.losses import each_cross_entropy
+from splitjax.types import Array, UserError
+
+Loss = Callable[[Array, Array], Array]
+"""(logits [C] float, label [] int32) -> the sample's loss [], nats."""
+
+
+def _require(name: str, value: Any, holds: bool, must: str) -> None:
+  """Raises a UserError if an option of a loss is out of range."""
+  if not holds:
+    raise UserError(f"loss.{name}={value} must be {must}")
+
+
+def _of_classes(weights: tuple[float, ...], classes: int) -> Array:
+  """Checks a weight for each class; returns [C] float, 1 each if none is given.
+
+  Raises:
+    UserError: it is another number of weights, or one of them is negative.
+  """
+  if not weights:
+    return jnp.ones(classes)
+  must = f"{classes} numbers, one for each class"
+  _require("weights", weights, len(weights) == classes, must)
+  fine = min(weights) >= 0 and max(weights) > 0
+  _require("weights", weights, fine, "at least 0 each, and one above 0")
+  return jnp.array(weights, float)
+
+
+def cross_entropy(classes: int) -> Loss:
+  """Cross-entropy, -log p_y with p = softmax(logits)."""
+  del classes
+  return each_cross_entropy
+
+
+def label_smoothing(classes: int, *, smoothing: float = 0.1) -> Loss:
+  """Cross-entropy with smoothed labels: (1 - s) 1_y + s / C instead of 1_y.
+
+  Args:
+    classes: C.
+    smoothing: s; 0.1 as in the paper.
+
+  References:
+    Szegedy et al., Rethinking the Inception Architecture for Computer Vision,
+    CVPR 2016, Section 7.
+  """
+  _require("smoothing", smoothing, 0 <= smoothing < 1, "in [0, 1)")
+
+  def loss(logits: Array, label: Array) -> Array:
+    target = optax.smooth_labels(jax.nn.one_hot(label, classes), smoothing)
+    return optax.softmax_cross_entropy(logits.astype(float), target)
+
+  return loss
+
+
+def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
+  """Cross-entropy times a weight of the label's class, -w_y log p_y.
+
+  The mean is over samples. PyTorch's divides by the sum of the batch's weights
+  instead, and with it a batch of rare classes alone would weigh no more.
+
+  Args:
+    classes: C.
+    weights: w, one for each class in order of the labels.
+  """
+  _require("weights", weights, bool(weights), f"{classes} numbers, one a class")
+  each = _of_classes(weights, classes)
+
+  def loss(logits: Array, label: Array) -> Array:
+    return each[label] * each_cross_entropy(logits, label)
+
+  return loss
+
+
+def focal(
+  classes: int, *, gamma: float = 2.0, weights: tuple[float, ...] = ()
+) -> Loss:
+  """Focal loss, -alpha_y (1 - p_y)^gamma log p_y (eq. 5).
+
+  Args:
+    classes: C.
+    gamma: focusing; 2 as in the paper, 0 is cross-entropy.
+    weights: alpha, one for each class; (): 1.
+
+  References:
+    Lin et al., Focal Loss for Dense Object Detection, ICCV 2017.
+  """
+  _require("gamma", gamma, gamma >= 0, "at least 0")
+  each = _of_classes(weights, classes)
+
+  def loss(logits: Array, label: Array) -> Array:
+    fit = each_cross_entropy(logits, label)
+    # 1 - p_y, away from 0, where a power below 1 has no finite gradient.
+    rest = jnp.maximum(-jnp.expm1(-fit), jnp.finfo(fit.dtype).tiny)
+    return each[label] * rest**gamma * fit
+
+  return loss
+
+
+LOSSES: dict[str, Callable[..., Loss]] = {
+  "cross_entropy": cross_entropy,
+  "label_smoothing": label_smoothing,
+  "class_weights": class_weights,
+  "focal": focal,
+}
+"""Name -> (classes, *, options) -> Loss."""
+
+_OURS = dict(LOSSES)
+
+
+def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
+  """Makes the loss of each sample of a batch: [B, C] and [B] -> [B].
+
+  Raises:
+    UserError: an option is out of range, or an entry of LOSSES makes no loss.
+  """
+  factory = LOSSES[name]
+  if factory is cross_entropy:
+    return each_cross_entropy
+  loss = factory(classes, **options)
+  known = int, float, str, bool, tuple, type(None)
+  if factory is not _OURS.get(name) and all(
+    isinstance(x, known) for x in options.values()
+  ):
+    _try(name, loss, classes)
+  return jax.vmap(loss)
+
+
+def _try(name: str, loss: Loss, classes: int) -> None:
+  """Tries a user's loss of the first class and the last."""
+  try:
+    with jax.ensure_compile_time_eval():
+      logits = jnp.linspace(-1.0, 1.0, classes)
+      for label in (0, classes - 1):
+        value, grad = jax.value_and_grad(loss)(logits, jnp.int32(label))
+        if np.shape(grad) != (classes,) or not jnp.isfinite(value + grad).all():
+          raise ValueError("it or its gradient is not finite")
+  except Exception as error:  # whatever an entry raises
+    said = " ".join(str(error).split())[:100]
+    raise UserError(
+      f"loss.name={name!r}: {said}; it must map a number of classes to a"
+      " function of one sample's logits [C] and label []"
+    ) from error
