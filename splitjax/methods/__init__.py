@@ -26,8 +26,11 @@ from splitjax.methods.fedpac import fedpac
 from splitjax.methods.harmony import harmony
 from splitjax.methods.hydra import hydra
 from splitjax.methods.merge_sfl import merge_sfl
+from splitjax.methods.moon import moon
 from splitjax.methods.multi_head import multi_head
 from splitjax.methods.partial_sharing import fedbabu, fedper, fedrep
+from splitjax.methods.per_fedavg import per_fedavg
+from splitjax.methods.personal_networks import ditto, pfedme
 from splitjax.methods.pgfedsplit import pgfedsplit
 from splitjax.methods.scaffold import scaffold
 from splitjax.methods.splitfed import (
@@ -56,6 +59,10 @@ METHODS: dict[str, Callable[..., Method]] = {
   "local": local,
   "fedprox": fedprox,
   "scaffold": scaffold,
+  "ditto": ditto,
+  "pfedme": pfedme,
+  "per_fedavg": per_fedavg,
+  "moon": moon,
   "fedper": fedper,
   "fedrep": fedrep,
   "fedbabu": fedbabu,

@@ -33,6 +33,7 @@ FAMILIES = {
   "collaborative": ("fedpac", "fedamp", "fedgh"),
   "adaptive": ("fedala", "fedfomo"),
   "scaffold": ("scaffold",),
+  "personal_networks": ("ditto", "pfedme", "per_fedavg", "moon"),
   "pgfedsplit": ("pgfedsplit",),
   "supersfl": ("supersfl", "dfl"),
 }

@@ -58,6 +58,14 @@ PROMISES = {
   "local": Promise({"client"}, False, silent=True),
   "fedprox": CLIENT,
   "scaffold": CLIENT,
+  "ditto": Promise(
+    {"client", "personal"}, False, rows=(("", True), (" global", False))
+  ),
+  "pfedme": CLIENT._replace(
+    rows=(("", True), (" global", False)), options=(("lam", 5.0),)
+  ),
+  "per_fedavg": CLIENT._replace(rows=(("", True),)),
+  "moon": Promise({"client", "align"}, False, steady=("align",)),
   "fedper": CLIENT,
   "fedrep": CLIENT,
   "fedbabu": CLIENT._replace(rows=(("", True, False, True),), frozen=("head",)),

@@ -1,0 +1,183 @@
+"""Ditto and pFedMe: a personal network beside the one that is averaged.
+
+The client's half is the network that travels; its memory holds the personal
+one, which answers.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.methods import base, optimizers
+from splitjax.methods.optimizers import Optimizer
+from splitjax.methods.split_pass import front
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
+from splitjax.types import Half, Method, Row, Segment, Stage, Work
+
+PERSONAL = base.FULL._replace(rows=(Row("", True), Row(" global", False)))
+"""Traits of both: the personal network's row, and that of the mean."""
+
+
+def ditto(
+  backbone: Backbone, optimizer: Optimizer, *, lam: float = 1.0
+) -> Method:
+  """Ditto: FedAvg's w, and a personal v_n on F_n(v) + lam / 2 |v - w|^2.
+
+  In each local step v <- v - eta (grad F_n(v) + lam (v - w)) with w as it
+  arrived, and the copy of w takes FedAvg's step on the same batch, as in the
+  authors' code (Algorithm 1 with s = the local steps). v_n never travels, and
+  stays where a client takes no part.
+
+  Args:
+    backbone: the network.
+    optimizer: of w and of v. The paper's is SGD without momentum.
+    lam: lambda. 1 is that of the authors' scripts; their code also picks it of
+      0.1, 1 and 2 for each client, which a sweep of this option does for all.
+
+  Raises:
+    UserError: lam is negative.
+
+  References:
+    Li et al., Ditto: Fair and Robust Federated Learning Through
+    Personalization, ICML 2021, Algorithm 1.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> [row.suffix for row in ditto(net, sgd, lam=0.5).traits.rows]
+    ['', ' global']
+  """
+  base.require("lam", lam, lam >= 0, "at least 0")
+  shared = base.mean(backbone, optimizer)
+  receive = base.download(backbone, optimizer, shared)
+  train = base.client_step(backbone, optimizer)
+  tune = base.client_step(
+    backbone,
+    optimizer,
+    add=lambda half: base.pull(lam, half.segment.params, half.memory),
+  )
+
+  def begin(client, server, samples, round, key):
+    client, server, down = receive(client, server, samples, round, key)
+    own = optimizers.begin_round(client.memory, optimizer, round)
+    own = own._replace(memory=client.segment.params)  # w as it arrived
+    return client._replace(memory=own), server, down
+
+  def step(client, server, batches, key):
+    own = client.memory
+    own = own._replace(opt=own.opt._replace(rate=client.opt.rate))
+    own, losses, _ = tune(own, batches, key)
+    client, common, _ = train(client, batches, key)
+    losses = {"personal": losses["client"], **common}
+    return client._replace(memory=own), server, losses, {}
+
+  def leave(client, server, samples, key):
+    own = client.memory
+    kept = own.opt.slots if optimizer.keep else ()
+    return client._replace(memory=Half(own.segment, kept)), server, {}
+
+  def first(full, fleet):
+    segment = backbones.prefix(backbone, full, backbone.length)
+    rule = optimizer.rule(server=False)
+    kept = optimizers.slots(rule, segment) if optimizer.keep else ()
+    return Half(segment, kept)
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (Stage(step, work=Work(client=6.0)),),
+    shared,
+    traits=PERSONAL,
+    begin=begin,
+    finish=base.upload(backbone, optimizer, shared, before=leave),
+    client_memory=first,
+  )
+  return made._replace(
+    personalise=lambda client, server, samples, key: client._replace(
+      segment=client.memory.segment
+    )
+  )
+
+
+def pfedme(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  lam: float = 15.0,
+  inner_lr: float = 0.05,
+  inner_steps: int = 5,
+) -> Method:
+  """pFedMe: w moves towards the minimiser theta_n of the Moreau envelope.
+
+  In each local step theta ~ argmin f(theta; B) + lam / 2 |theta - w|^2 on the
+  batch, by K steps of gradient descent from w, and w <- w - eta lam (w - theta)
+  with eta = optimizer.lr. The server's w <- (1 - beta) w + beta mean is
+  mean_optimizer.name=fedavgm with lr=beta and beta1=0; without it beta is 1, as
+  in the paper's main experiments. The last theta_n answers.
+
+  Args:
+    backbone: the network.
+    optimizer: that of w.
+    lam: lambda; w goes the share eta lam of the way to theta, which must stay
+      below 1. 15 and K = 5 are the paper's for MNIST.
+    inner_lr: learning rate of theta, below 2 / lam for descent. The default is
+      ours.
+    inner_steps: K. The authors' code begins them at the last theta of the
+      round; here each begins at w, so that no step depends on another batch.
+
+  Raises:
+    UserError: an option is out of range, or lam inner_lr is not below 2.
+
+  References:
+    T. Dinh, Tran and Nguyen, Personalized Federated Learning with Moreau
+    Envelopes, NeurIPS 2020, Algorithm 1.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.01, momentum=0.0)
+    >>> pfedme(net, sgd, lam=10.0).stages[0].work.client
+    15.0
+  """
+  base.require("lam", lam, lam > 0, "above 0")
+  base.require("inner_lr", inner_lr, inner_lr > 0, "above 0")
+  base.require("inner_steps", inner_steps, inner_steps >= 1, "at least 1")
+  must = f"below 2 / lam = {2 / lam:g}, where its descent turns to ascent"
+  base.require("inner_lr", inner_lr, lam * inner_lr < 2, must)
+  shared = base.mean(backbone, optimizer)
+
+  def step(client, server, batches, key):
+    del key
+    w = client.segment
+
+    def inner(theta, _):
+      near = front(backbone, theta, batches[0])
+      grads = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
+      grads = trees.add(grads, base.pull(lam, theta.params, w.params))
+      params = jax.tree.map(lambda x, g: x - inner_lr * g, theta.params, grads)
+      return Segment(params, w.stats), (near.loss, near.stats)
+
+    theta, (losses, stats) = jax.lax.scan(inner, w, length=inner_steps)
+    stats = trees.take(stats, -1)
+    toward = base.pull(lam, w.params, theta.params)
+    client = optimizers.descend(client, toward, stats, optimizer)
+    own = Segment(theta.params, {**w.stats, **stats})
+    return client._replace(memory=own), server, {"client": losses[-1]}, {}
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (Stage(step, work=Work(client=3.0 * inner_steps)),),
+    shared,
+    traits=PERSONAL,
+    client_memory=lambda full, fleet: backbones.prefix(
+      backbone, full, backbone.length
+    ),
+  )
+  return made._replace(
+    personalise=lambda client, server, samples, key: client._replace(
+      segment=client.memory
+    )
+  )

@@ -1,0 +1,210 @@
+"""Ditto, pFedMe, Per-FedAvg and MOON: loops in NumPy, and equalities."""
+
+import by_hand
+import jax
+import numpy as np
+import pytest
+import toy_world as toys
+from marks import slow
+from repeated import (
+  LR,
+  NET,
+  PARTS,
+  PLAIN,
+  STEPS,
+  batch,
+  first,
+  gradient,
+  minus,
+  played,
+)
+
+from splitjax.methods import METHODS, optimizers
+from splitjax.types import Segment, UserError
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+
+def mean(networks):
+  """The mean of {client: network}, by samples."""
+  return by_hand.averaged([(len(PARTS[n]), w) for n, w in networks.items()])
+
+
+def check(world, state, want, personal=None):
+  """Compares all clients' networks, and their personal ones."""
+  for n in range(4):
+    found = by_hand.arrays(world.client(state, n).params)
+    toys.assert_close(found, want, 1e-8)
+    if personal is not None:
+      kept = jax.tree.map(lambda x, n=n: x[n], state.clients[0].memory)
+      kept = kept if isinstance(kept, Segment) else kept.segment
+      toys.assert_close(by_hand.arrays(kept.params), personal[n], 1e-8)
+
+
+@pytest.mark.parametrize("lam", [0.7, *slow(0.0)])
+def test_three_rounds_of_ditto_in_numpy(lam):
+  """Algorithm 1, three of four clients in a round."""
+  world, states, present, metrics = played("ditto", 3, few=3, lam=lam)
+  assert len({tuple(on) for on in present}) > 1
+  w = first()
+  own = [w] * 4
+  for state, on in zip(states, present, strict=True):
+    trained = {}
+    for n in np.flatnonzero(on):
+      net, v = w, own[n]
+      for _ in range(STEPS[n]):
+        pull = by_hand.scaled(lam, minus(v, w))
+        v = minus(v, by_hand.plus(gradient(v, n), pull), LR)
+        net = minus(net, gradient(net, n), LR)
+      trained[n], own[n] = net, v
+    w = mean(trained)
+    check(world, state, w, own)
+  assert metrics.losses.keys() == {"client", "personal"}
+
+
+def test_without_a_pull_ditto_is_fedavg_and_local_training():
+  """In the first round, in which all begin alike, v_n is the client's w_n."""
+  world, (state,), *_ = played("ditto", 1, lam=0.0)
+  _, (common,), *_ = played("fedavg", 1)
+  _, (alone,), *_ = played("local", 1)
+  toys.assert_close(state.clients[0].segment, common.clients[0].segment, 1e-12)
+  own = state.clients[0].memory.segment
+  toys.assert_close(own, alone.clients[0].segment, 1e-12)
+
+
+@pytest.mark.slow
+def test_dittos_momentum_goes_on_where_it_is_kept():
+  """Local with kept momentum is v of Ditto without a pull."""
+  kept = optimizers.sgd(LR, momentum=0.5, keep_state=True)
+  _, states, *_ = played("ditto", 3, optimizer=kept, lam=0.0)
+  _, alone, *_ = played("local", 3, optimizer=kept)
+  own = states[-1].clients[0].memory.segment
+  toys.assert_close(own, alone[-1].clients[0].segment, 1e-12)
+
+
+@pytest.mark.parametrize(("lam", "count"), [(4.0, 3), *slow((9.0, 1))])
+def test_three_rounds_of_pfedme_in_numpy(lam, count):
+  """Algorithm 1 with beta = 1, three of four clients in a round."""
+  how = {"lam": lam, "inner_steps": count, "inner_lr": 0.03}
+  world, states, present, _ = played("pfedme", 3, few=3, **how)
+  w = first()
+  own = [w] * 4
+  for state, on in zip(states, present, strict=True):
+    trained = {}
+    for n in np.flatnonzero(on):
+      net = w
+      for _ in range(STEPS[n]):
+        theta = net
+        for _ in range(count):
+          pull = by_hand.scaled(lam, minus(theta, net))
+          theta = minus(theta, by_hand.plus(gradient(theta, n), pull), 0.03)
+        net = minus(net, minus(net, theta), LR * lam)
+      trained[n], own[n] = net, theta
+    w = mean(trained)
+    check(world, state, w, own)
+
+
+@pytest.mark.parametrize("meta", ["maml", *slow("fomaml")])
+def test_two_rounds_of_per_fedavg_in_numpy(meta):
+  """The Hessian's product as a difference of gradients, the paper's HF."""
+  alpha, near = 0.2, 1e-5
+  how = {"meta": meta, "inner_lr": alpha}
+  world, states, present, _ = played("per_fedavg", 2, few=3, **how)
+  w = first()
+  for state, on in zip(states, present, strict=True):
+    trained = {}
+    for n in np.flatnonzero(on):
+      net = w
+      for _ in range(STEPS[n]):
+        grads = gradient(minus(net, gradient(net, n), alpha), n)
+        if meta == "maml":
+          ahead, behind = minus(net, grads, -near), minus(net, grads, near)
+          change = minus(gradient(ahead, n), gradient(behind, n))
+          grads = minus(grads, change, alpha / (2 * near))
+        net = minus(net, grads, LR)
+      trained[n] = net
+    w = mean(trained)
+    check(world, state, w)
+
+
+def test_per_fedavg_personalises_by_its_inner_step():
+  world, (state,), *_ = played("per_fedavg", 1, inner_lr=0.2)
+  method = METHODS["per_fedavg"](NET, PLAIN, inner_lr=0.2)
+  samples = toys.samples(NET, PARTS[1])
+  client = jax.tree.map(lambda x: x[1], state.clients[0])
+  key = jax.random.key(0)
+  tuned = jax.jit(method.personalise)(client, state.server, samples, key)
+  w = by_hand.arrays(client.segment.params)
+  want = minus(w, gradient(w, 1), 0.2)
+  toys.assert_close(by_hand.arrays(tuned.segment.params), want, 1e-11)
+
+
+def contrast(net, common, last, n, mu, tau):
+  """mu l_con of MOON: its gradient at the client's network."""
+  x, *_ = batch(n)
+  names = by_hand.blocks(0)
+  outs = by_hand.walk(net, names, x)
+  unit, size = {}, {}
+  for name, other in (("own", net), ("common", common), ("last", last)):
+    (z,) = by_hand.walk(other, names, x)[-1]
+    size[name] = np.linalg.norm(z)
+    unit[name] = z / size[name]
+  cosine = {k: unit["own"] @ unit[k] for k in ("common", "last")}
+  gap = (cosine["last"] - cosine["common"]) / tau
+  slope = mu / tau / (1 + np.exp(-gap))  # of log(1 + e^gap)
+  d = {k: (unit[k] - cosine[k] * unit["own"]) / size["own"] for k in cosine}
+  dz = slope * (d["last"] - d["common"])
+  return by_hand.walk_back(net, names, outs, dz[None])[0]
+
+
+@pytest.mark.parametrize(("mu", "tau"), [(2.0, 0.4), *slow((0.0, 0.5))])
+def test_three_rounds_of_moon_in_numpy(mu, tau):
+  """Algorithm 1 without a projection head, three of four clients a round."""
+  how = {"mu": mu, "temperature": tau}
+  world, states, present, metrics = played("moon", 3, few=3, **how)
+  w = first()
+  last = [w] * 4
+  for state, on in zip(states, present, strict=True):
+    trained = {}
+    for n in np.flatnonzero(on):
+      net = w
+      for _ in range(STEPS[n]):
+        more = contrast(net, w, last[n], n, mu, tau)
+        net = minus(net, by_hand.plus(gradient(net, n), more), LR)
+      trained[n] = last[n] = net
+    w = mean(trained)
+    check(world, state, w, last)
+  assert (metrics.losses["align"] > 0) == (mu > 0)
+
+
+def test_the_first_round_of_moon_is_fedavgs():
+  """The last own network is then the global one: nothing to choose between."""
+  _, (one,), _, metrics = played("moon", 1, mu=5.0)
+  _, (two,), *_ = played("fedavg", 1)
+  toys.assert_close(one.clients[0].segment, two.clients[0].segment, 1e-12)
+  np.testing.assert_allclose(metrics.losses["align"], 5 * np.log(2), 1e-12)
+
+
+@pytest.mark.parametrize(
+  "name", ["ditto", *slow("pfedme", "per_fedavg", "moon")]
+)
+def test_they_send_what_fedavg_sends(name):
+  ledgers = [played(each, 1)[3].wire for each in (name, "fedavg")]
+  toys.assert_close(*ledgers, 0.0)
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "said"),
+  [
+    ("ditto", {"lam": -1.0}, "lam=-1.0 must be at least 0"),
+    ("pfedme", {"lam": 0.0}, "lam=0.0 must be above 0"),
+    ("pfedme", {"inner_steps": 0}, "inner_steps=0 must be at least 1"),
+    ("pfedme", {"inner_lr": 0.2}, "inner_lr=0.2 must be below 2 / lam = 0.133"),
+    ("per_fedavg", {"inner_lr": -0.1}, "inner_lr=-0.1 must be at least 0"),
+    ("moon", {"mu": -1.0}, "mu=-1.0 must be at least 0"),
+    ("moon", {"temperature": 0.0}, "temperature=0.0 must be above 0"),
+  ],
+)
+def test_a_wrong_option_is_one_line(name, options, said):
+  with pytest.raises(UserError, match=said):
+    METHODS[name](NET, PLAIN, **options)
