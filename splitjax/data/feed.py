@@ -133,16 +133,30 @@ class Samples(NamedTuple):
     b, views = self.plan.batch, len(orders)
     return rows.reshape(-1, views, b), real[:, :, 0].reshape(-1, b)
 
-  def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
+  def batch(
+    self,
+    rows: Array,
+    real: Array,
+    key: Array | None = None,
+  ) -> Batch:
     """Gathers, augments and standardises one batch: rows [B] int32, real [B].
 
-    `key` [] seeds the augmentation; None for no augmentation.
+    `key` [] seeds the augmentation and random layers; None: there are neither.
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
       image = augment(image, key, mirror=self.plan.augment == "crop_flip")
     image = standardise(image, self.plan.mean, self.plan.std)
-    return Batch(image, self.shard.label[rows], real)
+    drawn = () if key is None else key
+    return Batch(image, self.shard.label[rows], real, drawn)
+
+  def for_draws(self, rows: Array, real: Array, key: Array) -> Batch:
+    """Makes a batch that is not augmented, with a key for random layers.
+
+    One key serves a pass over the data: the first row tells its batches apart.
+    """
+    own = jax.random.fold_in(key, rows[0])
+    return self.batch(rows, real)._replace(key=own)
 
 
 def draw_order(key: Array, held: int, size: Array) -> Array:

@@ -229,7 +229,8 @@ def activations(net: Backbone) -> int:
 
   def forward(params, stats, x):
     segment = Segment(params, stats)
-    return backbones.run(net, segment, x, names, train=True)[0]
+    key = jax.random.key(0)
+    return backbones.run(net, segment, x, names, train=True, key=key)[0]
 
   def kept(params, stats, x):
     return jax.vjp(lambda p: forward(p, stats, x), params)[1]

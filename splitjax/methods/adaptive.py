@@ -105,7 +105,7 @@ def fedala(
     real &= place <= jnp.maximum(taken, 1)
 
     def batch_step(weights, inputs):
-      batch = samples.batch(*inputs)
+      batch = samples.for_draws(*inputs, key)
       params = mix(own, shared.params, weights)
       loss, grads = jax.value_and_grad(local_loss, argnums=1)(
         backbone, params, shared.stats, batch

@@ -123,7 +123,7 @@ def full_step(
   """
 
   def add(total, inputs):
-    batch = samples.batch(*inputs)
+    batch = samples.for_draws(*inputs, key)
     grads = jax.grad(local_loss, argnums=1)(
       backbone, client.params, client.stats, batch
     )
@@ -156,12 +156,18 @@ def refresh(
   zeros, ones = (jax.tree.map(f, old) for f in (jnp.zeros_like, jnp.ones_like))
 
   def accumulate(sums, inputs):
-    batch = samples.batch(*inputs)
+    batch = samples.for_draws(*inputs, key)
 
     def write(stats):
       segment = client._replace(stats={**client.stats, **stats})
       return backbones.run(
-        backbone, segment, batch.image, names, train=True, real=batch.real
+        backbone,
+        segment,
+        batch.image,
+        names,
+        train=True,
+        real=batch.real,
+        key=batch.key,
       )[1]
 
     # A layer writes (1 - s) old + s new and chooses s itself: 0 for a batch

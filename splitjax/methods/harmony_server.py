@@ -99,7 +99,14 @@ def early_view(
     jax.random.randint(key, (), 0, len(cuts), jnp.int32)
   ]
   taps = drawn_cut.taps(
-    backbone, client, batch.image, cuts, train=True, real=batch.real, last=k
+    backbone,
+    client,
+    batch.image,
+    cuts,
+    train=True,
+    real=batch.real,
+    key=batch.key,
+    last=k,
   )
 
   # The client sends those of K alone.
@@ -114,6 +121,7 @@ def early_view(
       k,
       train=True,
       real=batch.real,
+      key=batch.key,
     )
     return z.reshape(z.shape[0], -1), passed
 
@@ -156,7 +164,7 @@ def server_side(
   def trunk(params, z):
     segment = server._replace(params=params)
     e, stats = backbones.run(
-      backbone, segment, z, names, train=True, real=batch.real
+      backbone, segment, z, names, train=True, real=batch.real, key=batch.key
     )
     return e.reshape(e.shape[0], -1), stats
 
@@ -167,7 +175,9 @@ def server_side(
   # Client: the task loss; gradients of head and embedding go up.
   def task(head, e):
     segment = Segment({"head": head}, {"head": server.stats["head"]})
-    logits, _ = backbones.run(backbone, segment, e, ("head",), train=True)
+    logits, _ = backbones.run(
+      backbone, segment, e, ("head",), train=True, key=batch.key
+    )
     return backbone.mean_loss(logits, batch.label, batch.real)
 
   loss, pull_task = jax.vjp(task, server.params["head"], received)

@@ -77,7 +77,7 @@ def merge_sfl(
 
     # Server: one pass on the merged features.
     loss, pull, (server_stats, each) = _server_forward(
-      backbone, server, _flat(z), batch.label, fine
+      backbone, server, _flat(z), batch.label, fine, batch.key[0]
     )
     theta, dz = pull(jnp.ones_like(loss))
     dz, down = _send(
@@ -116,7 +116,13 @@ def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
   def one(params, stats, batch):
     segment = clients.segment._replace(params=params, stats=stats)
     return backbones.run(
-      backbone, segment, batch.image, names, train=True, real=batch.real
+      backbone,
+      segment,
+      batch.image,
+      names,
+      train=True,
+      real=batch.real,
+      key=batch.key,
     )
 
   def forward(params):
@@ -126,7 +132,12 @@ def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
 
 
 def _server_forward(
-  backbone: Backbone, server: Half, z: Array, label: Array, real: Array
+  backbone: Backbone,
+  server: Half,
+  z: Array,
+  label: Array,
+  real: Array,
+  key: Array,
 ):
   """Runs the server forward: mean loss, vjp, (statistics, losses [N, B])."""
   names = (*backbone.names(backbone.cuts[0]), "head")
@@ -134,7 +145,7 @@ def _server_forward(
   def forward(params, z):
     segment = server.segment._replace(params=params)
     logits, stats = backbones.run(
-      backbone, segment, z, names, train=True, real=real.ravel()
+      backbone, segment, z, names, train=True, real=real.ravel(), key=key
     )
     each = backbone.loss(logits, label.ravel())
     mean = losses.masked_mean(each, real.ravel())

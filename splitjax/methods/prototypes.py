@@ -47,6 +47,7 @@ def features(
     backbone.names(),
     train=train,
     real=batch.real,
+    key=batch.key,
   )
   return z.reshape(len(z), -1).astype(float)
 

@@ -79,7 +79,7 @@ def exit_loss(
   if name is None:
     return jnp.zeros(())
   logits, _ = backbones.run(
-    backbone, client, z, (name,), train=True, real=batch.real
+    backbone, client, z, (name,), train=True, real=batch.real, key=batch.key
   )
   return backbone.mean_loss(logits, batch.label, batch.real)
 
@@ -91,7 +91,13 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
   def forward(params):
     segment = client._replace(params=params)
     z, stats = backbones.run(
-      backbone, segment, batch.image, names, train=True, real=batch.real
+      backbone,
+      segment,
+      batch.image,
+      names,
+      train=True,
+      real=batch.real,
+      key=batch.key,
     )
     return (z, exit_loss(backbone, segment, z, batch)), stats
 
@@ -108,7 +114,7 @@ def back(
   def forward(params, z):
     segment = server._replace(params=params)
     logits, stats = backbones.run(
-      backbone, segment, z, names, train=True, real=batch.real
+      backbone, segment, z, names, train=True, real=batch.real, key=batch.key
     )
     return backbone.mean_loss(logits, batch.label, batch.real), stats
 
@@ -127,7 +133,13 @@ def local_loss(
   client = Segment(params, stats)
   names = backbone.names(0, backbones.depth_of(backbone, client))
   z, _ = backbones.run(
-    backbone, client, batch.image, names, train=True, real=batch.real
+    backbone,
+    client,
+    batch.image,
+    names,
+    train=True,
+    real=batch.real,
+    key=batch.key,
   )
   return exit_loss(backbone, client, z, batch)
 

@@ -20,10 +20,11 @@ from splitjax.models.block import (
   Draws,
   apply,
   draw_block,
+  is_random,
   redraw,
   scan,
 )
-from splitjax.types import Array, Segment, Tree
+from splitjax.types import Array, Segment, Tree, UserError
 from splitjax.wire import Wire
 
 
@@ -134,6 +135,12 @@ class Backbone:
     """
     return losses.masked_mean(self.loss(logits, label), real)
 
+  @property
+  def random(self) -> bool:
+    """Tells whether a block draws random numbers in training."""
+    every = (*self.blocks.values(), *self.exits.values(), self.head)
+    return any(map(is_random, every))
+
   def block(self, name: str) -> Block:
     """Finds the block, exit or head of that name."""
     if name == "head":
@@ -226,6 +233,7 @@ def run(
   *,
   train: bool,
   real: Array | None = None,
+  key: Tree = (),
 ) -> tuple[Array, dict[str, Tree]]:
   """Runs blocks one after another.
 
@@ -236,21 +244,40 @@ def run(
     names: blocks (or an exit, or the head) in order.
     train: batch statistics if True, running statistics if False.
     real: [B] bool, samples that batch statistics are taken over; None: all.
+    key: [] key of random blocks in training, such as Batch.key; each block
+      draws by its name, so a part of a network draws as the whole does. () is
+      enough for a network without such blocks, and for inference.
 
   Returns:
     The output [B, ...] and the new running statistics of `names`.
+
+  Raises:
+    UserError: a block draws random numbers and there is no key.
   """
   if real is None:
     real = jnp.ones(x.shape[0], bool)
   stats: dict[str, Tree] = {}
+
+  def drawn(name):
+    if not train or not is_random(backbone.block(name)):
+      return None
+    if isinstance(key, tuple):
+      raise UserError(
+        f"backbone.name={backbone.name!r}: {name} draws random numbers in"
+        " training: give backbones.run the key of the batch (key=batch.key)"
+      )
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
   for name, *more in _stretches(backbone, segment, names):
     alike, block = (name, *more), backbone.block(name)
     if more:
-      x = scan(block, [segment.params[n] for n in alike], x, train, real)
+      keys = None if drawn(name) is None else [drawn(n) for n in alike]
+      each = [segment.params[n] for n in alike]
+      x = scan(block, each, x, train, real, keys)
       stats |= {n: segment.stats[n] for n in alike}
     else:
       held = segment.params[name], segment.stats[name]
-      x, stats[name] = apply(block, *held, x, train, real)
+      x, stats[name] = apply(block, *held, x, train, real, drawn(name))
   return x, stats
 
 

@@ -41,9 +41,8 @@ def check_numbers(net: Backbone) -> list[str]:
   """
   with jax.default_matmul_precision("highest"):
     full = _jit(lambda key: backbones.init(net, key))(jax.random.key(0))
-    return [
-      part(net, full) for part in (learns, leaves_padding_out, keeps_apart)
-    ]
+    parts = [learns, leaves_padding_out, keeps_apart, draws_by_key]
+    return [part(net, full) for part in parts[: 3 + net.random]]
 
 
 def _images(net: Backbone, seed: int) -> jax.Array:
@@ -70,7 +69,9 @@ def learns(net: Backbone, full: Segment) -> str:
   def outputs(params: Tree) -> list[Any]:
     segment = full._replace(params=params)
     return [
-      backbones.run(net, segment, _images(net, 0), names, train=True)[0]
+      backbones.run(
+        net, segment, _images(net, 0), names, train=True, key=jax.random.key(2)
+      )[0]
       for names in _paths(net)
     ]
 
@@ -109,7 +110,9 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
 
   def outputs(x):
     return [
-      backbones.run(net, full, x, names, train=True, real=real)
+      backbones.run(
+        net, full, x, names, train=True, real=real, key=jax.random.key(2)
+      )
       for names in _paths(net)
     ]
 
@@ -140,6 +143,29 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
         f"at inference the logits of {names[-1]} depend on other samples"
       )
   return "at inference samples do not depend on each other"
+
+
+def draws_by_key(net: Backbone, full: Segment) -> str:
+  """Checks that random blocks draw from the key alone, and do draw."""
+
+  def outputs(seed):
+    return [
+      backbones.run(
+        net, full, _images(net, 0), names, train=True, key=jax.random.key(seed)
+      )[0]
+      for names in _paths(net)
+    ]
+
+  again = _jit(outputs)
+  one, same, other = again(0), again(0), again(1)
+  if not all(map(np.array_equal, one, same)):
+    raise Broken("in training its blocks draw from another source than the key")
+  if all(map(np.array_equal, one, other)):
+    raise Broken(
+      "a block is `random` or has a `dropout`, and in training no key matters:"
+      " draw by self.make_rng('dropout'), as nn.Dropout does"
+    )
+  return "in training random blocks draw from the batch's key"
 
 
 def _close(one: Tree, other: Tree) -> bool:

@@ -20,7 +20,9 @@ class Block(Protocol):
   It maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable and
   equals every block that computes the same function. A block whose attribute
   `scanned` is true keeps x's shape and has no running statistics: consecutive
-  equal blocks are run by one scan.
+  equal blocks are run by one scan. A block that draws random numbers in
+  training, from flax's generator "dropout", has an attribute `random` that is
+  true or `dropout` that is above 0.
   """
 
   @property
@@ -31,7 +33,8 @@ class Block(Protocol):
   def apply(self) -> Callable[..., Any]:
     """Maps ({"params", "batch_stats"}, x, train, real) to an output [B, ...].
 
-    With mutable=["batch_stats"] it also returns the new statistics.
+    With mutable=["batch_stats"] it also returns the new statistics; a random
+    block gets rngs={"dropout": key} in training.
     """
 
   def __hash__(self) -> int:
@@ -82,38 +85,62 @@ def redraw(params: Tree, key: Array) -> Tree:
   return params | drawn
 
 
+def is_random(block: Block) -> bool:
+  """Tells whether a block draws random numbers in training."""
+  return getattr(block, "random", False) or getattr(block, "dropout", 0) > 0
+
+
 @functools.partial(jax.jit, static_argnames=("block", "train"))
 def apply(
-  block: Block, params: Tree, stats: Tree, x: Array, train: bool, real: Array
+  block: Block,
+  params: Tree,
+  stats: Tree,
+  x: Array,
+  train: bool,
+  real: Array,
+  key: Array | None = None,
 ) -> tuple[Array, Tree]:
   """Runs one block on x [B, ...]; returns output and new running statistics.
+
+  `key` [] is that of its random numbers; None for a block without any.
 
   It is jitted so that equal blocks are traced and lowered once, however often
   they run. XLA inlines the calls, so this costs nothing at run time.
   """
+  draws = {} if key is None else {"rngs": {"dropout": key}}
   if not stats:
-    return block.apply({"params": params}, x, train, real), stats
+    return block.apply({"params": params}, x, train, real, **draws), stats
   variables = {"params": params, "batch_stats": stats}
   if not train:
     return block.apply(variables, x, train, real), stats
-  x, new = block.apply(variables, x, train, real, mutable=["batch_stats"])
+  x, new = block.apply(
+    variables, x, train, real, mutable=["batch_stats"], **draws
+  )
   return x, new["batch_stats"]
 
 
 def scan(
-  block: Block, params: list[Tree], x: Array, train: bool, real: Array
+  block: Block,
+  params: list[Tree],
+  x: Array,
+  train: bool,
+  real: Array,
+  keys: list[Array] | None = None,
 ) -> Array:
   """Runs equal blocks without statistics one after another, by one scan.
 
   `block` is any of them, `params` the parameters of each, in order. The
-  input x [B, ...] has the shape of every output; real is [B] bool.
+  input x [B, ...] has the shape of every output; real is [B] bool; `keys` are
+  those of each block's random numbers, if it draws any.
   """
 
-  def step(x, own):
-    return block.apply({"params": own}, x, train, real), None
+  def step(x, inputs):
+    own, key = inputs
+    return apply(block, own, {}, x, train, real, key)[0], None
 
   stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-  return jax.lax.scan(step, x, stacked)[0]
+  drawn = None if keys is None else jnp.stack(keys)
+  return jax.lax.scan(step, x, (stacked, drawn))[0]
 
 
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:

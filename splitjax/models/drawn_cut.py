@@ -18,6 +18,7 @@ def taps(
   *,
   train: bool,
   real: Array | None = None,
+  key: Tree = (),
   last: Array | None = None,
 ) -> dict[int, Array]:
   """Computes activations at several cuts in one pass: cut depth -> [B, ...].
@@ -32,7 +33,9 @@ def taps(
     names = backbone.names(start, cut)
 
     def through(x, names=names):
-      return run(backbone, segment, x, names, train=train, real=real)[0]
+      return run(backbone, segment, x, names, train=train, real=real, key=key)[
+        0
+      ]
 
     if last is None or not out:
       x = through(x)
@@ -53,6 +56,7 @@ def inject(
   *,
   train: bool,
   real: Array | None = None,
+  key: Tree = (),
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
@@ -66,6 +70,7 @@ def inject(
     depth: [] int32, the entry to use, one of the keys.
     train: as in `run`.
     real: as in `run`.
+    key: as in `run`.
 
   Returns:
     The embedding [B, D] (the input of the head); the running statistics, those
@@ -79,7 +84,7 @@ def inject(
     names = backbone.names(cut, end)
 
     def through(x, names=names):
-      return run(backbone, server, x, names, train=train, real=real)
+      return run(backbone, server, x, names, train=train, real=real, key=key)
 
     def entered(x, names=names, end=end):
       return entries[end], {name: server.stats[name] for name in names}

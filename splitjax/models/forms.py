@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax.errors import InvalidRngError
 
 from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
@@ -63,13 +64,19 @@ def _output(
   x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
   segment = backbones.select(full, (name,))
   for train in (False, True):
-    out, stats = jax.eval_shape(
-      lambda segment, x, train=train: backbones.run(
-        net, segment, x, (name,), train=train
-      ),
-      segment,
-      x,
-    )
+    try:
+      out, stats = jax.eval_shape(
+        lambda segment, x, train=train: backbones.run(
+          net, segment, x, (name,), train=train, key=jax.random.key(0)
+        ),
+        segment,
+        x,
+      )
+    except InvalidRngError:
+      raise UserError(
+        f"{where}: {name} draws random numbers in training; give it the"
+        " attribute `random = True`"
+      ) from None
     if out.shape[:1] != (BATCH,):
       raise UserError(
         f"{where}: {name} gives {list(out.shape)} of a batch of {BATCH}; the"

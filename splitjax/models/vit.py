@@ -6,6 +6,7 @@ of Steiner et al., How to train your ViT?, TMLR 2022.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from splitjax.models.block import Block
 from splitjax.models.layers import Dense
 from splitjax.models.options import (
   Depths,
+  Dropout,
   Dtype,
   Edge,
   Length,
@@ -46,7 +48,7 @@ def patches(x: Array, size: int) -> Array:
 
 
 class Attention(nn.Module):
-  """Multi-head attention: softmax(q k' / sqrt(D / heads)) v, no dropout.
+  """Multi-head attention: softmax(q k' / sqrt(D / heads)) v.
 
   Attributes:
     heads: number of heads.
@@ -72,19 +74,26 @@ class Attention(nn.Module):
 
 
 def transform(
-  x: Array, heads: int, dtype: Dtype, keep: int | None = None
+  x: Array, block: Any, train: bool, keep: int | None = None
 ) -> Array:
   """Applies a pre-norm transformer block, inside a module.
 
   x + attention(norm(x)), then x + mlp(norm(x)) with an MLP four times as wide
-  and an exact GELU. The sums are in the default float.
+  and an exact GELU. The sums are in the default float. Dropout follows every
+  dense layer but those of queries, keys and values.
 
   x [B, T, D] becomes [B, T, D], or with `keep` the first tokens [B, keep, D].
+  `block` is the module, with heads, dtype and dropout.
   """
-  dim, h = x.shape[-1], layer_norm()(x)
-  x = x[:, :keep] + Attention(heads, dtype)(h[:, :keep], h)
+  dim, dtype, h = x.shape[-1], block.dtype, layer_norm()(x)
+
+  def drop(x):
+    return nn.Dropout(block.dropout, deterministic=not train)(x)
+
+  x = x[:, :keep] + drop(Attention(block.heads, dtype)(h[:, :keep], h))
   h = dense(4 * dim, dtype=dtype)(layer_norm()(x))
-  return x + dense(dim, dtype=dtype)(nn.gelu(h, approximate=False))
+  h = drop(nn.gelu(h, approximate=False))
+  return x + drop(dense(dim, dtype=dtype)(h))
 
 
 class Transformer(nn.Module):
@@ -94,17 +103,19 @@ class Transformer(nn.Module):
     heads: number of heads.
     dtype: dtype of the products.
     scanned: see `block.Block`.
+    dropout: share of the numbers that a step drops.
   """
 
   heads: int
   dtype: Dtype
   scanned: bool = False
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to [B, T, D]."""
-    del train, real
-    return transform(x, self.heads, self.dtype)
+    del real
+    return transform(x, self, train)
 
 
 class First(nn.Module):
@@ -119,6 +130,7 @@ class First(nn.Module):
     resolution: edge length after resizing.
     patch: edge length of a patch.
     dtype: dtype of the products.
+    dropout: share of the numbers that a step drops.
   """
 
   dim: int
@@ -126,11 +138,12 @@ class First(nn.Module):
   resolution: int
   patch: int
   dtype: Dtype
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, T, D], T = 1 + patches."""
-    del train, real
+    del real
     b, *_, c = x.shape
     square = (b, self.resolution, self.resolution, c)
     x = patches(jax.image.resize(x, square, "bilinear"), self.patch)
@@ -144,7 +157,8 @@ class First(nn.Module):
     x = (x.astype(dtype) @ flat).astype(float) + bias
     first = jnp.broadcast_to(first, (b, 1, self.dim))
     x = jnp.concatenate([first, x], axis=1) + place
-    return transform(x, self.heads, self.dtype)
+    x = nn.Dropout(self.dropout, deterministic=not train)(x)
+    return transform(x, self, train)
 
 
 class Last(nn.Module):
@@ -155,16 +169,18 @@ class Last(nn.Module):
   Attributes:
     heads: number of heads.
     dtype: dtype of the products.
+    dropout: share of the numbers that a step drops.
   """
 
   heads: int
   dtype: Dtype
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to the embedding [B, D]."""
-    del train, real
-    x = transform(x, self.heads, self.dtype, keep=1)
+    del real
+    x = transform(x, self, train, keep=1)
     return layer_norm()(x[:, 0])
 
 
@@ -199,6 +215,7 @@ def vit(
   patch: Edge = 16,
   dtype: Dtype = "float32",
   scan: bool = False,
+  dropout: Dropout = 0.0,
   pretrained: str | None = None,
 ) -> Backbone:
   """Makes a vision transformer; a cut of depth d follows transformer block d.
@@ -223,6 +240,9 @@ def vit(
     scan: run the equal blocks between the first and the last by one lax.scan.
       XLA then compiles one of them, but their stacked parameters take twice
       their size more memory. Off, since on CPUs it also compiled more slowly.
+    dropout: share of the numbers that a training step drops, behind the
+      position embedding and every dense layer but those of queries, keys and
+      values, as in the paper.
     pretrained: path of a checkpoint to start from, see `pretrained.read`.
 
   Raises:
@@ -239,10 +259,11 @@ def vit(
     )
   dim = heads * max(1, round(64 * width))
   blocks: dict[str, Block] = {
-    f"block{i}": Transformer(heads, dtype, scan) for i in range(1, length + 1)
+    f"block{i}": Transformer(heads, dtype, scan, dropout)
+    for i in range(1, length + 1)
   }
-  blocks["block1"] = First(dim, heads, resolution, patch, dtype)
-  blocks[f"block{length}"] = Last(heads, dtype)
+  blocks["block1"] = First(dim, heads, resolution, patch, dtype, dropout)
+  blocks[f"block{length}"] = Last(heads, dtype, dropout)
   backbone = Backbone(
     name=name,
     shape=shape,

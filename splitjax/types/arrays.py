@@ -138,8 +138,8 @@ class Batch(NamedTuple):
     image: [B, H, W, c] float, standardised.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
-    key: [] PRNG key for the draws of messages about the batch; () outside of
-      local steps.
+    key: [] PRNG key for the draws of messages about the batch and of random
+      layers; () where there are none.
   """
 
   image: Array

@@ -10,6 +10,7 @@ import pytest
 import tiny
 import toy_world as toys
 from engine import world
+from flax import linen as nn
 from tiny import ONE_SERVER
 
 from splitjax import LOSSES, UserError, losses
@@ -86,11 +87,30 @@ def test_a_mean_leaves_padding_out():
   np.testing.assert_allclose(found, want, rtol=1e-14)
 
 
-def of_loss(name, loss, **options):
-  """A sandbox of a method whose network has this loss."""
+class Dropped(nn.Module):
+  """Dropout of what a layer gives."""
+
+  layer: nn.Module
+  dropout: float = 0.5
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    x = self.layer(x, train, real)
+    return nn.Dropout(self.dropout, deterministic=not train)(x)
+
+
+def of_loss(name, loss, random=False, **options):
+  """A sandbox of a method whose network has this loss, and random layers."""
   depths = (1,) if name in ONE_SERVER else (1, 2)
   net = toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3)
   net = dataclasses.replace(net, loss=loss)
+  if random:
+    net = dataclasses.replace(
+      net,
+      blocks={k: Dropped(x) for k, x in net.blocks.items()},
+      exits={k: Dropped(x) for k, x in net.exits.items()},
+      head=Dropped(net.head),
+    )
   method = METHODS[name](net, optimizers.sgd(0.1, momentum=0.0), **options)
   fleet = fleets.assign_depths(len(sandbox.SIZES), net.cuts, 0)
   if method.traits.depth == "full":
@@ -108,8 +128,8 @@ def personalised(made, state):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_takes_the_networks_loss(name, monkeypatch):
-  """Traced only: whoever called cross-entropy itself would fail."""
+def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
+  """Traced only: who calls cross-entropy, or hands no key on, would fail."""
   calls = []
 
   def counted(logits, label):
@@ -119,7 +139,7 @@ def test_every_method_takes_the_networks_loss(name, monkeypatch):
   def forbidden(*given):
     raise AssertionError("a method computes cross-entropy itself")
 
-  made = of_loss(name, counted)
+  made = of_loss(name, counted, random=True)
   state = jax.eval_shape(made.state)
   monkeypatch.setattr(losses, "each_cross_entropy", forbidden)
   jax.eval_shape(made.round(), state, made.shards)

@@ -150,7 +150,7 @@ def attacked(
     sent,
     label,
     image.astype(float) / 255.0,
-    lambda e: backbones.run(net, head, e, ("head",), train=True)[0],
+    lambda e: backbones.run(net, head, e, ("head",), train=not net.random)[0],
     lambda image: method.predict(client, server, image).client,
     net.classes,
     net.loss,

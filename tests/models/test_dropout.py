@@ -1,0 +1,160 @@
+"""Random layers: one key in training, none at inference, wherever it is cut."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy_world as toys
+from flax import linen as nn
+from tiny_vit import CLASSES, SHAPE, images
+
+from splitjax import UserError, check_backbone, split_pass
+from splitjax.methods.split_pass import local_loss
+from splitjax.models import backbones, behaviour
+from splitjax.models.layers import DenseBlock
+from splitjax.models.options import How
+from splitjax.models.toy import toy
+from splitjax.models.vit import vit_s16
+
+
+class Dropped(nn.Module):
+  """A dense block with dropout; its attribute says that it draws."""
+
+  width: int
+  dropout: float = 0.5
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    x = DenseBlock(self.width, How())(x, train, real)
+    return nn.Dropout(self.dropout, deterministic=not train)(x)
+
+
+class Silent(Dropped):
+  """A block that draws and does not say so."""
+
+  dropout: float = 0.0
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    return nn.Dropout(0.5, deterministic=not train)(x)
+
+
+class Idle(Dropped):
+  """A block that says that it draws and does not."""
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    return DenseBlock(self.width, How())(x, train, real)
+
+
+def dropping(shape, classes, *, depths: tuple[int, ...] = (1, 2), kind=Dropped):
+  """The toy of four blocks of different widths, with dropout in all."""
+  net = toy(shape, classes, depths=depths, length=4)
+  widths = dict(zip(net.blocks, toys.WIDTHS, strict=True))
+  blocks = {name: kind(width) for name, width in widths.items()}
+  return dataclasses.replace(net, blocks=blocks)
+
+
+NET = dropping(toys.SHAPE, toys.CLASSES, depths=(1, 2, 3))
+KEY = jax.random.key(3)
+
+
+def whole(net, seed=0):
+  return jax.tree.map(jnp.asarray, toys.fresh(net, seed))
+
+
+def test_the_contract_takes_a_network_with_dropout():
+  said = check_backbone(functools.partial(dropping, kind=Dropped))
+  assert "in training random blocks draw from the batch's key" in said
+
+
+@pytest.mark.parametrize(
+  ("kind", "said"),
+  [
+    (Silent, "block1 draws random numbers in training; give it the attribute"),
+    (Idle, "in training no key matters"),
+  ],
+)
+def test_a_network_that_breaks_it_is_one_line(kind, said):
+  with pytest.raises(behaviour.Broken, match=said) as caught:
+    check_backbone(functools.partial(dropping, kind=kind))
+  assert "\n" not in str(caught.value)
+
+
+def test_without_a_key_training_is_one_line_and_inference_needs_none():
+  full, x = whole(NET), jnp.ones((2, 16))
+  with pytest.raises(UserError, match="block2 draws random .*key=batch.key"):
+    backbones.run(NET, full, jnp.ones((2, 5)), ("block2",), train=True)
+  one, _ = backbones.run(NET, full, x, NET.names(), train=False)
+  two, _ = backbones.run(NET, full, x, NET.names(), train=False, key=KEY)
+  np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_block_drops_and_scales():
+  """Half of the numbers are 0, the others twice what they are at inference."""
+  full = whole(NET)
+  x = jnp.asarray(np.random.default_rng(0).normal(size=(400, 16)))
+  run = functools.partial(backbones.run, NET, full, x, ("block1",))
+  plain, drawn = run(train=False)[0], run(train=True, key=KEY)[0]
+  kept = drawn != 0
+  np.testing.assert_allclose(drawn[kept], 2 * plain[kept], rtol=1e-14)
+  share = kept.sum() / (plain != 0).sum()
+  assert abs(share - 0.5) < 0.05
+  again, other = (run(train=True, key=jax.random.key(s))[0] for s in (3, 4))
+  np.testing.assert_array_equal(again, drawn)
+  assert (other != drawn).any()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("depth", [1, 3])
+def test_two_passes_across_a_cut_are_one_pass_of_the_whole(depth):
+  """Losses and gradients: each side draws by its blocks' names."""
+  full = whole(NET)
+  batch = toys.batch(0)._replace(key=KEY)
+  client = backbones.prefix(NET, full, depth)
+  server = backbones.suffix(NET, full, 1)
+  found = split_pass(NET, client, server, batch, gamma=0.0)
+
+  def loss(params):
+    segment = full._replace(params=params)
+    x, names = batch.image, (*NET.names(), "head")
+    logits, _ = backbones.run(NET, segment, x, names, train=True, key=batch.key)
+    return NET.mean_loss(logits, batch.label, batch.real)
+
+  value, want = jax.value_and_grad(loss)(full.params)
+  np.testing.assert_allclose(found.losses["server"], value, rtol=1e-13)
+  got = {**found.client, **found.server}
+  for name in (*NET.names(), "head"):
+    toys.assert_close(got[name], want[name], 1e-12)
+  # An inner step on the same batch draws the same.
+  own = local_loss(NET, client.params, client.stats, batch)
+  np.testing.assert_allclose(found.losses["client"], own, rtol=1e-13)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_vision_transformer_drops_in_training_alone(scan):
+  make = functools.partial(
+    vit_s16, SHAPE, CLASSES, depths=(1,), width=1 / 32, length=5, resolution=32
+  )
+  plain, net = make(scan=scan), make(scan=scan, dropout=0.3)
+  assert net.random and not plain.random
+  full = backbones.init(plain, jax.random.key(0))
+  toys.assert_close(backbones.init(net, jax.random.key(0)), full, 0.0)
+  x = jnp.asarray(images(3, *SHAPE))
+  names = (*net.names(), "head")
+
+  def logits(net, train, seed=0):
+    key = jax.random.key(seed)
+    return backbones.run(net, full, x, names, train=train, key=key)[0]
+
+  np.testing.assert_array_equal(logits(net, False), logits(plain, False))
+  np.testing.assert_array_equal(logits(plain, True), logits(plain, True, 1))
+  one = logits(net, True)
+  assert (logits(net, True, 1) != one).any()
+  # Scanned or not, a block draws by its name.
+  other = logits(make(scan=not scan, dropout=0.3), True)
+  np.testing.assert_allclose(other, one, rtol=0, atol=1e-5)
