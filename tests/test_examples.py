@@ -26,7 +26,9 @@ MODULES = (
   "splitjax.evaluation.attacks",
   "splitjax.evaluation.client_metrics",
   "splitjax.methods.allocation",
-  "splitjax.methods.optimizers",
+  "splitjax.methods.schedules",
+  "splitjax.methods.task_losses",
+  "splitjax.methods.update_rules",
   "splitjax.reports.figures.plots",
   "splitjax.wire",
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import toy_world as world
 
-from splitjax import wire
+from splitjax import losses, wire
 from splitjax.data.feed import Samples
 from splitjax.engine.batch_schedule import Visit
 from splitjax.evaluation.attacks import ATTACKS, replay
@@ -39,7 +39,8 @@ def replayed(name, count=12, channel=None):
   def run(visit):
     parts = made.method, made.backbone, plan, visit, pairs, shown, count
     seen, known = replay.attacked(*parts)
-    return seen._replace(size=()), known._replace(head=(), classify=())
+    known = known._replace(head=(), classify=(), loss=())
+    return seen._replace(size=()), known
 
   seen, known = world.hasty(run, visit)(visit)
   return made, visit, seen._replace(size=len(shard.rows)), known
@@ -96,7 +97,10 @@ def test_an_epoch_shows_every_sample_once_in_each_view():
 def test_harmony_reveals_labels_by_its_embedding_gradient():
   _, visit, seen, known = replayed("harmony")
   head = visit.server.segment.params["head"]["Dense_0"]
-  known = known._replace(head=lambda e: e @ head["kernel"] + head["bias"])
+  known = known._replace(
+    head=lambda e: e @ head["kernel"] + head["bias"],
+    loss=losses.each_cross_entropy,
+  )
   attack = ATTACKS["embedding_gradient"]()
   got = jax.jit(lambda: attack.run(seen, known._replace(classes=4), KEY))()
   assert got["accuracy"] == 1
