@@ -55,6 +55,12 @@ class Eval:
       embeddings are stored, mapped and measured (at least two per class).
     target: accuracy, a share of one; if given, the report has the rounds,
       bytes, modelled seconds and joules until the first test set reaches it.
+    patience: rounds without a better value of `watch` after which a method's
+      training ends; None: it lasts all rounds. The last network is kept, the
+      best one too if `checkpoint.best` says so.
+    watch: "loss", the sum of the training losses; or the name of a test set,
+      such as "0.8": accuracy of the method's first row, chosen with the test
+      labels.
     inside: number of a round during which the network of a sequential method is
       also evaluated: in its last cycle, after each group of clients with one
       dominant label (`experiment.measure.forgetting_in_round`).
@@ -89,6 +95,8 @@ class Eval:
   target: Annotated[
     float | None, Bounds(above=0, at_most=1), Effect.NUMERICS
   ] = None
+  patience: Annotated[int | None, COUNT, Effect.NUMERICS] = None
+  watch: Annotated[str, Effect.NUMERICS] = "loss"
   inside: Annotated[int | None, COUNT] = None
   metrics: Annotated[dict[str, Annotated[Spec, METRICS]], Effect.NUMERICS] = (
     dataclasses.field(default_factory=dict)

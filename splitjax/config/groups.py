@@ -194,17 +194,20 @@ class Checkpoint:
       the run: "loss", smallest sum of the training losses; or the name of a
       test set, such as "0.8": largest accuracy of the method's first row.
     keep_best: number of best checkpoints kept.
+    rounds: rounds after which a checkpoint is written and kept, also after the
+      run, beside the others; None: no round is chosen.
   """
 
   every: Annotated[int | Literal["auto"], COUNT] = "auto"
   keep: Annotated[int | None, COUNT] = None
   best: str | None = None
   keep_best: Annotated[int, COUNT] = 1
+  rounds: Annotated[tuple[int, ...] | None, COUNT] = None
 
   @property
   def stay(self) -> bool:
     """True if checkpoints stay after the end of the run."""
-    return self.keep is not None or self.best is not None
+    return (self.keep, self.best, self.rounds) != (None, None, None)
 
 
 @dataclasses.dataclass(frozen=True)

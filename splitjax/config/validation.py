@@ -36,7 +36,9 @@ def check_config(config: Any) -> None:
   _check_optimizers(config)
   _check_schedules(config)
   _check_best(config.checkpoint, config.eval)
+  _check_kept(config)
   _check_inside(config)
+  _check_patience(config)
   _check_labels(config.methods)
 
 
@@ -224,6 +226,33 @@ def _check_inside(config: Any) -> None:
   if several := _batched(config.system):
     raise UserError(
       f"eval.inside={inside} excludes {several}: train runs one after another"
+    )
+
+
+def _check_kept(config: Any) -> None:
+  """Raises UserError where a checkpoint is to be kept of no round."""
+  late = [n for n in config.checkpoint.rounds or () if n > config.rounds]
+  if late:
+    raise UserError(
+      f"checkpoint.rounds={config.checkpoint.rounds}: {late[0]} is none of the"
+      f" {config.rounds} rounds"
+    )
+
+
+def _check_patience(config: Any) -> None:
+  """Raises UserError if eval.patience cannot end a training as it says."""
+  chosen = config.eval
+  if chosen.patience is None:
+    return
+  if several := _batched(config.system):
+    raise UserError(
+      f"eval.patience={chosen.patience} excludes {several}: train runs one"
+      " after another"
+    )
+  if chosen.watch != "loss" and chosen.patience < chosen.every:
+    raise UserError(
+      f"eval.patience={chosen.patience} must be at least"
+      f" eval.every={chosen.every}, the rounds between two accuracies"
     )
 
 

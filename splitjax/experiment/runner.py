@@ -10,14 +10,14 @@ from splitjax import files
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
-from splitjax.experiment import reporting, trained_method
+from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.tasks import Tasks, fresh_network
 from splitjax.experiment.storage import ownership, round_log, workdirs
-from splitjax.experiment.train import finish, loop, resume
+from splitjax.experiment.train import finish, finished, loop, resume
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.compile_cache import announcing
 from splitjax.experiment.trainers.host_trainer import make_trainer
@@ -77,19 +77,22 @@ def run(
   task = (built or Tasks()).take(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
-    about = [workdirs.read_about(workdir, key) for key in config.methods]
-    done = distributed.of_first([each is not None for each in about])
-    finished = dict(zip(config.methods, done, strict=True))
+    enough = [
+      workdirs.is_finished(workdir, key, config.rounds)
+      for key in config.methods
+    ]
+    enough = distributed.of_first(enough)
+    done = dict(zip(config.methods, enough, strict=True))
     with distributed.all_agree():
       if distributed.is_first_process():
         round_log.rewrite_metrics(workdir, whole.methods)
         data_summary.pictures(task, workdir)
-        for key in (k for k in finished if finished[k]):
+        for key in (k for k in done if done[k]):
           _keep(config, key, workdir)
 
     # Train what is not finished; the network is drawn only if it is needed.
     full = None
-    for key in (k for k in finished if not finished[k]):
+    for key in (k for k in done if not done[k]):
       full = full or fresh_network(task)
       setup = training_setup.make_setup(task, key)
       trainer = make_trainer(setup, announcing(setup.labels[0]))
@@ -208,7 +211,7 @@ def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
 
 def _keep(config: Config, key: str, workdir: Path) -> None:
   """Keeps a finished method; deletes what a kill left beside it."""
-  trained_method.tidy(workdir, key)
+  finished.tidy(workdir, key)
   about = workdirs.read_about(workdir, key)
   if config.tensorboard and about is not None:
     log = round_log.of_finished(workdir, key, about)

@@ -1,15 +1,7 @@
-"""Trained methods, saved and loaded.
+"""Trained methods in use; `train.finished` saves them."""
 
-Besides the report, a workdir has `methods/KEY/` for every method: `state/` (the
-state after the last round, and every personalised client), `exits.npz` (the
-outputs of both exits for every test sample), `clients.csv` (accuracy by client
-and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if wanted, and
-`about.json`, which is written last: where it exists, the rest is complete.
-While a method trains, it has `checkpoints/ROUND/`.
-"""
-
-import shutil
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +12,9 @@ from splitjax import files, registry, trees
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data import feed
-from splitjax.engine import distributed
 from splitjax.engine.fleets import without_padding
 from splitjax.evaluation import confident_path, early_exit, evaluate
-from splitjax.experiment.by_client import read, write
+from splitjax.experiment.by_client import read
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.network import (
   Network,
@@ -169,57 +160,16 @@ class Trained(NamedTuple):
     return feed.standardise(jnp.asarray(image), mean, std)
 
 
-def save(
-  workdir: Path,
-  key: str,
-  state: State,
-  personal: tuple[Half, ...],
-  exits: dict[str, np.ndarray],
-  about: dict,
-  *,
-  by_client: Sequence[dict[str, Any]] = (),
-  more: Mapping[str, Mapping[str, np.ndarray]] | None = None,
-) -> None:
-  """Saves a finished method, `about` last; then deletes its checkpoints.
-
-  With several processes each saves its part of the state, and the first one the
-  rest. The state has its padding clients; `personal` has the personalised
-  clients of every cohort, () if there are none. `about` says under
-  "checkpoints" if they are kept. `more` maps names of further files to arrays.
-  """
-  place = workdirs.folder(workdir, key)
-  with distributed.all_agree():
-    if distributed.is_first_process():
-      place.mkdir(parents=True, exist_ok=True)
-      (place / workdirs.ABOUT).unlink(missing_ok=True)
-  tree = {"state": state, "personal": personal}
-  digests = checkpoint.write_state(place / "state", tree)
-  with distributed.all_agree():
-    if distributed.is_first_process():
-      files.write_arrays(place / "exits.npz", exits)
-      write(place, by_client)
-      for name, arrays in (more or {}).items():
-        files.write_arrays(place / name, arrays)
-      record = {
-        **about,
-        "format": fingerprint.FORMAT,
-        "versions": fingerprint.versions(),
-        "files": digests,
-        "places": method_factory.places(state),
-      }
-      files.write_json(place / workdirs.ABOUT, fingerprint.sealed(record))
-      tidy(workdir, key)
-
-
-def tidy(workdir: Path, key: str) -> None:
-  """Deletes the checkpoints of a finished method, unless they are kept.
-
-  Damaged ones were moved away and stay until the user deletes them.
-  """
-  about = workdirs.read_about(workdir, key)
-  if about is not None and not about.get("checkpoints"):
-    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
-    shutil.rmtree(place, ignore_errors=True)
+@contextlib.contextmanager
+def undamaged(place: Path) -> Iterator[None]:
+  """Says what to do where a folder of a finished method is damaged."""
+  try:
+    yield
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{place} is damaged ({damage}): delete {place.parent} and train the"
+      " method again"
+    ) from None
 
 
 def load(
@@ -276,22 +226,18 @@ def load(
     state = checkpoint.read_round(place, round, wanted)
     state = state._replace(clients=without_padding(fleet, state.clients))
     return Trained(settings, network, method, state, state.clients, None, [])
-  place = workdirs.folder(workdir, key) / "state"
+  place = workdirs.folder(workdir, key)
   fingerprint.check_format(place, about)
   tuned = any(row.personal for row in method.traits.rows)
   shapes = wanted(about)
-  tree = {"state": shapes, "personal": shapes.clients if tuned else ()}
-  try:
-    saved = checkpoint.read_state(place, tree, about["files"])
-  except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{place} is damaged ({damage}): delete {place.parent} and train the"
-      " method again"
-    ) from None
+  trees = {"state": shapes} | ({"personal": shapes.clients} if tuned else {})
+  saved: dict[str, Any] = {}
+  for name, tree in trees.items():
+    with undamaged(place / name):
+      digests = about["files"][name]
+      saved[name] = checkpoint.read_state(place / name, tree, digests)
   state = saved["state"]
+  own = without_padding(fleet, saved.get("personal", state.clients))
   state = state._replace(clients=without_padding(fleet, state.clients))
-  personal = state.clients
-  if tuned:
-    personal = without_padding(fleet, saved["personal"])
-  lines, given = read(place.parent), about["thresholds"]
-  return Trained(settings, network, method, state, personal, given, lines)
+  lines, given = read(place), about["thresholds"]
+  return Trained(settings, network, method, state, own, given, lines)

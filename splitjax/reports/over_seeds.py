@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from splitjax.config import schema
@@ -47,6 +48,8 @@ def combine(runs: Sequence[Results]) -> Results:
   copies = [plain(run) for run in runs]
   for copy in copies:
     copy["config"].pop("seed", None)
+  if _may_end_early(copies[0]):
+    _shorten(copies)
   _check_comparable(copies)
   forgetting.add_positions(copies)
   first = copies[0]
@@ -93,6 +96,7 @@ def _merged(same: Sequence[Results]) -> Results:
     row["summary"].pop("forgetting", None)
   merged = _over_seeds(same, MEASURED)
   merged.pop("positions", None)
+  merged["rounds"] = fmean(row["rounds"] for row in same)
   merged["by_seed"] = {"accuracy": [row["summary"]["accuracy"] for row in same]}
   merged["pooled"] = {
     "accuracy": pooled,
@@ -107,21 +111,40 @@ def _merged(same: Sequence[Results]) -> Results:
   return merged
 
 
+def _may_end_early(run: Results) -> bool:
+  return run["config"].get("eval", {}).get("patience") is not None
+
+
+def _shorten(copies: list[Results]) -> None:
+  """Cuts curves of seeds that ended early (eval.patience) to common rounds."""
+  for label in copies[0].get("learning", {}):
+    curves = [copy["learning"][label] for copy in copies]
+    at = [curve["round"] for curve in curves]
+    common = [same[0] for same in zip(*at, strict=False) if len({*same}) == 1]
+    for copy, curve in zip(copies, curves, strict=True):
+      copy["learning"][label] = _first(curve, len(common))
+
+
+def _first(tree: Any, count: int) -> Any:
+  """Returns the first entries of all lists in a tree."""
+  if isinstance(tree, dict):
+    return {key: _first(each, count) for key, each in tree.items()}
+  return tree[:count] if isinstance(tree, list) else tree
+
+
 def _check_comparable(runs: list[Results]) -> None:
   """Raises UserError for a repeated seed, or other differences of runs."""
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
     raise UserError(f"seeds {seeds}: one occurs twice")
+  names = ["label", "method", *["rounds"] * (not _may_end_early(runs[0]))]
   facts = [
     flat(
       {
         "config": schema.significant(run["config"]),
         "sets": run["sets"],
         "thresholds": run["thresholds"],
-        "rows": [
-          [row[name] for name in ("label", "method", "rounds")]
-          for row in run["rows"]
-        ],
+        "rows": [[row[name] for name in names] for row in run["rows"]],
         "learning": {k: x["round"] for k, x in run.get("learning", {}).items()},
       }
     )

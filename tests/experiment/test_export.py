@@ -24,6 +24,7 @@ from splitjax.experiment import export, trained_method
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.network import make_network
 from splitjax.experiment.storage import ownership, workdirs
+from splitjax.experiment.train import finished
 from splitjax.types import State
 
 CLIENT = 3
@@ -160,7 +161,7 @@ def workdir(tmp_path_factory):
     tuned = any(row.personal for row in trained.method.traits.rows)
     personal = trained.personal if tuned else ()
     about = {"rows": [{"label": key.title()}], "thresholds": chosen}
-    trained_method.save(place, key, trained.state, personal, {}, about)
+    finished.save(place, key, trained.state, personal, {}, about)
   return place
 
 
@@ -262,7 +263,7 @@ def test_convolutions_run_where_the_package_is_not(tmp_path):
     "rows": [{"label": "SplitGP"}],
     "thresholds": {"0.8": [sure, *[None] * 5]},
   }
-  trained_method.save(tmp_path / "run", "only", trained.state, (), {}, about)
+  finished.save(tmp_path / "run", "only", trained.state, (), {}, about)
   (place,) = splitjax.export_client(tmp_path / "run", 0)
   label, away = run_readme(place, image)
   want = splitjax.load(tmp_path / "run", "only").predict(0, image, sure)
@@ -352,7 +353,7 @@ def test_what_is_overwritten_takes_its_exports_along(workdir, tmp_path):
   copy = shutil.copytree(workdir, tmp_path / "w")
   splitjax.export_client(copy, 0, "client")
   config, told = workdirs.read_config(copy)
-  other = dataclasses.replace(config, rounds=9)
+  other = dataclasses.replace(config, batch_size=9)
   with ownership.owned(copy, other, told, overwrite=True):
     pass
   assert not (copy / "export").exists()

@@ -68,7 +68,7 @@ def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   manager = CheckpointManager(tmp_path / "c", Checkpoint())
   one = recorder.Recorder(setup, tmp_path, manager, {"round": 0}, signals.never)
   kept, records = [], []
-  manager.save = lambda number, state, record, ranks: records.append(record)
+  manager.save = lambda state, record: records.append(record)
   metrics, _ = of_a_round(6)
   metrics = metrics._replace(cuts=np.zeros(6, int))
   tracemalloc.start()

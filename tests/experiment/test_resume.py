@@ -106,9 +106,8 @@ def test_the_newest_stay_and_the_best(tmp_path):
 @pytest.mark.slow
 def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
   resolved = config(checkpoint__best="loss", checkpoint__keep=1)
-  losses = iter([1.0, 2.0, 3.0, 4.0])  # the first round is the best
-  monkeypatch.setattr(
-    history, "checkpoint_metrics", lambda *_: {"loss": next(losses)}
+  monkeypatch.setattr(  # the first round is the best
+    history, "checkpoint_metrics", lambda line, _: {"loss": line["round"]}
   )
   place = tmp_path / "w/methods/own/checkpoints"
   for before in (0, 1, 2):
@@ -208,9 +207,9 @@ def test_by_the_clock(tmp_path, monkeypatch):
   saved = []
   save = manager.CheckpointManager.save
 
-  def spy(self, round, *rest):
-    saved.append(round)
-    save(self, round, *rest)
+  def spy(self, state, record):
+    saved.append(record["round"])
+    save(self, state, record)
 
   monkeypatch.setattr(manager.CheckpointManager, "save", spy)
   runner.run(config("local", checkpoint__every="auto"), tmp_path / "w")

@@ -44,7 +44,9 @@ class After:
 def stopped(resolved, workdir, rounds, before=0):
   """Runs so many rounds and no more, after those of an earlier process."""
   done = before + rounds
-  with pytest.raises(signals.Stopped, match=f"{done} of {ROUNDS} rounds"):
+  with pytest.raises(
+    signals.Stopped, match=f"{done} of {resolved.rounds} rounds"
+  ):
     runner.run(resolved, workdir, stop=After(workdir, done))
 
 

@@ -108,7 +108,12 @@ def of_seeds(
 
 def _unfinished(config: Config, workdir: Path) -> list[str]:
   """Returns the methods of a run that are not finished."""
-  return [k for k in config.methods if workdirs.read_about(workdir, k) is None]
+  rounds = config.rounds
+  return [
+    key
+    for key in config.methods
+    if not workdirs.is_finished(workdir, key, rounds)
+  ]
 
 
 def _train_alike(

@@ -199,20 +199,23 @@ def _check_optimizers(config: Config, methods: Methods) -> None:
 
 
 def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
-  """Raises UserError where checkpoint.best names no metric of the run."""
-  best, names = config.checkpoint.best, ("loss", *test_sets.names)
-  if best is not None and best not in names:
-    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+  """Raises UserError where a field names no metric of the run's rounds."""
+  names = "loss", *test_sets.names
   always = config.eval.personal == "always"
-  if best in (None, "loss") or always or config.eval.every >= config.rounds:
-    return
   waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
-  if waiting:
-    raise UserError(
-      f"checkpoint.best={best} needs accuracies that eval.personal=last leaves"
-      f" to the last round ({', '.join(waiting)}): set it to always, or"
-      " checkpoint.best to loss"
-    )
+  for field, best in (
+    ("checkpoint.best", config.checkpoint.best),
+    ("eval.watch", config.eval.watch),
+  ):
+    if best is not None and best not in names:
+      raise UserError(f"{field}={best} must be one of {', '.join(names)}")
+    once = config.eval.every >= config.rounds
+    if waiting and not (best in (None, "loss") or always or once):
+      raise UserError(
+        f"{field}={best} needs accuracies that eval.personal=last leaves to the"
+        f" last round ({', '.join(waiting)}): set it to always, or {field} to"
+        " loss"
+      )
 
 
 def _check_one_server(

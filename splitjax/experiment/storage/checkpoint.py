@@ -6,6 +6,7 @@ digest of every other file, written last.
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 import orbax.checkpoint as ocp
 from jax.sharding import SingleDeviceSharding
 
+from splitjax import files
 from splitjax.experiment.storage import fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.files import read_bytes
@@ -22,10 +24,23 @@ from splitjax.types import Tree, UserError
 
 STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
 
+PARTIAL = ".partial"
+"""The ending of an incomplete checkpoint's name."""
+
 
 def rounds_in(folder: Path) -> list[int]:
   """Returns the rounds of the complete checkpoints in a folder, ascending."""
   return sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
+
+
+def complete(partial: Path, record: dict[str, Any]) -> None:
+  """Adds record and manifest to a written state, which makes a checkpoint."""
+  place = partial.with_suffix("")
+  shutil.rmtree(place, ignore_errors=True)
+  files.write_json(partial / RECORD, {**record, "format": fingerprint.FORMAT})
+  # The manifest is written last: with it the checkpoint is complete.
+  files.write_json(partial / MANIFEST, fingerprint.of_files(partial))
+  partial.rename(place)
 
 
 def read_step(
@@ -89,9 +104,9 @@ def unwritten(place: Path, error: Exception) -> UserError:
   )
 
 
-def read_state(place: Path, shapes: Tree, files: dict[str, str]) -> Tree:
+def read_state(place: Path, shapes: Tree, digests: dict[str, str]) -> Tree:
   """Reads what `write_state` wrote, or raises Damaged."""
-  fingerprint.verify_files(place, files)
+  fingerprint.verify_files(place, digests)
   return _restore(place, shapes)
 
 

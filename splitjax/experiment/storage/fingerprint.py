@@ -15,7 +15,7 @@ from typing import Any
 
 from splitjax.types import UserError
 
-FORMAT = 3
+FORMAT = 4
 """Version of checkpoints and finished methods on disk."""
 
 LIBRARIES = (

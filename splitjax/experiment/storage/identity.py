@@ -2,12 +2,16 @@
 
 Fields whose declared effect is NONE (the machine, file locations, checkpoints)
 do not count. Data sets, pretrained networks and fault schedules count by the
-digests of their content, not by their paths.
+digests of their content, not by their paths. More rounds than a run has had
+continue it if its learning rates stay what they were.
 """
 
 from typing import Any
 
+import jax.numpy as jnp
+
 from splitjax.config.schema import Config, significant
+from splitjax.methods import optimizers
 from splitjax.types import UserError
 
 
@@ -15,7 +19,8 @@ def difference(theirs: dict, mine: dict) -> str | None:
   """Returns the first field in which two runs differ; None if they are equal.
 
   Both are {"config": ..., "data": ...} like config.json. Only methods that
-  both runs have are compared: each trains by itself.
+  both runs have are compared: each trains by itself. `mine` may continue
+  `theirs` to more rounds.
   """
   one, two = (
     {"config": _significant(tree["config"]), "data": tree["data"]}
@@ -25,13 +30,41 @@ def difference(theirs: dict, mine: dict) -> str | None:
   both = a.keys() & b.keys()
   for tree, methods in ((one, a), (two, b)):
     tree["config"]["methods"] = {key: methods[key] for key in both}
-  return _first_difference(one, two)
+  done, wanted = (tree["config"].pop("rounds", None) for tree in (one, two))
+  found = _first_difference(one, two)
+  if found or done == wanted:
+    return found
+  found = f"rounds is {done} there and {wanted} here"
+  if wanted < done:
+    return found
+  field = _looks_ahead(mine["config"], done)
+  return field and f"{found}, and {field} depends on it"
+
+
+def _looks_ahead(config: dict, done: int) -> str | None:
+  """Names a schedule whose rates in `done` rounds depend on the last round."""
+  chosen, times = config["optimizer"], jnp.arange(4 * done) / 4
+  short, whole = (
+    optimizers.make(**chosen, rounds=rounds)
+    for rounds in (done, config["rounds"])
+  )
+  for group, field in (
+    ("optimizer", "schedule"),
+    ("optimizer", "server_schedule"),
+    ("mean_optimizer", "schedule"),
+  ):
+    if (name := config[group][field]) is None:
+      continue
+    same = jnp.array_equal(*(x.schedule(name)(times) for x in (short, whole)))
+    if not same:
+      return f"{group}.{field}={name}"
+  return None
 
 
 def alike(one: Config, two: Config) -> bool:
   """Checks if two configs describe the same run, wherever their files are."""
   a, b = ({"config": c.to_dict(), "data": {}} for c in (one, two))
-  return difference(a, b) is None
+  return one.rounds == two.rounds and difference(a, b) is None
 
 
 def joined(config: Config, theirs: dict) -> Config:

@@ -11,19 +11,15 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from splitjax import files
 from splitjax.config.groups import Checkpoint
 from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.storage import checkpoint, fingerprint
+from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
 DAMAGED = "damaged"
 """The folder beside the checkpoints for damaged ones."""
-
-PARTIAL = ".partial"
-"""The ending of an incomplete checkpoint's name."""
 
 NEWEST = 2
 """The number of newest checkpoints kept in training, unless one is given."""
@@ -51,26 +47,28 @@ class CheckpointManager:
     """
     if last:
       return self._chosen.stay
+    if round in (self._chosen.rounds or ()):
+      return True
     if self._chosen.every != "auto":
       return round % self._chosen.every == 0
     (late,) = distributed.of_first([time.monotonic() - self._saved > PAUSE])
     return late
 
-  def save(
-    self, round: int, state: Tree, record: dict[str, Any], metrics: dict
-  ) -> None:
+  def save(self, state: Tree, record: dict[str, Any]) -> None:
     """Starts writing a checkpoint; the next round may begin meanwhile.
 
-    The state may be donated afterwards; `metrics` are for `best`. Raises
-    UserError if this checkpoint or the one before could not be written.
+    The state may be donated afterwards. The record has the "round", and the
+    "metrics" that `best` may name. Raises UserError if this checkpoint or the
+    one before could not be written.
     """
     self.wait()
-    partial = self.folder / f"{round}{PARTIAL}"
-    record = {**record, "round": round, "metrics": metrics}
+    partial = self.folder / f"{record['round']}{checkpoint.PARTIAL}"
     try:
       with distributed.all_agree():
         if distributed.is_first_process():
-          for left in self.folder.glob(f"*{PARTIAL}"):  # by a killed process
+          for left in self.folder.glob(
+            f"*{checkpoint.PARTIAL}"
+          ):  # by a killed process
             shutil.rmtree(left)
           partial.mkdir(parents=True)
       self._saver.save((partial / checkpoint.STATE).resolve(), state)
@@ -122,16 +120,10 @@ class CheckpointManager:
     self._saver.wait_until_finished()
     if not distributed.is_first_process():
       return
-    place = partial.with_suffix("")
-    shutil.rmtree(place, ignore_errors=True)
-    record = {**record, "format": fingerprint.FORMAT}
-    files.write_json(partial / checkpoint.RECORD, record)
-    # The manifest is written last: with it the checkpoint is complete.
-    manifest = fingerprint.of_files(partial)
-    files.write_json(partial / checkpoint.MANIFEST, manifest)
-    partial.rename(place)
+    checkpoint.complete(partial, record)
     rounds = checkpoint.rounds_in(self.folder)
-    stay = set(rounds[-(self._chosen.keep or NEWEST) :]) | self._best_of(rounds)
+    stay = set(rounds[-(self._chosen.keep or NEWEST) :])
+    stay |= self._best_of(rounds) | {*(self._chosen.rounds or ())}
     for round in set(rounds) - stay:
       shutil.rmtree(self.folder / str(round))
 

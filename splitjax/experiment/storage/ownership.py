@@ -124,13 +124,16 @@ def _names(run: Path) -> list[str]:
 def _claim(
   workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
 ) -> None:
-  """Writes config.json if it is new, another config's, or lacks a method."""
-  path, methods = workdir / workdirs.CONFIG, list[str]()
+  """Writes config.json if it is new, another config's, or lacks something.
+
+  It may lack a method, or rounds that continue its run.
+  """
+  path, known = workdir / workdirs.CONFIG, dict[str, Any]()
   if path.exists():
     saved = workdirs.read_own(workdir)
     difference = identity.difference(saved, mine)
     if difference is None:
-      methods = list(saved["config"]["methods"])
+      known = saved["config"]
     elif overwrite:
       _clear(workdir)
     else:
@@ -139,7 +142,8 @@ def _claim(
         " another, or --overwrite it"
       )
   whole = _joined(workdir, config).to_dict()
-  if list(whole["methods"]) != methods:
+  same = list(whole["methods"]) == list(known.get("methods", ()))
+  if not same or whole["rounds"] != known["rounds"]:
     mine["config"] = {**whole, "seed": mine["config"]["seed"]}
     files.write_json(path, fingerprint.sealed(mine))
 

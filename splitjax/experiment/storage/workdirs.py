@@ -78,6 +78,12 @@ def finished(workdir: Path) -> list[str]:
   return [k for k in keys if read_about(workdir, k) is not None]
 
 
+def is_finished(workdir: Path, key: str, rounds: int) -> bool:
+  """Checks if a method was trained for a number of rounds."""
+  about = read_about(workdir, key)
+  return about is not None and about.get("rounds", rounds) >= rounds
+
+
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 

@@ -7,15 +7,17 @@ import numpy as np
 
 from splitjax import files
 from splitjax.evaluation import forgetting
-from splitjax.experiment import by_client, trained_method
+from splitjax.experiment import by_client
 from splitjax.experiment.console import machine
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import costs, measurements, scores
 from splitjax.experiment.setup import data_summary
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history
+from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.reports.results import heading
 from splitjax.types import Outputs, State
 
 CUTS = (
@@ -66,6 +68,8 @@ def summarise(
   waited = [x for x in recorder.labels if history.waited(lines, x)]
   recorder.notes += [WAITED.format(label) for label in waited]
   chosen = task.config.eval
+  if recorder.ended:
+    recorder.notes.append(_ended(recorder, len(lines)))
   if chosen.samples is not None and chosen.every < task.config.rounds:
     recorder.notes.append(PARTS.format(chosen.samples))
 
@@ -106,28 +110,44 @@ def summarise(
   }
 
 
+def _ended(recorder: Recorder, rounds: int) -> str:
+  """Writes the note on a training that eval.patience ended."""
+  chosen = recorder.task.config.eval
+  assert recorder.best is not None
+  watched = "training loss"
+  if chosen.watch != "loss":
+    watched = f"accuracy ({heading(chosen.watch)}, with the test labels)"
+  return (
+    f"{recorder.title} ended after round {rounds}, {chosen.patience} rounds or"
+    f" more after the best {watched}, that of round {recorder.best[1]}."
+  )
+
+
 def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   """Scores a trained method and saves everything that is kept of it."""
   task = recorder.task
   personal = trainer.personalise(state)
   state = trainer.whole(state)
   own = state._replace(clients=personal or state.clients)
+  record = recorder.record_of(int(state.round))
   about = summarise(recorder, state, own)
-  about["log"] = recorder.log.mark()
+  about |= {"log": record["log"], "record": record}
+  about["rounds"] = task.config.rounds
   about["checkpoints"] = task.config.checkpoint.stay
   lines, arrays = about.pop("by_client"), about.pop("arrays")
-  trained_method.save(
+  finished.save(
     recorder.workdir,
     recorder.key,
     state,
     personal,
     _arrays(task, about["rows"], recorder.outputs),
     files.plain(about),
-    by_client=lines,
+    lines=lines,
     more=arrays,
   )
   seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
-  say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
+  rounds = record["round"]
+  say(f"{recorder.title}: {rounds} rounds done ({seconds})")
 
 
 def _arrays(

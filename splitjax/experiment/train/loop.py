@@ -68,7 +68,7 @@ def run_rounds(
   rounds, manager = first.task.config.rounds, first.manager
   raise_if_stopped(first)
   progress = Progress(label, rounds, first.done)
-  for number in range(first.done + 1, rounds + 1):
+  for number in range(first.done + 1, rounds + 1) if not first.ended else ():
     # Train, then log the round and evaluate it where due.
     begun = time.monotonic()
     state, metrics = advance(state)
@@ -92,7 +92,7 @@ def run_rounds(
     progress.round(number, *lines[0])
 
     # Write a checkpoint where due, and before a stop.
-    last = number == rounds
+    last = number == rounds or first.ended
     asked = None if last else _stop_requested(first.stop)
     if manager.due(number, last) or asked:
       for i, recorder in enumerate(recorders):
@@ -104,11 +104,14 @@ def run_rounds(
         if asked != SIGTERM:  # a SIGTERM's sender does not wait
           recorder.outputs = evaluate(state, i, recorder.rows, None)
       raise Stopped(asked, _progress_text(first.key, number, rounds))
+    if last:
+      break
   progress.close()
 
-  # A run that resumed after its last round has no evaluation yet.
+  # A run that ended early, or that resumed after its last round, was not yet
+  # evaluated as after a last round.
   for i, recorder in enumerate(recorders):
-    if not recorder.outputs:
+    if first.ended or not recorder.outputs:
       recorder.outputs = evaluate(state, i, recorder.rows, None)
   return state
 

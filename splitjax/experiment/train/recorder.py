@@ -42,6 +42,8 @@ class Recorder:
     outputs: the outputs of each result row in the last evaluation.
     plan: the work of a whole round of each client; None if its FLOPs are not
       known, so that no cost is modelled.
+    best: the best value of eval.watch, larger is better, and its round; None
+      before the first.
   """
 
   def __init__(
@@ -69,6 +71,7 @@ class Recorder:
       self.plan = costs.whole_round(setup)
     except UserError as error:
       self.notes.append(f"Cost is not modelled. {error}")
+    self.best: tuple[float, int] | None = None
     self.masked, self._last = False, dict[str, Any]()
     self._accuracy: dict[str, dict[str, float]] = {}
 
@@ -78,6 +81,25 @@ class Recorder:
     begun = time.monotonic()
     yield
     self.seconds[kind] += time.monotonic() - begun
+
+  @property
+  def ended(self) -> bool:
+    """True if eval.patience ends the training before the config's rounds."""
+    patience = self.task.config.eval.patience
+    if patience is None or self.best is None:
+      return False
+    return self._last["round"] - self.best[1] >= patience
+
+  def remember(self, line: dict[str, Any]) -> None:
+    """Takes in the line of a finished round, of this start or an earlier."""
+    self._last, name = line, self.task.config.eval.watch
+    self.masked |= bool(line["masked"])
+    value = history.checkpoint_metrics(line, self.labels[0]).get(name)
+    if value is None:
+      return
+    value = -value if name == "loss" else value  # a smaller loss is better
+    if self.best is None or value > self.best[0]:
+      self.best = value, line["round"]
 
   def rewrite_logs(self) -> None:
     """Writes both logs again, up to the last finished round."""
@@ -107,7 +129,6 @@ class Recorder:
     if note and not self.masked:
       self.notes.append(note)
       say(note)
-    self.masked |= bool(note)
     self.seconds["train"] += seconds
 
     # Evaluate.
@@ -119,7 +140,8 @@ class Recorder:
       self._accuracy = line["accuracy"]
 
     # Write the line to both logs.
-    self._last = line = files.plain(line)
+    line = files.plain(line)
+    self.remember(line)
     if distributed.is_first_process():
       self.log.append(line)
     if self.events is not None:
@@ -138,26 +160,32 @@ class Recorder:
     names = next(iter(found.values()), scores.NAMES)
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
-  def save_checkpoint(self, number: int, state: State) -> None:
-    """Starts writing a checkpoint of the state after a round."""
+  def record_of(self, number: int) -> dict[str, Any]:
+    """Returns the record of a checkpoint after a round, JSON."""
     record = {
       **self.identity,
+      "round": number,
       "log": self.log.mark(),
       "history": {"seconds": self.seconds, "notes": self.notes},
+      "metrics": history.checkpoint_metrics(self._last, self.labels[0]),
     }
-    ranks = history.checkpoint_metrics(self._last, self.labels[0])
-    self.manager.save(number, state, files.plain(record), ranks)
+    return files.plain(record)
+
+  def save_checkpoint(self, number: int, state: State) -> None:
+    """Starts writing a checkpoint of the state after a round."""
+    self.manager.save(state, self.record_of(number))
 
   def close(self) -> History:
     """Reads the whole log; adds the note that sums up masked updates.
 
-    If the training was stopped, its last line gets the scores at the stop.
+    If the training was stopped or ended early, its last line gets the scores of
+    that end.
     """
     with distributed.all_agree():
       self.log.mark()  # the first process has now written all of it
     whole = history.read(self.log, self.setup.fleet.num_clients)
     last = whole.lines[-1]
-    if list(last.get("accuracy", {})) != self.labels:
+    if self.ended or list(last.get("accuracy", {})) != self.labels:
       last |= files.plain(self._scores(self.rows))
     masked = [(x["round"], x["masked"]) for x in whole.lines if x["masked"]]
     if masked:

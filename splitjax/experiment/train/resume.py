@@ -17,6 +17,7 @@ from splitjax.experiment.storage import (
   workdirs,
 )
 from splitjax.experiment.storage.manager import CheckpointManager
+from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import target
@@ -47,6 +48,9 @@ def open_recorder(
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
+    with distributed.all_agree():
+      if distributed.is_first_process():
+        finished.reopen(workdir, key)  # it was finished in fewer rounds
     mine = _identity(setup)
     mine["group"] = list(group)
     if devices is not None:
@@ -126,7 +130,8 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
   for text in (f"{label}: resumes after round {record['round']}", *notes):
     say(text)
   recorder.done = record["round"]
-  recorder.masked = any(line["masked"] for line in recorder.log)
+  for line in recorder.log:
+    recorder.remember(line)
   recorder.seconds = record["history"]["seconds"]
   recorder.notes = list(dict.fromkeys([*recorder.notes, *notes]))
   return state

@@ -192,7 +192,9 @@ def accuracy_spread(results: dict[str, Any]) -> Figure:
     style.round_ticks(axes, rounds)
   every[1].set_ylabel("sd over clients [points]")
   shown = "bars" if len(rounds) == 1 else "bands"
-  text = intervals.title(f"Clients apart, {heading(last)}", shown, results)
+  text = intervals.title(
+    f"Spread over clients, {heading(last)}", shown, results
+  )
   return style.finish(figure, every, {k: styles[k] for k in known}, text)
 
 

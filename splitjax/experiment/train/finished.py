@@ -1,0 +1,100 @@
+"""Finished methods on disk: saved, tidied up, opened again for more rounds.
+
+Besides the report, a workdir has `methods/KEY/` for every method: `state/` (the
+state after the last round), `personal/` (personalised clients), `exits.npz`
+(the outputs of both exits for every test sample), `clients.csv` (accuracy by
+client and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if
+wanted, and `about.json`, which is written last: where it exists, the rest is
+complete. While a method trains, it has `checkpoints/ROUND/`.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitjax import files
+from splitjax.engine import distributed
+from splitjax.experiment import by_client
+from splitjax.experiment.setup import method_factory
+from splitjax.experiment.storage import checkpoint, fingerprint, workdirs
+from splitjax.experiment.trained_method import undamaged
+from splitjax.types import Half, State
+
+
+def save(
+  workdir: Path,
+  key: str,
+  state: State,
+  personal: tuple[Half, ...],
+  exits: dict[str, np.ndarray],
+  about: dict,
+  *,
+  lines: Sequence[dict[str, Any]] = (),
+  more: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> None:
+  """Saves a finished method, `about` last; then deletes its checkpoints.
+
+  With several processes each saves its part of the state, and the first one the
+  rest. The state has its padding clients; `personal` has the personalised
+  clients of every cohort, () if there are none. `about` says under
+  "checkpoints" if they are kept. `more` maps names of further files to arrays.
+  """
+  place = workdirs.folder(workdir, key)
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      place.mkdir(parents=True, exist_ok=True)
+      (place / workdirs.ABOUT).unlink(missing_ok=True)
+  trees = {"state": state} | ({"personal": personal} if personal else {})
+  digests = {
+    name: checkpoint.write_state(place / name, tree)
+    for name, tree in trees.items()
+  }
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      files.write_arrays(place / "exits.npz", exits)
+      by_client.write(place, lines)
+      for name, arrays in (more or {}).items():
+        files.write_arrays(place / name, arrays)
+      record = {
+        **about,
+        "format": fingerprint.FORMAT,
+        "versions": fingerprint.versions(),
+        "files": digests,
+        "places": method_factory.places(state),
+      }
+      files.write_json(place / workdirs.ABOUT, fingerprint.sealed(record))
+      tidy(workdir, key)
+
+
+def reopen(workdir: Path, key: str) -> None:
+  """Makes the state of a finished method a checkpoint, to train it further.
+
+  Nothing happens if the method is not finished. Raises UserError if its files
+  are damaged.
+  """
+  folder = workdirs.folder(workdir, key)
+  if (about := workdirs.read_about(workdir, key)) is None:
+    return
+  fingerprint.check_format(folder, about)
+  with undamaged(folder / "state"):
+    fingerprint.verify_files(folder / "state", about["files"]["state"])
+  number = about["record"]["round"]
+  partial = folder / workdirs.CHECKPOINTS / f"{number}{checkpoint.PARTIAL}"
+  shutil.rmtree(partial, ignore_errors=True)
+  shutil.copytree(folder / "state", partial / checkpoint.STATE)
+  checkpoint.complete(partial, about["record"])
+  (folder / workdirs.ABOUT).unlink()
+
+
+def tidy(workdir: Path, key: str) -> None:
+  """Deletes the checkpoints of a finished method, unless they are kept.
+
+  Damaged ones were moved away and stay until the user deletes them.
+  """
+  about = workdirs.read_about(workdir, key)
+  if about is not None and not about.get("checkpoints"):
+    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+    shutil.rmtree(place, ignore_errors=True)

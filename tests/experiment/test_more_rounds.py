@@ -1,0 +1,163 @@
+"""More rounds of a finished run, an early end, and rounds that are kept."""
+
+import dataclasses
+import shutil
+
+import pytest
+from broken import data_file, flip
+from marks import slow
+from runs import config, lines, rows, same_run, stopped
+
+import splitjax
+from splitjax import UserError
+from splitjax.experiment import runner
+
+pytestmark = pytest.mark.usefixtures("traced_once")
+
+
+@pytest.mark.parametrize(
+  ("name", "changes"),
+  [
+    ("fedavg_ft", {}),
+    *slow(
+      ("harmony", {"participants_per_round": 3}),
+      ("splitgp", {"system__clients_on": "host", "participants_per_round": 3}),
+      ("hydra", {}),
+      ("fedavg", {"optimizer__schedule": "exponential"}),
+    ),
+  ],
+)
+def test_two_rounds_continued_to_four_are_four(name, changes, tmp_path):
+  whole = config(name, **changes)
+  one = runner.run(whole, tmp_path / "one")
+  runner.run(dataclasses.replace(whole, rounds=2), tmp_path / "two")
+  stopped(whole, tmp_path / "two", 1, 2)
+  two = runner.run(whole, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+  assert rows(one) == rows(two)
+  assert splitjax.load(tmp_path / "two", "own").config.rounds == 4
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp("half") / "w"
+  runner.run(dataclasses.replace(config("local"), rounds=2), workdir)
+  return workdir
+
+
+def test_a_kill_while_a_run_is_opened_again_loses_nothing(half, tmp_path):
+  workdir, place = tmp_path / "w", tmp_path / "w/methods/own"
+  shutil.copytree(half, workdir)
+  about = (place / "about.json").read_bytes()
+  stopped(config("local"), workdir, 1, 2)
+  (place / "about.json").write_bytes(about)  # before it was deleted
+  shutil.rmtree(place / "checkpoints/3")
+  runner.run(config("local"), workdir)
+  runner.run(config("local"), tmp_path / "one")
+  same_run(tmp_path / "one", workdir)
+
+
+@pytest.mark.parametrize(
+  ("then", "now", "words"),
+  [
+    ({}, {"rounds": 1}, "rounds is 2 there and 1 here"),
+    (
+      {"optimizer__schedule": "cosine"},
+      {"optimizer__schedule": "cosine"},
+      "rounds is 2 there and 4 here, and optimizer.schedule=cosine depends",
+    ),
+    ({}, {"optimizer__lr": 0.5}, "optimizer.lr"),
+  ],
+)
+def test_another_run_is_not_continued(then, now, words, half, tmp_path):
+  place = half
+  if then:
+    place = tmp_path / "w"
+    runner.run(dataclasses.replace(config("local", **then), rounds=2), place)
+  before = (place / "config.json").read_bytes()
+  with pytest.raises(UserError, match=words):
+    runner.run(config("local", **now), place)
+  assert (place / "config.json").read_bytes() == before
+
+
+def test_damaged_states_are_not_continued(half, tmp_path):
+  shutil.copytree(half, tmp_path / "w")
+  flip(data_file(tmp_path / "w/methods/own"))
+  with pytest.raises(UserError, match="state is damaged .* delete"):
+    runner.run(config("local"), tmp_path / "w")
+  assert (tmp_path / "w/methods/own/about.json").exists()
+
+
+def still(**changes):
+  """A config whose accuracy does not change from round to round."""
+  chosen = {"rounds": 9, "eval__every": 1, "optimizer__lr": 1e-12}
+  chosen |= {"eval__patience": 2, "eval__watch": "0.8"}
+  return config("local", **{**chosen, **changes})
+
+
+def test_patience_ends_a_training(tmp_path):
+  results = runner.run(still(), tmp_path / "w")
+  assert [row["rounds"] for row in results["rows"]] == [3]
+  assert [line["round"] for line in lines(tmp_path / "w")] == [1, 2, 3]
+  (note,) = (x for x in results["notes"] if "ended after round 3" in x)
+  assert "best accuracy (ρ=0.8, with the test labels), that of round 1" in note
+  assert int(splitjax.load(tmp_path / "w", "own").state.round) == 3
+  # It is finished: the same command trains nothing, nor does a report.
+  assert runner.run(still(), tmp_path / "w") == results
+  # Stopped before, it ends after the same round; more rounds change nothing.
+  stopped(still(), tmp_path / "v", 2)
+  again = runner.run(still(), tmp_path / "v")
+  assert rows(again) == rows(results)
+  more = runner.run(still(rounds=20), tmp_path / "v")
+  assert rows(more) == rows(results)
+
+
+def test_a_loss_that_falls_does_not_end(tmp_path):
+  falling = still(rounds=4, eval__watch="loss", optimizer__lr=0.01)
+  results = runner.run(falling, tmp_path / "w")
+  assert results["rows"][0]["rounds"] == 4
+
+
+def test_seeds_that_end_in_different_rounds(tmp_path, monkeypatch):
+  ends = {0: 1, 1: 2}
+  real = runner.run
+
+  def run(resolved, place, **how):
+    once = dataclasses.replace(resolved.eval, patience=ends[resolved.seed])
+    return real(dataclasses.replace(resolved, eval=once), place, **how)
+
+  monkeypatch.setattr(runner, "run", run)
+  for seed in ends:
+    run(dataclasses.replace(still(), seed=seed), tmp_path / str(seed))
+  from splitjax.reports import over_seeds
+
+  each = [splitjax.report_again(tmp_path / str(seed)) for seed in ends]
+  for tree in each:
+    tree["config"]["eval"]["patience"] = 1
+  merged = over_seeds.combine(each)
+  assert merged["rows"][0]["rounds"] == 2.5
+  assert merged["learning"]["own"]["round"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"eval__every": 3}, "eval.patience=2 must be at least eval.every=3"),
+    ({"eval__watch": "0.7"}, "eval.watch=0.7 must be one of loss, 0.0, 0.8"),
+    ({"system__seeds_batched": True}, "eval.patience=2 excludes"),
+    ({"checkpoint__rounds": (3, 12)}, "12 is none of the 9 rounds"),
+  ],
+)
+def test_what_cannot_end_early_is_refused(changes, words, tmp_path):
+  with pytest.raises(UserError, match=words):
+    runner.run(still(**changes), tmp_path / "w")
+
+
+def test_networks_of_chosen_rounds_load(tmp_path):
+  chosen = {"checkpoint__rounds": (1, 3), "checkpoint__every": 50}
+  runner.run(config("local", rounds=5, **chosen), tmp_path / "w")
+  kept = {p.name for p in (tmp_path / "w/methods/own/checkpoints").iterdir()}
+  assert {"1", "3"} <= kept and "2" not in kept
+  for number in (1, 3):
+    found = splitjax.load(tmp_path / "w", "own", round=number)
+    assert int(found.state.round) == number
