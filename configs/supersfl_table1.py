@@ -19,10 +19,8 @@ Expected: SuperSFL needs the fewest rounds, megabytes and seconds. The report
 shows the printed numbers beside ours, at `small` the accuracies alone.
 
 Measured at `small` over three seeds (docs/results/supersfl.md): VGG-11, rounds
-to 35 %: SFL 11 ± 6, DFL 13 ± 3, SuperSFL 12 ± 9. ViT from scratch, on all test
-images in each evaluation, where the config now takes 50 of each client (at the
-paper's scale 200) before the last round: 23.0 ± 1.3, 22.2 ± 1.8 and 22.0 ± 1.8
-after 20 rounds; the target is not reached.
+to 35 %: SFL 11 ± 6, DFL 13 ± 3, SuperSFL 12 ± 9. ViT from scratch: 23.0 ± 1.3,
+22.2 ± 1.8 and 22.0 ± 1.8 after 20 rounds; the target is not reached.
 """
 
 from configs import supersfl_settings as setting
