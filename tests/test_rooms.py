@@ -75,6 +75,7 @@ LIBRARIES = {
   "pylatexenc": "reports",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
+  "wandb": "reports.tracking",
   "dp_accounting": "evaluation.privacy",
   "filelock": "files",
   "ml_collections": "config.template configs flags",
@@ -85,6 +86,7 @@ LAZY = {
   "tensorflow_datasets",
   "array_record",
   "tensorboardX",
+  "wandb",
   "dp_accounting",
 }
 """Imported inside functions alone: a run on bundled data needs it not."""

@@ -35,7 +35,7 @@ from splitjax.experiment.setup.network import (
   make_network,
 )
 from splitjax.models import backbones, target
-from splitjax.reports import tensorboard
+from splitjax.reports import tensorboard, tracking
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Array, Method, Segment, Tree
 
@@ -152,6 +152,8 @@ def build(
       message_checks.check_messages(config, network, made)
       if config.privacy.accounted:
         privacy.library()
+      if config.wandb:
+        tracking.library()
     at_host = config.system.clients_on == "host"
     if at_host:
       checks.check_host(network, made, test_sets)

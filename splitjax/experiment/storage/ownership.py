@@ -16,11 +16,11 @@ from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import fingerprint, identity, workdirs
-from splitjax.reports import report, tensorboard
+from splitjax.reports import report, tensorboard, tracking
 from splitjax.types import UserError, naming
 
 WRITTEN = (
-  "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
+  "methods", "evaluate", tensorboard.FOLDER, tracking.FOLDER, workdirs.EXPORTED,
   workdirs.DESCRIBED, workdirs.METRICS, report.JSON, report.PAGE, report.CSV,
   report.TEX, "clients.csv", "clients_over_rounds.csv",
 )  # fmt: skip

@@ -62,8 +62,12 @@ def open_recorder(
         recorder.rewrite_logs()
     given = [state]
     del state  # the next round donates it and must be its only owner
-    yield recorder, given.pop()
-    manager.wait()
+    try:
+      yield recorder, given.pop()
+      manager.wait()
+    finally:
+      if recorder.tracker is not None:
+        recorder.tracker.finish()
 
 
 def group_of(workdir: Path, key: str) -> tuple[str, ...]:

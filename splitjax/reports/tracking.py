@@ -1,0 +1,83 @@
+"""Logging to Weights & Biases: the scalars of TensorBoard, a run per method.
+
+`WANDB_MODE=offline` writes into the workdir alone, and `wandb sync` sends it
+later; `wandb login` comes before the first run online. The package is imported
+when a run begins.
+"""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from splitjax import files
+from splitjax.reports import tensorboard
+from splitjax.types import UserError
+
+FOLDER = "wandb"
+"""Folder in a workdir for the package's own files."""
+
+REMEDY = "run `wandb login`, or set WANDB_MODE=offline"
+
+
+class Tracker:
+  """A method's run at Weights & Biases."""
+
+  def __init__(
+    self, workdir: Path, folder: Path, name: str, config: dict[str, Any]
+  ):
+    """Begins the run, or goes on with that of an earlier start.
+
+    Args:
+      workdir: gets FOLDER; its name is the group of the runs.
+      folder: the method's folder, which keeps the run's id.
+      name: the run's name.
+      config: the run's config; its `wandb` is the project.
+
+    Raises:
+      UserError: the package is missing, or the run cannot begin.
+    """
+    wandb, place = library(), folder / "wandb_id"
+    if not place.exists():
+      folder.mkdir(parents=True, exist_ok=True)
+      files.write_text(place, uuid.uuid4().hex)
+    # It draws nothing on the screen and reads no repository.
+    quiet = {"console": "off", "silent": True, "disable_git": True}
+    try:
+      self._run = wandb.init(
+        project=config["wandb"],
+        group=workdir.name,
+        name=name,
+        id=place.read_text(),
+        resume="allow",
+        dir=workdir,
+        config=config,
+        reinit="create_new",
+        settings=wandb.Settings(**quiet),
+      )
+    except wandb.Error as error:
+      said = " ".join(str(error).split())[:200]
+      raise UserError(f"wandb={config['wandb']}: {said}; {REMEDY}") from error
+
+  def append(self, line: dict[str, Any]) -> None:
+    """Adds a round, a line of metrics.jsonl."""
+    self._run.log(tensorboard.scalars(line), step=line["round"])
+
+  def finish(self) -> None:
+    """Waits until everything is written or sent."""
+    self._run.finish()
+
+
+def library() -> Any:
+  """Imports the package.
+
+  Raises:
+    UserError: it is not installed.
+  """
+  try:
+    import wandb
+  except ImportError as error:
+    raise UserError(
+      f"logging to Weights & Biases needs wandb ({error}): pip install"
+      " 'splitjax[wandb]', or leave config.wandb out"
+    ) from None
+  return wandb
