@@ -7,6 +7,7 @@ if TYPE_CHECKING:
   from splitjax.config.schema import Config
   from splitjax.config.template import compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
+  from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.engine.distributed import use_cores
   from splitjax.engine.prepare import set_up
   from splitjax.engine.topologies import TOPOLOGIES
@@ -39,6 +40,7 @@ _NAMES = {
   "config.schema": ("Config",),
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
+  "data.augmentations": ("AUGMENTATIONS",),
   "engine.distributed": ("use_cores",),
   "engine.prepare": ("set_up",),
   "engine.topologies": ("TOPOLOGIES",),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import launched
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -21,6 +22,7 @@ import launch
 import splitjax
 from splitjax import commands as runs
 from splitjax.config import sweep
+from splitjax.data import augmentations
 from splitjax.engine import topologies
 from splitjax.evaluation.attacks import contract
 from splitjax.experiment.setup import checks, tasks
@@ -395,6 +397,26 @@ def test_the_methods_of_the_page_keep_the_contract(name, monkeypatch):
   scope = methods_of_the_page(monkeypatch)
   steady = {"align"} if name == "to_means" else ()
   assert len(check(scope[name], steady=steady)) == 8
+
+
+def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
+  monkeypatch.setitem(splitjax.AUGMENTATIONS, "fade", None)
+  monkeypatch.setitem(splitjax.SHIFTS, "first_classes", None)
+  c = splitjax.default(backbone="toy")
+  c.data.update(name="digits", train_samples=120, test_samples=50)
+  c.num_clients, c.data.partition.num_shards = 6, 12
+  scope = {"splitjax": splitjax, "c": c}
+  for example in blocks(DOCS / "data.md"):
+    if "def fade" in example or "def first_classes" in example:
+      exec(compile(example, "data.md", "exec"), scope)
+  task = splitjax.build(splitjax.Config.from_dict(c))
+  sets = task.test_sets
+  assert sets.names == ("first", "rest") and sets.sets.sum(axis=0).all()
+  assert (sets.sets[0] == (sets.label < 4)).all()
+  assert task.config.data.augment == "crop_flip + fade(least=0.7)"
+  image = np.full((3, 4, 4, 1), 200, np.uint8)
+  faded = augmentations.make("fade(least=0.7)")(image, jax.random.key(0))
+  assert 140 <= faded.min() <= faded.max() <= 200
 
 
 def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):

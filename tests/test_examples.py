@@ -22,6 +22,7 @@ MODULES = (
   "splitjax.methods",
   "splitjax.models",
   "splitjax.data",
+  "splitjax.data.augmentations",
   "splitjax.engine.topologies",
   "splitjax.evaluation.attacks",
   "splitjax.evaluation.client_metrics",

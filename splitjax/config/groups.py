@@ -4,7 +4,6 @@ import dataclasses
 from typing import Annotated, Literal
 
 from splitjax.data import PARTITIONS
-from splitjax.data.feed import Augment
 from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
@@ -27,8 +26,9 @@ class Data:
       the public code of FedTHE; for eval.shift local and out_of_client).
     dealt: which client gets which part. any: independent of its split depth;
       by_depth: parts with higher classes go to deeper clients.
-    augment: random crops (4 pixels) and mirroring of training images, drawn
-      per client and step.
+    augment: random changes of training images, drawn per client and step: none
+      or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
+      pixels and mirroring) or crop_flip + cutout(size=8).
     device_budget_gb: GB of device memory that data may take; None: all of it.
     dir: folder of the prepared data sets; None for TFDS's default.
   """
@@ -40,7 +40,7 @@ class Data:
   test_samples: Annotated[int | None, COUNT] = None
   pool: Literal["train", "all"] = "train"
   dealt: Literal["any", "by_depth"] = "any"
-  augment: Augment = "none"
+  augment: str = "none"
   device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None
 

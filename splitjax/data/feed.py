@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data.augmentations import Augment, augment
+from splitjax.data import augmentations
 from splitjax.data.partition_util import padded
 from splitjax.types import Array, Batch, Shard
 
@@ -31,7 +31,7 @@ class BatchPlan(NamedTuple):
     equal: True if every client of the cohort takes that many steps.
     mean: per-channel mean of the training split, in pixel values.
     std: per-channel standard deviation of the same, in pixel values.
-    augment: augmentation of training images.
+    augment: augmentation of training images, as data.augment names it.
     limit: local steps that each client takes in a round, the first ones of
       these epochs; None: all of them.
   """
@@ -42,7 +42,7 @@ class BatchPlan(NamedTuple):
   equal: bool
   mean: tuple[float, ...]
   std: tuple[float, ...]
-  augment: Augment = "none"
+  augment: str = "none"
   limit: int | None = None
 
   def of_round(
@@ -145,7 +145,7 @@ class Samples(NamedTuple):
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
-      image = augment(image, key, mirror=self.plan.augment == "crop_flip")
+      image = augmentations.make(self.plan.augment)(image, key)
     image = standardise(image, self.plan.mean, self.plan.std)
     drawn = () if key is None else key
     return Batch(image, self.shard.label[rows], real, drawn)
@@ -251,7 +251,7 @@ def plan(
   epochs: int,
   mean: tuple[float, ...],
   std: tuple[float, ...],
-  augment: Augment = "none",
+  augment: str = "none",
   own: np.ndarray | None = None,
   limit: int | None = None,
 ) -> BatchPlan:

@@ -11,7 +11,7 @@ from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 from marks import slow
 
-from splitjax.data import feed
+from splitjax.data import augmentations, feed
 from splitjax.engine import batch_schedule, client_update, draws, fleets
 from splitjax.methods.sandbox import parts
 from splitjax.types import Half, Segment, Shard, Stage
@@ -146,7 +146,7 @@ def test_augmentation_is_a_crop_out_of_a_black_frame(mirror):
   rng = np.random.default_rng(1)
   image = rng.integers(1, 256, (1, 9, 10, 2), np.uint8)
   count = 2000
-  made = jax.jit(feed.augment, static_argnames="mirror")(
+  made = jax.jit(augmentations.augment, static_argnames="mirror")(
     jnp.asarray(np.repeat(image, count, 0)), KEY, mirror=mirror
   )
   assert made.shape == (count, 9, 10, 2) and made.dtype == jnp.uint8

@@ -247,7 +247,8 @@ def test_a_budget_refuses_with_the_numbers():
 
 @pytest.mark.slow
 def test_augmentation_changes_training_and_nothing_else(tmp_path):
-  other = config(method="local", augment="crop_flip")
+  both = "crop_flip + rotation + colour + cutout(size=2)"
+  other = config(method="local", augment=both)
   plain = splitjax.run(config(method="local"), tmp_path / "plain")
   moved = splitjax.run(other, tmp_path / "moved")
   again = splitjax.run(other, tmp_path / "again")

@@ -80,7 +80,16 @@ def notes(task: Task) -> list[str]:
     *_new(task),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
+    *_augment(task),
   ]
+
+
+def _augment(task: Task) -> list[str]:
+  """Names the augmentation of training images, if there is any."""
+  chosen = task.config.data.augment
+  if chosen == "none":
+    return []
+  return [f"Training images are augmented in every step: {chosen}."]
 
 
 def _loss(task: Task) -> list[str]:

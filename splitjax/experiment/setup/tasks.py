@@ -17,6 +17,7 @@ from splitjax.data import (
   PARTITIONS,
   Dataset,
   TestSets,
+  augmentations,
   holdout,
   load,
   partition_util,
@@ -124,6 +125,7 @@ def build(
       data = merged(data)
     test_sets = client_data.make_test_sets(config, data, hardware)
     checks.check_memory(config, data, test_sets)
+    augmentations.check(config.data.augment, data.train_image.shape[1:])
 
     # Network, methods, faults.
     known = client_data.facts(data, test_sets)

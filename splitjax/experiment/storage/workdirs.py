@@ -7,7 +7,8 @@ from typing import Any
 
 from splitjax.config.eval_group import SEVERAL
 from splitjax.config.schema import Config
-from splitjax.data import PARTITIONS
+from splitjax.data import PARTITIONS, augmentations
+from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
 from splitjax.methods import METHODS
@@ -184,6 +185,8 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   ):
     if name := config["optimizer"].get(field):
       named.append((kind, registry, {"name": name}))
+  for each in augmentations.parse(config["data"].get("augment", "none")):
+    named.append(("augmentation", AUGMENTATIONS, each))
   for kind, registry, spec in named:
     if spec.get("name", next(iter(registry))) not in registry:
       raise UserError(
