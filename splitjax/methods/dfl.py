@@ -233,7 +233,13 @@ def _by_cut(backbone: Backbone, optimizer: Optimizer) -> Callable:
 
 
 def _check_slots(optimizer: Optimizer, params: Tree) -> None:
-  """Raises a UserError unless both optimisers have slots of one structure."""
+  """Raises a UserError unless both optimisers share slots and schedule."""
+  if optimizer.server_rate is not optimizer.rate:
+    raise UserError(
+      "optimizer.server_schedule: DFL's cut moves blocks between client and"
+      " server, which have one schedule; leave it None, or use splitfed_v1 for"
+      " one fixed cut"
+    )
   rules = optimizer.rule(server=False), optimizer.rule(server=True)
   one, other = (
     jax.tree.structure(jax.eval_shape(x.init, params)) for x in rules

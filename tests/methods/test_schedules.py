@@ -302,6 +302,7 @@ def test_every_client_takes_its_local_steps():
       {"optimizer__server_schedule": "cosine"},
       "none of own trains a network at the server",
     ),
+    ("dfl", {"optimizer__server_schedule": "cosine"}, "have one schedule"),
     ("local", {"mean_weights": "uniform"}, "none of own makes a mean"),
     ("splitnn", {"mean_weights": "uniform"}, "none of own makes a mean"),
   ],
