@@ -198,6 +198,7 @@ def configs(draw):
         partition=st.just(deal),
         train_samples=st.integers(60, 120),
         test_samples=st.integers(20, 40),
+        augment=st.sampled_from(["none", "crop_flip", "rotation + cutout"]),
         pool=st.sampled_from(["train", "all"] if local else ["train"]),
       )
     ),
@@ -374,6 +375,7 @@ def places(tree):
     "data.partition": PARTITIONS,
     "eval.shift": SHIFTS,
     "fleet.allocation": ALLOCATIONS,
+    "loss": LOSSES,
     "method": METHODS,
   }
   out = []
@@ -410,6 +412,7 @@ def places(tree):
 
 OUTSIDE = {
   "data.name": ["mnist", "", "npz:", "npz:a\nb", "npz:/nowhere.npz"],
+  "data.augment": ["", "crop,flip", "crop +", "crop(9)", "cutout(size=0)"],
   "data.train_samples": [9, 1438],
   "data.test_samples": [9, 361],
   "data.device_budget_gb": [1e-12],
