@@ -3,9 +3,10 @@
   python -m benchmarks.gpu --out=gpu.json [--minutes=9] [--parts clients ...]
       [--data=fashion_mnist --data_dir=DIR] [--quick]
 
-Device and versions; rounds against PyTorch; time and memory over the number of
-clients; convolutions in every formulation, 32 and 16 bits; compile times; a
-round and an evaluation of configs/harmony_figure2.py at the paper's scale, and
+Device and versions; each convolution in every formulation, from which a run on
+the device chooses; rounds against PyTorch; time and memory over the number of
+clients; rounds in every formulation, 32 and 16 bits; compile times; a round and
+an evaluation of configs/harmony_figure2.py at the paper's scale, and
 the hours of its runs. Every part is a process of its own with a share of the
 minutes, and is skipped, with the reason, when they are over. What was done is
 in --out after each part. --quick runs on a CPU, too, and measures nothing of
@@ -27,6 +28,7 @@ LEAST = 10
 
 PARTS = {
   "device": 0.1,
+  "formulations": 0.2,
   "round_speed": 0.15,
   "clients": 0.15,
   "forms": 0.2,
@@ -46,6 +48,8 @@ def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
   soft = f"--minutes={max(seconds - LEAST, 0) / 60:.3f}"
   if name == "device":
     return subprocesses.module("device")
+  if name == "formulations":
+    return subprocesses.module("formulations", soft, *quick)
   if name == "round_speed":
     if about.get("torch") is None:
       return "PyTorch is not installed"

@@ -25,6 +25,7 @@ from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
 from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import State
@@ -198,9 +199,14 @@ def main() -> None:
   report(baseline_mb=memory().get("peak_mb"), **machine())
   watch = Watch()
   trainer, state = set_up(point)
-  setup = trainer.setup
   report(**watch("setup"))
-  watch = Watch()
+  with measured.chosen(trainer.setup):
+    measure(point, trainer, state)
+
+
+def measure(point: Point, trainer: Trainer, state: State) -> None:
+  """Traces and compiles the round, and trains."""
+  setup, watch = trainer.setup, Watch()
   given = trainer.inputs(state)
   lowered = trainer.make_round(setup).lower(*given)
   del given

@@ -7,7 +7,7 @@ from splitjax.data import PARTITIONS
 from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.models.convolution import Conv
+from splitjax.models.formulations import Conv
 from splitjax.registry import Spec
 
 
@@ -215,7 +215,10 @@ class System:
   """The machine that runs the simulation, and the one that is simulated.
 
   Attributes:
-    conv: implementation of convolutions, see `models.convolution.conv2d`.
+    conv: formulation of convolutions, see `models.convolution`. measured: each
+      layer takes the one that is the fastest on this kind of device, which the
+      first run there finds out and later ones remember (`compilation_cache`);
+      "auto": in_turn on a CPU, elsewhere measured (native if deterministic).
     devices: number of devices that share the clients; None: all of them, on a
       CPU as many as there is work for (launch.py's --cpu_devices).
     clients_per_chunk: clients of a cohort that a device trains side by side;

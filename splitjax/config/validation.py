@@ -99,6 +99,11 @@ def _check_system(system: Any) -> None:
       "system.deterministic=True needs system.clients_per_chunk as a number,"
       " as in 4: the size of chunks is part of the arithmetic"
     )
+  if system.deterministic and system.conv == "measured":
+    raise UserError(
+      "system.conv='measured' excludes system.deterministic=True: the fastest"
+      " differs between numbers of devices; choose patches or native"
+    )
   if system.deterministic and (several := _batched(system)):
     raise UserError(
       f"{several} excludes system.deterministic=True: runs side by side round"

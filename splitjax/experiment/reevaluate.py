@@ -18,6 +18,7 @@ from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.network import from_scratch
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history, identity, round_log, workdirs
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.registry import flat, plain
 from splitjax.reports.report import Results
@@ -75,7 +76,8 @@ def evaluate_again(
     stored = workdirs.read_about(workdir, key)
     if stored is not None:
       say(f"{key}: evaluating")
-      about.append(_evaluate_method(task, key, workdir, own, stored))
+      with measured.kept(stored):
+        about.append(_evaluate_method(task, key, workdir, own, stored))
   return reporting.publish(place, config, task.facts, about)
 
 

@@ -16,14 +16,17 @@ from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.tasks import Tasks, fresh_network
+from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
 from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.compile_cache import announcing
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
+from splitjax.types import Segment
 
 
 def run(
@@ -95,19 +98,8 @@ def run(
     for key in (k for k in done if not done[k]):
       full = full or fresh_network(task)
       setup = training_setup.make_setup(task, key)
-      trainer = make_trainer(setup, announcing(setup.labels[0]))
-      opened = resume.open_recorder(trainer, full, workdir, stop)
-      with opened as (recorder, state):
-        try:
-          loop.raise_if_stopped(recorder)
-          with recorder.timed("compile"):
-            trainer.compile(state)
-          state = loop.train(recorder, trainer, state)
-        except Stopped as stopped:
-          if stopped.asked != SIGTERM:
-            _report_stopped(recorder, stopped)
-          raise
-      finish.save(recorder, trainer, state)
+      with measured.chosen(setup, resume.begun(workdir, key)):
+        _train(setup, full, workdir, stop)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():
@@ -116,6 +108,25 @@ def run(
       if key not in config.methods:
         say(f"{key}: trained by an earlier start, stays in the report")
     return reporting.report_run(workdir, whole, task.facts)
+
+
+def _train(
+  setup: TrainingSetup, full: Segment, workdir: Path, stop: Stop
+) -> None:
+  """Trains a method from the network `full`, or on from its checkpoint."""
+  trainer = make_trainer(setup, announcing(setup.labels[0]))
+  opened = resume.open_recorder(trainer, full, workdir, stop)
+  with opened as (recorder, state):
+    try:
+      loop.raise_if_stopped(recorder)
+      with recorder.timed("compile"):
+        trainer.compile(state)
+      state = loop.train(recorder, trainer, state)
+    except Stopped as stopped:
+      if stopped.asked != SIGTERM:
+        _report_stopped(recorder, stopped)
+      raise
+  finish.save(recorder, trainer, state)
 
 
 def run_seeds(

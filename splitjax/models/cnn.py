@@ -2,7 +2,7 @@
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.convolution import Conv, Padding
+from splitjax.models.formulations import Conv
 from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import (
@@ -13,6 +13,7 @@ from splitjax.models.options import (
   check_size,
   scaled,
 )
+from splitjax.models.windows import Padding
 
 
 def cnn8(

@@ -4,48 +4,30 @@ Under `vmap` over clients with their own weights `lax.conv` becomes a grouped
 convolution, and inside `lax.scan` XLA's CPU backend computes its gradient with
 a naive kernel. Three formulations compute the same function:
 
-  native   XLA's own convolution.
+  native   XLA's own convolution, see `models.windows`.
   in_turn  client after client, or one product with columns if channels are few;
            see `models.cpu`. The fastest on CPUs.
   patches  shifted slices and one matrix product: a batched matmul, fast on
            every backend, but it writes k x k times the image.
 
-`python -m benchmarks.scaling forms` measures them.
+`models.formulations` chooses one of them.
 """
 
 import functools
-from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import cpu, target
+from splitjax.models import cpu, formulations, target, windows
+from splitjax.models.formulations import Conv
+from splitjax.models.windows import Padding
 from splitjax.types import Array
-
-Conv = Literal["auto", "in_turn", "patches", "native"]
-Padding = Literal["same", "valid"]
 
 WIDE = 32
 """From so many channels on, a pool on a CPU stores the place of each maximum: a
 round of cnn8 takes 5 % less. With fewer channels, a round of a narrow network
 would take a third more.
 """
-
-_PLAIN = jax.make_user_context(False)
-
-
-def plain() -> Any:
-  """Makes a context in which all traced convolutions are "native"."""
-  return _PLAIN(True)
-
-
-def formulation(conv: Conv) -> Conv:
-  """Resolves "auto": "in_turn" on CPUs, "native" on other devices."""
-  if _PLAIN.value:
-    return "native"
-  if conv != "auto":
-    return conv
-  return "in_turn" if target.current().platform == "cpu" else "native"
 
 
 def conv2d(
@@ -66,34 +48,24 @@ def conv2d(
     stride: the step of the windows.
     padding: "same" pads k // 2 zeros on every side, also with a stride, where
       XLA's own "SAME" pads unequally; "valid" pads none.
-    conv: the formulation, "in_turn", "patches", "native" or "auto" (by
-      device). "in_turn" needs stride 1 and padding "same"; others are computed
-      as "patches".
+    conv: the formulation, "in_turn", "patches", "native", "auto" (by device)
+      or "measured" (see `formulations`). "in_turn" needs stride 1 and padding
+      "same"; others are computed as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
   """
   k, filters = kernel.shape[0], kernel.shape[-1]
-  how = formulation(conv)
-  if k > 1 and how == "native":
-    return _native(x, kernel, _margin(k, padding), stride)
-  if k > 1 and how == "in_turn" and stride == 1 and padding == "same":
+  if k == 1:
+    how: Conv = "patches"
+  else:
+    how = formulations.of_call(conv, x, kernel, stride, padding)
+  if how == "native":
+    return windows.native(x, kernel, windows.margin(k, padding), stride)
+  if how == "in_turn" and stride == 1 and padding == "same":
     return cpu.conv2d(x, kernel)
-  return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
-
-
-def _native(
-  x: Array, kernel: Array, margin: int, stride: int, groups: int = 1
-) -> Array:
-  """Convolves by XLA, with a margin of zeros."""
-  return jax.lax.conv_general_dilated(
-    x,
-    kernel,
-    (stride, stride),
-    ((margin, margin), (margin, margin)),
-    dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    feature_group_count=groups,
-  )
+  columns = windows.patches(x, k, stride, padding)
+  return columns @ kernel.reshape(-1, filters)
 
 
 def depthwise(
@@ -113,57 +85,16 @@ def depthwise(
   Returns:
     [B, H', W', c], x's dtype; the sum is computed in the default float.
   """
-  k, margin = kernel.shape[0], _margin(kernel.shape[0], "same")
-  if formulation(conv) == "native":
-    return _native(x, kernel, margin, stride, groups=x.shape[-1])
+  k, margin = kernel.shape[0], windows.margin(kernel.shape[0], "same")
+  how = formulations.of_call(conv, x, kernel, stride, "same", depthwise=True)
+  if how == "native":
+    return windows.native(x, kernel, margin, stride, groups=x.shape[-1])
   taps = kernel.reshape(k * k, -1).astype(float)
   total = sum(
     image.astype(float) * taps[i]
-    for i, image in enumerate(_shifted(x, k, stride, margin))
+    for i, image in enumerate(windows.shifted(x, k, stride, margin))
   )
   return jnp.asarray(total, x.dtype)
-
-
-def patches(
-  x: Array, k: int, stride: int = 1, padding: Padding = "same"
-) -> Array:
-  """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
-
-  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a flattened kernel
-  [k, k, c, f]. k is odd; stride and padding are as in `conv2d`. Images are
-  shifted along rows, then along columns: 2 k copies instead of k x k.
-  """
-  margin = _margin(k, padding)
-  x = _padded(x, margin)
-  for axis in (2, 1):
-    stop = x.shape[axis] - k + 1
-    shifted = [
-      jax.lax.slice_in_dim(x, i, i + stop, stride, axis) for i in range(k)
-    ]
-    x = jnp.concatenate(shifted, axis=-1)
-  return x
-
-
-def _margin(k: int, padding: Padding) -> int:
-  return k // 2 if padding == "same" else 0
-
-
-def _padded(x: Array, margin: int, fill: float = 0.0) -> Array:
-  edge = (margin, margin)
-  return jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
-
-
-def _shifted(x: Array, k: int, stride: int, margin: int) -> list[Array]:
-  """Shifts images k*k ways, [B, H', W', c] each, one per place in a window."""
-  batch, height, width, channels = x.shape
-  padded = _padded(x, margin)
-  rows, columns = (n + 2 * margin - k for n in (height, width))
-
-  def view(i, j):
-    stop = (batch, i + rows + 1, j + columns + 1, channels)
-    return jax.lax.slice(padded, (0, i, j, 0), stop, (1, stride, stride, 1))
-
-  return [view(i, j) for i in range(k) for j in range(k)]
 
 
 def max_pool(x: Array) -> Array:
@@ -189,7 +120,7 @@ def max_pool_3x3(x: Array) -> Array:
   [B, H, W, c] becomes [B, ceil(H / 2), ceil(W / 2), c]. Padding is never the
   maximum, and the first of equal maxima receives the gradient, as in PyTorch.
   """
-  x = _padded(x, 1, fill=-jnp.inf)
+  x = windows.padded(x, 1, fill=-jnp.inf)
   for axis in (2, 1):  # as in `max_pool`
     stop = x.shape[axis] - 2
     x = functools.reduce(

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import backbones, convolution, shapes, target
+from splitjax.models import backbones, formulations, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, UserError
 
@@ -44,7 +44,7 @@ def _block(
   x = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
   cpu = target.host()
   here = jax.default_device(cpu.devices[0])
-  with convolution.plain(), target.aimed_at(cpu), here:
+  with formulations.plain(), target.aimed_at(cpu), here:
     lowered = jax.jit(apply).lower(backbones.select(full, (name,)), x)
   analysis = lowered.cost_analysis()
   if analysis is None:

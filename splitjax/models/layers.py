@@ -11,8 +11,9 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models import convolution, cpu
+from splitjax.models import convolution, cpu, formulations
 from splitjax.models.options import Dtype, How, array_dtype
+from splitjax.models.windows import Padding
 from splitjax.types import Array
 
 Activation = Literal["none", "relu", "relu6"]
@@ -41,7 +42,7 @@ class Conv(nn.Module):
   features: int
   kernel: int = 3
   stride: int = 1
-  padding: convolution.Padding = "same"
+  padding: Padding = "same"
   bias: bool = True
   how: How = How()
 
@@ -105,7 +106,7 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
   Returns:
     [B, ..., *f].
   """
-  on_cpu = convolution.formulation("auto") == "in_turn"
+  on_cpu = formulations.formulation("auto") == "in_turn"
   if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
     return cpu.dense(x, kernel)
   return jnp.tensordot(x, kernel, axes)
@@ -138,7 +139,7 @@ class ConvBlock(nn.Module):
   features: int
   kernel: int = 3
   stride: int = 1
-  padding: convolution.Padding = "same"
+  padding: Padding = "same"
   bias: bool = True
   act: Activation = "relu"
   pool: Pooling = "none"

@@ -8,7 +8,7 @@ from flax import linen as nn
 from splitjax.models import convolution
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.convolution import Conv
+from splitjax.models.formulations import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import (
   ACTIVATIONS,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import jax.numpy as jnp
 
 from splitjax.fields import Bounds
-from splitjax.models import convolution
+from splitjax.models import formulations
 from splitjax.types import UserError
 
 # Beyond these bounds array sizes overflow, or tracing takes too long to count
@@ -34,7 +34,7 @@ class How:
     norm: see `layers.normalise`; None: no normalisation.
   """
 
-  conv: convolution.Conv = "auto"
+  conv: formulations.Conv = "auto"
   dtype: Dtype = "float32"
   norm: Norm | None = None
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.models import backbones, convolution
+from splitjax.models import backbones, formulations
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
 from splitjax.types import Segment
@@ -48,14 +48,14 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
 
 
 def slow_convolutions(
-  backbone: Backbone, how: convolution.Conv = "auto"
+  backbone: Backbone, how: formulations.Conv = "auto"
 ) -> str:
   """Names the blocks whose convolutions are slow on a CPU; "" if none is.
 
   Convolutions of flax and lax are slow in the loop over a client's steps. `how`
   is the formulation of `convolution.conv2d`, which could replace them.
   """
-  if convolution.formulation(how) != "in_turn":
+  if formulations.formulation(how) != "in_turn":
     return ""
   found = []
 

@@ -25,6 +25,8 @@ class Target(NamedTuple):
     memory: bytes of memory of each device; None: `capacity` asks the device.
     options: compiler options, pairs of name and value.
     described: whether the devices are described and cannot compute.
+    formulations: pairs of a convolution (`convolution.Layer.name`) and the
+      formulation that was the fastest for it, see `models.tuning`.
   """
 
   platform: str
@@ -33,6 +35,7 @@ class Target(NamedTuple):
   memory: int | None = None
   options: tuple[tuple[str, Any], ...] = ()
   described: bool = False
+  formulations: tuple[tuple[str, str], ...] = ()
 
   @property
   def local(self) -> tuple[jax.Device, ...]:

@@ -2,7 +2,7 @@
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.convolution import Conv
+from splitjax.models.formulations import Conv
 from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, Pooling
 from splitjax.models.options import (

@@ -10,7 +10,7 @@ from splitjax.engine.resources import Profiles, Rates
 from splitjax.evaluation import cost
 from splitjax.methods import METHODS, sandbox
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, convolution, flops
+from splitjax.models import backbones, flops, formulations
 from splitjax.models.cnn import cnn4
 from splitjax.types import Batch
 
@@ -99,7 +99,7 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
     return stage.step, (client, server, batches, key)
 
   one, given = step(jax.random.key(0))
-  with convolution.plain():
+  with formulations.plain():
     counted = jax.jit(one).lower(*given).cost_analysis()["flops"] / size
   near, far = flops.of_cut(net, net.length if full else 1)
   work = stage.work

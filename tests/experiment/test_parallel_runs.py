@@ -13,7 +13,7 @@ from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
 from splitjax.experiment import grid, runner
 from splitjax.experiment.console import signals
-from splitjax.experiment.parallel_runs import grouping, one_program
+from splitjax.experiment.parallel_runs import grouping, lowering, one_program
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.models import target
@@ -182,7 +182,7 @@ def told_of(**changes):
   task = tasks.build(tiny.resolved(c))
   made = training_setup.make_setup(task, "own")
   kind = grouping._kind(Run("", "", made))
-  return kind, one_program.round_text(made)
+  return kind, lowering.round_text(made)
 
 
 @pytest.mark.slow

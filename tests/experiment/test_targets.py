@@ -15,11 +15,12 @@ import pytest
 import tiny
 
 from splitjax import commands
-from splitjax.engine import sharding
+from splitjax.engine import sharding, tuning
 from splitjax.experiment.describe import accelerators, description, plan
 from splitjax.experiment.describe.kernels import account, exchange, on_host
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.models import target
+from splitjax.models.formulations import Layer
 from splitjax.types import UserError
 
 
@@ -80,6 +81,18 @@ def test_a_program_that_is_not_compiled_is_not_said_to_fit(monkeypatch):
   told = description.text(facts)
   assert "not compiled: INTERNAL: no such kernel" in told
   assert "splitgp was not compiled: whether it fits is not known" in told
+
+
+def test_runs_side_by_side_are_planned(monkeypatch):
+  stand_in(monkeypatch)
+  c = tiny.changed(tiny.tiny(own="splitgp"), system__settings_batched=3)
+  monkeypatch.setattr(
+    plan._Planner, "compile", lambda self, state: self.round(self.inputs(state))
+  )
+  facts = plan.planned(tiny.resolved(c), "h100")["target"]["methods"]["own"]
+  one, three = facts["programs"].values()
+  assert [*facts["programs"]] == ["round", "round of 3 runs"]
+  assert three["temporaries"] > 2 * one["temporaries"] and not three["on_host"]
 
 
 def test_what_does_not_fit_is_said(monkeypatch):
@@ -210,6 +223,35 @@ def test_a_plan_from_the_command_line(word, tmp_path):
   for name in ("round", "personalisation", "evaluation"):
     assert re.search(rf"^  {name} +[\d.]+ s ", told, re.MULTILINE)
   assert "a round takes" in told and "not compiled" not in told
+
+
+LAYERS = {
+  "dense": Layer((8, 8, 16), (3, 3, 16, 16), 1, "same", "float32"),
+  "strided": Layer((8, 8, 16), (3, 3, 16, 16), 2, "same", "float32"),
+  "depthwise": Layer((8, 8, 16), (3, 3, 1, 16), 1, "same", "float32", True),
+}
+
+
+@PLUGINS
+@pytest.mark.parametrize("word", ["h100", "v5e:2x2"])
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_no_window_of_a_grouped_convolution_is_the_image(layer, word):
+  """Which cuDNN is slowest at, and jax's gradient at a kernel is."""
+  goal = accelerators.described(word)
+  with target.aimed_at(goal):
+    where = jax.sharding.SingleDeviceSharding(goal.devices[0])
+    given = [
+      jax.ShapeDtypeStruct((3, *shape), jnp.float32, sharding=where)
+      for shape in ((4, *layer.image), layer.kernel)
+    ]
+    for conv in layer.formulations:
+      step = tuning.steps(layer, conv)
+      lowered = jax.jit(step).lower(*given, jnp.float32(0), jnp.int32(1))
+      text = lowered.compile(dict(goal.options) or None).as_text()
+      grouped = [x for x in text.splitlines() if "_group_count=" in x]
+      sizes = re.findall(r"window={size=([\dx]+)", "\n".join(grouped))
+      assert {*sizes} <= {"3x3"}, conv
+      assert bool(sizes) <= (conv == "native")
 
 
 PARALLEL = ("splitgp", "harmony", "supersfl", "pgfedsplit")

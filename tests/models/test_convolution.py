@@ -11,7 +11,7 @@ import pytest
 from jax import export
 
 from splitjax.models import convolution as conv_ops
-from splitjax.models import target
+from splitjax.models import formulations, target, windows
 from splitjax.models.cpu import convolution, winograd
 
 FORMULATIONS = ("in_turn", "patches", "native")
@@ -41,11 +41,21 @@ THIN = convolution.THIN
 CHANNELS = THIN + 1
 numeric = pytest.mark.numeric
 every = pytest.mark.parametrize("conv", FORMULATIONS)
+everywhere = pytest.mark.parametrize(
+  ("conv", "platform"),
+  [(conv, "cpu") for conv in FORMULATIONS]
+  + [("native", platform) for platform in windows.AT_KERNEL],
+)
 thin_or_not = pytest.mark.parametrize("channels", (THIN, CHANNELS))
 
 
 def normal(*shape):
   return RNG.normal(size=shape)
+
+
+def on(platform):
+  """Traces as for a platform; the CPU computes."""
+  return target.aimed_at(target.current()._replace(platform=platform))
 
 
 def check(a, b, atol=1e-11):
@@ -121,14 +131,15 @@ def test_convolution_equals_the_loop(conv, float64):
 
 
 @numeric
-@every
-def test_every_client_may_have_its_own_kernel(conv, float64):
+@everywhere
+def test_every_client_may_have_its_own_kernel(conv, platform, float64):
   examples = [
     [Example(*case) for _ in range(2)]
     for case in [
       (DENSE[2], False),
       (DENSE[2], False, THIN),
       (DENSE[5], False),
+      (DENSE[10], False),
       (DEPTHWISE[1], True),
     ]
   ]
@@ -142,7 +153,9 @@ def test_every_client_may_have_its_own_kernel(conv, float64):
   inputs = [
     (np.stack([a.x, b.x]), np.stack([a.kernel, b.kernel])) for a, b in examples
   ]
-  for twins, got in zip(examples, jax.jit(all_of_them)(inputs), strict=True):
+  with on(platform):
+    found = jax.jit(all_of_them)(inputs)
+  for twins, got in zip(examples, found, strict=True):
     check(got[0][0], twins[0].want[0])
     check(got[0][1], twins[1].want[0])
     # The gradients of the first: the second's weights are others.
@@ -236,11 +249,12 @@ def test_clients_of_clients_and_gradients_of_gradients(channels, float64):
 
     return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
 
-  mine, want = (
-    jax.jit(after_a_step, static_argnums=0)(conv, x, kernel)
-    for conv in ("in_turn", "native")
-  )
-  jax.tree.map(check, mine, want)
+  run = jax.jit(after_a_step, static_argnums=0)
+  want = run("native", x, kernel)
+  jax.tree.map(check, run("in_turn", x, kernel), want)
+  with on("gpu"):
+    assert run.lower("native", x, kernel).as_text().count("dot_general") > 1
+    jax.tree.map(check, run("native", x, kernel), want)
 
 
 def test_a_convolution_by_hand():
@@ -253,18 +267,17 @@ def test_a_convolution_by_hand():
 
 
 def test_auto_is_resolved_and_a_choice_is_kept():
-  here = target.current()
   for platform, form in (("cpu", "in_turn"), ("gpu", "native")):
-    with target.aimed_at(here._replace(platform=platform)):
-      assert conv_ops.formulation("auto") == form
+    with on(platform):
+      assert formulations.formulation("auto") == form
   for conv in FORMULATIONS:
-    assert conv_ops.formulation(conv) == conv
+    assert formulations.formulation(conv) == conv
 
 
 def test_what_was_traced_for_one_target_is_not_taken_for_another():
   pool, x = jax.jit(conv_ops.max_pool), jnp.ones((1, 4, 4, conv_ops.WIDE))
   mine = pool.lower(x).as_text()
-  with target.aimed_at(target.current()._replace(platform="tpu")):
+  with on("tpu"):
     assert pool.lower(x).as_text() != mine
   assert pool.lower(x).as_text() == mine
 

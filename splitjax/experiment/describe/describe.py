@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from splitjax.config.schema import Config
-from splitjax.engine import faults, fleets
+from splitjax.engine import faults
 from splitjax.experiment.describe import traffic
 from splitjax.experiment.measure import costs
 from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.models import convolution, shapes
+from splitjax.experiment.trainers import measured
+from splitjax.models import formulations, shapes
 from splitjax.types import UserError
 
 
@@ -29,7 +30,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
   drawn = [] if folder is None else data_summary.pictures(task, folder)
   return {
     "backbone": _backbone(task),
-    "conv": convolution.formulation(config.system.conv),
+    "conv": _formulation(task),
     "depths": _depths(task),
     "devices": task.facts.get("devices"),
     "data": _data(task),
@@ -39,6 +40,13 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "notes": data_summary.origin(task) + data_summary.notes(task),
     "figures": list(map(str, drawn)),
   }
+
+
+def _formulation(task: Task) -> str:
+  system = task.config.system
+  if measured.asked(system):
+    return "measured"
+  return formulations.formulation(system.conv)
 
 
 def _backbone(task: Task) -> dict[str, Any]:
@@ -126,6 +134,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "up": up,
     "down": sum(sent.values()) - up,
     **on_devices(setup),
+    "convolutions": measured.remembered(setup),
     "server_bytes": training_setup.server_bytes(setup),
     **_service(setup),
   }
@@ -136,7 +145,7 @@ def on_devices(setup: TrainingSetup) -> dict[str, Any]:
   needs = training_setup.need(setup)
   return {
     "devices": setup.fleet.devices,
-    "side_by_side": _side_by_side(setup),
+    "side_by_side": training_setup.side_by_side(setup),
     "memory": {**needs._asdict(), "total": sum(needs)},
   }
 
@@ -160,18 +169,6 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   few = config.participants_per_round or config.num_clients
   one = float((plan.client + plan.server).sum()) * few / config.num_clients
   return {"round": one, "run": one * config.rounds}
-
-
-def _side_by_side(setup: TrainingSetup) -> list[int]:
-  """Returns how many clients of each cohort a device trains at a time."""
-  if setup.topology.in_turn:
-    return [1]
-  return [
-    cohort.chunk or -(-count // setup.fleet.devices)
-    for cohort, count in zip(
-      setup.fleet.cohorts, fleets.slots(setup.fleet), strict=True
-    )
-  ]
 
 
 def _methods(task: Task) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from splitjax.engine.resources import Profiles
 from splitjax.experiment.describe import plan, timing
+from splitjax.experiment.trainers import measured
 from splitjax.reports.results import heading
 
 
@@ -118,6 +119,7 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
     f"  {method['devices']} device(s), clients of a cohort trained side by side"
     f" on each: {', '.join(map(str, method['side_by_side']))}",
+    *_convolution_lines(method["convolutions"]),
     *_service_lines(method),
     f"  parameters at the server in a round: {_mb(method['server_bytes'])}",
     f"  memory of a device, estimated: {_mb(memory['total'])}"
@@ -144,6 +146,19 @@ def _flop_lines(method: dict[str, Any]) -> list[str]:
     f"  one round computes {one:,.4g} GFLOP, the run {every:,.4g} TFLOP,"
     " evaluation apart"
   ]
+
+
+def _convolution_lines(layers: list[dict[str, Any]]) -> list[str]:
+  """Formats what is known of convolutions that are measured."""
+  if not layers:
+    return []
+  lines = ["  convolutions, as measured with clients side by side:"]
+  for each in layers:
+    known = measured.in_words(each["microseconds"])
+    lines.append(
+      f"    {each['layer']}: {known or 'not yet, the first run measures it'}"
+    )
+  return lines
 
 
 def _service_lines(method: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ operands and writes its result; of a slice, only that counts.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 STEP = "local_step"
@@ -137,6 +137,34 @@ def _computation(found: Computations, name: str, steps: float) -> Account:
       within = found.get(called[0], {}) if each.code == "fusion" else {}
       total = total.plus(Account(1, _moved(inside, within, each)))
   return total
+
+
+def calls(text: str) -> dict[str, int]:
+  """Counts in the text of local steps the calls of libraries, by their names.
+
+  A TPU's products are convolutions; those in groups are counted apart.
+  """
+  found, _ = parse(text)
+  total = Counter[str]()
+  for inside in found.values():
+    for each in inside.values():
+      body = re.search(r"body=%?([\w.\-]+)", each.rest)
+      if each.code == "while" and body and _is_step(found[body[1]]):
+        _add_calls(total, found, body[1])
+  return dict(total.most_common())
+
+
+def _add_calls(total: Counter[str], found: Computations, name: str) -> None:
+  for each in found.get(name, {}).values():
+    grouped = re.search(r"(?:feature|batch)_group_count=(\d+)", each.rest)
+    if each.code == "convolution":
+      total["grouped convolution" if grouped else "convolution"] += 1
+    elif called := re.search(r'custom_call_target="_*([^"]+)"', each.rest):
+      total[called[1]] += 1
+    listed = re.search(r"branch_computations=\{([^}]*)\}", each.rest)
+    branches = listed[1].replace("%", "").split(", ") if listed else []
+    for inside in {*_CALLED.findall(each.rest), *branches}:
+      _add_calls(total, found, inside)
 
 
 def _trips(found: Computations, loop: Instruction) -> float | None:

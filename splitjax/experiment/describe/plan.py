@@ -15,12 +15,14 @@ from splitjax.experiment.describe import accelerators, kernels
 from splitjax.experiment.describe.accelerators import Accelerator
 from splitjax.experiment.describe.describe import describe, on_devices
 from splitjax.experiment.measure import costs
+from splitjax.experiment.parallel_runs import grouping, lowering
 from splitjax.experiment.setup import tasks
+from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
-from splitjax.experiment.trainers.compile_cache import compile_program
+from splitjax.experiment.trainers.compile_cache import compile_program, once
 from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
 from splitjax.files import one_line
-from splitjax.models import convolution, target
+from splitjax.models import formulations, target
 from splitjax.types import State, UserError
 
 
@@ -49,13 +51,15 @@ def planned(
   here = dataclasses.replace(config, system=system)
   facts, methods = describe(here, folder), {}
   with target.aimed_at(goal):
-    facts["conv"] = convolution.formulation(config.system.conv)
-    task = tasks.build(config)
+    facts["conv"] = formulations.formulation(config.system.conv)
+    task, one = tasks.build(config), None
+    if config.system.settings_batched > 1:
+      one = tasks.build(grouping.on_one_device(config))
     for key in config.methods:
       print(f"{key}: compiling for {word}", file=sys.stderr, flush=True)
       setup = make_setup(task, key)
       facts["methods"][key] |= on_devices(setup)
-      methods[key] = _method(setup, kind)
+      methods[key] = _method(setup, one, kind)
   facts["target"] = {
     "name": word,
     "devices": len(goal.devices),
@@ -65,10 +69,18 @@ def planned(
   return facts
 
 
-def _method(setup: TrainingSetup, kind: Accelerator) -> dict[str, Any]:
-  """Compiles a method's programs; returns facts of each and of its round."""
+def _method(
+  setup: TrainingSetup, one: Task | None, kind: Accelerator
+) -> dict[str, Any]:
+  """Compiles a method's programs; returns facts of each and of its round.
+
+  `one` is the task of one of several runs side by side, None for a single run.
+  """
   trainer = _Planner(setup)
   trainer.compile(trainer.shapes(setup.places))
+  if one is not None:
+    count = setup.task.config.system.settings_batched
+    trainer.side_by_side(make_setup(one, setup.key), count)
   found: dict[str, Any] = {"programs": trainer.found}
   if text := trainer.texts.get("round"):
     found |= _bound(setup, kind, text)
@@ -119,19 +131,35 @@ class _Planner(Trainer):
     **how,
   ) -> Any:
     """Compiles a program and keeps its facts."""
-    if name in self.found:
-      return None
+    if name not in self.found:
+      self._keep(
+        name,
+        lambda: compile_program(make, name, setup, given, **how).args[0],
+      )
+
+  def side_by_side(self, one: TrainingSetup, count: int) -> None:
+    """Compiles the round of several runs like one, each on one device."""
+    name = f"round of {count} runs"
+    spread = lowering.devices(self.task.config.system, count)
+
+    def compiled():
+      lowered = lowering.lower_shapes(one, count, spread)
+      return once(name, lowered, self.setup.key).program
+
+    self._keep(name, compiled)
+
+  def _keep(self, name: str, compiled: Callable[[], Any]) -> None:
+    """Compiles a program and keeps its facts, or the compiler's error."""
     begun = time.monotonic()
     try:
-      made = compile_program(make, name, setup, given, **how)
+      program = compiled()
     except jax.errors.JaxRuntimeError as error:
       full = "RESOURCE_EXHAUSTED" in str(error)
       self.found[name] = {"error": one_line(error), "full": full}
-      return None
-    program, seconds = made.args[0], time.monotonic() - begun
+      return
+    seconds = time.monotonic() - begun
     self.texts[name] = program.as_text()
     self.found[name] = {"seconds": seconds, **_facts(program)}
-    return None
 
 
 def _facts(program: Any) -> dict[str, Any]:
@@ -178,6 +206,7 @@ def _bound(
       "flops": flops / max(steps, 1),
       "bytes": moved.step_bytes,
       "kernels": moved.step_kernels,
+      "calls": kernels.calls(text),
     },
     "round": {"flops": flops, "bytes": moved.bytes, "kernels": moved.kernels},
     "bound": {"seconds": max(times.values()), "by": max(times, key=times.get)},  # type: ignore[arg-type]
@@ -231,9 +260,11 @@ def _round_lines(method: dict[str, Any]) -> list[str]:
   if "bound" not in method:
     return []
   step, bound = method["step"], method["bound"]
+  calls = ", ".join(f"{name} {n}" for name, n in step["calls"].items())
   return [
     f"  a local step of a device: {step['flops'] / 1e9:,.4g} GFLOP,"
     f" {step['bytes'] / 1e6:,.4g} MB moved by {step['kernels']:,.0f} kernels",
+    f"  its calls and products in the text: {calls or 'none'}",
     f"  a round takes {bound['seconds']:.3g} s or longer (a bound from peak"
     f" rates, by its {bound['by']})",
   ]

@@ -6,8 +6,9 @@ from typing import Any
 
 from splitjax.config.schema import Config
 from splitjax.experiment.setup.tasks import Task, build, fresh_network
-from splitjax.experiment.setup.training_setup import make_setup
+from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
 from splitjax.experiment.storage import history
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.host_trainer import make_trainer
 
 HOUR = 3600.0
@@ -43,9 +44,13 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
 
 def _method(task: Task, key: str, full: Any) -> dict[str, float]:
   """Times a method's compilation, one round and its evaluations, seconds."""
-  config = task.config
   setup = make_setup(task, key)
-  trainer = make_trainer(setup)
+  with measured.chosen(setup):
+    return _timed(setup, full)
+
+
+def _timed(setup: TrainingSetup, full: Any) -> dict[str, float]:
+  config, trainer = setup.task.config, make_trainer(setup)
   state = trainer.init(full)
   watch = time.monotonic()
   trainer.compile(state)

@@ -19,7 +19,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import memory
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
-from splitjax.experiment.parallel_runs import one_program, padding
+from splitjax.experiment.parallel_runs import lowering, one_program, padding
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -147,7 +147,7 @@ def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
     config = {**setup.task.config.to_dict(), "seed": 0}
     told = json.dumps([setup.key, config], sort_keys=True)
     if told not in known:
-      known[told] = one_program.round_text(setup)
+      known[told] = lowering.round_text(setup)
     texts[run.title] = known[told]
   return texts
 
@@ -200,13 +200,13 @@ def on_one_device(config: Config) -> Config:
 
 def memory_needed(setup: TrainingSetup, count: int) -> tuple[int, int]:
   """Returns bytes per device for `count` runs, and the number of devices."""
-  spread = one_program.devices(setup.task.config.system, count)
+  spread = lowering.devices(setup.task.config.system, count)
   return _bytes(training_setup.need(setup), count, spread), spread
 
 
 def _bytes(need: memory.Need, count: int, devices: int) -> int:
   mine = -(-count // devices)
-  rounds = mine if one_program.vmapped() else 1
+  rounds = mine if lowering.vmapped() else 1
   return need.data + mine * need.state + rounds * need.round
 
 
@@ -217,7 +217,7 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
     UserError: not all do, and `strict`.
   """
   need = training_setup.need(run.setup)
-  devices = one_program.devices(run.setup.task.config.system, wanted)
+  devices = lowering.devices(run.setup.task.config.system, wanted)
   room = target.current().capacity
   fit = wanted
   while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:

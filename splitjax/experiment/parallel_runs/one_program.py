@@ -11,34 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
-from splitjax.config.groups import System
 from splitjax.engine import sharding
-from splitjax.engine.sharding import COPIED, DIVIDED
+from splitjax.engine.sharding import DIVIDED
 from splitjax.experiment.console.signals import Stop
-from splitjax.experiment.parallel_runs import padding
+from splitjax.experiment.parallel_runs import lowering, padding
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks
-from splitjax.experiment.setup.method_factory import abstract_state
-from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import round_log
 from splitjax.experiment.train import finish, loop, resume
 from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.compile_cache import (
   announcing,
   hyper_parameters,
   once,
-  text_of,
-  with_numbers,
 )
-from splitjax.experiment.trainers.programs import make_round
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import target
 from splitjax.types import Shard, State
-
-
-def devices(system: System, count: int) -> int:
-  """Counts the devices that `count` runs side by side are divided among."""
-  return min(system.devices or len(target.current().devices), count)
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
@@ -60,9 +50,14 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
       `train.loop.train`.
     Stopped: see `train.loop.train`.
   """
-  spread = devices(runs[0].setup.task.config.system, len(runs))
+  first, count = runs[0], len(runs)
+  spread = lowering.devices(first.setup.task.config.system, count)
+  at_once = -(-count // spread) if lowering.vmapped() else 1
+  left = next(run for run in runs if not run.finished)
+  begun = resume.begun(left.workdir, left.setup.key)
   group = [run.title for run in runs]
   with contextlib.ExitStack() as opened:
+    opened.enter_context(measured.chosen(first.setup, begun, at_once))
     recorders, states = dict[int, Recorder](), dict[int, State]()
     trainers = [Trainer(run.setup) for run in runs]
     for i, run in enumerate(runs):
@@ -144,7 +139,7 @@ def _compiled(
 
   # Each device gets the same number of runs. States are stacked on the host:
   # those of all runs need not fit on one device.
-  mesh = sharding.make(devices(task.config.system, len(runs)))
+  mesh = sharding.make(lowering.devices(task.config.system, len(runs)))
   rows = [*range(len(runs))]
   rows += [0] * (-len(rows) % sharding.size(mesh))
   own = {i: states.pop(i) for i in recorders}
@@ -155,26 +150,25 @@ def _compiled(
   del own, other
   by_cohort = zip(*(padded[i].shards for i in rows), strict=True)
   shards = tuple(
-    Shard(*each[0][:2], *_stacked([tuple(s[2:]) for s in each]))
+    Shard(*each[0][:2], *lowering.stacked([tuple(s[2:]) for s in each]))
     for each in by_cohort
   )
   plans = [runs[i].setup.plans[0] for i in rows]
   scales = [(plan.mean, plan.std) for plan in plans]
   scale = tuple(jnp.asarray(x) for x in zip(*scales, strict=True))
   values = [hyper_parameters(runs[i].setup) for i in rows]
-  specs = DIVIDED, (_each(COPIED, DIVIDED),) * len(shards), DIVIDED, DIVIDED
   stacked = sharding.put(mesh, stacked, DIVIDED)
-  given = _wrapped(stacked), shards, scale, _stacked(values)
+  given = _wrapped(stacked), shards, scale, lowering.stacked(values)
   del stacked
   if mesh is not None:
+    specs = lowering.specs(len(shards))
     given = jax.device_put(given, sharding.sharding(mesh, specs))
 
   # Compile one round for all, or reuse one with the same text.
   begun = time.monotonic()
   scaled = len(set(scales)) > 1
-  together = _make_round(padded[0], scaled=scaled, traced=traced)
-  step = sharding.on_each(together, mesh, specs, DIVIDED)
-  lowered = jax.jit(step, donate_argnums=0).lower(*given)
+  how = {"scaled": scaled, "traced": traced}
+  lowered = lowering.lower(padded[0], mesh, given, **how)
   title = next(iter(recorders.values())).title
   program = once("round", lowered, title, announcing(label)).program
   seconds = (time.monotonic() - begun) / len(recorders)
@@ -194,11 +188,6 @@ def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
   return f"{len(runs)} runs at once, from {recorders[0].title}"
 
 
-def _stacked(runs: Sequence[Any]) -> Any:
-  """Stacks trees; leaves [runs, ...]."""
-  return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *runs)
-
-
 def _on_host(state: State) -> State:
   """Copies a state to NumPy arrays; the PRNG key becomes key data."""
   return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
@@ -213,78 +202,3 @@ def _wrapped(state: State) -> State:
 def _part(state: State, i: int) -> State:
   """Returns the state of one run, on one device."""
   return jax.device_put(trees.take(state, i), target.current().devices[0])
-
-
-def round_text(setup: TrainingSetup) -> tuple[str, bool]:
-  """Returns a padded run's program text, and if its numbers are arguments.
-
-  Runs with equal texts train in one program. If a method's code needs the
-  values of its numbers, the text has them as constants.
-  """
-  plan, task = setup.plans[0], setup.task
-  state = abstract_state(setup.method, task.network, setup.places)
-  scale = jnp.asarray(plan.mean), jnp.asarray(plan.std)
-  given = state, setup.shards, scale, hyper_parameters(setup)
-
-  def text(traced):
-    one = _one_round(setup, scaled=True, traced=traced)
-    return text_of(jax.jit(one).lower(*given))
-
-  try:
-    return text(traced=True), True
-  except Exception:  # any error of a method that cannot trace its numbers
-    return text(traced=False), False
-
-
-def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
-  """Makes one run's (state, shards, scale, values) -> (state, Metrics).
-
-  If samples are held out, mean and deviation differ by run (`scaled`).
-  """
-
-  def one(state, shards, scale, arrays):
-    own = with_numbers(setup, arrays) if traced else setup
-    if scaled:
-      mean, std = scale
-      plans = tuple(p._replace(mean=mean, std=std) for p in own.plans)
-      own = own._replace(plans=plans)
-    return make_round(own, vmapped=vmapped())(state, shards)
-
-  return one
-
-
-def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
-  """Makes the uncompiled round of all runs.
-
-  It maps (states, shards, scales, values), leaves [runs, ...], to (states,
-  Metrics). `setup` is that of one padded run; see `_one_round` for the rest.
-  """
-  one = _one_round(setup, scaled=scaled, traced=traced)
-  if vmapped():
-    axes = (_each(None, 0),) * len(setup.shards)
-    return jax.vmap(one, in_axes=(0, axes, 0, 0))
-
-  def in_turn(states, shards, scale, arrays):
-    def of_run(run):
-      state, parts, *rest = run
-      own = (Shard(*s[:2], *p) for s, p in zip(shards, parts, strict=True))
-      return one(state, tuple(own), *rest)
-
-    parts = [tuple(shard[2:]) for shard in shards]
-    return jax.lax.map(of_run, (states, parts, scale, arrays))
-
-  return in_turn
-
-
-def vmapped() -> bool:
-  """Checks if a device computes its runs together.
-
-  A CPU takes them one after another within the program: the activations of one
-  run fit into a core's cache, and vmapped runs take longer.
-  """
-  return target.current().platform != "cpu"
-
-
-def _each(common: Any, own: Any) -> Any:
-  """Returns a Shard with a value for shared data and one for each run's own."""
-  return Shard(common, common, *(own for _ in Shard._fields[2:]))

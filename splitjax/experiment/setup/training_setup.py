@@ -108,6 +108,18 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   return TrainingSetup(task, key, method, fleet, plans, shards, sizes, batches)
 
 
+def side_by_side(setup: TrainingSetup) -> list[int]:
+  """Returns how many clients of each cohort a device trains at a time."""
+  if setup.topology.in_turn:
+    return [1]
+  return [
+    cohort.chunk or -(-count // setup.fleet.devices)
+    for cohort, count in zip(
+      setup.fleet.cohorts, fleets.slots(setup.fleet), strict=True
+    )
+  ]
+
+
 def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
   """Returns a setup with `count` clients of one cohort alone."""
   fleet = dataclasses.replace(

@@ -16,6 +16,7 @@ from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.reports.results import heading
 from splitjax.types import Outputs, State
@@ -97,6 +98,7 @@ def summarise(
     "notes": [
       *data_summary.origin(task),
       *([CUTS.format(recorder.title)] if setup.method.cut else []),
+      *measured.note(recorder.title),
       *recorder.notes,
     ],
     "tests": data_summary.notes(task),
@@ -105,6 +107,7 @@ def summarise(
     # Test set -> each client's threshold by the config's rule; None for none.
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": machine.hardware(),
+    "formulations": measured.record(),
     "by_client": by_client.measure(task, rows, recorder.outputs),
     "arrays": arrays,
   }

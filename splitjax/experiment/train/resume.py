@@ -19,6 +19,7 @@ from splitjax.experiment.storage import (
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import target
 from splitjax.types import Segment, State, UserError
@@ -70,14 +71,18 @@ def open_recorder(
         recorder.tracker.finish()
 
 
-def group_of(workdir: Path, key: str) -> tuple[str, ...]:
-  """Returns the `group` in a method's newest sound checkpoint, or ()."""
+def begun(workdir: Path, key: str) -> dict[str, Any]:
+  """Returns the record of a method's newest sound checkpoint, or {}."""
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   for round in reversed(checkpoint.rounds_in(place)):
     with contextlib.suppress(fingerprint.Damaged):
-      record = checkpoint.read_record(place / str(round))
-      return tuple(record.get("group", ()))
-  return ()
+      return checkpoint.read_record(place / str(round))
+  return {}
+
+
+def group_of(workdir: Path, key: str) -> tuple[str, ...]:
+  """Returns the `group` in a method's newest sound checkpoint, or ()."""
+  return tuple(begun(workdir, key).get("group", ()))
 
 
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
@@ -85,6 +90,7 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
 
   config and data: as in config.json. versions, devices: what else the bits
   depend on. places: clients of each cohort in the state, padding included.
+  formulations: see `measured.record`.
   """
   task = setup.task
   return {
@@ -97,6 +103,7 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
       "chunks": [cohort.chunk for cohort in setup.fleet.cohorts],
     },
     "places": setup.places,
+    "formulations": measured.record(),
   }
 
 
@@ -153,6 +160,8 @@ def _changes(label: str, record: dict, mine: dict) -> list[str]:
     now = mine["devices"][name]
     if was != now and not (exact and name != "kind"):
       changes.append(f"devices ({name}) {now} instead of {was}")
+  if record.get("formulations", {}) != mine["formulations"]:
+    changes.append("other formulations of convolutions")
   if record.get("group", mine["group"]) != mine["group"]:
     beside = "other runs" if mine["group"] else "no run"
     changes.append(f"{beside} side by side with it")

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax.models.cpu import winograd
+from splitjax.models.windows import bilinear, by_xla
 from splitjax.types import Array
 
 THIN, NARROW = 8, 16
@@ -63,17 +64,6 @@ def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
   ]
 
 
-def _native(x: Array, kernel: Array, margin: int) -> Array:
-  """Convolves [B, H, W, c] * [k, k, c, f] by XLA: a fast form."""
-  return jax.lax.conv_general_dilated(
-    x,
-    kernel,
-    (1, 1),
-    ((margin, margin), (margin, margin)),
-    dimension_numbers=("NHWC", "HWIO", "NHWC"),
-  )
-
-
 def _forward(x: Array, kernel: Array) -> Array:
   """Computes the output [B, H, W, f]."""
   if thin(kernel.shape):
@@ -85,7 +75,7 @@ def _forward(x: Array, kernel: Array) -> Array:
 def _forward_in_turn(x: Array, kernel: Array) -> Array:
   if _use_winograd(x, kernel):
     return winograd.convolve(x, kernel)
-  return _native(x, kernel, kernel.shape[0] // 2)
+  return by_xla(x, kernel, kernel.shape[0] // 2)
 
 
 def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
@@ -109,7 +99,7 @@ def _gradients_in_turn(x: Array, kernel: Array, g: Array):
     return jax.vjp(winograd.convolve, x, kernel)[1](g)
   k = len(kernel)
   at_kernel = _in_parts(lambda x, g: _sum_over_samples(x, g, k), x, g)
-  return _native(g, _reversed(kernel), k // 2), at_kernel
+  return by_xla(g, _reversed(kernel), k // 2), at_kernel
 
 
 def _by_columns(x: Array, kernel: Array) -> Array:
@@ -186,9 +176,9 @@ def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
   tenth less.
   """
   if k > 3 and x.shape[-1] >= 8:
-    out = _native(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
+    out = by_xla(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
     return out[:, ::-1, ::-1].transpose(1, 2, 3, 0)
-  out = _native(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
+  out = by_xla(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
   return out.transpose(1, 2, 0, 3)
 
 
@@ -202,7 +192,9 @@ def _use_winograd(x, kernel) -> bool:
   return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
 
 
-@jax.custom_vjp
+_convolve = bilinear(_forward, _gradients)
+
+
 def conv2d(x: Array, kernel: Array) -> Array:
   """Convolves with zero padding that keeps the size.
 
@@ -214,26 +206,4 @@ def conv2d(x: Array, kernel: Array) -> Array:
     [B, H, W, f], x's dtype. Reverse-mode derivatives of any order exist;
     jax.jvp is not defined.
   """
-  return _forward(x, kernel)
-
-
-@jax.custom_vjp
-def _pull(x, kernel, g):
-  return _gradients(x, kernel, g)
-
-
-# <g, conv(x, w)> is linear in each of x, w and g, so the gradients of its
-# gradients are functions of the same kind.
-conv2d.defvjp(lambda x, w: (conv2d(x, w), (x, w)), lambda xw, g: _pull(*xw, g))
-
-
-def _pull_twice(xwg, at):
-  (x, w, g), (at_x, at_w) = xwg, at
-  return (
-    _pull(x, at_w, g)[0],
-    _pull(at_x, w, g)[1],
-    conv2d(at_x, w) + conv2d(x, at_w),
-  )
-
-
-_pull.defvjp(lambda *xwg: (_pull(*xwg), xwg), _pull_twice)
+  return _convolve(x, kernel)

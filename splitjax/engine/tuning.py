@@ -1,0 +1,119 @@
+"""Times each convolution of a network in every formulation, on the device.
+
+A layer is timed as in a round: for several clients side by side, each with its
+own kernel, forward and both gradients, in the body of a loop.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.engine import base, sharding
+from splitjax.models import backbones, convolution, formulations, target
+from splitjax.models.backbones import Backbone
+from splitjax.models.block import draw_block
+from splitjax.models.formulations import Conv, Layer
+from splitjax.types import Array
+
+SECONDS, RUNS, MOST = 0.05, 3, 100
+"""Steps of so many seconds, at the most MOST, are timed RUNS times."""
+
+BEHIND = 4
+"""A formulation whose first step, if long, takes over twice so many times the
+fastest is not timed again."""
+
+
+def layers(net: Backbone, batch: int) -> dict[Layer, int]:
+  """Finds a network's distinct convolutions, with the images each gets.
+
+  Only those of `splitjax.models.layers` and `convolution` have formulations,
+  and only if the config leaves the choice open. Nothing is computed.
+  """
+
+  def draw(name: str, x: Any) -> tuple[Any, Any, Any]:
+    def run(x):
+      return draw_block(net.block(name), jax.random.key(0), x)
+
+    return jax.eval_shape(run, x)
+
+  with formulations.listening() as heard:
+    image = jax.ShapeDtypeStruct((batch, *net.shape), jnp.result_type(float))
+    backbones.each_block(net, draw, image)
+  return heard
+
+
+def microseconds(
+  layer: Layer, images: int, clients: int
+) -> dict[str, float | None]:
+  """Times a layer: formulation -> microseconds of a step of all clients.
+
+  None stands for a formulation that the compiler or the memory refuses.
+  """
+  found: dict[str, float | None] = {}
+  for conv in layer.formulations:
+    limit = BEHIND * min(filter(None, found.values()), default=math.inf)
+    try:
+      found[conv] = round(
+        1e6 * _seconds(layer, conv, images, clients, limit), 1
+      )
+    except jax.errors.JaxRuntimeError:
+      found[conv] = None
+  return found
+
+
+def _seconds(
+  layer: Layer, conv: Conv, images: int, clients: int, limit: float
+) -> float:
+  """Times a step; only its first run if that is far over `limit` [µs]."""
+  where = target.current().local[0]
+
+  def full(shape: tuple[int, ...], value: float) -> Array:
+    return jnp.full((clients, *shape), value, layer.dtype, device=where)
+
+  given = full((images, *layer.image), 0.5), full(layer.kernel, 0.01)
+  # Steps of length 0 leave the numbers as they are.
+  rate = jax.device_put(jnp.zeros((), layer.dtype), where)
+  program = jax.jit(steps(layer, conv))
+  run = program.lower(*given, rate, 1).compile(sharding.quick_options(False))
+
+  def timed(count: int) -> float:
+    begun = time.perf_counter()
+    jax.block_until_ready(run(*given, rate, count))
+    return time.perf_counter() - begun
+
+  cold = timed(1)
+  if cold > max(SECONDS, 2e-6 * limit):
+    return cold
+  once = timed(1)
+  count = min(MOST, math.ceil(SECONDS / once))
+  return min(timed(count) for _ in range(RUNS)) / count
+
+
+def steps(layer: Layer, conv: Conv) -> Callable[..., tuple[Array, Array]]:
+  """Makes (images, kernels, rate, count) -> both after `count` steps.
+
+  Images [n, B, H, W, c] and kernels [n, k, k, c, f] are of n clients.
+  """
+
+  def convolve(x: Array, kernel: Array) -> Array:
+    if layer.depthwise:
+      return convolution.depthwise(x, kernel, stride=layer.stride, conv=conv)
+    return convolution.conv2d(
+      x, kernel, stride=layer.stride, padding=layer.padding, conv=conv
+    )
+
+  def program(images, kernels, rate, count):
+    def of_client(given):
+      def step(_, held):
+        out, pull = jax.vjp(convolve, *held)
+        return jax.tree.map(lambda x, dx: x - rate * dx, held, pull(out))
+
+      return jax.lax.fori_loop(0, count, step, given)
+
+    return base.over_clients(of_client, (images, kernels))
+
+  return program

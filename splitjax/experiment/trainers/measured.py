@@ -1,0 +1,173 @@
+"""The formulations of a method's convolutions, as they were measured.
+
+A run goes on with those that it began with: its checkpoints hold them. Times
+are remembered by `times`.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from splitjax.config.groups import System
+from splitjax.engine import distributed, tuning
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.setup import training_setup
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.trainers import times
+from splitjax.experiment.trainers.times import Times, device
+from splitjax.models import formulations, target
+from splitjax.models.formulations import Layer
+
+
+@contextlib.contextmanager
+def chosen(
+  setup: TrainingSetup,
+  begun: Mapping[str, Any] | None = None,
+  runs: int = 1,
+) -> Iterator[None]:
+  """Sets the formulations of programs that are traced within.
+
+  They are measured, once for a kind of device, if the config asks for it.
+
+  Args:
+    setup: the method.
+    begun: the record of the method's checkpoint or its about.json, if there is
+      one: its `record` holds, unless it is of another device.
+    runs: runs that a device trains side by side.
+
+  Raises:
+    UserError: the file of remembered times is damaged or another file.
+  """
+  if not asked(setup.task.config.system):
+    yield
+    return
+  before = (begun or {}).get("formulations") or {}
+  same = before.get("device", device()) == device()
+  table = before.get("layers", {}) if begun and same else _fastest(setup, runs)
+  with _set(table):
+    yield
+
+
+@contextlib.contextmanager
+def kept(about: Mapping[str, Any]) -> Iterator[None]:
+  """Sets the formulations of a finished run, if it was of this device."""
+  before = about.get("formulations") or {}
+  with contextlib.ExitStack() as stack:
+    if before.get("device") == device():
+      stack.enter_context(_set(before["layers"]))
+    yield
+
+
+def record() -> dict[str, Any]:
+  """Returns the formulations in use, for checkpoints and reports; {} if none.
+
+  They are "layers", layer in words -> formulation, and "device".
+  """
+  table = dict(target.current().formulations)
+  return {"device": device(), "layers": table} if table else {}
+
+
+def note(label: str) -> list[str]:
+  """Says in a sentence which formulations are in use; [] without a choice."""
+  by = dict[str, list[str]]()
+  for layer, conv in target.current().formulations:
+    by.setdefault(conv, []).append(f"({layer})")
+  if not by:
+    return []
+  each = "; ".join(f"{conv} for {' '.join(of)}" for conv, of in by.items())
+  return [f"{label}: convolutions as measured on {device()}: {each}."]
+
+
+def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
+  """Lists a method's layers with what is remembered of them, for `describe`.
+
+  Each has its "layer", "images" and "clients", "microseconds" by formulation
+  ({} before the first run) and the one that is "chosen" (None before it).
+  """
+  if not asked(setup.task.config.system):
+    return []
+  clients, known = _side_by_side(setup), times.known()
+  out = []
+  for layer, images in _layers(setup).items():
+    found = known.get(_words(layer, images, clients), {})
+    best = min(found, key=lambda c: found[c] or math.inf, default=None)
+    size = {"layer": layer.name, "images": images, "clients": clients}
+    out.append({**size, "microseconds": found, "chosen": best})
+  return out
+
+
+def asked(system: System) -> bool:
+  """Tells whether formulations are to be measured.
+
+  Deterministic runs have fixed ones: times differ between numbers of devices.
+  """
+  return formulations.measured(system.conv) and not system.deterministic
+
+
+def _set(table: Mapping[str, str]) -> Any:
+  pairs = tuple(table.items())
+  return target.aimed_at(target.current()._replace(formulations=pairs))
+
+
+def _layers(setup: TrainingSetup) -> dict[Layer, int]:
+  batch = max(plan.batch for plan in setup.plans)
+  return tuning.layers(setup.task.network.backbone, batch)
+
+
+def _side_by_side(setup: TrainingSetup) -> int:
+  return max(training_setup.side_by_side(setup))
+
+
+def _words(layer: Layer, images: int, clients: int) -> str:
+  return f"{layer.name}; {images} images, {clients} clients"
+
+
+def _fastest(setup: TrainingSetup, runs: int) -> dict[str, str]:
+  """Chooses each layer's fastest formulation; the first process measures."""
+  found, clients = _layers(setup), runs * _side_by_side(setup)
+  known: Times = {}
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      known = _times(setup, found, clients)
+  table: dict[str, str] = {}
+  for layer, images in found.items():
+    own = known.get(_words(layer, images, clients), {})
+    ranked = sorted(layer.formulations, key=lambda c: own.get(c) or math.inf)
+    sound = any(own.values())
+    first = distributed.of_first(
+      [sound and conv == ranked[0] for conv in layer.formulations]
+    )
+    if any(first):
+      table[layer.name] = layer.formulations[first.index(True)]
+  return table
+
+
+def _times(
+  setup: TrainingSetup, found: Mapping[Layer, int], clients: int
+) -> Times:
+  """Returns the times of layers; measures, says and remembers new ones."""
+  known = times.known()
+  new = [x for x in found.items() if _words(*x, clients) not in known]
+  if not new:
+    return known
+  label, measured = setup.labels[0], Times()
+  say(
+    f"{label}: times {len(new)} convolutions in every formulation on"
+    f" {device()}, once"
+  )
+  for number, (layer, images) in enumerate(new, 1):
+    each = tuning.microseconds(layer, images, clients)
+    measured[_words(layer, images, clients)] = each
+    say(f"{label}: {number}/{len(new)} {layer.name}: {in_words(each)}")
+  times.remember(measured)
+  return known | measured
+
+
+def in_words(found: Mapping[str, float | None]) -> str:
+  """Formats a layer's times, the fastest first."""
+  ranked = sorted(found, key=lambda conv: found[conv] or math.inf)
+  return ", ".join(
+    f"{conv} {time:,.0f} µs" if (time := found[conv]) else f"{conv} fails"
+    for conv in ranked
+  )

@@ -1,0 +1,185 @@
+"""Windows of images: gathered, or convolved by XLA with gradients of our own.
+
+jax writes the gradient at a kernel as a convolution whose window is the whole
+image. Compiled for an H100, that of clients with kernels of their own is a
+grouped convolution of cuDNN with such a window, and on a TPU so is that of a
+depthwise convolution. There `native` computes it by products instead.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.models import target
+from splitjax.types import Array
+
+Padding = Literal["same", "valid"]
+
+
+def margin(k: int, padding: Padding) -> int:
+  """Returns the zeros that padding adds on every side, for an edge k."""
+  return k // 2 if padding == "same" else 0
+
+
+def padded(x: Array, margin: int, fill: float = 0.0) -> Array:
+  """Pads rows and columns of images [B, H, W, c]."""
+  edge = (margin, margin)
+  return jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
+
+
+def patches(
+  x: Array, k: int, stride: int = 1, padding: Padding = "same"
+) -> Array:
+  """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
+
+  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a flattened kernel
+  [k, k, c, f]. k is odd; stride and padding are as in `convolution.conv2d`.
+  Images are shifted along rows, then along columns: 2 k copies instead of
+  k x k.
+  """
+  x = padded(x, margin(k, padding))
+  for axis in (2, 1):
+    stop = x.shape[axis] - k + 1
+    views = [
+      jax.lax.slice_in_dim(x, i, i + stop, stride, axis) for i in range(k)
+    ]
+    x = jnp.concatenate(views, axis=-1)
+  return x
+
+
+def shifted(x: Array, k: int, stride: int, margin: int) -> list[Array]:
+  """Shifts images k*k ways, [B, H', W', c] each, one per place in a window."""
+  batch, height, width, channels = x.shape
+  x = padded(x, margin)
+  rows, columns = (n + 2 * margin - k for n in (height, width))
+
+  def view(i, j):
+    stop = (batch, i + rows + 1, j + columns + 1, channels)
+    return jax.lax.slice(x, (0, i, j, 0), stop, (1, stride, stride, 1))
+
+  return [view(i, j) for i in range(k) for j in range(k)]
+
+
+def by_xla(
+  x: Array, kernel: Array, margin: int, stride: int = 1, groups: int = 1
+) -> Array:
+  """Convolves [B, H, W, c] * [k, k, c / groups, f] with a margin of zeros."""
+  return jax.lax.conv_general_dilated(
+    x,
+    kernel,
+    (stride, stride),
+    ((margin, margin), (margin, margin)),
+    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    feature_group_count=groups,
+  )
+
+
+def native(
+  x: Array, kernel: Array, margin: int, stride: int, groups: int = 1
+) -> Array:
+  """Convolves like `by_xla`; the kernel's gradient is no grouped convolution.
+
+  `groups` is 1, or the number of channels: a depthwise convolution.
+  """
+  kind = "dense" if groups == 1 else "depthwise"
+  if AT_KERNEL.get(target.current().platform) != kind:
+    return by_xla(x, kernel, margin, stride, groups)
+  return _native(margin, stride, groups)(x, kernel)
+
+
+AT_KERNEL = {"gpu": "dense", "tpu": "depthwise"}
+"""Platform -> the convolutions whose kernel gradients are products. A TPU's
+compiler turns other groups into an axis; cuDNN has depthwise gradients."""
+
+
+@functools.cache
+def _native(margin: int, stride: int, groups: int) -> Callable:
+  """Builds `native` with the kernel's gradient by products."""
+  at_kernel = _depthwise_kernel if groups > 1 else _dense_kernel
+
+  def forward(x, kernel):
+    return by_xla(x, kernel, margin, stride, groups)
+
+  def gradients(x, kernel, g):
+    (at_x,) = jax.vjp(lambda x: forward(x, kernel), x)[1](g)
+    found = at_kernel(len(kernel), margin, stride)(x, g)
+    return at_x, found.astype(kernel.dtype)
+
+  return bilinear(forward, gradients)
+
+
+@functools.cache
+def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
+  """Builds (x, g) -> the kernel's gradient; of a client alone it is XLA's."""
+  padding: Padding = "same" if margin else "valid"
+
+  @jax.custom_batching.custom_vmap
+  def alone(x, g):
+    kernel = jnp.zeros((k, k, x.shape[-1], g.shape[-1]), x.dtype)
+    return jax.vjp(lambda w: by_xla(x, w, margin, stride), kernel)[1](g)[0]
+
+  def product(x, g):
+    """Sums over samples and pixels, as one product for all clients."""
+    columns = patches(x, k, stride, padding)
+    flat = jnp.tensordot(columns, g, ((0, 1, 2), (0, 1, 2)))
+    return flat.reshape(k, k, x.shape[-1], g.shape[-1])
+
+  @alone.def_vmap
+  def _(size, on, *given):
+    del size
+    axes: Any = tuple(0 if is_on else None for is_on in on)
+    return jax.vmap(product, axes)(*given), True
+
+  return alone
+
+
+@functools.cache
+def _depthwise_kernel(k: int, margin: int, stride: int) -> Callable:
+  """Builds (x, g) -> the gradient [k, k, 1, c]: k x k sums over pixels."""
+
+  def sums(x, g):
+    g = g.astype(float)
+    views = shifted(x, k, stride, margin)
+    each = [(view.astype(float) * g).sum((0, 1, 2)) for view in views]
+    return jnp.stack(each).reshape(k, k, 1, -1)
+
+  return sums
+
+
+def bilinear(forward: Callable, gradients: Callable) -> Callable:
+  """Gives a function linear in both arguments gradients of its own.
+
+  Args:
+    forward: (x, w) -> y, linear in x and in w.
+    gradients: (x, w, g) -> the gradients of <g, y> at x and w.
+
+  Returns:
+    `forward` with reverse-mode derivatives of any order; jax.jvp is not
+    defined.
+  """
+
+  @jax.custom_vjp
+  def apply(x: Array, w: Array) -> Array:
+    return forward(x, w)
+
+  @jax.custom_vjp
+  def pull(x: Array, w: Array, g: Array) -> tuple[Array, Array]:
+    return gradients(x, w, g)
+
+  # <g, y> is linear in each of x, w and g, so the gradients of its gradients
+  # are functions of the same kind.
+  apply.defvjp(lambda x, w: (apply(x, w), (x, w)), lambda xw, g: pull(*xw, g))
+
+  def pull_twice(xwg, at):
+    (x, w, g), (at_x, at_w) = xwg, at
+    return (
+      pull(x, at_w, g)[0],
+      pull(at_x, w, g)[1],
+      apply(at_x, w) + apply(x, at_w),
+    )
+
+  pull.defvjp(lambda *xwg: (pull(*xwg), xwg), pull_twice)
+  return apply
