@@ -3,8 +3,8 @@
   python docs/tables.py
 
 Between `<!-- table NAME -->` and `<!-- end -->` a page holds what `render`
-makes of docs/results/NAME/report.csv, or of the hours of all configs. A test
-compares the two.
+makes of docs/results/NAME/report.csv, or of the hours of all configs. Committed
+reports lose their lines on files that are not committed. A test compares.
 """
 
 import csv
@@ -263,6 +263,21 @@ def filled(page: str) -> str:
   return MARKED.sub(lambda m: m[1] + "\n" + render(m[2]) + "\n" + m[3], page)
 
 
+def pruned(report: Path) -> str:
+  """A report without its pictures and cells that do not lie beside it."""
+  text = report.read_text(encoding="utf-8")
+  lost = [
+    m[0]
+    for m in re.finditer(r"^(?:!|- )\[[^]]*\]\(([^)]+)\)\n+", text, re.M)
+    if not (report.parent / m[1]).exists()
+  ]
+  for line in lost:
+    text = text.replace(line, "")
+  return re.sub(r"## Each cell\n+(?=#|\Z)", "", text).rstrip() + "\n"
+
+
 if __name__ == "__main__":
+  for report in (DOCS / "results").glob("*/report.md"):
+    report.write_text(pruned(report), encoding="utf-8")
   for page in (DOCS / "results").glob("*.md"):
     page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

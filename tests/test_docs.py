@@ -139,6 +139,9 @@ def test_result_tables_are_made_from_the_committed_reports():
   assert len(module.MARKED.findall("".join(pages))) >= 25
   for page in pages:
     assert module.filled(page) == page, "run: python docs/tables.py"
+  for report in (ROOT / "docs/results").glob("*/report.md"):
+    text = report.read_text(encoding="utf-8")
+    assert module.pruned(report) == text, "run: python docs/tables.py"
 
 
 def test_figures_are_drawn_from_the_committed_reports():
