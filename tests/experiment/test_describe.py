@@ -38,6 +38,22 @@ def test_clients(facts):
   assert {c["depth"] for c in facts["clients"]} == {1, 2}
 
 
+def test_the_line_on_training_says_rate_steps_and_loss(facts):
+  said = description.text(facts)
+  assert (
+    "Training: sgd at 0.025, constant per round; 1 local epochs of batches of"
+    " 10 in a round; loss cross_entropy\n"
+  ) in said
+  changed = facts["training"] | {
+    "schedule": "cosine", "schedule_per": "step", "warmup": 2.5,
+    "length": {"local_steps": 7}, "loss": "focal",
+  }  # fmt: skip
+  assert description._training_line(changed) == (
+    "Training: sgd at 0.025, cosine per step after 2.5 rounds of warm-up; 7"
+    " local steps of batches of 10 in a round; loss focal"
+  )
+
+
 def test_traffic_by_hand_and_as_a_round_tells(facts, tmp_path):
   wire = facts["methods"]["splitgp"]["wire"]
   # 6 clients x 20 samples, features 6 floats at either cut.

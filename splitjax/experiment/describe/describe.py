@@ -34,6 +34,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "depths": _depths(task),
     "devices": task.facts.get("devices"),
     "data": _data(task),
+    "training": _training(task.config),
     "clients": _clients(task),
     "methods": _methods(task),
     "faults": faults.describe_faults(config.faults) if config.faults.on else "",
@@ -87,6 +88,24 @@ def _data(task: Task) -> dict[str, Any]:
     "shift": task.config.eval.shift.name,
     "sets": task.test_sets.names,
     "unused": len(data.train_label) - sum(map(len, task.test_sets.parts)),
+  }
+
+
+def _training(config: Config) -> dict[str, Any]:
+  """Describes a round's steps: their number, rate, loss and weights."""
+  chosen, steps = config.optimizer, config.local_steps
+  return {
+    "optimizer": chosen.name,
+    "lr": chosen.lr,
+    "schedule": chosen.schedule,
+    "schedule_per": chosen.schedule_per,
+    "warmup": chosen.warmup,
+    "batch_size": config.batch_size,
+    "length": {"local_steps": steps}
+    if steps
+    else {"local_epochs": config.local_epochs},
+    "loss": config.loss.name,
+    "mean_weights": config.mean_weights,
   }
 
 

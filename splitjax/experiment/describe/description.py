@@ -47,6 +47,7 @@ def text(facts: dict[str, Any]) -> str:
     f"Test sets of shift {data['shift']}:"
     f" {', '.join(map(heading, data['sets']))}"
     " (ID+OOD: samples in the last)",
+    _training_line(facts["training"]),
     *facts["notes"],
   ]
   wide = max(len(c["name"]) for c in facts["clients"])
@@ -107,6 +108,18 @@ def _device_lines(facts: dict[str, Any]) -> list[str]:
     " their number (fleet.allocation.levels; --time measures it)."
   )
   return lines
+
+
+def _training_line(training: dict[str, Any]) -> str:
+  ((length, count),) = training["length"].items()
+  warmup = training["warmup"]
+  rise = f" after {warmup:g} rounds of warm-up" if warmup else ""
+  return (
+    f"Training: {training['optimizer']} at {training['lr']:g},"
+    f" {training['schedule']} per {training['schedule_per']}{rise};"
+    f" {count} {length.replace('_', ' ')} of batches of"
+    f" {training['batch_size']} in a round; loss {training['loss']}"
+  )
 
 
 def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
