@@ -77,6 +77,16 @@ def test_a_run_goes_on_with_the_formulations_that_it_began_with(
   assert chosen(setup_of(config)) == {"in_turn"} and len(asked) == 4
 
 
+@pytest.mark.slow
+def test_runs_side_by_side_have_the_same_formulations(timed, tmp_path):
+  c = tiny.changed(of_two_layers().to_dict(), system__seeds_batched=True)
+  found = runner.run_seeds(c, tmp_path, [0, 1])
+  assert len(timed[0]) == 2 and "patches for (5x5" in " ".join(found["notes"])
+  for seed in (0, 1):
+    about = workdirs.read_about(tmp_path / f"seed{seed}", "own")
+    assert {*about["formulations"]["layers"].values()} == {"patches"}
+
+
 def test_a_layer_is_timed_once_for_a_device_its_batch_and_clients(timed):
   asked, _ = timed
   config, setup = of_two_layers(), setup_of(of_two_layers())
