@@ -7,6 +7,7 @@ from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import (
   Depths,
+  Dropout,
   Dtype,
   How,
   Width,
@@ -25,6 +26,7 @@ def cnn8(
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   exit_pool: ExitPool = "mean",
+  dropout: Dropout = 0.0,
 ) -> Backbone:
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
 
@@ -41,6 +43,8 @@ def cnn8(
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     exit_pool: "mean" or "max"; the papers do not say, the default is ours.
+    dropout: share of the inputs of head and exits that a training step drops;
+      the papers have none.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
@@ -55,7 +59,14 @@ def cnn8(
   for i, features in enumerate((1024, 512), start=1):
     blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
   return network(
-    "cnn8", shape, blocks, classes, depths=depths, pool=3, exit_pool=exit_pool
+    "cnn8",
+    shape,
+    blocks,
+    classes,
+    depths=depths,
+    pool=3,
+    exit_pool=exit_pool,
+    dropout=dropout,
   )
 
 
@@ -69,6 +80,7 @@ def cnn4(
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   exit_pool: ExitPool = "mean",
+  dropout: Dropout = 0.0,
 ) -> Backbone:
   """Two 5x5 convolutions (32, 64), each with a max-pool, then dense 512-C.
 
@@ -85,6 +97,7 @@ def cnn4(
     conv: as in `cnn8`.
     dtype: as in `cnn8`.
     exit_pool: as in `cnn8`.
+    dropout: as in `cnn8`.
 
   References:
     McMahan et al., Communication-Efficient Learning of Deep Networks from
@@ -100,5 +113,12 @@ def cnn4(
   }
   blocks["dense1"] = DenseBlock(scaled(width, 512), how)
   return network(
-    "cnn4", shape, blocks, classes, depths=depths, pool=3, exit_pool=exit_pool
+    "cnn4",
+    shape,
+    blocks,
+    classes,
+    depths=depths,
+    pool=3,
+    exit_pool=exit_pool,
+    dropout=dropout,
   )

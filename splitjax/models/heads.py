@@ -21,16 +21,18 @@ class Classifier(nn.Module):
     classes: C.
     pool: edge length to which images are pooled; 0 for no pool.
     kind: kind of the pool.
+    dropout: share of the dense layer's inputs that a training step drops.
   """
 
   classes: int
   pool: int = 0
   kind: ExitPool = "mean"
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, ...] to logits [B, C], both in the default float."""
-    del train, real
+    del real
     x = x.astype(float)
     if self.pool and x.ndim == 4:
       mean = self.kind == "mean"
@@ -40,7 +42,8 @@ class Classifier(nn.Module):
         else convolution.adaptive_max_pool
       )
       x = pooled(x, self.pool)
-    return Dense(self.classes)(flatten(x))
+    x = nn.Dropout(self.dropout, deterministic=not train)(flatten(x))
+    return Dense(self.classes)(x)
 
 
 def network(
@@ -52,6 +55,7 @@ def network(
   depths: tuple[int, ...],
   pool: int,
   exit_pool: ExitPool = "mean",
+  dropout: float = 0.0,
 ) -> Backbone:
   """Makes a network with exits of an adaptive pool, flatten, a dense layer.
 
@@ -66,13 +70,16 @@ def network(
     depths: cut depths in use.
     pool: edge length to which exits pool.
     exit_pool: kind of the exits' pools.
+    dropout: of exits and head, see `Classifier`.
   """
-  exits = {depth: Classifier(classes, pool, exit_pool) for depth in depths}
+  exits = {
+    depth: Classifier(classes, pool, exit_pool, dropout) for depth in depths
+  }
   return Backbone(
     name=name,
     shape=shape,
     classes=classes,
     blocks=blocks,
     exits=exits,
-    head=Classifier(classes),
+    head=Classifier(classes, dropout=dropout),
   )

@@ -7,6 +7,7 @@ from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, Pooling
 from splitjax.models.options import (
   Depths,
+  Dropout,
   Dtype,
   How,
   Norm,
@@ -36,6 +37,7 @@ def vgg11(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
   exit_pool: ExitPool = "mean",
+  dropout: Dropout = 0.0,
   pad: bool = False,
 ) -> Backbone:
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
@@ -54,6 +56,7 @@ def vgg11(
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
     exit_pool: as in `cnn8`.
+    dropout: as in `cnn8`.
     pad: put smaller images, such as Fashion-MNIST's 28x28, in the middle of
       32x32 zeros.
 
@@ -72,5 +75,12 @@ def vgg11(
       scaled(width, filters), pool=pool, edge=edge, how=how
     )
   return network(
-    "vgg11", shape, blocks, classes, depths=depths, pool=2, exit_pool=exit_pool
+    "vgg11",
+    shape,
+    blocks,
+    classes,
+    depths=depths,
+    pool=2,
+    exit_pool=exit_pool,
+    dropout=dropout,
   )

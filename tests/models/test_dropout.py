@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import toy_world as toys
 from flax import linen as nn
+from tiny_networks import TINY
 from tiny_vit import CLASSES, SHAPE, images
 
-from splitjax import UserError, check_backbone, split_pass
+from splitjax import BACKBONES, UserError, check_backbone, split_pass
 from splitjax.methods.split_pass import local_loss
-from splitjax.models import backbones, behaviour
+from splitjax.models import backbones, behaviour, shapes
 from splitjax.models.layers import DenseBlock
 from splitjax.models.options import How
 from splitjax.models.toy import toy
@@ -133,6 +134,25 @@ def test_two_passes_across_a_cut_are_one_pass_of_the_whole(depth):
   # An inner step on the same batch draws the same.
   own = local_loss(NET, client.params, client.stats, batch)
   np.testing.assert_allclose(found.losses["client"], own, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["cnn4", "cnn8", "vgg11"])
+def test_classifiers_of_convolutional_networks_drop_in_training_alone(name):
+  make = functools.partial(BACKBONES[name], (32, 32, 3), 4, **TINY[name])
+  plain, net = make(), make(dropout=0.5)
+  assert net.random and not plain.random
+  full = backbones.init(plain, jax.random.key(0))
+  toys.assert_close(backbones.init(net, jax.random.key(0)), full, 0.0)
+  depth = net.cuts[0]
+  z = jnp.ones((3, *shapes.outputs(net)[net.names()[depth - 1]]))
+  own = (backbones.exit_name(depth),)
+
+  def logits(net, train, seed=0):
+    key = jax.random.key(seed)
+    return backbones.run(net, full, z, own, train=train, key=key)[0]
+
+  np.testing.assert_array_equal(logits(net, False), logits(plain, False))
+  assert (logits(net, True) != logits(net, True, 1)).any()
 
 
 @pytest.mark.parametrize("scan", [False, True])
