@@ -12,8 +12,8 @@ and the words after the colon: configs/supersfl_settings.py.
 Expected, CIFAR-10: 96.93 whole, 91.47 without the loss term, 88.66 without the
 depth term, 85.89 with equal weights.
 
-`:small,vgg11`, three seeds, 16 minutes each on one busy core: 38.7 ± 2.2 whole,
-36.6 ± 6.0, 39.6 ± 2.6 and 39.1 ± 4.3: no term can be told from noise
+`:small,vgg11`, three seeds, 16 minutes each on one busy core: 39.1 ± 5.8 whole,
+37.1 ± 3.2, 38.2 ± 4.7 and 39.6 ± 1.8: no term can be told from noise
 (docs/results/supersfl.md).
 """
 
