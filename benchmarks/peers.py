@@ -33,7 +33,7 @@ import optax
 from benchmarks import subprocesses
 from benchmarks.device import machine
 from benchmarks.rounds import Rounds, Setting
-from splitjax.data import feed
+from splitjax.data import feed, inputs
 from splitjax.engine import distributed
 from splitjax.models import backbones
 
@@ -72,7 +72,7 @@ class Ours:
     self.rounds, self.given = Rounds(setting, "fedavg"), given
     image, label, rows = setting.noise()
     self.file = {"image": image, "label": label, "rows": np.stack(rows)}
-    mean, std = feed.statistics(image)
+    mean, std = inputs.statistics(image)
     net = setting.network
     names = (*net.names(), "head")
 

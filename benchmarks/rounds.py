@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import feed
+from splitjax.data import feed, inputs
 from splitjax.engine import fleets, rounds, sharding
 from splitjax.methods import METHODS, optimizers
 from splitjax.models import BACKBONES, backbones
@@ -98,7 +98,7 @@ class Rounds:
     fleet = fleets.divide(fleet, self.devices, chunks, exact=False)
 
     image, label, parts = setting.noise()
-    sizes, stats = [setting.samples] * setting.clients, feed.statistics(image)
+    sizes, stats = [setting.samples] * setting.clients, inputs.statistics(image)
     plan = feed.plan(sizes, setting.batch, setting.epochs, *stats)
     self.steps = plan.steps * plan.epochs
     data = sharding.put(mesh, (image, label))

@@ -31,8 +31,8 @@ class Spec:
   label: str = ""
 
 
-BOUND = ("conv", "dtype", "norm")
-"""Factory arguments that other config fields set."""
+BOUND = ("conv", "dtype", "norm", "vocabulary")
+"""Factory arguments that other config fields, or the data, set."""
 
 
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:

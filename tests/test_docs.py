@@ -344,6 +344,24 @@ def test_the_network_of_the_page_keeps_the_contract(monkeypatch):
   assert "my_network" in splitjax.BACKBONES
 
 
+def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
+  """Images, a table that trains, a series, texts and an own source."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setitem(splitjax.SOURCES, "spectra", None)  # removed at the end
+  scope = {}
+  for example in blocks(DOCS / "own_data.md"):
+    exec(compile(example, "own_data.md", "exec"), scope)
+  said = capsys.readouterr().out
+  for line in (
+    "images (12, 12, 1)",
+    "('Ada', 'Bo', 'Cy', 'Di') (32, 9)",
+    "token ids 16384",
+    "(0.0,)",
+  ):
+    assert line in said
+  assert scope["results"]["rows"][0]["summary"]["accuracy"][0] > 0.6
+
+
 OWN_METHODS = (
   "my_method",
   "half_median",

@@ -50,6 +50,8 @@ def documented():
   for name, factory in METHODS.items():
     if not isinstance(factory, functools.partial):
       found[f"METHODS[{name}]"] = factory
+  for name in ("cnn1d", "mlp", "transformer_text"):
+    found[f"BACKBONES[{name}]"] = splitjax.BACKBONES[name]
   return found
 
 

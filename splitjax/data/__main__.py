@@ -15,6 +15,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from splitjax.data import check, npz, sources, tfds_store
+from splitjax.data.facts import FACTS
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
 from splitjax.text import print_anywhere
@@ -25,7 +26,7 @@ def _status(name: str, data_dir: str | None) -> str:
   """Describes where a data set is, or why it is not usable."""
   if name.startswith(npz.PREFIX):
     return "your own arrays, read as they are"
-  store = sources.FACTS[name].store
+  store = FACTS[name].store
   if store is None:
     return "bundled with scikit-learn"
   try:
@@ -43,7 +44,7 @@ def _list(data_dir: str | None) -> None:
   row = "{:<16}{:>8}{:>9}{:>8}{:>8}{:>12}  {}"
   head = "name", "classes", "image", "train", "test", "download", "where"
   print(row.format(*head))
-  for name, facts in sources.FACTS.items():
+  for name, facts in FACTS.items():
     shape = "x".join(map(str, facts.shape))
     counts = facts.classes, shape, facts.train or "-", facts.test or "-"
     megabytes = "-"
@@ -60,7 +61,7 @@ def _list(data_dir: str | None) -> None:
 def _prepare(args: argparse.Namespace) -> None:
   """Prepares a data set from official files, downloaded or in a folder."""
   name = sources.known(args.name)
-  store = None if name.startswith(npz.PREFIX) else sources.FACTS[name].store
+  store = None if name.startswith(npz.PREFIX) else FACTS[name].store
   before, after = "", ""
   if store:
     if args.folder is not None and tfds_store.find(store, args.data_dir):

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from splitjax.fields import POSITIVE, PROBABILITY, Bounds, written
 from splitjax.registry import read_spec
@@ -227,9 +228,9 @@ def make(text: str) -> Augmentation:
   return every
 
 
-def check(text: str, shape: tuple[int, ...]) -> None:
-  """Raises UserError unless data.augment keeps images [B, *shape] uint8."""
-  image = jax.ShapeDtypeStruct((2, *shape), jnp.uint8)
+def check(text: str, given: np.ndarray) -> None:
+  """Raises UserError unless data.augment keeps shape and dtype of inputs."""
+  image = jax.ShapeDtypeStruct((2, *given.shape[1:]), given.dtype)
   try:
     found = jax.eval_shape(make(text), image, jax.random.key(0))
   except UserError:
@@ -237,12 +238,12 @@ def check(text: str, shape: tuple[int, ...]) -> None:
   except Exception as error:  # whatever an entry raises
     said = " ".join(str(error).split())[:100]
     raise UserError(
-      f"data.augment={text!r}: {said}; an entry of AUGMENTATIONS maps images"
-      " [B, H, W, c] uint8 and a key to such images"
+      f"data.augment={text!r}: {said}; an entry of AUGMENTATIONS maps inputs,"
+      " images [B, H, W, c] uint8, and a key to such inputs"
     ) from error
   if (found.shape, found.dtype) != (image.shape, image.dtype):
     raise UserError(
       f"data.augment={text!r}: it makes {found.dtype} {list(found.shape)} of"
-      f" uint8 {list(image.shape)}; keep both, rounding by"
+      f" {image.dtype} {list(image.shape)}; keep both, rounding by"
       " data.augmentations.pixels"
     )

@@ -3,6 +3,7 @@
 import numpy as np
 
 from splitjax.data import npz, sources, tfds_store
+from splitjax.data.facts import FACTS, Facts
 from splitjax.data.tfds_store import Place
 from splitjax.types import UserError
 
@@ -19,15 +20,15 @@ def check_facts(name: str, data_dir: Place) -> None:
     UserError: a fact differs, or `sources.load` raises it.
   """
   data = sources.load(name, data_dir=data_dir)
-  if data.note:
-    print(data.note)
+  for sentence in filter(None, (data.note, data.told)):
+    print(sentence)
   try:
     for split in ("train", "test"):
       verdict = "as expected"
       if name.startswith(npz.PREFIX):
         verdict = f"classes 0 to {data.classes - 1}"
       else:
-        _compare(data, sources.FACTS[name], split)
+        _compare(data, FACTS[name], split)
       print(f"{name} {split}: {_summary(data, split)}: {verdict}")
     if isinstance(data.train_image, np.memmap):
       print(
@@ -39,7 +40,7 @@ def check_facts(name: str, data_dir: Place) -> None:
     raise UserError(f"{error}; {remedy}") from error
 
 
-def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
+def _compare(data: sources.Dataset, facts: Facts, split: str) -> None:
   """Raises UserError where a split differs from its facts."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
@@ -47,7 +48,7 @@ def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
   what = f"{data.name} {split}"
   samples = len(label) if samples is None else samples
   _same(f"{what} images", image.shape, (samples, *facts.shape))
-  _same(f"{what} pixels", str(image.dtype), "uint8")
+  _same(f"{what} pixels", str(image.dtype), facts.dtype)
   _same(f"{what} labels", label.shape, (samples,))
   classes, counts = np.unique(label, return_counts=True)
   _same(f"{what} classes", classes.tolist(), list(range(facts.classes)))

@@ -1,8 +1,8 @@
 """Data inside the compiled round: permutations, masks, gathers.
 
-The device holds one copy of the data set, as uint8. A round draws row numbers
-and gathers; nothing is copied from the host. A client with less data than the
-largest of its cohort has masked rows; no sample is dropped.
+The device holds one copy of the data set, in its own dtype. A round draws row
+numbers and gathers; nothing is copied from the host. A client with less data
+than the largest of its cohort has masked rows; no sample is dropped.
 """
 
 import hashlib
@@ -13,12 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import augmentations
+from splitjax.data import augmentations, inputs
 from splitjax.data.partition_util import padded
 from splitjax.types import Array, Batch, Shard
-
-_BLOCK = 4096
-"""Images per block when statistics and digests are computed."""
 
 
 class BatchPlan(NamedTuple):
@@ -29,8 +26,9 @@ class BatchPlan(NamedTuple):
     epochs: local epochs per round.
     steps: local steps per epoch of the cohort's largest client.
     equal: True if every client of the cohort takes that many steps.
-    mean: per-channel mean of the training split, in pixel values.
-    std: per-channel standard deviation of the same, in pixel values.
+    mean: mean per channel or feature in the training split, in the data's own
+      values; () for token ids (`data.inputs`).
+    std: standard deviation of the same.
     augment: augmentation of training images, as data.augment names it.
     limit: local steps that each client takes in a round, the first ones of
       these epochs; None: all of them.
@@ -171,51 +169,41 @@ def draw_order(key: Array, held: int, size: Array) -> Array:
   return jnp.argsort(jnp.where(place < size, draw, 2.0))
 
 
-def unfit(image: np.ndarray, shape: tuple[int, ...]) -> str:
-  """Describes why images are not [B, *shape] uint8; "" if they are."""
-  dtype, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
-  if dtype == np.uint8 and len(found) == 4 and found[1:] == tuple(shape):
+def unfit(
+  image: np.ndarray, shape: tuple[int, ...], dtype: str = "uint8"
+) -> str:
+  """Describes why inputs are not [B, *shape] of a dtype; "" if they are."""
+  kind, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
+  if str(kind) == dtype and found[:1] + tuple(shape) == found:
     return ""
-  wanted = f"uint8 [B, {', '.join(map(str, shape))}]"
+  what = "pixels 0..255" if dtype == "uint8" else "samples"
+  wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
   one = ", of one image image[None]" if found == tuple(shape) else ""
-  return f"image is {dtype} {list(found)}: give pixels 0..255 as {wanted}{one}"
+  return f"image is {kind} {list(found)}: give {what} as {wanted}{one}"
 
 
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
-  """Converts pixels [..., c] uint8 to (pixel - mean) / std, float."""
-  return (image.astype(float) - jnp.array(mean)) / jnp.array(std)
+  """Converts inputs [B, ..., c] of any dtype to (x - mean) / std, float.
 
-
-def statistics(
-  image: np.ndarray, rows: np.ndarray | None = None
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Computes per-channel mean and standard deviation, in pixel values.
-
-  Computed from histograms of pixel values, one block of images at a time: exact
-  and without a second copy of a data set that may be memory-mapped.
-
-  Args:
-    image: [Z, H, W, c] uint8.
-    rows: [S] rows to use; None for all.
-
-  Returns:
-    mean and std, c numbers each; the std of a constant channel is set to 1.
+  Mean and std have c numbers (or one), or as many as a sample. Token ids, whose
+  mean is (), become int32 and keep their values.
   """
-  channels = image.shape[-1]
-  counts = np.zeros((channels, 256), np.int64)
-  chosen = np.arange(len(image)) if rows is None else rows
-  for start in range(0, len(chosen), _BLOCK):
-    block = image[chosen[start : start + _BLOCK]]
-    for c in range(channels):
-      counts[c] += np.bincount(block[..., c].ravel(), minlength=256)
-  value = np.arange(256.0)
-  share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-  mean = share @ value
-  std = np.sqrt((share * (value - mean[:, None]) ** 2).sum(axis=1))
-  std = np.where(std > 0, std, 1.0)
-  return tuple(map(float, mean)), tuple(map(float, std))
+  if not len(mean):
+    return image.astype(jnp.int32)
+  centre, spread = scale_of(image, mean, std)
+  return (image.astype(float) - centre) / spread
+
+
+def scale_of(
+  image: Array, mean: tuple[float, ...], std: tuple[float, ...]
+) -> tuple[Array, Array]:
+  """Returns mean and std as arrays that fit inputs [B, ...]."""
+  each = jnp.array(mean), jnp.array(std)
+  if len(mean) <= image.shape[-1]:
+    return each
+  return each[0].reshape(image.shape[1:]), each[1].reshape(image.shape[1:])
 
 
 def digest(*arrays: np.ndarray) -> str:
@@ -223,8 +211,8 @@ def digest(*arrays: np.ndarray) -> str:
   hasher = hashlib.blake2b(digest_size=16)
   for array in arrays:
     hasher.update(repr((array.shape, str(array.dtype))).encode())
-    for start in range(0, len(array), _BLOCK):
-      hasher.update(array[start : start + _BLOCK].tobytes())
+    for start in range(0, len(array), inputs.BLOCK):
+      hasher.update(array[start : start + inputs.BLOCK].tobytes())
   return hasher.hexdigest()
 
 
@@ -282,7 +270,7 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  `image` [Z, H, W, c] uint8 and `label` [Z] int32 are the split, on the device;
+  `image` [Z, ...] and `label` [Z] int32 are the split, on the device;
   `parts` are each client's rows of it; `classes` is C; `numbers` are the
   clients' indices in the fleet; `batches` [N] int are batch sizes per client,
   if any; `put` places an array on the device. Returns a Shard with rows [N, S],

@@ -8,17 +8,16 @@ from typing import Any, Literal
 import numpy as np
 
 from splitjax import files
+from splitjax.data import inputs
 from splitjax.data.array_cache import Arrays
 from splitjax.types import UserError
 
 PREFIX = "npz:"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
-_OPTIONAL = ("client_train", "client_test", "classes")
+_OPTIONAL = (
+  "client_train", "client_test", "classes", "standardise", "vocabulary",
+)  # fmt: skip
 
-ONLY_IMAGES = (
-  "splitjax trains on images, uint8 [Z, H, W, c] or [Z, H, W], and not on"
-  " tokens, tables or sensors"
-)
 ONLY_CLASSES = (
   "splitjax trains classifiers, one class number a sample, and no regression"
   " or several labels"
@@ -36,18 +35,19 @@ def load(
   """Reads and checks a file of arrays.
 
   Args:
-    name: npz:PATH. x_train and x_test are uint8 [Z, H, W, c], or [Z, H, W] for
-      one channel; y_train and y_test are integers 0 to C - 1, [Z] or [Z, 1].
-      Both arrays of the test split may be missing. client_train, and optionally
-      client_test, name the client of each sample: integers or texts [Z]. Apart
-      from these and `classes`, C, no array is read.
+    name: npz:PATH. x_train and x_test are inputs as in `data.inputs`, images
+      of one channel also uint8 [Z, H, W]; y_train and y_test are integers 0 to
+      C - 1, [Z] or [Z, 1]. Both arrays of the test split may be missing.
+      client_train, and optionally client_test, name the client of each sample:
+      integers or texts [Z]. `classes` is C, `standardise` a text, see
+      `inputs.Standardise`, `vocabulary` V of token ids. No other array is read.
     mapped: memory-map x_train if the file is not compressed.
     classes: C; None: the file's, else one more than the highest label.
 
   Returns:
     C; the arrays of `sources.Dataset` by name (test arrays are empty without a
-    test split), and client_names in ascending order; a sentence on images
-    without a channel axis, or "".
+    test split), client_names in ascending order, standardise and vocabulary; a
+    sentence on images without a channel axis, or "".
 
   Raises:
     UserError: the file is missing or an array is invalid; the message names the
@@ -60,23 +60,33 @@ def load(
     if "client_train" in given:
       given.setdefault("client_test", given["client_train"][:0])
   arrays: Arrays = {}
+  how = inputs.read_how(given, where)
   for split in ("train", "test"):
-    image = _images(given[f"x_{split}"], f"{where}: x_{split}")
+    what, image = f"{where}: x_{split}", given[f"x_{split}"]
+    if image.ndim == 3 and image.dtype == np.uint8:
+      image = image[..., None]
+    image = inputs.checked(image, what, how["vocabulary"], train=not arrays)
     label = _labels(given[f"y_{split}"], f"{where}: y_{split}")
     if len(image) != len(label):
       raise UserError(
-        f"{where}: x_{split} has {len(image)} images and y_{split} "
-        f"{len(label)} labels: give every image one label"
+        f"{where}: x_{split} has {len(image)} samples and y_{split} "
+        f"{len(label)} labels: give every sample one label"
       )
     arrays |= {f"{split}_image": image, f"{split}_label": label}
-  three = {key for key, x in given.items() if x.ndim == 3 and len(x)}
+  three = {
+    key
+    for key, x in given.items()
+    if x.ndim == 3 and len(x) and x.dtype == np.uint8
+  }
   grey = " and ".join(key for key in ("x_train", "x_test") if key in three)
   note = grey and f"{grey} without a channel axis: read as grey images."
   shapes = [list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")]
-  if shapes[0] != shapes[1]:
+  dtypes = [arrays[f"{s}_image"].dtype.name for s in ("train", "test")]
+  if shapes[0] != shapes[1] or dtypes[0] != dtypes[1]:
     told = note and f" ({note.removesuffix('.')})"
+    kinds = dtypes if shapes[0] == shapes[1] else shapes
     raise UserError(
-      f"{where}: x_test has images {shapes[1]} and x_train {shapes[0]}{told}:"
+      f"{where}: x_test has samples {kinds[1]} and x_train {kinds[0]}{told}:"
       " make them alike"
     )
   if classes is None:
@@ -87,7 +97,7 @@ def load(
     note = f"{note} No label is 0: subtract 1 if they count from 1.".strip()
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
-  return classes, arrays | _clients(given, arrays, where), note
+  return classes, {**arrays, **how, **_clients(given, arrays, where)}, note
 
 
 def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
@@ -108,7 +118,7 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
     if owner.dtype.kind not in "iuU" or owner.shape != (count,):
       raise UserError(
         f"{where}: {key} is {owner.dtype}{list(owner.shape)}: give an integer"
-        f" or a text for each of the {count} images"
+        f" or a text for each of the {count} samples"
       )
     found[f"{split}_client"] = owner.tolist()
   every = {name for owner in found.values() for name in owner}
@@ -177,53 +187,6 @@ def _read(path: Path, where: str, mapped: bool) -> Arrays:
     told = f"lacks {', '.join(missing)}, found {names}"
     raise UserError(f"{where} {told}; {form}")
   return arrays
-
-
-def _images(image: np.ndarray, what: str) -> np.ndarray:
-  """Converts images to uint8 [Z, H, W, c]."""
-  shape = list(image.shape)
-  if image.ndim not in (3, 4):
-    raise UserError(
-      f"{what} is of shape {shape}: {ONLY_IMAGES}; reshape pixels that lie flat"
-    )
-  if 0 in shape[1:] or (not image.size and what.endswith("x_train")):
-    raise UserError(f"{what} is of shape {shape}: give it no empty axis")
-  if image.dtype != np.uint8:
-    raise UserError(f"{what} is {image.dtype}, {_no_pixels(image)}")
-  if image.ndim == 3:
-    image, shape = image[..., None], [*shape, 1]
-  _, channels, high, wide = shape
-  if channels in (1, 3) and min(high, wide) > 4:
-    raise UserError(
-      f"{what} is of shape {shape}, channels first: transpose images with "
-      f"(0, 2, 3, 1) to [Z, H, W, c]; {ONLY_IMAGES}"
-    )
-  if 1 in shape[1:3]:
-    told = "one pixel high or wide as a series is"
-    raise UserError(f"{what} is of shape {shape}, {told}: {ONLY_IMAGES}")
-  if what.endswith("x_train") and image.min() == image.max():
-    raise UserError(
-      f"{what} has the one value {image.min()} everywhere: multiply pixels of 0"
-      " to 1 by 255 before you cast them to uint8"
-    )
-  return image
-
-
-def _no_pixels(image: np.ndarray) -> str:
-  """Describes an array that is not uint8 and how to convert its pixels."""
-  if image.dtype.kind not in "biuf" or not image.size:
-    return f"no pixels: {ONLY_IMAGES}"
-  low, high = image.min(), image.max()
-  span = f"from {low} to {high}"
-  if image.dtype.kind == "u" and high > 255:
-    remedy = "scale pixels of more bits to 0 to 255 (of 16 bits, x // 257)"
-    return f"{span}: {remedy} and cast to uint8; {ONLY_IMAGES}"
-  if not (low >= 0 and high <= 255):
-    remedy = "of standardised images save the pixels from which they come"
-    return f"{span}, no pixels of 0 to 255: {ONLY_IMAGES}; {remedy}"
-  unit = image.dtype.kind in "bf" and high <= 1
-  remedy = "multiply pixels by 255 and cast" if unit else "cast pixels"
-  return f"{span}: {remedy} to uint8; {ONLY_IMAGES}"
 
 
 def _labels(label: np.ndarray, what: str) -> np.ndarray:

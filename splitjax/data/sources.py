@@ -1,12 +1,12 @@
-"""Data sets as uint8 arrays on the host, and where they come from.
+"""Data sets as arrays on the host, and where they come from.
 
 `digits` is bundled with scikit-learn; `npz:PATH` is a file of a user's own
 arrays (npz.py); the others are prepared once with `python -m splitjax.data
 prepare NAME` and read from disk (tfds_store.py).
 
-To add a data set, add it to FACTS. If it is prepared from official files, it
-also needs an entry in official.catalog.STORES, perhaps with a new parser;
-otherwise it needs a function `(data_dir) -> Dataset` in SOURCES.
+To add a data set, add it to FACTS (facts.py). If it is prepared from official
+files, it also needs an entry in official.catalog.STORES, perhaps with a new
+parser; otherwise it needs a function `(data_dir) -> Dataset` in SOURCES.
 """
 
 import functools
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax.data import npz, tfds_store
+from splitjax.data import inputs, npz, tfds_store
+from splitjax.data.facts import FACTS
 from splitjax.data.tfds_store import SPLITS, Place
 from splitjax.registry import nearest
 from splitjax.types import UserError
@@ -30,14 +31,16 @@ class Dataset(NamedTuple):
   Attributes:
     name: its name in SOURCES, or npz:PATH.
     classes: C; some may have no samples.
-    train_image: [Z, H, W, c] uint8.
+    train_image: [Z, ...], inputs of any kind in `data.inputs`.
     train_label: [Z] int32, 0 to C - 1.
-    test_image: [M, H, W, c] uint8.
+    test_image: [M, ...], as train_image.
     test_label: [M] int32.
     note: a sentence for reports on modified files or a user's arrays; else "".
     train_client: [Z] int32, the client of each sample, from 0; None: not known.
     test_client: [M] int32, the same for test samples, with the same numbers.
     client_names: the name of each client number; (): the number is the name.
+    standardise: what networks get of the inputs, see `inputs.Standardise`.
+    vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
   """
 
   name: str
@@ -50,42 +53,26 @@ class Dataset(NamedTuple):
   train_client: np.ndarray | None = None
   test_client: np.ndarray | None = None
   client_names: tuple[str, ...] = ()
+  standardise: inputs.Standardise = "channel"
+  vocabulary: int = 0
+
+  @property
+  def kind(self) -> str:
+    """The kind of the inputs in a word or two, such as "images"."""
+    return inputs.kind(self.train_image, self.vocabulary)
+
+  @property
+  def told(self) -> str:
+    """A sentence on inputs that are no images; else ""."""
+    if self.kind == "images":
+      return ""
+    how = self.vocabulary, self.standardise
+    return f"Inputs are {inputs.described(self.train_image, *how)}."
 
   def names(self, owners: np.ndarray) -> list[str]:
     """Returns the names [..] of owners [..] int."""
     each = owners.tolist()
     return [self.client_names[i] if self.client_names else str(i) for i in each]
-
-
-class Facts(NamedTuple):
-  """Facts about a data set that are known without reading it.
-
-  Attributes:
-    classes: C.
-    shape: (H, W, c).
-    train, test: Z and M; None: not known.
-    counts: samples of each class, [C] of both splits; None: not documented.
-    store: the name under which it is prepared; None if it needs no preparation.
-    label: the field of the prepared data with the label.
-    client: the field that names a sample's client; None if there is none.
-  """
-
-  classes: int
-  shape: tuple[int, int, int]
-  train: int | None
-  test: int | None
-  counts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-  store: str | None = None
-  label: str = "label"
-  client: str | None = None
-
-
-def _even(classes: int, side: int, channels: int, *each: int, **more) -> Facts:
-  """Returns facts of a data set with equally many samples in each class."""
-  train, test = each
-  counts = (train,) * classes, (test,) * classes
-  total = train * classes, test * classes
-  return Facts(classes, (side, side, channels), *total, counts, **more)
 
 
 def digits(data_dir: Place = None) -> Dataset:
@@ -133,7 +120,9 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
     (arrays[f"{s}_image"], arrays[f"{s}_{facts.label}"]) for s in SPLITS
   )
   owner, tester = (arrays.get(f"{s}_{facts.client}") for s in SPLITS)
-  return Dataset(name, facts.classes, *train, *test, note, owner, tester)
+  data = Dataset(name, facts.classes, *train, *test, note, owner, tester)
+  more: Any = {"client_names": facts.names, "vocabulary": facts.vocabulary}
+  return data._replace(**more)
 
 
 def femnist(data_dir: Place = None) -> Dataset:
@@ -159,38 +148,6 @@ def femnist(data_dir: Place = None) -> Dataset:
   owners = owner[train], owner[test]
   return Dataset("femnist", whole.classes, *pixels, whole.note, *owners)
 
-
-_SVHN = (
-  (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
-  (1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595),
-)
-
-_MNIST = (
-  (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
-  (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
-)
-_EMNIST = Facts(
-  62, (28, 28, 1), 697_932, 116_323, store="emnist_byclass", client="writer"
-)
-
-FACTS = {
-  "digits": Facts(10, (28, 28, 1), 1437, 360),
-  "mnist": Facts(10, (28, 28, 1), 60_000, 10_000, counts=_MNIST, store="mnist"),
-  "fashion_mnist": _even(10, 28, 1, 6000, 1000, store="fashion_mnist"),
-  "cifar10": _even(10, 32, 3, 5000, 1000, store="cifar10"),
-  "cifar100": _even(100, 32, 3, 500, 100, store="cifar100"),
-  "cifar100_coarse": _even(
-    20, 32, 3, 2500, 500, store="cifar100", label="coarse_label"
-  ),
-  "svhn_cropped": Facts(
-    10, (32, 32, 3), 73_257, 26_032, counts=_SVHN, store="svhn_cropped"
-  ),
-  "cinic10": _even(10, 32, 3, 9000, 9000, store="cinic10"),
-  "tiny_imagenet": _even(200, 64, 3, 500, 50, store="tiny_imagenet"),
-  "emnist_byclass": _EMNIST,
-  "femnist": _EMNIST._replace(train=None, test=None),
-}
-"""Facts of the official files; prepared data may differ (`check`)."""
 
 SOURCES: dict[str, Callable[[Place], Dataset]] = {
   "digits": digits,
@@ -247,6 +204,8 @@ def load(
     data = Dataset(name, count, note=note, **arrays)
   else:
     data = SOURCES[name](data_dir)
+    if name not in FACTS:
+      data = inputs.checked_source(data)
     if classes is not None and classes < data.classes:
       raise UserError(
         f"data.classes = {classes}: {name} has {data.classes}; set it to None,"

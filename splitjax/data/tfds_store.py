@@ -103,7 +103,7 @@ def load(
   """Reads a prepared data set, from its plain-array copy if that is current.
 
   Returns:
-    Arrays: train_image [Z, H, W, c] uint8 and test_image, and two per field,
+    Arrays: train_image [Z, ...] and test_image, and two per field,
     such as train_label [Z] int32 and test_label, in the order of TFDS;
     memory-mapped and read-only unless data_dir cannot be written. And the
     `note`.
@@ -160,35 +160,40 @@ def _split(
   """Decodes the records of one split: images and all label fields."""
   import tensorflow_datasets as tfds
 
+  features = tfds.builder_from_directory(folder).info.features
+  given = "image" if "image" in features else "input"
+  pictures = {"image": tfds.decode.SkipDecoding()}
   source = tfds.data_source(
     f"{name}:{folder.name}",
     split=split,
     data_dir=folder.parent.parent,
     download=False,
-    decoders={"image": tfds.decode.SkipDecoding()},
+    decoders=pictures if given == "image" else None,
     # With data_dir, TFDS assumes tfrecord unless told otherwise.
     builder_kwargs={"file_format": "array_record"},
   )
-  features, total = source.dataset_info.features, len(source)
+  total = len(source)
   if (count := _records(name, folder, split)) != total:
     raise ValueError(f"{total} {split} samples announced, {count} there")
-  shape, kind = features["image"].shape, tfds.features.ClassLabel
-  image = np.empty((total, *shape), np.uint8)
+  shape, kind = features[given].shape, tfds.features.ClassLabel
+  dtype = np.uint8 if given == "image" else features[given].np_dtype
+  image = np.empty((total, *shape), dtype)
   fields = [key for key in features if isinstance(features[key], kind)]
   labels = {key: np.empty(total, np.int32) for key in fields}
   for start in tqdm(
     range(0, total, _BATCH),
     f"reading {name} {split}",
-    unit=" images",
+    unit=" samples",
     unit_scale=_BATCH,
     disable=None,
   ):
     rows = range(start, min(start + _BATCH, total))
     for row, example in zip(rows, source.__getitems__(rows), strict=True):
-      pixels = _pixels(example["image"])
-      if pixels.shape != shape:
-        raise ValueError(f"images {pixels.shape}, announced as {shape}")
-      image[row] = pixels
+      x = example[given]
+      x = _pixels(x) if given == "image" else np.asarray(x)
+      if x.shape != shape:
+        raise ValueError(f"samples {x.shape}, announced as {shape}")
+      image[row] = x
       for key in fields:
         labels[key][row] = example[key]
   yield f"{split}_image", image

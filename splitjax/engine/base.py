@@ -111,7 +111,7 @@ class RoundInputs(NamedTuple):
 
   Attributes:
     server: the server's half, unstacked.
-    image: [Z, H, W, c] uint8, the training split.
+    image: [Z, ...], the training split.
     label: [Z] int32, its labels.
     round: [] int32.
     key: [] key of the round's clients.

@@ -48,7 +48,7 @@ def data_of(
   """The images and labels of some clients of each cohort, as a round gets them.
 
   Args:
-    image: [Z, H, W, c] uint8, of all.
+    image: [Z, ...], of all.
     label: [Z] int32.
     shards: of all clients.
     places: [S] int in each cohort.
@@ -75,7 +75,7 @@ def data_of(
       mine = mine._replace(**{name: local})
     own.append(tuple(mine[2:]))
   rows = np.concatenate(wanted)
-  images = np.zeros((size, *image.shape[1:]), np.uint8)
+  images = np.zeros((size, *image.shape[1:]), image.dtype)
   labels = np.zeros(size, np.int32)
   images[: len(rows)], labels[: len(rows)] = image[rows], label[rows]
   return (images, labels), tuple(own)

@@ -124,7 +124,7 @@ def round_shapes(
 
 
 def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
-  """Makes a client's shard of one image and no sample; its shapes are used."""
+  """Makes a client's shard of one input and no sample; its shapes are used."""
   rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
   image = jnp.zeros((1, *net.shape), jnp.uint8)
   label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
@@ -218,7 +218,7 @@ def at_server(
 
 
 def activations(net: Backbone) -> int:
-  """Counts the bytes of activations that a backward pass needs per image.
+  """Counts the bytes of activations that a backward pass needs per sample.
 
   Nothing is computed. They are what `jax.vjp` keeps, or if it is less, what
   products and convolutions read and write and two gradients of the largest:
@@ -236,7 +236,7 @@ def activations(net: Backbone) -> int:
     return jax.vjp(lambda p: forward(p, stats, x), params)[1]
 
   def count(images):
-    x = jax.ShapeDtypeStruct((images, *net.shape), jnp.result_type(float))
+    x = net.inputs(images)
     program = jax.make_jaxpr(forward)(*full, x).jaxpr
     residuals = trees.num_bytes(jax.eval_shape(kept, *full, x))
     return np.array([residuals, *_of_products(program)])

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.data import feed
+from splitjax.data import feed, inputs
 from splitjax.engine import memory
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
@@ -47,13 +47,13 @@ def _ledger(
   method: Method, take: Callable, net: Backbone, fleet: Fleet
 ) -> Set[str]:
   """Lists the names of a step's messages."""
-  plan = feed.plan([2], 2, 1, (0.0,), (1.0,))
+  plan = feed.plan([2], 2, 1, *inputs.unscaled(net.vocabulary))
   last = len(fleet.cohorts) - 1
   _, client, server, _ = memory.round_shapes(method, net, fleet, plan, last)
 
   def step(client, server):
     key, real = jax.random.key(0), jnp.ones(2, bool)
-    image = jnp.zeros((2, *net.shape))
+    image = jnp.zeros((2, *net.shape), net.inputs(2).dtype)
     batch = Batch(image, jnp.zeros(2, jnp.int32), real, key)
     batches = (batch,) * method.traits.views
     if method.group is not None:

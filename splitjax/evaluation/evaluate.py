@@ -35,7 +35,7 @@ def picked_outputs(
   """Computes outputs for a split whose samples the most confident path answers.
 
   `clients` of each cohort are those after a round, without padding clients.
-  Images [P, H, W, c] uint8 pass the networks `batch` at a time. Returns Exits
+  Inputs [P, ...] pass the networks `batch` at a time. Returns Exits
   with leaves [P].
   """
 
@@ -57,7 +57,7 @@ def _joined(x: Array) -> Array:
 
 
 def gather_images(image: Array, rows: Array) -> Array:
-  """Gathers the images [B, H, W, c] of rows [B]."""
+  """Gathers the inputs [B, ...] of rows [B]."""
   return image[rows]
 
 
@@ -74,9 +74,9 @@ def client_outputs(
 ) -> Exits:
   """Computes the outputs of one client's exit and of the server.
 
-  `client` is unbatched, and `image` [P, H, W, c] uint8 is the split of its test
-  images. `rows` are [chunks, B] int32 rows of it, or another tree of chunks;
-  `gather` maps (image, one chunk) to [B', H, W, c] uint8. Only the `first` []
+  `client` is unbatched, and `image` [P, ...] is the split of its test
+  samples. `rows` are [chunks, B] int32 rows of it, or another tree of chunks;
+  `gather` maps (image, one chunk) to [B', ...]. Only the `first` []
   int32 chunks are computed. Returns Exits with leaves [chunks * B'], zero in
   the other chunks.
   """
@@ -195,7 +195,7 @@ def make_evaluate(
     method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
-    gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
+    gather: (image, a chunk of `shown`) -> [B', ...], the inputs that
       a client is shown.
     by_place: whether row n of `shown` is that of the n-th client in the only
       cohort; False: that of client number n.
@@ -205,7 +205,7 @@ def make_evaluate(
     jit: as in `make_round`.
 
   Returns:
-    A jitted (clients, server, numbers, image [P, H, W, c] uint8, shown [N,
+    A jitted (clients, server, numbers, image [P, ...], shown [N,
     chunks, B] int32, first [N] int32) -> Exits, leaves [N, chunks * B'] in the
     order of the clients' numbers. Clients and numbers, [N] int32, are per
     cohort. `first` is how many chunks to compute for each client; None: all.

@@ -64,13 +64,15 @@ def patches(image: Array, other: Array, key: Array) -> Array:
 
 
 def mix(image: Array, other: Array, key: Array) -> Array:
-  """Averages two images of different classes, pixel by pixel.
+  """Averages two samples of different classes, number by number.
 
   Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
   class both images are of that class, so the mean is a poor proxy. `key` is not
   used.
   """
   del key
+  if image.dtype != jnp.uint8:
+    return ((image.astype(float) + other) / 2).astype(image.dtype)
   return ((image.astype(jnp.uint16) + other) // 2).astype(jnp.uint8)
 
 
@@ -86,7 +88,7 @@ PROXIES: dict[str, Callable[[Array, Array, Array], Array]] = {
   "noise": noise,
 }
 """eval.proxy -> (image [H, W, c] uint8, another of the client's, key []) -> a
-proxy [H, W, c] uint8."""
+proxy [H, W, c] uint8. `mix` also takes other numbers than pixels."""
 
 
 def with_proxies(kind: str) -> Callable[[Array, ProxyPlan], Array]:
@@ -96,8 +98,8 @@ def with_proxies(kind: str) -> Callable[[Array, ProxyPlan], Array]:
     kind: key of PROXIES.
 
   Returns:
-    (image [Z, H, W, c] uint8, ProxyPlan of B rows) -> [2 B, H, W, c] uint8: the
-    images of the rows, then their proxies.
+    (image [Z, ...], ProxyPlan of B rows) -> [2 B, ...]: the inputs of the rows,
+    then their proxies.
   """
 
   def key(draw):

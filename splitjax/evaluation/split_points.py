@@ -65,24 +65,26 @@ class Setting:
 
 def split_depths(
   name: str,
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   classes: int,
   setting: Setting = Setting(),
   *,
   depths: Sequence[int] | None = None,
   batch: int = 64,
+  vocabulary: int = 0,
   **options: Any,
 ) -> list[dict[str, Any]]:
   """Evaluates the depths at which a backbone can be cut.
 
   Args:
     name: key of BACKBONES.
-    shape: (H, W, c) of one image; the server receives q = H W c numbers of a
-      raw image.
+    shape: shape of one input, (H, W, c) of images; the server receives q
+      numbers of a raw sample, H W c of an image.
     classes: C.
     setting: the client, its link and its requirements.
     depths: the depths to evaluate, ascending; None: all.
     batch: samples of a step, for the memory.
+    vocabulary: V, for a backbone of token ids.
     **options: options of the backbone.
 
   Returns:
@@ -111,9 +113,10 @@ def split_depths(
   check_setting(setting)
   spec = read_spec(BACKBONES, {"name": name, **options}, "backbone")
   if depths is None:
-    length = BACKBONES[name](shape, classes, **spec.options).length
-    depths = range(1, length)
-  net = cut(name, shape, classes, {**spec.options, "depths": tuple(depths)})
+    whole = cut(name, shape, classes, spec.options, vocabulary)
+    depths = range(1, whole.length)
+  chosen = {**spec.options, "depths": tuple(depths)}
+  net = cut(name, shape, classes, chosen, vocabulary)
   sent = {k: math.prod(x) for k, x in shapes.outputs(net).items()}
   out = []
   for depth in depths:

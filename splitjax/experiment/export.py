@@ -115,7 +115,8 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   Returns:
     The bytes of client.bin and, unless the client has the whole network, of
-    server.bin. The client takes images [b, H, W, c] uint8 and returns a dict:
+    server.bin. The client takes inputs [b, ...], of images [b, H, W, c] uint8,
+    in the data's dtype, and returns a dict:
     "logits" [b, C] float32 and "entropy" [b] float32, nats, if it has an exit;
     "features" [b, ...] unless it has the whole network. The server takes the
     features and returns logits [b, C] float32.
@@ -139,7 +140,8 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     logits = inference.server_logits(net, server, z, depth)
     return logits.astype(jnp.float32)
 
-  image = jax.ShapeDtypeStruct((1, *network.backbone.shape), jnp.uint8)
+  shape = (1, *network.backbone.shape)
+  image = jax.ShapeDtypeStruct(shape, jnp.dtype(network.dtype))
   artifacts = {"client.bin": _lowered(on_device, image)}
   if not whole:
     z = jax.eval_shape(on_device, image)["features"]
@@ -185,6 +187,7 @@ def _card(
     "backbone": {"name": backbone.name, "blocks": backbone.length},
     "classes": backbone.classes,
     "image": list(backbone.shape),
+    "dtype": trained.network.dtype,
     "features": z and {"shape": list(z.shape[1:]), "dtype": z.dtype.name},
     "answers": list(trained.method.traits.answers),
     "one_of_many": trained.method.traits.pick is not None,

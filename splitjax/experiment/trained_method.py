@@ -97,13 +97,13 @@ class Trained(NamedTuple):
   def predict(
     self, n: int | str, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
-    """Classifies images like client n: on the device if it is confident.
+    """Classifies inputs like client n: on the device if it is confident.
 
     If a method lets its most confident path answer, that path does.
 
     Args:
       n: the client's number, or its name where the data name the clients.
-      image: [B, H, W, c] uint8.
+      image: [B, ...] in the data's dtype, [B, H, W, c] uint8 of images.
       threshold: e_n, nats: the exit answers iff its entropy is below it.
         Ignored for methods without two exits.
 
@@ -111,7 +111,7 @@ class Trained(NamedTuple):
       class [B] int32 and offloaded [B] bool.
 
     Raises:
-      UserError: the images have another dtype or shape, the threshold is no
+      UserError: the inputs have another dtype or shape, the threshold is no
         number, or see `client`.
     """
     x, answers = self._standardised(image), self.method.traits.answers
@@ -135,9 +135,9 @@ class Trained(NamedTuple):
     return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
 
   def embeddings(self, n: int | str, image: np.ndarray) -> Array:
-    """Returns the input z_S of the server's head for images at client n.
+    """Returns the input z_S of the server's head for inputs at client n.
 
-    Images are [B, H, W, c] uint8, the result is [B, D] float32.
+    Inputs are as in `predict`, the result is [B, D] float32.
 
     Raises:
       UserError: clients hold the whole network, so there is no server; or see
@@ -153,10 +153,11 @@ class Trained(NamedTuple):
     return inference.embedding(net, own, server, x)
 
   def _standardised(self, image: np.ndarray) -> Array:
-    """Standardises images [B, H, W, c]; raises UserError like `predict`."""
-    if wrong := feed.unfit(image, self.network.backbone.shape):
+    """Standardises inputs [B, ...]; raises UserError like `predict`."""
+    network = self.network
+    if wrong := feed.unfit(image, network.backbone.shape, network.dtype):
       raise UserError(wrong)
-    mean, std = self.network.mean, self.network.std
+    mean, std = network.mean, network.std
     return feed.standardise(jnp.asarray(image), mean, std)
 
 

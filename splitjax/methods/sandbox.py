@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import feed
+from splitjax.data import feed, inputs
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import client_order, fleets, rounds
 from splitjax.engine.faults import Faults
@@ -100,7 +100,7 @@ def build(
   """
   stock, label = stripes(sum(sizes) + 5)
   image = stock if image is None else image
-  mean, std = feed.statistics(stock)
+  mean, std = inputs.statistics(stock)
   on_device = jnp.asarray(image), jnp.asarray(label)
   plans, shards = [], []
   epochs = feed.epochs(epochs, steps, sizes, [batch])

@@ -10,21 +10,27 @@ from collections.abc import Callable
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.cnn import cnn4, cnn8
+from splitjax.models.cnn1d import cnn1d
+from splitjax.models.mlp import mlp
 from splitjax.models.mobilenet import mobilenet_v1, mobilenet_v2
 from splitjax.models.resnet import resnet18, resnet50, resnet101
 from splitjax.models.toy import toy
+from splitjax.models.transformer_text import transformer_text
 from splitjax.models.vgg import vgg11
 from splitjax.models.vit import vit_b16, vit_s16
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {
+  "cnn1d": cnn1d,
   "cnn4": cnn4,
   "cnn8": cnn8,
+  "mlp": mlp,
   "mobilenet_v1": mobilenet_v1,
   "mobilenet_v2": mobilenet_v2,
   "resnet18": resnet18,
   "resnet50": resnet50,
   "resnet101": resnet101,
   "toy": toy,
+  "transformer_text": transformer_text,
   "vgg11": vgg11,
   "vit_b16": vit_b16,
   "vit_s16": vit_s16,

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from splitjax import losses
 from splitjax.models.block import (
   Block,
   Draws,
+  Pretrained,
   apply,
   draw_block,
   is_random,
@@ -26,29 +27,6 @@ from splitjax.models.block import (
 )
 from splitjax.types import Array, Segment, Tree, UserError
 from splitjax.wire import Wire
-
-
-class Pretrained(NamedTuple):
-  """Parameters of a checkpoint.
-
-  Attributes:
-    params: block name -> its parameters, on the host.
-    note: a sentence on their origin, for the report.
-    digest: hexadecimal; part of the identity of a run.
-  """
-
-  params: dict[str, Tree]
-  note: str
-  digest: str
-
-  def into(self, full: Segment) -> Segment:
-    """Puts these parameters into a network instead of the drawn ones.
-
-    Call it outside of jit: inside, the arrays would be program constants.
-    """
-    given = jax.tree.map(lambda x: jnp.asarray(x, float), self.params)
-    return full._replace(params=full.params | given)
-
 
 SCAN = 3
 """The smallest number of equal consecutive blocks that `run` scans over."""
@@ -64,7 +42,8 @@ class Backbone:
 
   Attributes:
     name: its name in BACKBONES.
-    shape: (H, W, c) of one image.
+    shape: shape of one input: (H, W, c) of an image, (T, c) of a series, (F,)
+      of a table's row, (T,) of token ids.
     classes: C.
     blocks: name -> block, in order.
     exits: cut depth -> the client's classifier there.
@@ -75,6 +54,7 @@ class Backbone:
     draws: the distribution of kernels and biases, see `block.redraw`.
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
+    vocabulary: V, if inputs are token ids, int32 0 to V - 1; 0: numbers, float.
 
   Example:
     >>> import splitjax
@@ -84,7 +64,7 @@ class Backbone:
   """
 
   name: str
-  shape: tuple[int, int, int]
+  shape: tuple[int, ...]
   classes: int
   blocks: Mapping[str, Block]
   exits: Mapping[int, Block]
@@ -94,6 +74,7 @@ class Backbone:
   draws: Draws = "he"
   wire: Wire = Wire()
   loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
+  vocabulary: int = 0
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function
@@ -105,7 +86,8 @@ class Backbone:
   def _function(self) -> tuple:
     """Collects the fields that define the computed function, for equality."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
-    named = self.name, self.shape, self.classes, blocks, exits
+    taken = self.shape, self.vocabulary
+    named = self.name, taken, self.classes, blocks, exits
     return (*named, self.head, self.local_norm, self.draws)
 
   @property
@@ -117,6 +99,11 @@ class Backbone:
   def cuts(self) -> tuple[int, ...]:
     """Lists the cut depths in use, shallowest first."""
     return tuple(sorted(self.exits))
+
+  def inputs(self, batch: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of a batch of inputs; `batch` may be symbolic."""
+    dtype = jnp.int32 if self.vocabulary else jnp.result_type(float)
+    return jax.ShapeDtypeStruct((batch, *self.shape), dtype)
 
   def names(self, start: int = 0, stop: int | None = None) -> tuple[str, ...]:
     """Lists the names of blocks[start:stop]."""
@@ -166,7 +153,8 @@ def init(backbone: Backbone, key: Array) -> Segment:
       params = redraw(params, mine)
     return x, params, stats
 
-  return each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
+  one = backbone.inputs(1)
+  return each_block(backbone, draw, jnp.zeros(one.shape, one.dtype))[0]
 
 
 def each_block(
@@ -175,7 +163,7 @@ def each_block(
   """Draws all blocks, exits and the head; also returns block name -> output.
 
   `draw` maps a name and an input to the block's output, parameters and running
-  statistics; x [1, H, W, c] is the input of the first block, or its shape.
+  statistics; x [1, ...] is the input of the first block, or its shape.
   """
   params, stats, out = {}, {}, {}
   for depth, name in enumerate(backbone.names(), start=1):

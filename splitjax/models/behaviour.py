@@ -46,7 +46,10 @@ def check_numbers(net: Backbone) -> list[str]:
 
 
 def _images(net: Backbone, seed: int) -> jax.Array:
-  return jax.random.normal(jax.random.key(seed), (BATCH, *net.shape))
+  key, shape = jax.random.key(seed), (BATCH, *net.shape)
+  if net.vocabulary:
+    return jax.random.randint(key, shape, 0, net.vocabulary)
+  return jax.random.normal(key, shape)
 
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
@@ -105,8 +108,9 @@ def learns(net: Backbone, full: Segment) -> str:
 def leaves_padding_out(net: Backbone, full: Segment) -> str:
   """Checks that padding changes neither other samples nor statistics."""
   real = jnp.arange(BATCH) < BATCH - 2
-  one = _images(net, 0)
-  two = jnp.where(real[:, None, None, None], one, 9.0 + _images(net, 1))
+  one, far = _images(net, 0), 0 if net.vocabulary else 9.0
+  counts = real.reshape(-1, *[1] * (one.ndim - 1))
+  two = jnp.where(counts, one, far + _images(net, 1))
 
   def outputs(x):
     return [

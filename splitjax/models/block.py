@@ -3,12 +3,12 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from splitjax.types import Array, Tree
+from splitjax.types import Array, Segment, Tree
 
 Draws = Literal["he", "torch"]
 """Distribution of kernels and biases, see `redraw`."""
@@ -50,6 +50,28 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
   stats = jax.tree.map(lambda x: x.astype(float), drawn)
   out = block.apply(variables, x, False, real)
   return out, variables.get("params", {}), stats
+
+
+class Pretrained(NamedTuple):
+  """Parameters of a checkpoint, which replace drawn ones.
+
+  Attributes:
+    params: block name -> its parameters, on the host.
+    note: a sentence on their origin, for the report.
+    digest: hexadecimal; part of the identity of a run.
+  """
+
+  params: dict[str, Tree]
+  note: str
+  digest: str
+
+  def into(self, full: Segment) -> Segment:
+    """Puts these parameters into a network instead of the drawn ones.
+
+    Call it outside of jit: inside, the arrays would be program constants.
+    """
+    given = jax.tree.map(lambda x: jnp.asarray(x, float), self.params)
+    return full._replace(params=full.params | given)
 
 
 def redraw(params: Tree, key: Array) -> Tree:

@@ -1,6 +1,8 @@
 """Builds a named backbone at its cuts and checks its options."""
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args
 
 from splitjax.models import BACKBONES, shapes
 from splitjax.models.backbones import Backbone
@@ -10,20 +12,33 @@ MOST_PARAMETERS = 10**10
 """Limit on a network's size: one copy takes 40 GB in float32."""
 
 
+FORMS = ("tables [F]", "series [T, c]", "images [H, W, c]")
+"""Inputs by their number of axes, 1 to 3."""
+
+
 def cut(
-  name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
+  name: str,
+  shape: tuple[int, ...],
+  classes: int,
+  options: dict[str, Any],
+  vocabulary: int = 0,
 ) -> Backbone:
   """Builds a network at the cuts in its options.
 
   Args:
     name: key of BACKBONES.
-    shape: (H, W, c) of one image.
+    shape: shape of one input.
     classes: C.
     options: options of the factory.
+    vocabulary: V, if inputs are token ids.
 
   Raises:
-    UserError: an invalid size, or a depth that the network does not have.
+    UserError: the network does not take such inputs, an invalid size, or a
+      depth that the network does not have.
   """
+  check_inputs(name, BACKBONES[name], shape, vocabulary)
+  if vocabulary:
+    options = {**options, "vocabulary": vocabulary}
   if "depths" not in options:
     raise UserError(
       f"backbone.name={name!r}: its factory needs the option depths, the cuts"
@@ -51,3 +66,33 @@ def cut(
       f" more than {MOST_PARAMETERS:,}; choose a smaller backbone.width"
     )
   return backbone
+
+
+def check_inputs(
+  name: str, factory: Callable, shape: tuple[int, ...], vocabulary: int
+) -> None:
+  """Raises UserError if a factory does not take inputs of a shape.
+
+  The annotation of its first argument says how many axes it takes, such as
+  tuple[int, int, int] for images; an argument `vocabulary` that it takes token
+  ids. A factory without an annotation is not checked.
+  """
+  known = inspect.signature(factory).parameters
+  axes = get_args(next(iter(known.values())).annotation)
+  where = f"backbone.name={name!r}"
+  if vocabulary and "vocabulary" not in known:
+    raise UserError(
+      f"{where}: takes numbers, and these data are token ids; choose"
+      " transformer_text, or a network with the argument vocabulary"
+    )
+  if not axes or ... in axes or len(axes) == len(shape):
+    return
+  takes, found = (
+    FORMS[n - 1] if n <= len(FORMS) else f"inputs of {n} axes"
+    for n in (len(axes), len(shape))
+  )
+  takes = "token ids [T]" if "vocabulary" in known else takes
+  raise UserError(
+    f"{where}: takes {takes}, and these data are {found}, {list(shape)}; choose"
+    f" another backbone, such as {'cnn1d' if len(shape) == 2 else 'mlp'}"
+  )

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.export
-import jax.numpy as jnp
 
 from splitjax.files import unbound
 from splitjax.models import backbones, behaviour, shapes
@@ -27,7 +26,7 @@ SHAPE, CLASSES = (32, 32, 3), 4
 def check_backbone(
   factory: Callable[..., Backbone],
   *,
-  shape: tuple[int, int, int] = SHAPE,
+  shape: tuple[int, ...] = SHAPE,
   classes: int = CLASSES,
 ) -> list[str]:
   """Checks the contract of a network.
@@ -35,7 +34,7 @@ def check_backbone(
   Args:
     factory: as in BACKBONES, (shape, classes, *, options) -> Backbone; give
       options that differ from its defaults by functools.partial.
-    shape: (H, W, c) of the images to try it with.
+    shape: shape of the inputs to try it with.
     classes: C of the classes to try it with.
 
   Returns:
@@ -74,7 +73,7 @@ def _promises(
   again: Any,
   factory: Callable[..., Backbone],
   known: Mapping[str, tuple[Any, Any]],
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   classes: int,
 ) -> list[str]:
   """Checks a factory's network, and that a second call made an equal one."""
@@ -141,7 +140,7 @@ def _named(net: Backbone) -> dict[str, Any]:
 def check_asked(
   net: Backbone,
   name: str,
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   classes: int,
   depths: tuple[int, ...],
 ) -> None:
@@ -150,18 +149,18 @@ def check_asked(
   Args:
     net: the network that it returned, of the right kinds.
     name: key of BACKBONES.
-    shape: (H, W, c) of the images.
+    shape: shape of the inputs.
     classes: C.
     depths: the cut depths asked for.
 
   Raises:
-    UserError: the network is for other images, classes or cuts.
+    UserError: the network is for other inputs, classes or cuts.
   """
   where = f"backbone.name={name!r}"
   asked = tuple(shape), classes, sorted(depths)
   made = tuple(net.shape), net.classes, sorted(net.exits)
   for what, one, other in zip(
-    ("images", "classes", "exits"), asked, made, strict=True
+    ("inputs", "classes", "exits"), asked, made, strict=True
   ):
     if one != other:
       raise UserError(
@@ -197,8 +196,7 @@ def check_any_batch(net: Backbone) -> None:
   full = shapes.network(net)
   (size,) = jax.export.symbolic_shape("b")
 
-  def after(name: str, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+  def after(name: str, x: Any) -> Any:
     segment = backbones.select(full, (name,))
     try:
       return jax.eval_shape(
@@ -207,7 +205,7 @@ def check_any_batch(net: Backbone) -> None:
         ],
         segment,
         x,
-      ).shape
+      )
     except Exception as error:  # whatever a block raises
       said = " ".join(str(error).split())[:100]
       raise UserError(
@@ -215,7 +213,7 @@ def check_any_batch(net: Backbone) -> None:
         f" as an export does ({said}): take x.shape[0] instead of len(x)"
       ) from error
 
-  x: tuple[Any, ...] = (size, *net.shape)
+  x: Any = net.inputs(size)
   for depth, name in enumerate(net.names(), start=1):
     x = after(name, x)
     if depth in net.exits:

@@ -23,8 +23,8 @@ def taps(
 ) -> dict[int, Array]:
   """Computes activations at several cuts in one pass: cut depth -> [B, ...].
 
-  `segment` is a prefix at least as deep as the deepest cut, x are images
-  [B, H, W, c]. Running statistics are not written; other args as in `run`. With
+  `segment` is a prefix at least as deep as the deepest cut, x are inputs
+  [B, ...]. Running statistics are not written; other args as in `run`. With
   `last` [] int32 no block behind that cut is run, and activations there are
   zeros.
   """

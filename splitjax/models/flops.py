@@ -12,7 +12,7 @@ from splitjax.types import Segment, UserError
 
 @functools.lru_cache(maxsize=64)
 def forward(backbone: Backbone) -> dict[str, float]:
-  """Counts FLOPs of one image's forward pass, by block, exit or head name.
+  """Counts FLOPs of one input's forward pass, by block, exit or head name.
 
   This is XLA's count for the block lowered for the CPU, with every convolution
   in its plain form, so that the numbers do not depend on the machine. Other
@@ -23,11 +23,10 @@ def forward(backbone: Backbone) -> dict[str, float]:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
   """
   full, outputs = shapes.network(backbone), shapes.outputs(backbone)
-  behind: tuple[int, ...] = backbone.shape
-  found = {}
+  behind, found = backbone.inputs(1), {}
   for depth, name in enumerate(backbone.names(), start=1):
     found[name] = _block(backbone, full, name, behind)
-    behind = outputs[name]
+    behind = _floats(outputs[name])
     if depth in backbone.exits:
       own = backbones.exit_name(depth)
       found[own] = _block(backbone, full, own, behind)
@@ -35,13 +34,16 @@ def forward(backbone: Backbone) -> dict[str, float]:
   return found
 
 
+def _floats(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+  return jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
+
+
 def _block(
-  backbone: Backbone, full: Segment, name: str, shape: tuple[int, ...]
+  backbone: Backbone, full: Segment, name: str, x: jax.ShapeDtypeStruct
 ) -> float:
   def apply(segment, x):
     return backbones.run(backbone, segment, x, (name,), train=False)[0]
 
-  x = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
   cpu = target.host()
   here = jax.default_device(cpu.devices[0])
   with formulations.plain(), target.aimed_at(cpu), here:
@@ -56,7 +58,7 @@ def _block(
 
 
 def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
-  """Counts FLOPs of one image's forward pass at client and at server.
+  """Counts FLOPs of one input's forward pass at client and at server.
 
   A client with the whole network has the head; others have their exit, if the
   network has one.

@@ -32,15 +32,16 @@ def check_forms(net: Backbone) -> None:
     )
   full = shapes.network(net)
   _float32(full, where)
-  x: Any = (BATCH, *net.shape)
+  x: Any = net.inputs(BATCH)
   for depth, name in enumerate(net.names(), start=1):
     after = _output(net, full, name, x, where)
     if depth in net.exits:
       _logits(net, full, backbones.exit_name(depth), after, where)
     x = after
-  if len(x) != 2:
+  if len(x.shape) != 2:
+    shape = list(x.shape)
     raise UserError(
-      f"{where}: its last block, {net.names()[-1]}, gives {list(x)} of a batch"
+      f"{where}: its last block, {net.names()[-1]}, gives {shape} of a batch"
       f" of {BATCH}; it must give the embedding, [B, D]"
     )
   _logits(net, full, "head", x, where)
@@ -57,11 +58,9 @@ def _float32(full: Segment, where: str) -> None:
       )
 
 
-def _output(
-  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
-) -> tuple[int, ...]:
-  """Finds a block's output shape; checks batch, dtype and statistics."""
-  x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+def _output(net: Backbone, full: Segment, name: str, x: Any, where: str) -> Any:
+  """Finds a block's output form; checks batch, dtype and statistics."""
+  handed = jnp.result_type(float)
   segment = backbones.select(full, (name,))
   for train in (False, True):
     try:
@@ -82,9 +81,9 @@ def _output(
         f"{where}: {name} gives {list(out.shape)} of a batch of {BATCH}; the"
         " first axis must stay the samples'"
       )
-    if out.dtype != x.dtype:
+    if out.dtype != handed:
       raise UserError(
-        f"{where}: {name} gives {out.dtype}; blocks hand {x.dtype} on, whatever"
+        f"{where}: {name} gives {out.dtype}; blocks hand {handed} on, whatever"
         " they compute in"
       )
     forms = [
@@ -96,14 +95,14 @@ def _output(
         f"{where}: {name} changes the form of its running statistics"
         " (batch_stats)"
       )
-  return out.shape
+  return out
 
 
 def _logits(
-  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
+  net: Backbone, full: Segment, name: str, x: Any, where: str
 ) -> None:
   """Checks that an exit or the head gives a logit for each class."""
-  out = _output(net, full, name, shape, where)
+  out = _output(net, full, name, x, where).shape
   if out != (BATCH, net.classes):
     raise UserError(
       f"{where}: {name} gives {list(out)} of a batch of {BATCH}; it must give"

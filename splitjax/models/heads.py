@@ -48,7 +48,7 @@ class Classifier(nn.Module):
 
 def network(
   name: str,
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   blocks: dict[str, Block],
   classes: int,
   *,
@@ -64,7 +64,7 @@ def network(
 
   Args:
     name: key of BACKBONES.
-    shape: (H, W, c) of one image.
+    shape: shape of one input.
     blocks: name -> block; the last returns [B, D].
     classes: C.
     depths: cut depths in use.

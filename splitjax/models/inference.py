@@ -9,12 +9,12 @@ from splitjax.types import Array, Segment
 def client_logits(
   backbone: Backbone, client: Segment, image: Array
 ) -> tuple[Array, Array | None]:
-  """Runs the client's part on images.
+  """Runs the client's part on inputs.
 
   Args:
     backbone: the network.
     client: the client's blocks, and its exit (or the head) if it has one.
-    image: [B, H, W, c] float, standardised.
+    image: [B, ...] as a network gets it (Batch.image).
 
   Returns:
     Features [B, ...] after its last block, and its logits [B, C] or None.
@@ -43,7 +43,7 @@ def server_logits(
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
-  """Computes the input [B, D] of the server's head for standardised images."""
+  """Computes the input [B, D] of the server's head for inputs."""
   depth = backbones.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = backbones.run(backbone, client, image, own, train=False)

@@ -13,7 +13,8 @@ import numpy as np
 
 from splitjax.files import expanded, read_arrays
 from splitjax.models import shapes
-from splitjax.models.backbones import Backbone, Pretrained
+from splitjax.models.backbones import Backbone
+from splitjax.models.block import Pretrained
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"

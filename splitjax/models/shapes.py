@@ -25,7 +25,7 @@ def parameters(backbone: Backbone) -> dict[str, int]:
 
 
 def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
-  """Finds each block's output shape for one image, in the blocks' order."""
+  """Finds each block's output shape for one input, in the blocks' order."""
   return {name: x.shape[1:] for name, x in _abstract(backbone)[1].items()}
 
 
@@ -64,8 +64,7 @@ def slow_convolutions(
       found.append(name)
     return drawn(backbone.block(name), x)
 
-  image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
-  backbones.each_block(backbone, look, image)
+  backbones.each_block(backbone, look, backbone.inputs(1))
   if not found:
     return ""
   return (
@@ -100,9 +99,10 @@ def _convolves(program: Any) -> bool:
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
   """Runs `each_block` in shapes; equal blocks and inputs are traced once."""
-  image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
   return backbones.each_block(
-    backbone, lambda name, x: drawn(backbone.block(name), x), image
+    backbone,
+    lambda name, x: drawn(backbone.block(name), x),
+    backbone.inputs(1),
   )
 
 

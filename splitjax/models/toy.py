@@ -1,14 +1,14 @@
 """A toy network that compiles in a second: dense blocks of equal width."""
 
+import dataclasses
+
 from splitjax.models.backbones import Backbone
-from splitjax.models.block import Block
-from splitjax.models.heads import network
-from splitjax.models.layers import DenseBlock
-from splitjax.models.options import Depths, Dtype, Edge, How, Length, Norm
+from splitjax.models.mlp import mlp
+from splitjax.models.options import Depths, Dtype, Edge, Length, Norm
 
 
 def toy(
-  shape: tuple[int, int, int],
+  shape: tuple[int, ...],
   classes: int,
   *,
   depths: Depths = (1, 2, 3),
@@ -18,20 +18,15 @@ def toy(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """Dense blocks of equal width, an exit after each depth in use.
-
-  Args:
-    shape: (H, W, c) of one image.
-    classes: C.
-    depths: cut depths in use, 1 to length - 1.
-    width: units of every block.
-    length: L, the number of blocks.
-    batch_norm: whether blocks normalise.
-    dtype: dtype of matrix products.
-    norm: "batch" or "group", if batch_norm is set.
-  """
-  how = How(dtype=dtype, norm=norm if batch_norm else None)
-  blocks: dict[str, Block] = {
-    f"block{i}": DenseBlock(width, how) for i in range(1, length + 1)
-  }
-  return network("toy", shape, blocks, classes, depths=depths, pool=0)
+  """Makes a narrow `mlp` with the same options, an exit after each cut."""
+  net = mlp(
+    shape,
+    classes,
+    depths=depths,
+    width=width,
+    length=length,
+    batch_norm=batch_norm,
+    dtype=dtype,
+    norm=norm,
+  )
+  return dataclasses.replace(net, name="toy")

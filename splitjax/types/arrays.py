@@ -98,7 +98,8 @@ class Shard(NamedTuple):
   In a cohort all fields but the data set are stacked.
 
   Attributes:
-    image: [Z, H, W, c] uint8, the whole training split, one copy for all.
+    image: [Z, ...], the inputs of the whole training split, one copy for all:
+      images, series, tables or token ids (`data.inputs`).
     label: [Z] int32, of the whole training split, one copy for all.
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.
@@ -135,7 +136,7 @@ class Batch(NamedTuple):
   """One batch of one client.
 
   Attributes:
-    image: [B, H, W, c] float, standardised.
+    image: [B, ...] float, the standardised inputs; token ids int32.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
     key: [] PRNG key for the draws of messages about the batch and of random

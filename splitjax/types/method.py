@@ -151,7 +151,7 @@ class Method(NamedTuple):
     aggregation: the end of the round.
     personalise: (client, server, samples, key) -> client. Adapts a client after
       the last round.
-    predict: (client, server, image [B, H, W, c]) -> Logits.
+    predict: (client, server, image [B, ...]) -> Logits.
     traits: static facts.
     group: (counts [N, C]) -> [N] int, the server's group of each client,
       computed on the host before training. The server's memory then has leaves
@@ -164,7 +164,7 @@ class Method(NamedTuple):
       other. The first client of a run gets it from the server. None: no relay.
     part_two: (client, server) -> Half, the server half of a client's path if
       it depends on the client; None: the server.
-    paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
+    paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits
       of a cohort's P paths at once, for `pick`; None: `predict` of each client.
     rates: (time in rounds [] or [T]) -> the factors on the learning rates of
       client and server, if they follow each step; None: `begin` sets them for

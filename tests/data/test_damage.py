@@ -117,9 +117,13 @@ FILES = {
   "svhn": "train_32x32.mat",
   "tiny_imagenet": "tiny-imagenet-200.zip",
   "cinic10": "CINIC-10.tar.gz",
+  "uci_har_inner": "UCI HAR Dataset.zip",
+  "ag_news": "test.csv",
 }
 PY, BIN, BIN100 = "cifar10_python", "cifar10_binary", "cifar100_binary"
 TINY, CINIC = "tiny_imagenet", "cinic10"
+HAR, NEWS = "uci_har_inner", "ag_news"
+GYRO = "train/Inertial Signals/body_gyro_y_train.txt"
 EVIL = pickle.dumps(Evil(), protocol=2)
 MEMO = b"\x80\x02}r\xff\xff\xff\x7f."  # {} as the two-billionth thing
 FROG, FROG1 = "CINIC-10/test/frog/n0.png", "CINIC-10/train/frog/n1.png"
@@ -195,6 +199,22 @@ DAMAGES = [
   (TINY, inside("/val_3.JPEG", gone), "no item named .*/val_3.JPEG"),
   (TINY, inside(NOTES, lambda r: b"val_0.JPEG\tn9\t0\n" + r), "KeyError: 'n9'"),
   (TINY, inside(NOTES, to(b"")), "has 0 labels for 0 images"),
+  (HAR, half, "damaged"),
+  (HAR, inside(GYRO, gone), "no item named .*body_gyro_y_train"),
+  (HAR, inside(GYRO, lambda r: r[: r.index(b"\n") + 1]), "damaged"),
+  (HAR, inside(GYRO, lambda r: r.replace(b"e", b"x", 1)), "damaged"),
+  (HAR, inside(GYRO, lambda r: b" nan" + r[16:]), "that is no number"),
+  (HAR, inside("/y_test.txt", lambda r: r[2:]), "has 7 labels for 8 images"),
+  (HAR, inside("/y_test.txt", lambda r: b"7" + r[1:]), "labels 1 to 7, expect"),
+  (HAR, inside("/y_test.txt", lambda r: b"1.5" + r[1:]), "no whole numbers"),
+  (HAR, inside("t_train.txt", lambda r: b"31" + r[1:]), "labels 1 to 31, exp"),
+  (HAR, inside("activity_labels.txt", to(b"1 A\n")), "does not number six"),
+  (NEWS, holds(b'"5","a","b"\n'), "has labels 5 to 5, expected 1 to 4"),
+  (NEWS, holds(b'"1","a"\n'), "rows of other than three columns"),
+  (NEWS, holds(b'"1","a","b'), "test.csv is damaged"),
+  (NEWS, holds(b'"one","a","b"\n'), "test.csv is damaged"),
+  (NEWS, holds(b"\xff\xfe"), "test.csv is damaged"),
+  (NEWS, holds(b""), "has 0 labels for 0 images"),
   (CINIC, half, "damaged"),
   (CINIC, cut, "damaged"),
   (CINIC, inside(FROG, gone), "test has no image of class 6"),

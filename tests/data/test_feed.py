@@ -11,7 +11,7 @@ from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 from marks import slow
 
-from splitjax.data import augmentations, feed
+from splitjax.data import augmentations, feed, inputs
 from splitjax.engine import batch_schedule, client_update, draws, fleets
 from splitjax.methods.sandbox import parts
 from splitjax.types import Half, Segment, Shard, Stage
@@ -118,13 +118,43 @@ def test_a_batch_is_gathered_and_standardised():
 def test_statistics_are_those_of_each_channel():
   image = PIXELS.copy()
   image[..., 1] = 77
-  mean, std = feed.statistics(image)
+  mean, std = inputs.statistics(image)
   assert mean == pytest.approx([image[..., 0].mean(), 77.0])
   # A constant channel is shifted and not scaled.
   assert std == pytest.approx([image[..., 0].std(), 1.0])
   scaled = np.asarray(feed.standardise(jnp.asarray(image), mean, std))
   np.testing.assert_allclose(scaled.mean((0, 1, 2)), 0, atol=1e-5)
   np.testing.assert_allclose(scaled.std((0, 1, 2)), [1, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
+def test_statistics_of_other_dtypes_and_of_each_feature(dtype):
+  """Against NumPy; a constant entry is exactly 0 or its value / 1."""
+  rng = np.random.default_rng(0)
+  image = rng.integers(0, 90, (50, 4, 3)).astype(dtype)
+  image[:, 1, 2], rows = image[0, 1, 2], np.arange(3, 40)
+  if dtype == "f4":
+    image = image * np.float32(0.1) + np.float32(1e4)
+  for per, axes in (("channel", (0, 1)), ("feature", 0)):
+    mean, std = inputs.statistics(image, rows, per)
+    part = image[rows].astype(float)
+    np.testing.assert_allclose(mean, part.mean(axis=axes).ravel(), rtol=1e-12)
+    spread = part.std(axis=axes).ravel()
+    spread[np.isclose(spread, 0, atol=1e-9)] = 1.0
+    np.testing.assert_allclose(std, spread, rtol=1e-9)
+    x = feed.standardise(jnp.asarray(image), mean, std)
+    assert x.shape == image.shape and x.dtype == jnp.float32
+    if per == "feature":
+      np.testing.assert_allclose(x[:, 1, 2], 0, atol=1e-6)
+
+
+def test_token_ids_and_numbers_as_they_are():
+  ids = np.array([[0, 3, 65535]], "u2")
+  out = feed.standardise(jnp.asarray(ids), *inputs.unscaled(vocabulary=9))
+  assert out.dtype == jnp.int32 and out.tolist() == ids.tolist()
+  x = np.array([[-2.5, 1e-30, 7e8]], "f4")
+  out = feed.standardise(jnp.asarray(x), *inputs.unscaled())
+  np.testing.assert_array_equal(out, x)
 
 
 def crops(image, mirror):

@@ -85,30 +85,28 @@ def test_known():
 
 ZEROS = functools.partial(np.zeros, dtype=np.uint8)
 X, Y = ZEROS((12, 8, 6, 3)), np.arange(12) % 3
+NUMBERS = np.linspace(-3, 900, X.size).reshape(X.shape).astype("f4")
 WRONG = [
   (
-    {"x_train": X.astype("f4")},
-    "x_train is float32, from 0.0 to 0.0: multiply pixels by 255 and cast to",
+    {"x_train": NUMBERS},
+    "x_test has samples uint8 and x_train float32: make them",
   ),
   (
-    {"x_test": np.full(X.shape, 255.0)},
-    "x_test is float64, from 255.0 to 255.0: cast pixels to uint8; splitjax tr",
+    {"x_test": NUMBERS[:5]},
+    "x_test has samples float32 and x_train uint8: make",
   ),
-  (
-    {"x_train": X.astype("i8") - 1},
-    "x_train is int64, from -1 to -1, no pixels of 0 to 255: splitjax trains",
-  ),
+  ({"x_train": X.astype("i8") - 1}, "x_train has the one value -1 everywhere"),
   (
     {"x_train": X.astype("U1")},
-    "x_train is <U1, no pixels: splitjax trains on",
+    r"x_train is <U1 \[12, 8, .*: give images as u",
   ),
   (
-    {"x_train": X[0, 0]},
-    r"x_train is of shape \[6, 3\]: splitjax trains on im",
+    {"x_train": X[:, 0, 0, 0]},
+    r"x_train is uint8 \[12\]: give images as uint8",
   ),
   ({"x_train": X[:, :0]}, r"x_train is of shape \[12, 0, .* no empty axis"),
   ({"x_train": X[:0], "y_train": Y[:0]}, r"of shape \[0, 8.* no empty axis"),
-  ({"x_test": X[:0]}, "x_test has 0 images and y_test 5 labels"),
+  ({"x_test": X[:0]}, "x_test has 0 samples and y_test 5 labels"),
   (
     {"x_train": np.zeros((12, 3, 8, 8), np.uint8)},
     r"x_train is of shape \[12, 3, 8, 8\], channels first: transpose images",
@@ -123,9 +121,9 @@ WRONG = [
   ),
   (
     {"x_test": X[:5, :, :5]},
-    r"x_test has images \[8, 5, 3\] and x_train \[8, 6, 3\]: make them alike",
+    r"x_test has samples \[8, 5, 3\] and x_train \[8, 6, 3\]: make them alike",
   ),
-  ({"y_train": Y[:-1]}, "x_train has 12 images and y_train 11 labels: give"),
+  ({"y_train": Y[:-1]}, "x_train has 12 samples and y_train 11 labels: give"),
   ({"y_train": Y - 1}, "y_train has a negative label, -1: leave samples with"),
   ({"y_train": Y * 3 - 3}, "y_train has a negative label, -3: .* no regress"),
   ({"y_test": Y[:5] - 1}, "y_test has a negative label, -1: leave samples"),
@@ -147,10 +145,9 @@ WRONG = [
     "all labels are 0: give samples of",
   ),
   (
-    {"x_train": 257 * X.astype("u2") + 900},
-    r"\(of 16 bits, x // 257\) and cast",
+    {"x_train": X > 0},
+    r"x_train is bool \[12, 8, 6, 3\]: give images as uint8",
   ),
-  ({"x_train": X > 0}, "multiply pixels by 255"),
   ({"x_train": X}, "x_train has the one value 0 everywhere: multiply pix"),
   (
     {"x_train": X[..., 0] + np.arange(8, dtype=np.uint8)[:, None]},
@@ -158,22 +155,36 @@ WRONG = [
   ),
   ({"y_train": Y.astype("S1")}, r"y_train is .S1: number .*return_inverse"),
 ]
-# What is no image with one class: told what splitjax trains, never how to bend
-# it into one.
-TOKENS, TARGET = np.arange(12 * 7).reshape(12, 7), np.linspace(25, 346, 12)
-NO_IMAGES = [
-  ({"x_train": TOKENS}, r"x_train is of shape \[12, 7\]"),
-  ({"x_train": TOKENS.astype(np.uint8)}, r"x_train is of shape \[12, 7\]"),
-  ({"x_train": np.full(12, "a text")}, r"x_train is of shape \[12\]"),
-  ({"x_train": np.ones((12, 128, 9)) * 3.7 - 5}, "no pixels of 0 to 255"),
-  ({"x_train": np.full((12, 128, 9), np.nan)}, "no pixels of 0 to 255"),
-  ({"x_train": 900 * np.ones((12, 50, 1), int)}, "no pixels of 0 to 255"),
-  ({"x_train": np.ones((12, 8, 8), complex)}, "no pixels"),
-  ({"x_train": ZEROS((12, 1, 128, 9))}, "transpose images"),
-  ({"x_train": ZEROS((12, 128, 1, 9))}, "one pixel high or wide as a series"),
-  ({"x_train": ZEROS((12, 1, 7, 1))}, "one pixel high or wide as a series"),
-  ({"x_train": ZEROS((12, 7, 1))}, "one pixel high or wide as a series"),
+# Inputs of no kind that networks take.
+IDS = np.arange(84).reshape(12, 7) % 20
+NO_INPUTS = [
+  ({"x_train": np.full(12, "a text")}, r"is <U6 \[12\]: give images as"),
+  ({"x_train": NUMBERS.astype(complex)}, "is complex128 .*: give images as"),
+  ({"x_train": np.full((12, 5), np.nan)}, "has NaN or infinite numbers: fill"),
+  ({"x_train": np.full((12, 5), np.inf)}, "has NaN or infinite numbers"),
+  ({"x_train": IDS * 2**40}, "is int64, from 0 to .*, which int32 does not"),
+  ({"x_train": ZEROS((12, 1, 128, 9))}, "channels first: transpose images"),
+  ({"x_train": NUMBERS.transpose(0, 3, 1, 2)[:, :, :6]}, "channels first: tr"),
+  ({"x_train": ZEROS((12, 128, 1, 9))}, "one pixel high or wide: give series"),
+  ({"x_train": ZEROS((12, 1, 7, 1))}, "one pixel high or wide: give series"),
+  ({"x_train": ZEROS((12, 7, 1))}, "one pixel high or wide: give series"),
+  ({"vocabulary": 20}, r"uint8 \[12, .*: with vocabulary=20 it must be token"),
+  ({"x_train": IDS / 2, "vocabulary": 20}, "float64 .*: with vocabulary=20 it"),
+  ({"x_train": IDS, "vocabulary": 19}, "token ids 0 to 19: number them 0 to"),
+  ({"x_train": IDS - 1, "vocabulary": 20}, "token ids -1 to 18: number them 0"),
+  ({"x_train": IDS, "vocabulary": 20.0}, r"vocabulary is float64\[\]: give th"),
+  ({"x_train": IDS, "vocabulary": 1}, r"vocabulary is int64\[\]: give the num"),
+  (
+    {"standardise": "pixel"},
+    "standardise is pixel: give one of channel, fe",
+  ),
+  ({"standardise": 3}, "standardise is 3: give one of channel, feature, n"),
+  (
+    {"x_train": IDS, "vocabulary": 20, "standardise": "channel"},
+    "standardise is channel, and vocabulary says that the inputs are token ids",
+  ),
 ]
+TARGET = np.linspace(25, 346, 12)
 NO_CLASSES = [
   ({"y_train": TARGET}, "y_train is float64"),
   ({"y_train": np.rint(TARGET)}, "is float64: cast numbers of classes to int"),
@@ -196,10 +207,10 @@ NO_CLASSES = [
 
 @pytest.mark.parametrize(
   ("changed", "found", "told"),
-  [(*case, npz.ONLY_IMAGES) for case in NO_IMAGES]
+  [(*case, "") for case in NO_INPUTS]
   + [(*case, npz.ONLY_CLASSES) for case in NO_CLASSES],
 )
-def test_what_is_no_image_of_one_class_is_refused(
+def test_what_is_no_input_of_one_class_is_refused(
   changed, found, told, tmp_path
 ):
   with pytest.raises(UserError, match=found) as error:
@@ -208,6 +219,76 @@ def test_what_is_no_image_of_one_class_is_refused(
   assert told in line and "\n" not in line
   for advice in ("reshape it", "bring it", "number the classes"):
     assert advice not in line
+
+
+@pytest.mark.parametrize(
+  ("x", "more", "dtype", "kind", "note"),
+  [
+    (NUMBERS, {}, "f4", "arrays", "arrays 8x6x3 (float32), standardised per c"),
+    (
+      NUMBERS[..., 0],
+      {"standardise": "none"},
+      "f4",
+      "series",
+      "series of 8 steps and 6 channels (float32), not standardised",
+    ),
+    (
+      NUMBERS[..., 0].astype("i2"),
+      {},
+      "i2",
+      "series",
+      "series of 8 steps and 6 channels (int16), standardised per channel",
+    ),
+    (
+      NUMBERS[:, 0, 0].astype(float),
+      {},
+      "f4",
+      "table",
+      "a table of 3 features (float32), standardised per feature",
+    ),
+    (IDS, {}, "i4", "table", "a table of 7 features (int32), standardised"),
+    (
+      IDS.astype("u1"),
+      {},
+      "u1",
+      "table",
+      "a table of 7 features (uint8), stan",
+    ),
+    (
+      NUMBERS[..., 0],
+      {"standardise": "feature"},
+      "f4",
+      "series",
+      "series of 8 steps and 6 channels (float32), standardised per feature",
+    ),
+    (
+      IDS.astype("u2"),
+      {"vocabulary": 20},
+      "u2",
+      "token ids",
+      "texts of 7 token ids below 20",
+    ),
+    (
+      IDS.astype("u1")[..., None],
+      {"vocabulary": 20},
+      None,
+      "",
+      "with vocabulary=20 it must be token ids",
+    ),
+  ],
+)
+def test_inputs_keep_shape_and_dtype(x, more, dtype, kind, note, tmp_path):
+  name = saved(tmp_path, {**arrays(), "x_train": x, "x_test": x[:5], **more})
+  if dtype is None:
+    with pytest.raises(UserError, match=note):
+      load(name)
+    return
+  data = load(name, mapped=True)
+  assert data.kind == kind and data.told.startswith(f"Inputs are {note}")
+  assert data.train_image.dtype == np.dtype(dtype)
+  np.testing.assert_allclose(data.train_image, x, rtol=1e-7)
+  np.testing.assert_array_equal(data.test_image, data.train_image[:5])
+  assert data.vocabulary == more.get("vocabulary", 0)
 
 
 def test_one_hot_rows_are_told_apart_from_several_labels(tmp_path):

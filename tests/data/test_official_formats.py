@@ -8,6 +8,7 @@ import official as of
 import pytest
 
 from splitjax.data import __main__, check, load, sources, tfds_store
+from splitjax.data.official.ag_news import token_ids
 from splitjax.data.official.catalog import STORES
 
 FORMS = {form: of.FORMS[form] for form in of.FORMS if form != "idx"}
@@ -45,11 +46,12 @@ def test_load_and_tfds_give_what_is_in_the_files(made, form):
     read = getattr(data, f"{split}_image"), getattr(data, f"{split}_label")
     np.testing.assert_array_equal(read[0], image[order])
     np.testing.assert_array_equal(read[1], labels["label"][order])
-    assert read[0].dtype == np.uint8 and read[1].dtype == np.int32
+    assert read[0].dtype == image.dtype and read[1].dtype == np.int32
     for place, example in zip(
       order, stored(name, data_dir, split), strict=True
     ):
-      np.testing.assert_array_equal(example["image"], image[place])
+      given = example["image"] if "image" in example else example["input"]
+      np.testing.assert_array_equal(given, image[place])
       for field, label in labels.items():
         assert example[field] == label[place]
 
@@ -76,6 +78,28 @@ def samples(data):
   return sorted(
     (x.tobytes(), int(y), int(w)) for x, y, w in zip(*each, strict=True)
   )
+
+
+def test_people_of_uci_har(made):
+  data_dir, written = made["uci_har"]
+  data = load("uci_har", data_dir=data_dir)
+  assert data.kind == "series" and data.vocabulary == 0
+  owners = [data.names(getattr(data, f"{s}_client")) for s in written]
+  assert set(owners[0]) == {"1", "3", "30"} and set(owners[1]) == {"2", "9"}
+  features = stored("uci_har", data_dir, "train").dataset_info.features
+  assert features["label"].names == of.ACTIVITIES
+
+
+def test_texts_of_ag_news(made):
+  data_dir, written = made["ag_news"]
+  data = load("ag_news", data_dir=data_dir)
+  assert (data.kind, data.vocabulary) == ("token ids", 2**14)
+  # Long texts are cut, short ones are padded with 0.
+  image = np.sort(written["train"][0], axis=0)
+  assert (image[:, -1] > 0).any() and (image[:, -1] == 0).any()
+  assert data.train_image.max() < data.vocabulary
+  ids = token_ids("Oil, oil prices")
+  assert ids[:4].tolist() == [7262, 7262, 150, 0] and not ids[4:].any()
 
 
 def test_writers_of_emnist(made, capsys):

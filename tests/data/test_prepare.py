@@ -10,6 +10,7 @@ import official as of
 import pytest
 
 from splitjax.data import SOURCES, __main__, check, load, sources, tfds_store
+from splitjax.data.facts import Facts
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
 from splitjax.types import UserError
@@ -162,7 +163,7 @@ def test_commands(small, capsys, monkeypatch):
   code, _, err = run(capsys, "check", "fashion_mnist", *at)
   assert code == 2 and "expected (60000, 28, 28, 1), found (40, 28" in err[0]
   assert "delete the prepared data" in err[0]
-  facts = sources.Facts(
+  facts = Facts(
     *(10, (28, 28, 1), of.TRAIN, of.TEST, ((4,) * 10, (2,) * 10)),
     store="fashion_mnist",
   )
@@ -195,7 +196,7 @@ def test_help(command, capsys):
     __main__.main([command, "--help"])
   said = capsys.readouterr().out
   assert "--data_dir DIR" in said
-  assert ("femnist, or npz:PATH" in said) == (command != "list")
+  assert ("ag_news, or npz:PATH" in said) == (command != "list")
   assert ("--allow-modified" in said) == (command == "prepare")
   assert ("with the known ones" in " ".join(said.split())) == (
     command == "check"

@@ -98,7 +98,7 @@ def test_part_refuses(samples):
 
 
 def test_unknown_name():
-  with pytest.raises(UserError, match="'mnst': .* of 11 are mnist,"):
+  with pytest.raises(UserError, match="'mnst': .* of 13 are mnist,"):
     load("mnst")
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import feed
+from splitjax.data import feed, inputs
 from splitjax.engine import rounds
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import Cohort, Fleet
@@ -119,7 +119,7 @@ def stock() -> tuple[np.ndarray, np.ndarray]:
 def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
   """Images of these rows as a network sees them [B, 16] float64, labels."""
   image, label = stock()
-  mean, std = feed.statistics(image)
+  mean, std = inputs.statistics(image)
   rows = np.asarray(rows)
   flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
   return flat, label[rows]
@@ -206,7 +206,7 @@ def world(
       in `depths` and `parts`, so everyone keeps his number and draws.
   """
   image, label = stock()
-  mean, std = feed.statistics(image)
+  mean, std = inputs.statistics(image)
   numbers = range(len(depths)) if numbers is None else numbers
   cohorts = tuple(
     Cohort(depth, tuple(n for n in numbers if depths[n] == depth))

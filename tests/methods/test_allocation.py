@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from tiny_networks import whole
 
 from splitjax.engine import resources
 from splitjax.engine.resources import HEADER, Devices, Profiles, Rates
@@ -132,7 +133,7 @@ def test_dfl_takes_the_cheapest_cut():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 def test_every_network_has_flops(name):
-  net = BACKBONES[name]((32, 32, 3), 10)
+  net = whole(name)
   each = flops.forward(net)
   assert each.keys() == {
     *net.names(),

@@ -12,6 +12,7 @@ from flax import linen as nn
 from flax import nnx
 from flax.nnx import bridge
 from marks import slow
+from tiny_networks import OTHERS, whole
 
 import splitjax
 from splitjax import BACKBONES, UserError
@@ -98,13 +99,19 @@ THREE = "one", "two", "three"
 SMALL = functools.partial(contract.check_backbone, shape=(4, 4, 1), classes=4)
 
 
-@pytest.mark.parametrize("name", ["toy", *slow("cnn4")])
+@pytest.mark.parametrize(
+  "name", ["toy", "cnn1d", "transformer_text", *slow("cnn4")]
+)
 def test_our_own_keep_it(name):
-  parts = contract.check_backbone(BACKBONES[name], shape=(28, 28, 1))
+  shape, given = OTHERS.get(name, ((28, 28, 1), {}))
+  width = {"cnn1d": 1 / 32, "transformer_text": 8}.get(name)
+  given = {**given, **({"width": width} if width else {})}
+  factory = functools.partial(BACKBONES[name], **given)
+  parts = contract.check_backbone(factory, shape=shape)
   assert len(parts) == 7 and "depths" in parts[0]
 
 
-FORMS_FIRST = "cnn4", "resnet18", "toy", "vit_s16"
+FORMS_FIRST = "cnn1d", "cnn4", "resnet18", "toy", "transformer_text", "vit_s16"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +119,7 @@ FORMS_FIRST = "cnn4", "resnet18", "toy", "vit_s16"
   [*FORMS_FIRST, *slow(*sorted(BACKBONES.keys() - set(FORMS_FIRST)))],
 )
 def test_the_forms_of_all(name):
-  forms.check_forms(BACKBONES[name]((32, 32, 3), 10))
+  forms.check_forms(whole(name))
 
 
 @pytest.mark.parametrize("name", ["cnn8", "mobilenet_v2", "resnet18"])
@@ -254,7 +261,7 @@ def test_a_network_without_cuts_in_its_options(monkeypatch):
 @pytest.mark.parametrize(
   ("made", "said"),
   [
-    (lambda s, c, d: mine(s[::-1], c, depths=d), r"images .* makes"),
+    (lambda s, c, d: mine(s[::-1], c, depths=d), r"inputs .* makes"),
     (lambda s, c, d: mine(s, c + 1, depths=d), "asked for classes 4, .* 5"),
     (lambda s, c, d: mine(s, c, depths=d[:1]), r"asked for exits \[1, 2\]"),
     (lambda s, c, d: None, "its factory returns no Backbone"),

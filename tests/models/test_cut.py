@@ -8,9 +8,9 @@ from splitjax.models import BACKBONES, build
 from splitjax.types import UserError
 
 
-def cut(name, **given):
+def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
   spec = registry.read_spec(BACKBONES, {"name": name, **given}, "backbone")
-  return build.cut(name, (64, 64, 3), 10, spec.options)
+  return build.cut(name, shape, 10, spec.options, vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,31 @@ def cut(name, **given):
     ("mobilenet_v2", {"repeats": (500,) * 7}, "at most 250, each"),
     ("vgg11", {"depths": (2, 3, 2)}, "depths=(2, 3, 2) must differ"),
     ("vgg11", {"depths": ()}, "backbone.depths=() must have one number"),
+    ("cnn8", {"shape": (128, 9)}, "takes images [H, W, c], and these data are"),
+    (
+      "vit_s16",
+      {"shape": (9,)},
+      "are tables [F], [9]; choose another backbone",
+    ),
+    (
+      "vgg11",
+      {"shape": (1, 32, 32, 3)},
+      "these data are inputs of 4 axes, [1,",
+    ),
+    ("cnn1d", {}, "takes series [T, c], and these data are images [H, W, c]"),
+    ("cnn1d", {"shape": (9,)}, "these data are tables [F], [9]; choose anoth"),
+    ("cnn1d", {"shape": (24, 9)}, "series of 24 steps are too short for"),
+    ("cnn1d", {"shape": (3, 9), "padding": "same"}, "3 steps are too short"),
+    ("cnn1d", {"shape": (64, 9), "kernel": 4}, "backbone.kernel=4 must be odd"),
+    ("cnn4", {"shape": (9,), "vocabulary": 5}, "takes numbers, and these data"),
+    ("mlp", {"shape": (9,), "vocabulary": 5}, "choose transformer_text, or a"),
+    ("transformer_text", {"shape": (9,)}, "takes token ids, integers [Z, T],"),
+    ("transformer_text", {}, "takes token ids [T], and these data are images"),
+    (
+      "transformer_text",
+      {"shape": (9,), "vocabulary": 5, "width": 10},
+      "backbone.width=10 must be a multiple of backbone.heads=4",
+    ),
   ],
 )
 def test_what_cannot_be_is_one_line(name, given, said):

@@ -202,3 +202,111 @@ def test_the_running_variance_differs_by_n_over_n_minus_1():
   np.testing.assert_allclose(
     (other - kept) / (mine - kept), n / (n - 1), rtol=1e-9
   )
+
+
+def leaf(x):
+  """Our array as a tensor whose gradient is taken."""
+  return torch.tensor(np.array(x), requires_grad=True)
+
+
+def dense(x, own):
+  return x @ own["kernel"] + own["bias"]
+
+
+def mlp(own, names, x):
+  """Dense layers with ReLU; our parameters as they are."""
+  x = x.flatten(1)
+  for name in names:
+    x = torch.relu(dense(x, own[name]["Dense_0"]))
+  return x
+
+
+def cnn1d(own, names, x):
+  """torch's conv1d and max_pool1d, on [B, c, T]."""
+  x = x.transpose(1, 2)
+  for name in names[:2]:
+    kernel, bias = own[name]["Dense_0"]["kernel"], own[name]["Dense_0"]["bias"]
+    kernel = kernel.reshape(-1, x.shape[1], len(bias)).permute(2, 1, 0)
+    x = torch.nn.functional.conv1d(x, kernel, bias)
+    x = torch.nn.functional.max_pool1d(torch.relu(x), 2)
+  return mlp(own, names[2:], x.transpose(1, 2))
+
+
+def transformer_text(own, names, x):
+  """torch's own TransformerEncoderLayer behind an embedding."""
+  first = own["block1"]
+  tokens = first["tokens"][x]
+  cls = first["cls"].expand(len(x), 1, -1)
+  x = torch.cat([cls, tokens], 1) + first["positions"]
+  dim = x.shape[-1]
+  for name in names:
+    layer = torch.nn.TransformerEncoderLayer(
+      dim, 2, 4 * dim, 0.0, "gelu", 1e-6, batch_first=True, norm_first=True
+    )
+    x = torch.func.functional_call(layer, layer_of(own[name], dim), (x,))
+  last = own[names[-1]]["LayerNorm_2"]
+  return torch.nn.functional.layer_norm(
+    x[:, 0], (dim,), last["scale"], last["bias"], 1e-6
+  )
+
+
+def layer_of(own, dim):
+  """Our parameters of a block by torch's names."""
+  heads = own["Attention_0"]
+  inner = [heads[name] for name in ("query", "key", "value")]
+  flat = [each["kernel"].reshape(dim, dim).T for each in inner]
+  return {
+    "self_attn.in_proj_weight": torch.cat(flat),
+    "self_attn.in_proj_bias": torch.cat([x["bias"].flatten() for x in inner]),
+    "self_attn.out_proj.weight": heads["out"]["kernel"].reshape(dim, dim).T,
+    "self_attn.out_proj.bias": heads["out"]["bias"],
+    "linear1.weight": own["Dense_0"]["kernel"].T,
+    "linear1.bias": own["Dense_0"]["bias"],
+    "linear2.weight": own["Dense_1"]["kernel"].T,
+    "linear2.bias": own["Dense_1"]["bias"],
+    "norm1.weight": own["LayerNorm_0"]["scale"],
+    "norm1.bias": own["LayerNorm_0"]["bias"],
+    "norm2.weight": own["LayerNorm_1"]["scale"],
+    "norm2.bias": own["LayerNorm_1"]["bias"],
+  }
+
+
+@pytest.mark.parametrize(
+  ("made", "shape", "given"),
+  [
+    (mlp, (7,), {"width": 5}),
+    (cnn1d, (35, 3), {"width": 1 / 16, "kernel": 5}),
+    (
+      transformer_text,
+      (6,),
+      {"vocabulary": 11, "width": 8, "heads": 2, "length": 3},
+    ),
+  ],
+)
+def test_networks_of_other_inputs_and_their_gradients(made, shape, given):
+  net = BACKBONES[made.__name__](shape, 4, depths=(1,), **given)
+  full = fill(jax.eval_shape(lambda: backbones.init(net, jax.random.key(0))))
+  rng, count = np.random.default_rng(1), (5, *shape)
+  x = rng.normal(size=count)
+  if net.vocabulary:
+    x = rng.integers(0, net.vocabulary, count)
+
+  def loss(params):
+    path = (*net.names(), "head")
+    segment = full._replace(params=params)
+    logits, _ = backbones.run(net, segment, x, path, train=True)
+    return (logits**2).mean(), logits
+
+  (_, logits), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(
+    full.params
+  )
+  own = jax.tree.map(leaf, full.params)
+  theirs = dense(
+    made(own, net.names(), torch.tensor(x)), own["head"]["Dense_0"]
+  )
+  np.testing.assert_allclose(logits, theirs.detach(), rtol=1e-9, atol=1e-9)
+  (theirs**2).mean().backward()
+  for name in (*net.names(), "head"):
+    pairs = zip(*map(jax.tree.leaves, (grads[name], own[name])), strict=True)
+    for mine, other in pairs:
+      np.testing.assert_allclose(mine, other.grad, rtol=1e-8, atol=1e-10)

@@ -78,16 +78,24 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
     info = tfds.builder(name, data_dir=folder).info
     keys = "version description features supervised_keys homepage citation"
     return {key: getattr(info, key) for key in keys.split()}
+  shape, dtype = about.shape, np.dtype(about.dtype)
+  images = dtype == np.uint8
+  kind = (
+    tfds.features.Image(shape=shape)
+    if images
+    else tfds.features.Tensor(shape=shape, dtype=dtype.type)
+  )
   features = tfds.features.FeaturesDict(
     {
       "id": tfds.features.Text(),
-      "image": tfds.features.Image(shape=about.shape),
+      "image" if images else "input": kind,
       **{field: tfds.features.ClassLabel() for field in about.fields},
     }
   )
   facts = about._asdict()
-  del facts["shape"], facts["fields"]
-  return {**facts, "features": features, "supervised_keys": ("image", "label")}
+  del facts["shape"], facts["fields"], facts["dtype"]
+  given = ("image" if images else "input", "label")
+  return {**facts, "features": features, "supervised_keys": given}
 
 
 def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -100,7 +108,7 @@ def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
     split.images,
     f"writing {title}",
     total,
-    unit=" images",
+    unit=" samples",
     mininterval=1,
     disable=None,
   )
@@ -108,11 +116,18 @@ def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
     yield (
       row,
       {
-        "image": image if isinstance(image, bytes) else _png(image),
+        **_input(image),
         **({"id": split.ids[row]} if split.ids else {}),
         **{key: int(label[row]) for key, label in split.labels.items()},
       },
     )
+
+
+def _input(x: np.ndarray | bytes) -> dict[str, Any]:
+  """Returns a sample's input by the name of its feature."""
+  if isinstance(x, bytes):
+    return {"image": x}
+  return {"image": _png(x)} if x.dtype == np.uint8 else {"input": x}
 
 
 def _png(image: np.ndarray) -> bytes:

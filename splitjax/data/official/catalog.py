@@ -7,9 +7,12 @@ module describes the data sets without a builder.
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+from urllib.parse import quote
 
 from splitjax.data.official import cifar, image_archives
+from splitjax.data.official.ag_news import TOKENS, ag_news
 from splitjax.data.official.formats import Parsed, Paths, emnist, idx, svhn
+from splitjax.data.official.uci_har import INNER, SIGNALS, STEPS, uci_har
 
 
 class File(NamedTuple):
@@ -50,20 +53,22 @@ class About(NamedTuple):
   """Description of a data set for which TFDS has no builder.
 
   Attributes:
-    shape: (H, W, c).
+    shape: shape of one input, (H, W, c) of images.
     description: a few sentences.
     homepage: address.
     citation: BibTeX.
     version: version of the prepared data.
     fields: label fields of a sample, each a ClassLabel of TFDS.
+    dtype: dtype of the inputs; uint8: images, kept as PNG or JPEG files.
   """
 
-  shape: tuple[int, int, int]
+  shape: tuple[int, ...]
   description: str
   homepage: str
   citation: str
   version: str = "1.0.0"
   fields: tuple[str, ...] = ("label",)
+  dtype: str = "uint8"
 
 
 class Store(NamedTuple):
@@ -207,6 +212,48 @@ _TINY_IMAGENET_FILES = _files(
   places=("http://cs231n.stanford.edu",),
 )
 
+_UCI_HAR = About(
+  (STEPS, len(SIGNALS)),
+  "Windows of 128 steps (2.56 s) of nine signals of a smartphone at the waist "
+  "of 30 people: the official folder Inertial Signals.",
+  "https://archive.ics.uci.edu/dataset/240",
+  "@inproceedings{anguita2013har, author = {D. Anguita and others}, title = {A "
+  "Public Domain Dataset for Human Activity Recognition Using Smartphones}, "
+  "booktitle = {ESANN}, year = {2013}}",
+  fields=("label", "subject"),
+  dtype="float32",
+)
+_UCI_HAR_FILES = (
+  (
+    "human+activity+recognition+using+smartphones.zip",
+    "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031",
+    "https://archive.ics.uci.edu/static/public/240",
+  ),
+  (
+    INNER,
+    "2045e435c955214b38145fb5fa00776c72814f01b203fec405152dac7d5bfeb0",
+    "https://archive.ics.uci.edu/ml/machine-learning-databases/00240",
+  ),
+)
+_AG_NEWS = About(
+  (TOKENS,),
+  "News in four classes: title and first sentences as token ids, the hash of "
+  "each word modulo the vocabulary, cut and padded with zeros to 64.",
+  "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html",
+  "@inproceedings{zhang2015character, author = {Xiang Zhang and Junbo Zhao and "
+  "Yann LeCun}, title = {Character-level Convolutional Networks for Text "
+  "Classification}, booktitle = {NeurIPS}, year = {2015}}",
+  dtype="uint16",
+)
+_AG_NEWS_PLACE = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras"
+_AG_NEWS_FILES = {
+  name: File(md5, None, (f"{_AG_NEWS_PLACE}/master/data/ag_news_csv/{name}",))
+  for name, md5 in (
+    ("train.csv", "b1a00f826fdfbd249f79597b59e1dc12"),
+    ("test.csv", "d52ea96a97a2d943681189a97654912d"),
+  )
+}
+
 _CIFAR10 = (
   _cifar("10-binary", "c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),
   _cifar("10-python", "c58f30108f718f92721af3b95e74349a", 170_498_071),
@@ -239,4 +286,13 @@ STORES: dict[str, Store] = {
     _TINY_IMAGENET,
     "the test split is the official val; the official test has no labels",
   ),
+  "uci_har": Store(
+    tuple(
+      Form({name: File(sha, None, (f"{at}/{quote(name, safe='+')}",))}, uci_har)
+      for name, sha, at in _UCI_HAR_FILES
+    ),
+    _UCI_HAR,
+    "the 561 computed features are not kept",
+  ),
+  "ag_news": Store((Form(_AG_NEWS_FILES, ag_news),), _AG_NEWS),
 }

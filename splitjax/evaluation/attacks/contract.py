@@ -6,7 +6,7 @@ the client has sent up, and public samples. The truth serves the score alone.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from splitjax import losses, wire
 from splitjax.types import Array, Batch, UserError
@@ -23,8 +23,9 @@ class Truth(NamedTuple):
 
   Attributes:
     label: [V, n] int32.
-    image: [n, H, W, c] float in 0..1, the images of the first view as the
-      client's network got them, augmented if the data are.
+    image: [n, ...], the inputs of the first view as the client's network got
+      them, augmented if the data are: of images float in 0..1, other numbers
+      standardised, token ids int32.
     trained: M samples that the client has trained on.
     held: M samples of the same classes that nobody has trained on.
   """
@@ -67,9 +68,9 @@ class Public(NamedTuple):
       public samples. The server runs the step itself, on the client's part of
       the network.
     label: [p] int32, known for public samples.
-    image: [p, H, W, c] float in 0..1.
+    image: [p, ...], as Truth.image.
     head: embeddings [B, D] -> logits [B, C], the server's head.
-    classify: images [B, H, W, c], standardised -> logits [B, C] of the client's
+    classify: inputs [B, ...], standardised -> logits [B, C] of the client's
       own classifier.
     classes: C, static.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
@@ -93,11 +94,13 @@ class Attack(NamedTuple):
       `wire.MESSAGES` or several with " or " between.
     numbers: name in Scores -> its unit, "%" for a number in 0..1. The first is
       the leakage (more is worse), the second its value without the messages.
+    inputs: what inputs it is made for: any, numbers (no token ids), images.
   """
 
   run: Callable[[Messages, Public, Array], Scores]
   needs: tuple[str, ...]
   numbers: dict[str, str]
+  inputs: Literal["any", "numbers", "images"] = "any"
 
 
 def missing(attack: Attack, sent: set[str]) -> list[str]:

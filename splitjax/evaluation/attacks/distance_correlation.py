@@ -39,7 +39,7 @@ def distance_correlation() -> Attack:
     }
 
   numbers = {"correlation": "", "permuted": ""}
-  return Attack(run, ("up/features",), numbers)
+  return Attack(run, ("up/features",), numbers, inputs="numbers")
 
 
 def correlation(x: Array, z: Array, real: Array) -> Array:

@@ -88,7 +88,7 @@ def reconstruction(
     }
 
   numbers = {"psnr": "dB", "psnr_mean": "dB", "ssim": "", "ssim_mean": ""}
-  return Attack(run, ("up/features",), numbers)
+  return Attack(run, ("up/features",), numbers, inputs="images")
 
 
 def train(

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.data.feed import BatchPlan, Samples, standardise
+from splitjax.data.feed import BatchPlan, Samples, scale_of, standardise
+from splitjax.data.inputs import kind, unscaled
 from splitjax.engine.batch_schedule import (
   WIRE,
   Visit,
@@ -33,8 +34,8 @@ class Pairs(NamedTuple):
   """Samples of one client, and others of the same classes that no client has.
 
   Attributes:
-    trained: [M, H, W, c] uint8.
-    held: [M, H, W, c] uint8.
+    trained: [M, ...], as in the data set.
+    held: [M, ...].
     label: [M] int32, the labels of both.
     real: [M] bool, False on padding.
   """
@@ -51,12 +52,10 @@ def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
   Nothing is computed. Messages that are only counted in a ledger, such as raw
   labels, are not among them.
   """
-  channels = net.shape[-1]
-  plan = BatchPlan(2, 1, 1, True, (0.0,) * channels, (1.0,) * channels)
+  plan = BatchPlan(2, 1, 1, True, *unscaled(net.vocabulary))
   _, client, server, _ = round_shapes(method, net, fleet, plan)
-  blank = Batch(
-    jnp.zeros((2, *net.shape)), jnp.zeros(2, jnp.int32), jnp.ones(2, bool)
-  )
+  image = jnp.zeros((2, *net.shape), net.inputs(2).dtype)
+  blank = Batch(image, jnp.zeros(2, jnp.int32), jnp.ones(2, bool))
   names = set[str]()
 
   def traced(client, server):
@@ -129,7 +128,7 @@ def attacked(
     visit: the client, the server and the client's data at the beginning of a
       round; `visit.key` draws its batches as in that round.
     pairs: samples that the client has trained on, and others.
-    public: image [p, H, W, c] uint8 and label [p] int32 of public samples.
+    public: image [p, ...] and label [p] int32 of public samples.
     count: number of samples whose messages are observed, in whole batches, over
       as many epochs as needed. A sample counts once per epoch.
   """
@@ -149,7 +148,7 @@ def attacked(
   return messages, Public(
     sent,
     label,
-    image.astype(float) / 255.0,
+    _seen(image, plan),
     lambda e: backbones.run(net, head, e, ("head",), train=not net.random)[0],
     lambda image: method.predict(client, server, image).client,
     net.classes,
@@ -190,7 +189,10 @@ def _own(
     Batch(standardise(x, plan.mean, plan.std), pairs.label, pairs.real)
     for x in (pairs.trained, pairs.held)
   )
-  image = _pixels(_flat(batch.image[:, 0]), plan)
+  image = _flat(batch.image[:, 0])
+  if _images(visit.shard.image, plan):
+    mean, std = scale_of(image, plan.mean, plan.std)
+    image = (image * std + mean) / 255.0
   return Messages(
     {name: _flat(x) for name, x in sent.items()},
     sample,
@@ -232,6 +234,13 @@ def _flat(x: Array) -> Array:
   return x.reshape(-1, *x.shape[2:])
 
 
-def _pixels(image: Array, plan: BatchPlan) -> Array:
-  """Converts standardised images to pixels in 0..1."""
-  return (image * jnp.array(plan.std) + jnp.array(plan.mean)) / 255.0
+def _images(image: Array, plan: BatchPlan) -> bool:
+  """Tells whether the inputs of a data set are images."""
+  return kind(image, not len(plan.mean)) == "images"
+
+
+def _seen(image: Array, plan: BatchPlan) -> Array:
+  """Converts images to pixels in 0..1; other inputs are standardised."""
+  if _images(image, plan):
+    return image.astype(float) / 255.0
+  return standardise(image, plan.mean, plan.std)

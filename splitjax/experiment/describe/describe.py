@@ -82,6 +82,7 @@ def _data(task: Task) -> dict[str, Any]:
     "name": data.name,
     "classes": data.classes,
     "image": list(data.train_image.shape[1:]),
+    "kind": data.kind,
     "train": len(data.train_label),
     "test": len(data.test_label),
     "partition": task.config.data.partition.name,

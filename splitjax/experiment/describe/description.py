@@ -41,7 +41,8 @@ def text(facts: dict[str, Any]) -> str:
   lines += [
     "",
     f"Data {data['name']}: {data['train']:,} training and {data['test']:,} test"
-    f" images {'x'.join(map(str, data['image']))}, {data['classes']} classes,"
+    f" {'images' if data['kind'] == 'images' else 'samples'}"
+    f" {'x'.join(map(str, data['image']))}, {data['classes']} classes,"
     f" partition {data['partition']}"
     + (f" ({data['unused']:,} not trained on)" if data["unused"] else ""),
     f"Test sets of shift {data['shift']}:"

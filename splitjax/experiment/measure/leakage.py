@@ -49,7 +49,7 @@ class Victims(NamedTuple):
   Attributes:
     places: per cohort [n] int32, the attacked clients' positions in its stack.
     pairs: per cohort Pairs [n, M], a training and a test sample in each pair.
-    public: image [p, H, W, c] uint8 and label [p] int32.
+    public: image [p, ...] and label [p] int32.
   """
 
   places: tuple[np.ndarray, ...]

@@ -11,8 +11,14 @@ import numpy as np
 
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
-from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
-from splitjax.data.sources import FACTS
+from splitjax.data import (
+  PARTITIONS,
+  Dataset,
+  TestSets,
+  feed,
+  partition,
+)
+from splitjax.data.facts import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
@@ -41,7 +47,8 @@ def check_first(config: Config) -> None:
     return
   alone = network.from_scratch(config)
   classes = config.data.classes or facts.classes
-  net = network.make_backbone(alone, facts.shape, classes)
+  form = facts.shape, classes, facts.vocabulary
+  net = network.make_backbone(alone, *form)
   check_layers(config, net)
   made = {
     key: method_factory.make_method(config, net, key) for key in config.methods
@@ -85,9 +92,10 @@ def device_bytes(
     chunk = min(max(1, config.eval.batch_size // 2), most)
     indices += 3 * -(-most // chunk) * chunk
   image = data.train_image[:1].nbytes
+  what = "images" if data.kind == "images" else "samples"
   return {
-    f"{count} training images": count * (image + 4),
-    "test images": data.test_image.nbytes * (test_sets.pool == "test"),
+    f"{count} training {what}": count * (image + 4),
+    f"test {what}": data.test_image.nbytes * (test_sets.pool == "test"),
     "indices": 4 * clients * indices,
   }
 

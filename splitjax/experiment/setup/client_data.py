@@ -1,5 +1,7 @@
 """The clients' training and test samples under a config."""
 
+from typing import Any
+
 import numpy as np
 
 from splitjax.config.schema import Config
@@ -9,13 +11,45 @@ from splitjax.data import (
   SHIFTS,
   Dataset,
   TestSets,
+  augmentations,
   feed,
   holdout,
+  inputs,
   partition_util,
   test_part,
 )
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.network import make_network
+from splitjax.files import is_own
+from splitjax.types import UserError
+
+
+def check_options(config: Config, data: Dataset) -> None:
+  """Raises UserError where an option is for other inputs than the data's."""
+  what = f"the inputs of {data.name} are {data.kind}"
+  augment, proxy = config.data.augment, config.eval.proxy
+  shipped = [
+    given["name"]
+    for given in augmentations.parse(augment)
+    if not is_own(augmentations.AUGMENTATIONS[given["name"]])
+  ]
+  if data.kind != "images" and shipped:
+    raise UserError(
+      f"data.augment={augment!r}: {', '.join(shipped)} is for images, uint8 [Z,"
+      f" H, W, c], and {what}; choose none, or an augmentation of your own"
+    )
+  if not config.eval.calibrates or data.kind == "images":
+    return
+  if data.vocabulary:
+    raise UserError(
+      f"eval.holdout={config.eval.holdout}: thresholds are calibrated with a"
+      f" proxy of out-of-distribution samples, which {what} do not have; set it"
+      " to 0, and eval.threshold_rule to another than calibrated"
+    )
+  if proxy != "mix":
+    raise UserError(
+      f"eval.proxy={proxy!r}: it is for images, and {what}; choose mix"
+    )
 
 
 def make_test_sets(
@@ -56,6 +90,7 @@ def client_depths(
   """Returns the split depth of each client, [N] int."""
   shape, classes = data.train_image.shape[1:], data.classes
   told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
+  told["vocabulary"] = data.vocabulary
   told["devices"] = devices
   depth = np.empty(config.num_clients, int)
   for cohort in make_network(config, told).fleet.cohorts:
@@ -66,17 +101,27 @@ def client_depths(
 def facts(data: Dataset, test_sets: TestSets) -> dict:
   """Returns the facts for `make_network`, and data digests, JSON-ready.
 
-  Images are standardised with the statistics of the training split, or of the
+  Inputs are standardised with the statistics of the training split, or of the
   training samples alone if that split also has test or held-out samples.
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
-  mean, std = feed.statistics(data.train_image, rows)
+  if data.vocabulary or data.standardise == "none":
+    mean, std = inputs.unscaled(data.vocabulary)
+  else:
+    mean, std = inputs.statistics(data.train_image, rows, data.standardise)
+  # Facts of images are those of runs from before there were other inputs.
+  dtype, form = data.train_image.dtype.name, dict[str, Any]()
+  if dtype != "uint8":
+    form["dtype"] = dtype
+  if data.vocabulary:
+    form["vocabulary"] = data.vocabulary
   # The partition already reflects the owners of training samples.
   owners = [] if data.test_client is None else [data.test_client]
   return {
     "shape": list(data.train_image.shape[1:]),
     "classes": data.classes,
+    **form,
     "mean": list(mean),
     "std": list(std),
     "digest": feed.digest(*data[2:6], *owners),

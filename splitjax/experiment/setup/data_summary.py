@@ -71,7 +71,7 @@ def notes(task: Task) -> list[str]:
   held = metrics.held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
   return [
-    *([task.data.note] if task.data.note else []),
+    *filter(None, (task.data.note, task.data.told)),
     *_untrained(counts),
     *_short_of_ood(task),
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"

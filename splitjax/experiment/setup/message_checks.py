@@ -94,6 +94,7 @@ def check_attacks(
     for name, method in methods.items()
   }
   for key in wanted:
+    _check_kind(key, next(iter(on.values()))[key][0], data)
     gaps = {name: attacks[key][1] for name, attacks in on.items()}
     if all(gaps.values()):
       lacking = [f"{n} sends no {' and no '.join(x)}" for n, x in gaps.items()]
@@ -101,6 +102,17 @@ def check_attacks(
         f"eval.attacks.{key}: {'; '.join(lacking)}, by wire.send and for a"
         " single client; leave the attack out, or add a method that does"
       )
+
+
+def _check_kind(key: str, attack: Attack, data: Dataset) -> None:
+  """Raises UserError if an attack is made for other inputs than the data's."""
+  fits = attack.inputs == "any" or attack.inputs == data.kind
+  numbers = attack.inputs == "numbers" and data.kind != "token ids"
+  if not (fits or numbers):
+    raise UserError(
+      f"eval.attacks.{key}: it is for {attack.inputs}, and the inputs of"
+      f" {data.name} are {data.kind}; leave the attack out"
+    )
 
 
 def attacks_on(

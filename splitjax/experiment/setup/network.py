@@ -31,9 +31,11 @@ class Network(NamedTuple):
   Attributes:
     backbone: the network, at the cuts in use.
     fleet: the clients.
-    mean: per-channel mean of the training split, pixel values.
-    std: per-channel standard deviation of the same pixel values.
+    mean: mean per channel or feature in the training split, in the data's own
+      values; () for token ids (`data.inputs`).
+    std: standard deviation of the same.
     names: the clients' names; () where the data do not name them.
+    dtype: dtype of the inputs.
   """
 
   backbone: Backbone
@@ -41,12 +43,13 @@ class Network(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]
   names: tuple[str, ...] = ()
+  dtype: str = "uint8"
 
 
 def make_backbone(
-  config: Config, shape: tuple[int, int, int], classes: int
+  config: Config, shape: tuple[int, ...], classes: int, vocabulary: int = 0
 ) -> Backbone:
-  """Builds a config's network for images of a shape; checks the depths."""
+  """Builds a config's network for inputs of a shape; checks the depths."""
   factory, options = BACKBONES[config.backbone.name], config.backbone.options
   settings = {
     "conv": config.system.conv,
@@ -55,7 +58,7 @@ def make_backbone(
   }
   known = inspect.signature(factory).parameters
   options = options | {k: v for k, v in settings.items() if k in known}
-  backbone = cut(config.backbone.name, shape, classes, options)
+  backbone = cut(config.backbone.name, shape, classes, options, vocabulary)
   if config.init != "he":
     backbone = dataclasses.replace(backbone, draws=config.init)
   local = config.batch_norm == "local"
@@ -78,7 +81,8 @@ def from_scratch(config: Config) -> Config:
 
 def make_network(config: Config, facts: dict) -> Network:
   """Builds a config's network and clients for data with these facts."""
-  backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
+  form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
+  backbone = make_backbone(config, *form)
   names = tuple(facts.get("names", ()))
   devices = facts.get("devices") or make_devices(config, backbone, names)
   fleet = fleets.assign_depths(
@@ -94,7 +98,8 @@ def make_network(config: Config, facts: dict) -> Network:
   hardware = Devices(profiles, rates(config.fleet))
   fleet = dataclasses.replace(fleet, hardware=hardware)
   mean, std = tuple(facts["mean"]), tuple(facts["std"])
-  return Network(backbone, fleet, mean, std, names)
+  dtype = facts.get("dtype", "uint8")
+  return Network(backbone, fleet, mean, std, names, dtype)
 
 
 def make_devices(

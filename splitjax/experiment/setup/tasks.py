@@ -55,10 +55,10 @@ class Task(NamedTuple):
       weights and of a schedule of faults, if there are any; "devices" of the
       clients, if `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
-    image: [Z, H, W, c] uint8, the training split on the device, or on the host
+    image: [Z, ...], the training split on the device, or on the host
       with system.clients_on=host.
     label: [Z] int32, labels of `image`, in the same memory.
-    pool: [P, H, W, c] uint8, the split that test sets are drawn from, in the
+    pool: [P, ...], the split that test sets are drawn from, in the
       same memory.
     shown: [N, chunks, B] int32, rows in `pool` of the clients' test samples,
       padded, in the same memory.
@@ -123,9 +123,10 @@ def build(
     )
     if config.data.pool == "all":
       data = merged(data)
+    client_data.check_options(config, data)
     test_sets = client_data.make_test_sets(config, data, hardware)
     checks.check_memory(config, data, test_sets)
-    augmentations.check(config.data.augment, data.train_image.shape[1:])
+    augmentations.check(config.data.augment, data.train_image)
 
     # Network, methods, faults.
     known = client_data.facts(data, test_sets)

@@ -1,0 +1,264 @@
+"""The inputs of a data set, images, series, tables or token ids; their checks.
+
+Arrays keep their shape and dtype on host and device. A data set says how its
+inputs are standardised (`Standardise`), and for token ids how many there are.
+Names such as `train_image` stand for inputs of every kind.
+
+| inputs | array |
+| :-- | :-- |
+| images | uint8 [Z, H, W, c] |
+| series | [Z, T, c], c channels (sensors) at T steps |
+| tables | [Z, F] |
+| other arrays | [Z, ...], such as spectrograms float32 [Z, H, W, c] |
+| token ids | integers [Z, T], 0 to V - 1 |
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from splitjax.files import printable
+from splitjax.types import UserError
+
+Standardise = Literal["channel", "feature", "none"]
+"""channel: (x - mean) / std for each entry of the last axis over the training
+samples: the channels of images and series, the features of a table. feature:
+for each number of a sample, which is the same for a table. none: networks get
+the numbers as they are. Token ids are never standardised."""
+
+BLOCK = 4096
+"""Samples per block where arrays may be memory-mapped."""
+
+FORMS = (
+  "give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as [Z, F], or"
+  " integer token ids [Z, T] with their number, vocabulary"
+)
+
+
+def kind(image: Any, vocabulary: int = 0) -> str:
+  """Names the kind of inputs [Z, ...] in a word or two."""
+  if vocabulary:
+    return "token ids"
+  if image.ndim == 4:
+    return "images" if image.dtype == np.uint8 else "arrays"
+  return {2: "table", 3: "series"}.get(image.ndim, "arrays")
+
+
+def described(image: np.ndarray, vocabulary: int, standardise: str) -> str:
+  """Describes inputs [Z, ...]: their kind, sizes, and how they are scaled."""
+  sizes = image.shape[1:]
+  what = {
+    "token ids": f"texts of {sizes[0]} token ids below {vocabulary}",
+    "table": f"a table of {sizes[-1]} features",
+    "series": f"series of {sizes[0]} steps and {sizes[-1]} channels",
+  }.get(kind(image, vocabulary), f"arrays {'x'.join(map(str, sizes))}")
+  if vocabulary:
+    return what
+  each = "feature" if image.ndim == 2 else standardise
+  scaled = f"standardised per {each}"
+  if standardise == "none":
+    scaled = "not standardised"
+  return f"{what} ({image.dtype}), {scaled}"
+
+
+def read_how(given: Mapping[str, np.ndarray], where: str) -> dict[str, Any]:
+  """Reads standardise and vocabulary, V, 0 for inputs that are no token ids.
+
+  Raises:
+    UserError: one of them is invalid, or they contradict each other.
+  """
+  how, size = given.get("standardise"), given.get("vocabulary")
+  known = get_args(Standardise)
+  if how is not None and (how.size != 1 or str(how.item()) not in known):
+    raise UserError(
+      f"{where}: standardise is {printable(str(how))}: give one of"
+      f" {', '.join(known)}"
+    )
+  if size is None:
+    chosen = known[0] if how is None else str(how.item())
+    return {"standardise": chosen, "vocabulary": 0}
+  if size.dtype.kind not in "iu" or size.size != 1 or size.item() < 2:
+    raise UserError(
+      f"{where}: vocabulary is {size.dtype}{list(size.shape)}: give the number"
+      " of token ids, one integer of 2 or more"
+    )
+  if how is not None and str(how.item()) != "none":
+    raise UserError(
+      f"{where}: standardise is {how.item()}, and vocabulary says that the"
+      " inputs are token ids, which are never standardised: leave one out"
+    )
+  return {"standardise": "none", "vocabulary": int(size.item())}
+
+
+def checked(
+  image: np.ndarray, what: str, vocabulary: int = 0, *, train: bool = True
+) -> np.ndarray:
+  """Checks inputs [Z, ...]; returns 64-bit numbers with 32, as devices compute.
+
+  Args:
+    image: the array; without samples only if `train` is False.
+    what: its name, with which errors begin.
+    vocabulary: V, if they are token ids.
+    train: whether they are the training split.
+
+  Raises:
+    UserError: the array is of a kind that no network takes.
+  """
+  shape, dtype = list(image.shape), image.dtype
+  if image.ndim < 2 or dtype.kind not in "iuf":
+    raise UserError(f"{what} is {dtype} {shape}: {FORMS}")
+  if 0 in shape[1:] or (train and not len(image)):
+    raise UserError(f"{what} is of shape {shape}: give it no empty axis")
+  if vocabulary and (dtype.kind == "f" or image.ndim != 2):
+    raise UserError(
+      f"{what} is {dtype} {shape}: with vocabulary={vocabulary} it must be"
+      " token ids, integers [Z, T]; leave vocabulary out for other inputs"
+    )
+  if image.ndim == 4:
+    _check_axes(image, what)
+  low, high = _range(image)
+  if not math.isfinite(low + high):
+    raise UserError(
+      f"{what} has NaN or infinite numbers: fill or leave out what is missing"
+    )
+  if vocabulary and not 0 <= low <= high < vocabulary:
+    raise UserError(
+      f"{what} has token ids {low:g} to {high:g}: number them 0 to vocabulary -"
+      f" 1 = {vocabulary - 1}"
+    )
+  if train and low == high:
+    raise UserError(
+      f"{what} has the one value {low:g} everywhere: multiply pixels of 0 to 1"
+      " by 255 before you cast them to uint8"
+    )
+  return _in_32_bits(image, what, low, high)
+
+
+def checked_source(data: Any) -> Any:
+  """Checks the inputs of a Dataset of a user's own source; returns it."""
+  where = f"data.name = {data.name!r}"
+  field = "vocabulary" if data.vocabulary else "standardise"
+  read_how({field: np.array(getattr(data, field))}, where)
+  for key in ("train_image", "test_image"):
+    image, train = getattr(data, key), key == "train_image"
+    what = f"{where}: {key}"
+    image = checked(image, what, data.vocabulary, train=train)
+    data = data._replace(**{key: image})
+  return data
+
+
+def _check_axes(image: np.ndarray, what: str) -> None:
+  """Raises UserError if axes [Z, H, W, c] seem to be in another order."""
+  shape = list(image.shape)
+  _, first, high, wide = shape
+  if first in (1, 3) and min(high, wide) > 4:
+    raise UserError(
+      f"{what} is of shape {shape}, channels first: transpose images with "
+      "(0, 2, 3, 1) to [Z, H, W, c]"
+    )
+  if image.dtype == np.uint8 and 1 in shape[1:3]:
+    raise UserError(
+      f"{what} is of shape {shape}, images one pixel high or wide: give series"
+      " as [Z, T, c] in another dtype than uint8, such as int16 or float32"
+    )
+
+
+def _in_32_bits(
+  image: np.ndarray, what: str, low: float, high: float
+) -> np.ndarray:
+  """Casts 64-bit numbers from `low` to `high`; others stay as they are."""
+  if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
+    return image
+  if image.dtype.kind == "f":
+    return image.astype(np.float32)
+  if not -(2**31) <= low <= high < 2**31:
+    raise UserError(
+      f"{what} is {image.dtype}, from {low:g} to {high:g}, which int32 does not"
+      " hold: scale it, or cast it to float32"
+    )
+  return image.astype(np.int32)
+
+
+def blocks(image: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
+  """Yields the chosen rows of an array, all if None, block by block."""
+  for start in range(0, len(image if rows is None else rows), BLOCK):
+    part = slice(start, start + BLOCK)
+    yield image[part if rows is None else rows[part]]
+
+
+def _range(image: np.ndarray) -> tuple[float, float]:
+  """Returns the least and the largest number; 0 and 0 without any."""
+  each = np.array([(x.min(), x.max()) for x in blocks(image, None)], float)
+  if not len(each):
+    return 0.0, 0.0
+  return float(each[:, 0].min()), float(each[:, 1].max())
+
+
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation, see `statistics`; () for token ids."""
+
+
+def unscaled(vocabulary: int = 0) -> Scale:
+  """Returns a scale that leaves numbers as they are, or token ids."""
+  return ((), ()) if vocabulary else ((0.0,), (1.0,))
+
+
+def statistics(
+  image: np.ndarray,
+  rows: np.ndarray | None = None,
+  standardise: Standardise = "channel",
+) -> Scale:
+  """Computes mean and standard deviation per channel, or per feature.
+
+  One block of samples at a time, without a second copy of a data set that may
+  be memory-mapped; for uint8 exactly, from histograms of the values.
+
+  Args:
+    image: [Z, ..., c].
+    rows: [S] rows to use; None for all.
+    standardise: "channel": of each entry of the last axis; "feature": of each
+      number of a sample.
+
+  Returns:
+    mean and std, c numbers each, or as many as a sample has; the std of a
+    constant channel is set to 1.
+  """
+  if standardise == "feature":
+    image = image.reshape(len(image), -1)
+  channels = image.shape[-1]
+  if image.dtype != np.uint8:
+    return _moments(image, rows)
+  counts = np.zeros((channels, 256), np.int64)
+  for block in blocks(image, rows):
+    for c in range(channels):
+      counts[c] += np.bincount(block[..., c].ravel(), minlength=256)
+  value = np.arange(256.0)
+  share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+  mean = share @ value
+  std = np.sqrt((share * (value - mean[:, None]) ** 2).sum(axis=1))
+  std = np.where(std > 0, std, 1.0)
+  return tuple(map(float, mean)), tuple(map(float, std))
+
+
+def _moments(image: np.ndarray, rows: np.ndarray | None) -> Scale:
+  """Computes `statistics` of other dtypes in two passes, in float64.
+
+  Values count from those of the first sample, so that a constant entry has a
+  deviation of exactly 0.
+  """
+  channels, first, count = image.shape[-1], None, 0
+  total = square = np.zeros(channels)
+  for block in blocks(image, rows):
+    values = block.reshape(-1, channels).astype(float)
+    first = values[0] if first is None else first
+    total = total + (values - first).sum(axis=0)
+    count += len(values)
+  mean = total / max(count, 1)
+  for block in blocks(image, rows):
+    values = block.reshape(-1, channels).astype(float) - first
+    square = square + ((values - mean) ** 2).sum(axis=0)
+  std = np.sqrt(square / max(count, 1))
+  mean = mean if first is None else first + mean
+  return tuple(map(float, mean)), tuple(map(float, np.where(std > 0, std, 1.0)))

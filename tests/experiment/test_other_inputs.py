@@ -1,0 +1,299 @@
+"""Runs on series, tables and texts: what they keep, and what is refused."""
+
+import itertools
+
+import jax
+import jax.export
+import numpy as np
+import official
+import pytest
+import tiny
+from marks import slow
+from runs import same_run, stopped
+
+import splitjax
+from configs import uci_har
+from splitjax import (
+  BACKBONES,
+  METHODS,
+  PARTITIONS,
+  SHIFTS,
+  SOURCES,
+  UserError,
+)
+from splitjax.data import augmentations
+from splitjax.data.feed import Samples
+from splitjax.data.sources import Dataset
+from splitjax.engine import memory, rounds
+from splitjax.experiment import export, runner
+from splitjax.experiment.describe import describe, description
+from splitjax.experiment.setup import checks, tasks, training_setup
+from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.types import Shard
+
+RNG = np.random.default_rng(0)
+
+
+def learnable(base, count=96):
+  """Samples of three classes, each a shifted `base` [...], and owners."""
+  y = np.arange(count) % 3
+  noise = RNG.normal(size=(count, *base.shape))
+  return noise + 2 * base * (y - 1).reshape(-1, *[1] * base.ndim), y
+
+
+def texts(count=96):
+  """Ten tokens; those of class k are mostly from k * 8 to k * 8 + 7."""
+  y = np.arange(count) % 3
+  return 8 * y[:, None] + RNG.integers(0, 8, (count, 10)), y
+
+
+SERIES, LABEL = learnable(np.ones((16, 9)))
+KINDS = {
+  "series": (
+    {"x": (100 * SERIES).astype("i2"), "y": LABEL},
+    "cnn1d",
+    {"width": 1 / 16, "kernel": 3},
+  ),
+  "table": (
+    {"x": learnable(np.ones(5))[0].astype("f4") * 1e4 + 7, "y": LABEL},
+    "mlp",
+    {"width": 8},
+  ),
+  "token ids": (
+    {"x": texts()[0].astype("u2"), "y": LABEL, "vocabulary": 24},
+    "transformer_text",
+    {"width": 16, "heads": 2, "length": 3, "depths": (1,)},
+  ),
+}
+
+
+def config(tmp_path, kind, method="splitgp", **changes):
+  """Four clients of a file of one kind of inputs, natural by owner."""
+  held, backbone, options = KINDS[kind]
+  owner = np.arange(len(held["y"])) % 4
+  arrays = {"y_train": held["y"], "y_test": held["y"][:24]}
+  arrays |= {"x_train": held["x"], "x_test": held["x"][:24]}
+  arrays |= {"client_train": owner, "client_test": owner[:24]}
+  arrays |= {k: v for k, v in held.items() if k not in "xy"}
+  np.savez(tmp_path / "mine.npz", **arrays)
+  c = tiny.tiny(own=method)
+  c.data.name = f"npz:{tmp_path / 'mine.npz'}"
+  c.data.train_samples = c.data.test_samples = None
+  c.data.partition = splitjax.spec(PARTITIONS, "natural")
+  options = {"depths": (1, 2), **options}
+  c.backbone = splitjax.spec(BACKBONES, backbone, **options)
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
+  c.num_clients, c.rounds, c.batch_size = 4, 2, 8
+  c.optimizer.lr = 0.05
+  if kind == "token ids":
+    c.optimizer.name, c.optimizer.lr = "adam", 0.01
+  return tiny.changed(c, **changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
+  """Standardised on the device; learns; predicts and exports the same."""
+  c = config(tmp_path, kind, rounds=8, eval__every=8)
+  c.eval.attacks = "gradient_direction" if kind == "table" else None
+  resolved = tiny.resolved(c)
+  results = runner.run(resolved, tmp_path / "run")
+  x = KINDS[kind][0]["x"]
+  task = tasks.build(resolved)
+  assert task.image.dtype == x.dtype and task.data.kind == kind
+  assert task.network.backbone.shape == x.shape[1:]
+  # By hand, in float64.
+  mean, std = task.network.mean, task.network.std
+  if kind == "token ids":
+    assert mean == std == ()
+  else:
+    flat = x.reshape(-1, x.shape[-1]).astype(float)
+    np.testing.assert_allclose(mean, flat.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(std, flat.std(axis=0), rtol=1e-9)
+  assert results["rows"][0]["summary"]["accuracy"][0] > 0.6
+  # Predictions and the exported client.
+  trained = splitjax.load(tmp_path / "run", "own")
+  assert trained.network.dtype == x.dtype.name
+  label, away = trained.predict(1, x[:7], threshold=100.0)
+  assert not away.any()
+  blobs = export.programs(trained, 1)
+  said = jax.export.deserialize(blobs["client.bin"]).call(x[:7])
+  np.testing.assert_array_equal(np.argmax(said["logits"], -1), label)
+  with pytest.raises(UserError, match=rf"give samples as {x.dtype.name} \[B, "):
+    trained.predict(1, x[:7].astype("f8"), threshold=0.1)
+
+
+PAIRS = list(
+  zip(METHODS, itertools.cycle(["token ids", "series"]), strict=False)
+)
+
+
+@pytest.mark.parametrize(
+  ("method", "kind"),
+  [
+    ("harmony", "token ids"),
+    ("hydra", "series"),
+    *slow(*(pair for pair in PAIRS if pair[0] not in ("harmony", "hydra"))),
+  ],
+)
+def test_every_method_takes_other_inputs(method, kind, tmp_path):
+  """Traced, not compiled: the state keeps its form."""
+  c = config(tmp_path, kind, method)
+  if method in tiny.ONE_SERVER:
+    c.backbone.depths = (1,)
+  setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+  state = Trainer(setup).init(tasks.fresh_network(setup.task))
+  made = rounds.make_round(setup.method, setup.plans, setup.fleet)
+  after, told = jax.eval_shape(made, state, setup.shards)
+  for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
+    assert (old.shape, old.dtype) == (new.shape, new.dtype)
+  assert told.losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_run_resumes_to_the_same_bits(kind, tmp_path):
+  resolved = tiny.resolved(config(tmp_path, kind, checkpoint__every=1))
+  stopped(resolved, tmp_path / "two", 1)
+  for place in ("one", "two"):
+    runner.run(resolved, tmp_path / place)
+  same_run(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_describe_and_memory(kind, tmp_path):
+  resolved = tiny.resolved(config(tmp_path, kind))
+  task = tasks.build(resolved)
+  text = description.text(describe.describe(resolved))
+  assert "96 training and 24 test samples" in text
+  assert task.data.told in text
+  assert ("standardised per" in text) == (kind != "token ids")
+  x = KINDS[kind][0]["x"]
+  sizes = checks.device_bytes(resolved, task.data, task.test_sets)
+  assert sizes["96 training samples"] == x.nbytes + 4 * 96
+  assert sizes["test samples"] == x[:24].nbytes
+  setup = training_setup.make_setup(task, "own")
+  assert training_setup.need(setup).round > 0
+  assert memory.activations(task.network.backbone) > 0
+
+
+@pytest.mark.parametrize(
+  ("kind", "changes", "said"),
+  [
+    ("table", {"data__augment": "crop"}, "data.augment='crop': crop is for im"),
+    (
+      "series",
+      {"data__augment": "jitter + rotation(degrees=3)"},
+      "rotation is for images, uint8 [Z, H, W, c], and the inputs of npz:",
+    ),
+    (
+      "series",
+      {"data__augment": "halves"},
+      "it makes float32 [2, 16, 9] of int16 [2, 16, 9]; keep both",
+    ),
+    ("table", {"eval__holdout": 0.2}, "eval.proxy='patches': it is for images"),
+    ("token ids", {"eval__holdout": 0.2}, "a proxy of out-of-distribution sam"),
+    (
+      "series",
+      {"eval__attacks": "reconstruction"},
+      "eval.attacks.reconstruction: it is for images, and the inputs of npz:",
+    ),
+    (
+      "token ids",
+      {"eval__attacks": "distance_correlation"},
+      "eval.attacks.distance_correlation: it is for numbers, and the inputs",
+    ),
+    ("table", {"data__device_budget_gb": 1e-6}, "96 training samples 0.00"),
+  ],
+)
+def test_what_is_for_images_is_refused_in_a_line(
+  kind, changes, said, tmp_path, monkeypatch
+):
+  own = {"jitter": jitter, "halves": lambda: lambda x, key: x / 2}
+  monkeypatch.setattr(
+    augmentations, "AUGMENTATIONS", augmentations.AUGMENTATIONS | own
+  )
+  with pytest.raises(UserError) as error:
+    tasks.build(tiny.resolved(config(tmp_path, kind, **changes)))
+  assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def jitter(*, most: int = 3):
+  """Adds the same integer to every number of a sample."""
+
+  def every(x, key):
+    moved = jax.random.randint(key, (len(x), 1, 1), 0, most)
+    return x + moved.astype(x.dtype)
+
+  return every
+
+
+def test_an_augmentation_of_ones_own_takes_a_series(tmp_path, monkeypatch):
+  own = augmentations.AUGMENTATIONS | {"jitter": jitter}
+  monkeypatch.setattr(augmentations, "AUGMENTATIONS", own)
+  c = config(tmp_path, "series", data__augment="jitter(most=50)")
+  setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+  shard = jax.tree.map(lambda x: x[0], setup.shards[0][2:])
+  samples = Samples(Shard(*setup.shards[0][:2], *shard), setup.plans[0])
+  rows, real = np.arange(4), np.ones(4, bool)
+  plain = samples.batch(rows, real).image
+  moved = samples.batch(rows, real, jax.random.key(0)).image - plain
+  std = np.array(setup.plans[0].std)
+  each = np.asarray(moved) * std
+  assert np.abs(each).max() > 0.5
+  np.testing.assert_allclose(
+    each, np.round(each[:, :1, :1]) + 0 * each, atol=0.01
+  )
+
+
+def test_a_network_of_other_inputs_is_refused(tmp_path):
+  c = config(tmp_path, "series")
+  c.backbone = splitjax.spec(BACKBONES, "cnn4")
+  with pytest.raises(UserError, match=r"takes images .* are series \[T, c\], "):
+    tasks.build(tiny.resolved(c))
+
+
+def test_numbers_are_calibrated_with_mixed_samples(tmp_path):
+  c = config(tmp_path, "series", eval__holdout=0.3, eval__proxy="mix")
+  results = runner.run(tiny.resolved(c), tmp_path / "run")
+  assert "calibrated" in results["rows"][0]["summary"]["rules"]
+
+
+def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
+  """On made-up files of three people, in the official layout."""
+  data_dir, written = official.prepared(tmp_path_factory, "uci_har")
+  c = uci_har.get_config()
+  c.data.dir, c.num_clients, c.rounds = str(data_dir), 3, 1
+  c.backbone.width, c.batch_size = 1 / 32, 4
+  c.methods = {"splitgp": c.methods["splitgp"]}
+  task = tasks.build(tiny.resolved(c))
+  assert task.network.names == ("1", "3", "30")
+  assert task.image.shape == (len(written["train"][0]), 128, 9)
+  assert len(task.network.mean) == 9
+  results = runner.run(tiny.resolved(c), tmp_path / "run")
+  assert np.isfinite(results["rows"][0]["summary"]["accuracy"]).all()
+
+
+@pytest.mark.parametrize("clients_on", ["device", "host"])
+def test_a_source_of_ones_own(clients_on, monkeypatch, tmp_path):
+  """Not standardised; the same run with its clients on the host."""
+  x = KINDS["table"][0]["x"].astype(float)
+
+  def source(data_dir):
+    arrays = x, LABEL.astype(np.int32), x[:24], LABEL[:24].astype(np.int32)
+    return Dataset("mine", 3, *arrays, standardise="none")
+
+  monkeypatch.setitem(SOURCES, "mine", source)
+  c = config(tmp_path, "table", data__name="mine")
+  c.data.partition = splitjax.spec(PARTITIONS, "iid")
+  c.eval.shift = splitjax.spec(SHIFTS, "global")
+  c.system.clients_on = clients_on
+  task = tasks.build(tiny.resolved(c))
+  assert task.network.mean == (0.0,) and task.network.std == (1.0,)
+  assert task.data.train_image.dtype == np.float32
+  if clients_on == "host":
+    runner.run(tiny.resolved(c), tmp_path / "run")
+  x[3, 1] = np.nan
+  with pytest.raises(
+    UserError, match="data.name = 'mine': train_image has NaN"
+  ):
+    tasks.build(tiny.resolved(c))
