@@ -167,10 +167,19 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
 def test_another_group_is_said(was, now, said):
   same = {"versions": {}, "devices": {}, "round": 2}
   mine = {"config": {"system": {"deterministic": False}}, "group": now} | same
+  mine["formulations"] = {}
   record = same if was is None else {**same, "group": was}
   found = resume._changes("own", record, mine)
   assert len(found) == len(said)
   assert all(x in text for x, text in zip(said, found, strict=True))
+
+
+def test_other_formulations_are_said():
+  record = {"versions": {}, "devices": {}, "round": 2, "formulations": {"a": 1}}
+  mine = {"config": {"system": {"deterministic": False}}, "group": []}
+  (said,) = resume._changes("own", record, record | mine | {"formulations": {}})
+  assert "from round 3 on with other formulations of convolutions" in said
+  assert resume._changes("own", record, record | mine) == []
 
 
 def test_stopped_between_two_methods(tmp_path):
