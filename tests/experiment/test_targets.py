@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import pytest
 import tiny
 
+import splitjax
 from splitjax import commands
 from splitjax.engine import sharding, tuning
 from splitjax.experiment.describe import accelerators, description, plan
@@ -32,6 +33,9 @@ def has_plugins() -> bool:
     return False
   return True
 
+
+QUICK = "-1.0"
+"""An effort at which a TPU's compiler takes a tenth of the time."""
 
 PLUGINS = pytest.mark.skipif(not has_plugins(), reason="no plugins")
 
@@ -59,13 +63,12 @@ def test_a_plan_of_a_device_that_is_only_described(monkeypatch):
   assert method["bound"]["seconds"] >= method["round"]["bytes"] / 3.36e12
   told = description.text(facts)
   assert "1 x NVIDIA H100" in told and "does not fit" not in told
-  # The toy needs more than 1 kB, however few clients train at a time.
   facts["target"]["memory"] = 1e3
   few = facts["target"]["methods"]["splitgp"]
-  few |= {"fits": False, "one_at_a_time": True}
+  few |= {"fits": False, "too_large": ["round"], "remedy": "take less"}
   few["programs"]["round"] = {"error": "RESOURCE_EXHAUSTED", "full": True}
   told = description.text(facts)
-  assert "splitgp does not fit into h100 even with one client at a time" in told
+  assert "splitgp does not fit into h100 (round): take less" in told
   assert "not compiled: RESOURCE_EXHAUSTED" in told
 
 
@@ -95,12 +98,27 @@ def test_runs_side_by_side_are_planned(monkeypatch):
   assert three["temporaries"] > 2 * one["temporaries"] and not three["on_host"]
 
 
-def test_what_does_not_fit_is_said(monkeypatch):
-  stand_in(monkeypatch, memory=3000)
-  monkeypatch.setattr(plan._Planner, "compile", lambda self, state: None)
-  found = plan.planned(tiny.resolved(splitgp="splitgp"), "h100")
-  assert found["methods"]["splitgp"]["side_by_side"] == [1, 1]
-  assert found["target"]["methods"]["splitgp"]["one_at_a_time"]
+@pytest.mark.parametrize(
+  ("name", "memory", "large", "said"),
+  [
+    ("splitgp", 3000, "round", "one client at a time; take a smaller batch"),
+    ("splitgp", 10**9, "round", "lower system.clients_per_chunk"),
+    ("splitnn", 10**9, "round", "one client at a time; take a smaller batch"),
+    ("merge_sfl", 10**9, "round", "all participants' batches; have fewer, or"),
+    ("splitgp", 10**9, "evaluation", "lower eval.batch_size"),
+  ],
+)
+def test_what_does_not_fit_is_said(name, memory, large, said, monkeypatch):
+  stand_in(monkeypatch, memory=memory)
+
+  def compile(self, state):
+    self.found = {"round": {"total": 0}, "evaluation": {"total": 0}}
+    self.found[large] = {"error": "RESOURCE_EXHAUSTED", "full": True}
+
+  monkeypatch.setattr(plan._Planner, "compile", compile)
+  method = plan.planned(tiny.resolved(own=name), "h100")["target"]["methods"]
+  assert method["own"]["fits"] is False and said in method["own"]["remedy"]
+  assert method["own"]["too_large"] == [large]
 
 
 def text_of(function, *given):
@@ -165,19 +183,33 @@ def test_an_unknown_target_is_one_line(word, said):
     accelerators.read(word)
 
 
-@pytest.mark.parametrize("word", ["h100", "v5e:2x2"])
-def test_a_plugin_that_is_missing_or_of_another_jax(word, monkeypatch):
-  def missing(name):
-    raise metadata.PackageNotFoundError(name)
+@pytest.mark.parametrize(
+  ("word", "have", "said"),
+  [
+    ("h100", {}, "compiler for it (jax-cuda12-plugin or jax-cuda13-plugin)"),
+    ("v5e:2x2", {}, "compiler for it (libtpu)"),
+    ("h100", {"jax-cuda13-plugin": "0.0.1"}, "jax-cuda13-plugin 0.0.1 is not"),
+    ("v5e:2x2", {"libtpu": "0.0.1"}, "libtpu 0.0.1 is not for jax"),
+    ("h100", {"jax-cuda13-plugin": jax.__version__}, ""),
+  ],
+)
+def test_a_plugin_that_is_missing_or_of_another_jax(
+  word, have, said, monkeypatch
+):
+  def version(name):
+    if name not in have:
+      raise metadata.PackageNotFoundError(name)
+    return have[name]
 
-  monkeypatch.setattr(metadata, "version", missing)
-  with pytest.raises(UserError, match=r"pip install 'jax\[cuda12-local,tpu"):
+  monkeypatch.setattr(metadata, "version", version)
+  platform = accelerators.read(word)[0].platform
+  if not said:
+    accelerators.check_plugin(word, platform)
+    return
+  with pytest.raises(UserError) as error:
     accelerators.described(word)
-  monkeypatch.setattr(metadata, "version", lambda name: "0.0.1")
-  with pytest.raises(
-    UserError, match=f"0.0.1 is not for jax {jax.__version__}"
-  ):
-    accelerators.described(word)
+  assert f"--target={word}" in str(error.value) and said in str(error.value)
+  assert "pip install 'jax[cuda12-local,tpu" in str(error.value)
 
 
 def test_more_devices_than_the_target_has(monkeypatch):
@@ -212,10 +244,11 @@ def test_a_plan_from_the_command_line(word, tmp_path):
     '  c.data.name, c.num_clients = "digits", 4\n'
     "  return c\n"
   )
+  rest = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
   told = subprocess.run(
     [sys.executable, "launch.py", "--mode=describe", f"--target={word}"]
     + [f"--config={tmp_path}/mine.py"],
-    env={k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"},
+    env={**rest, "JAX_EXEC_TIME_OPTIMIZATION_EFFORT": QUICK},
     capture_output=True,
     text=True,
     check=True,
@@ -261,14 +294,20 @@ ONE_SERVER = ("splitfed_v2", "splitnn", "merge_sfl", "hydra")
 @PLUGINS
 @pytest.mark.parametrize("word", ["h100:4", "v5e:2x2"])
 @pytest.mark.parametrize(
-  ("name", "devices"),
-  [(name, n) for name in PARALLEL for n in (1, 4)]
-  + [(name, 1) for name in ONE_SERVER],
+  ("name", "network", "devices"),
+  [(name, "toy", n) for name in PARALLEL for n in (1, 4)]
+  + [(name, "toy", 1) for name in ONE_SERVER]
+  + [(name, "cnn8", n) for name in ("splitgp", "harmony") for n in (1, 4)],
 )
-def test_a_round_is_one_program_of_an_accelerator(name, devices, word):
+def test_a_round_is_one_program_of_an_accelerator(name, network, devices, word):
   c = tiny.tiny(own=name)
+  if network != "toy":
+    c.backbone = splitjax.spec(splitjax.BACKBONES, network, width=0.25)
   c.system.devices = devices
-  with target.aimed_at(accelerators.described(word)):
+  goal = accelerators.described(word)
+  quick = ("exec_time_optimization_effort", float(QUICK))
+  goal = goal._replace(options=(*goal.options, quick))
+  with target.aimed_at(goal):
     setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
     made = plan._Planner(setup)
     made.round(made.inputs(made.shapes(setup.places)))

@@ -5,6 +5,7 @@ are in jax's plugins, which the extra `splitjax[plan]` installs without NVIDIA's
 libraries.
 """
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -26,6 +27,12 @@ MOST_GPUS = 8
 """GPUs of one machine."""
 
 INSTALL = f"pip install 'jax[cuda12-local,tpu]=={jax.__version__}'"
+
+COMPILERS = {
+  "cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
+  "tpu": ("libtpu",),
+}
+"""Packages that bring XLA's compiler, by platform; one of them is enough."""
 
 OPTIONS = {
   # There is no device to time kernels on; Triton's products need that.
@@ -141,24 +148,26 @@ def check_plugin(word: str, platform: str) -> None:
 
   jax's metadata say which versions belong to it.
   """
-  names = ("libtpu",) if platform == "tpu" else ("jax-cuda12-plugin",)
-  for name in names:
-    try:
-      version = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      raise UserError(
-        f"--target={word} needs XLA's compiler for it ({name}): {INSTALL}"
-      ) from None
-    wanted = jax.__version__
-    if platform == "tpu":
-      needs = " ".join(metadata.requires("jax") or ())
-      pin = re.search(r"libtpu==([\w.*]+)", needs)
-      wanted = pin[1] if pin else "*"
-    if not fnmatch.fnmatch(version, wanted):
-      raise UserError(
-        f"--target={word}: {name} {version} is not for jax {jax.__version__},"
-        f" which needs {wanted}: {INSTALL}"
-      )
+  wanted = jax.__version__
+  if platform == "tpu":
+    needs = " ".join(metadata.requires("jax") or ())
+    pin = re.search(r"libtpu==([\w.*]+)", needs)
+    wanted = pin[1] if pin else "*"
+  found = dict[str, str]()
+  for name in COMPILERS[platform]:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+      found[name] = metadata.version(name)
+  if not found:
+    names = " or ".join(COMPILERS[platform])
+    raise UserError(
+      f"--target={word} needs XLA's compiler for it ({names}): {INSTALL}"
+    )
+  if not any(fnmatch.fnmatch(each, wanted) for each in found.values()):
+    have = " and ".join(map(" ".join, found.items()))
+    raise UserError(
+      f"--target={word}: {have} is not for jax {jax.__version__}, which needs"
+      f" {wanted}: {INSTALL}"
+    )
 
 
 def gpu_text(kind: Accelerator) -> str:

@@ -84,16 +84,29 @@ def _method(
   found: dict[str, Any] = {"programs": trainer.found}
   if text := trainer.texts.get("round"):
     found |= _bound(setup, kind, text)
-  every = trainer.found.values()
-  fits: bool | None = all(
-    each.get("total", 0) <= kind.memory and not each.get("full")
-    for each in every
-  )
-  if fits and any("error" in each for each in every):
+  large = [
+    name
+    for name, each in trainer.found.items()
+    if each.get("full") or each.get("total", 0) > kind.memory
+  ]
+  fits: bool | None = not large
+  if fits and any("error" in each for each in trainer.found.values()):
     fits = None  # a program that was not compiled for another reason
+  remedy = _remedy(setup, large) if large else None
+  return {**found, "fits": fits, "too_large": large, "remedy": remedy}
+
+
+def _remedy(setup: TrainingSetup, large: list[str]) -> str:
+  """Returns how a method may fit, one of whose programs are too `large`."""
+  if not {"round", "personalisation"} & {*large}:
+    return "lower eval.batch_size"
+  less = "take a smaller batch_size, a smaller network or another device"
+  if setup.topology.all_at_once:
+    return f"a step takes all participants' batches; have fewer, or {less}"
   single = all(cohort.chunk == 1 for cohort in setup.fleet.cohorts)
-  alone = setup.topology.in_turn or single
-  return {**found, "fits": fits, "one_at_a_time": alone}
+  if setup.topology.in_turn or single:
+    return f"it trains one client at a time; {less}"
+  return "lower system.clients_per_chunk"
 
 
 class _Planner(Trainer):
@@ -234,7 +247,11 @@ def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
     if method["fits"] is None:
       lines.append(f"  {key} was not compiled: whether it fits is not known")
     elif not method["fits"]:
-      lines.append(_too_large(key, facts, method["one_at_a_time"]))
+      large = " and ".join(method["too_large"])
+      lines.append(
+        f"  {key} does not fit into {facts['name']} ({large}):"
+        f" {method['remedy']}"
+      )
   return "\n".join(lines)
 
 
@@ -268,13 +285,3 @@ def _round_lines(method: dict[str, Any]) -> list[str]:
     f"  a round takes {bound['seconds']:.3g} s or longer (a bound from peak"
     f" rates, by its {bound['by']})",
   ]
-
-
-def _too_large(key: str, facts: dict[str, Any], alone: bool) -> str:
-  even = "even with one client at a time" if alone else "with these clients"
-  remedy = (
-    "take smaller batches, a smaller network or another device"
-    if alone
-    else "lower system.clients_per_chunk"
-  )
-  return f"  {key} does not fit into {facts['name']} {even}: {remedy}"
