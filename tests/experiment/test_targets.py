@@ -16,7 +16,7 @@ import tiny
 
 import splitjax
 from splitjax import commands
-from splitjax.engine import sharding, tuning
+from splitjax.engine import tuning
 from splitjax.experiment.describe import accelerators, description, plan
 from splitjax.experiment.describe.kernels import account, exchange, on_host
 from splitjax.experiment.setup import tasks, training_setup
@@ -213,9 +213,12 @@ def test_a_plugin_that_is_missing_or_of_another_jax(
 
 
 def test_more_devices_than_the_target_has(monkeypatch):
-  with target.aimed_at(stand_in(monkeypatch)):
-    with pytest.raises(UserError, match=r"=3: there are 1 \(gpu\); leave it"):
-      sharding.make(3)
+  stand_in(monkeypatch)
+  monkeypatch.setattr(plan, "describe", None)  # nothing is compiled
+  c = tiny.tiny(splitgp="splitgp")
+  c.system.devices = 3
+  with pytest.raises(UserError, match=r"=3: there are 1 \(gpu\); leave it"):
+    plan.planned(tiny.resolved(c), "h100")
 
 
 @pytest.mark.parametrize(

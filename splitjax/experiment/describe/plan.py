@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from splitjax.config.schema import Config
+from splitjax.engine import sharding
 from splitjax.experiment.describe import accelerators, kernels
 from splitjax.experiment.describe.accelerators import Accelerator
 from splitjax.experiment.describe.describe import describe, on_devices
@@ -49,6 +50,8 @@ def planned(
   # This machine need not have as many devices as the target.
   system = dataclasses.replace(config.system, devices=None)
   here = dataclasses.replace(config, system=system)
+  with target.aimed_at(goal):
+    sharding.make(config.system.devices)  # an error before anything is compiled
   facts, methods = describe(here, folder), {}
   with target.aimed_at(goal):
     facts["conv"] = formulations.formulation(config.system.conv)
