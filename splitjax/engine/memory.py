@@ -4,10 +4,11 @@ Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. Tests compare the estimate with XLA's count for rounds
 of the 8-layer CNN: it is within a fifth, for one client at a time and, with
 conv="patches", for all at once. Compiled for an H100, SplitGP (cnn8 with
-48 clients, vgg11, mobilenet_v2) and HARMONY (cnn8) are within 6 %, vit_s16
-takes 9 % less, and cnn8 with 4 clients 35 % more, half of it the 34 MB that
-cuBLAS keeps. For a TPU v5e SplitGP (cnn8, vgg11) takes up to 14 % less or 2 %
-more, HARMONY (cnn8) 31 % more.
+48 clients, vgg11, mobilenet_v2) and HARMONY (cnn8) were within 6 %, vit_s16
+takes 10 % less, cnn8 with one cut 52 % more by the patches of its kernels'
+gradients, and cuBLAS keeps 34 MB. For a TPU v5e SplitGP (cnn8, vgg11) took 15 %
+less to 19 % more, HARMONY (cnn8) 35 % more, by the schedule: 15 % at the
+compiler's lowest effort. There vit_s16 takes 37 % less, mobilenet_v2 half.
 
 Known errors: HARMONY with conv="in_turn" and several clients at once takes
 more, as do simulated faults (up to an eighth, since a step exists with and
@@ -16,6 +17,7 @@ are not counted: cnn8 at a quarter of its width takes 24 MB under FedAvg, and 17
 are estimated.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +32,16 @@ from splitjax.engine.fleets import Fleet, slots
 from splitjax.engine.topologies import topology_of
 from splitjax.models import backbones, shapes, target
 from splitjax.models.backbones import Backbone
-from splitjax.types import Half, Method, Segment, Shard, State, Sums
+from splitjax.types import (
+  Array,
+  Half,
+  Method,
+  Segment,
+  Shard,
+  State,
+  Sums,
+  Tree,
+)
 
 SHARE = 0.6
 """Share of a device's memory that a run plans to use."""
@@ -40,6 +51,8 @@ COPIES = 2.25
 momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
 HARMONY and FedAvg on a CPU."""
 
+PRODUCTS = ("conv_general_dilated", "dot_general")
+"""Primitives of convolutions and of matrix products."""
 
 LANES, LAYOUTS = 128, 1.65
 """On a TPU a batch is laid along lanes of so many images, and activations are
@@ -93,10 +106,10 @@ def need(
     if cohort.chunk is None:
       # Copies of all cohorts live until they are summed; activations do not.
       copies += each * of_one
-      batches.append(each * _rows(plan.batch) * image)
+      batches.append(each * _rows(net, plan.batch) * image)
     else:
       at_once = min(cohort.chunk, each)
-      chunked.append(at_once * (of_one + _rows(plan.batch) * image))
+      chunked.append(at_once * (of_one + _rows(net, plan.batch) * image))
       sums += trees.num_bytes(added)
   round = max(copies + max(batches), *chunked) + sums
   return Need(data, held, int(round))
@@ -145,7 +158,9 @@ def _one_server(
   state = round_shapes(method, net, fleet, plan)[0]
   halves = trees.num_bytes(state.clients)
   at_once = slots(fleet)[0] if topology_of(method.traits).all_at_once else 1
-  images = at_once * _rows(plan.batch) * activations(net) * method.traits.views
+  images = (
+    at_once * _rows(net, plan.batch) * activations(net) * method.traits.views
+  )
   round = COPIES * (full + halves) + images
   return Need(data, full + halves, int(round))
 
@@ -179,15 +194,22 @@ def chunks(
   copies += trees.num_bytes(memory)
   image = activations(net) * method.traits.views
   return [
-    max(1, free // (copies + _rows(plan.batch) * image)) for plan in plans
+    max(1, free // (copies + _rows(net, plan.batch) * image)) for plan in plans
   ]
 
 
-def _rows(batch: int) -> int:
-  """Counts the images that a batch takes room for: on a TPU, whole lanes."""
+def _rows(net: Backbone, batch: int) -> int:
+  """Counts the images that a batch takes room for, on a TPU with padding.
+
+  Convolutions lay a batch along whole lanes there, in several layouts; matrix
+  products have channels on the lanes.
+  """
   if target.current().platform != "tpu":
     return batch
-  return int(LAYOUTS * -(-batch // LANES) * LANES)
+  padded = LAYOUTS * -(-batch // LANES) * LANES
+  every = sum(_of_each_image(net, PRODUCTS))
+  share = sum(_of_each_image(net, PRODUCTS[:1])) / max(every, 1)
+  return int(share * padded + (1 - share) * batch)
 
 
 def at_server(
@@ -225,36 +247,50 @@ def activations(net: Backbone) -> int:
   XLA computes what is element by element between them, such as a normalisation,
   again.
   """
-  full, names = shapes.network(net), (*net.names(), "head")
-
-  def forward(params, stats, x):
-    segment = Segment(params, stats)
-    key = jax.random.key(0)
-    return backbones.run(net, segment, x, names, train=True, key=key)[0]
+  full = shapes.network(net)
 
   def kept(params, stats, x):
-    return jax.vjp(lambda p: forward(p, stats, x), params)[1]
+    return jax.vjp(lambda p: _forward(net, p, stats, x), params)[1]
 
   def count(images):
-    x = net.inputs(images)
-    program = jax.make_jaxpr(forward)(*full, x).jaxpr
-    residuals = trees.num_bytes(jax.eval_shape(kept, *full, x))
-    return np.array([residuals, *_of_products(program)])
+    return trees.num_bytes(jax.eval_shape(kept, *full, net.inputs(images)))
 
-  # What grows with the batch; parameters do not.
-  residuals, *products = count(2) - count(1)
+  residuals = count(2) - count(1)  # what grows with the batch
+  products = _of_each_image(net, PRODUCTS)
   most = sum(products) + 2 * max(products, default=0)
-  return int(min(residuals, most) if products else residuals)
+  return min(residuals, most) if products else residuals
 
 
-def _of_products(program: Any) -> list[int]:
-  """Lists the bytes of what a jaxpr's products read and write."""
+def _forward(net: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
+  """Runs the whole network without exits."""
+  segment, names = Segment(params, stats), (*net.names(), "head")
+  key = jax.random.key(0)
+  return backbones.run(net, segment, x, names, train=True, key=key)[0]
+
+
+def _of_each_image(net: Backbone, names: Sequence[str]) -> list[int]:
+  """Lists the bytes that primitives of the forward pass read and write.
+
+  They are those of an image: parameters do not grow with the batch.
+  """
+  full = shapes.network(net)
+
+  def count(images):
+    forward = functools.partial(_forward, net)
+    program = jax.make_jaxpr(forward)(*full, net.inputs(images)).jaxpr
+    return np.array(_of_products(program, names), int)
+
+  return [int(x) for x in count(2) - count(1)]
+
+
+def _of_products(program: Any, names: Sequence[str]) -> list[int]:
+  """Lists the bytes of what primitives in a jaxpr read and write."""
   found = list[int]()
   for equation in program.eqns:
-    if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+    if equation.primitive.name in names:
       arrays = (*equation.invars, *equation.outvars)
       found += [x.aval.size * x.aval.dtype.itemsize for x in arrays]
     times = equation.params.get("length", 1)
     for inside in jaxprs_in_params(equation.params):
-      found += _of_products(inside) * times
+      found += _of_products(inside, names) * times
   return found

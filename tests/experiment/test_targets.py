@@ -106,6 +106,7 @@ def test_runs_side_by_side_are_planned(monkeypatch):
     ("splitnn", 10**9, "round", "one client at a time; take a smaller batch"),
     ("merge_sfl", 10**9, "round", "all participants' batches; have fewer, or"),
     ("splitgp", 10**9, "evaluation", "lower eval.batch_size"),
+    ("splitgp", 10**9, "round of 3 runs", "lower system.settings_batched"),
   ],
 )
 def test_what_does_not_fit_is_said(name, memory, large, said, monkeypatch):
@@ -142,6 +143,8 @@ def test_kernels_and_bytes_by_hand():
   assert known.bytes == pytest.approx(7 * 2 * size, rel=0.2)  # and a copy
   asked = account(text_of(lambda n, x: steps(n)(x), 3, x), 100)
   assert asked.bytes == pytest.approx(100 * 2 * size, rel=0.05)
+  once = account(text_of(steps(1), x))  # is unrolled
+  assert once.step_bytes == once.bytes == 2 * size
   # Of many images a step reads its own.
   total = account(
     text_of(

@@ -101,6 +101,8 @@ def _method(
 
 def _remedy(setup: TrainingSetup, large: list[str]) -> str:
   """Returns how a method may fit, one of whose programs are too `large`."""
+  if all(name.endswith("runs") for name in large):
+    return "lower system.settings_batched"
   if not {"round", "personalisation"} & {*large}:
     return "lower eval.batch_size"
   less = "take a smaller batch_size, a smaller network or another device"
