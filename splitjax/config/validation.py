@@ -241,7 +241,7 @@ def _check_kept(config: Any) -> None:
   if late:
     raise UserError(
       f"checkpoint.rounds={config.checkpoint.rounds}: {late[0]} is none of the"
-      f" {config.rounds} rounds"
+      f" {config.rounds} rounds; leave it out"
     )
 
 

@@ -200,7 +200,7 @@ def _card(
     "calling_convention": exported.calling_convention_version,
     "data": {"name": config.data.name, "digest": facts["digest"]},
     "seed": config.seed,
-    "rounds": config.rounds,
+    "rounds": int(trained.state.round),
     "versions": {"jax": jax.__version__},
   }
 

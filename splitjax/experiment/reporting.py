@@ -143,7 +143,7 @@ def publish(
       "sets": about[0]["sets"],
       "thresholds": about[0]["grid"],
       "names": known.get("names", ()),
-      "notes": [*stopped, *notes, *machines],
+      "notes": [*stopped, *_behind(config, about), *notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
       "by_client": chosen(lines),
@@ -163,6 +163,20 @@ def publish(
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results
+
+
+def _behind(config: Config, about: Sequence[Mapping[str, Any]]) -> list[str]:
+  """Notes methods that wait for more rounds, which other rows may have."""
+  behind = {
+    each["rows"][0]["label"]: each["rounds"]
+    for each in about
+    if each.get("rounds", config.rounds) < config.rounds
+  }
+  return [
+    f"{label} was trained for {rounds} of {config.rounds} rounds until now: do"
+    " not compare it with rows of more rounds."
+    for label, rounds in behind.items()
+  ]
 
 
 def summary(

@@ -1,7 +1,5 @@
 """Trained methods in use; `train.finished` saves them."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,18 +159,6 @@ class Trained(NamedTuple):
     return feed.standardise(jnp.asarray(image), mean, std)
 
 
-@contextlib.contextmanager
-def undamaged(place: Path) -> Iterator[None]:
-  """Says what to do where a folder of a finished method is damaged."""
-  try:
-    yield
-  except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{place} is damaged ({damage}): delete {place.parent} and train the"
-      " method again"
-    ) from None
-
-
 def load(
   workdir: str | Path,
   key: str,
@@ -234,7 +220,7 @@ def load(
   trees = {"state": shapes} | ({"personal": shapes.clients} if tuned else {})
   saved: dict[str, Any] = {}
   for name, tree in trees.items():
-    with undamaged(place / name):
+    with workdirs.undamaged(place / name):
       digests = about["files"][name]
       saved[name] = checkpoint.read_state(place / name, tree, digests)
   state = saved["state"]

@@ -116,13 +116,19 @@ def _may_end_early(run: Results) -> bool:
 
 
 def _shorten(copies: list[Results]) -> None:
-  """Cuts curves of seeds that ended early (eval.patience) to common rounds."""
-  for label in copies[0].get("learning", {}):
+  """Cuts curves of seeds that ended early (eval.patience) to common rounds.
+
+  A row without a common evaluated round has no curve.
+  """
+  for label in list(copies[0].get("learning", {})):
     curves = [copy["learning"][label] for copy in copies]
     at = [curve["round"] for curve in curves]
     common = [same[0] for same in zip(*at, strict=False) if len({*same}) == 1]
     for copy, curve in zip(copies, curves, strict=True):
-      copy["learning"][label] = _first(curve, len(common))
+      if common:
+        copy["learning"][label] = _first(curve, len(common))
+      else:
+        del copy["learning"][label]
 
 
 def _first(tree: Any, count: int) -> Any:
@@ -141,7 +147,7 @@ def _check_comparable(runs: list[Results]) -> None:
   facts = [
     flat(
       {
-        "config": schema.significant(run["config"]),
+        "config": {**schema.significant(run["config"]), "rounds": None},
         "sets": run["sets"],
         "thresholds": run["thresholds"],
         "rows": [[row[name] for name in names] for row in run["rows"]],

@@ -16,7 +16,7 @@ from splitjax.types import UserError
 FOLDER = "wandb"
 """Folder in a workdir for the package's own files."""
 
-REMEDY = "run `wandb login`, or set WANDB_MODE=offline"
+REMEDY = "mend it (wandb login?), or set WANDB_MODE=offline"
 
 
 class Tracker:

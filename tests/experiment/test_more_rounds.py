@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 
 import pytest
+import tiny
 from broken import data_file, flip
 from marks import slow
 from runs import config, lines, rows, same_run, stopped
@@ -83,9 +84,41 @@ def test_another_run_is_not_continued(then, now, words, half, tmp_path):
 def test_damaged_states_are_not_continued(half, tmp_path):
   shutil.copytree(half, tmp_path / "w")
   flip(data_file(tmp_path / "w/methods/own"))
+  before = (half / "config.json").read_bytes()
   with pytest.raises(UserError, match="state is damaged .* delete"):
     runner.run(config("local"), tmp_path / "w")
   assert (tmp_path / "w/methods/own/about.json").exists()
+  assert (tmp_path / "w/config.json").read_bytes() == before
+
+
+def test_rows_of_fewer_rounds_are_named(tmp_path):
+  c = tiny.tiny(one="local", two="fedavg")
+  two = tiny.resolved(c)
+  runner.run(two, tmp_path / "w")
+  one = {"one": two.methods["one"]}
+  more = dataclasses.replace(two, rounds=3, methods=one)
+  notes = runner.run(more, tmp_path / "w")["notes"]
+  (said,) = (x for x in notes if "until now" in x)
+  assert said.startswith("two was trained for 2 of 3 rounds")
+
+
+def test_seeds_of_fewer_rounds_wait(tmp_path):
+  two = dataclasses.replace(config("local"), rounds=2)
+  runner.run_seeds(two, tmp_path / "w", (0, 1))
+  for seeds in ((0,), (0, 1)):
+    merged = runner.run_seeds(config("local"), tmp_path / "w", seeds)
+    assert merged["seeds"] == list(seeds)
+    assert merged["rows"][0]["rounds"] == 4
+    again = splitjax.report_again(tmp_path / "w")
+    assert again["seeds"] == list(seeds)
+
+
+def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
+  chosen = {"rounds": 6, "eval__every": 3, "eval__samples": 5}
+  runner.run(config("local", **{**chosen, "rounds": 4}), tmp_path / "two")
+  two = runner.run(config("local", **chosen), tmp_path / "two")
+  one = runner.run(config("local", **chosen), tmp_path / "one")
+  assert one["learning"] == two["learning"] and rows(one) == rows(two)
 
 
 def still(**changes):
@@ -110,6 +143,20 @@ def test_patience_ends_a_training(tmp_path):
   assert rows(again) == rows(results)
   more = runner.run(still(rounds=20), tmp_path / "v")
   assert rows(more) == rows(results)
+
+
+def test_losses_that_are_no_numbers_end(tmp_path):
+  results = runner.run(
+    still(eval__watch="loss", optimizer__lr=1e30), tmp_path / "w"
+  )
+  assert results["rows"][0]["rounds"] < 9
+
+
+def test_an_early_end_is_in_the_log(tmp_path):
+  runner.run(still(eval__watch="loss", eval__every=5), tmp_path / "w")
+  *_, last = lines(tmp_path / "w")
+  assert set(last["accuracy"]) == {"own"} and last["round"] < 9
+  assert (tmp_path / "w/clients_over_rounds.csv").exists()
 
 
 def test_a_loss_that_falls_does_not_end(tmp_path):
@@ -137,6 +184,8 @@ def test_seeds_that_end_in_different_rounds(tmp_path, monkeypatch):
   merged = over_seeds.combine(each)
   assert merged["rows"][0]["rounds"] == 2.5
   assert merged["learning"]["own"]["round"] == [1, 2]
+  each[0]["learning"]["own"] = over_seeds._first(each[0]["learning"]["own"], 0)
+  assert over_seeds.combine(each)["learning"] == {}
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ FACTORS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "factor"), FACTORS, ids=str)
+@pytest.mark.parametrize(("options", "factor"), FACTORS)
 def test_a_schedule_is_its_formula(options, factor):
   made = optimizers.make("sgd", LR, rounds=12, **options)
   times = [0, 1, 2, 3, 2.25, 4, 7.5, 8, 11, 11.75]

@@ -43,11 +43,38 @@ def due(
   """
   if number == config.rounds:
     return rows, None
+  return due_between(config, rows, number)
+
+
+def due_between(
+  config: Config, rows: tuple[Row, ...], number: int
+) -> tuple[tuple[Row, ...], int | None] | None:
+  """Says the same of a round that is not the last."""
   if number % config.eval.every:
     return None
   last = config.eval.personal == "last"
   chosen = tuple(row for row in rows if not (row.tuned and last))
   return chosen, config.eval.samples
+
+
+SCORES = (
+  "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth",
+  "metrics",
+)  # fmt: skip
+"""Entries of a line that an evaluation adds, see `measure.scores.score`."""
+
+
+def between_rounds(
+  line: dict[str, Any], config: Config, rows: tuple[Row, ...]
+) -> dict[str, Any]:
+  """Takes the scores off a round that was the last before a run went on.
+
+  They stay if an evaluation of all rows on all samples was due anyway.
+  """
+  whole = due_between(config, rows, line["round"]) == (rows, None)
+  if whole or not line.get("last"):
+    return line
+  return {k: v for k, v in line.items() if k not in SCORES}
 
 
 class History(NamedTuple):

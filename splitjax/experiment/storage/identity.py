@@ -32,9 +32,14 @@ def difference(theirs: dict, mine: dict) -> str | None:
     tree["config"]["methods"] = {key: methods[key] for key in both}
   done, wanted = (tree["config"].pop("rounds", None) for tree in (one, two))
   found = _first_difference(one, two)
-  if found or done == wanted:
+  if done == wanted:
     return found
-  found = f"rounds is {done} there and {wanted} here"
+  more = f"rounds is {done} there and {wanted} here"
+  if found and found.startswith("faults is"):
+    return f"{more}, and the faults depend on it"
+  if found:
+    return found
+  found = more
   if wanted < done:
     return found
   field = _looks_ahead(mine["config"], done)

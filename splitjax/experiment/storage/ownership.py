@@ -144,6 +144,8 @@ def _claim(
   whole = _joined(workdir, config).to_dict()
   same = list(whole["methods"]) == list(known.get("methods", ()))
   if not same or whole["rounds"] != known["rounds"]:
+    for key in known.get("methods", ()):  # they may be about to be trained on
+      workdirs.verified(workdir, key)
     mine["config"] = {**whole, "seed": mine["config"]["seed"]}
     files.write_json(path, fingerprint.sealed(mine))
 

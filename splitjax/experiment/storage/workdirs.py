@@ -1,7 +1,8 @@
 """Names in a run's folder, and reading its JSON files."""
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +89,34 @@ def is_finished(workdir: Path, key: str, rounds: int) -> bool:
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 
-  Of all possible choices it takes the one with the most networks, then with the
-  most runs: a method that is being added waits until enough seeds have finished
-  it. No keys are returned where nothing is finished.
+  They are finished in equally many rounds. Of all possible choices it takes the
+  one with the most networks, then with the most runs, then with the most
+  rounds: a method that is being added, or rounds that are, wait until enough
+  seeds have finished them. No keys are returned where nothing is finished.
   """
-  done = {run: finished(run) for run in runs}
+  about = {
+    (run, key): read_about(run, key) for run in runs for key in finished(run)
+  }
+  rounds = {each: _rounds(x) for each, x in about.items()}
+  choices: list[tuple[int, int, int, list, list]] = [(0, 0, 0, [], [])]
+  for count in set(rounds.values()):
+    done = {
+      run: [k for r, k in rounds if r == run and rounds[r, k] == count]
+      for run in runs
+    }
+    for keys in filter(None, done.values()):
+      having = [run for run in runs if set(keys) <= set(done[run])]
+      size = len(keys) * len(having), len(having), count
+      choices.append((*size, having, keys))
+  *_, having, keys = max(choices, key=lambda each: each[:3])
+  return having, keys
 
-  def having(keys: Iterable[str]) -> list[Path]:
-    return [run for run in runs if set(keys) <= set(done[run])]
 
-  def worth(keys: list[str]) -> tuple[int, int]:
-    runs = len(having(keys)) if keys else 0
-    return len(keys) * runs, runs
-
-  keys = max(done.values(), key=worth, default=[])
-  return having(keys), keys
+def _rounds(about: Mapping[str, Any] | None) -> int:
+  """Returns the rounds that a finished method was asked for."""
+  if about is None:
+    return 0
+  return about.get("rounds", about["rows"][0].get("rounds", 0))
 
 
 def unfinished(
@@ -212,3 +226,29 @@ def read_about(workdir: Path, key: str) -> dict | None:
   if not path.exists():
     return None
   return _read_sealed(path, f"delete {path.parent} to train the method again")
+
+
+@contextlib.contextmanager
+def undamaged(place: Path) -> Iterator[None]:
+  """Says what to do where a folder of a finished method is damaged."""
+  try:
+    yield
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{place} is damaged ({damage}): delete {place.parent} and train the"
+      " method again"
+    ) from None
+
+
+def verified(workdir: Path, key: str) -> dict | None:
+  """Reads the record of a finished method and verifies its state.
+
+  Returns None if it is not finished. Raises UserError if files are damaged or
+  another version wrote them.
+  """
+  about, place = read_about(workdir, key), folder(workdir, key)
+  if about is not None:
+    fingerprint.check_format(place, about)
+    with undamaged(place / "state"):
+      fingerprint.verify_files(place / "state", about["files"]["state"])
+  return about

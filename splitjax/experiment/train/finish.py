@@ -121,8 +121,9 @@ def _ended(recorder: Recorder, rounds: int) -> str:
   if chosen.watch != "loss":
     watched = f"accuracy ({heading(chosen.watch)}, with the test labels)"
   return (
-    f"{recorder.title} ended after round {rounds}, {chosen.patience} rounds or"
-    f" more after the best {watched}, that of round {recorder.best[1]}."
+    f"{recorder.title} ended after round {rounds}, which was at least"
+    f" {chosen.patience} after the best {watched}, that of round"
+    f" {recorder.best[1]}."
   )
 
 

@@ -20,7 +20,6 @@ from splitjax.engine import distributed
 from splitjax.experiment import by_client
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.storage import checkpoint, fingerprint, workdirs
-from splitjax.experiment.trained_method import undamaged
 from splitjax.types import Half, State
 
 
@@ -75,18 +74,13 @@ def reopen(workdir: Path, key: str) -> None:
   Nothing happens if the method is not finished. Raises UserError if its files
   are damaged.
   """
-  folder = workdirs.folder(workdir, key)
-  if (about := workdirs.read_about(workdir, key)) is None:
+  if (about := workdirs.verified(workdir, key)) is None:
     return
-  fingerprint.check_format(folder, about)
-  with undamaged(folder / "state"):
-    fingerprint.verify_files(folder / "state", about["files"]["state"])
-  number = about["record"]["round"]
+  folder, number = workdirs.folder(workdir, key), about["record"]["round"]
   partial = folder / workdirs.CHECKPOINTS / f"{number}{checkpoint.PARTIAL}"
   shutil.rmtree(partial, ignore_errors=True)
   shutil.copytree(folder / "state", partial / checkpoint.STATE)
   checkpoint.complete(partial, about["record"])
-  (folder / workdirs.ABOUT).unlink()
 
 
 def tidy(workdir: Path, key: str) -> None:

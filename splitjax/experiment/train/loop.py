@@ -108,10 +108,9 @@ def run_rounds(
       break
   progress.close()
 
-  # A run that ended early, or that resumed after its last round, was not yet
-  # evaluated as after a last round.
+  # A run that resumed after its last round has no evaluation yet.
   for i, recorder in enumerate(recorders):
-    if first.ended or not recorder.outputs:
+    if not recorder.outputs:
       recorder.outputs = evaluate(state, i, recorder.rows, None)
   return state
 

@@ -1,6 +1,7 @@
 """The record of one training: its log, TensorBoard file and checkpoints."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,12 +96,14 @@ class Recorder:
 
   def remember(self, line: dict[str, Any]) -> None:
     """Takes in the line of a finished round, of this start or an earlier."""
+    line = history.between_rounds(line, self.task.config, self.rows)
     self._last, name = line, self.task.config.eval.watch
     self.masked |= bool(line["masked"])
     value = history.checkpoint_metrics(line, self.labels[0]).get(name)
+    if name == "loss":  # a smaller one is better
+      value = -math.inf if value is None else -value
     if value is None:
       return
-    value = -value if name == "loss" else value  # a smaller loss is better
     if self.best is None or value > self.best[0]:
       self.best = value, line["round"]
 
@@ -139,16 +142,16 @@ class Recorder:
     self.seconds["train"] += seconds
 
     # Evaluate.
-    due = history.due(config, self.rows, number)
-    if due is not None:
-      with self.timed("evaluate"):
-        self.outputs = evaluate(*due)
-        line |= self._scores(due[0])
-      self._accuracy = line["accuracy"]
+    due, whole = history.due(config, self.rows, number), (self.rows, None)
+    line = self._evaluated(line, due, evaluate)
+    self.remember(line)
+    if self.ended and due != whole:
+      due, line = whole, self._evaluated(line, whole, evaluate)
+    if due == whole and (self.ended or number == config.rounds):
+      line["last"] = True
 
     # Write the line to all logs.
-    line = files.plain(line)
-    self.remember(line)
+    self._last = line
     if distributed.is_first_process():
       self.log.append(line)
     if self.events is not None:
@@ -156,6 +159,20 @@ class Recorder:
     if self.tracker is not None:
       self.tracker.append(line)
     return history.as_text(line, self._accuracy), bool(due and due[0])
+
+  def _evaluated(
+    self,
+    line: dict[str, Any],
+    due: tuple[tuple[Row, ...], int | None] | None,
+    evaluate: Evaluate,
+  ) -> dict[str, Any]:
+    """Adds the scores that are due to a round's line, JSON."""
+    if due is not None:
+      with self.timed("evaluate"):
+        self.outputs = evaluate(*due)
+        line = {**line, **self._scores(due[0])}
+      self._accuracy = line["accuracy"]
+    return files.plain(line)
 
   def _scores(self, due: tuple[Row, ...]) -> dict[str, Any]:
     """Returns the scores of some rows' outputs: name -> row label -> value."""
@@ -187,14 +204,17 @@ class Recorder:
   def close(self) -> History:
     """Reads the whole log; adds the note that sums up masked updates.
 
-    If the training was stopped or ended early, its last line gets the scores of
-    that end.
+    If the training was stopped, its last line gets the scores at the stop.
     """
     with distributed.all_agree():
       self.log.mark()  # the first process has now written all of it
+    config, rows = self.task.config, self.rows
     whole = history.read(self.log, self.setup.fleet.num_clients)
+    whole.lines[:-1] = [
+      history.between_rounds(line, config, rows) for line in whole.lines[:-1]
+    ]
     last = whole.lines[-1]
-    if self.ended or list(last.get("accuracy", {})) != self.labels:
+    if list(last.get("accuracy", {})) != self.labels:
       last |= files.plain(self._scores(self.rows))
     masked = [(x["round"], x["masked"]) for x in whole.lines if x["masked"]]
     if masked:

@@ -61,6 +61,9 @@ def open_recorder(
     with distributed.all_agree():
       if distributed.is_first_process():
         recorder.rewrite_logs()
+        # From here on it is no longer finished in fewer rounds.
+        about = workdirs.folder(workdir, key) / workdirs.ABOUT
+        about.unlink(missing_ok=True)
     given = [state]
     del state  # the next round donates it and must be its only owner
     try:
