@@ -73,7 +73,7 @@ def refused(changes) -> str:
     ({"data__partition__k": "two"}, ["data.partition.k='two'"]),
     ({"backbone__depths": (1, 3)}, ["backbone.depths", "1..2"]),
     ({"backbone__depths": ()}, ["backbone.depths"]),
-    ({"backbone__name": "vgg"}, ["backbone.name", "nearest of 11: vgg11"]),
+    ({"backbone__name": "vgg"}, ["backbone.name", "nearest of 14: vgg11"]),
     ({"num_clients": 1}, ["num_clients=1", "2 split depths"]),
     ({"participants_per_round": 7}, ["participants_per_round=7", "1..6"]),
     ({"seed": -1}, ["seed=-1"]),

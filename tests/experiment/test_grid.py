@@ -91,8 +91,10 @@ def test_another_config_is_refused(done, tmp_path):
   workdir, _ = done
   before = (workdir / "grid.json").read_text()
   for k in (1, 3):
-    with pytest.raises(UserError, match="another config .rounds is 1 there"):
-      grid.run(cells(k, rounds=2), workdir)
+    with pytest.raises(
+      UserError, match="another config .batch_size is 10 there"
+    ):
+      grid.run(cells(k, batch_size=7), workdir)
   other = sweep.plan(given(), ["optimizer.lr=1,2"]).cells
   with pytest.raises(UserError, match="is a grid over data.partition.k, not"):
     grid.run(other, workdir)
@@ -130,8 +132,9 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   results = grid.run(cells(2), workdir, [5])
   assert [cell["name"] for cell in results["cells"]] == ["k=1", "k=2"]
   assert results["missing"] == []
-  with pytest.raises(UserError, match="another config .rounds is 1 there"):
-    grid.run(cells(3, rounds=2), workdir, [5])
+  said = "another config .batch_size is 10 there"
+  with pytest.raises(UserError, match=said):
+    grid.run(cells(3, batch_size=7), workdir, [5])
 
 
 def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
@@ -162,7 +165,7 @@ def test_overwriting_leaves_other_configs_out_of_the_report(
   trained = []
 
   def run(config, workdir, **options):
-    trained.append((workdir.name, config.rounds, options["overwrite"]))
+    trained.append((workdir.name, config.batch_size, options["overwrite"]))
 
   monkeypatch.setattr(runner, "run", run)
   monkeypatch.setattr(grid, "_publish", lambda *_: {})
@@ -172,8 +175,8 @@ def test_overwriting_leaves_other_configs_out_of_the_report(
     (tmp_path / name).mkdir()
     saved = (done[0] / name / "config.json").read_bytes()
     (tmp_path / name / "config.json").write_bytes(saved)
-  grid.run(cells(1, rounds=2), tmp_path, overwrite=True)
-  assert trained == [("k=1", 2, True)]
+  grid.run(cells(1, batch_size=7), tmp_path, overwrite=True)
+  assert trained == [("k=1", 7, True)]
   tree = json.loads((tmp_path / "grid.json").read_text())
   assert [cell["name"] for cell in tree["cells"]] == ["k=1"]
 

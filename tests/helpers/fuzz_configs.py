@@ -313,6 +313,8 @@ def configs(draw):
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }
   rule, exact = tree["eval"]["threshold_rule"], tree["system"]["deterministic"]
+  if exact and tree["system"]["conv"] == "measured":
+    tree["system"]["conv"] = "auto"
   held = tree["eval"].get("holdout", 0)
   attacked = tree["eval"]["attacks"]
   if not exact and not held and rule != "calibrated" and not attacked:

@@ -57,6 +57,10 @@ COLOURS = {
   "supersfl": "#AD1457",
   "dfl": "#00796B",
   "scaffold": "#5D4037",
+  "ditto": "#1F78B4",
+  "pfedme": "#B15928",
+  "per_fedavg": "#33A02C",
+  "moon": "#6B6ECF",
 }
 """Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
 
