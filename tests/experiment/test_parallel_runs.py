@@ -13,7 +13,7 @@ from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
 from splitjax.experiment import grid, runner
 from splitjax.experiment.console import signals
-from splitjax.experiment.parallel_runs import grouping, lowering, one_program
+from splitjax.experiment.parallel_runs import grouping, lowering
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.models import target
@@ -64,7 +64,7 @@ def agree(one, two, key="own"):
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_side_by_side_as_one_after_another(vmapped, tmp_path, monkeypatch):
   """As a CPU computes it, and as accelerators do."""
-  monkeypatch.setattr(one_program, "vmapped", lambda: vmapped)
+  monkeypatch.setattr(lowering, "vmapped", lambda: vmapped)
   one, two = both(draft("harmony"), tmp_path)
   agree(one, two)
   report = json.loads((two / "report.json").read_text())
