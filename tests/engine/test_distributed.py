@@ -26,7 +26,7 @@ def test_two_tasks_of_slurm_are_one_run(tmp_path):
   path.write_text(config_text())
   workdir = tmp_path / "two"
   # The command of the page, for another config and workdir.
-  page = (ROOT / "docs" / "performance.md").read_text()
+  page = (ROOT / "docs" / "running.md").read_text()
   (line,) = re.findall(r"^srun python launch.py (.*)$", page, re.M)
   config, place, *flags = shlex.split(line)
   assert config.startswith("--config=") and place.startswith("--workdir=")
