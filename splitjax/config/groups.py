@@ -97,7 +97,7 @@ class OptimizerConfig:
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: key of SCHEDULES: constant, cosine to 0 at the last round,
+    schedule: key of SCHEDULES: constant, cosine to 0 after the last round,
       exponential: times `decay` per `every` rounds, `floor` at least, step: the
       same at once every so many rounds, inverse: lr a / (a + round), a being
       `offset`; or your own.
@@ -146,7 +146,7 @@ class MeanOptimizer:
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to that moment's root; fedavgm has none.
-    schedule: of `lr` over the rounds, with the numbers and the warm-up of
+    schedule: of `lr` over the steps of a block, with the numbers and the warm-up of
       config.optimizer; None: lr stays.
   """
 

@@ -48,7 +48,7 @@ def difference(theirs: dict, mine: dict) -> str | None:
 
 def _looks_ahead(config: dict, done: int) -> str | None:
   """Names a schedule whose rates in `done` rounds depend on the last round."""
-  chosen, times = config["optimizer"], jnp.arange(4 * done) / 4
+  chosen, times = config["optimizer"], jnp.arange(64 * done) / 64
   short, whole = (
     optimizers.make(**chosen, rounds=rounds)
     for rounds in (done, config["rounds"])
