@@ -146,8 +146,8 @@ class MeanOptimizer:
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to that moment's root; fedavgm has none.
-    schedule: of `lr` over the steps of a block, with the numbers and the warm-up of
-      config.optimizer; None: lr stays.
+    schedule: of `lr` over the steps of a block, with the numbers and the
+      warm-up of config.optimizer; None: lr stays.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
