@@ -28,6 +28,9 @@ samples: the channels of images and series, the features of a table. feature:
 for each number of a sample, which is the same for a table. none: networks get
 the numbers as they are. Token ids are never standardised."""
 
+STEPS = 256
+"""Numbers that float32 must have between the least and the largest one."""
+
 BLOCK = 4096
 """Samples per block where arrays may be memory-mapped."""
 
@@ -118,7 +121,8 @@ def checked(
     )
   if image.ndim == 4:
     _check_axes(image, what)
-  low, high = _range(image)
+  lows, highs = _ranges(image)
+  low, high = float(lows.min()), float(highs.max())
   if not math.isfinite(low + high):
     raise UserError(
       f"{what} has NaN or infinite numbers: fill or leave out what is missing"
@@ -133,20 +137,9 @@ def checked(
       f"{what} has the one value {low:g} everywhere: multiply pixels of 0 to 1"
       " by 255 before you cast them to uint8"
     )
+  if not vocabulary:
+    _check_steps(lows, highs, what)
   return _in_32_bits(image, what, low, high)
-
-
-def checked_source(data: Any) -> Any:
-  """Checks the inputs of a Dataset of a user's own source; returns it."""
-  where = f"data.name = {data.name!r}"
-  field = "vocabulary" if data.vocabulary else "standardise"
-  read_how({field: np.array(getattr(data, field))}, where)
-  for key in ("train_image", "test_image"):
-    image, train = getattr(data, key), key == "train_image"
-    what = f"{where}: {key}"
-    image = checked(image, what, data.vocabulary, train=train)
-    data = data._replace(**{key: image})
-  return data
 
 
 def _check_axes(image: np.ndarray, what: str) -> None:
@@ -168,10 +161,19 @@ def _check_axes(image: np.ndarray, what: str) -> None:
 def _in_32_bits(
   image: np.ndarray, what: str, low: float, high: float
 ) -> np.ndarray:
-  """Casts 64-bit numbers from `low` to `high`; others stay as they are."""
+  """Casts 64-bit numbers from `low` to `high`; others stay as they are.
+
+  Arrays in another byte order than the machine's get its own.
+  """
+  image = image.astype(image.dtype.newbyteorder("="), copy=False)
   if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
     return image
   if image.dtype.kind == "f":
+    if max(-low, high) > float(np.finfo(np.float32).max):
+      raise UserError(
+        f"{what} has numbers from {low:g} to {high:g}, which float32 does not"
+        " hold: scale them"
+      )
     return image.astype(np.float32)
   if not -(2**31) <= low <= high < 2**31:
     raise UserError(
@@ -188,12 +190,34 @@ def blocks(image: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
     yield image[part if rows is None else rows[part]]
 
 
-def _range(image: np.ndarray) -> tuple[float, float]:
-  """Returns the least and the largest number; 0 and 0 without any."""
-  each = np.array([(x.min(), x.max()) for x in blocks(image, None)], float)
-  if not len(each):
-    return 0.0, 0.0
-  return float(each[:, 0].min()), float(each[:, 1].max())
+def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the least and the largest number of each entry of the last axis.
+
+  Float64 [c] each; of uint8 those of all entries, [1]; zeros without samples.
+  """
+  axes = tuple(range(image.ndim - (image.dtype != np.uint8)))
+  each = [(x.min(axis=axes), x.max(axis=axes)) for x in blocks(image, None)]
+  if not each:
+    return np.zeros(1), np.zeros(1)
+  low, high = (np.array(x, float) for x in zip(*each, strict=True))
+  return np.atleast_1d(low.min(axis=0)), np.atleast_1d(high.max(axis=0))
+
+
+def _check_steps(low: np.ndarray, high: np.ndarray, what: str) -> None:
+  """Raises UserError where float32 cannot tell the numbers of an entry apart.
+
+  Networks compute in float32. Numbers of 1.7e9, such as times in seconds, are
+  128 apart there.
+  """
+  step = np.maximum(np.abs(low), np.abs(high)) * 2.0**-23
+  lost = np.flatnonzero((low < high) & (high - low < STEPS * step))
+  if len(lost):
+    k = int(lost[0])
+    raise UserError(
+      f"{what}: entry {k} of the last axis lies between {low[k]:.10g} and"
+      f" {high[k]:.10g}, where float32 has fewer than {STEPS} numbers: subtract"
+      " an offset from it first"
+    )
 
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]

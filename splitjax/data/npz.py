@@ -2,7 +2,9 @@
 
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -59,17 +61,35 @@ def load(
     given |= {"x_test": given["x_train"][:0], "y_test": given["y_train"][:0]}
     if "client_train" in given:
       given.setdefault("client_test", given["client_train"][:0])
+  count, arrays, note = checked(given, where, classes)
+  return count, {**arrays, **_clients(given, arrays, where)}, note
+
+
+def checked(
+  given: Arrays,
+  where: str,
+  classes: int | None = None,
+  *,
+  named: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, dict[str, Any], str]:
+  """Checks inputs and labels of both splits, see `load`, but for clients.
+
+  `given` has the arrays by the names of a file; errors begin with `where` and
+  call them what `named` calls them. Returns and raises as `load`.
+  """
+  said = {key: named.get(key, key) for key in _KEYS}
   arrays: Arrays = {}
   how = inputs.read_how(given, where)
   for split in ("train", "test"):
-    what, image = f"{where}: x_{split}", given[f"x_{split}"]
+    x, y = f"x_{split}", f"y_{split}"
+    what, image = f"{where}: {said[x]}", given[x]
     if image.ndim == 3 and image.dtype == np.uint8:
       image = image[..., None]
     image = inputs.checked(image, what, how["vocabulary"], train=not arrays)
-    label = _labels(given[f"y_{split}"], f"{where}: y_{split}")
+    label = _labels(given[y], f"{where}: {said[y]}")
     if len(image) != len(label):
       raise UserError(
-        f"{where}: x_{split} has {len(image)} samples and y_{split} "
+        f"{where}: {said[x]} has {len(image)} samples and {said[y]} "
         f"{len(label)} labels: give every sample one label"
       )
     arrays |= {f"{split}_image": image, f"{split}_label": label}
@@ -86,8 +106,8 @@ def load(
     told = note and f" ({note.removesuffix('.')})"
     kinds = dtypes if shapes[0] == shapes[1] else shapes
     raise UserError(
-      f"{where}: x_test has samples {kinds[1]} and x_train {kinds[0]}{told}:"
-      " make them alike"
+      f"{where}: {said['x_test']} has samples {kinds[1]} and"
+      f" {said['x_train']} {kinds[0]}{told}: make them alike"
     )
   if classes is None:
     classes = _stated(given, where)
@@ -97,7 +117,7 @@ def load(
     note = f"{note} No label is 0: subtract 1 if they count from 1.".strip()
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
-  return classes, {**arrays, **how, **_clients(given, arrays, where)}, note
+  return classes, {**arrays, **how}, note
 
 
 def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:

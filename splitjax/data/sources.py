@@ -205,7 +205,7 @@ def load(
   else:
     data = SOURCES[name](data_dir)
     if name not in FACTS:
-      data = inputs.checked_source(data)
+      data = _checked(data)
     if classes is not None and classes < data.classes:
       raise UserError(
         f"data.classes = {classes}: {name} has {data.classes}; set it to None,"
@@ -228,6 +228,44 @@ def load(
     part = {k: x[rows] for k, x in whole.items() if x is not None}
     data = data._replace(**part)
   return data
+
+
+def _checked(data: Dataset) -> Dataset:
+  """Checks the arrays of a user's own source like those of a file.
+
+  Raises:
+    UserError: an array is invalid, or they do not fit together.
+  """
+  where = f"data.name = {data.name!r}"
+  keys = {"x": "image", "y": "label"}
+  named = {f"{k}_{s}": f"{s}_{keys[k]}" for k in keys for s in SPLITS}
+  owners = [f"{s}_client" for s in SPLITS]
+  for name in (*named.values(), *owners):
+    array = getattr(data, name)
+    optional = name in owners and array is None
+    if not (optional or isinstance(array, np.ndarray)):
+      raise UserError(
+        f"{where}: {name} is a {type(array).__name__}: give a NumPy array"
+      )
+  # Inputs and labels.
+  field = "vocabulary" if data.vocabulary else "standardise"
+  given = {key: getattr(data, name) for key, name in named.items()}
+  given[field] = np.array(getattr(data, field))
+  _, arrays, _ = npz.checked(given, where, data.classes, named=named)
+  # Owners, whose numbers are those of the names.
+  most = len(data.client_names) or np.inf
+  for split, name in zip(SPLITS, owners, strict=True):
+    owner, label = getattr(data, name), arrays[f"{split}_label"]
+    if owner is None:
+      continue
+    whole = owner.dtype.kind in "iu" and owner.shape == label.shape
+    if not (whole and (owner >= 0).all() and (owner < most).all()):
+      raise UserError(
+        f"{where}: {name} is {owner.dtype}{list(owner.shape)}: give each of the"
+        f" {len(label)} samples the number of its client, from 0 on, below the"
+        " number of client_names if there are any"
+      )
+  return data._replace(**arrays)
 
 
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:

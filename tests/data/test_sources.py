@@ -231,3 +231,82 @@ def test_prepared_data_that_are_damaged(small, tmp_path):
   assert "delete it and prepare the data again" in str(error.value)
   assert "\n" not in str(error.value)
   assert not (tmp_path / "splitjax_arrays/fashion_mnist").exists()
+
+
+TABLE = sources.Dataset(
+  "mine",
+  3,
+  np.arange(12.0, dtype=np.float32).reshape(6, 2),
+  np.arange(6, dtype=np.int64) % 3,
+  np.arange(6.0, dtype=np.float32).reshape(3, 2),
+  np.arange(3, dtype=np.int32),
+  train_client=np.arange(6) % 2,
+  client_names=("a", "b"),
+)
+
+
+def test_a_source_of_one_s_own(monkeypatch):
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: TABLE)
+  data = load("mine")
+  assert data.train_label.dtype == np.int32 and data.kind == "table"
+  assert data.train_client is TABLE.train_client and data.names(
+    data.train_client[:2]
+  ) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+  ("field", "value", "words"),
+  [
+    ("train_label", TABLE.train_label + 1, "a label 3 and 3 classes"),
+    ("test_label", TABLE.test_label - 1, "test_label has a negative label"),
+    ("train_label", TABLE.train_label / 2, "train_label is float64"),
+    ("train_label", TABLE.train_label[:5], "6 samples and train_label 5"),
+    ("train_label", TABLE.train_label.tolist(), "is a list: give a NumPy"),
+    ("test_image", TABLE.test_image[:, :1], "test_image has samples"),
+    ("test_image", TABLE.test_image.astype(np.int16), "test_image has samples"),
+    ("train_client", np.arange(5), "train_client is int64.5.: give each"),
+    ("train_client", np.arange(6), "below the number of client_names"),
+    ("test_client", np.arange(3.0), "test_client is float64"),
+    ("standardise", "chanel", "standardise is chanel"),
+  ],
+)
+def test_a_source_of_one_s_own_is_checked(field, value, words, monkeypatch):
+  wrong = TABLE._replace(**{field: value})
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: wrong)
+  with pytest.raises(UserError, match=words):
+    load("mine")
+
+
+def numbers(dtype, low, high):
+  """Two features, one of them from `low` to `high`."""
+  column = np.linspace(low, high, 6)
+  return np.stack([np.arange(6), column], axis=1).astype(dtype)
+
+
+@pytest.mark.parametrize(
+  ("image", "words"),
+  [
+    (
+      numbers(float, 1.7e9, 1.7e9 + 50),
+      "entry 1 of the last axis lies",
+    ),
+    (numbers(np.int64, 1.7e9, 1.7e9 + 199), "subtract an offset"),
+    (numbers(np.float32, 4e6, 4e6 + 20), "subtract an offset"),
+    (numbers(float, 0, 1e39), "which float32 does not hold: scale them"),
+  ],
+)
+def test_numbers_that_float32_does_not_tell_apart(image, words, monkeypatch):
+  wrong = TABLE._replace(train_image=image, test_image=image[:3])
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: wrong)
+  with pytest.raises(UserError, match=words):
+    load("mine")
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i2", ">f8"])
+def test_another_byte_order_is_read(dtype, monkeypatch):
+  image = numbers(dtype, 20_000, 20_100)
+  given = TABLE._replace(train_image=image, test_image=image[:3])
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: given)
+  found = load("mine").train_image
+  assert found.dtype.isnative
+  np.testing.assert_array_equal(found, image.astype(float))
