@@ -33,7 +33,8 @@ class Eval:
     every: rounds between evaluations; the last round is always evaluated.
     personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated:
       "always", like other rows; "last", only after the last round, without a
-      best round or cost to a target. HARMONY's row is always evaluated.
+      best round or cost to a target. HARMONY's and Per-FedAvg's rows are
+      always evaluated.
     samples: test samples of each client, drawn at random, in all evaluations
       but the last, which uses all; None: all in every evaluation. The oracle's
       thresholds fit few samples better, so a curve lies above its last point.

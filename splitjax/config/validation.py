@@ -184,8 +184,13 @@ def _check_optimizers(config: Any) -> None:
 
 
 def _check_schedules(config: Any) -> None:
-  """Raises UserError for an unknown schedule, or two lengths of a round."""
+  """Raises UserError for an unknown schedule, or numbers that contradict it."""
   chosen, of_means = config.optimizer, config.mean_optimizer
+  if chosen.floor > chosen.lr:
+    raise UserError(
+      f"optimizer.floor={chosen.floor:g} must be at most"
+      f" optimizer.lr={chosen.lr:g}, the rate that it ends"
+    )
   for field, name in (
     ("optimizer.schedule", chosen.schedule),
     ("optimizer.server_schedule", chosen.server_schedule),

@@ -170,16 +170,26 @@ def draw_order(key: Array, held: int, size: Array) -> Array:
 
 
 def unfit(
-  image: np.ndarray, shape: tuple[int, ...], dtype: str = "uint8"
+  image: np.ndarray,
+  shape: tuple[int, ...],
+  dtype: str = "uint8",
+  vocabulary: int = 0,
 ) -> str:
-  """Describes why inputs are not [B, *shape] of a dtype; "" if they are."""
+  """Describes why inputs are not [B, *shape] of a dtype; "" if they are.
+
+  Numbers must be finite, and token ids below the vocabulary, if it is not 0.
+  """
   kind, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
-  if str(kind) == dtype and found[:1] + tuple(shape) == found:
-    return ""
-  what = "pixels 0..255" if dtype == "uint8" else "samples"
-  wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
-  one = ", of one image image[None]" if found == tuple(shape) else ""
-  return f"image is {kind} {list(found)}: give {what} as {wanted}{one}"
+  if str(kind) != dtype or found[:1] + tuple(shape) != found:
+    what = "pixels 0..255" if dtype == "uint8" else "samples"
+    wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
+    one = ", of one image image[None]" if found == tuple(shape) else ""
+    return f"image is {kind} {list(found)}: give {what} as {wanted}{one}"
+  if vocabulary and not np.all((image >= 0) & (image < vocabulary)):
+    return f"image has token ids beyond 0..{vocabulary - 1}: number them so"
+  if np.issubdtype(kind, np.floating) and not np.isfinite(image).all():
+    return "image has NaN or infinite numbers: fill what is missing"
+  return ""
 
 
 def standardise(

@@ -133,10 +133,9 @@ def checked(
       f" 1 = {vocabulary - 1}"
     )
   if train and low == high:
-    raise UserError(
-      f"{what} has the one value {low:g} everywhere: multiply pixels of 0 to 1"
-      " by 255 before you cast them to uint8"
-    )
+    pixels = "multiply pixels of 0 to 1 by 255 before you cast them to uint8"
+    remedy = pixels if dtype == np.uint8 else "give inputs that differ"
+    raise UserError(f"{what} has the one value {low:g} everywhere: {remedy}")
   if not vocabulary:
     _check_steps(lows, highs, what)
   return _in_32_bits(image, what, low, high)

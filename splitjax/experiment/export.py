@@ -188,6 +188,7 @@ def _card(
     "classes": backbone.classes,
     "image": list(backbone.shape),
     "dtype": trained.network.dtype,
+    "vocabulary": backbone.vocabulary,
     "features": z and {"shape": list(z.shape[1:]), "dtype": z.dtype.name},
     "answers": list(trained.method.traits.answers),
     "one_of_many": trained.method.traits.pick is not None,

@@ -152,11 +152,11 @@ class Trained(NamedTuple):
 
   def _standardised(self, image: np.ndarray) -> Array:
     """Standardises inputs [B, ...]; raises UserError like `predict`."""
-    network = self.network
-    if wrong := feed.unfit(image, network.backbone.shape, network.dtype):
+    network, net = self.network, self.network.backbone
+    form = net.shape, network.dtype, net.vocabulary
+    if wrong := feed.unfit(image, *form):
       raise UserError(wrong)
-    mean, std = network.mean, network.std
-    return feed.standardise(jnp.asarray(image), mean, std)
+    return feed.standardise(jnp.asarray(image), network.mean, network.std)
 
 
 def load(

@@ -119,9 +119,10 @@ def pfedme(
 
   Args:
     backbone: the network.
-    optimizer: that of w.
-    lam: lambda; w goes the share eta lam of the way to theta, which must stay
-      below 1. 15 and K = 5 are the paper's for MNIST.
+    optimizer: that of w, to which momentum, weight decay, clipping and the
+      schedule apply; the paper's step has none of them.
+    lam: lambda; without momentum w goes the share eta lam of the way to theta:
+      choose it below 1.
     inner_lr: learning rate of theta, below 2 / lam for descent. The default is
       ours.
     inner_steps: K. The authors' code begins them at the last theta of the

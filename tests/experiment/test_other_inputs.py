@@ -120,6 +120,14 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   np.testing.assert_array_equal(np.argmax(said["logits"], -1), label)
   with pytest.raises(UserError, match=rf"give samples as {x.dtype.name} \[B, "):
     trained.predict(1, x[:7].astype("f8"), threshold=0.1)
+  wrong, said = x[:7].copy(), None
+  if kind == "token ids":
+    wrong[0, 0], said = task.data.vocabulary, "token ids beyond 0"
+  elif x.dtype.kind == "f":
+    wrong[0, 0], said = np.nan, "NaN or infinite numbers"
+  if said:
+    with pytest.raises(UserError, match=said):
+      trained.predict(1, wrong, threshold=0.1)
 
 
 PAIRS = list(

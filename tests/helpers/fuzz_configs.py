@@ -313,6 +313,8 @@ def configs(draw):
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }
   rule, exact = tree["eval"]["threshold_rule"], tree["system"]["deterministic"]
+  rates = tree["optimizer"]
+  rates["floor"] = min(rates["floor"], rates["lr"])
   if exact and tree["system"]["conv"] == "measured":
     tree["system"]["conv"] = "auto"
   held = tree["eval"].get("holdout", 0)

@@ -287,6 +287,7 @@ def test_every_client_takes_its_local_steps():
     ("fedavg", {"optimizer__every": 0}, "optimizer.every=0 must be at least 1"),
     ("fedavg", {"optimizer__decay_biases": False}, "weight_decay is 0"),
     ("fedavg", {"optimizer__schedule": "cos"}, "did you mean 'cosine'"),
+    ("fedavg", {"optimizer__floor": 9.0}, "optimizer.floor=9 must be at most"),
     (
       "fedavg",
       {"mean_optimizer__schedule": "cosine"},

@@ -41,10 +41,12 @@ def check_options(config: Config, data: Dataset) -> None:
   if not config.eval.calibrates or data.kind == "images":
     return
   if data.vocabulary:
+    chosen = config.eval
     raise UserError(
-      f"eval.holdout={config.eval.holdout}: thresholds are calibrated with a"
-      f" proxy of out-of-distribution samples, which {what} do not have; set it"
-      " to 0, and eval.threshold_rule to another than calibrated"
+      f"eval.threshold_rule={chosen.threshold_rule},"
+      f" eval.holdout={chosen.holdout:g}: thresholds are calibrated with a"
+      f" proxy of out-of-distribution samples, which {what} do not have; choose"
+      " oracle or fixed, and 0"
     )
   if proxy != "mix":
     raise UserError(

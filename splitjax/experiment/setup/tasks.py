@@ -221,7 +221,9 @@ class Tasks:
     key = repr(config)
     if key not in self._built:
       task = build(config)
-      same = f"{task.facts['digest']} {task.test_sets.pool} {task.mesh}"
+      data = task.data
+      how = data.name, data.standardise, data.vocabulary
+      same = f"{task.facts['digest']} {how} {task.test_sets.pool} {task.mesh}"
       first = self._data.setdefault(same, task)
       names = "data", "image", "label", "pool"
       copies = {name: getattr(first, name) for name in names}
