@@ -160,15 +160,9 @@ def refresh(
 
     def write(stats):
       segment = client._replace(stats={**client.stats, **stats})
-      return backbones.run(
-        backbone,
-        segment,
-        batch.image,
-        names,
-        train=True,
-        real=batch.real,
-        key=batch.key,
-      )[1]
+      return backbones.run_batch(backbone, segment, batch.image, names, batch)[
+        1
+      ]
 
     # A layer writes (1 - s) old + s new and chooses s itself: 0 for a batch
     # that it skips. From old = 0 this is s new, with slope 1 - s in old.

@@ -163,9 +163,7 @@ def server_side(
 
   def trunk(params, z):
     segment = server._replace(params=params)
-    e, stats = backbones.run(
-      backbone, segment, z, names, train=True, real=batch.real, key=batch.key
-    )
+    e, stats = backbones.run_batch(backbone, segment, z, names, batch)
     return e.reshape(e.shape[0], -1), stats
 
   params = {name: server.params[name] for name in names}

@@ -115,15 +115,7 @@ def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
 
   def one(params, stats, batch):
     segment = clients.segment._replace(params=params, stats=stats)
-    return backbones.run(
-      backbone,
-      segment,
-      batch.image,
-      names,
-      train=True,
-      real=batch.real,
-      key=batch.key,
-    )
+    return backbones.run_batch(backbone, segment, batch.image, names, batch)
 
   def forward(params):
     return jax.vmap(one)(params, clients.segment.stats, batch)

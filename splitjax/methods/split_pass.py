@@ -78,9 +78,7 @@ def exit_loss(
   name = backbones.classifier(backbone, client)
   if name is None:
     return jnp.zeros(())
-  logits, _ = backbones.run(
-    backbone, client, z, (name,), train=True, real=batch.real, key=batch.key
-  )
+  logits, _ = backbones.run_batch(backbone, client, z, (name,), batch)
   return backbone.mean_loss(logits, batch.label, batch.real)
 
 
@@ -90,15 +88,7 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
 
   def forward(params):
     segment = client._replace(params=params)
-    z, stats = backbones.run(
-      backbone,
-      segment,
-      batch.image,
-      names,
-      train=True,
-      real=batch.real,
-      key=batch.key,
-    )
+    z, stats = backbones.run_batch(backbone, segment, batch.image, names, batch)
     return (z, exit_loss(backbone, segment, z, batch)), stats
 
   (z, loss), pull, stats = jax.vjp(forward, client.params, has_aux=True)
@@ -113,9 +103,7 @@ def back(
 
   def forward(params, z):
     segment = server._replace(params=params)
-    logits, stats = backbones.run(
-      backbone, segment, z, names, train=True, real=batch.real, key=batch.key
-    )
+    logits, stats = backbones.run_batch(backbone, segment, z, names, batch)
     return backbone.mean_loss(logits, batch.label, batch.real), stats
 
   params = {name: server.params[name] for name in names}
@@ -132,15 +120,7 @@ def local_loss(
   """
   client = Segment(params, stats)
   names = backbone.names(0, backbones.depth_of(backbone, client))
-  z, _ = backbones.run(
-    backbone,
-    client,
-    batch.image,
-    names,
-    train=True,
-    real=batch.real,
-    key=batch.key,
-  )
+  z, _ = backbones.run_batch(backbone, client, batch.image, names, batch)
   return exit_loss(backbone, client, z, batch)
 
 

@@ -25,7 +25,7 @@ from splitjax.models.block import (
   redraw,
   scan,
 )
-from splitjax.types import Array, Segment, Tree, UserError
+from splitjax.types import Array, Batch, Segment, Tree, UserError
 from splitjax.wire import Wire
 
 SCAN = 3
@@ -252,7 +252,7 @@ def run(
     if isinstance(key, tuple):
       raise UserError(
         f"backbone.name={backbone.name!r}: {name} draws random numbers in"
-        " training: give backbones.run the key of the batch (key=batch.key)"
+        " training: call backbones.run_batch, which has the batch's key"
       )
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
@@ -267,6 +267,18 @@ def run(
       held = segment.params[name], segment.stats[name]
       x, stats[name] = apply(block, *held, x, train, real, drawn(name))
   return x, stats
+
+
+def run_batch(
+  backbone: Backbone,
+  segment: Segment,
+  x: Array,
+  names: Iterable[str],
+  batch: Batch,
+) -> tuple[Array, dict[str, Tree]]:
+  """Runs blocks in training on x [B, ...], with a batch's padding and key."""
+  real, key = batch.real, batch.key
+  return run(backbone, segment, x, names, train=True, real=real, key=key)
 
 
 def _stretches(

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports import forgetting
-from splitjax.reports.figures import style
+from splitjax.reports.figures import panels, style
 from splitjax.reports.figures.intervals import band, bars, frame, title
 
 MOST_COLUMNS = 4
@@ -63,7 +63,7 @@ def _over_rounds(
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
   table[:classes], table[classes + gap :] = shares.T, mean
-  image = style.heat_map(axes, table, "white", "auto")
+  image = panels.heat_map(axes, table, "white", "auto")
   step = max(1, -(-classes // 10))
   ticks = list(range(0, classes, step))
   axes.set_yticks(
@@ -176,7 +176,7 @@ def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
   figure, every = style.panels(len(names), 5, (2.3, 2.4), axes_names)
   label = "share of the class's samples [%]"
   tables = zip(names, matrices, strict=True)
-  style.heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
+  panels.heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
   return style.titled(figure, "Predicted classes of the samples of each class")
 
 

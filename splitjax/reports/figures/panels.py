@@ -6,12 +6,14 @@ classes (PGFedSplit Figure 4).
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports.figures import style
 from splitjax.reports.figures.intervals import title
@@ -134,7 +136,7 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   names = "class", "client"
   figure, every = style.panels(len(tables), MOST_COLUMNS, (2.6, 2.8), names)
   label, shown = "accuracy, or share of samples [%]", tables.items()
-  style.heat_maps(figure, every, shown, label, missing="white", aspect="auto")
+  heat_maps(figure, every, shown, label, missing="white", aspect="auto")
   for axes in every:
     style.name_clients(axes, "y", results.get("names", ()))
   what = "Accuracy of every client by class"
@@ -209,3 +211,34 @@ def _spread(
   axes.vlines(middle, place - 0.33, place + 0.33, color="black", linewidth=2)
   white: Any = {"markerfacecolor": "white", "markeredgecolor": "black"}
   axes.plot(values.mean(), place, "D", markersize=4.5, zorder=4, **white)
+
+
+def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
+  """Draws a table of percentages as colours, with one colour for NaN."""
+  colours = colormaps["cividis"].with_extremes(bad=missing)
+  look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
+  return axes.imshow(table, vmin=0, vmax=100, **look)
+
+
+def heat_maps(
+  figure: Figure,
+  every: Sequence[Axes],
+  tables: Iterable[tuple[str, Any]],
+  name: str,
+  *,
+  missing: str,
+  aspect: str,
+) -> None:
+  """Draws a heat map of shares in every panel, with row and column numbers.
+
+  `tables` are pairs of a title and shares of one; `name` says what these are.
+  """
+  image: Any = None
+  for axes, (head, table) in zip(every, tables, strict=True):
+    shares = 100 * np.array(table, float)
+    image = heat_map(axes, shares, missing, aspect)
+    axes.set_title(textwrap.fill(head, 23), fontsize=10)
+    axes.tick_params(labelsize=8)
+    for axis in (axes.xaxis, axes.yaxis):
+      axis.set_major_locator(MaxNLocator(10, integer=True))
+  figure.colorbar(image, ax=every, shrink=0.9, label=name)

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from splitjax.reports.records import at
 from splitjax.types import UserError
@@ -151,37 +151,6 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def shades(count: int) -> list[tuple[float, ...]]:
   """Returns colours of an ordered quantity, dark to light in grey print too."""
   return list(map(tuple, colormaps["viridis"](np.linspace(0, 0.88, count))))
-
-
-def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
-  """Draws a table of percentages as colours, with one colour for NaN."""
-  colours = colormaps["cividis"].with_extremes(bad=missing)
-  look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
-  return axes.imshow(table, vmin=0, vmax=100, **look)
-
-
-def heat_maps(
-  figure: Figure,
-  every: Sequence[Axes],
-  tables: Iterable[tuple[str, Any]],
-  name: str,
-  *,
-  missing: str,
-  aspect: str,
-) -> None:
-  """Draws a heat map of shares in every panel, with row and column numbers.
-
-  `tables` are pairs of a title and shares of one; `name` says what these are.
-  """
-  image: Any = None
-  for axes, (title, table) in zip(every, tables, strict=True):
-    shares = 100 * np.array(table, float)
-    image = heat_map(axes, shares, missing, aspect)
-    axes.set_title(textwrap.fill(title, 23), fontsize=10)
-    axes.tick_params(labelsize=8)
-    for axis in (axes.xaxis, axes.yaxis):
-      axis.set_major_locator(MaxNLocator(10, integer=True))
-  figure.colorbar(image, ax=every, shrink=0.9, label=name)
 
 
 def panels(
