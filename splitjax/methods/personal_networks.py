@@ -114,8 +114,8 @@ def pfedme(
   In each local step theta ~ argmin f(theta; B) + lam / 2 |theta - w|^2 on the
   batch, by K steps of gradient descent from w, and w <- w - eta lam (w - theta)
   with eta = optimizer.lr. The server's w <- (1 - beta) w + beta mean is
-  mean_optimizer.name=fedavgm with lr=beta and beta1=0; without it beta is 1, as
-  in the paper's main experiments. The last theta_n answers.
+  mean_optimizer.name=fedavgm with lr=beta and beta1=0; without it beta is 1.
+  The last theta_n answers.
 
   Args:
     backbone: the network.

@@ -28,16 +28,11 @@ import numpy as np
 import optax
 
 from splitjax.losses import each_cross_entropy
+from splitjax.methods.base import require
 from splitjax.types import Array, UserError
 
 Loss = Callable[[Array, Array], Array]
 """(logits [C] float, label [] int32) -> the sample's loss [], nats."""
-
-
-def _require(name: str, value: Any, holds: bool, must: str) -> None:
-  """Raises a UserError if an option of a loss is out of range."""
-  if not holds:
-    raise UserError(f"loss.{name}={value} must be {must}")
 
 
 def _of_classes(weights: tuple[float, ...], classes: int) -> Array:
@@ -49,9 +44,9 @@ def _of_classes(weights: tuple[float, ...], classes: int) -> Array:
   if not weights:
     return jnp.ones(classes)
   must = f"{classes} numbers, one for each class"
-  _require("weights", weights, len(weights) == classes, must)
+  require("loss.weights", weights, len(weights) == classes, must)
   fine = min(weights) >= 0 and max(weights) > 0
-  _require("weights", weights, fine, "at least 0 each, and one above 0")
+  require("loss.weights", weights, fine, "at least 0 each, and one above 0")
   return jnp.array(weights, float)
 
 
@@ -72,7 +67,7 @@ def label_smoothing(classes: int, *, smoothing: float = 0.1) -> Loss:
     Szegedy et al., Rethinking the Inception Architecture for Computer Vision,
     CVPR 2016, Section 7.
   """
-  _require("smoothing", smoothing, 0 <= smoothing < 1, "in [0, 1)")
+  require("loss.smoothing", smoothing, 0 <= smoothing < 1, "in [0, 1)")
 
   def loss(logits: Array, label: Array) -> Array:
     target = optax.smooth_labels(jax.nn.one_hot(label, classes), smoothing)
@@ -91,7 +86,9 @@ def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
     classes: C.
     weights: w, one for each class in order of the labels.
   """
-  _require("weights", weights, bool(weights), f"{classes} numbers, one a class")
+  require(
+    "loss.weights", weights, bool(weights), f"{classes} numbers, one a class"
+  )
   each = _of_classes(weights, classes)
 
   def loss(logits: Array, label: Array) -> Array:
@@ -113,7 +110,7 @@ def focal(
   References:
     Lin et al., Focal Loss for Dense Object Detection, ICCV 2017.
   """
-  _require("gamma", gamma, gamma >= 0, "at least 0")
+  require("loss.gamma", gamma, gamma >= 0, "at least 0")
   each = _of_classes(weights, classes)
 
   def loss(logits: Array, label: Array) -> Array:

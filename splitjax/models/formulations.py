@@ -2,7 +2,7 @@
 
 "auto" takes "in_turn" on a CPU. On an accelerator nobody knows before it has
 timed them: there, and with "measured" everywhere, each layer of a network takes
-what was the fastest (`models.tuning`). The choices are part of the target of
+what was the fastest (`engine.tuning`). The choices are part of the target of
 programs, and so of the keys of jax's caches.
 """
 
@@ -94,7 +94,7 @@ def listening() -> Iterator[dict[Layer, int]]:
 
 
 def measured(conv: Conv) -> bool:
-  """Tells whether layers take the formulations that `models.tuning` chose.
+  """Tells whether layers take the formulations that `engine.tuning` chose.
 
   "auto" does so on accelerators. A device that is only described measures none.
   """

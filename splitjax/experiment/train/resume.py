@@ -75,7 +75,9 @@ def open_recorder(
 
 
 def begun(workdir: Path, key: str) -> dict[str, Any]:
-  """Returns the record of a method's newest sound checkpoint, or {}."""
+  """Returns the record of a method's end or newest sound checkpoint, or {}."""
+  if (about := workdirs.read_about(workdir, key)) is not None:
+    return about.get("record", {})
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   for round in reversed(checkpoint.rounds_in(place)):
     with contextlib.suppress(fingerprint.Damaged):
