@@ -94,10 +94,11 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   rounds: a method that is being added, or rounds that are, wait until enough
   seeds have finished them. No keys are returned where nothing is finished.
   """
-  about = {
-    (run, key): read_about(run, key) for run in runs for key in finished(run)
+  rounds = {
+    (run, key): (read_about(run, key) or {}).get("rounds", 0)
+    for run in runs
+    for key in finished(run)
   }
-  rounds = {each: _rounds(x) for each, x in about.items()}
   choices: list[tuple[int, int, int, list, list]] = [(0, 0, 0, [], [])]
   for count in set(rounds.values()):
     done = {
@@ -110,13 +111,6 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
       choices.append((*size, having, keys))
   *_, having, keys = max(choices, key=lambda each: each[:3])
   return having, keys
-
-
-def _rounds(about: Mapping[str, Any] | None) -> int:
-  """Returns the rounds that a finished method was asked for."""
-  if about is None:
-    return 0
-  return about.get("rounds", about["rows"][0].get("rounds", 0))
 
 
 def unfinished(
