@@ -87,7 +87,7 @@ def test_a_network_that_breaks_it_is_one_line(kind, said):
 
 def test_without_a_key_training_is_one_line_and_inference_needs_none():
   full, x = whole(NET), jnp.ones((2, 16))
-  with pytest.raises(UserError, match="block2 draws random .*key=batch.key"):
+  with pytest.raises(UserError, match="block2 draws random .*run_batch"):
     backbones.run(NET, full, jnp.ones((2, 5)), ("block2",), train=True)
   one, _ = backbones.run(NET, full, x, NET.names(), train=False)
   two, _ = backbones.run(NET, full, x, NET.names(), train=False, key=KEY)
