@@ -203,24 +203,16 @@ def _report(command: Command) -> str:
   if len(command.runs) == 1 and command.workdir is None:
     command = dataclasses.replace(command, workdir=command.runs[0], runs=())
   if command.runs:
-    return _side_by_side(command)
+    from splitjax.experiment import side_by_side
+
+    into = command.workdir and _workdir(command)
+    return side_by_side.compare([expanded(run) for run in command.runs], into)
   workdir = _workdir(command)
   from splitjax.experiment import grid, reporting
 
   whole = grid.is_grid(workdir)
   again = grid.report_again if whole else reporting.report_again
   return _show(command, again(workdir))
-
-
-def _side_by_side(command: Command) -> str:
-  """Tabulates several workdirs; with --workdir writes a report and a figure."""
-  from splitjax.experiment import side_by_side
-
-  whole = side_by_side.gather([expanded(run) for run in command.runs])
-  text = side_by_side.text(whole)
-  if command.workdir is None:
-    return f"{text}\n--workdir=FOLDER writes it as a report with a figure"
-  return f"{text}\nreport   {side_by_side.write(whole, _workdir(command))}"
 
 
 def _evaluate(command: Command) -> str:

@@ -133,14 +133,6 @@ def main(argv: Sequence[str]) -> None:
   """Runs the command of the flags; a user's error is one line and status 2."""
   from splitjax import commands  # --help must not wait for jax
 
-  if flags.FLAGS["target"].value is not None:
-    # jax's plugins are to look for no device; a config's file may have
-    # imported jax, which read the variable then.
-    import jax
-
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
-
   if not flags.FLAGS["verbosity"].present:
     # Show libraries' warnings, such as jax's fallback to the CPU, but not
     # orbax's, which logs every thread; this program prints its errors itself.
@@ -164,6 +156,8 @@ def _join() -> None:
   from splitjax.engine import distributed, prepare
 
   prepare.keep_compiled(_CACHE.value)
+  if flags.FLAGS["target"].value is not None:
+    prepare.look_for_no_device()
   # Processes that share a machine must say how many CPU devices each takes.
   alone = not (_PROCESSES.value or _DISTRIBUTED.value)
   if alone or _CPU_DEVICES.value is not None:

@@ -41,6 +41,15 @@ def _is_private(path: Path) -> bool:
   return ours and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def look_for_no_device() -> None:
+  """Keeps jax's plugins from devices: programs are only described (--target).
+
+  A config's file may have imported jax, which read the variable then.
+  """
+  os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
+
+
 def set_up(
   cpu_devices: int | None = None, compilation_cache: str = "~/.cache/splitjax"
 ) -> None:

@@ -16,6 +16,20 @@ OWN = ("title", "paper", "seed", "system", "changed")
 """Fields that are not listed as differences."""
 
 
+def compare(runs: Sequence[str | Path], place: str | Path | None = None) -> str:
+  """Formats finished workdirs beside each other; with a place writes a report.
+
+  Raises:
+    UserError: as `gather` and `write`.
+  """
+  whole = gather(runs)
+  if place is None:
+    last = "--workdir=FOLDER writes it as a report with a figure"
+  else:
+    last = f"report   {write(whole, place)}"
+  return f"{text(whole)}\n{last}"
+
+
 def gather(workdirs_: Sequence[str | Path]) -> Results:
   """Gathers the results of finished workdirs in the layout of a grid's.
 

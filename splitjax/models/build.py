@@ -92,7 +92,9 @@ def check_inputs(
     for n in (len(axes), len(shape))
   )
   takes = "token ids [T]" if "vocabulary" in known else takes
+  grey = " or, if they are grey images, give them a last axis of 1"
   raise UserError(
     f"{where}: takes {takes}, and these data are {found}, {list(shape)}; choose"
     f" another backbone, such as {'cnn1d' if len(shape) == 2 else 'mlp'}"
+    f"{grey if (len(axes), len(shape)) == (3, 2) else ''}"
   )
