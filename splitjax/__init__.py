@@ -9,6 +9,7 @@ if TYPE_CHECKING:
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.engine.distributed import use_cores
+  from splitjax.engine.pace import PACES
   from splitjax.engine.prepare import set_up
   from splitjax.engine.topologies import TOPOLOGIES
   from splitjax.evaluation.attacks import ATTACKS
@@ -42,6 +43,7 @@ _NAMES = {
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
   "data.augmentations": ("AUGMENTATIONS",),
   "engine.distributed": ("use_cores",),
+  "engine.pace": ("PACES",),
   "engine.prepare": ("set_up",),
   "engine.topologies": ("TOPOLOGIES",),
   "evaluation.attacks": ("ATTACKS",),

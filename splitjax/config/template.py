@@ -15,6 +15,7 @@ from ml_collections import config_dict
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, SHIFTS
+from splitjax.engine.pace import PACES
 from splitjax.fields import check_value
 from splitjax.methods import METHODS
 from splitjax.methods.allocation import ALLOCATIONS
@@ -49,6 +50,7 @@ def default(
   c.eval.attacks = c.eval.metrics = None
   c.fleet.allocation = spec(ALLOCATIONS, "even")
   c.loss = spec(LOSSES, "cross_entropy")
+  c.pace = spec(PACES, "synchronous")
   return c
 
 
@@ -59,6 +61,7 @@ REGISTRIES: dict[str, Mapping[str, Callable]] = {
   "eval.shift": SHIFTS,
   "fleet.allocation": ALLOCATIONS,
   "loss": LOSSES,
+  "pace": PACES,
 }
 """Field -> the registry of the name that it holds."""
 
@@ -137,7 +140,8 @@ def spec(
   """Returns a registry entry for a config file, with all its options.
 
   Args:
-    registry: METHODS, BACKBONES, PARTITIONS, SHIFTS, ALLOCATIONS or ATTACKS.
+    registry: METHODS, BACKBONES, PARTITIONS, SHIFTS, ALLOCATIONS, PACES or
+      ATTACKS.
     name: key of the registry.
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.

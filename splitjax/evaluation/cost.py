@@ -77,6 +77,7 @@ def of_round(
   *,
   timeout: float = 0.0,
   relay: bool = False,
+  ends: float | None = None,
 ) -> Cost:
   """Computes the cost of one round.
 
@@ -89,24 +90,59 @@ def of_round(
     alone: [N], how many of them were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.
+    ends: seconds after which the round ends; None: its slowest client's.
   """
-  most = np.maximum(plan.steps, 1)
+  spent = busy(plan, profiles, sent, steps, alone, timeout=timeout)
   on = (sent > 0) | (steps > 0)
+  each = np.where(on, spent.computes + spent.transfers + spent.waits, 0.0)
+  serves = float((spent.served * plan.server).sum() / (1e9 * rates.server))
+  longest = each.sum() if relay else each.max(initial=0.0)
+  if ends is not None:
+    longest = ends
+  return Cost(
+    float(longest) + serves,
+    each,
+    rates.watts * spent.computes + rates.radio_watts * spent.transfers,
+    rates.server_watts * serves,
+  )
+
+
+class Busy(NamedTuple):
+  """How clients spend a round, [N] each.
+
+  Attributes:
+    computes: seconds of computation.
+    transfers: seconds of sending and receiving.
+    waits: seconds of waiting for messages.
+    served: local steps with the server, a share of those of a whole round.
+  """
+
+  computes: np.ndarray
+  transfers: np.ndarray
+  waits: np.ndarray
+  served: np.ndarray
+
+
+def busy(
+  plan: RoundWork,
+  profiles: Profiles,
+  sent: np.ndarray,
+  steps: np.ndarray,
+  alone: np.ndarray,
+  *,
+  timeout: float = 0.0,
+) -> Busy:
+  """Computes how each client spends a round; args as in `of_round`."""
+  most = np.maximum(plan.steps, 1)
   by_itself = alone / most
   served = np.where(plan.steps > 0, (steps - alone) / most, sent > 0)
   work = served * plan.client + by_itself * plan.alone
-  computes = work / (1e9 * np.array(profiles.compute))
-  transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
   trips = served * plan.trips + (sent > 0)
-  waits = trips * np.array(profiles.latency) / 1e3 + timeout * alone
-  busy = np.where(on, computes + transfers + waits, 0.0)
-  serves = float((served * plan.server).sum() / (1e9 * rates.server))
-  longest = busy.sum() if relay else busy.max(initial=0.0)
-  return Cost(
-    float(longest) + serves,
-    busy,
-    rates.watts * computes + rates.radio_watts * transfers,
-    rates.server_watts * serves,
+  return Busy(
+    work / (1e9 * np.array(profiles.compute)),
+    8 * sent / (1e6 * np.array(profiles.bandwidth)),
+    trips * np.array(profiles.latency) / 1e3 + timeout * alone,
+    served,
   )
 
 

@@ -10,6 +10,7 @@ from splitjax import files
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
+from splitjax.engine.pace import make_pace
 from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
@@ -94,8 +95,11 @@ def run(
           _keep(config, key, workdir)
 
     # Train what is not finished; the network is drawn only if it is needed.
-    full = None
-    for key in (k for k in done if not done[k]):
+    full, left = None, [key for key in done if not done[key]]
+    if make_pace(config.pace) is not None:  # a deadline may be too early
+      for key in left:
+        training_setup.make_setup(task, key)
+    for key in left:
       full = full or fresh_network(task)
       setup = training_setup.make_setup(task, key)
       with measured.chosen(setup, resume.begun(workdir, key)):

@@ -12,6 +12,7 @@ from splitjax import (
   LOSSES,
   METHODS,
   OPTIMIZERS,
+  PACES,
   PARTITIONS,
   SCHEDULES,
 )
@@ -58,6 +59,9 @@ RIGHT = {
   "n_dominant": st.integers(2, 4),
   "train_fraction": between(0.25, 0.625),
   "validation_fraction": between(0.0625, 0.25),
+  # of paces
+  "seconds": st.none(),
+  "quantile": between(0, 1),
   # of attacks
   "steps": st.integers(1, 3),
   "batch": st.integers(1, 5),
@@ -185,6 +189,8 @@ def configs(draw):
   if names & ONE_SERVER:
     toy["depths"] = toy["depths"][:1]
   relay = "splitnn" in names
+  alone = names & ONE_SERVER or "dfl" in names  # no client has its own time
+  paces = ["synchronous", *([] if alone else ["deadline"])]
   deal = draw(specs(PARTITIONS, [x for x in PARTITIONS if x != "natural"]))
   # Two of them have a group of clients for each of the ten labels.
   many = deal["name"] in ("dominant_label", "custom_shard")
@@ -219,6 +225,7 @@ def configs(draw):
     ),
     "participation": draw(st.sampled_from(["uniform", "stratified"])),
     "rounds": 2,
+    "pace": draw(specs(PACES, paces)),
     **draw(
       st.sampled_from(
         [{"local_epochs": 1}, {"local_epochs": 2}, {"local_steps": 3}]
@@ -381,6 +388,7 @@ def places(tree):
     "fleet.allocation": ALLOCATIONS,
     "loss": LOSSES,
     "method": METHODS,
+    "pace": PACES,
   }
   out = []
 

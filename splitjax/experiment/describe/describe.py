@@ -10,6 +10,7 @@ import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine import faults
+from splitjax.engine.pace import Deadline
 from splitjax.experiment.describe import traffic
 from splitjax.experiment.measure import costs
 from splitjax.experiment.parallel_runs import grouping
@@ -156,6 +157,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     **on_devices(setup),
     "convolutions": measured.remembered(setup),
     "server_bytes": training_setup.server_bytes(setup),
+    "pace": _pace(setup),
     **_service(setup),
   }
 
@@ -206,6 +208,23 @@ def _methods(task: Task) -> dict[str, dict[str, Any]]:
       told = {"runs": count, "devices": devices, "total": total}
       each["memory_of_several"] = told
   return found
+
+
+def _pace(setup: TrainingSetup) -> dict[str, Any] | None:
+  """Describes the clients' modelled times; None if the pace is synchronous."""
+  pace, times = setup.pace, setup.times
+  if times is None:
+    return None
+  spread = dict(zip(("fastest", "median", "slowest"), (0, 0.5, 1), strict=True))
+  found = {k: float(np.quantile(times.whole, q)) for k, q in spread.items()}
+  name = setup.task.config.pace.name
+  told: dict[str, Any] = {"name": name, "seconds": found}
+  if isinstance(pace, Deadline):
+    share = pace.shares(times, training_setup.staged(setup))
+    told["deadline"] = pace.ends(times)
+    told["late"] = int((share < 1).sum())
+    told["left_out"] = int((share == 0).sum())
+  return told
 
 
 def _service(setup: TrainingSetup) -> dict[str, Any]:

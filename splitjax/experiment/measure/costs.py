@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from splitjax.engine.base import Metrics
+from splitjax.engine.pace import Deadline
 from splitjax.engine.resources import Devices
 from splitjax.evaluation import cost
+from splitjax.evaluation.client_times import whole_round
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
-from splitjax.models import flops
 
 
 def on_end(end: End) -> dict[str, Any]:
@@ -24,40 +25,6 @@ def on_end(end: End) -> dict[str, Any]:
     row |= of_run(end.task, lines, row["summary"]["accuracy"][0])
     row |= until_target(end.task, lines, row["label"])
   return {}
-
-
-def whole_round(
-  setup: TrainingSetup, cuts: np.ndarray | None = None
-) -> cost.RoundWork:
-  """Returns each client's work in a round in which it takes all its steps.
-
-  `cuts` [N] int are the depths at which clients with the whole network are cut
-  in this round (0: the client takes no part); None: they are not cut.
-  """
-  method, net = setup.method, setup.task.network.backbone
-  served = method.traits.depth == "cut" or cuts is not None
-  table = np.zeros((5, setup.fleet.num_clients))
-  for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
-    ids = list(cohort.ids)
-    size = setup.sizes[ids]
-    batch = np.minimum(plan.batch, setup.batches[ids])
-    near, far = flops.of_cut(net, cohort.depth)
-    if cuts is not None:
-      each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
-      near, far = np.array(each).T
-    for stage in method.stages:
-      work = stage.work
-      steps, samples = plan.of_round(size, batch, stage.epochs)
-      if stage.step is None:
-        steps, samples = 0 * steps, size
-      table[:, ids] += (
-        samples * work.client * near,
-        samples * work.server * far * served,
-        steps,
-        steps * work.trips * served,
-        samples * work.alone * near,
-      )
-  return cost.RoundWork(*table)
 
 
 def of_metrics(
@@ -77,7 +44,19 @@ def of_metrics(
     np.asarray(metrics.alone, np.float64),
     timeout=task.config.faults.timeout,
     relay=setup.topology.hands_on,
+    ends=_deadline(setup, metrics),
   )
+
+
+def _deadline(setup: TrainingSetup, metrics: Metrics) -> float | None:
+  """Returns the deadline of a round that did not wait for all; else None."""
+  pace, times = setup.pace, setup.times
+  if not isinstance(pace, Deadline) or times is None or not metrics.faults:
+    return None
+  on = np.asarray(metrics.steps) > 0
+  late = on & (times.whole > pace.ends(times) * (1 + 1e-9))
+  missing = metrics.faults["dropped"] > 0
+  return pace.ends(times) if missing or late.any() else None
 
 
 def _devices(task: Task) -> Devices:

@@ -2,23 +2,27 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, fleets, memory, sharding
 from splitjax.engine.base import Topology
+from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Cohort, Fleet
+from splitjax.engine.pace import ClientTimes, Deadline, cut_short, make_pace
 from splitjax.engine.topologies import topology_of
+from splitjax.evaluation.client_times import client_times
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
-from splitjax.types import Method, Shard
+from splitjax.models.backbones import Backbone
+from splitjax.types import Method, Shard, Tree
 
 
 class TrainingSetup(NamedTuple):
@@ -34,6 +38,7 @@ class TrainingSetup(NamedTuple):
     shards: per cohort, the clients' data.
     sizes: [N] int, training samples of each client, on the host.
     batches: [N] int, batch size of each client, on the host.
+    times: the clients' modelled times; None if the pace is synchronous.
   """
 
   task: Task
@@ -44,6 +49,7 @@ class TrainingSetup(NamedTuple):
   shards: tuple[Shard, ...]
   sizes: np.ndarray
   batches: np.ndarray
+  times: ClientTimes | None = None
 
   @property
   def labels(self) -> list[str]:
@@ -55,6 +61,24 @@ class TrainingSetup(NamedTuple):
   def topology(self) -> Topology:
     """How the server meets the method's clients."""
     return topology_of(self.method.traits)
+
+  @property
+  def backbone(self) -> Backbone:
+    """The network."""
+    return self.task.network.backbone
+
+  @property
+  def pace(self) -> Any:
+    """When the server ends a round: None or a Deadline."""
+    return make_pace(self.task.config.pace)
+
+  @property
+  def faults(self) -> Faults:
+    """The simulated faults, with those that are planned in the shards."""
+    faults = self.task.config.faults
+    if faults.schedule is None and any(each.schedule for each in self.shards):
+      return dataclasses.replace(faults, schedule="pace")
+    return faults
 
   @property
   def places(self) -> list[int]:
@@ -96,16 +120,37 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
 
   # Divide among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
+  sizes = np.array([len(part) for part in parts])
+  every = np.full(config.num_clients, config.batch_size)
+  if batches is not None:
+    every = batches
+  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, every)
+  if setup.pace is not None:
+    setup = setup._replace(times=client_times(setup))
+  planned = _planned(setup)
 
   def shard(cohort, plan):
     own = _shard(task, cohort, parts, held, batches)
+    own = own._replace(schedule=trees.take(planned, np.array(cohort.places)))
     return _placed(task, with_turns(task, method, own, plan))
 
-  shards = tuple(map(shard, fleet.cohorts, plans))
-  sizes = np.array([len(part) for part in parts])
-  if batches is None:
-    batches = np.full(config.num_clients, config.batch_size)
-  return TrainingSetup(task, key, method, fleet, plans, shards, sizes, batches)
+  return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))
+
+
+def staged(setup: TrainingSetup) -> int:
+  """Counts the stages of a method that take local steps."""
+  return sum(stage.step is not None for stage in setup.method.stages)
+
+
+def _planned(setup: TrainingSetup) -> Tree:
+  """Returns the faults planned for a method's clients, [N, R], or ()."""
+  task, pace, times = setup.task, setup.pace, setup.times
+  if not isinstance(pace, Deadline) or times is None:
+    return task.schedule
+  share = pace.shares(times, staged(setup))
+  if (share == 1).all():
+    return task.schedule
+  return cut_short(task.schedule, share, task.config.rounds)
 
 
 def side_by_side(setup: TrainingSetup) -> list[int]:
@@ -259,12 +304,11 @@ def _shard(
     put=put,
   )
   numbers, groups = np.array(cohort.places), task.test_sets.groups
-  planned = jax.tree.map(lambda table: table[numbers], task.schedule)
   if held is not None:
     shard = shard._replace(held=put(padded(held)[numbers]))
   if groups is not None:
     shard = shard._replace(group=put(groups[numbers].astype(np.int32)))
-  return shard._replace(schedule=planned)
+  return shard
 
 
 def _placed(task: Task, shard: Shard) -> Shard:

@@ -1,0 +1,146 @@
+"""Paces: when the server ends a round, by the clients' modelled time.
+
+  synchronous  when every participant is done;
+  deadline     at a time: later clients are left out, or send what they have.
+
+Times are those of the cost model (`evaluation.cost`). The word is not
+`schedule`, which learning rates and faults have.
+
+  >>> import splitjax
+  >>> c = splitjax.default()
+  >>> c.pace = splitjax.spec(splitjax.PACES, "deadline", quantile=0.5)
+  >>> splitjax.Config.from_dict(c).pace.options["late"]
+  'partial'
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from splitjax.engine.faults import LARGEST_SCHEDULE, Schedule
+from splitjax.fields import POSITIVE, PROBABILITY
+from splitjax.registry import Spec
+from splitjax.types import UserError
+
+
+class ClientTimes(NamedTuple):
+  """Modelled seconds of a round of each client by itself, [N] float64 each.
+
+  A round with t of its local steps takes start + t each_step.
+
+  Attributes:
+    start: download, upload, and all else that does not grow with the steps.
+    each_step: a local step.
+    steps: T, local steps of a whole round.
+    serves: the server's computation for the client in a whole round.
+  """
+
+  start: np.ndarray
+  each_step: np.ndarray
+  steps: np.ndarray
+  serves: np.ndarray
+
+  @property
+  def whole(self) -> np.ndarray:
+    """Seconds of a whole round, without `serves`."""
+    return self.start + self.steps * self.each_step
+
+
+class Deadline(NamedTuple):
+  """A round that ends at a time; fields as in `deadline`."""
+
+  seconds: float | None
+  quantile: float
+  late: str
+
+  def ends(self, times: ClientTimes) -> float:
+    """Returns the seconds after which a round ends."""
+    if self.seconds is not None:
+      return self.seconds
+    return float(np.quantile(times.whole, self.quantile))
+
+  def shares(self, times: ClientTimes, stages: int) -> np.ndarray:
+    """Returns the share of its local steps that each client is in time for.
+
+    0 for a client that is left out. A stage rounds its share up, so that
+    `stages` - 1 steps are kept back. [N] float.
+
+    Raises:
+      UserError: no client is in time.
+    """
+    ends = self.ends(times) * (1 + 1e-9)
+    with np.errstate(divide="ignore", invalid="ignore"):
+      steps = np.floor((ends - times.start) / times.each_step) - (stages - 1)
+      share = np.clip(steps / times.steps, 0, 1)
+    if self.late == "drop":
+      share = np.zeros(len(times.start))
+    share = np.where(times.whole <= ends, 1.0, share)
+    if not share.any():
+      raise UserError(
+        f"pace.deadline: no client is ready after {self.ends(times):.4g} s; the"
+        f" fastest takes {times.whole.min():.4g} s: raise pace.seconds or"
+        " pace.quantile"
+      )
+    return share
+
+
+def synchronous() -> None:
+  """Ends a round when every participant is done, as the papers do."""
+
+
+def deadline(
+  *,
+  seconds: Annotated[float | None, POSITIVE] = None,
+  quantile: Annotated[float, PROBABILITY] = 0.8,
+  late: Literal["partial", "drop"] = "partial",
+) -> Deadline:
+  """Ends a round at a time, whoever is ready.
+
+  Args:
+    seconds: modelled seconds; None: by `quantile`.
+    quantile: of all clients' times for a whole round.
+    late: partial: a later client takes as many of its local steps as it is in
+      time for, and its update counts in full; without any it is left out. drop:
+      it is left out.
+  """
+  return Deadline(seconds, quantile, late)
+
+
+PACES: dict[str, Callable[..., Any]] = {
+  "synchronous": synchronous,
+  "deadline": deadline,
+}
+"""Name -> a factory of None or a Deadline; its keyword-only arguments
+are the options of `pace` in a config."""
+
+
+def make_pace(spec: Spec) -> Any:
+  """Makes the pace that a config names: None or a Deadline."""
+  return PACES[spec.name](**spec.options)
+
+
+def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:
+  """Adds to scheduled faults that clients are cut short in every round.
+
+  `given` is a Schedule with leaves [N, R] or (), `share` as in
+  `Deadline.shares`.
+  """
+  size = len(share), rounds
+  if len(share) * rounds > LARGEST_SCHEDULE:
+    raise UserError(
+      f"pace: {len(share)} clients times {rounds} rounds are more than"
+      f" {LARGEST_SCHEDULE:g} entries: lower rounds"
+    )
+  found, part = Schedule(*given), np.where(share == 0, 1, share)[:, None]
+  if (part < 1).any():
+    table = np.broadcast_to(part.astype(np.float32), size)
+    if found.straggler is not None:
+      table = np.minimum(table, found.straggler)
+    found = found._replace(straggler=table)
+  if not share.all():
+    table = np.broadcast_to((share == 0)[:, None], size)
+    if found.dropout is not None:
+      table = table | found.dropout
+    found = found._replace(dropout=table)
+  return found
