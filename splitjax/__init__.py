@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from splitjax.config.schema import Config
   from splitjax.config.template import compare, default, spec, vary
-  from splitjax.data import PARTITIONS, SHIFTS, SOURCES
+  from splitjax.data import DOMAINS, PARTITIONS, SHIFTS, SOURCES
   from splitjax.data.augmentations import AUGMENTATIONS
+  from splitjax.data.corruptions import CORRUPTIONS
   from splitjax.engine.distributed import use_cores
   from splitjax.engine.pace import PACES
   from splitjax.engine.prepare import set_up
@@ -40,8 +41,9 @@ __version__ = "0.1.0"
 _NAMES = {
   "config.schema": ("Config",),
   "config.template": ("compare", "default", "spec", "vary"),
-  "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
+  "data": ("DOMAINS", "PARTITIONS", "SHIFTS", "SOURCES"),
   "data.augmentations": ("AUGMENTATIONS",),
+  "data.corruptions": ("CORRUPTIONS",),
   "engine.distributed": ("use_cores",),
   "engine.pace": ("PACES",),
   "engine.prepare": ("set_up",),

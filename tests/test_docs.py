@@ -250,6 +250,7 @@ def test_commands_resolve(line):
 OPTIONS = {
   field: {o for f in known.values() for o in inspect.signature(f).parameters}
   for field, known in (
+    ("data.domain", splitjax.DOMAINS),
     ("data.partition", splitjax.PARTITIONS),
     ("eval.shift", splitjax.SHIFTS),
     ("backbone", splitjax.BACKBONES),
@@ -439,6 +440,33 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
   image = np.full((3, 4, 4, 1), 200, np.uint8)
   faded = augmentations.make("fade(least=0.7)")(image, jax.random.key(0))
   assert 140 <= faded.min() <= faded.max() <= 200
+
+
+def test_the_domains_of_the_page_are_tasks(monkeypatch, capsys):
+  monkeypatch.setitem(splitjax.CORRUPTIONS, "negative", None)
+  monkeypatch.setitem(splitjax.DOMAINS, "first_half", None)
+  scope = {}
+  for example in blocks(DOCS / "drift.md"):
+    exec(compile(example, "drift.md", "exec"), scope)
+  task = scope["task"]
+  assert task.test_sets.domains.clients == ("negative:5",) * 3 + ("none",) * 3
+  rows = task.test_sets.parts[0]
+  c = scope["c"]
+  c.data.domain = splitjax.spec(splitjax.DOMAINS, "none")
+  plain = splitjax.build(c).data.train_image
+  drifted = task.data.train_image
+  np.testing.assert_array_equal(drifted[rows], 255 - plain[rows])
+  said = capsys.readouterr().out
+  assert "contrast:4" in said and "'severity 5'" in said
+
+
+def test_the_corruptions_of_the_page_are_all_there_are():
+  named = {
+    re.sub(r"\W", "", row[0])
+    for row in tables((DOCS / "drift.md").read_text(encoding="utf-8"))
+  }
+  drift = {"covariate", "unseen_domain"}
+  assert named >= splitjax.CORRUPTIONS.keys() | splitjax.DOMAINS.keys() | drift
 
 
 def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):

@@ -23,6 +23,7 @@ MODULES = (
   "splitjax.models",
   "splitjax.data",
   "splitjax.data.augmentations",
+  "splitjax.data.corruptions",
   "splitjax.engine.topologies",
   "splitjax.evaluation.attacks",
   "splitjax.evaluation.client_metrics",

@@ -54,7 +54,7 @@ HOST = {
 }
 """Rooms that must not import jax themselves, but for ON_DEVICE."""
 
-ON_DEVICE = ("data.feed", "data.augmentations")
+ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 
 # Library -> rooms or modules that may import it. numpy anyone may, jax whoever
 # is not in HOST.

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from splitjax.data import PARTITIONS
+from splitjax.data import DOMAINS, PARTITIONS
 from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
@@ -26,6 +26,8 @@ class Data:
       the public code of FedTHE; for eval.shift local and out_of_client).
     dealt: which client gets which part. any: independent of its split depth;
       by_depth: parts with higher classes go to deeper clients.
+    domain: a fixed change of each client's images, for good, key of DOMAINS
+      (`data.domains`): none; drawn; by_group; from_data.
     augment: random changes of training images, drawn per client and step: none
       or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
       pixels and mirroring) or crop_flip + cutout(size=8).
@@ -40,6 +42,7 @@ class Data:
   test_samples: Annotated[int | None, COUNT] = None
   pool: Literal["train", "all"] = "train"
   dealt: Literal["any", "by_depth"] = "any"
+  domain: Annotated[Spec, DOMAINS] = Spec("none", {})
   augment: str = "none"
   device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None

@@ -14,7 +14,7 @@ from ml_collections import config_dict
 
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
-from splitjax.data import PARTITIONS, SHIFTS
+from splitjax.data import DOMAINS, PARTITIONS, SHIFTS
 from splitjax.engine.pace import PACES
 from splitjax.fields import check_value
 from splitjax.methods import METHODS
@@ -44,6 +44,7 @@ def default(
   c = _defaults(Config)
   c.data = _defaults(Data, name="fashion_mnist")
   c.data.partition = spec(PARTITIONS, partition)
+  c.data.domain = spec(DOMAINS, "none")
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
   c.eval.shift = spec(SHIFTS, "id_ood")
@@ -58,6 +59,7 @@ REGISTRIES: dict[str, Mapping[str, Callable]] = {
   "method": METHODS,
   "backbone": BACKBONES,
   "data.partition": PARTITIONS,
+  "data.domain": DOMAINS,
   "eval.shift": SHIFTS,
   "fleet.allocation": ALLOCATIONS,
   "loss": LOSSES,

@@ -3,8 +3,9 @@
 SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
 `(labels, num_clients, seed, **options) -> index arrays`, with the samples'
 owners instead of labels if the function has the attribute `of_clients`;
-SHIFTS: name -> `(data, parts, rhos, seed, **options) -> TestSets`. No other
-package imports tensorflow_datasets; this one does so only inside functions.
+SHIFTS: name -> `(data, parts, rhos, seed, **options) -> TestSets`; DOMAINS: see
+`data.domains`. No other package imports tensorflow_datasets; this one does so
+only inside functions.
 
   >>> import numpy as np, splitjax
   >>> deal = splitjax.PARTITIONS["iid"]
@@ -13,17 +14,25 @@ package imports tensorflow_datasets; this one does so only inside functions.
   >>> splitjax.SOURCES["digits"](None).train_image.shape
   (1437, 28, 28, 1)
   >>> sorted(splitjax.SHIFTS)[:2]
-  ['global', 'id_ood']
+  ['covariate', 'global']
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from splitjax.data import dirichlet, dominant, partition, pathological
+from splitjax.data import (
+  dirichlet,
+  dominant,
+  drift,
+  partition,
+  pathological,
+  test_sets,
+)
+from splitjax.data.domains import DOMAINS
 from splitjax.data.partition import client_split
 from splitjax.data.sources import SOURCES, Dataset, load
-from splitjax.data.test_sets import SHIFTS, TestSets
+from splitjax.data.test_sets import TestSets
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "shard": partition.shard,
@@ -35,11 +44,22 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "natural": partition.natural,
 }
 
+SHIFTS: dict[str, Callable[..., TestSets]] = {
+  "id_ood": test_sets.id_ood,
+  "out_of_client": test_sets.out_of_client,
+  "global": test_sets.whole_test,
+  "local": test_sets.local,
+  "own_test": test_sets.own_test,
+  "covariate": drift.covariate,
+  "unseen_domain": drift.unseen_domain,
+}
+
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
 """Partition -> `(labels, num_clients) -> [N] int`, the label of each client's
 group. Partitions without groups are not listed."""
 
 __all__ = [
+  "DOMAINS",
   "GROUPS",
   "PARTITIONS",
   "SHIFTS",

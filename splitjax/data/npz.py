@@ -10,14 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from splitjax import files
-from splitjax.data import inputs
+from splitjax.data import inputs, npz_clients
 from splitjax.data.array_cache import Arrays
 from splitjax.types import UserError
 
 PREFIX = "npz:"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = (
-  "client_train", "client_test", "classes", "standardise", "vocabulary",
+  "client_train", "client_test", "client_domain", "classes", "standardise",
+  "vocabulary",
 )  # fmt: skip
 
 ONLY_CLASSES = (
@@ -41,7 +42,8 @@ def load(
       of one channel also uint8 [Z, H, W]; y_train and y_test are integers 0 to
       C - 1, [Z] or [Z, 1]. Both arrays of the test split may be missing.
       client_train, and optionally client_test, name the client of each sample:
-      integers or texts [Z]. `classes` is C, `standardise` a text, see
+      integers or texts [Z]; client_domain its client's domain, a text such as
+      "rotation:3" (`data.domains`). `classes` is C, `standardise` a text, see
       `inputs.Standardise`, `vocabulary` V of token ids. No other array is read.
     mapped: memory-map x_train if the file is not compressed.
     classes: C; None: the file's, else one more than the highest label.
@@ -62,7 +64,7 @@ def load(
     if "client_train" in given:
       given.setdefault("client_test", given["client_train"][:0])
   count, arrays, note = checked(given, where, classes)
-  return count, {**arrays, **_clients(given, arrays, where)}, note
+  return count, {**arrays, **npz_clients.read(given, arrays, where)}, note
 
 
 def checked(
@@ -118,41 +120,6 @@ def checked(
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
   return classes, {**arrays, **how}, note
-
-
-def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
-  """Numbers the clients in the order of their names (texts or integers).
-
-  A client named only in client_test does not train.
-  """
-  found: dict[str, list[Any]] = {}
-  for split in ("train", "test"):
-    key = f"client_{split}"
-    if key not in given:
-      continue
-    if split == "test" and "client_train" not in given:
-      raise UserError(f"{where} has client_test and no client_train: add it")
-    owner, count = given[key], len(arrays[f"{split}_label"])
-    if owner.dtype.kind == "S":
-      owner = np.char.decode(owner, "utf-8", "backslashreplace")
-    if owner.dtype.kind not in "iuU" or owner.shape != (count,):
-      raise UserError(
-        f"{where}: {key} is {owner.dtype}{list(owner.shape)}: give an integer"
-        f" or a text for each of the {count} samples"
-      )
-    found[f"{split}_client"] = owner.tolist()
-  every = {name for owner in found.values() for name in owner}
-  if len({type(name) for name in every}) > 1:
-    raise UserError(
-      f"{where}: one of client_train and client_test has numbers, the other"
-      " texts: write both alike"
-    )
-  numbers = {name: i for i, name in enumerate(sorted(every))}
-  owners = {
-    key: np.array([numbers[name] for name in owner], np.int32)
-    for key, owner in found.items()
-  }
-  return {**owners, "client_names": tuple(map(files.printable, numbers))}
 
 
 def _map_images(file: Any, key: str) -> Any:

@@ -234,3 +234,19 @@ def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
   for row, part in zip(rows, parts, strict=True):
     row[: len(part)] = part
   return rows
+
+
+def merged(data: Dataset) -> Dataset:
+  """Merges both splits into Z + M training samples and an empty test split."""
+  owners = data.train_client
+  if owners is not None and len(data.test_label):
+    both = None if data.test_client is None else (owners, data.test_client)
+    owners = both and np.concatenate(both)
+  return data._replace(
+    train_image=np.concatenate([data.train_image, data.test_image]),
+    train_label=np.concatenate([data.train_label, data.test_label]),
+    test_image=data.test_image[:0],
+    test_label=data.test_label[:0],
+    train_client=owners,
+    test_client=None,
+  )

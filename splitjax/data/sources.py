@@ -41,6 +41,8 @@ class Dataset(NamedTuple):
     client_names: the name of each client number; (): the number is the name.
     standardise: what networks get of the inputs, see `inputs.Standardise`.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
+    client_domains: the domain of each client number (`data.domains`); (): the
+      data name none.
   """
 
   name: str
@@ -55,6 +57,7 @@ class Dataset(NamedTuple):
   client_names: tuple[str, ...] = ()
   standardise: inputs.Standardise = "channel"
   vocabulary: int = 0
+  client_domains: tuple[str, ...] = ()
 
   @property
   def kind(self) -> str:

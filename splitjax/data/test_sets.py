@@ -5,11 +5,12 @@ its options by keyword; it returns TestSets. Each client's networks run once
 over the union of its test sets; each test set is a mask over that union.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from splitjax.data.domains import Domains
 from splitjax.data.ood_mixture import Ood, id_ood_sets, main_classes
 from splitjax.data.partition import client_split
 from splitjax.data.partition_util import padded
@@ -46,6 +47,10 @@ class TestSets(NamedTuple):
     validation: N arrays [H_n] int64, rows of the training split held out to
       choose thresholds (`holdout`); () if there are none.
     groups: [N] int, the label of each client's group (`GROUPS`), or None.
+    domains: the clients' domains; None: `none` for all.
+    looks: L looks (`data.drift`): row l M + m is image m of the test split
+      under look l; (): every image in its client's domain.
+    unseen: a corruption that no client may train on; "": none.
   """
 
   parts: list[np.ndarray]
@@ -58,6 +63,9 @@ class TestSets(NamedTuple):
   rhos: tuple[float, ...] | None
   validation: Sequence[np.ndarray] = ()
   groups: np.ndarray | None = None
+  domains: Domains | None = None
+  looks: tuple[tuple[str, ...], ...] = ()
+  unseen: str = ""
 
   @property
   def new(self) -> np.ndarray:
@@ -92,7 +100,7 @@ def id_ood(
   Returns:
     Rows of the test split, one set per rho; UserError if there is no split.
   """
-  _require_test_split(data)
+  require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed, ood)
@@ -107,8 +115,8 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   if rhos are given or there is no test split.
   """
   del seed
-  _require_no_rhos(rhos, "global")
-  _require_test_split(data)
+  require_no_rhos(rhos, "global")
+  require_test_split(data)
   masks = np.ones((1, len(parts), len(data.test_label)), bool)
   return _on_test_split(data, parts, masks, ("global",))
 
@@ -125,7 +133,7 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   rhos are given, the data do not name the clients of test samples, a client
   mixes samples of several owners, or no client has a test sample.
   """
-  _require_no_rhos(rhos, "own_test")
+  require_no_rhos(rhos, "own_test")
   if data.test_client is None or data.train_client is None:
     raise UserError(
       f"eval.shift: own_test needs data that name each test sample's client"
@@ -165,9 +173,9 @@ def local(
   training split. Raises UserError if rhos are given, or a client has fewer than
   two samples.
   """
-  _require_no_rhos(rhos, "local")
+  require_no_rhos(rhos, "local")
   kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
-  return _on_training_split(data, kept, [own], ("local",))
+  return of_rows(data, kept, [own], ("local",))
 
 
 def out_of_client(
@@ -194,7 +202,7 @@ def out_of_client(
   leave no test part, there are fewer than two clients, or a client has fewer
   than three samples.
   """
-  _require_no_rhos(rhos, "out_of_client")
+  require_no_rhos(rhos, "out_of_client")
   test_fraction = 1 - train_fraction - validation_fraction
   if test_fraction <= 0:
     raise UserError(
@@ -209,7 +217,7 @@ def out_of_client(
   fractions = train_fraction, validation_fraction, test_fraction
   kept, validation, own = client_split(parts, seed, fractions)
   names, sets = ("w/o drift", "w/ drift"), [own, _from_others(own, seed)]
-  shown = _on_training_split(data, kept, sets, names)
+  shown = of_rows(data, kept, sets, names)
   return shown._replace(validation=validation)
 
 
@@ -227,17 +235,28 @@ def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
   return drawn
 
 
-def _on_training_split(
-  data: Dataset, kept: Parts, test_rows: Sequence[Parts], names: tuple[str, ...]
+def of_rows(
+  data: Dataset,
+  kept: Parts,
+  test_rows: Sequence[Parts],
+  names: Sequence[str],
+  looks: tuple[tuple[str, ...], ...] = (),
 ) -> TestSets:
-  """Builds test sets of training rows test_rows[r][n] for set r, client n."""
+  """Builds test sets of rows test_rows[r][n] for set r, client n.
+
+  They are of the training split, or with `looks` of the test split under them.
+  """
   main = main_classes(data.train_label, kept, data.classes)
   rows = padded([np.concatenate(each) for each in zip(*test_rows, strict=True)])
   sizes = np.array([list(map(len, parts)) for parts in test_rows])[..., None]
   ends, place = np.cumsum(sizes, axis=0), np.arange(rows.shape[1])
   sets = (ends - sizes <= place) & (place < ends)
-  label = data.train_label[rows]
-  return TestSets(list(kept), main, "train", rows, label, sets, names, None)
+  if not looks:
+    label, pool = data.train_label[rows], "train"
+  else:
+    label, pool = data.test_label[rows % len(data.test_label)], "test"
+  made = TestSets(list(kept), main, pool, rows, label, sets, tuple(names), None)
+  return made._replace(looks=looks)
 
 
 def _on_test_split(
@@ -255,7 +274,8 @@ def _on_test_split(
   return TestSets(list(parts), main, "test", rows, label, sets, names, None)
 
 
-def _require_no_rhos(rhos: Rhos, name: str) -> None:
+def require_no_rhos(rhos: Rhos, name: str) -> None:
+  """Raises UserError if a shift that mixes no samples is given ratios."""
   if rhos is not None:
     raise UserError(
       f"eval.rhos = {list(rhos)}: eval.shift {name} mixes no samples; leave "
@@ -263,35 +283,11 @@ def _require_no_rhos(rhos: Rhos, name: str) -> None:
     )
 
 
-def _require_test_split(data: Dataset) -> None:
+def require_test_split(data: Dataset) -> None:
+  """Raises UserError if the data have no test samples."""
   if not len(data.test_label):
     raise UserError(
       f"eval.shift: {data.name} has no test split (x_test of npz:PATH), or"
       " data.pool='all' leaves none: choose local or out_of_client, or"
       " data.pool='train'"
     )
-
-
-def merged(data: Dataset) -> Dataset:
-  """Merges both splits into Z + M training samples and an empty test split."""
-  owners = data.train_client
-  if owners is not None and len(data.test_label):
-    both = None if data.test_client is None else (owners, data.test_client)
-    owners = both and np.concatenate(both)
-  return data._replace(
-    train_image=np.concatenate([data.train_image, data.test_image]),
-    train_label=np.concatenate([data.train_label, data.test_label]),
-    test_image=data.test_image[:0],
-    test_label=data.test_label[:0],
-    train_client=owners,
-    test_client=None,
-  )
-
-
-SHIFTS: dict[str, Callable[..., TestSets]] = {
-  "id_ood": id_ood,
-  "out_of_client": out_of_client,
-  "global": whole_test,
-  "local": local,
-  "own_test": own_test,
-}

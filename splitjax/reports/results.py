@@ -22,6 +22,14 @@ def ratios(results: dict[str, Any]) -> list[float] | None:
     return None
 
 
+def severities(results: dict[str, Any]) -> list[int] | None:
+  """Returns the severity of each test set; None if they are no `covariate`."""
+  parts = [name.partition("severity ") for name in results["sets"]]
+  if any(before or not number.isdigit() for before, _, number in parts):
+    return None
+  return [int(number) for *_, number in parts]
+
+
 def heading(name: str) -> str:
   """Formats a test set's name: "0.2" as "ρ=0.2", others unchanged."""
   try:

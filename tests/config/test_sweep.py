@@ -13,6 +13,7 @@ from splitjax import (
   ALLOCATIONS,
   ATTACKS,
   BACKBONES,
+  DOMAINS,
   METHODS,
   PACES,
   PARTITIONS,
@@ -196,6 +197,7 @@ def test_changes_of_a_paper_s_setting_are_recorded():
 NAMES = [
   ("eval.shift", SHIFTS, "global", "ood='fill'"),
   ("data.partition", PARTITIONS, "dirichlet", "k=1"),
+  ("data.domain", DOMAINS, "drawn", "k=1"),
   ("backbone", BACKBONES, "vgg11", "length=3"),
   ("fleet.allocation", ALLOCATIONS, "dfl", "k=1"),
   ("pace", PACES, "deadline", "k=1"),

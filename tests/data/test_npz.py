@@ -18,7 +18,6 @@ from splitjax.data import (
   partition_util,
   sources,
   test_part,
-  test_sets,
 )
 from splitjax.experiment.setup import data_summary, tasks
 from splitjax.types import UserError
@@ -359,7 +358,7 @@ def test_a_file_without_a_test_split(tmp_path):
   del held["client_test"]
   name = saved(tmp_path, held)
   data = load(name)
-  assert test_sets.merged(data).train_client is data.train_client
+  assert partition_util.merged(data).train_client is data.train_client
   parts = PARTITIONS["natural"](data.train_client, 2, 0, min_samples=3)
   shown = SHIFTS["local"](data, parts, None, 0)
   assert shown.pool == "train"
@@ -438,7 +437,7 @@ def test_clients_of_the_data(tmp_path):
   kept = [np.flatnonzero((data.train_image == x).all((1, 2, 3)))[0]
           for x in part.train_image]  # fmt: skip
   assert part.train_client.tolist() == data.train_client[kept].tolist()
-  both = test_sets.merged(data)
+  both = partition_util.merged(data)
   assert both.train_client.tolist() == [*data.train_client, *data.test_client]
 
   # Texts of bytes are texts.

@@ -9,6 +9,7 @@ from tiny import ONE_SERVER
 from splitjax import (
   ALLOCATIONS,
   ATTACKS,
+  DOMAINS,
   LOSSES,
   METHODS,
   OPTIMIZERS,
@@ -202,6 +203,7 @@ def configs(draw):
         groups.Data,
         name=st.just("digits"),
         partition=st.just(deal),
+        domain=specs(DOMAINS, [x for x in DOMAINS if x != "from_data"]),
         train_samples=st.integers(60, 120),
         test_samples=st.integers(20, 40),
         augment=st.sampled_from(["none", "crop_flip", "rotation + cutout"]),
@@ -261,7 +263,7 @@ def configs(draw):
       _fields(
         eval_group.Eval,
         shift=st.just(shift),
-        rhos=st.none() if local or shift["name"] == "global" else rhos,
+        rhos=rhos if shift["name"] == "id_ood" else st.none(),
         thresholds=st.one_of(st.none(), tuples(between(0, 3), 3)),
         every=st.integers(1, 3),
         batch_size=st.integers(1, 50),
@@ -383,6 +385,7 @@ def places(tree):
   """Every field of a config's dict: its path and invalid values."""
   registries = {
     "backbone": BACKBONES,
+    "data.domain": DOMAINS,
     "data.partition": PARTITIONS,
     "eval.shift": SHIFTS,
     "fleet.allocation": ALLOCATIONS,

@@ -64,6 +64,29 @@ def test_one_rho_no_learning_and_nulls(tmp_path, drawn):
   ]
 
 
+def test_severities_are_drawn_with_all_that_reacts_to_them(tmp_path, drawn):
+  each = [files.plain(example(seed)) for seed in range(3)]
+  for i, results in enumerate(each):
+    results["sets"] = ["severity 0", "severity 1", "severity 2"]
+    for row in results["rows"]:
+      row["summary"]["metrics"] = {"ece": [0.1, 0.2, 0.3 + i / 10]}
+    two_exits = results["rows"][0]["summary"]
+    two_exits["rules"] = {"calibrated": {"below": [0.01, 0.02, 0.05]}}
+    del results["learning"]
+  combined = over_seeds.combine(each)
+  paths = plots.draw_all(combined, tmp_path)
+  assert paths[0].name == "accuracy_over_severity.png"
+  axes, *_ = drawn[0]
+  assert [a.get_ylabel() for a in axes] == [
+    "accuracy [%]", "offloaded [%]", "calibrated: points below the oracle",
+    "ece",
+  ]  # fmt: skip
+  rows = len(combined["rows"])
+  assert [len(a.containers) for a in axes] == [rows, rows, 1, rows]
+  assert axes[3].containers[0][0].get_ydata() == pytest.approx([0.1, 0.2, 0.4])
+  assert axes[2].containers[0][0].get_ydata() == pytest.approx([1, 2, 5])
+
+
 def test_figures_from_python_are_matplotlib_s():
   results = files.plain(example())
   figure = splitjax.figures.accuracy_over_rho(results)

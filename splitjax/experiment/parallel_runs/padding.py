@@ -46,6 +46,12 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
   if system.seeds_batched:
     field = "system.seeds_batched=True"
 
+  # They read the same images.
+  if len({setup.task.facts["digest"] for setup in own}) > 1:
+    raise UserError(
+      f"{field}: data.domain gives each seed other images; leave it out: they"
+      " train one after another"
+    )
   # The numbers of depths and of chunks must be equal.
   fleets = [setup.fleet.cohorts for setup in own]
   if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:

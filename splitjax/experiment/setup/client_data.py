@@ -12,6 +12,8 @@ from splitjax.data import (
   Dataset,
   TestSets,
   augmentations,
+  domains,
+  drift,
   feed,
   holdout,
   inputs,
@@ -74,6 +76,7 @@ def make_test_sets(
     order = partition_util.by_depth(parts, data.train_label, depths)
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
+  named = domains.assign(config.data.domain, data, parts, groups, config.seed)
   shift, back = config.eval.shift, list[np.ndarray]()
   if config.eval.holdout:
     parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
@@ -82,7 +85,7 @@ def make_test_sets(
   )
   if config.eval.samples is not None:
     test_sets = test_part.in_random_order(test_sets, config.seed)
-  test_sets = test_sets._replace(groups=groups)
+  test_sets = test_sets._replace(groups=groups, domains=named)
   return test_sets._replace(validation=back) if back else test_sets
 
 
@@ -100,11 +103,13 @@ def client_depths(
   return depth
 
 
-def facts(data: Dataset, test_sets: TestSets) -> dict:
+def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
   """Returns the facts for `make_network`, and data digests, JSON-ready.
 
   Inputs are standardised with the statistics of the training split, or of the
-  training samples alone if that split also has test or held-out samples.
+  training samples alone if that split also has test or held-out samples. All
+  is of the data before `drift.changed`, so that it is the same on any machine;
+  digests also name the changes.
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
@@ -120,12 +125,15 @@ def facts(data: Dataset, test_sets: TestSets) -> dict:
     form["vocabulary"] = data.vocabulary
   # The partition already reflects the owners of training samples.
   owners = [] if data.test_client is None else [data.test_client]
+  drifted, looks = drift.described(test_sets, seed)
+  if looks:
+    form["looks"] = feed.digest(*looks)
   return {
     "shape": list(data.train_image.shape[1:]),
     "classes": data.classes,
     **form,
     "mean": list(mean),
     "std": list(std),
-    "digest": feed.digest(*data[2:6], *owners),
+    "digest": feed.digest(*data[2:6], *owners, *drifted),
     "partition": feed.digest(*test_sets.parts),
   }

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax.data import ood_mixture
+from splitjax.data.corruptions import NONE
 from splitjax.engine.fleets import Cohort
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
@@ -80,8 +81,29 @@ def notes(task: Task) -> list[str]:
     *_new(task),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
+    *_domains(task),
     *_augment(task),
   ]
+
+
+def _domains(task: Task) -> list[str]:
+  """Names the clients of each domain, and a domain left out of training."""
+  named, unseen = task.test_sets.domains, task.test_sets.unseen
+  clients = () if named is None else named.clients
+  sentences, each = [], dict[str, list[str]]()
+  for n, domain in enumerate(clients):
+    each.setdefault(domain, []).append(client(n, task.network.names))
+  if set(each) - {NONE}:
+    told = [
+      f"{domain} of {', '.join(who[:MOST])}"
+      + f" and {len(who) - MOST} more" * (len(who) > MOST)
+      for domain, who in sorted(each.items())
+    ]
+    sentences.append(f"Domains of clients' images: {'; '.join(told)}.")
+  if unseen:
+    (left_out,) = task.test_sets.looks[-1]
+    sentences.append(f"The domain left out of training: {left_out}.")
+  return sentences
 
 
 def _augment(task: Task) -> list[str]:

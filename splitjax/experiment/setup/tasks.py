@@ -18,12 +18,13 @@ from splitjax.data import (
   Dataset,
   TestSets,
   augmentations,
+  drift,
   holdout,
   load,
   partition_util,
 )
 from splitjax.data.holdout import Holdout
-from splitjax.data.test_sets import merged
+from splitjax.data.partition_util import merged
 from splitjax.engine import distributed, faults, fleets, sharding
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
@@ -125,11 +126,12 @@ def build(
       data = merged(data)
     client_data.check_options(config, data)
     test_sets = client_data.make_test_sets(config, data, hardware)
+    known = client_data.facts(data, test_sets, config.seed)
+    data, test_sets = drift.changed(data, test_sets, config.seed)
     checks.check_memory(config, data, test_sets)
     augmentations.check(config.data.augment, data.train_image)
 
     # Network, methods, faults.
-    known = client_data.facts(data, test_sets)
     partition = PARTITIONS[config.data.partition.name]
     named = partition_util.owner_names(data, partition, test_sets.parts)
     if named:
@@ -223,7 +225,8 @@ class Tasks:
       task = build(config)
       data = task.data
       how = data.name, data.standardise, data.vocabulary
-      same = f"{task.facts['digest']} {how} {task.test_sets.pool} {task.mesh}"
+      images = task.facts["digest"], task.facts.get("looks")
+      same = f"{images} {how} {task.test_sets.pool} {task.mesh}"
       first = self._data.setdefault(same, task)
       names = "data", "image", "label", "pool"
       copies = {name: getattr(first, name) for name in names}

@@ -8,7 +8,7 @@ from typing import Any
 
 from splitjax.config.eval_group import SEVERAL
 from splitjax.config.schema import Config
-from splitjax.data import PARTITIONS, augmentations
+from splitjax.data import DOMAINS, PARTITIONS, augmentations
 from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
@@ -180,6 +180,7 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     *(("method", METHODS, spec) for spec in config["methods"].values()),
     ("network", BACKBONES, config["backbone"]),
     ("partition", PARTITIONS, config["data"]["partition"]),
+    ("domain", DOMAINS, config["data"].get("domain", {})),
     ("optimizer", OPTIMIZERS, config["optimizer"]),
     ("loss", LOSSES, config.get("loss", {})),
   ]

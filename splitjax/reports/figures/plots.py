@@ -38,12 +38,14 @@ from splitjax.reports.figures.panels import (
   class_accuracy_per_client,
   effect_of_threshold,
 )
+from splitjax.reports.figures.severity import accuracy_over_severity
 from splitjax.reports.results import (
   ends,
   exponent,
   heading,
   ratios,
   rule,
+  severities,
   times_ten,
 )
 
@@ -239,6 +241,7 @@ ACCURACY = "summary", "accuracy"
 
 KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
   accuracy_over_rho: _mixed,
+  accuracy_over_severity: severities,
   accuracy_latency: bool,
   effect_of_threshold: lambda x: _mixed(x) and panels.gated(x),
   accuracy_per_client: bool,

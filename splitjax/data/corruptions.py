@@ -1,0 +1,244 @@
+"""CORRUPTIONS: changes of images at severities 1 to 5, made before training.
+
+A domain is written NAME:SEVERITY, such as "gaussian_blur:3"; "none" leaves
+images as they are. Unlike an augmentation, a domain is a fixed property of an
+image: it is computed once, on the device, from the image and the run's seed.
+Names and numbers are those of CIFAR-10-C; rotations are by 15 degrees a
+severity, the six domains of rotated MNIST.
+
+References:
+  Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common
+  Corruptions and Perturbations, ICLR 2019, with their script for CIFAR-10-C.
+  Ghifary et al., Domain Generalization for Object Recognition with Multi-task
+  Autoencoders, ICCV 2015.
+
+>>> import jax.numpy as jnp, splitjax
+>>> def negative(image, severity, key):  # [H, W, c] float, 0 to 255
+...   return image + severity / 5 * (255 - 2 * image)
+>>> splitjax.CORRUPTIONS["negative"] = negative
+>>> c = splitjax.default()
+>>> c.data.domain = splitjax.spec(
+...   splitjax.DOMAINS, "drawn", corruptions="none, negative:5"
+... )
+>>> del splitjax.CORRUPTIONS["negative"]
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.data.augmentations import pixels, rotated
+from splitjax.registry import unknown
+from splitjax.types import Array, UserError, naming
+
+Corruption = Callable[[Array, Array, Array], Array]
+"""(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> such
+an image; numbers beyond 0..255 are cut off, others rounded."""
+
+Look = Sequence[str]
+"""Domains that are applied one after another; (): the image as it is."""
+
+NONE = "none"
+BLOCK = 256
+"""Images that the device changes at a time."""
+
+
+def rotation(image: Array, severity: Array, key: Array) -> Array:
+  """Rotates counter-clockwise by 15 to 75 degrees, black outside."""
+  del key
+  return rotated(image, jnp.deg2rad(15.0 * severity))
+
+
+def brightness(image: Array, severity: Array, key: Array) -> Array:
+  """Raises the value V of HSV, the largest channel; hue and saturation stay."""
+  del key
+  more = 255 * _at(severity, 0.05, 0.1, 0.15, 0.2, 0.3)
+  value = image.max(axis=-1, keepdims=True)
+  share = jnp.where(value > 0, image / jnp.where(value > 0, value, 1), 1)
+  return share * jnp.minimum(value + more, 255)
+
+
+def contrast(image: Array, severity: Array, key: Array) -> Array:
+  """Shrinks the distance of pixels from the mean of their channel."""
+  del key
+  share = _at(severity, 0.75, 0.5, 0.4, 0.3, 0.15)
+  mean = image.mean(axis=(0, 1), keepdims=True)
+  return mean + share * (image - mean)
+
+
+def saturate(image: Array, severity: Array, key: Array) -> Array:
+  """Changes the saturation S of HSV: paler at 1 and 2, more vivid from 3 on.
+
+  S becomes a S + b; a grey pixel has hue 0, so that b > 0 makes it red.
+  """
+  del key
+  if image.shape[-1] != 3:
+    raise UserError(
+      f"saturate changes colours, and the images have {image.shape[-1]}"
+      " channel(s): choose corruptions without it"
+    )
+  scale = _at(severity, 0.3, 0.1, 1.5, 2.0, 2.5)
+  more = _at(severity, 0.0, 0.0, 0.0, 0.1, 0.2)
+  value = image.max(axis=-1, keepdims=True)
+  spread = value - image.min(axis=-1, keepdims=True)
+  old = spread / jnp.where(value > 0, value, 1)
+  new = jnp.clip(scale * old + more, 0, 1)
+  # A channel is V (1 - S depth), with depth 0 in the largest, 1 in the least.
+  grey = jnp.array((0.0, 1.0, 1.0))
+  depth = (value - image) / jnp.where(spread > 0, spread, 1)
+  return value * (1 - new * jnp.where(spread > 0, depth, grey))
+
+
+def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
+  """Blurs with sigma 0.4 to 1 pixels, cut off at 4 sigma; edges continue."""
+  del key
+  return _along_sides(image, severity, _smooth, (0.4, 0.6, 0.7, 0.8, 1.0))
+
+
+def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
+  """Adds normal noise of deviation 0.04 to 0.1 (of 1) to every number."""
+  scale = 255 * _at(severity, 0.04, 0.06, 0.08, 0.09, 0.1)
+  return image + scale * jax.random.normal(key, image.shape)
+
+
+def pixelate(image: Array, severity: Array, key: Array) -> Array:
+  """Resizes to 0.95 to 0.65 of each side and back, as Pillow's BOX does."""
+  del key
+  return _along_sides(image, severity, _coarse, (0.95, 0.9, 0.85, 0.75, 0.65))
+
+
+def _at(severity: Array, *each: float) -> Array:
+  """Returns the number of a severity, of five."""
+  return jnp.array(each)[severity - 1]
+
+
+def _along_sides(
+  image: Array,
+  severity: Array,
+  make: Callable[[int, float], np.ndarray],
+  each: Sequence[float],
+) -> Array:
+  """Multiplies columns and rows by make(side, number) [side, side]."""
+  down, across = (
+    jnp.array([make(side, number) for number in each])[severity - 1]
+    for side in image.shape[:2]
+  )
+  parts = down, image, across
+  return jnp.einsum("ij,jkc,lk->ilc", *parts, precision="highest")
+
+
+def _smooth(side: int, sigma: float) -> np.ndarray:
+  """Weights of a Gaussian filter that repeats the pixels at the edges."""
+  reach = int(4 * sigma + 0.5)
+  step = np.arange(-reach, reach + 1)
+  weight = np.exp(-((step / sigma) ** 2) / 2)
+  matrix, here = np.zeros((side, side)), np.arange(side)[:, None]
+  there = np.clip(here + step, 0, side - 1)
+  np.add.at(matrix, (here, there), weight / weight.sum())
+  return matrix
+
+
+def _coarse(side: int, share: float) -> np.ndarray:
+  """Weights of a resizing to a share of the side, and back."""
+  few = max(1, int(side * share))
+  return _box(few, side) @ _box(side, few)
+
+
+def _box(before: int, after: int) -> np.ndarray:
+  """Weights [after, before]: means of pixels whose centres a pixel covers."""
+  wide = before / after
+  centre = wide * (np.arange(after)[:, None] + 0.5)
+  place = (np.arange(before) + 0.5 - centre) / max(wide, 1)
+  inside = (place > -0.5) & (place <= 0.5)
+  return inside / inside.sum(axis=1, keepdims=True)
+
+
+CORRUPTIONS: dict[str, Corruption] = {
+  "rotation": rotation,
+  "brightness": brightness,
+  "contrast": contrast,
+  "saturate": saturate,
+  "gaussian_blur": gaussian_blur,
+  "gaussian_noise": gaussian_noise,
+  "pixelate": pixelate,
+}
+
+
+def read(text: str, severity: int, where: str) -> tuple[str, ...]:
+  """Reads domains separated by commas; `severity` is that of bare names.
+
+  Raises:
+    UserError: a name is unknown, or a severity is none of 1 to 5.
+  """
+  found = []
+  for each in text.split(","):
+    name, colon, given = (part.strip() for part in each.partition(":"))
+    if name != NONE and name not in CORRUPTIONS:
+      known = [NONE, *CORRUPTIONS]
+      raise UserError(unknown(where, name, known, "corruption"))
+    level = given if colon else str(severity)
+    if level not in set("12345") or (name == NONE and colon):
+      raise UserError(
+        f"{where}={text!r}: {each.strip()} must be none, or a name with a"
+        " severity of 1 to 5, as in rotation:3"
+      )
+    found.append(name if name == NONE else f"{name}:{level}")
+  return tuple(found)
+
+
+def check(domains: Iterable[str], shape: tuple[int, ...], where: str) -> None:
+  """Raises UserError if a domain does not suit images of a shape [H, W, c]."""
+  image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
+  row = jax.ShapeDtypeStruct((1,), np.int32)
+  for name in sorted({domain.partition(":")[0] for domain in domains} - {NONE}):
+    change = functools.partial(_change, CORRUPTIONS[name])
+    with naming(where):
+      found = jax.eval_shape(change, image, 1, jax.random.key(0), row)
+    if found.shape != image.shape:
+      raise UserError(
+        f"{where}: {name} makes {list(found.shape[1:])} of images"
+        f" {list(shape)}: an entry of CORRUPTIONS keeps their shape"
+      )
+
+
+def applied(
+  image: np.ndarray, rows: np.ndarray, look: Look, seed: Sequence[int]
+) -> np.ndarray:
+  """Applies a look to rows [M] of images [Z, H, W, c] uint8, on the device.
+
+  An image's draws depend on `seed`, its row and the domain's place in the
+  look, not on the other rows or on severities. Returns uint8 [M, H, W, c].
+  """
+  out = np.array(image[rows])
+  key = functools.reduce(jax.random.fold_in, seed[1:], jax.random.key(seed[0]))
+  for place, domain in enumerate(look):
+    name, _, level = domain.partition(":")
+    if name == NONE:
+      continue
+    own = jax.random.fold_in(key, place)
+    for start in range(0, len(rows), BLOCK):
+      # One shape for all blocks, so that a corruption is compiled once.
+      some = slice(start, start + BLOCK)
+      filled = np.resize(out[some], (BLOCK, *out.shape[1:]))
+      mine = np.resize(rows[some], BLOCK).astype(np.int32)
+      found = _compiled(CORRUPTIONS[name], filled, int(level), own, mine)
+      out[some] = np.asarray(found)[: len(rows) - start]
+  return out
+
+
+def _change(
+  corruption: Corruption, image: Array, severity: Array, key: Array, rows: Array
+) -> Array:
+  """Corrupts images [B, H, W, c] uint8 of rows [B]."""
+
+  def one(image: Array, row: Array) -> Array:
+    own = jax.random.fold_in(key, row)
+    return pixels(corruption(image.astype(float), severity, own))
+
+  return jax.vmap(one)(image, rows)
+
+
+_compiled = jax.jit(_change, static_argnums=0)

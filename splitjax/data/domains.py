@@ -1,0 +1,176 @@
+"""DOMAINS: name -> function that gives every client's images a domain.
+
+  f(data, parts, groups, seed, *, options) -> N texts
+
+with each client's training rows and the label of its group, or None; a text is
+a domain as in `data.corruptions`, such as "rotation:3" or "none". With the
+partition `iid` clients then have labels alike and skewed features, the setting
+of FedBN (Li et al., ICLR 2021).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from splitjax.data.corruptions import NONE, check, read
+from splitjax.data.sources import Dataset
+from splitjax.fields import Bounds
+from splitjax.registry import Spec
+from splitjax.types import UserError
+
+_DRAW = 0xD0A1
+"""Separates this random stream from all others of the same seed."""
+
+SEVERITY = Bounds(at_least=1, at_most=5)
+
+USUAL = "none, rotation, contrast, gaussian_blur, gaussian_noise, pixelate"
+"""Domains for images of any number of channels."""
+
+Parts = Sequence[np.ndarray]
+Groups = np.ndarray | None
+
+
+class Domains(NamedTuple):
+  """The clients' domains.
+
+  Attributes:
+    clients: N domains.
+    owner: [Z] int, the client that each training row was dealt to, -1: none.
+  """
+
+  clients: tuple[str, ...]
+  owner: np.ndarray
+
+
+def none(data: Dataset, parts: Parts, groups: Groups, seed: int) -> list[str]:
+  """Leaves all images as they are."""
+  del data, groups, seed
+  return [NONE] * len(parts)
+
+
+def drawn(
+  data: Dataset,
+  parts: Parts,
+  groups: Groups,
+  seed: int,
+  *,
+  corruptions: str = USUAL,
+  severity: Annotated[int, SEVERITY] = 3,
+) -> list[str]:
+  """Deals the domains to clients at random, each to equally many.
+
+  Args:
+    data: not used.
+    parts: of N clients.
+    groups: not used.
+    seed: fixes which clients get which.
+    corruptions: the domains, separated by commas: "none, rotation:5, contrast".
+    severity: of those written without one.
+  """
+  del data, groups
+  known = read(corruptions, severity, "data.domain.corruptions")
+  order = np.random.default_rng((seed, _DRAW)).permutation(len(parts))
+  return [known[i % len(known)] for i in order]
+
+
+def by_group(
+  data: Dataset,
+  parts: Parts,
+  groups: Groups,
+  seed: int,
+  *,
+  corruptions: str = USUAL,
+  severity: Annotated[int, SEVERITY] = 3,
+) -> list[str]:
+  """Gives all clients of a group one domain: group g the g-th of the list.
+
+  Groups are the partition's (`splitjax.data.GROUPS`); with any other, clients
+  are grouped in turn by their number. After the last domain follows the first
+  one again. Options are those of `drawn`.
+  """
+  del data, seed
+  known = read(corruptions, severity, "data.domain.corruptions")
+  each = np.arange(len(parts)) if groups is None else groups
+  return [known[int(g) % len(known)] for g in each]
+
+
+def from_data(
+  data: Dataset, parts: Parts, groups: Groups, seed: int
+) -> list[str]:
+  """Takes the domains that the data name for their clients (client_domain).
+
+  Raises:
+    UserError: the data name none, or a client mixes samples of several owners.
+  """
+  del groups, seed
+  if data.train_client is None or not data.client_domains:
+    raise UserError(
+      f"data.domain=from_data: {data.name} does not name its clients' domains"
+      " (client_train and client_domain of npz:PATH); choose drawn or by_group"
+    )
+  owners = [np.unique(data.train_client[part]) for part in parts]
+  if any(len(each) > 1 for each in owners):
+    raise UserError(
+      "data.domain=from_data needs clients as the data have them: choose"
+      " data.partition natural"
+    )
+  named = [data.client_domains[int(each[0])] for each in owners]
+  return [*map(_of_client, named)]
+
+
+def _of_client(text: str) -> str:
+  return read(text, 3, "client_domain")[0]
+
+
+DOMAINS: dict[str, Callable[..., list[str]]] = {
+  "none": none,
+  "drawn": drawn,
+  "by_group": by_group,
+  "from_data": from_data,
+}
+
+
+def assign(
+  chosen: Spec, data: Dataset, parts: Parts, groups: Groups, seed: int
+) -> Domains:
+  """Gives each client its domain, and each training row its client.
+
+  Raises:
+    UserError: the data are no images, or not such as a corruption takes; a
+      function of DOMAINS gives no domain to a client; two clients of different
+      domains share a sample.
+  """
+  where = f"data.domain={chosen.name}"
+  given = DOMAINS[chosen.name](data, parts, groups, seed, **chosen.options)
+  if len(given) != len(parts) or not all(isinstance(x, str) for x in given):
+    raise UserError(
+      f"{where}: gave {given!r:.100}; it must give a domain, such as"
+      f" 'rotation:3', to each of {len(parts)} clients"
+    )
+  clients = tuple(read(text, 3, where)[0] for text in given)
+  require_images(data, clients, where)
+  owner = np.full(len(data.train_label), -1)
+  for n, part in enumerate(parts):
+    others = owner[part]
+    for other in np.unique(others[others >= 0]):
+      if clients[other] != clients[n]:
+        raise UserError(
+          f"{where}: clients {other} and {n} share samples and differ in"
+          f" domain ({clients[other]}, {clients[n]}): choose a partition whose"
+          " clients share none, or domain none"
+        )
+    owner[part] = n
+  return Domains(clients, owner)
+
+
+def require_images(data: Dataset, domains: Sequence[str], where: str) -> None:
+  """Raises UserError unless the inputs are images that the domains suit."""
+  if set(domains) <= {NONE}:
+    return
+  if data.kind != "images":
+    raise UserError(
+      f"{where}: corruptions are for images, uint8 [Z, H, W, c], and the inputs"
+      f" of {data.name} are {data.kind}; choose none"
+    )
+  check(domains, data.train_image.shape[1:], where)

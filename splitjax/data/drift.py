@@ -1,0 +1,236 @@
+"""Drift of inputs: images in clients' domains, and shifts that change them.
+
+A test image is shown under a *look*, domains that are applied one after
+another; OWN stands for the client's. The images of a run are those of its data
+set, changed once when the task is built (`changed`), so that the rounds know
+nothing of domains.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+
+from splitjax.data.corruptions import NONE, applied, read
+from splitjax.data.domains import SEVERITY, Domains, require_images
+from splitjax.data.ood_mixture import main_classes
+from splitjax.data.sources import Dataset
+from splitjax.data.test_sets import (
+  Parts,
+  Rhos,
+  TestSets,
+  of_rows,
+  require_no_rhos,
+  require_test_split,
+)
+from splitjax.types import UserError
+
+OWN = "own"
+"""The client's domain in a look."""
+
+_TRAIN, _TEST = (0xC0DE, 0), (0xC0DE, 1)
+"""Separate the draws of both splits from others of the same seed."""
+
+SEVERITIES = range(6)
+
+
+def covariate(
+  data: Dataset,
+  parts: Parts,
+  rhos: Rhos,
+  seed: int,
+  *,
+  corruptions: str = "gaussian_noise, gaussian_blur, contrast, pixelate",
+) -> TestSets:
+  """Tests clients on their classes under corruptions of growing severity.
+
+  The samples are all test samples of the client's classes in its domain. Set
+  "severity 0" has them as they are, "severity s" once under each corruption,
+  so that its accuracy is the mean over corruptions, as CIFAR-10-C's.
+
+  Args:
+    data: the data set.
+    parts: training rows.
+    rhos: None.
+    seed: not used.
+    corruptions: names without a severity, separated by commas.
+
+  Raises:
+    UserError: rhos are given, there is no test split, a corruption is unknown,
+      has a severity or does not suit the data.
+  """
+  del seed
+  where = "eval.shift.corruptions"
+  require_no_rhos(rhos, "covariate")
+  require_test_split(data)
+  if ":" in corruptions or NONE in read(corruptions, 1, where):
+    raise UserError(
+      f"{where}={corruptions!r}: covariate tests every severity of a"
+      " corruption: give names alone, as in rotation, contrast"
+    )
+  names = ["severity 0"]
+  looks, of_set = list[tuple[str, ...]]([(OWN,)]), [[0]]
+  for severity in SEVERITIES[1:]:
+    drifted = [(OWN, x) for x in read(corruptions, severity, where)]
+    names.append(f"severity {severity}")
+    of_set.append([len(looks) + i for i in range(len(drifted))])
+    looks.extend(drifted)
+  require_images(data, [look[-1] for look in looks[1:]], where)
+  return _own_classes(data, parts, of_set, names, looks)
+
+
+def unseen_domain(
+  data: Dataset,
+  parts: Parts,
+  rhos: Rhos,
+  seed: int,
+  *,
+  corruption: str = "brightness",
+  severity: Annotated[int, SEVERITY] = 3,
+) -> TestSets:
+  """Tests clients on their classes in their domain, and in one left out.
+
+  Set "own domain" has all test samples of the client's classes in its domain,
+  "unseen domain" the same under a corruption that no client trains on at any
+  severity. "none" is the domain of images as they are.
+
+  Args:
+    data: the data set.
+    parts: training rows.
+    rhos: None.
+    seed: not used.
+    corruption: the domain left out, one name.
+    severity: of the corruption, unless its name has one.
+
+  Raises:
+    UserError: see `covariate`; or `changed` finds a client in that domain.
+  """
+  del seed
+  where = "eval.shift.corruption"
+  require_no_rhos(rhos, "unseen_domain")
+  require_test_split(data)
+  domain, *more = read(corruption, severity, where)
+  if more:
+    raise UserError(
+      f"{where}={corruption!r}: one domain is left out; give one name"
+    )
+  require_images(data, [domain], where)
+  looks, names = [(OWN,), (domain,)], ["own domain", "unseen domain"]
+  made = _own_classes(data, parts, [[0], [1]], names, looks)
+  return made._replace(unseen=domain.partition(":")[0])
+
+
+def _own_classes(
+  data: Dataset,
+  parts: Parts,
+  of_set: Sequence[Sequence[int]],
+  names: Sequence[str],
+  looks: Sequence[tuple[str, ...]],
+) -> TestSets:
+  """Builds sets of all test samples of clients' classes under some looks."""
+  main = main_classes(data.train_label, parts, data.classes)
+  count = len(data.test_label)
+  own = [np.flatnonzero(known[data.test_label]) for known in main]
+  rows = [
+    [np.concatenate([mine + look * count for look in mask]) for mine in own]
+    for mask in of_set
+  ]
+  return of_rows(data, parts, rows, names, tuple(looks))
+
+
+def changed(
+  data: Dataset, test_sets: TestSets, seed: int
+) -> tuple[Dataset, TestSets]:
+  """Puts the images into clients' domains and under the test sets' looks.
+
+  A training sample is changed once, by the domain of the client that it was
+  dealt to, also where another client is tested on it. The test split becomes
+  the pairs of an image and a look that occur in test sets; its labels and
+  clients follow, and rows of the test sets are those of the pairs.
+
+  Raises:
+    UserError: a client trains on the domain that the test sets leave out.
+  """
+  domains = test_sets.domains
+  if domains is None:
+    return data, test_sets
+  _require_unseen(domains, test_sets.unseen)
+  each = np.array(domains.clients)
+  drifted = sorted(set(domains.clients) - {NONE})
+  if drifted:
+    image = np.array(data.train_image)  # it may be memory-mapped
+    for domain in drifted:
+      rows = np.flatnonzero(
+        (domains.owner >= 0) & (each[domains.owner] == domain)
+      )
+      image[rows] = applied(data.train_image, rows, (domain,), (seed, *_TRAIN))
+    data = data._replace(train_image=image)
+  looks = test_sets.looks or ((OWN,),)
+  if test_sets.pool == "train" or not (drifted or test_sets.looks):
+    return data, test_sets
+
+  # Looks with the clients' domains in them, and the pairs that occur.
+  known = dict[tuple[str, ...], int]()
+  table = np.array(
+    [
+      [known.setdefault(_resolved(look, own), len(known)) for look in looks]
+      for own in domains.clients
+    ]
+  )
+  count = len(data.test_label)
+  number, row = np.divmod(test_sets.rows, count)
+  real = test_sets.rows >= 0
+  codes = np.take_along_axis(table, np.where(real, number, 0), 1) * count + row
+  pairs, place = np.unique(codes[real], return_inverse=True)
+  rows = np.full_like(test_sets.rows, -1)
+  rows[real] = place
+  which, row = np.divmod(pairs, count)
+  image = np.empty((len(pairs), *data.test_image.shape[1:]), np.uint8)
+  for look, i in known.items():
+    mine = which == i
+    image[mine] = applied(data.test_image, row[mine], look, (seed, *_TEST))
+  client = data.test_client
+  data = data._replace(
+    test_image=image,
+    test_label=data.test_label[row],
+    test_client=None if client is None else client[row],
+  )
+  return data, test_sets._replace(rows=rows)
+
+
+def described(
+  test_sets: TestSets, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+  """Returns the arrays that `changed` depends on, beside the data.
+
+  The first are those of training images, the second those of the test split; []
+  where it leaves them as they are.
+  """
+  domains = test_sets.domains
+  drifted = domains is not None and set(domains.clients) != {NONE}
+  if not drifted and not test_sets.looks:
+    return [], []
+  assert domains is not None
+  looks = np.array([" ".join(look) for look in test_sets.looks])
+  same = [np.array([seed]), np.array(domains.clients)]
+  return [*same, domains.owner] if drifted else [], [
+    *same,
+    looks,
+    test_sets.rows,
+  ]
+
+
+def _resolved(look: Sequence[str], own: str) -> tuple[str, ...]:
+  """Returns a look's domains with the client's for OWN, without NONE."""
+  each = (own if domain == OWN else domain for domain in look)
+  return tuple(domain for domain in each if domain != NONE)
+
+
+def _require_unseen(domains: Domains, unseen: str) -> None:
+  """Raises UserError if a client trains on the corruption `unseen`."""
+  for n, domain in enumerate(domains.clients):
+    if unseen and domain.partition(":")[0] == unseen:
+      raise UserError(
+        f"eval.shift.corruption={unseen}: client {n} trains on {domain}; leave"
+        f" {unseen} out of data.domain, or choose another corruption"
+      )

@@ -1,0 +1,109 @@
+"""Runs whose images drift: what tells them apart, and what they repeat."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny
+from runs import draft, rows, same_run, stopped
+
+import splitjax
+from splitjax import DOMAINS, PARTITIONS, SHIFTS, UserError
+from splitjax.experiment import reevaluate, runner
+from splitjax.experiment.describe import describe
+from splitjax.experiment.setup import tasks
+
+NAMES = "none, contrast, gaussian_noise"
+
+
+def config(shift="covariate", domain="drawn", name="local", **changes):
+  """A run of clients in three domains, with labels alike."""
+  c = draft(name)
+  c.data.partition = splitjax.spec(PARTITIONS, "iid")
+  c.data.domain = splitjax.spec(DOMAINS, domain)
+  if domain == "drawn":
+    c.data.domain.corruptions = NAMES
+  c.eval.shift = splitjax.spec(SHIFTS, shift)
+  if shift == "covariate":
+    c.eval.shift.corruptions = "brightness"
+  c.eval.rhos = None
+  return tiny.resolved(tiny.changed(c, **changes))
+
+
+def test_a_run_is_known_by_its_images_and_shares_equal_ones():
+  built = tasks.Tasks()
+  plain = built.of(config("global", "none"))
+  assert "looks" not in plain.facts
+  digests, pools = {plain.facts["digest"]}, [plain.pool]
+  for shift, seed in (("global", 0), ("global", 1), ("covariate", 0)):
+    task = built.of(config(shift, seed=seed))
+    # Statistics are those of the images before they were changed.
+    for fact in ("mean", "std"):
+      assert task.facts[fact] == plain.facts[fact]
+    digests.add(task.facts["digest"])
+    pools.append(task.pool)
+    np.testing.assert_array_equal(task.pool, task.data.test_image)
+    np.testing.assert_array_equal(task.image, task.data.train_image)
+    assert (task.image != plain.image).any()
+  # Test sets that drift do not make other training images.
+  assert len(digests) == 3
+  # A pair of an image and a look is there if some client needs it.
+  label, sets = plain.data.test_label, task.test_sets
+  clients = np.array(sets.domains.clients)
+  needed = [
+    sets.main[clients == domain].any(axis=0)[label].sum()
+    for domain in np.unique(clients)
+  ]
+  assert [len(pool) for pool in pools] == [50, 150, 150, 6 * sum(needed)]
+  again = built.of(config("covariate", rounds=7))
+  assert again.pool is pools[-1] and again.image is task.image
+
+
+def test_describe_names_domains():
+  told = describe.describe(config("unseen_domain"))
+  (domains,) = (note for note in told["notes"] if note.startswith("Domains of"))
+  for name in ("none of ", "contrast:3 of ", "gaussian_noise:3 of "):
+    assert name in domains
+  assert "The domain left out of training: brightness:3." in told["notes"]
+  with pytest.raises(UserError, match=r"client \d trains on contrast:3"):
+    tasks.build(config("unseen_domain", eval__shift__corruption="contrast"))
+
+
+def test_seeds_of_other_images_do_not_train_side_by_side(tmp_path):
+  made = config(system__seeds_batched=True)
+  with pytest.raises(UserError, match="data.domain gives each seed other imag"):
+    splitjax.run_seeds(made, tmp_path, [0, 1])
+
+
+@pytest.mark.slow
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures):
+  made = config(name="splitgp", eval__metrics="ece")
+  runner.run(made, tmp_path / "whole")
+  stopped(made, tmp_path / "parts", 2)
+  results = runner.run(made, tmp_path / "parts")
+  same_run(tmp_path / "whole", tmp_path / "parts")
+  assert results["sets"] == [f"severity {s}" for s in range(6)]
+  assert (tmp_path / "parts/accuracy_over_severity.png").exists()
+  page = (tmp_path / "parts/report.md").read_text()
+  assert "Domains of clients' images: contrast:3 of" in page
+
+
+@pytest.mark.slow
+def test_clients_on_the_host_see_the_same_images(tmp_path):
+  found = [
+    runner.run(config(system__clients_on=place), tmp_path / place)
+    for place in ("device", "host")
+  ]
+  same_run(tmp_path / "device", tmp_path / "host")
+  assert rows(found[0]) == rows(found[1])
+
+
+@pytest.mark.slow
+def test_a_trained_run_is_tested_on_other_drifts(tmp_path):
+  made = config("global")
+  runner.run(made, tmp_path)
+  for shift in ("covariate", "unseen_domain"):
+    other = dataclasses.replace(made, eval=config(shift).eval)
+    found = reevaluate.evaluate_again(tmp_path, other)
+    want = runner.run(config(shift), tmp_path / shift)
+    assert rows(found)[0]["accuracy"] == rows(want)[0]["accuracy"]
