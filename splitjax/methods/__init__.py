@@ -20,7 +20,7 @@ from collections.abc import Callable
 from splitjax.methods.adaptive import fedala
 from splitjax.methods.collaborative import fedamp, fedgh
 from splitjax.methods.dfl import dfl
-from splitjax.methods.fedavg import fedavg, fedprox, local
+from splitjax.methods.fedavg import fedavg, fedbn, fedprox, local
 from splitjax.methods.fedfomo import fedfomo
 from splitjax.methods.fedpac import fedpac
 from splitjax.methods.harmony import harmony
@@ -56,6 +56,7 @@ METHODS: dict[str, Callable[..., Method]] = {
   "hydra": hydra,
   "fedavg": fedavg,
   "fedavg_ft": functools.partial(fedavg, finetune=True),
+  "fedbn": fedbn,
   "local": local,
   "fedprox": fedprox,
   "scaffold": scaffold,

@@ -1,8 +1,10 @@
-"""The whole network on the client: FedAvg, FedProx, each +FT, Local.
+"""The whole network on the client: FedAvg, FedProx, each +FT, FedBN, Local.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017.
 """
+
+import dataclasses
 
 from splitjax.methods import base
 from splitjax.methods.finetuning import Tuning
@@ -78,6 +80,27 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   return fedavg(
     backbone, optimizer, lam=1.0, inner_steps=0, refresh_stats=False
   )
+
+
+def fedbn(backbone: Backbone, optimizer: Optimizer) -> Method:
+  """FedBN: FedAvg whose clients keep their batch normalisation and send none.
+
+  It is `fedavg` with `batch_norm=local` of a config, by name, to stand beside
+  methods that average normalisation. A network without is refused.
+
+  References:
+    Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch
+    Normalization, ICLR 2021, Algorithm 1.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, batch_norm=True)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> method = fedbn(net, sgd)
+    >>> method.traits.depth, method.aggregation.alike
+    ('full', False)
+  """
+  return fedavg(dataclasses.replace(backbone, local_norm=True), optimizer)
 
 
 def fedprox(

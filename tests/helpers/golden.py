@@ -29,6 +29,7 @@ FAMILIES = {
   "one_server": ("splitfed_v2", "splitnn", "merge_sfl"),
   "hydra": ("hydra",),
   "local": ("fedavg", "fedavg_ft", "local"),
+  "fedbn": ("fedbn",),
   "partial_sharing": ("fedrep", "fedper", "fedbabu", "fedprox"),
   "collaborative": ("fedpac", "fedamp", "fedgh"),
   "adaptive": ("fedala", "fedfomo"),

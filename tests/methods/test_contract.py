@@ -56,6 +56,7 @@ PROMISES = {
     {"client"}, False, rows=(("", False), ("+FT", True, False, True))
   ),
   "local": Promise({"client"}, False, silent=True),
+  "fedbn": CLIENT,
   "fedprox": CLIENT,
   "scaffold": CLIENT,
   "ditto": Promise(

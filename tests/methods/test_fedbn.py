@@ -20,7 +20,7 @@ from splitjax.evaluation import personalisation
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models.block import is_norm
-from splitjax.types import State
+from splitjax.types import State, UserError
 
 
 class Played(NamedTuple):
@@ -45,10 +45,10 @@ def segments(fleet, clients):
 
 
 @functools.cache
-def play(method, participants):
+def play(method, participants, norm="local"):
   """Two rounds of a toy with batch norm, six clients of depth 1 or 2."""
   c = tiny.tiny(only=method)
-  c.backbone.batch_norm, c.batch_norm = True, "local"
+  c.backbone.batch_norm, c.batch_norm = True, norm
   c.participants_per_round = participants
   config = tiny.resolved(c)
   task = tasks.build(config)
@@ -107,6 +107,21 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
     for old, new in pairs:
       first = [side.params["block1"] for side in (old, new)]
       assert not any(same(*first, norm=False))
+
+
+def test_fedbn_is_fedavg_with_local_norm():
+  one, two = play("fedbn", 2, "average"), play("fedavg", 2)
+  for a, b in zip(one.clients[-1], two.clients[-1], strict=True):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+  assert one.wire == two.wire
+
+
+@pytest.mark.parametrize("norm", ["average", "group_norm"])
+def test_fedbn_needs_batch_norm(norm):
+  c = tiny.tiny(mine="fedbn")
+  c.backbone.batch_norm, c.batch_norm = norm != "average", norm
+  with pytest.raises(UserError, match="^methods.mine=fedbn: toy does not norm"):
+    tasks.build(tiny.resolved(c))
 
 
 @pytest.mark.slow

@@ -11,13 +11,7 @@ import numpy as np
 
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
-from splitjax.data import (
-  PARTITIONS,
-  Dataset,
-  TestSets,
-  feed,
-  partition,
-)
+from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.facts import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
@@ -28,7 +22,8 @@ from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
 from splitjax.files import is_own
-from splitjax.methods import mean_optimizer
+from splitjax.methods import METHODS, mean_optimizer
+from splitjax.methods.fedavg import fedbn
 from splitjax.models import BACKBONES, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
@@ -142,7 +137,9 @@ def check_layers(config: Config, net: Backbone) -> None:
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
       " factory the argument dtype, or leave it out"
     )
-  if config.init == "he" and config.batch_norm == "average":
+  by_name = [k for k, s in config.methods.items() if METHODS[s.name] is fedbn]
+  norm = "local" if by_name else config.batch_norm
+  if config.init == "he" and norm == "average":
     return
   layers = jax.tree_util.tree_leaves_with_path(shapes.network(net).params)
   own = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
@@ -152,12 +149,12 @@ def check_layers(config: Config, net: Backbone) -> None:
       " it 'he'"
     )
   kinds = {"local": "BatchNorm", "group_norm": "GroupNorm"}
-  kind = kinds.get(config.batch_norm)
+  kind = kinds.get(norm)
   if kind and not any(is_norm(path, kind) for path, _ in layers):
-    raise UserError(
-      f"batch_norm='{config.batch_norm}': {name} does not normalise batches;"
-      " leave it 'average'"
-    )
+    field, remedy = f"batch_norm='{norm}'", "leave it 'average'"
+    if by_name:
+      field, remedy = f"methods.{by_name[0]}=fedbn", "choose fedavg"
+    raise UserError(f"{field}: {name} does not normalise batches; {remedy}")
 
 
 def check_methods(

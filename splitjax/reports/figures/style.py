@@ -45,6 +45,7 @@ COLOURS = {
   "fedavg_ft": "#6A3D9A",
   "local": "#999933",
   "fedprox": "#9E9AC8",
+  "fedbn": "#2F4F4F",
   "fedper": "#17BECF",
   "fedrep": "#1B7837",
   "fedbabu": "#A6761D",
