@@ -19,6 +19,7 @@ from undrawn import draw_nothing
 
 from splitjax import METHODS
 from splitjax.experiment.trainers import compile_cache
+from splitjax.models import target
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -172,29 +173,51 @@ def forget_programs():
     int(limit.read_text()) / 2
   ):
     compile_cache._compiled.clear()
+    TRACED.clear()
     jax.clear_caches()
     gc.collect()
 
 
+def traced_from(make, setup, given, rest):
+  """A text that differs between programs: what they are traced from.
+
+  Of a config all but what no program sees: how long it trains, what it keeps,
+  which other methods it has.
+  """
+  config, forms = setup.task.config, jax.tree.map(jax.typeof, given)
+  spec, tree = config.methods[setup.key], config.to_dict()
+  for name in "title seed checkpoint tensorboard wandb methods".split():
+    del tree[name]
+  for name in ("every", "patience", "watch", "target"):
+    del tree["eval"][name]
+  named = config.optimizer, config.mean_optimizer
+  schedules = {each.schedule for each in named} | {named[0].server_schedule}
+  if schedules <= {None, "constant"}:
+    del tree["rounds"]
+  how = jax.config.read(QUICK), jax.config.read("jax_enable_x64")
+  method = spec.name, spec.options, METHODS[spec.name]
+  own = make.__qualname__, method, setup.plans, setup.fleet
+  return repr((own, tree, forms, rest, how, target.current()))
+
+
+TRACED = {}
+
+
 @pytest.fixture(scope="module")
 def traced_once():
-  """Equal configs trace their programs once, as for runs that go on.
+  """Equal programs are traced once in a process, as for runs that go on.
 
   A run that is compiled already spends most of its time on that.
   """
-  lower, kept = compile_cache._lowered, {}
+  lower = compile_cache._lowered
 
   def once(make, setup, given, *rest):
-    config, forms = setup.task.config, jax.tree.map(jax.typeof, given)
-    how = jax.config.read(QUICK), jax.config.read("jax_enable_x64")
-    name = getattr(make, "__qualname__", "<partial>")
-    if "<" in name:  # it may hold what no text tells
-      return lower(make, setup, given, *rest)
-    text = repr((name, config, setup.key, forms, rest, how))
-    key = text, METHODS[config.methods[setup.key].name]
-    if key not in kept:
-      kept[key] = lower(make, setup, given, *rest)
-    return kept[key]
+    if "<" in getattr(make, "__qualname__", "<partial>"):
+      return lower(make, setup, given, *rest)  # it may hold what no text tells
+    key = traced_from(make, setup, given, rest)
+    if key not in TRACED:
+      TRACED[key] = lower(make, setup, given, *rest)
+    return TRACED[key]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(compile_cache, "_lowered", once)

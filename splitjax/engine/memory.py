@@ -125,15 +125,15 @@ def round_shapes(
     `begin`, and of its share of the sums.
   """
 
-  def start():
+  def start(full):
     key, shard = jax.random.key(0), blank_shard(method, net, plan)
-    state = method.init(key, fleet, backbones.init(net, key))
+    state = method.init(key, fleet, full)
     client = trees.take(state.clients[cohort], 0)
     samples = Samples(shard, plan)
     pair = method.begin(client, state.server, samples, state.round, key)[:2]
     return state, *pair, method.aggregation.contribute(*pair, jnp.ones(()))
 
-  return jax.eval_shape(start)
+  return jax.eval_shape(start, shapes.network(net))
 
 
 def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:

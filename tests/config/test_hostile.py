@@ -179,13 +179,11 @@ def test_processes(address, processes, told):
     distributed.initialize(address, processes, 0)
 
 
-def test_a_method_elsewhere(tmp_path):
+@pytest.mark.usefixtures("traced_once")
+def test_a_method_elsewhere(runs, tmp_path):
   """A key that leads to the record of another run is no method of this one."""
-  c = tiny.tiny(local="local")
-  c.rounds = 1
-  config = splitjax.Config.from_dict(c.to_dict())
-  splitjax.run(config, tmp_path / "a")
-  shutil.copytree(tmp_path / "a", tmp_path / "b")
+  for name in "ab":
+    shutil.copytree(runs / "whole", tmp_path / name)
   with pytest.raises(UserError, match="holds no finished method"):
-    splitjax.load(tmp_path / "a", "../../b/methods/local")
-  assert splitjax.load(tmp_path / "a", "local").config == config
+    splitjax.load(tmp_path / "a", "../../b/methods/own")
+  assert splitjax.load(tmp_path / "a", "own").config.rounds == 4

@@ -50,10 +50,7 @@ def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
   assert distance(parts.metrics, whole.metrics) <= TOLERANCE
 
 
-@pytest.mark.parametrize(
-  "name",
-  ["splitfed_v3", *slow("multi_head")],
-)
+@pytest.mark.parametrize("name", ["splitfed_v3", *slow("multi_head")])
 def test_padding_clients_do_not_answer(name, float64):
   # They hold the initial network, whose answer may be the most confident.
   place = divided(world(name), 1, 2)

@@ -173,7 +173,7 @@ def server_down(name, *who, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["harmony", "splitgp", "multi_exit"])
+@pytest.mark.parametrize("name", ["harmony", "splitgp"])
 def test_clients_without_the_server_train_their_exits(name):
   down, dropped, fine = server_down(name, 1, 4)
   # The server is the mean over the clients that it served.
@@ -236,7 +236,6 @@ def test_faults_do_not_depend_on_chunks():
   "name",
   [
     "harmony",
-    "splitfed_v3",
     "multi_head",
     "splitnn",
     "merge_sfl",

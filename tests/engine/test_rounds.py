@@ -138,7 +138,7 @@ CASES = {
 @pytest.mark.parametrize(
   "case",
   [
-    pytest.param(case, marks=() if "splitgp" in case else pytest.mark.slow)
+    pytest.param(case, marks=() if "fedavg" in case else pytest.mark.slow)
     for case in CASES
   ],
 )

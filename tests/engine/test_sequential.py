@@ -114,6 +114,7 @@ def visited(monkeypatch):
   return factory
 
 
+@pytest.mark.slow
 def test_a_topology_of_ones_own_is_a_function_and_a_line(visited):
   method = splitfed_v2(NORMED, SGD)
   place = ordered(method, net=NORMED)

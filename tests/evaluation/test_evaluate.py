@@ -125,7 +125,7 @@ def unlike(made):
   ],
 )
 def test_exits_equal_a_loop_over_clients_and_images(name, options):
-  made = unlike(world(name, depths=(1, 2, 3), **options))
+  made = unlike(world(name, **options))
   state = scattered(made)
   before = jax.device_get(state._replace(key=None))
   (exits,) = outputs(made, state)

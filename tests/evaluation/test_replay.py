@@ -1,6 +1,7 @@
 """What a server hears of a method: the replay of its step."""
 
 import dataclasses
+import functools
 
 import engine
 import jax
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 KEY = jax.random.key(3)
 
 
-def replayed(name, count=12, channel=None):
+@functools.cache
+def replayed(name, count=24, channel=None):
   """An attacked client of the sandbox: its visit, messages and public data."""
   made = engine.world(name)
   if channel is not None:
@@ -47,7 +49,7 @@ def replayed(name, count=12, channel=None):
 
 
 def test_the_messages_of_split_learning_are_those_of_its_own_pass():
-  made, visit, seen, known = replayed("splitgp")
+  made, visit, seen, known = replayed("splitgp", 12)
   plan, net = made.plans[0], made.backbone
   at = 4  # the second batch
   rows = visit.shard.rows[seen.sample[0]]
@@ -83,7 +85,7 @@ def test_the_messages_of_split_learning_are_those_of_its_own_pass():
 
 
 def test_an_epoch_shows_every_sample_once_in_each_view():
-  _, visit, seen, _ = replayed("harmony", count=24)
+  _, visit, seen, _ = replayed("harmony")
   size = int(visit.shard.size)
   for view in (0, 1):
     sample = np.asarray(seen.sample[view])[np.asarray(seen.real)]
@@ -122,7 +124,7 @@ def test_what_a_method_sends_is_known_without_running_it():
 @pytest.mark.slow
 def test_what_the_wire_does_shows_in_the_messages():
   sixteen, full, noisy, few = (
-    np.asarray(replayed("splitgp", channel=each)[2].sent["up/features"])
+    np.asarray(replayed("splitgp", 12, each)[2].sent["up/features"])
     for each in (
       wire.Channel("float16"),
       wire.PLAIN,

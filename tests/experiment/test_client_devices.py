@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import runs
 import tiny
 
 import splitjax
@@ -144,11 +145,12 @@ def test_a_step_without_the_server_waits_for_the_timeout():
   np.testing.assert_allclose(spent[1] - spent[0], 3 * plan.steps, rtol=1e-3)
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
   def unknown(setup):
     raise UserError("FLOPs are not known")
 
   monkeypatch.setattr(costs, "whole_round", unknown)
-  results = runner.run(config(), tmp_path / "w")
+  results = runner.run(runs.config("local"), tmp_path / "w")
   assert "Cost is not modelled. FLOPs are not known" in results["notes"]
   assert "cost" not in results["rows"][0]

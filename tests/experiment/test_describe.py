@@ -11,9 +11,10 @@ import splitjax
 from splitjax import commands
 from splitjax.config import shipped
 from splitjax.engine import fleets
-from splitjax.experiment import runner
 from splitjax.experiment.describe import describe, description, timing
-from splitjax.experiment.setup import data_summary
+from splitjax.experiment.setup import data_summary, tasks, training_setup
+from splitjax.experiment.trainers.programs import make_round
+from splitjax.experiment.trainers.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_the_line_on_training_says_rate_steps_and_loss(facts):
   )
 
 
-def test_traffic_by_hand_and_as_a_round_tells(facts, tmp_path):
+def test_traffic_by_hand_and_as_a_round_tells(facts):
   wire = facts["methods"]["splitgp"]["wire"]
   # 6 clients x 20 samples, features 6 floats at either cut.
   assert wire["up/features"] == 120 * 6 * 4
@@ -62,11 +63,10 @@ def test_traffic_by_hand_and_as_a_round_tells(facts, tmp_path):
   # 3 clients of each depth: 4710 and 4752 parameters.
   assert wire["up/prefix"] == 3 * 4 * (4710 + 4752)
   assert facts["methods"]["local"]["wire"] == {}
-  draft = tiny.tiny(splitgp="splitgp")
-  draft.rounds = 1
-  runner.run(tiny.resolved(draft), tmp_path / "w")
-  line = (tmp_path / "w" / "metrics.jsonl").read_text().splitlines()[0]
-  assert json.loads(line)["wire"] == wire
+  task = tasks.build(tiny.resolved(splitgp="splitgp"))
+  setup = training_setup.make_setup(task, "splitgp")
+  state = Trainer(setup).init(tasks.fresh_network(task))
+  assert make_round(setup)(state, setup.shards)[1].wire == wire
 
 
 def test_arithmetic_by_hand(facts):

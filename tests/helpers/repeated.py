@@ -3,6 +3,8 @@
 Their batches are alike in any order, so a loop in NumPy needs no draws.
 """
 
+import functools
+
 import by_hand
 import jax
 import numpy as np
@@ -18,6 +20,7 @@ LR = 0.1
 PLAIN = optimizers.sgd(LR, momentum=0.0)
 
 
+@functools.cache
 def played(
   name, rounds, wrap=None, *, depths=(4,) * 4, few=None, steps=None,
   optimizer=PLAIN, **options,
@@ -47,6 +50,11 @@ def batch(n):
 def first():
   """The initial whole network."""
   return by_hand.arrays(toys.whole(NET).params)
+
+
+def model_bytes(count):
+  """Bytes of so many whole networks."""
+  return count * sum(x.nbytes for leaves in first().values() for x in leaves)
 
 
 def gradient(net, n):

@@ -232,10 +232,9 @@ def world(
 
 def start(place: World, method: Method, seed: int = 0) -> State:
   """The state before the first round, in buffers that may be donated."""
-  full = fresh(place.net, seed)
-  return jax.jit(lambda key: method.init(key, place.fleet, full))(
-    jax.random.key(seed)
-  )
+  full = jax.tree.map(jnp.asarray, fresh(place.net, seed))
+  state = method.init(jax.random.key(seed), place.fleet, full)
+  return jax.tree.map(jnp.copy, state)
 
 
 def hasty(function, *args):

@@ -1,5 +1,6 @@
 """What every method promises, whoever wrote it: one row each in PROMISES."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -101,9 +102,13 @@ FAST = {"harmony", "local", "splitnn"}
 )
 def run(request):
   """(name, ten rounds of it), compiled once."""
-  name = request.param
-  made = world(name, options=PROMISES[name].options)
-  return name, contract.ten_rounds(made)
+  return request.param, tried(request.param)
+
+
+@functools.cache
+def tried(name):
+  """Ten rounds of a method, not to be changed."""
+  return contract.ten_rounds(world(name, options=PROMISES[name].options))
 
 
 def test_every_method_has_promised():
@@ -210,8 +215,8 @@ def test_a_method_of_ones_own_is_tried():
 
 @pytest.fixture(scope="module")
 def sound():
-  """Ten rounds of Local, to be spoiled."""
-  return contract.ten_rounds(world("local"))
+  """Ten rounds of Local, copies of which are spoiled."""
+  return tried("local")
 
 
 def with_metrics(tried, **parts):

@@ -96,7 +96,6 @@ def by_loop(rounds, steps, rate, weights=None):
 @pytest.mark.parametrize(
   ("options", "steps", "rate"),
   [
-    ({}, 5, lambda t: 1.0),
     (
       {"schedule": "cosine", "schedule_per": "step", "rounds": 2},
       5,
@@ -136,13 +135,14 @@ def test_uniform_weights_of_fedavg_in_numpy():
   toys.assert_close(found, w, 1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "depths"),
   [
     ("splitfed_v1", (1, 1, 2, 2)),
-    *slow(
-      ("multi_head", (1,) * 4), ("scaffold", (4,) * 4), ("fedbabu", (4,) * 4)
-    ),
+    ("multi_head", (1,) * 4),
+    ("scaffold", (4,) * 4),
+    ("fedbabu", (4,) * 4),
   ],
 )
 def test_uniform_weights_are_those_of_the_option_mean(name, depths):
@@ -155,9 +155,13 @@ def test_uniform_weights_are_those_of_the_option_mean(name, depths):
   toys.assert_close(one[-1], two[-1], 1e-12)
 
 
-@pytest.mark.parametrize("steps", [None, 4])
 @pytest.mark.parametrize(
-  "name", ["splitfed_v2", *slow("splitfed_v1", "splitnn", "merge_sfl")]
+  ("name", "steps"),
+  [
+    ("splitfed_v2", 4),
+    *slow(("splitfed_v1", None), ("splitnn", 4), ("merge_sfl", None)),
+    *slow(("splitfed_v2", None), ("merge_sfl", 4)),
+  ],
 )
 def test_rates_follow_the_steps_in_every_topology(name, steps, monkeypatch):
   """A client's own steps; what clients share, the turns at the server."""

@@ -19,7 +19,6 @@ BATCHES = (
 )
 CASES = [
   ("splitgp", 0.0, {}),
-  ("multi_exit", 0.5, {}),
   ("harmony", 0.3, {"inner_steps": 0}),
   *(
     ("harmony", 0.3, {"meta": meta, "client_loss_views": views, **INNER})
@@ -58,7 +57,7 @@ def adapted(net, stats, batches, options):
 @pytest.mark.parametrize(
   ("name", "weight", "options"),
   [
-    pytest.param(*case, marks=[pytest.mark.slow] * ("late" in str(case)))
+    pytest.param(*case, marks=[pytest.mark.slow] * ("meta" in case[2]))
     for case in CASES
   ],
 )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax import trees
 from splitjax.engine.faults import Faults
@@ -38,8 +39,13 @@ def test_the_weight_of_equation_3():
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize(("depth", "clip"), [(1, 0.5), (3, 0.5), (3, None)])
+@pytest.mark.parametrize(
+  ("fusion", "depth", "clip"),
+  [
+    *(("full", 1, 0.5), ("full", 3, None)),
+    *slow(*((fusion, 3, 0.5) for fusion in FUSIONS)),
+  ],
+)
 def test_a_step_in_numpy(fusion, depth, clip):
   method = METHODS["supersfl"](NET, SGD, fusion=fusion, clip=clip)
   client, _ = toys.pair(NET, depth, SGD)
