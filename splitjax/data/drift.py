@@ -166,6 +166,8 @@ def changed(
       image[rows] = applied(data.train_image, rows, (domain,), (seed, *_TRAIN))
     data = data._replace(train_image=image)
   looks = test_sets.looks or ((OWN,),)
+  if test_sets.looks and test_sets.pool == "train":
+    raise UserError("eval.shift: TestSets.looks are of the pool 'test'")
   if test_sets.pool == "train" or not (drifted or test_sets.looks):
     return data, test_sets
 

@@ -71,20 +71,22 @@ def test_severities_are_drawn_with_all_that_reacts_to_them(tmp_path, drawn):
     for row in results["rows"]:
       row["summary"]["metrics"] = {"ece": [0.1, 0.2, 0.3 + i / 10]}
     two_exits = results["rows"][0]["summary"]
-    two_exits["rules"] = {"calibrated": {"below": [0.01, 0.02, 0.05]}}
+    two_exits["rules"] = {
+      "calibrated": {"below": [0.01, 0.02, 0.05], "offload": [0.3, 0.4, 0.6]}
+    }
     del results["learning"]
   combined = over_seeds.combine(each)
   paths = plots.draw_all(combined, tmp_path)
   assert paths[0].name == "accuracy_over_severity.png"
   axes, *_ = drawn[0]
   assert [a.get_ylabel() for a in axes] == [
-    "accuracy [%]", "offloaded [%]", "calibrated: points below the oracle",
-    "ece",
+    "accuracy [%]", "offloaded [%]", "calibrated: offloaded [%]",
+    "calibrated: points below oracle", "ece",
   ]  # fmt: skip
   rows = len(combined["rows"])
-  assert [len(a.containers) for a in axes] == [rows, rows, 1, rows]
-  assert axes[3].containers[0][0].get_ydata() == pytest.approx([0.1, 0.2, 0.4])
-  assert axes[2].containers[0][0].get_ydata() == pytest.approx([1, 2, 5])
+  assert [len(a.containers) for a in axes] == [rows, rows, 1, 1, rows]
+  assert axes[4].containers[0][0].get_ydata() == pytest.approx([0.1, 0.2, 0.4])
+  assert axes[3].containers[0][0].get_ydata() == pytest.approx([1, 2, 5])
 
 
 def test_figures_from_python_are_matplotlib_s():

@@ -12,7 +12,8 @@ from splitjax.reports.results import rule, severities
 PANELS: dict[str, tuple[str, ...]] = {
   "accuracy [%]": ("summary", "accuracy"),
   "offloaded [%]": ("summary", "offload"),
-  "calibrated: points below the oracle": (
+  "calibrated: offloaded [%]": ("summary", "rules", "calibrated", "offload"),
+  "calibrated: points below oracle": (
     "summary", "rules", "calibrated", "below",
   ),
 }  # fmt: skip
@@ -23,9 +24,9 @@ PANELS: dict[str, tuple[str, ...]] = {
 def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   """Draws accuracy and offloading over the severity of a drift.
 
-  Beside them are the points that thresholds calibrated without labels lose, and
-  the config's metrics, such as the calibration error `ece`. A panel has the
-  rows that know its quantity.
+  Beside them are the share that thresholds calibrated before the drift offload,
+  the points that they lose, and the config's metrics, such as the calibration
+  error `ece`. A panel has the rows that know its quantity.
   """
   known, rows = severities(results), results["rows"]
   style.need(known, "accuracy_over_severity", "severities (eval.shift)")
@@ -38,7 +39,7 @@ def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   shown = {name: mine for name, mine in shown.items() if mine}
   x, styles = np.array(known, float), style.row_styles(rows)
   figure, every = style.panels(
-    len(shown), 2, (3.9, 2.8), ("severity", ""), sharey=False
+    len(shown), 3, (3.3, 2.6), ("severity", ""), sharey=False
   )
   for axes, (name, mine) in zip(every, shown.items(), strict=True):
     scale = 100 if name in PANELS else 1
