@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from splitjax.config import eval_group, groups, messages, validation
 from splitjax.config.eval_group import SEVERAL, several
+from splitjax.config.families import EntryConfig, Family, check_families
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
 from splitjax.engine.pace import PACES
@@ -48,7 +49,11 @@ class Config:
 
   Attributes:
     data: the data set and its partition.
-    backbone: the network and its cuts.
+    backbone: the network and its cuts; with families their trunk, whose depths
+      are not used.
+    families: family -> its network, share of the clients and own blocks; {}:
+      all clients have the network `backbone`.
+    entry: the block between a family's own blocks and the trunk.
     methods: key -> method; trained one after another on the same clients.
     batch_norm: average: running statistics are averaged with the parameters
       of their layers; local: clients keep their statistics, scale and bias and
@@ -105,6 +110,8 @@ class Config:
   data: groups.Data
   backbone: Annotated[Spec, BACKBONES]
   methods: dict[str, Annotated[Spec, METHODS]]
+  families: dict[str, Family] = dataclasses.field(default_factory=dict)
+  entry: EntryConfig = EntryConfig()
   batch_norm: Literal["average", "local", "group_norm"] = "average"
   init: Draws = "he"
   num_clients: Annotated[int, COUNT] = 50
@@ -163,8 +170,11 @@ class Config:
       given["eval"] = dict(given["eval"])
       for name in SEVERAL.keys() & given["eval"].keys():
         given["eval"][name] = several(name, given["eval"][name])
+    if isinstance(of := given.get("families"), Mapping):  # in one order
+      given["families"] = {key: of[key] for key in sorted(of, key=str)}
     config = build(cls, {**given, "methods": methods})
     validation.check_config(config)
+    check_families(config)
     return config
 
   def to_dict(self) -> dict[str, Any]:
@@ -189,6 +199,10 @@ def significant(
   ):  # fmt: skip
     if (out.get(group) or {}).get(field) is not None:
       out[group] = {**out[group], field: "PATH"}
+  for key, family in (out.get("families") or {}).items():
+    if family["network"].get("pretrained") is not None:
+      bare = {**family["network"], "pretrained": "PATH"}
+      out["families"] = {**out["families"], key: {**family, "network": bare}}
   if "data" in out:
     name = str(out["data"].get("name")).partition(":")[0]  # npz:PATH
     out["data"] = {**out["data"], "name": name}

@@ -46,6 +46,7 @@ def default(
   c.data.partition = spec(PARTITIONS, partition)
   c.data.domain = spec(DOMAINS, "none")
   c.backbone = spec(BACKBONES, backbone)
+  c.families = config_dict.ConfigDict()
   c.method = spec(METHODS, method)
   c.eval.shift = spec(SHIFTS, "id_ood")
   c.eval.attacks = c.eval.metrics = None

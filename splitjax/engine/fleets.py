@@ -5,7 +5,7 @@ static to the compiled round.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -28,12 +28,14 @@ class Cohort:
       the real ones so that all devices hold equally many; they never
       participate.
     chunk: clients that a device trains at a time; None for all that it holds.
+    family: the family of their network; "" if there are none.
   """
 
   depth: int
   ids: tuple[int, ...]
   padding: int = 0
   chunk: int | None = None
+  family: str = ""
 
   @property
   def places(self) -> tuple[int, ...]:
@@ -46,7 +48,7 @@ class Fleet:
   """All clients.
 
   Attributes:
-    cohorts: by depth, shallowest first.
+    cohorts: by depth, shallowest first; with families, one after another.
     power: client number -> P_C, parameters per unit of time.
     hardware: the clients' devices; None if unknown.
     participants: P, clients sampled per round.
@@ -69,6 +71,20 @@ class Fleet:
   def num_clients(self) -> int:
     """Counts the clients of all cohorts, N."""
     return len(self.power)
+
+  def of(self, family: str) -> "Fleet":
+    """Returns the fleet with the cohorts of one family."""
+    mine = tuple(cohort for cohort in self.cohorts if cohort.family == family)
+    return dataclasses.replace(self, cohorts=mine)
+
+  @property
+  def families(self) -> dict[str, list[int]]:
+    """Maps families to the numbers of their clients; {} if there are none."""
+    found: dict[str, list[int]] = {}
+    for cohort in self.cohorts:
+      if cohort.family:
+        found.setdefault(cohort.family, []).extend(cohort.ids)
+    return found
 
   def singly(self, cohort: Cohort) -> bool:
     """Tells whether several devices each train one client at a time.
@@ -105,6 +121,7 @@ def assign_depths(
   participation: Participation = "uniform",
   power: tuple[float, ...] | None = None,
   given: Sequence[int] | np.ndarray | None = None,
+  families: Mapping[str, Sequence[int]] | None = None,
 ) -> Fleet:
   """Makes a fleet of clients, each at one of the depths.
 
@@ -117,6 +134,7 @@ def assign_depths(
     power: P_C of each depth, shallowest first. None: geometric from 10 to 40,
       shallower clients being weaker; one depth alone gets 10.
     given: [N] the depth of each client; None: `even_depths`.
+    families: family -> the numbers of its clients; None: no families.
 
   Raises:
     UserError: numbers of clients, participants or powers that do not fit.
@@ -136,15 +154,16 @@ def assign_depths(
       f"system.client_power={power} names {len(power)} powers for"
       f" {len(depths)} split depths {depths}: give one for each"
     )
-  # A cohort for each depth that a client has.
+  # A cohort for each depth that a client has, of each family.
   kind = np.searchsorted(depths, given)
-  cohorts = tuple(
-    Cohort(depth, tuple(int(i) for i in np.flatnonzero(kind == k)))
-    for k, depth in enumerate(depths)
-    if (kind == k).any()
-  )
+  cohorts = []
+  for family, members in (families or {"": range(num_clients)}).items():
+    own = np.sort(np.asarray(members, int))
+    for k, depth in enumerate(depths):
+      if (ids := own[kind[own] == k]).size:
+        cohorts.append(Cohort(depth, tuple(ids.tolist()), family=family))
   return Fleet(
-    cohorts,
+    tuple(cohorts),
     tuple(power[k] for k in kind),
     num_clients if participants is None else participants,
     participation,
@@ -160,9 +179,10 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """Makes one cohort of the same clients, each with all `length` blocks."""
-  ids = tuple(range(fleet.num_clients))
-  return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
+  """Makes one cohort of the clients of one family, with all `length` blocks."""
+  ids = tuple(sorted(n for cohort in fleet.cohorts for n in cohort.ids))
+  one = Cohort(length, ids, family=fleet.cohorts[0].family)
+  return dataclasses.replace(fleet, cohorts=(one,))
 
 
 def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
@@ -185,10 +205,15 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
   """
   share = np.array([len(c.ids) for c in fleet.cohorts])
   exact = share * fleet.participants / fleet.num_clients
-  quota = np.floor(exact).astype(int)
-  rest = fleet.participants - quota.sum()
-  quota[np.argsort(quota - exact, kind="stable")[:rest]] += 1
-  return tuple(int(q) for q in quota)
+  return tuple(rounded(exact).tolist())
+
+
+def rounded(exact: np.ndarray) -> np.ndarray:
+  """Rounds shares of a whole number by largest remainders."""
+  counts = np.floor(exact).astype(int)
+  rest = round(exact.sum()) - counts.sum()
+  counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
+  return counts
 
 
 def slots(fleet: Fleet) -> tuple[int, ...]:

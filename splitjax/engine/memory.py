@@ -82,23 +82,19 @@ def need(
 ) -> Need:
   """Estimates the memory of a round on one device.
 
-  Args:
-    method: the method.
-    net: the network.
-    fleet: the clients, divided among devices.
-    plans: one for each cohort.
-    data: bytes of the data set on each device.
+  `plans` has one for each cohort of the clients, which are divided among the
+  devices; `data` are the bytes of the data set on each device.
   """
   if topology_of(method.traits).one_server:
     return _one_server(method, net, fleet, plans[0], data)
-  full = trees.num_bytes(shapes.network(net))
-  image = activations(net) * method.traits.views
   held, sums, copies = 0, 0.0, 0.0
-  batches, chunked = [0], [0.0]
+  batches, chunked, sizes = [0], [0.0], _sizes(method, net)
   for c, (cohort, plan, count) in enumerate(
     zip(fleet.cohorts, plans, slots(fleet), strict=True)
   ):
     each = -(-count // fleet.devices)
+    full, sample = sizes[cohort.family]
+    rows = _rows(net.of(cohort.family), plan.batch) * sample
     state, client, _, added = round_shapes(method, net, fleet, plan, c)
     held = trees.num_bytes(state.clients) // fleet.devices
     held += trees.num_bytes((state.server, state.means))
@@ -106,13 +102,22 @@ def need(
     if cohort.chunk is None:
       # Copies of all cohorts live until they are summed; activations do not.
       copies += each * of_one
-      batches.append(each * _rows(net, plan.batch) * image)
+      batches.append(each * rows)
     else:
       at_once = min(cohort.chunk, each)
-      chunked.append(at_once * (of_one + _rows(net, plan.batch) * image))
+      chunked.append(at_once * (of_one + rows))
       sums += trees.num_bytes(added)
   round = max(copies + max(batches), *chunked) + sums
   return Need(data, held, int(round))
+
+
+def _sizes(method: Method, net: Backbone) -> dict[str, tuple[int, int]]:
+  """Maps families to bytes of the network, and of activations for a sample."""
+  found = {}
+  for family in net.families or ("",):
+    full = trees.num_bytes(shapes.network(own := net.of(family)))
+    found[family] = full, activations(own) * method.traits.views
+  return found
 
 
 def round_shapes(
@@ -190,12 +195,13 @@ def chunks(
     return [None] * len(plans)
   # A client's training: copies of both halves, its memory, activations.
   memory = round_shapes(method, net, fleet, plans[0])[1].memory
-  copies = int(COPIES * trees.num_bytes(shapes.network(net)))
-  copies += trees.num_bytes(memory)
-  image = activations(net) * method.traits.views
-  return [
-    max(1, free // (copies + _rows(net, plan.batch) * image)) for plan in plans
-  ]
+  found, sizes = list[int | None](), _sizes(method, net)
+  for cohort, plan in zip(fleet.cohorts, plans, strict=True):
+    full, sample = sizes[cohort.family]
+    copies = int(COPIES * full) + trees.num_bytes(memory)
+    rows = _rows(net.of(cohort.family), plan.batch)
+    found.append(max(1, free // (copies + rows * sample)))
+  return found
 
 
 def _rows(net: Backbone, batch: int) -> int:
@@ -223,20 +229,26 @@ def at_server(
   server that has the clients' blocks too (SuperSFL) holds its whole network
   once. `plan` is that of the first cohort.
   """
-  _, client, server, _ = round_shapes(method, net, fleet, plan)
-  behind = (*net.names(net.cuts[0]), "head")
-  if method.cut is not None:  # the client's network stands for both parts
-    params = client.segment.params
-    each = sum(trees.num_bytes(params[name]) for name in behind)
-    return fleet.participants * each
+  state, _, server, _ = round_shapes(method, net, fleet, plan)
   memory, params = server.memory, server.segment.params
   heads = memory.segment.params if isinstance(memory, Half) else memory
   if topology_of(method.traits).one_server:
     return trees.num_bytes(params) + trees.num_bytes(heads)
-  each = sum(trees.num_bytes(params[name]) for name in behind if name in params)
-  whole = trees.num_bytes(params)
-  once = whole if whole > each else 0
-  return fleet.participants * each + once + trees.num_bytes(heads)
+
+  if not params and method.cut is None:
+    return trees.num_bytes(heads)
+  # Each participant's copy is of the network of its family.
+  copies, every = 0, shapes.network(net).params
+  for family in net.families or ("",):
+    own, mine = net.of(family), fleet.of(family).cohorts
+    behind = (*own.names(own.cuts[0]), "head")
+    size = sum(trees.num_bytes(every[name]) for name in behind)
+    count = sum(len(cohort.ids) for cohort in mine)
+    copies += fleet.participants * count * size // fleet.num_clients
+  if method.cut is not None:  # the client's network stands for both parts
+    return copies
+  once = state.server.segment.params if net.names()[0] in params else ()
+  return copies + trees.num_bytes((once, heads))
 
 
 def activations(net: Backbone) -> int:

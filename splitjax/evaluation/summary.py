@@ -31,6 +31,7 @@ def summarise(
   given: Mapping[str, np.ndarray | float] | None = None,
   counts: np.ndarray | None = None,
   own: Mapping[str, Spec] | None = None,
+  families: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
   """Summarises a trained method, or its +FT copy.
 
@@ -49,6 +50,7 @@ def summarise(
     counts: [N, C] int, training samples of each class; None: no accuracies by
       client and class.
     own: metrics of the config, `client_metrics.measure`.
+    families: family -> numbers of its clients; empty or None: none.
 
   Returns:
     JSON: answers; clients [R], the number of clients with samples, which enter
@@ -64,6 +66,8 @@ def summarise(
     per_client: accuracy, offload, threshold [R][N]; with counts also
     training_samples [N][C] and class_accuracy [N][C] on the last set;
     rules, if any are given: see `_rules`;
+    families, if there are any: family -> clients, and accuracy and offload [R]
+    over these clients;
     metrics, if any are asked for: key -> [R], means over clients, of values
     that per_client then has as metrics, key -> [R][N].
     The caller adds best and best_weighted [R], which are accuracy and weighted
@@ -105,8 +109,23 @@ def summarise(
       },
       **({"metrics": averages} if own else {}),
       **({"rules": _rules(means, parts)} if given else {}),
+      **({"families": _by_family(best, families)} if families else {}),
     }
   )
+
+
+def _by_family(
+  best: early_exit.Gated, families: Mapping[str, Sequence[int]]
+) -> dict[str, dict[str, Any]]:
+  """Averages accuracy and offload ratio over each family's clients."""
+  return {
+    family: {
+      "clients": len(own),
+      "accuracy": metrics.over_clients(best.accuracy[..., own]),
+      "offload": metrics.over_clients(best.offloaded[..., own]),
+    }
+    for family, own in families.items()
+  }
 
 
 def _classes(

@@ -121,13 +121,14 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     "features" [b, ...] unless it has the whole network. The server takes the
     features and returns logits [b, C] float32.
   """
-  check_any_batch(trained.network.backbone)
   network, whole = trained.network, trained.method.traits.depth == "full"
   own, server = trained.client(client).segment, trained.server(client).segment
+  backbone = network.backbone.having(own)
+  check_any_batch(backbone)
 
   def on_device(image: Array) -> dict[str, Array]:
     x = standardise(image, network.mean, network.std)
-    z, logits = inference.client_logits(network.backbone, own, x)
+    z, logits = inference.client_logits(backbone, own, x)
     outputs = {} if whole else {"features": z}
     if logits is not None:
       outputs["logits"] = logits.astype(jnp.float32)
@@ -135,12 +136,12 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     return outputs
 
   def behind(z: Array) -> Array:
-    depth = backbones.depth_of(network.backbone, own)
-    net = wired(trained.config, network.backbone)
+    depth = backbones.depth_of(backbone, own)
+    net = wired(trained.config, backbone)
     logits = inference.server_logits(net, server, z, depth)
     return logits.astype(jnp.float32)
 
-  shape = (1, *network.backbone.shape)
+  shape = (1, *backbone.shape)
   image = jax.ShapeDtypeStruct(shape, jnp.dtype(network.dtype))
   artifacts = {"client.bin": _lowered(on_device, image)}
   if not whole:
@@ -167,7 +168,8 @@ def _card(
   artifacts: dict[str, bytearray],
 ) -> dict[str, Any]:
   """Returns the facts of an exported client, JSON-ready."""
-  config, backbone = trained.config, trained.network.backbone
+  config, own = trained.config, trained.client(client).segment
+  backbone = trained.network.backbone.having(own)
   about = workdirs.read_about(workdir, key) or {}
   _, facts = workdirs.read_config(workdir)
   chosen = {
@@ -183,7 +185,8 @@ def _card(
     "method": config.methods[key].name,
     "client": client,
     "name": trained.network.names[client] if trained.network.names else "",
-    "depth": backbones.depth_of(backbone, trained.client(client).segment),
+    **({"family": backbone.family} if backbone.family else {}),
+    "depth": backbones.depth_of(backbone, own),
     "backbone": {"name": backbone.name, "blocks": backbone.length},
     "classes": backbone.classes,
     "image": list(backbone.shape),

@@ -146,8 +146,9 @@ class Trained(NamedTuple):
         "embeddings are the server's: clients of this method have the whole"
         " network"
       )
-    net, x = self.network.backbone, self._standardised(image)
+    x = self._standardised(image)
     own, server = self.client(n).segment, self.server(n).segment
+    net = self.network.backbone.having(own)
     return inference.embedding(net, own, server, x)
 
   def _standardised(self, image: np.ndarray) -> Array:

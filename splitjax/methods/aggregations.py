@@ -134,8 +134,11 @@ def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
   `server` is that before the round; a block that no features passed stays as it
   was. With keep_slots the optimiser's slots are averaged too.
   """
-  params, stats, slots = {}, {}, {}
+  params, stats = dict(server.segment.params), dict(server.segment.stats)
+  slots = dict(server.opt) if keep_slots else {}
   for name, old in server.segment.params.items():
+    if name not in sums.server:  # the round computed no client that has it
+      continue
     params_sum, stats_sum, slots_sum = sums.server[name]
     weight = sums.server_weight[name]
     old_slots = server.opt[name] if keep_slots else slots_sum

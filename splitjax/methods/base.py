@@ -19,6 +19,7 @@ from splitjax.methods.initial import Memory, initializer, predictor
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import front
 from splitjax.models.backbones import Backbone
+from splitjax.models.block import is_exit
 from splitjax.types import (
   Aggregation,
   Array,
@@ -47,7 +48,7 @@ def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
     require(name, share, share is None or 0 <= share <= 1, "in 0..1")
   if lam_exit in (None, lam):
     return lam
-  return lambda name: lam_exit if name.startswith("exit") else lam
+  return lambda name: lam_exit if is_exit(name) else lam
 
 
 def rows(finetune: bool) -> tuple[Row, ...]:

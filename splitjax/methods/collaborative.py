@@ -3,6 +3,8 @@
 Clients hold the whole network.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -169,7 +171,7 @@ def fedgh(
   aggregation = Aggregation(
     aggregations.no_sums,
     lambda server, clients, active, sums: train_header(
-      backbone, server_lr, server, clients[0], active[0]
+      backbone, server_lr, server, clients, active
     ),
     lambda clients, active, sums, server: with_header(clients, server),
     keep=lambda name: float(base.is_body(name)),
@@ -209,13 +211,22 @@ def fedgh(
 
 
 def train_header(
-  backbone: Backbone, lr: float, server: Half, clients: Half, active: Array
+  backbone: Backbone,
+  lr: float,
+  server: Half,
+  clients: Sequence[Half],
+  active: Sequence[Array],
 ) -> Half:
-  """Takes one SGD step of the head for every class mean of every client."""
-  mean, count = clients.memory
-  on = (active[:, None] & (count > 0)).ravel()
+  """Takes one SGD step of the head for every class mean of every client.
+
+  Clients and whose updates count, [N] bool, are per cohort, one after another.
+  """
+  mean, count = (
+    jnp.concatenate([half.memory[i] for half in clients]) for i in range(2)
+  )
+  on = (jnp.concatenate(active)[:, None] & (count > 0)).ravel()
   label = jnp.tile(jnp.arange(count.shape[1]), len(count))
-  head_stats = trees.take(clients.segment.stats["head"], 0)
+  head_stats = trees.take(clients[0].segment.stats["head"], 0)
 
   def loss(head, z, y):
     segment = Segment({"head": head}, {"head": head_stats})

@@ -19,6 +19,7 @@ import optax
 from splitjax import trees
 from splitjax.engine.topologies import topology_of
 from splitjax.methods import aggregations
+from splitjax.models.block import is_exit
 from splitjax.types import Array, Half, Method, Sums, Tree, UserError
 
 
@@ -152,7 +153,7 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
     server, held = state.server.segment.params, dict[str, Tree]()
     for half in state.clients:
       params = half.segment.params
-      if {n for n in params if not n.startswith("exit")} <= server.keys():
+      if {n for n in params if not is_exit(n)} <= server.keys():
         raise UserError(
           "mean_optimizer: clients and server share their parameters, which"
           " are no mean over clients alone; leave mean_optimizer.name None"

@@ -6,7 +6,6 @@ its exit. The server is the dict of the rest.
 """
 
 import dataclasses
-import itertools
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,15 +20,14 @@ from splitjax.models.block import (
   Pretrained,
   apply,
   draw_block,
+  exit_name,
   is_random,
   redraw,
   scan,
+  stretches,
 )
 from splitjax.types import Array, Batch, Segment, Tree, UserError
 from splitjax.wire import Wire
-
-SCAN = 3
-"""The smallest number of equal consecutive blocks that `run` scans over."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,6 +53,10 @@ class Backbone:
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
     vocabulary: V, if inputs are token ids, int32 0 to V - 1; 0: numbers, float.
+    family: the family of clients that have this network; its own blocks and
+      exits are named family/NAME (`families`). "": all clients have it.
+    families: family -> its network, if this stands for several
+      (`families.union`): its blocks are those of all, but it cannot be run.
 
   Example:
     >>> import splitjax
@@ -75,6 +77,8 @@ class Backbone:
   wire: Wire = Wire()
   loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
   vocabulary: int = 0
+  family: str = ""
+  families: Mapping[str, "Backbone"] = dataclasses.field(default_factory=dict)
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function
@@ -88,7 +92,8 @@ class Backbone:
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     taken = self.shape, self.vocabulary
     named = self.name, taken, self.classes, blocks, exits
-    return (*named, self.head, self.local_norm, self.draws)
+    of = self.family, *self.families.items()
+    return (*named, self.head, self.local_norm, self.draws, of)
 
   @property
   def length(self) -> int:
@@ -128,18 +133,23 @@ class Backbone:
     every = (*self.blocks.values(), *self.exits.values(), self.head)
     return any(map(is_random, every))
 
+  def of(self, family: str) -> "Backbone":
+    """Returns the network of a family; itself if there are none."""
+    return self.families[family] if self.families else self
+
+  def having(self, client: Segment) -> "Backbone":
+    """Returns the network that a client's segment is a part of."""
+    names = {name.partition("/")[0] for name in client.params}
+    return self.of("".join(names & self.families.keys()))
+
   def block(self, name: str) -> Block:
     """Finds the block, exit or head of that name."""
     if name == "head":
       return self.head
     if name in self.blocks:
       return self.blocks[name]
-    return self.exits[int(name.removeprefix("exit"))]
-
-
-def exit_name(depth: int) -> str:
-  """Names the exit behind block `depth`."""
-  return f"exit{depth}"
+    family, _, number = name.rpartition("exit")
+    return self.of(family.removesuffix("/")).exits[int(number)]
 
 
 def init(backbone: Backbone, key: Array) -> Segment:
@@ -165,12 +175,17 @@ def each_block(
   `draw` maps a name and an input to the block's output, parameters and running
   statistics; x [1, ...] is the input of the first block, or its shape.
   """
-  params, stats, out = {}, {}, {}
+  params, stats, out = dict[str, Tree](), dict[str, Tree](), dict[str, Any]()
+  for net in backbone.families.values():  # blocks of one name are the same
+    part, mine = each_block(net, draw, x)
+    params, stats, out = params | part.params, stats | part.stats, out | mine
+  if backbone.families:
+    return Segment(params, stats), out
   for depth, name in enumerate(backbone.names(), start=1):
     x, params[name], stats[name] = draw(name, x)
     out[name] = x
     if depth in backbone.exits:
-      exit_ = exit_name(depth)
+      exit_ = exit_name(depth, backbone.family)
       _, params[exit_], stats[exit_] = draw(exit_, x)
   _, params["head"], stats["head"] = draw("head", x)
   return Segment(params, stats), out
@@ -192,7 +207,9 @@ def prefix(
   A client of depth L holds the whole network, with the head as its exit.
   with_exit=False leaves h out (SplitFed has none).
   """
-  last = "head" if depth == backbone.length else exit_name(depth)
+  last = (
+    "head" if depth == backbone.length else exit_name(depth, backbone.family)
+  )
   names = backbone.names(0, depth)
   return select(full, (*names, last) if with_exit else names)
 
@@ -256,7 +273,7 @@ def run(
       )
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
-  for name, *more in _stretches(backbone, segment, names):
+  for name, *more in stretches(backbone.block, segment, names):
     alike, block = (name, *more), backbone.block(name)
     if more:
       keys = None if drawn(name) is None else [drawn(n) for n in alike]
@@ -279,21 +296,3 @@ def run_batch(
   """Runs blocks in training on x [B, ...], with a batch's padding and key."""
   real, key = batch.real, batch.key
   return run(backbone, segment, x, names, train=True, real=real, key=key)
-
-
-def _stretches(
-  backbone: Backbone, segment: Segment, names: Iterable[str]
-) -> list[tuple[str, ...]]:
-  """Groups consecutive equal blocks for a scan; other blocks stay alone."""
-
-  def kind(name):
-    block = backbone.block(name)
-    if segment.stats[name] or not getattr(block, "scanned", False):
-      return name
-    return block, jax.tree.map(jnp.shape, segment.params[name])
-
-  out: list[tuple[str, ...]] = []
-  for _, alike in itertools.groupby(names, kind):
-    equal = tuple(alike)
-    out += [equal] if len(equal) >= SCAN else [(name,) for name in equal]
-  return out

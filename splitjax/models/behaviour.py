@@ -54,7 +54,9 @@ def _images(net: Backbone, seed: int) -> jax.Array:
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
   """Lists the blocks from the images to each exit, and to the head."""
-  to_exits = [(*net.names(0, k), backbones.exit_name(k)) for k in net.cuts]
+  to_exits = [
+    (*net.names(0, k), backbones.exit_name(k, net.family)) for k in net.cuts
+  ]
   return [*to_exits, (*net.names(), "head")]
 
 

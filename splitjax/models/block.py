@@ -1,14 +1,18 @@
 """A block of a network; drawing it, applying it, scanning over equal ones."""
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from splitjax.types import Array, Segment, Tree
+
+SCAN = 3
+"""The smallest number of equal consecutive blocks that are run by a scan."""
 
 Draws = Literal["he", "torch"]
 """Distribution of kernels and biases, see `redraw`."""
@@ -163,6 +167,34 @@ def scan(
   stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
   drawn = None if keys is None else jnp.stack(keys)
   return jax.lax.scan(step, x, (stacked, drawn))[0]
+
+
+def stretches(
+  block_of: Callable[[str], Block], segment: Segment, names: Iterable[str]
+) -> list[tuple[str, ...]]:
+  """Groups consecutive equal blocks for a scan; other blocks stay alone."""
+
+  def kind(name):
+    block = block_of(name)
+    if segment.stats[name] or not getattr(block, "scanned", False):
+      return name
+    return block, jax.tree.map(jnp.shape, segment.params[name])
+
+  out: list[tuple[str, ...]] = []
+  for _, alike in itertools.groupby(names, kind):
+    equal = tuple(alike)
+    out += [equal] if len(equal) >= SCAN else [(name,) for name in equal]
+  return out
+
+
+def exit_name(depth: int, family: str = "") -> str:
+  """Names the exit behind block `depth` of a network, or of a family's."""
+  return f"{family}/exit{depth}" if family else f"exit{depth}"
+
+
+def is_exit(name: str) -> bool:
+  """Tells whether a block is an exit, by its name."""
+  return name.rpartition("/")[2].startswith("exit")
 
 
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:

@@ -133,7 +133,7 @@ def check_kinds(net: Any, name: str) -> None:
 
 def _named(net: Backbone) -> dict[str, Any]:
   """Lists all blocks, exits and the head by name."""
-  exits = {backbones.exit_name(k): x for k, x in net.exits.items()}
+  exits = {backbones.exit_name(k, net.family): x for k, x in net.exits.items()}
   return {**net.blocks, **exits, "head": net.head}
 
 
@@ -217,5 +217,5 @@ def check_any_batch(net: Backbone) -> None:
   for depth, name in enumerate(net.names(), start=1):
     x = after(name, x)
     if depth in net.exits:
-      after(backbones.exit_name(depth), x)
+      after(backbones.exit_name(depth, net.family), x)
   after("head", x)

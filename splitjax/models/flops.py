@@ -28,7 +28,7 @@ def forward(backbone: Backbone) -> dict[str, float]:
     found[name] = _block(backbone, full, name, behind)
     behind = _floats(outputs[name])
     if depth in backbone.exits:
-      own = backbones.exit_name(depth)
+      own = backbones.exit_name(depth, backbone.family)
       found[own] = _block(backbone, full, own, behind)
   found["head"] = _block(backbone, full, "head", behind)
   return found
@@ -69,5 +69,9 @@ def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
     near.append("head")
   else:
     far.append("head")
-    near += [backbones.exit_name(depth)] if depth in backbone.exits else []
+    near += (
+      [backbones.exit_name(depth, backbone.family)]
+      if depth in backbone.exits
+      else []
+    )
   return sum(each[n] for n in near), sum(each[n] for n in far)

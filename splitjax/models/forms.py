@@ -22,7 +22,10 @@ def check_forms(net: Backbone) -> None:
     UserError: a part does not hold; the message names the block.
   """
   where = f"backbone.name={net.name!r}"
-  taken = {"head", *map(backbones.exit_name, net.exits)} & set(net.blocks)
+  taken = {
+    "head",
+    *(backbones.exit_name(k, net.family) for k in net.exits),
+  } & set(net.blocks)
   if taken:
     raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
   if not net.exits or not all(1 <= k < net.length for k in net.exits):
@@ -36,7 +39,7 @@ def check_forms(net: Backbone) -> None:
   for depth, name in enumerate(net.names(), start=1):
     after = _output(net, full, name, x, where)
     if depth in net.exits:
-      _logits(net, full, backbones.exit_name(depth), after, where)
+      _logits(net, full, backbones.exit_name(depth, net.family), after, where)
     x = after
   if len(x.shape) != 2:
     shape = list(x.shape)

@@ -8,6 +8,7 @@ from splitjax import files
 from splitjax.reports import (
   by_seed,
   costs,
+  families,
   leakage,
   page,
   privacy,
@@ -96,6 +97,7 @@ def sections(
     *by_seed.gains(found),
     *([*paired, markdown(apart)] if apart else []),
     *by_seed.section(pairs),
+    *families.section(found),
     *costs.of_grid(found),
     *noise,
     *leakage.sections(trees, found),

@@ -45,7 +45,8 @@ class Record(NamedTuple):
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
     metric: key of QUANTITIES or of the config's eval.metrics; "RULE.KEY" for a
-      rule without test labels; "ATTACK: NUMBER" for an attack; or "gain".
+      rule without test labels; "ATTACK: NUMBER" for an attack;
+      "FAMILY:accuracy" and "FAMILY:offload" of a family; or "gain".
     set: name of the test set; "" for a metric of the whole row; "" or a split
       depth for an attack.
     value: shares of one, parameters per computing power, bytes, seconds.
@@ -132,6 +133,11 @@ def _numbers(
   for name, keys in (summary.get("rules") or {}).items():
     paths |= {f"{name}.{k}": f"summary.rules.{name}.{k}" for k in keys}
   paths |= {k: f"summary.metrics.{k}" for k in summary.get("metrics") or ()}
+  paths |= {
+    f"{name}:{key}": f"summary.families.{name}.{key}"
+    for name in summary.get("families") or ()
+    for key in ("accuracy", "offload")
+  }
   for metric, path in paths.items():
     values, halves = (at(tree, path.split(".")) for tree in (row, interval))
     for i, value in enumerate(values or ()):

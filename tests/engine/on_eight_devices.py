@@ -7,6 +7,7 @@ tests/engine/on_eight_devices.py
 import re
 import shutil
 
+import families_world
 import jax
 import numpy as np
 import pytest
@@ -119,13 +120,14 @@ def test_faults_are_those_of_one_device(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
-def test_sums_over_all_clients_are_the_same_bits():
-  """An aggregation that adds over clients, with padding clients and without."""
-  made = world("fedamp")
+@pytest.mark.parametrize("made", [world, families_world.world])
+def test_sums_over_all_clients_are_the_same_bits(made):
+  """Sums over clients, with padding clients and without; and families."""
+  made = made("fedamp" if made is world else "splitgp")
   one, four = (
     play(divided(made, count, 1, deterministic=True)) for count in (1, 4)
   )
-  assert same_bits(one.clients, four.clients)
+  assert same_bits((one.clients, one.server), (four.clients, four.server))
 
 
 def test_padding_clients_are_not_evaluated(float64):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tiny
+from families_world import FAMILIES
 from runs import config, rows, same_run, stopped
 
 import splitjax
@@ -49,6 +50,7 @@ def both(tmp_path, name, **changes):
     ("harmony", SOME),
     ("fedavg", SOME),
     ("fedavg_ft", SOME),
+    ("splitgp", {**FAMILIES, **SOME}),
     ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
     ("supersfl", {"participation": "stratified", **SOME}),
     ("fedala", {"participants_per_round": 1}),

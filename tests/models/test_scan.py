@@ -14,7 +14,7 @@ from engine import assert_close
 from marks import slow
 from tiny_vit import SHAPE, fresh, images, rough, tiny
 
-from splitjax.models import backbones, drawn_cut, shapes
+from splitjax.models import backbones, block, drawn_cut, shapes
 from splitjax.types import Segment
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -55,7 +55,7 @@ def test_a_scan_is_the_loop(depth):
 def test_what_is_scanned():
   net = tiny(length=9, depths=(2, 4), scan=True)
   full, names = shapes.network(net), net.names()
-  stretches = functools.partial(backbones._stretches, net, full)
+  stretches = functools.partial(block.stretches, net.block, full)
   middle = names[1:8]
   assert stretches(names) == [names[:1], middle, names[8:]]
   assert stretches(names[1:4]) == [names[1:4]]
@@ -63,14 +63,14 @@ def test_what_is_scanned():
   # Not what differs in size, has statistics or does not ask for it.
   odd = dict(full.params)
   odd["block5"] = jax.tree.map(lambda x: jnp.zeros(1), odd["block5"])
-  apart = backbones._stretches(net, full._replace(params=odd), middle)
+  apart = block.stretches(net.block, full._replace(params=odd), middle)
   assert apart == [middle[:3], ("block5",), middle[4:]]
   stats = {**full.stats, "block8": {"mean": jnp.zeros(1)}}
-  apart = backbones._stretches(net, full._replace(stats=stats), middle)
+  apart = block.stretches(net.block, full._replace(stats=stats), middle)
   assert apart == [middle[:6], ("block8",)]
   loop = tiny(length=9, depths=(2, 4))
   full = shapes.network(loop)
-  assert all(len(s) == 1 for s in backbones._stretches(loop, full, middle))
+  assert all(len(s) == 1 for s in block.stretches(loop.block, full, middle))
 
 
 # A call's arguments and results for each block more, or for a scan the stacking

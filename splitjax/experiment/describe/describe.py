@@ -72,7 +72,11 @@ def _backbone(task: Task) -> dict[str, Any]:
 
 def _depths(task: Task) -> list[dict[str, Any]]:
   return [
-    {**shapes.parts_at(task.network.backbone, c.depth), "clients": len(c.ids)}
+    {
+      **shapes.parts_at(task.network.backbone.of(c.family), c.depth),
+      "clients": len(c.ids),
+      "family": c.family,
+    }
     for c in task.network.fleet.cohorts
   ]
 
@@ -112,7 +116,7 @@ def _training(config: Config) -> dict[str, Any]:
 
 
 def _clients(task: Task) -> list[dict[str, Any]]:
-  depth = {i: c.depth for c in task.network.fleet.cohorts for i in c.ids}
+  cohort = {i: c for c in task.network.fleet.cohorts for i in c.ids}
   test_sets, label, out = task.test_sets, task.data.train_label, []
   for n, part in enumerate(test_sets.parts):
     held, count = np.unique(label[part], return_counts=True)
@@ -120,7 +124,8 @@ def _clients(task: Task) -> list[dict[str, Any]]:
       {
         "client": n,
         "name": task.network.names[n] if task.network.names else "",
-        "depth": depth[n],
+        "depth": cohort[n].depth,
+        "family": cohort[n].family,
         "power": task.network.fleet.power[n],
         "samples": len(part),
         "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},

@@ -19,19 +19,23 @@ def text(facts: dict[str, Any]) -> str:
     f" {facts['backbone']['parameters']:,} parameters,"
     f" convolutions as {facts['conv']}"
   ]
+  long = max(10, *(len(b["name"]) for b in facts["backbone"]["blocks"]))
   for b in facts["backbone"]["blocks"]:
     shape = "x".join(map(str, b["output"]))
-    lines.append(f"  {b['name']:<10} {shape:>12} {b['parameters']:>12,}")
+    lines.append(f"  {b['name']:<{long}} {shape:>12} {b['parameters']:>12,}")
   if facts["backbone"]["slow"]:
     lines.append(f"  {facts['backbone']['slow']}")
   lines += ["", "Split depths (parameters)"]
+  of = max(len(d["family"]) for d in facts["depths"])
+  of = of and max(of, len("family")) + 1
   lines.append(
-    f"  {'depth':>5} {'clients':>8} {'|phi|':>12} {'|h|':>10} {'|theta|':>12}"
+    f"  {'family' if of else '':<{of}}{'depth':>5} {'clients':>8} {'|phi|':>12}"
+    f" {'|h|':>10} {'|theta|':>12}"
   )
   for d in facts["depths"]:
     lines.append(
-      f"  {d['depth']:>5} {d['clients']:>8} {d['phi']:>12,} {d['h']:>10,}"
-      f" {d['theta']:>12,}"
+      f"  {d['family']:<{of}}{d['depth']:>5} {d['clients']:>8} {d['phi']:>12,}"
+      f" {d['h']:>10,} {d['theta']:>12,}"
     )
 
   lines += _device_lines(facts)
@@ -54,14 +58,16 @@ def text(facts: dict[str, Any]) -> str:
   wide = max(len(c["name"]) for c in facts["clients"])
   wide = wide and max(wide, len("name")) + 1
   lines.append(
-    f"  {'client':>6}{' name' if wide else '':<{wide}} {'depth':>5} {'P_C':>6}"
+    f"  {'client':>6}{' name' if wide else '':<{wide}}"
+    f"{' family' if of else '':<{of}} {'depth':>5} {'P_C':>6}"
     f" {'samples':>8} {'ID+OOD':>11}  class: samples"
   )
   for c in facts["clients"]:
     name = f" {c['name']}" if wide else ""
     held = ", ".join(f"{k}: {v}" for k, v in c["classes"].items())
     lines.append(
-      f"  {c['client']:>6}{name:<{wide}} {c['depth']:>5} {c['power']:>6.3g}"
+      f"  {c['client']:>6}{name:<{wide}}"
+      f"{' ' * bool(of) + c['family']:<{of}} {c['depth']:>5} {c['power']:>6.3g}"
       f" {c['samples']:>8} {c['id'][-1]:>5}+{c['ood'][-1]:<5}  {held}"
     )
 

@@ -53,10 +53,12 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   Returns:
     The content of embeddings.npz; {} if none are wanted or there is no server.
     row: label of the result row. pool, rows [S], label [S]: the images. depth
-    [N]: split depth of each client. embedding [N, S, D] float32. measured [K]:
+    [N]: split depth of each client; family [N] of text, if there are families.
+    embedding [N, S, D] float32. measured [K]:
     indices of the measured embeddings, counted client by client. silhouette,
-    distance_ratio: see `skew`, NaN for None. map [K, 2]: t-SNE of the
-    measured embeddings, empty without a map.
+    distance_ratio: see `skew`, NaN for None; with families also
+    silhouette_family and silhouette_depth, by those instead of classes. map
+    [K, 2]: t-SNE of the measured embeddings, empty without a map.
   """
   task = setup.task
   count = task.config.eval.embeddings
@@ -71,16 +73,19 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
 
   # From cohorts to the order of clients; padding clients come last.
   depth = np.zeros(task.config.num_clients, np.int32)
+  family = [""] * len(depth)
   each: list[Any] = [None] * len(depth)
   for cohort, z in zip(setup.fleet.cohorts, found, strict=True):
     for n, mine in zip(cohort.ids, z, strict=False):
       depth[n], each[n] = cohort.depth, mine[: len(rows)]
+      family[n] = cohort.family
   arrays = {
     "row": np.array(setup.labels[-1]),
     "pool": np.array(task.test_sets.pool),
     "rows": rows,
     "label": label,
     "depth": depth,
+    **({"family": np.array(family)} if any(family) else {}),
     "embedding": np.stack(each),
   }
   return arrays | _measured(arrays)
@@ -94,12 +99,13 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
   def one(c, common, client):
     server, image, shown = common
     plan, rest = setup.plans[c], setup.method.part_two
+    own = net.of(setup.fleet.cohorts[c].family)
     if rest is not None:
       server = rest(client, server)
 
     def chunk(rows):
       x = standardise(image[rows], plan.mean, plan.std)
-      return inference.embedding(net, client.segment, server.segment, x)
+      return inference.embedding(own, client.segment, server.segment, x)
 
     z = jax.lax.map(chunk, shown)
     return z.reshape(-1, z.shape[-1])
@@ -121,7 +127,15 @@ def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   z, (classes, clients, images) = z[measured], _origin(arrays, measured)
   places = skew.coordinates(z)
   ratio = skew.distance_ratio(z, classes, clients, images)
+  groups = ("family", "depth") if "family" in arrays else ()
+  by_group = {
+    f"silhouette_{name}": np.array(
+      skew.silhouette(z, arrays[name][clients]), np.float64
+    )
+    for name in groups
+  }
   return {
+    **by_group,
     "measured": measured,
     "silhouette": np.array(skew.silhouette(z, classes), np.float64),
     "distance_ratio": np.array(ratio, np.float64),
@@ -138,8 +152,10 @@ def _origin(
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """Returns silhouette and distance ratio, the "skew" of a result row."""
-  values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
+  """Returns silhouettes and distance ratio, the "skew" of a result row."""
+  names = ["silhouette", "distance_ratio"]
+  names += [n for n in arrays if n.startswith("silhouette_")]
+  values = {n: float(arrays[n]) for n in names}
   return {n: None if np.isnan(x) else x for n, x in values.items()}
 
 
@@ -159,6 +175,7 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
     return None
   classes, owner, _ = _origin(arrays, arrays["measured"])
   count, clients = len(arrays["rows"]), len(arrays["depth"])
+  found, of_family = judge(arrays), arrays.get("family")
   return embedding_map.draw(
     arrays["map"],
     classes,
@@ -166,5 +183,7 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
     arrays["depth"][owner],
     title=f"{arrays['row']}: server embeddings of {count} test images at"
     f" each of {clients} clients\n{of}",
-    **judge(arrays),
+    families=None if of_family is None else of_family[owner],
+    silhouette=found["silhouette"],
+    distance_ratio=found["distance_ratio"],
   )

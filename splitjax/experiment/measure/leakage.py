@@ -225,8 +225,8 @@ def _make_attacks(
     server, stock, public, round = common
     client, data, key, pairs = mine
     visit = Visit(client, server, Shard(*stock, *data), round, key)
-    plan = setup.plans[c]
-    seen = replay.attacked(method, net, plan, visit, pairs, public, count)
+    plan, own = setup.plans[c], net.of(setup.fleet.cohorts[c].family)
+    seen = replay.attacked(method, own, plan, visit, pairs, public, count)
     return {
       name: _attacked(name, attack, seen, key)
       for name, attack in attacks.items()

@@ -36,17 +36,17 @@ def client_sizes(
   The channels are those at the cut. With `at_server` the whole network is at
   the server and clients send the numbers of a sample (SplitGP eq. 29).
   """
-  backbone, n = network.backbone, network.fleet.num_clients
-  out = np.zeros((4, n), np.int64)
-  if method.traits.depth == "full":
-    size = shapes.parameters(backbone)
-    whole = sum(size[name] for name in (*backbone.names(), "head"))
-    out[2 if at_server else 0] = whole
-    out[3] = math.prod(backbone.shape) if at_server else 0
-    return latency.Sizes(*out)
+  out = np.zeros((4, network.fleet.num_clients), np.int64)
   for cohort in network.fleet.cohorts:
-    part = shapes.parts_at(backbone, cohort.depth)
-    sizes = part["phi"], part["h"], part["theta"], part["cut"][-1]
+    net = network.backbone.of(cohort.family)
+    if method.traits.depth == "full":
+      size, sizes = shapes.parameters(net), [0] * 4
+      whole = sum(size[name] for name in (*net.names(), "head"))
+      sizes[2 if at_server else 0] = whole
+      sizes[3] = math.prod(net.shape) if at_server else 0
+    else:
+      part = shapes.parts_at(net, cohort.depth)
+      sizes = [part["phi"], part["h"], part["theta"], part["cut"][-1]]
     out[:, list(cohort.ids)] = np.array(sizes)[:, None]
   return latency.Sizes(*out)
 
@@ -190,6 +190,7 @@ def score_rows(
         own=task.config.eval.metrics,
         given=thresholds(setup, each),
         counts=counts,
+        families=task.network.fleet.families,
       ),
     }
     for row, name, each in zip(*rows, outputs, strict=True)

@@ -181,7 +181,9 @@ def _kind(run: Run) -> Hashable:
   """Returns the facts that padded runs must share to be one program."""
   setup, fleet = run.setup, run.setup.fleet
   return (
-    *((c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts),
+    *(
+      (c.family, c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts
+    ),
     (fleet.participants, fleet.participation),
     tuple(map(padding.static, setup.plans)),
     jax.tree.structure(setup.shards),

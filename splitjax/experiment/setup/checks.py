@@ -37,9 +37,10 @@ def check_first(config: Config) -> None:
   data are loaded. Everything is checked again with the data.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
+  used = config.backbone, *(x.network for x in config.families.values())
   if PARTITIONS[dealt.name] is partition.shard:
     partition.check_shards(config.num_clients, **dealt.options)
-  if facts is None or is_own(BACKBONES[config.backbone.name]):
+  if facts is None or any(is_own(BACKBONES[spec.name]) for spec in used):
     return
   alone = network.from_scratch(config)
   classes = config.data.classes or facts.classes
@@ -131,12 +132,13 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
 def check_layers(config: Config, net: Backbone) -> None:
   """Raises UserError where a setting has no layer to act on."""
   name, dtype = config.backbone.name, config.system.compute_dtype
-  known = inspect.signature(BACKBONES[name]).parameters
-  if dtype != "float32" and "dtype" not in known:
-    raise UserError(
-      f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
-      " factory the argument dtype, or leave it out"
-    )
+  used = [name, *(each.network.name for each in config.families.values())]
+  for each in used if dtype != "float32" else ():
+    if "dtype" not in inspect.signature(BACKBONES[each]).parameters:
+      raise UserError(
+        f"system.compute_dtype={dtype!r}: {each} computes in float32; give its"
+        " factory the argument dtype, or leave it out"
+      )
   by_name = [k for k, s in config.methods.items() if METHODS[s.name] is fedbn]
   norm = "local" if by_name else config.batch_norm
   if config.init == "he" and norm == "average":

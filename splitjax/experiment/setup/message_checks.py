@@ -17,7 +17,7 @@ from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
 from splitjax.methods.aggregations import keep_share
-from splitjax.models.backbones import exit_name
+from splitjax.models import shapes
 from splitjax.registry import Spec
 from splitjax.types import Method, UserError
 from splitjax.wire.channel import KINDS
@@ -37,7 +37,7 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
   without sending it.
   """
   form, net = config.wire.parameters.form, network.backbone
-  parts = *net.names(), *map(exit_name, net.cuts), "head"
+  parts = shapes.network(net).params
 
   def exchanges(method: Method) -> bool:
     rule = method.aggregation

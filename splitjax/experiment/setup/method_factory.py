@@ -11,7 +11,13 @@ from splitjax.config.schema import Config
 from splitjax.engine import fleets
 from splitjax.engine.fleets import Fleet
 from splitjax.experiment.setup.network import Network
-from splitjax.methods import METHODS, mean_optimizer, optimizers, task_losses
+from splitjax.methods import (
+  METHODS,
+  families,
+  mean_optimizer,
+  optimizers,
+  task_losses,
+)
 from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.registry import flat
@@ -48,12 +54,18 @@ def make_method(
   backbone = wired(config, backbone, noise, loss)
   factory = METHODS[spec.name]
   with naming(f"methods.{key}"):
-    made = factory(backbone, optimizer, **options)
+    each = {
+      family: factory(backbone.of(family), optimizer, **options)
+      for family in backbone.families or ("",)
+    }
+    made = next(iter(each.values()))
     if not isinstance(made, Method):
       raise UserError(
         f"{spec.name} makes a {type(made).__name__}, no Method: return that of"
         " base.method"
       )
+    if backbone.families:
+      made = families.join(each, backbone, shared=config.entry.shared)
   if config.mean_weights == "uniform":
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
@@ -88,14 +100,27 @@ def wired(
   wire = backbone.wire._replace(**channels, parameters=exchanged)
   options = config.loss.options if of_loss is None else of_loss
   loss = task_losses.make(config.loss.name, backbone.classes, options)
-  return dataclasses.replace(backbone, wire=wire, loss=loss)
+  of = {
+    family: dataclasses.replace(net, wire=wire, loss=loss)
+    for family, net in backbone.families.items()
+  }
+  return dataclasses.replace(backbone, wire=wire, loss=loss, families=of)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
-  """Returns a method's fleet: one cohort if clients have the whole network."""
-  if method.traits.depth == "full":
-    return fleets.with_full_depth(network.fleet, network.backbone.length)
-  return network.fleet
+  """Returns a method's fleet: clients with the whole network are one cohort.
+
+  Each family has such a cohort of its own.
+  """
+  net, fleet = network.backbone, network.fleet
+  if method.traits.depth != "full":
+    return fleet
+  whole = [
+    fleets.with_full_depth(fleet.of(family), net.of(family).length)
+    for family in net.families or ("",)
+  ]
+  cohorts = tuple(cohort for each in whole for cohort in each.cohorts)
+  return dataclasses.replace(fleet, cohorts=cohorts)
 
 
 def check_start(key: str, method: Method, network: Network) -> None:

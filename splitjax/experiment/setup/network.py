@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,9 @@ from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES
 from splitjax.models.backbones import Backbone
 from splitjax.models.build import cut
-from splitjax.types import UserError
+from splitjax.models.families import Entry, union, with_trunk
+from splitjax.registry import Spec
+from splitjax.types import UserError, naming
 
 
 class Network(NamedTuple):
@@ -49,8 +51,35 @@ class Network(NamedTuple):
 def make_backbone(
   config: Config, shape: tuple[int, ...], classes: int, vocabulary: int = 0
 ) -> Backbone:
-  """Builds a config's network for inputs of a shape; checks the depths."""
-  factory, options = BACKBONES[config.backbone.name], config.backbone.options
+  """Builds a config's network for inputs of a shape; checks the depths.
+
+  With families it stands for the networks of all (`families.union`).
+  """
+  if not config.families:
+    return _one(config, config.backbone, shape, classes, vocabulary)
+  entry = Entry(config.entry.width, config.entry.grid)
+  edge, width = (entry.grid,) * 2 if entry.grid else (), (entry.width,)
+  spec = config.backbone
+  spec = dataclasses.replace(spec, options={**spec.options, "depths": (1,)})
+  with naming(f"the trunk (entry.grid={entry.grid}, entry.width={width[0]})"):
+    trunk = _one(config, spec, edge + width, classes)
+  nets = {}
+  for name, family in config.families.items():
+    with naming(f"families.{name}"):
+      own = _one(config, family.network, shape, classes, vocabulary)
+      nets[name] = with_trunk(name, own, family.blocks, entry, trunk)
+  return union(nets)
+
+
+def _one(
+  config: Config,
+  spec: Spec,
+  shape: tuple[int, ...],
+  classes: int,
+  vocabulary: int = 0,
+) -> Backbone:
+  """Builds the network of a spec; arguments as of `make_backbone`."""
+  factory, options = BACKBONES[spec.name], spec.options
   settings = {
     "conv": config.system.conv,
     "dtype": config.system.compute_dtype,
@@ -58,7 +87,7 @@ def make_backbone(
   }
   known = inspect.signature(factory).parameters
   options = options | {k: v for k, v in settings.items() if k in known}
-  backbone = cut(config.backbone.name, shape, classes, options, vocabulary)
+  backbone = cut(spec.name, shape, classes, options, vocabulary)
   if config.init != "he":
     backbone = dataclasses.replace(backbone, draws=config.init)
   local = config.batch_norm == "local"
@@ -70,13 +99,20 @@ def from_scratch(config: Config) -> Config:
 
   These are pretrained weights and a schedule of faults; they may be missing.
   """
-  options = config.backbone.options
-  if options.get("pretrained") is not None:
-    options = {**options, "pretrained": None}
-    backbone = dataclasses.replace(config.backbone, options=options)
-    config = dataclasses.replace(config, backbone=backbone)
+
+  def bare(spec: Spec) -> Spec:
+    options = dict(spec.options)
+    if options.get("pretrained") is not None:
+      options["pretrained"] = None
+    return dataclasses.replace(spec, options=options)
+
   faults = dataclasses.replace(config.faults, schedule=None)
-  return dataclasses.replace(config, faults=faults)
+  of = {
+    name: dataclasses.replace(family, network=bare(family.network))
+    for name, family in config.families.items()
+  }
+  net = bare(config.backbone)
+  return dataclasses.replace(config, backbone=net, families=of, faults=faults)
 
 
 def make_network(config: Config, facts: dict) -> Network:
@@ -93,6 +129,7 @@ def make_network(config: Config, facts: dict) -> Network:
     participation=config.participation,
     power=config.system.client_power,
     given=devices["depth"],
+    families=_members(devices, config),
   )
   profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
   hardware = Devices(profiles, rates(config.fleet))
@@ -105,7 +142,9 @@ def make_network(config: Config, facts: dict) -> Network:
 def make_devices(
   config: Config, backbone: Backbone, names: Sequence[str] = ()
 ) -> dict[str, list]:
-  """Returns the clients' split depths and resources, [N] each, JSON-ready.
+  """Returns the clients' depths and resources, [N] each, JSON-ready.
+
+  With families also the family of each client.
 
   Raises:
     UserError: ranges, profiles or options of the allocation are invalid.
@@ -118,16 +157,70 @@ def make_devices(
     profiles = read_profiles(chosen.profiles, count, names)
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
-  devices = Devices(profiles, rates(config.fleet))
-  depth = np.asarray(allocate(devices, backbone, config.seed, **options))
-  if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
-    raise UserError(
-      f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)} for"
-      f" {len(depth)} clients; it must give one of the cuts {backbone.cuts}"
-      f" (backbone.depths) to each of {count}"
+  told: dict[str, list] = {}
+  if config.families:
+    shares = {name: family.share for name, family in config.families.items()}
+    told["family"] = deal_families(count, shares, config.seed)
+
+  # Depths among the cuts of the client's network, family by family.
+  depth = np.zeros(count, int)
+  everyone = {"": list(range(count))}
+  for family, own in (_members(told, config) or everyone).items():
+    net = backbone.of(family)
+    devices = Devices(
+      Profiles(*(tuple(each[n] for n in own) for each in profiles)),
+      rates(config.fleet),
     )
+    with naming(f"families.{family}" if family else ""):
+      found = np.asarray(allocate(devices, net, config.seed, **options))
+    if len(found) != len(own) or not set(found.tolist()) <= set(net.cuts):
+      raise UserError(
+        f"fleet.allocation={chosen.allocation.name}: gave {np.unique(found)}"
+        f" for {len(found)} clients; it must give one of the cuts {net.cuts}"
+        f" (backbone.depths) to each of {len(own)}"
+      )
+    depth[own] = found
   each = {name: list(x) for name, x in profiles._asdict().items()}
-  return {"depth": depth.tolist(), **each}
+  return {"depth": depth.tolist(), **told, **each}
+
+
+def deal_families(
+  num_clients: int, shares: Mapping[str, float], seed: int
+) -> list[str]:
+  """Deals families to clients by their shares, shuffled by the seed.
+
+  The counts are N share / (sum of shares), rounded by largest remainders.
+
+  Returns:
+    [N] the family of each client.
+
+  Raises:
+    UserError: a family gets no client.
+  """
+  share = np.array(list(shares.values()))
+  counts = fleets.rounded(num_clients * share / share.sum())
+  for family, count in zip(shares, counts, strict=True):
+    if not count:
+      raise UserError(
+        f"families.{family}.share={shares[family]:g}: none of the {num_clients}"
+        " clients (num_clients) gets this family; raise it, or leave it out"
+      )
+  names = np.repeat(list(shares), counts)
+  rng = np.random.default_rng([seed, 0xFA3177])
+  return rng.permutation(names).tolist()
+
+
+def _members(
+  devices: Mapping[str, list], config: Config
+) -> dict[str, list[int]] | None:
+  """Returns the numbers of each family's clients; None if there are none."""
+  if not config.families:
+    return None
+  of = devices["family"]
+  return {
+    family: [n for n, own in enumerate(of) if own == family]
+    for family in config.families
+  }
 
 
 def rates(fleet: FleetConfig) -> Rates:

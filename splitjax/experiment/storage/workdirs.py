@@ -179,6 +179,10 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   named: list[tuple[str, Mapping, Mapping]] = [
     *(("method", METHODS, spec) for spec in config["methods"].values()),
     ("network", BACKBONES, config["backbone"]),
+    *(
+      ("network", BACKBONES, family["network"])
+      for family in (config.get("families") or {}).values()
+    ),
     ("partition", PARTITIONS, config["data"]["partition"]),
     ("domain", DOMAINS, config["data"].get("domain", {})),
     ("optimizer", OPTIMIZERS, config["optimizer"]),

@@ -24,19 +24,22 @@ def draw(
   clients: np.ndarray,
   depths: np.ndarray,
   *,
+  families: np.ndarray | None = None,
   title: str = "",
   silhouette: float | None = None,
   distance_ratio: float | None = None,
 ) -> Figure:
-  """Draws the map by class, by split depth if there are several, by client.
+  """Draws the map by class, family and split depth if several, and client.
 
   Embedding k has position places[k] [2] on the map, class classes[k], client
-  clients[k] and split depth depths[k]. The two numbers are written over the
-  first and the last panel.
+  clients[k], split depth depths[k] and, where there are families, families[k].
+  The two numbers are written over the first and the last panel.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]
   if len(np.unique(depths)) == 1:
     del grouped[1]
+  if families is not None:
+    grouped.insert(1, ("family", families))
   figure = Figure(figsize=(4.4 * len(grouped), 5.2), layout="constrained")
   every = figure.subplots(1, len(grouped))
   for axes, (name, group) in zip(every, grouped, strict=True):

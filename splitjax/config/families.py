@@ -1,0 +1,70 @@
+"""The fields of a config about families of clients, and their checks."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from splitjax.config.validation import check_keys
+from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE
+from splitjax.models import BACKBONES
+from splitjax.models.families import TRUNK
+from splitjax.registry import Spec, options
+from splitjax.types import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+  """A family of clients: those with the same kind of network.
+
+  Attributes:
+    network: the network that the family's own blocks are of, and its cuts.
+    share: its share of the clients, in proportion to the others'.
+    blocks: the number of its own blocks, which the entry follows; None: all.
+  """
+
+  network: Annotated[Spec, BACKBONES]
+  share: Annotated[float, POSITIVE] = 1.0
+  blocks: Annotated[int | None, COUNT] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class EntryConfig:
+  """The entry between a family's own blocks and the trunk.
+
+  Attributes:
+    width: D, what it projects features to.
+    grid: edge of the map [grid, grid, D] that it pools features to, for a trunk
+      that takes images; 0: features are pooled to one vector [D].
+    shared: whether all families share trunk and head; False: each has its own,
+      so that it is trained as if it were alone, beside the others.
+  """
+
+  width: Annotated[int, COUNT] = 64
+  grid: Annotated[int, NOT_NEGATIVE] = 0
+  shared: bool = True
+
+
+def check_families(config: Any) -> None:
+  """Raises UserError if fields about families contradict each other."""
+  families: Mapping[str, Family] = config.families
+  check_keys("families", families)
+  if not families:
+    for field in dataclasses.fields(config.entry):
+      value = getattr(config.entry, field.name)
+      if value != field.default:
+        raise UserError(
+          f"entry.{field.name}={value}: there are no families; set families, or"
+          " leave it out"
+        )
+    return
+  if TRUNK in families:
+    raise UserError(
+      f"families: {TRUNK!r} names the blocks that all share; choose another key"
+    )
+  _, usual = options(BACKBONES[config.backbone.name]).get("depths", ("", ()))
+  if (given := config.backbone.options.get("depths", ())) != usual:
+    raise UserError(
+      f"backbone.depths={given}: with families the network is their trunk, and"
+      " cuts lie in the families' own blocks; set families.KEY.network.depths"
+      f" instead, and leave it {usual}"
+    )

@@ -1,0 +1,273 @@
+"""Methods whose clients have networks of several families."""
+
+import collections
+
+import families_world as fw
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from by_hand import averaged
+from marks import slow
+
+from splitjax import trees
+from splitjax.engine import rounds
+from splitjax.engine.batch_schedule import Visit
+from splitjax.engine.client_update import client_round
+from splitjax.methods import METHODS
+from splitjax.methods.optimizers import sgd
+from splitjax.methods.sandbox import build
+from splitjax.types import Shard, UserError
+
+REFUSED = {
+  "splitfed_v2": "one server",
+  "splitnn": "one server",
+  "merge_sfl": "one server",
+  "hydra": "one server",
+  "dfl": "Method.cut",
+  "fedamp": "whole networks",
+  "fedfomo": "whole networks",
+  "fedpac": "whole networks",
+  "pgfedsplit": "whole networks",
+  "scaffold": "memory of the clients' networks",
+  "fedala": "memory of the clients' networks",
+}
+
+
+def traced(world):
+  """The shapes after a round; nothing is compiled."""
+  state = jax.eval_shape(world.state)
+  return jax.eval_shape(world.round(), state, world.shards)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_train_or_are_refused_in_one_line(name):
+  if name not in REFUSED:
+    traced(fw.world(name))
+    return
+  with pytest.raises(UserError, match=REFUSED[name]) as error:
+    traced(fw.world(name))
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedamp", "pgfedsplit", "fedgh"])
+def test_families_that_share_nothing_may_train_by_other_methods(name):
+  traced(fw.world(name, shared=False))
+
+
+@pytest.mark.parametrize("name", ["splitgp", "fedgh", "supersfl"])
+def test_the_program_of_one_family_is_that_of_its_network(name):
+  net = fw.network("a")
+  plain = METHODS[name](net.of("a"), sgd(0.1))
+  one = fw.method(name, net)
+  clients = fw.fleet(net, plain.traits, {"a": range(4)}, (1, 2, 1, 2))
+
+  def text(made, net):
+    world = build(made, net, clients, (4, 6, 5, 8))
+    round = rounds.make_round(made, world.plans, clients)
+    return round.lower(jax.eval_shape(world.state), world.shards).as_text()
+
+  assert text(one, net) == text(plain, net.of("a"))
+
+
+def alone(world, state, number):
+  """A client's round by the ordinary method of its own network."""
+  for c, cohort in enumerate(world.fleet.cohorts):
+    if number not in cohort.ids:
+      continue
+    place = cohort.ids.index(number)
+    net = world.backbone.of(cohort.family)
+    part = world.method.part_two(state.clients[c], state.server)
+    key, _ = rounds.round_keys(state.key, state.round), None
+    visit = Visit(
+      trees.take(state.clients[c], place),
+      part,
+      Shard(
+        *world.shards[c][:2], *trees.take(tuple(world.shards[c][2:]), place)
+      ),
+      state.round,
+      jax.random.fold_in(key[1], number),
+    )
+    return net, world.plans[c], visit
+  raise AssertionError(number)
+
+
+@pytest.mark.parametrize("name", ["harmony", *slow("fedavg")])
+def test_a_round_is_each_familys_own_method_and_means_by_name(name):
+  with jax.enable_x64(True):
+    world = fw.world(name)
+    state = world.state()
+    before = jax.device_get(state)
+    shares = collections.defaultdict(list)
+    for number, size in enumerate(fw.SIZES):
+      net, plan, visit = alone(world, before, number)
+      own = METHODS[name](net, sgd(0.1))
+      client, server, *_ = jax.jit(
+        lambda visit, own=own, plan=plan: client_round(own, plan, visit)
+      )(visit)
+      for block, params in client.segment.params.items():
+        shares["client", block].append((size, params))
+      for block, params in server.segment.params.items():
+        on = size * float(server.opt.touched[block])
+        shares["server", block].append((on, params))
+    after, _ = world.round()(state, world.shards)
+
+    wanted = {key: averaged(jax.device_get(x)) for key, x in shares.items()}
+    assert {b for side, b in wanted if side == "client"} >= {"a/block1"}
+    for half in after.clients:
+      for block, params in half.segment.params.items():
+        for one in range(len(jax.tree.leaves(params)[0])):
+          close(trees.take(params, one), wanted["client", block])
+    for block, params in after.server.segment.params.items():
+      old = before.server.segment.params[block]
+      mean = wanted.get(("server", block))
+      close(params, old if mean is None else mean)
+
+
+def close(one, two):
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def forward(net, names, x):
+  """Dense blocks, their ReLU or the entry's norm: the output, and a tape."""
+  tape = []
+  for name in names:
+    dense = net[name]["Dense_0"]
+    y = x @ dense["kernel"] + dense["bias"]
+    if name.endswith("/entry"):
+      size = np.sqrt(y.var(1, keepdims=True) + 1e-6)
+      unit = (y - y.mean(1, keepdims=True)) / size
+      norm = net[name]["LayerNorm_0"]
+      tape.append((name, x, (unit, size, norm["scale"])))
+      x = unit * norm["scale"] + norm["bias"]
+    else:
+      linear = "exit" in name or name == "head"
+      tape.append((name, x, None if linear else y > 0))
+      x = y if linear else np.maximum(y, 0)
+  return x, tape
+
+
+def backward(net, tape, d):
+  """The gradients of a tape's blocks, and that of its input."""
+  grads = {}
+  for name, x, kept in reversed(tape):
+    more = {}
+    if isinstance(kept, tuple):
+      unit, size, scale = kept
+      more["LayerNorm_0"] = {"scale": (d * unit).sum(0), "bias": d.sum(0)}
+      d = d * scale
+      apart = (d * unit).mean(1, keepdims=True)
+      d = (d - d.mean(1, keepdims=True) - unit * apart) / size
+    elif kept is not None:
+      d = d * kept
+    grads[name] = {"Dense_0": {"kernel": x.T @ d, "bias": d.sum(0)}, **more}
+    d = d @ net[name]["Dense_0"]["kernel"].T
+  return grads, d
+
+
+def slope(logits, label):
+  """The gradient of the mean cross-entropy at logits."""
+  e = np.exp(logits - logits.max(1, keepdims=True))
+  p = e / e.sum(1, keepdims=True)
+  p[np.arange(len(label)), label] -= 1
+  return p / len(label)
+
+
+def test_two_rounds_of_splitgp_by_hand():
+  gamma, lam, lr = 0.3, 0.2, 0.1
+  with jax.enable_x64(True):
+    options = (("gamma", gamma), ("lam", lam))
+    world = fw.world("splitgp", batch=16, options=options)
+    state = world.state()
+    own, server = {}, dict(jax.device_get(state.server.segment.params))
+    data, names = {}, {}
+    for c, cohort in enumerate(world.fleet.cohorts):
+      net, shard = world.backbone.of(cohort.family), world.shards[c]
+      for place, number in enumerate(cohort.ids):
+        own[number] = jax.device_get(
+          trees.take(state.clients[c].segment.params, place)
+        )
+        rows = np.asarray(shard.rows[place])[: int(shard.size[place])]
+        x = np.asarray(shard.image, np.float64)[rows]
+        x = (x - world.plans[c].mean) / world.plans[c].std
+        label = np.asarray(shard.label)[rows].astype(np.int64)
+        data[number] = x.reshape(len(x), -1), label
+        names[number] = net.names(0, cohort.depth), net.names(cohort.depth)
+    step = world.round()
+    for _ in range(2):
+      state, _ = step(state, world.shards)
+
+    for _ in range(2):
+      shares = collections.defaultdict(list)
+      for number, size in enumerate(fw.SIZES):
+        phi, (x, label) = own[number], data[number]
+        near, far = names[number]
+        (exit_,) = set(phi) - set(near)
+        z, tape = forward(phi, near, x)
+        logits, at_exit = forward(phi, (exit_,), z)
+        d_exit, dz = backward(phi, at_exit, gamma * slope(logits, label))
+        logits, behind = forward(server, (*far, "head"), z)
+        d = (1 - gamma) * slope(logits, label)
+        d_theta, more = backward(server, behind, d)
+        d_phi, _ = backward(phi, tape, dz + more)
+        for side, half, grads in (
+          ("client", phi, d_phi | d_exit),
+          ("server", server, d_theta),
+        ):
+          for name, g in grads.items():
+            new = jax.tree.map(lambda w, g: w - lr * g, half[name], g)
+            shares[side, name].append((size, new))
+            if side == "client":
+              own[number][name] = new
+      server |= {
+        n: averaged(x) for (s, n), x in shares.items() if s == "server"
+      }
+      for number, mine in own.items():
+        for name, block in mine.items():
+          mean = averaged(shares["client", name])
+          own[number][name] = jax.tree.map(
+            lambda w, m: lam * w + (1 - lam) * m, block, mean
+          )
+
+    found = jax.device_get(state)
+    close(
+      [found.server.segment.params[n] for n in sorted(server)],
+      [server[n] for n in sorted(server)],
+    )
+    for c, cohort in enumerate(world.fleet.cohorts):
+      for place, number in enumerate(cohort.ids):
+        close(trees.take(found.clients[c].segment.params, place), own[number])
+
+
+def test_the_trunk_is_one_and_unshared_families_have_their_own():
+  shared, apart = (
+    jax.eval_shape(fw.world("splitgp", shared=on).state).server.segment.params
+    for on in (True, False)
+  )
+  common = {"trunk/block1", "trunk/block2", "head"}
+  assert common < set(shared)
+  assert set(apart) == set(shared) - common | {
+    f"{name}@{family}" for name in common for family in "ab"
+  }
+  sizes = {n: trees.num_bytes(x) for n, x in shared.items()}
+  world = fw.world("splitgp")
+  part = jax.eval_shape(
+    lambda: world.method.part_two(*_first(world.state()))
+  ).segment.params
+  assert sum(sizes.values()) > trees.num_bytes(part)
+  assert not any(name.startswith("b/") for name in part)
+
+
+def _first(state):
+  return trees.take(state.clients[0], 0), state.server
+
+
+def test_harmony_draws_depths_among_the_cuts_of_the_familys_network():
+  net = fw.network()
+  assert net.cuts == (1, 2)
+  assert (net.of("a").cuts, net.of("b").cuts) == ((1, 2), (1,))
+  assert jnp.array_equal(
+    jnp.array([c.depth for c in fw.world("harmony").fleet.cohorts]),
+    jnp.array([1, 2, 1]),
+  )
