@@ -10,8 +10,7 @@ from runs import draft, rows, same_run, stopped
 import splitjax
 from splitjax import DOMAINS, PARTITIONS, SHIFTS, UserError
 from splitjax.experiment import reevaluate, runner
-from splitjax.experiment.describe import describe
-from splitjax.experiment.setup import tasks
+from splitjax.experiment.setup import data_summary, tasks
 
 NAMES = "none, contrast, gaussian_noise"
 
@@ -59,12 +58,12 @@ def test_a_run_is_known_by_its_images_and_shares_equal_ones():
   assert again.pool is pools[-1] and again.image is task.image
 
 
-def test_describe_names_domains():
-  told = describe.describe(config("unseen_domain"))
-  (domains,) = (note for note in told["notes"] if note.startswith("Domains of"))
+def test_notes_name_domains():
+  notes = data_summary.notes(tasks.build(config("unseen_domain")))
+  (domains,) = (note for note in notes if note.startswith("Domains of"))
   for name in ("none of ", "contrast:3 of ", "gaussian_noise:3 of "):
     assert name in domains
-  assert "The domain left out of training: brightness:3." in told["notes"]
+  assert "The domain left out of training: brightness:3." in notes
   with pytest.raises(UserError, match=r"client \d trains on contrast:3"):
     tasks.build(config("unseen_domain", eval__shift__corruption="contrast"))
 

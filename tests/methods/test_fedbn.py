@@ -109,6 +109,7 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
       assert not any(same(*first, norm=False))
 
 
+@pytest.mark.slow
 def test_fedbn_is_fedavg_with_local_norm():
   one, two = play("fedbn", 2, "average"), play("fedavg", 2)
   for a, b in zip(one.clients[-1], two.clients[-1], strict=True):
