@@ -28,6 +28,12 @@ class Data:
       by_depth: parts with higher classes go to deeper clients.
     domain: a fixed change of each client's images, for good, key of DOMAINS
       (`data.domains`): none; drawn; by_group; from_data.
+    public: unlabelled samples for methods that distil, which all clients and
+      the server see. train: held back from the training split before it is
+      dealt; or another data set with inputs of the same shape, a key of
+      SOURCES or npz:PATH, whose training split they are. None: none.
+    public_samples: their number, drawn alike in every run; None: all of
+      another data set.
     augment: random changes of training images, drawn per client and step: none
       or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
       pixels and mirroring) or crop_flip + cutout(size=8).
@@ -43,6 +49,8 @@ class Data:
   pool: Literal["train", "all"] = "train"
   dealt: Literal["any", "by_depth"] = "any"
   domain: Annotated[Spec, DOMAINS] = Spec("none", {})
+  public: str | None = None
+  public_samples: Annotated[int | None, COUNT] = None
   augment: str = "none"
   device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitjax.config import paper_numbers
-from splitjax.data import augmentations, sources
+from splitjax.data import augmentations, public, sources
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
@@ -22,6 +22,7 @@ LONGEST_KEY = 100
 def check_config(config: Any) -> None:
   """Raises UserError if fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
+  public.check(config.data)
   augmentations.make(config.data.augment)
   if config.paper and config.paper not in (known := paper_numbers.sources()):
     raise UserError(unknown("paper", config.paper, known, "source"))

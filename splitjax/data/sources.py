@@ -43,6 +43,7 @@ class Dataset(NamedTuple):
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
     client_domains: the domain of each client number (`data.domains`); (): the
       data name none.
+    public: [P, ...], as train_image, of no client, without labels; or None.
   """
 
   name: str
@@ -58,6 +59,7 @@ class Dataset(NamedTuple):
   standardise: inputs.Standardise = "channel"
   vocabulary: int = 0
   client_domains: tuple[str, ...] = ()
+  public: np.ndarray | None = None
 
   @property
   def kind(self) -> str:
@@ -163,11 +165,11 @@ SOURCES: dict[str, Callable[[Place], Dataset]] = {
 }
 
 
-def known(name: str) -> str:
-  """Returns the name, or raises UserError if no data set has it."""
+def known(name: str, field: str = "data.name") -> str:
+  """Returns the name in a field; raises UserError if no data set has it."""
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
-      f"data.name = {name!r}: no such data set; the nearest of {len(SOURCES)}"
+      f"{field} = {name!r}: no such data set; the nearest of {len(SOURCES)}"
       f" are {', '.join(nearest(name, SOURCES))}; a file of your own arrays is"
       f" {npz.PREFIX}PATH"
     )
@@ -277,13 +279,13 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   The i-th sample of a class of n (in random order) has rank i / n; the samples
   of the lowest ranks are picked.
   """
-  rank, rows = _rank(label), _shuffled(label)
+  rank, rows = _rank(label), shuffled(label)
   return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])
 
 
 def _rank(group: np.ndarray) -> np.ndarray:
   """Returns [Z] ranks i / n: each sample is the i-th of n in its group."""
-  rows = _shuffled(group)
+  rows = shuffled(group)
   rows = rows[np.argsort(group[rows], kind="stable")]
   _, first, place, counts = np.unique(
     group[rows], return_index=True, return_inverse=True, return_counts=True
@@ -293,5 +295,6 @@ def _rank(group: np.ndarray) -> np.ndarray:
   return rank
 
 
-def _shuffled(group: np.ndarray) -> np.ndarray:
+def shuffled(group: np.ndarray) -> np.ndarray:
+  """Returns the rows of [Z] in random order, the same in all runs."""
   return np.random.default_rng(_SPLIT_SEED).permutation(len(group))

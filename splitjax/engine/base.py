@@ -11,7 +11,7 @@ from splitjax.data.feed import BatchPlan
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
-ROUND, TUNE, FAULT, ATTACK = 0, 1, 2, 3
+ROUND, TUNE, FAULT, ATTACK, DISTIL = 0, 1, 2, 3, 4
 """Purposes of keys: folded into the run's key before anything is drawn."""
 
 SMALL = 2**14
@@ -111,7 +111,7 @@ class RoundInputs(NamedTuple):
 
   Attributes:
     server: the server's half, unstacked.
-    image: [Z, ...], the training split.
+    image: [Z + P, ...], the training split and the public samples.
     label: [Z] int32, its labels.
     round: [] int32.
     key: [] key of the round's clients.

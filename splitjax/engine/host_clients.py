@@ -44,16 +44,18 @@ def data_of(
   places: Sequence[np.ndarray],
   on: Sequence[np.ndarray],
   size: int,
+  public: int = 0,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[tuple, ...]]:
   """The images and labels of some clients of each cohort, as a round gets them.
 
   Args:
-    image: [Z, ...], of all.
+    image: [Z + P, ...], of all, public samples last.
     label: [Z] int32.
     shards: of all clients.
     places: [S] int in each cohort.
     on: [S] bool, whose images are needed; others get rows of image 0.
     size: number of images that there is room for; their shape is static.
+    public: P, the number of public samples, which follow them.
 
   Returns:
     Images and labels of these clients, and per cohort the other fields of their
@@ -75,7 +77,8 @@ def data_of(
       mine = mine._replace(**{name: local})
     own.append(tuple(mine[2:]))
   rows = np.concatenate(wanted)
-  images = np.zeros((size, *image.shape[1:]), image.dtype)
+  images = np.zeros((size + public, *image.shape[1:]), image.dtype)
+  images[size:] = image[len(image) - public :]
   labels = np.zeros(size, np.int32)
   images[: len(rows)], labels[: len(rows)] = image[rows], label[rows]
   return (images, labels), tuple(own)

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from splitjax import trees
-from splitjax.data.feed import BatchPlan
+from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine import sharding
 from splitjax.engine.base import (
+  DISTIL,
   FAULT,
   ROUND,
   CohortSpec,
@@ -169,7 +170,8 @@ def make_round(
       real, on = (
         sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
       )
-    state = aggregate(rule, state, real, on, sums.updates)
+    data_set = Samples(shards[0], plans[0])
+    state = aggregate(rule, state, real, on, sums.updates, data_set)
     if deterministic:
       state = state._replace(
         clients=_with_padding(mesh, state.clients, tuple(clients))
@@ -207,14 +209,19 @@ def aggregate(
   clients: tuple[Half, ...],
   active: tuple[Array, ...],
   sums: Sums,
+  samples: Samples | None = None,
 ) -> State:
   """Ends a round: makes the next server, then the next clients.
 
-  `state` is that before the round; other arguments are as in Aggregation.
+  `state` is that before the round; other arguments are as in Aggregation, of
+  which `distil` alone takes `samples`.
   """
   means = state.means
   if rule.on_means is not None:
     means, sums = rule.on_means(means, state.server, sums)
+  if rule.distil is not None:
+    key = fold(state.key, [(DISTIL, state.round)])[0]
+    sums = rule.distil(state.server, sums, samples, key)
   server = rule.server(state.server, clients, active, sums)
   cohorts = tuple(
     rule.clients(half, on, sums, server)

@@ -100,7 +100,7 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
       if stage.step is None:
         steps, samples = 0 * steps, size
       table[:, ids] += (
-        samples * work.client * near,
+        (samples * work.client + net.public * work.public) * near,
         samples * work.server * far * served,
         steps,
         steps * work.trips * served,

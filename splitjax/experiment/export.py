@@ -122,14 +122,19 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     features and returns logits [b, C] float32.
   """
   network, whole = trained.network, trained.method.traits.depth == "full"
-  own, server = trained.client(client).segment, trained.server(client).segment
+  half, method = trained.client(client), trained.method
+  own, server = half.segment, trained.server(client).segment
   backbone = network.backbone.having(own)
   check_any_batch(backbone)
 
   def on_device(image: Array) -> dict[str, Array]:
     x = standardise(image, network.mean, network.std)
-    z, logits = inference.client_logits(backbone, own, x)
-    outputs = {} if whole else {"features": z}
+    if whole:  # some answer otherwise than by their head
+      logits = method.predict(half, trained.state.server, x).client
+      outputs = dict[str, Array]()
+    else:
+      z, logits = inference.client_logits(backbone, own, x)
+      outputs = {"features": z}
     if logits is not None:
       outputs["logits"] = logits.astype(jnp.float32)
       outputs["entropy"] = losses.entropy(logits)

@@ -228,3 +228,11 @@ def same_server(
   """The `server` of an aggregation whose server learns nothing."""
   del clients, active, sums
   return server
+
+
+def same_clients(
+  clients: Half, active: Array, sums: Sums, server: Half
+) -> Half:
+  """The `clients` of an aggregation that gives its clients nothing."""
+  del active, sums, server
+  return clients

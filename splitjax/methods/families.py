@@ -193,6 +193,11 @@ def check(method: Method, names: Names) -> None:
       "families: its clients choose among the cuts of one network"
       " (Method.cut); leave families out, or choose another method"
     )
+  if rule.distil is not None:
+    raise UserError(
+      "families: its server distils into one network (Aggregation.distil);"
+      " leave families out, or choose another method"
+    )
   sent = {
     name
     for known in names.known.values()
@@ -257,7 +262,7 @@ def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
       seen: tuple[Any, Any] = clients, active
       if not rule.by_sums and not names.shared:
         seen = _of_family(names, family, clients, active)
-      elif rule.by_sums and not (given.client or given.server):
+      elif rule.by_sums and not (given.client or given.server or given.extra):
         parts[family] = old  # the round computed no client of this family
         continue
       parts[family] = rule.server(old, *seen, given)

@@ -57,6 +57,7 @@ class Backbone:
       exits are named family/NAME (`families`). "": all clients have it.
     families: family -> its network, if this stands for several
       (`families.union`): its blocks are those of all, but it cannot be run.
+    public: P, the number of the run's public samples (`data.public`).
 
   Example:
     >>> import splitjax
@@ -79,6 +80,7 @@ class Backbone:
   vocabulary: int = 0
   family: str = ""
   families: Mapping[str, "Backbone"] = dataclasses.field(default_factory=dict)
+  public: int = 0
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function
@@ -90,10 +92,9 @@ class Backbone:
   def _function(self) -> tuple:
     """Collects the fields that define the computed function, for equality."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
-    taken = self.shape, self.vocabulary
-    named = self.name, taken, self.classes, blocks, exits
-    of = self.family, *self.families.items()
-    return (*named, self.head, self.local_norm, self.draws, of)
+    form = self.name, self.shape, self.vocabulary, self.classes
+    named = *form, blocks, exits, self.head, self.local_norm, self.draws
+    return *named, self.family, *self.families.items()
 
   @property
   def length(self) -> int:

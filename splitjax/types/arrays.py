@@ -98,8 +98,9 @@ class Shard(NamedTuple):
   In a cohort all fields but the data set are stacked.
 
   Attributes:
-    image: [Z, ...], the inputs of the whole training split, one copy for all:
-      images, series, tables or token ids (`data.inputs`).
+    image: [Z + P, ...], the inputs of the whole training split and the P public
+      samples, one copy for all: images, series, tables or token ids
+      (`data.inputs`).
     label: [Z] int32, of the whole training split, one copy for all.
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.

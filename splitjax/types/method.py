@@ -43,6 +43,7 @@ class Traits(NamedTuple):
       answers a sample; None: each client uses its own path.
     validates: share of its training samples that each client holds back for
       validation during training (Shard.held).
+    public: whether it computes on public samples (`data.public`).
   """
 
   answers: tuple[str, ...] = ("client", "server")
@@ -52,6 +53,7 @@ class Traits(NamedTuple):
   topology: str = "parallel"
   pick: Pick | None = None
   validates: float = 0.0
+  public: bool = False
 
 
 class Work(NamedTuple):
@@ -65,12 +67,14 @@ class Work(NamedTuple):
     server: passes through the server's half.
     trips: messages per step whose answer from the server the client awaits.
     alone: as `client`, in a step without the server (Stage.alone).
+    public: as `client`, of each public sample in a round.
   """
 
   client: float = 3.0
   server: float = 3.0
   trips: int = 1
   alone: float = 3.0
+  public: float = 0.0
 
 
 class Stage(NamedTuple):
@@ -121,6 +125,9 @@ class Aggregation(NamedTuple):
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
       means of the sums, before `server` and `clients` see them; it gets
       State.means and the server before the round. None: no such step.
+    distil: (server, sums, samples, key) -> sums. The server's own training of
+      the means on public samples, after `on_means`; it may read the
+      public samples of `samples` alone. None: no such training.
   """
 
   contribute: Callable
@@ -131,6 +138,7 @@ class Aggregation(NamedTuple):
   halves: bool = False
   by_sums: bool = False
   on_means: Callable | None = None
+  distil: Callable | None = None
 
 
 class Method(NamedTuple):

@@ -102,7 +102,10 @@ def check_programs(trained, n, batches, tol=1e-5):
     *((name, 0) for name in KINDS.values()),
     ("multi_head", 5),
     *slow(
-      *((name, 0) for name in ("hydra", "supersfl", "dfl", "ditto", "fedfomo")),
+      *(
+        (name, 0)
+        for name in ("hydra", "supersfl", "dfl", "ditto", "fedfomo", "fedproto")
+      ),
       ("splitgp", 5),
     ),
   ],

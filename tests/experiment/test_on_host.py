@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 from families_world import FAMILIES
-from runs import config, rows, same_run, stopped
+from runs import PUBLIC, config, rows, same_run, stopped
 
 import splitjax
 from splitjax import PARTITIONS, UserError
@@ -55,6 +55,8 @@ def both(tmp_path, name, **changes):
     ("supersfl", {"participation": "stratified", **SOME}),
     ("fedala", {"participants_per_round": 1}),
     ("fedper", {"participation": "label_balanced", **SOME}),
+    ("fedmd", {**PUBLIC, **SOME}),
+    ("feddf", {"methods__own__distil_steps": 5, **PUBLIC, **SOME}),
     (
       "splitgp",
       {"faults__dropout": 0.5, "faults__straggler": 0.5, **SOME, **RAGGED},

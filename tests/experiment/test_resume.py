@@ -6,7 +6,7 @@ import jax
 import pytest
 import tiny
 from marks import slow
-from runs import ROUNDS, After, config, lines, rows, same_run, stopped
+from runs import PUBLIC, ROUNDS, After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError
@@ -39,6 +39,8 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
       ),
       ("scaffold", {"participants_per_round": 3}),
       ("pgfedsplit", {"participants_per_round": 3}),
+      ("fedmd", {"participants_per_round": 3, **PUBLIC}),
+      ("feddf", {"methods__own__distil_steps": 5, **PUBLIC}),
       (
         "supersfl",
         {"faults__server_down": 0.5, "faults__server_down_per": "step"},

@@ -1,5 +1,6 @@
 """The worlds of splitjax.methods.sandbox with any method, and a spy method."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,7 +18,14 @@ from splitjax.engine.fleets import Fleet
 from splitjax.evaluation import evaluate, personalisation
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
-from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
+from splitjax.methods.sandbox import (
+  CLASSES,
+  PUBLIC,
+  SHAPE,
+  SIZES,
+  Sandbox,
+  build,
+)
 from splitjax.models.toy import toy
 from splitjax.types import (
   Aggregation,
@@ -63,6 +71,7 @@ def world(
   if name in ONE_SERVER:
     depths = depths[:1]
   net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
+  net = dataclasses.replace(net, public=PUBLIC)
   optimizer = sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))
   fleet = fleets.assign_depths(

@@ -46,6 +46,7 @@ RIGHT = {
   "inner_steps": st.integers(1, 2),
   "csa_weight": between(0, 2),
   "csa_margin": between(0, 2),
+  "distil_steps": st.integers(1, 2),
   "slowest": between(0.25, 1),
   "l2": step,
   "second_cut": st.one_of(st.none(), st.integers(3, 4)),
@@ -77,6 +78,10 @@ RIGHT = {
 
 SENDS = {"harmony", "splitgp", "splitfed_v1", "splitfed_v2", "supersfl"}
 """Some methods that send features, which attacks may need."""
+
+
+DISTIL = {"fedmd", "feddf"}
+"""Methods that need public samples."""
 
 
 ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
@@ -206,6 +211,8 @@ def configs(draw):
         domain=specs(DOMAINS, [x for x in DOMAINS if x != "from_data"]),
         train_samples=st.integers(60, 120),
         test_samples=st.integers(20, 40),
+        public=st.just("train" if names & DISTIL else None),
+        public_samples=st.integers(1, 9) if names & DISTIL else st.none(),
         augment=st.sampled_from(["none", "crop_flip", "rotation + cutout"]),
         pool=st.sampled_from(["train", "all"] if local else ["train"]),
       )

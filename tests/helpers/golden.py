@@ -6,6 +6,7 @@ method computes writes them anew, from the root of the repository:
   python -m tests.helpers.golden [METHOD ...]
 """
 
+import dataclasses
 import functools
 import json
 import sys
@@ -32,6 +33,7 @@ FAMILIES = {
   "fedbn": ("fedbn",),
   "partial_sharing": ("fedrep", "fedper", "fedbabu", "fedprox"),
   "collaborative": ("fedpac", "fedamp", "fedgh"),
+  "distillation": ("feddf", "fedmd", "fedproto"),
   "adaptive": ("fedala", "fedfomo"),
   "scaffold": ("scaffold",),
   "personal_networks": ("ditto", "pfedme", "per_fedavg", "moon"),
@@ -40,8 +42,13 @@ FAMILIES = {
 }
 """One file per family; of its first method also a run with batch norm."""
 ROUNDS = 3
-OPTIONS = {"pgfedsplit": {"tau": 1}}
-"""Options that differ from the defaults: a head is sent in these rounds."""
+OPTIONS = {
+  "pgfedsplit": {"tau": 1},
+  "feddf": {"distil_steps": 6, "distil_batch": 8},
+  "fedmd": {"alignment": 12, "digest_batch": 5},
+}
+"""Options that differ from the defaults: a head is sent in these rounds, and
+public samples are taken in parts."""
 
 
 def cases(family: str) -> tuple[str, ...]:
@@ -64,6 +71,7 @@ def play(case: str) -> dict:
       sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,
       batch_norm=bool(batch_norm),
     )  # fmt: skip
+    net = dataclasses.replace(net, public=sandbox.PUBLIC)
     method = make(net, optimizer)
     if topology_of(method.traits).one_server:
       net = toy(

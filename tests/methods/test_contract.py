@@ -76,6 +76,9 @@ PROMISES = {
   "fedala": CLIENT._replace(rows=(("", True),)),
   "fedpac": Promise({"client", "align"}, False, steady=("align",)),
   "fedgh": CLIENT,
+  "fedproto": Promise({"client", "align"}, False, steady=("align",)),
+  "fedmd": Promise({"client", "digest"}, False, steady=("digest",)),
+  "feddf": CLIENT._replace(options=(("distil_steps", 5),)),
   # With the paper's weight of prototypes it learns too slowly here.
   "pgfedsplit": Promise(
     {"head", "client", "align"},

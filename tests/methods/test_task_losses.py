@@ -103,7 +103,7 @@ def of_loss(name, loss, random=False, **options):
   """A sandbox of a method whose network has this loss, and random layers."""
   depths = (1,) if name in ONE_SERVER else (1, 2)
   net = toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3)
-  net = dataclasses.replace(net, loss=loss)
+  net = dataclasses.replace(net, loss=loss, public=sandbox.PUBLIC)
   if random:
     net = dataclasses.replace(
       net,
@@ -150,6 +150,7 @@ def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
 NEUTRAL = {
   "harmony": {"csa_weight": 0.0},
   "fedpac": {"lam": 0.0},
+  "fedproto": {"lam": 0.0},
   "pgfedsplit": {"lam": 0.0},
 }
 """Options without terms that are no loss of labels."""
@@ -161,6 +162,7 @@ NEUTRAL = {
   [
     pytest.param(name, marks=[pytest.mark.slow] * (name != "splitgp"))
     for name in METHODS
+    if name not in ("fedmd", "feddf")  # they learn from logits, too
   ],
 )
 def test_without_a_loss_nothing_moves(name):

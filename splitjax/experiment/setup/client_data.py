@@ -124,7 +124,10 @@ def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
   if data.vocabulary:
     form["vocabulary"] = data.vocabulary
   # The partition already reflects the owners of training samples.
-  owners = [] if data.test_client is None else [data.test_client]
+  also = [] if data.test_client is None else [data.test_client]
+  if data.public is not None:
+    form["public"] = len(data.public)
+    also.append(data.public)
   drifted, looks = drift.described(test_sets, seed)
   if looks:
     form["looks"] = feed.digest(*looks)
@@ -134,6 +137,6 @@ def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
     **form,
     "mean": list(mean),
     "std": list(std),
-    "digest": feed.digest(*data[2:6], *owners, *drifted),
+    "digest": feed.digest(*data[2:6], *also, *drifted),
     "partition": feed.digest(*test_sets.parts),
   }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from splitjax.data import ood_mixture
+from splitjax.data import ood_mixture, public
 from splitjax.data.corruptions import NONE
 from splitjax.engine.fleets import Cohort
 from splitjax.evaluation import metrics
@@ -72,7 +72,7 @@ def notes(task: Task) -> list[str]:
   held = metrics.held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
   return [
-    *filter(None, (task.data.note, task.data.told)),
+    *filter(None, (task.data.note, task.data.told, _public(task))),
     *_untrained(counts),
     *_short_of_ood(task),
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
@@ -104,6 +104,11 @@ def _domains(task: Task) -> list[str]:
     (left_out,) = task.test_sets.looks[-1]
     sentences.append(f"The domain left out of training: {left_out}.")
   return sentences
+
+
+def _public(task: Task) -> str:
+  """Describes the public samples; "" if there are none."""
+  return public.described(task.data, task.config.data.public)
 
 
 def _augment(task: Task) -> list[str]:

@@ -119,6 +119,8 @@ def make_network(config: Config, facts: dict) -> Network:
   """Builds a config's network and clients for data with these facts."""
   form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
   backbone = make_backbone(config, *form)
+  if count := facts.get("public", 0):
+    backbone = _with_public(backbone, count)
   names = tuple(facts.get("names", ()))
   devices = facts.get("devices") or make_devices(config, backbone, names)
   fleet = fleets.assign_depths(
@@ -182,6 +184,15 @@ def make_devices(
     depth[own] = found
   each = {name: list(x) for name, x in profiles._asdict().items()}
   return {"depth": depth.tolist(), **told, **each}
+
+
+def _with_public(backbone: Backbone, count: int) -> Backbone:
+  """Tells a network, and those of its families, the number of public samples."""
+  of = {
+    family: dataclasses.replace(net, public=count)
+    for family, net in backbone.families.items()
+  }
+  return dataclasses.replace(backbone, public=count, families=of)
 
 
 def deal_families(

@@ -22,6 +22,7 @@ from splitjax.data import (
   holdout,
   load,
   partition_util,
+  public,
 )
 from splitjax.data.holdout import Holdout
 from splitjax.data.partition_util import merged
@@ -56,9 +57,9 @@ class Task(NamedTuple):
       weights and of a schedule of faults, if there are any; "devices" of the
       clients, if `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
-    image: [Z, ...], the training split on the device, or on the host
-      with system.clients_on=host.
-    label: [Z] int32, labels of `image`, in the same memory.
+    image: [Z + P, ...], the training split and the P public samples, on the
+      device, or on the host with system.clients_on=host.
+    label: [Z] int32, labels of the training split, in the same memory.
     pool: [P, ...], the split that test sets are drawn from, in the
       same memory.
     shown: [N, chunks, B] int32, rows in `pool` of the clients' test samples,
@@ -122,6 +123,7 @@ def build(
       classes=config.data.classes,
       mapped=config.system.clients_on == "host",
     )
+    data = public.with_public(data, config.data)
     if config.data.pool == "all":
       data = merged(data)
     client_data.check_options(config, data)
@@ -155,6 +157,7 @@ def build(
       check_start(key, method, network)
     if not trained:
       message_checks.check_messages(config, network, made)
+      public.check_use(config.data.public, made)
       if config.privacy.accounted:
         privacy.library()
       if config.wandb:
@@ -178,7 +181,10 @@ def build(
   def put(array):  # images stay on the host if clients lie there
     return array if at_host else sharding.put(mesh, array)
 
-  image = put(data.train_image)
+  image = data.train_image
+  if data.public is not None:
+    image = np.concatenate([image, data.public])
+  image = put(image)
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)

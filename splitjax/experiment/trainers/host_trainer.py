@@ -282,7 +282,8 @@ class HostTrainer(Trainer):
   def _data(self, *of: Any) -> tuple[Shard, ...]:
     """Gathers the data of some clients on the devices, see `data_of`."""
     stock: Any = self.task.image, self.task.label
-    shared, own = data_of(*stock, *of)
+    how: Any = {"public": self.task.network.backbone.public}
+    shared, own = data_of(*stock, *of, **how)
     shared = sharding.put(self.task.mesh, shared)
     divided = sharding.put(self.task.mesh, own, sharding.DIVIDED)
     return tuple(Shard(*shared, *each) for each in divided)

@@ -1,0 +1,116 @@
+"""Public samples: inputs without labels, which all clients and the server see.
+
+Methods that distil compare networks on them. They lie behind the training split
+on the device (`methods.distillation`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from splitjax.data import sources
+from splitjax.data.sources import Dataset
+from splitjax.types import Method, UserError
+
+HELD_BACK = "train"
+"""The `data.public` that holds samples of the training split back."""
+
+
+def check(chosen: Any) -> None:
+  """Raises UserError if data.public and data.public_samples do not fit.
+
+  `chosen` is the group `data` of a config.
+  """
+  name, samples = chosen.public, chosen.public_samples
+  if name is None and samples is not None:
+    raise UserError(
+      f"data.public_samples={samples} needs data.public: train, or the name of"
+      " another data set"
+    )
+  if name == HELD_BACK and samples is None:
+    raise UserError(
+      "data.public='train' needs data.public_samples, the number of training"
+      " samples to hold back, as in 500"
+    )
+  if name not in (None, HELD_BACK):
+    sources.known(name, "data.public")
+  if name == chosen.name:
+    raise UserError(
+      f"data.public={name!r} is the clients' own data set; hold a part of it"
+      " back: choose train"
+    )
+
+
+def check_use(name: str | None, methods: Mapping[str, Method]) -> None:
+  """Raises UserError where methods lack public samples, or have no use for any.
+
+  `name` is data.public, `methods` are those of a config by key.
+  """
+  need = [key for key, method in methods.items() if method.traits.public]
+  if need and name is None:
+    raise UserError(
+      f"methods.{need[0]} distils on public samples: set data.public, as in"
+      " data.public=train with data.public_samples=500"
+    )
+  if name is not None and not need:
+    raise UserError(
+      f"data.public={name!r}: none of {', '.join(methods)} distils on public"
+      " samples; leave it None"
+    )
+
+
+def with_public(data: Dataset, chosen: Any) -> Dataset:
+  """Adds public samples, drawn alike in every run, to the clients' data set.
+
+  `chosen` is the group `data` of a config, after `check`. Without data.public
+  the data set is returned as it is.
+
+  Raises:
+    UserError: there are not so many samples, or their inputs differ in form.
+  """
+  name, samples = chosen.public, chosen.public_samples
+  if name is None:
+    return data
+  own = name == HELD_BACK
+  source = data if own else sources.load(name, data_dir=chosen.dir)
+  forms = [
+    (x.train_image.dtype.name, x.train_image.shape[1:], x.vocabulary)
+    for x in (source, data)
+  ]
+  if forms[0] != forms[1]:
+    told = [f"{kind} {list(shape)}" for kind, shape, _ in forms]
+    raise UserError(
+      f"data.public={name!r}: its inputs are {told[0]}, and those of"
+      f" {data.name} {told[1]}; choose a data set of the same form, or train"
+    )
+  count = len(source.train_label)
+  if samples is not None and samples > count - own:
+    most = "below" if own else "at most"
+    raise UserError(
+      f"data.public_samples={samples}: must be {most} the {count} training"
+      f" samples of {source.name}"
+    )
+  rows = sources.shuffled(source.train_label)
+  data = data._replace(public=source.train_image[rows[:samples]])
+  if not own:
+    return data
+  rest, owner = np.sort(rows[samples:]), data.train_client
+  return data._replace(
+    train_image=data.train_image[rest],
+    train_label=data.train_label[rest],
+    train_client=None if owner is None else owner[rest],
+  )
+
+
+def described(data: Dataset, name: str | None) -> str:
+  """Describes the public samples, by data.public, in a sentence; else ""."""
+  if data.public is None:
+    return ""
+  origin = f"of {name}"
+  if name == HELD_BACK:
+    origin = "held back from the training split"
+  return (
+    f"All clients and the server see {len(data.public)} public samples without"
+    f" labels, {origin}."
+  )

@@ -1,0 +1,164 @@
+"""FedProto: clients share the mean features of their classes, and no network.
+
+Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients,
+AAAI 2022, Algorithm 1.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import wire
+from splitjax.methods import aggregations, base, prototypes
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models import inference
+from splitjax.models.backbones import Backbone
+from splitjax.types import (
+  Aggregation,
+  Array,
+  Batch,
+  Half,
+  Logits,
+  Method,
+  Sums,
+)
+
+FAR = 1e6
+"""The squared distance of a class that has no prototype."""
+
+
+class Prototypes(NamedTuple):
+  """Class means of features, of the server or of one client.
+
+  Attributes:
+    mean: [C, D] float; 0 for a class without samples.
+    samples: [C] float, of each class; at the server those of the last round
+      that had any.
+  """
+
+  mean: Array
+  samples: Array
+
+
+def fedproto(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  lam: float = 1.0,
+  mean: Literal["size", "uniform"] = "size",
+  predicts: Literal["prototypes", "head"] = "prototypes",
+) -> Method:
+  """FedProto: local SGD on CE + lam 1/D |f(x) - c_y|^2 on an own network.
+
+  c_j is the mean over the clients of their mean features of class j (eq. 6),
+  which they take of their own samples after training; the server keeps that of
+  the last round in which a participant had the class. A class without one adds
+  nothing to the loss, as all do in the first round. Features are the input of
+  the head. The distance is divided by D, as in the authors' code, which takes
+  the features of a client's last epoch instead of another pass.
+
+  Args:
+    backbone: the network.
+    optimizer: the client's optimiser.
+    lam: lambda; 1 is the default of the authors' code.
+    mean: weight of a client in c_j: "size" is its samples of the class |D_ij|,
+      the paper's; "uniform" is the authors' code.
+    predicts: "prototypes": the class of the nearest c_j, as the paper has it;
+      "head": the client's own classifier. The authors' code prints both, and
+      there a client chooses among the prototypes of its own classes; here among
+      all, since it also meets samples of other classes.
+
+  Raises:
+    UserError: an option is out of range.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> fedproto(net, sgd, predicts="head").traits.depth
+    'full'
+  """
+  base.require("lam", lam, lam >= 0, "at least 0")
+  aggregation = of_prototypes(uniform=mean == "uniform")
+  parts = backbone, optimizer, aggregation
+  width = prototypes.width(backbone)
+
+  def arrive(client, server, samples, round, key):
+    known = (server.memory.samples > 0).sum()
+    sent = wire.price("down/prototypes", 4 * (1 + width) * known)
+    return client._replace(memory=server.memory), server, sent
+
+  def align(client: Half, z: Array, batch: Batch) -> Array:
+    anchor, count = client.memory
+    return lam * prototypes.distance_to(
+      anchor, count > 0, z, batch, per_feature=True
+    )
+
+  def leave(client, server, samples, key):
+    own = prototypes.class_stats(backbone, client.segment, samples)
+    server = server._replace(memory=Prototypes(own.mean, own.samples))
+    held = (own.samples > 0).sum()
+    sent = wire.price("up/prototypes", 4 * (2 + width) * held)
+    return client._replace(memory=()), server, sent
+
+  def nothing(full, fleet):
+    c = backbone.classes
+    return Prototypes(jnp.zeros((c, width)), jnp.zeros(c))
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer, align=align),),
+    aggregation,
+    traits=base.FULL,
+    begin=base.download(*parts, before=arrive),
+    finish=base.upload(*parts, before=leave),
+    server_memory=nothing,
+  )
+  if predicts == "head":
+    return made
+  return made._replace(
+    predict=lambda client, server, image: nearest(
+      backbone, client, server.memory, image
+    )
+  )
+
+
+def of_prototypes(*, uniform: bool) -> Aggregation:
+  """Averages the prototypes in the clients' copies of the server's memory.
+
+  Clients keep their networks. With `uniform` all that have a class count alike.
+  """
+
+  def contribute(client: Half, server: Half, weight: Array) -> Sums:
+    own, count = server.memory
+    count = jnp.where(weight > 0, count, 0.0)
+    share = (count > 0).astype(float) if uniform else count
+    total = aggregations.weighted(share[:, None], own)
+    extra = {"prototype": total, "share": share, "count": count}
+    return aggregations.no_sums(client, server, weight)._replace(extra=extra)
+
+  def server(server, clients, active, sums):
+    old, share = server.memory, sums.extra["share"][:, None]
+    mean = aggregations.mean(sums.extra["prototype"], share, old.mean)
+    count = sums.extra["count"]
+    return server._replace(
+      memory=Prototypes(mean, jnp.where(count > 0, count, old.samples))
+    )
+
+  same = aggregations.same_clients
+  return Aggregation(contribute, server, same, keep=1.0, by_sums=True)
+
+
+def nearest(
+  backbone: Backbone, client: Half, known: Prototypes, image: Array
+) -> Logits:
+  """Scores classes by -1/D |f(x) - c_j|^2, the logits [B, C] of a client."""
+  z, _ = inference.client_logits(backbone, client.segment, image)
+  z = z.reshape(z.shape[0], known.mean.shape[1]).astype(float)
+  square = jax.vmap(lambda p: jnp.square(z - p).mean(axis=1), out_axes=1)(
+    known.mean
+  )
+  scores = -jnp.where(known.samples > 0, square, FAR)
+  return Logits(scores, scores)
