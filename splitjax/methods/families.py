@@ -262,7 +262,11 @@ def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
       seen: tuple[Any, Any] = clients, active
       if not rule.by_sums and not names.shared:
         seen = _of_family(names, family, clients, active)
-      elif rule.by_sums and not (given.client or given.server or given.extra):
+      elif (
+        rule.by_sums
+        and not (given.client or given.server)
+        and (old.segment.params or not given.extra)
+      ):
         parts[family] = old  # the round computed no client of this family
         continue
       parts[family] = rule.server(old, *seen, given)

@@ -1,11 +1,12 @@
 """Six clients of two families that share a trunk, in the sandbox."""
 
+import dataclasses
 import functools
 
 from splitjax.engine import fleets
 from splitjax.methods import METHODS, families
 from splitjax.methods.optimizers import sgd
-from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, build
+from splitjax.methods.sandbox import CLASSES, PUBLIC, SHAPE, SIZES, build
 from splitjax.models.families import Entry, union, with_trunk
 from splitjax.models.toy import toy
 
@@ -40,7 +41,8 @@ def network(names=("a", "b")):
     "b": (toy(SHAPE, CLASSES, depths=(1,), width=3, length=4), 2),
   }
   nets = {n: with_trunk(n, *own[n], Entry(4), trunk) for n in names}
-  return union(nets)
+  nets = {n: dataclasses.replace(x, public=PUBLIC) for n, x in nets.items()}
+  return dataclasses.replace(union(nets), public=PUBLIC)
 
 
 def method(name, net, shared=True, outer=(), **options):

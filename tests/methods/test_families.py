@@ -31,6 +31,7 @@ REFUSED = {
   "pgfedsplit": "whole networks",
   "scaffold": "memory of the clients' networks",
   "fedala": "memory of the clients' networks",
+  "feddf": "distils into one network",
 }
 
 
@@ -53,6 +54,18 @@ def test_methods_train_or_are_refused_in_one_line(name):
 @pytest.mark.parametrize("name", ["scaffold", "fedamp", "pgfedsplit", "fedgh"])
 def test_families_that_share_nothing_may_train_by_other_methods(name):
   traced(fw.world(name, shared=False))
+
+
+@pytest.mark.parametrize("name", ["fedproto", *slow("fedmd")])
+def test_families_share_prototypes_and_logits(name):
+  """The server's memory is of both, although no block of theirs is averaged."""
+  world = fw.world(name)
+  state, _ = world.round()(world.state(), world.shards)
+  first, memory = world.state().server.memory, state.server.memory
+  assert np.abs(memory[0] - first[0]).max() > 1e-3
+  if name == "fedproto":
+    counts = sum(shard.counts.sum(axis=0) for shard in world.shards)
+    np.testing.assert_array_equal(memory.samples, counts)
 
 
 @pytest.mark.parametrize("name", ["splitgp", "fedgh", "supersfl"])

@@ -187,7 +187,7 @@ def make_devices(
 
 
 def _with_public(backbone: Backbone, count: int) -> Backbone:
-  """Tells a network, and those of its families, the number of public samples."""
+  """Tells a network, and its families', the number of public samples."""
   of = {
     family: dataclasses.replace(net, public=count)
     for family, net in backbone.families.items()
