@@ -15,6 +15,7 @@ import jax
 import launched
 import numpy as np
 import pytest
+from marks import slow
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,6 +29,7 @@ from splitjax.evaluation.attacks import contract
 from splitjax.experiment.setup import checks, tasks
 from splitjax.flags import MODES
 from splitjax.methods import METHODS, optimizers, sandbox
+from splitjax.models import shapes
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -338,14 +340,22 @@ def test_the_readmes_method_is_one(monkeypatch):
   assert method.traits.answers == ("client", "server")
 
 
-def test_the_network_of_the_page_keeps_the_contract(monkeypatch):
+@pytest.mark.parametrize("tried", [False, *slow(True)])
+def test_the_network_of_the_page_keeps_the_contract(tried, monkeypatch):
   monkeypatch.setattr(splitjax, "BACKBONES", dict(splitjax.BACKBONES))
+  if not tried:
+
+    def built(make):
+      return [*shapes.network(make((8, 8, 1), 4)).params]
+
+    monkeypatch.setattr(splitjax, "check_backbone", built)
   (example,) = blocks(DOCS / "networks.md")
   scope = {}
   exec(compile(example, "networks.md", "exec"), scope)
   assert "my_network" in splitjax.BACKBONES
 
 
+@pytest.mark.slow
 def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
   """Images, a table that trains, a series, texts and an own source."""
   monkeypatch.chdir(tmp_path)
@@ -395,12 +405,12 @@ def test_the_methods_of_the_page_are_rounds(monkeypatch):
     made = METHODS["splitfed_v2"](backbone, optimizer)
     return made._replace(traits=made.traits._replace(topology="mine"))
 
-  # Of the page's own the first and the last; a slow test has all.
-  ends = (scope[name] for name in OWN_METHODS[:: len(OWN_METHODS) - 1])
-  for factory in (in_my_order, *ends):
+  # Of the page's own the last; a slow test has all.
+  for factory in (in_my_order, scope[OWN_METHODS[-1]]):
     made = sandbox.small(factory)
-    state, metrics = jax.eval_shape(made.round(), made.state(), made.shards)
-    assert jax.tree.structure(state) == jax.tree.structure(made.state())
+    first = made.state()
+    state, metrics = jax.eval_shape(made.round(), first, made.shards)
+    assert jax.tree.structure(state) == jax.tree.structure(first)
     assert metrics.losses and metrics.wire.keys() <= splitjax.MESSAGES.keys()
   assert "up/loss" in metrics.wire
 

@@ -94,7 +94,6 @@ PARTIAL = [
   ("harmony", "uniform", 6),  # all: cohorts of two, dealt to four devices
   ("splitgp", "stratified", 3),
   ("pgfedsplit", "uniform", 3),
-  ("supersfl", "uniform", 3),
 ]
 
 

@@ -232,6 +232,7 @@ def test_activations_of_normalised_convolutions_by_hand():
     assert memory.activations(net) == 4 * numbers
 
 
+@pytest.mark.slow
 def test_a_tpu_lays_a_batch_along_lanes():
   (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=6)
   here = target.current()

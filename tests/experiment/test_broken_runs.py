@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from broken import DAMAGE, data_file, flip, step
 from launched import config_file, launch
+from marks import slow
 from runs import config, same_run, stopped
 
 import splitjax
@@ -18,10 +19,14 @@ from splitjax.experiment.storage import manager, ownership, workdirs
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
+QUICK = "a byte flipped in the numbers", "structure gone", "record gone"
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+
+@pytest.mark.parametrize(
+  "damage", [*QUICK, *slow(*(x for x in DAMAGE if x not in QUICK))]
+)
 def test_the_one_before_is_taken(damage, runs, three, capsys):
-  damage(step(three, 3))
+  DAMAGE[damage](step(three, 3))
   runner.run(config(), three)
   said = capsys.readouterr().out
   assert "checkpoint of round 3 is damaged" in said

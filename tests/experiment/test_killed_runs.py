@@ -123,6 +123,7 @@ def test_ctrl_c_twice_stops_at_once(tmp_path):
   assert count(tmp_path / "w/metrics.jsonl") == 0  # no round was over
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_ctrl_c_once_ends_the_round(tmp_path):
   resolved = config("local")
   with signals.listening() as stop:

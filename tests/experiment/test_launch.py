@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny
 from launched import ROOT, launch, launch_here, parsed
+from marks import slow
 
 import splitjax
 from splitjax import (
@@ -79,6 +80,7 @@ def test_training_ends_with_the_table_and_where_everything_is(trained, config):
   ]
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_a_finished_run_is_reported_evaluated_and_exported(trained, capsys):
   workdir = trained[0]
   assert launch_here("--mode=report", f"--workdir={workdir}") == 0
@@ -113,7 +115,7 @@ app.run(launch.main, argv, flags_parser=launch.parse)
 """launch.py, with log lines of libraries instead of a command."""
 
 
-@pytest.mark.parametrize("more", [[], ["--verbosity=0"]])
+@pytest.mark.parametrize("more", [[], *slow(["--verbosity=0"])])
 def test_orbax_is_silent_and_jax_is_not(more):
   done = subprocess.run(
     [sys.executable, "-c", LOGS, "--compilation_cache=", *more],
@@ -267,14 +269,11 @@ SLOW = "orbax matplotlib scipy sklearn tensorflow tensorflow_datasets PIL"
 @pytest.mark.parametrize(
   ("words", "override", "said"),
   [
-    ("", "rounds=-1", "rounds=-1 must be at least 1"),
     (":fedavg", "optimizer.server_lr=0.1", "none of fedavg trains a network"),
-    *(
-      pytest.param("", *case, marks=pytest.mark.slow)
-      for case in (
-        ("data.partition.num_shards=3", "data.partition.num_shards = 3: 20 cl"),
-        ("backbone.depths=(1,99)", "backbone.depths=(1, 99): cnn8 cannot be"),
-      )
+    *slow(
+      ("", "rounds=-1", "rounds=-1 must be at least 1"),
+      ("", "data.partition.num_shards=3", "data.partition.num_shards = 3: 20 "),
+      ("", "backbone.depths=(1,99)", "backbone.depths=(1, 99): cnn8 cannot be"),
     ),
   ],
 )
@@ -435,6 +434,7 @@ def get_config(words=""):
 """
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_a_registered_method_is_reported_and_exported(
   monkeypatch, tmp_path, capsys
 ):

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("traced_once")
     *slow(
       ("harmony", {"participants_per_round": 3}),
       ("splitgp", {"system__clients_on": "host", "participants_per_round": 3}),
-      ("hydra", {}),
       ("fedavg", {"optimizer__schedule": "exponential"}),
     ),
   ],
@@ -93,6 +92,7 @@ def test_damaged_states_are_not_continued(half, tmp_path):
   assert (tmp_path / "w/config.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_rows_of_fewer_rounds_are_named(tmp_path):
   c = tiny.tiny(one="local", two="fedavg")
   two = tiny.resolved(c)
@@ -104,6 +104,7 @@ def test_rows_of_fewer_rounds_are_named(tmp_path):
   assert said.startswith("two was trained for 2 of 3 rounds")
 
 
+@pytest.mark.slow
 def test_seeds_of_fewer_rounds_wait(tmp_path):
   two = dataclasses.replace(config("local"), rounds=2)
   runner.run_seeds(two, tmp_path / "w", (0, 1))
@@ -115,6 +116,7 @@ def test_seeds_of_fewer_rounds_wait(tmp_path):
     assert again["seeds"] == list(seeds)
 
 
+@pytest.mark.slow
 def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
   chosen = {"rounds": 6, "eval__every": 3, "eval__samples": 5}
   runner.run(config("local", **{**chosen, "rounds": 4}), tmp_path / "two")
@@ -167,6 +169,7 @@ def test_a_loss_that_falls_does_not_end(tmp_path):
   assert results["rows"][0]["rounds"] == 4
 
 
+@pytest.mark.slow
 def test_seeds_that_end_in_different_rounds(tmp_path, monkeypatch):
   ends = {0: 1, 1: 2}
   real = runner.run

@@ -45,10 +45,8 @@ def both(tmp_path, name, **changes):
   ("name", "changes"),
   [
     ("splitgp", {"methods__own__lam": 0.2, **SOME}),
-    ("splitgp", {"methods__own__lam": 0.0, **SOME}),
     ("splitgp", {"methods__own__lam": 0.9, "methods__own__finetune": True}),
     ("harmony", SOME),
-    ("fedavg", SOME),
     ("fedavg_ft", SOME),
     ("splitgp", {**FAMILIES, **SOME}),
     ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
@@ -67,24 +65,15 @@ def test_the_same_bits_as_on_the_device(name, changes, tmp_path):
   both(tmp_path, name, **changes)
 
 
-@pytest.mark.parametrize(
-  ("name", "first"),
-  [
-    ("fedavg", "host"),
-    *(
-      pytest.param(
-        "splitgp", first, marks=(pytest.mark.slow, pytest.mark.optimized)
-      )
-      for first in ("host", "device")
-    ),
-  ],
-)
-def test_a_run_moves_between_host_and_device(name, first, tmp_path):
+@pytest.mark.slow
+@pytest.mark.optimized
+@pytest.mark.parametrize("first", ["host", "device"])
+def test_a_run_moves_between_host_and_device(first, tmp_path):
   """Two rounds on one and two on the other are four."""
   kinds = {"host": "device", "device": "host"}
-  given = {"methods__own__lam": 0.2} if name == "splitgp" else {}
-  whole = config(name, system__clients_on=first, **given, **SOME)
-  other = config(name, system__clients_on=kinds[first], **given, **SOME)
+  given = {"methods__own__lam": 0.2, **SOME}
+  whole = config("splitgp", system__clients_on=first, **given)
+  other = config("splitgp", system__clients_on=kinds[first], **given)
   stopped(whole, tmp_path / "two", 2)
   runner.run(other, tmp_path / "two")
   runner.run(whole, tmp_path / "one")

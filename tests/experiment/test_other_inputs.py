@@ -1,7 +1,5 @@
 """Runs on series, tables and texts: what they keep, and what is refused."""
 
-import itertools
-
 import jax
 import jax.export
 import numpy as np
@@ -15,7 +13,6 @@ import splitjax
 from configs import uci_har
 from splitjax import (
   BACKBONES,
-  METHODS,
   PARTITIONS,
   SHIFTS,
   SOURCES,
@@ -62,7 +59,7 @@ KINDS = {
   "token ids": (
     {"x": texts()[0].astype("u2"), "y": LABEL, "vocabulary": 24},
     "transformer_text",
-    {"width": 16, "heads": 2, "length": 3, "depths": (1,)},
+    {"width": 16, "heads": 2, "length": 3},
   ),
 }
 
@@ -80,8 +77,7 @@ def config(tmp_path, kind, method="splitgp", **changes):
   c.data.name = f"npz:{tmp_path / 'mine.npz'}"
   c.data.train_samples = c.data.test_samples = None
   c.data.partition = splitjax.spec(PARTITIONS, "natural")
-  options = {"depths": (1, 2), **options}
-  c.backbone = splitjax.spec(BACKBONES, backbone, **options)
+  c.backbone = splitjax.spec(BACKBONES, backbone, depths=(1,), **options)
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
   c.num_clients, c.rounds, c.batch_size = 4, 2, 8
   c.optimizer.lr = 0.05
@@ -90,7 +86,7 @@ def config(tmp_path, kind, method="splitgp", **changes):
   return tiny.changed(c, **changes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["table", *slow("token ids", "series")])
 def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   """Standardised on the device; learns; predicts and exports the same."""
   c = config(tmp_path, kind, rounds=8, eval__every=8)
@@ -130,24 +126,22 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
       trained.predict(1, wrong, threshold=0.1)
 
 
-PAIRS = list(
-  zip(METHODS, itertools.cycle(["token ids", "series"]), strict=False)
-)
-
-
 @pytest.mark.parametrize(
   ("method", "kind"),
   [
     ("harmony", "token ids"),
     ("hydra", "series"),
-    *slow(*(pair for pair in PAIRS if pair[0] not in ("harmony", "hydra"))),
+    *slow(
+      *(("merge_sfl", kind) for kind in ("token ids", "series")),
+      *(("per_fedavg", kind) for kind in ("token ids", "series")),
+      ("pgfedsplit", "token ids"),
+      ("multi_head", "token ids"),
+    ),
   ],
 )
-def test_every_method_takes_other_inputs(method, kind, tmp_path):
+def test_methods_take_other_inputs(method, kind, tmp_path):
   """Traced, not compiled: the state keeps its form."""
   c = config(tmp_path, kind, method)
-  if method in tiny.ONE_SERVER:
-    c.backbone.depths = (1,)
   setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
   state = Trainer(setup).init(tasks.fresh_network(setup.task))
   made = rounds.make_round(setup.method, setup.plans, setup.fleet)
@@ -158,16 +152,15 @@ def test_every_method_takes_other_inputs(method, kind, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stopped_run_resumes_to_the_same_bits(kind, tmp_path):
-  resolved = tiny.resolved(config(tmp_path, kind, checkpoint__every=1))
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path):
+  resolved = tiny.resolved(config(tmp_path, "token ids", checkpoint__every=1))
   stopped(resolved, tmp_path / "two", 1)
   for place in ("one", "two"):
     runner.run(resolved, tmp_path / place)
   same_run(tmp_path / "one", tmp_path / "two")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["token ids", *slow("table", "series")])
 def test_describe_and_memory(kind, tmp_path):
   resolved = tiny.resolved(config(tmp_path, kind))
   task = tasks.build(resolved)
@@ -260,12 +253,14 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
     tasks.build(tiny.resolved(c))
 
 
+@pytest.mark.slow
 def test_numbers_are_calibrated_with_mixed_samples(tmp_path):
   c = config(tmp_path, "series", eval__holdout=0.3, eval__proxy="mix")
   results = runner.run(tiny.resolved(c), tmp_path / "run")
   assert "calibrated" in results["rows"][0]["summary"]["rules"]
 
 
+@pytest.mark.slow
 def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
   """On made-up files of three people, in the official layout."""
   data_dir, written = official.prepared(tmp_path_factory, "uci_har")

@@ -140,6 +140,7 @@ def test_nobody_loses_rounds_to_the_others(tmp_path, capsys):
   assert "resumes after round 2" in said and "own, seeds 1, 5: round 3" in said
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_it_is_the_same_run(tmp_path, monkeypatch):
   # What was trained one after another is not trained again, nor looked at.
   c = draft("local")

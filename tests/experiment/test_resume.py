@@ -22,17 +22,14 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 
 
 # One cohort of whole networks; personalised clients and exits, of whom some are
-# sampled; one server with heads of groups, whose clients come in an order; an
-# optimiser of means; two stages, and a memory of the client and of the server;
-# one set of blocks for clients and server, and steps without the server.
+# sampled; an optimiser of means; two stages, and a memory of the client and of
+# the server. Other methods, with noise, in test_noisy_runs.py.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
     ("fedavg_ft", {}),
     *slow(
       ("splitgp", SAMPLED),
-      ("harmony", {}),
-      ("hydra", {}),
       (
         "splitgp",
         {"participants_per_round": 3, "mean_optimizer__name": "fedadam"},
@@ -41,10 +38,6 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
       ("pgfedsplit", {"participants_per_round": 3}),
       ("fedmd", {"participants_per_round": 3, **PUBLIC}),
       ("feddf", {"methods__own__distil_steps": 5, **PUBLIC}),
-      (
-        "supersfl",
-        {"faults__server_down": 0.5, "faults__server_down_per": "step"},
-      ),
     ),
   ],
 )

@@ -214,6 +214,14 @@ def _filled(pairs):
 
 
 def tiny_imagenet(folder):
+  members, made = _tiny_imagenet()
+  write_zip(folder / "tiny-imagenet-200.zip", members)
+  return {split: _filled(pairs) for split, pairs in made.items()}
+
+
+@functools.cache
+def _tiny_imagenet():
+  """Draws it once: hundreds of pictures take a second."""
   rng, made = np.random.default_rng(3), {"train": [], "test": []}
   wnids = [f"n{i:08d}" for i in rng.permutation(200)]
   top, members, annotations = "tiny-imagenet-200", {}, []
@@ -237,8 +245,7 @@ def tiny_imagenet(folder):
   members[f"{top}/wnids.txt"] = "\n".join(wnids).encode() + b"\n"
   members[f"{top}/words.txt"] = b"n00000000\tentity\n"
   members[f"{top}/test/images/test_0.JPEG"] = raw
-  write_zip(folder / "tiny-imagenet-200.zip", members)
-  return {split: _filled(pairs) for split, pairs in made.items()}
+  return members, made
 
 
 def cinic10(folder):

@@ -163,8 +163,7 @@ def test_a_round_prices_and_rounds_both_ways(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "name",
-  ["fedavg", "splitgp", "harmony", "splitfed_v2", "multi_head", "supersfl"],
+  "name", ["fedavg", "harmony", "splitfed_v2", "supersfl"]
 )
 def test_the_contract_holds_with_int8_and_feedback(name):
   told = contract.check_method(world(name, "int8", feedback=True))

@@ -108,6 +108,7 @@ def bare_harmony():
   return toys.train(ragged(), method)
 
 
+@pytest.mark.slow
 def test_harmony_without_its_parts_is_multi_exit():
   # Its first view is drawn as the only view of the other is.
   place, (state, told), (plain, told_plain) = (

@@ -100,7 +100,7 @@ def test_moments_are_those_of_the_clients_own_pixels(count):
   check(refreshed(PIXELS, whole)["block1"], want)
 
 
-@pytest.mark.parametrize("count", [9, *slow(12)])
+@pytest.mark.parametrize("count", slow(9, 12))
 def test_deeper_layers_see_batches_as_training_normalises_them(count):
   # Of 9 samples the last batch has one: a dense layer leaves it out.
   samples, params = own(count), held(DENSE).params

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 
 from splitjax import trees
 from splitjax.methods import base
@@ -101,7 +102,9 @@ def on_a_grid(tree):
   return jax.tree.map(lambda x: np.round(x * 32) / 32, tree)
 
 
-@pytest.mark.parametrize("dtype, bits", [("float16", 11), ("bfloat16", 8)])
+@pytest.mark.parametrize(
+  "dtype, bits", [("float16", 11), *slow(("bfloat16", 8))]
+)
 def test_a_narrow_wire_rounds_features_straight_through(dtype, bits):
   client, server = on_a_grid(halves(2))
   image = on_a_grid(np.asarray(BATCH.image / 4))

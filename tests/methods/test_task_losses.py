@@ -11,6 +11,7 @@ import tiny
 import toy_world as toys
 from engine import world
 from flax import linen as nn
+from marks import slow
 from tiny import ONE_SERVER
 
 from splitjax import LOSSES, UserError, losses
@@ -127,7 +128,13 @@ def personalised(made, state):
   return made.method.personalise(client, state.server, samples, state.key)
 
 
-@pytest.mark.parametrize("name", METHODS)
+FIRST = "splitgp", "harmony", "hydra", "fedavg", "fedpac", "moon", "supersfl"
+"""Of each kind of step; the others are slow tests."""
+
+
+@pytest.mark.parametrize(
+  "name", [*FIRST, *slow(*sorted(METHODS.keys() - {*FIRST}))]
+)
 def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
   """Traced only: who calls cross-entropy, or hands no key on, would fail."""
   calls = []
@@ -156,15 +163,16 @@ NEUTRAL = {
 """Options without terms that are no loss of labels."""
 
 
+OWN_STEP = (
+  "splitgp", "harmony", "merge_sfl", "hydra", "supersfl", "ditto", "pfedme",
+  "per_fedavg", "moon", "fedbabu", "fedpac", "fedproto", "fedgh", "pgfedsplit",
+)  # fmt: skip
+"""Methods that train, or personalise, by a step that no other one has; those
+that learn from logits, too, are not among them."""
+
+
 @pytest.mark.numeric
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(name, marks=[pytest.mark.slow] * (name != "splitgp"))
-    for name in METHODS
-    if name not in ("fedmd", "feddf")  # they learn from logits, too
-  ],
-)
+@pytest.mark.parametrize("name", ["fedavg", *slow(*OWN_STEP)])
 def test_without_a_loss_nothing_moves(name):
   """In any block of any half, in two rounds and in personalisation."""
   made = of_loss(

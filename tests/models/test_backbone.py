@@ -240,9 +240,8 @@ def test_blocks_of_equal_shape_start_apart():
 def test_layers_are_drawn_as_pytorchs(name, options):
   """Uniform in +- 1 / sqrt(fan_in), biases too; normalisation stays."""
   net = BACKBONES[name]((16, 16, 3), 10, depths=(1,), **options)
-  he = backbones.init(net, jax.random.key(0)).params
-  net = dataclasses.replace(net, draws="torch")
-  ours = backbones.init(net, jax.random.key(0)).params
+  he = draw(net).params
+  ours = draw(dataclasses.replace(net, draws="torch")).params
   wide = 0
   for (path, new), old in zip(
     jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(he), strict=True

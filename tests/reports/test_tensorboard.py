@@ -13,7 +13,7 @@ from splitjax import UserError
 from splitjax.experiment import runner
 from splitjax.reports import tensorboard
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 LINE = {
   "method": "own",

@@ -9,7 +9,7 @@ from runs import ROUNDS, config, stopped
 from splitjax import UserError
 from splitjax.experiment import runner
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 
 class Refused(Exception):
