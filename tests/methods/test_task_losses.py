@@ -165,7 +165,8 @@ NEUTRAL = {
 
 OWN_STEP = (
   "splitgp", "harmony", "merge_sfl", "hydra", "supersfl", "ditto", "pfedme",
-  "per_fedavg", "moon", "fedbabu", "fedpac", "fedproto", "fedgh", "pgfedsplit",
+  "per_fedavg", "moon", "scaffold", "fedala", "fedbabu", "fedpac", "fedproto",
+  "fedgh", "pgfedsplit", "dfl",
 )  # fmt: skip
 """Methods that train, or personalise, by a step that no other one has; those
 that learn from logits, too, are not among them."""
