@@ -31,8 +31,6 @@ OWN = "own"
 _TRAIN, _TEST = (0xC0DE, 0), (0xC0DE, 1)
 """Separate the draws of both splits from others of the same seed."""
 
-SEVERITIES = range(6)
-
 
 def covariate(
   data: Dataset,
@@ -70,7 +68,7 @@ def covariate(
     )
   names = ["severity 0"]
   looks, of_set = list[tuple[str, ...]]([(OWN,)]), [[0]]
-  for severity in SEVERITIES[1:]:
+  for severity in range(1, 6):
     drifted = [(OWN, x) for x in read(corruptions, severity, where)]
     names.append(f"severity {severity}")
     of_set.append([len(looks) + i for i in range(len(drifted))])
