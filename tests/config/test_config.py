@@ -210,7 +210,9 @@ def test_a_setting_leaves_numerics_out():
 
 def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
   c = tiny.tiny()
-  c.backbone = splitjax.spec(BACKBONES, "vit_s16", depths=(1,))
+  c.backbone = splitjax.spec(
+    BACKBONES, "vit_s16", depths=(1,), width=1 / 32, length=5, resolution=32
+  )
   c.init = "torch"
   facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
   with pytest.raises(UserError, match="init='torch': vit_s16 draws its layers"):

@@ -18,6 +18,7 @@ import official as of
 import pytest
 from fuzz import BUDGETS, damages, fuzz, one_line
 from hypothesis import strategies as st
+from marks import slow
 from scipy.io import savemat
 
 from splitjax.data import load, sources, tfds_store
@@ -189,15 +190,6 @@ DAMAGES = [
     inside("/wnids.txt", lambda r: r.replace(b"n00000009", b"n00000900")),
     "KeyError: 'n00000009'",
   ),
-  (TINY, inside(JPEG, gone), "train has no image of class"),
-  (
-    TINY,
-    inside(JPEG, resized("jpeg", 63)),
-    r"n00000009_0.JPEG is damaged .*\(63, 63\) pixels, expected 64x64",
-  ),
-  (TINY, inside(JPEG, lambda raw: raw[:700]), "n00000009_0.JPEG is damaged"),
-  (TINY, inside("/val_3.JPEG", gone), "no item named .*/val_3.JPEG"),
-  (TINY, inside(NOTES, lambda r: b"val_0.JPEG\tn9\t0\n" + r), "KeyError: 'n9'"),
   (TINY, inside(NOTES, to(b"")), "has 0 labels for 0 images"),
   (HAR, half, "damaged"),
   (HAR, inside(GYRO, gone), "no item named .*body_gyro_y_train"),
@@ -229,6 +221,16 @@ DAMAGES = [
     "train/frog/n1.png is damaged",
   ),
   (CINIC, with_cow, "'cow' is not in list"),
+]
+OF_PICTURES = [  # found where hundreds are read
+  (inside(JPEG, gone), "train has no image of class"),
+  (
+    inside(JPEG, resized("jpeg", 63)),
+    r"n00000009_0.JPEG is damaged .*\(63, 63\) pixels, expected 64x64",
+  ),
+  (inside(JPEG, lambda raw: raw[:700]), "n00000009_0.JPEG is damaged"),
+  (inside("/val_3.JPEG", gone), "no item named .*/val_3.JPEG"),
+  (inside(NOTES, lambda r: b"val_0.JPEG\tn9\t0\n" + r), "KeyError: 'n9'"),
 ]
 LABELS, IMAGES = "t10k-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz"
 HUGE = np.array([2**32 - 1, 28, 28], ">u4").tobytes() + bytes(784)
@@ -276,7 +278,9 @@ OF_FILES = [
 
 @pytest.mark.parametrize(
   ("form", "file", "damage", "message"),
-  [(form, FILES[form], *rest) for form, *rest in DAMAGES] + OF_FILES,
+  [(form, FILES[form], *rest) for form, *rest in DAMAGES]
+  + OF_FILES
+  + slow(*((TINY, FILES[TINY], *rest) for rest in OF_PICTURES)),
 )
 def test_damage(form, file, damage, message, tmp_path, capsys, monkeypatch):
   monkeypatch.chdir(tmp_path)

@@ -13,10 +13,12 @@ from splitjax.engine.fleets import assign_depths
 @pytest.mark.parametrize(
   ("n", "participants", "devices", "kind"),
   [
-    (20, None, 2, "uniform"),  # cohorts of 7, 7, 6
     (30, 7, 3, "stratified"),
     *slow(
-      (11, None, 4, "uniform"), (20, 7, 2, "uniform"), (20, 15, 4, "uniform")
+      (20, None, 2, "uniform"),  # cohorts of 7, 7, 6
+      (11, None, 4, "uniform"),
+      (20, 7, 2, "uniform"),
+      (20, 15, 4, "uniform"),
     ),
   ],
 )

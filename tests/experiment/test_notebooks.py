@@ -1,12 +1,12 @@
-"""Notebooks: paired with scripts, committed with outputs, and they run."""
+"""Notebooks: paired with scripts, committed with outputs, and they run.
+
+Their packages take seconds to import, in each process that collects tests.
+"""
 
 import re
 from pathlib import Path
 
-import jupytext
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -15,6 +15,8 @@ each = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 
 
 def read(script):
+  import nbformat
+
   return nbformat.read(script.with_suffix(".ipynb"), as_version=4)
 
 
@@ -30,6 +32,12 @@ def shorter(notebook):
   return notebook
 
 
+def source(script):
+  import jupytext
+
+  return jupytext.read(script)
+
+
 def cells(notebook):
   return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
@@ -41,14 +49,14 @@ def test_every_script_has_its_notebook():
 
 @each
 def test_the_pair_holds_the_same(script):
-  assert cells(read(script)) == cells(jupytext.read(script)), (
+  assert cells(read(script)) == cells(source(script)), (
     "after a change: jupytext --update --to ipynb notebooks/NAME.py, execute it"
   )
 
 
 @each
 def test_the_first_cells_are_title_badge_and_installation(script):
-  first, second, *_ = jupytext.read(script).cells
+  first, second, *_ = source(script).cells
   assert first.source.startswith("# ")
   assert f"({COLAB}/notebooks/{script.stem}.ipynb)" in first.source
   assert 'find_spec("splitjax") is None' in second.source
@@ -77,6 +85,8 @@ def test_outputs_are_committed(script):
 @pytest.mark.slow
 @each
 def test_it_runs(script, tmp_path, monkeypatch):
+  from nbclient import NotebookClient
+
   monkeypatch.setenv("PYTHONPATH", str(ROOT))
   monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
   # What `splitjax.set_up` keeps goes to the cache of the tests.

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import tiny
+from marks import slow
 
 import splitjax
 from splitjax import commands
@@ -86,6 +87,7 @@ def test_a_program_that_is_not_compiled_is_not_said_to_fit(monkeypatch):
   assert "splitgp was not compiled: whether it fits is not known" in told
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_planned(monkeypatch):
   stand_in(monkeypatch)
   c = tiny.changed(tiny.tiny(own="splitgp"), system__settings_batched=3)
@@ -102,11 +104,13 @@ def test_runs_side_by_side_are_planned(monkeypatch):
   ("name", "memory", "large", "said"),
   [
     ("splitgp", 3000, "round", "one client at a time; take a smaller batch"),
-    ("splitgp", 10**9, "round", "lower system.clients_per_chunk"),
-    ("splitnn", 10**9, "round", "one client at a time; take a smaller batch"),
     ("merge_sfl", 10**9, "round", "all participants' batches; have fewer, or"),
     ("splitgp", 10**9, "evaluation", "lower eval.batch_size"),
     ("splitgp", 10**9, "round of 3 runs", "lower system.settings_batched"),
+    *slow(
+      ("splitgp", 10**9, "round", "lower system.clients_per_chunk"),
+      ("splitnn", 10**9, "round", "one client at a time; take a smaller batch"),
+    ),
   ],
 )
 def test_what_does_not_fit_is_said(name, memory, large, said, monkeypatch):

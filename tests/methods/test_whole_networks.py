@@ -39,14 +39,13 @@ def networks(state):
   return [place().client(state, n).params for n in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "options", "same"),
   [
     ("fedprox", {"mu": 0.0}, "fedavg"),
-    *slow(
-      ("fedper", {"personal_blocks": 0}, "fedavg"),
-      ("fedper", {"personal_blocks": 5}, "local"),
-    ),
+    ("fedper", {"personal_blocks": 0}, "fedavg"),
+    ("fedper", {"personal_blocks": 5}, "local"),
   ],
 )
 def test_at_its_limit_a_method_is_another(name, options, same):
@@ -93,7 +92,6 @@ ALONE = (3, 8, 11, 20)
   ("name", "options", "pull", "rates", "epochs"),
   [
     ("fedprox", {"mu": 0.3}, 0.3, [(0.1, 0.1)], [3]),
-    ("fedamp", {}, 0.1, [(0.1, 0.1)], [3]),
     (
       "fedamp",
       {"sigma": 2.0, "alpha_k": 0.5, "lam": 0.4},
@@ -101,8 +99,11 @@ ALONE = (3, 8, 11, 20)
       [(0.1, 0.1)],
       [3],
     ),
-    ("fedpac", {}, 0.0, [(0, 0.1), (0.1, 0)], [1, 3]),
     ("fedpac", {"head_lr": 0.5}, 0.0, [(0, 0.5), (0.1, 0)], [1, 3]),
+    *slow(
+      ("fedamp", {}, 0.1, [(0.1, 0.1)], [3]),
+      ("fedpac", {}, 0.0, [(0, 0.1), (0.1, 0)], [1, 3]),
+    ),
   ],
 )
 def test_the_round_of_a_client_alone_by_hand(
@@ -118,14 +119,7 @@ def test_the_round_of_a_client_alone_by_hand(
       np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-  "form",
-  [
-    "float16",
-    *slow("float32", "int8"),
-  ],
-)
-def test_fedprox_is_anchored_at_what_arrived(form):
+def test_fedprox_is_anchored_at_what_arrived(form="float16"):
   # With one step a round the gradient of the proximal term is 0 if its anchor
   # is the network that the step begins with.
   net = dataclasses.replace(NET, wire=Wire(parameters=Parameters(form)))
@@ -173,7 +167,7 @@ def one_stage(name, number, client=0, **options):
   ("name", "number", "moving"),
   [
     ("fedrep", 0, "head"),
-    ("fedrep", 1, "body"),
+    *slow(("fedrep", 1, "body")),
     *slow(("fedbabu", 0, "body"), ("fedpac", 0, "head"), ("fedpac", 1, "body")),
   ],
 )

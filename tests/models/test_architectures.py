@@ -203,12 +203,9 @@ def test_what_cannot_be_is_one_line(name, options, says):
 @pytest.mark.parametrize(
   ("name", "dtype"),
   [
+    ("cnn4", "bfloat16"),
     *slow(("resnet18", "float32")),
-    *((name, "bfloat16") for name in ("cnn4", "resnet18")),
-    *(
-      pytest.param(name, "bfloat16", marks=pytest.mark.slow)
-      for name in sorted(LAYOUT.keys() - {"cnn4", "resnet18"})
-    ),
+    *slow(*((name, "bfloat16") for name in sorted(LAYOUT.keys() - {"cnn4"}))),
   ],
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):

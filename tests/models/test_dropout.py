@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 from flax import linen as nn
+from marks import slow
 from tiny_networks import TINY
 from tiny_vit import CLASSES, SHAPE, images
 
@@ -111,7 +112,7 @@ def test_a_block_drops_and_scales():
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, *slow(3)])
 def test_two_passes_across_a_cut_are_one_pass_of_the_whole(depth):
   """Losses and gradients: each side draws by its blocks' names."""
   full = whole(NET)
@@ -136,7 +137,7 @@ def test_two_passes_across_a_cut_are_one_pass_of_the_whole(depth):
   np.testing.assert_allclose(found.losses["client"], own, rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["cnn4", "cnn8", "vgg11"])
+@pytest.mark.parametrize("name", ["cnn4", *slow("cnn8", "vgg11")])
 def test_classifiers_of_convolutional_networks_drop_in_training_alone(name):
   make = functools.partial(BACKBONES[name], (32, 32, 3), 4, **TINY[name])
   plain, net = make(), make(dropout=0.5)
@@ -155,7 +156,7 @@ def test_classifiers_of_convolutional_networks_drop_in_training_alone(name):
   assert (logits(net, True) != logits(net, True, 1)).any()
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [True, *slow(False)])
 def test_a_vision_transformer_drops_in_training_alone(scan):
   make = functools.partial(
     vit_s16, SHAPE, CLASSES, depths=(1,), width=1 / 32, length=5, resolution=32

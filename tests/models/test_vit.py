@@ -6,19 +6,14 @@ The whole function is compared with NumPy in test_pretrained.py.
 import dataclasses
 import functools
 
-import chex
-import engine
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy_vit
 import pytest
-from engine import assert_close, counted_merges
+from engine import assert_close
 from tiny_vit import CLASSES, SHAPE, fresh, images, rough
 
-from splitjax.engine import fleets
-from splitjax.methods import METHODS
-from splitjax.methods.optimizers import sgd
 from splitjax.models import backbones, shapes
 from splitjax.models.vit import patches
 from splitjax.models.vit import vit_b16 as base
@@ -181,39 +176,6 @@ def inside(function, *args):
           yield from walk(value.jaxpr)
 
   return walk(jax.make_jaxpr(function)(*args).jaxpr)
-
-
-def world(name):
-  net = small(
-    engine.SHAPE,
-    engine.CLASSES,
-    depths=(1, 2),
-    width=1 / 32,
-    length=3,
-    resolution=32,
-  )  # two clients a cut, 5 tokens of width 12
-  method = METHODS[name](net, sgd(lr=0.1))
-  fleet = fleets.assign_depths(4, net.cuts, 0)
-  return engine.build(method, net, fleet, (6, 4, 5, 3), batch=3)
-
-
-@pytest.mark.slow
-def test_rounds():
-  made = world("harmony")
-  assert [c.depth for c in made.fleet.cohorts] == [1, 2]
-  step = made._replace(method=counted_merges(made.method, 1)).round()
-  state, told = made.state(), []
-  before = jax.device_get(state.server.segment.params)
-  for _ in range(3):
-    state, metrics = step(state, made.shards)
-    told.append(metrics.losses)
-  chex.clear_trace_counter()
-  assert all(np.isfinite(x) for losses in told for x in losses.values())
-  for leaf in jax.tree.leaves((state.clients, state.server)):
-    assert np.isfinite(leaf).all()
-  after = state.server.segment.params
-  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, after)
-  assert all(sum(jax.tree.leaves(tree)) > 1e-4 for tree in moved.values())
 
 
 @pytest.mark.parametrize(
