@@ -6,6 +6,7 @@ from typing import Any
 
 from splitjax.config import paper_numbers
 from splitjax.data import augmentations, public, sources
+from splitjax.engine.pace import Buffered, make_pace
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
@@ -34,6 +35,7 @@ def check_config(config: Any) -> None:
   _check_system(config.system)
   _check_host(config)
   _check_fleet(config.fleet)
+  _check_buffer(config)
   _check_messages(config.wire, config.privacy)
   _check_optimizers(config)
   _check_schedules(config)
@@ -150,6 +152,31 @@ def _check_fleet(fleet: Any) -> None:
         f"fleet.{field.name}={value}: fleet.profiles={fleet.profiles} has the"
         " clients' resources; leave one of them out"
       )
+
+
+def _check_buffer(config: Any) -> None:
+  """Raises UserError if other settings exclude a buffered pace."""
+  pace, few = make_pace(config.pace), config.participants_per_round
+  if not isinstance(pace, Buffered):
+    return
+  field, most = "participants_per_round", few
+  if few is None:
+    field, most = "num_clients", config.num_clients
+  if pace.size > most:
+    raise UserError(
+      f"pace.size={pace.size} must be at most {field}={most}, the clients in"
+      " flight"
+    )
+  excluded = {
+    f"participation={config.participation}": config.participation != "uniform",
+    "faults": config.faults.on,
+    "system.clients_on=host": config.system.clients_on == "host",
+  }
+  for setting in (name for name, given in excluded.items() if given):
+    raise UserError(
+      f"pace=buffered excludes {setting}: the order of arrival chooses the"
+      " clients of a round; leave one of them out"
+    )
 
 
 def _check_messages(wire: Any, privacy: Any) -> None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan
+from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
@@ -75,6 +76,7 @@ class CohortSpec(NamedTuple):
     faults: simulated faults; None for no faults.
     partial: whether some clients, or padding, may take no step in a round.
     vmapped: whether the round is vmapped over seeds.
+    buffer: settings of buffered rounds; None: rounds are synchronous.
   """
 
   method: Method
@@ -86,6 +88,7 @@ class CohortSpec(NamedTuple):
   faults: Faults | None = None
   partial: bool = False
   vmapped: bool = False
+  buffer: Buffer | None = None
 
 
 class Participants(NamedTuple):
@@ -116,6 +119,7 @@ class RoundInputs(NamedTuple):
     round: [] int32.
     key: [] key of the round's clients.
     fault_key: [] key of the run's faults; None without faults.
+    flight: State.flight.
   """
 
   server: Half
@@ -124,6 +128,7 @@ class RoundInputs(NamedTuple):
   round: Array
   key: Array
   fault_key: Array | None = None
+  flight: Tree = ()
 
   def shard(self, data: tuple[Array, ...]) -> Shard:
     """Makes the shard of one client or several from `Participants.data`."""
@@ -179,6 +184,8 @@ class Metrics(NamedTuple):
     cuts: [num_clients] int32, Method.cut in this round; () without cuts.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
       without faults.
+    pace: "seconds", "staleness" and "weight" of a buffered round, see
+      `buffered.land`; () without a buffer.
   """
 
   losses: dict[str, Array]
@@ -190,6 +197,7 @@ class Metrics(NamedTuple):
   alone: Array
   cuts: Tree = ()
   faults: Tree = ()
+  pace: Tree = ()
 
 
 def by_number(count: int, number: Array, values: Array) -> Array:

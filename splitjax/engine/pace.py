@@ -1,7 +1,9 @@
 """Paces: when the server ends a round, by the clients' modelled time.
 
   synchronous  when every participant is done;
-  deadline     at a time: later clients are left out, or send what they have.
+  deadline     at a time: later clients are left out, or send what they have;
+  buffered     when a number of updates is there, while the others train on
+               (`engine.buffered`).
 
 Times are those of the cost model (`evaluation.cost`). The word is not
 `schedule`, which learning rates and faults have.
@@ -19,7 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from splitjax.engine.faults import LARGEST_SCHEDULE, Schedule
-from splitjax.fields import POSITIVE, PROBABILITY
+from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.registry import Spec
 from splitjax.types import UserError
 
@@ -85,6 +87,13 @@ class Deadline(NamedTuple):
     return share
 
 
+class Buffered(NamedTuple):
+  """A round that ends with its m-th update; fields as in `buffered`."""
+
+  size: int
+  staleness: float
+
+
 def synchronous() -> None:
   """Ends a round when every participant is done, as the papers do."""
 
@@ -107,17 +116,47 @@ def deadline(
   return Deadline(seconds, quantile, late)
 
 
+def buffered(
+  *,
+  size: Annotated[int, COUNT] = 10,
+  staleness: Annotated[float, NOT_NEGATIVE] = 0.5,
+) -> Buffered:
+  """Ends a round with the update that fills a buffer (FedBuff).
+
+  Args:
+    size: m, updates in a round.
+    staleness: a of the factor s(tau) = (1 + tau)^-a on an update that began tau
+      rounds before: 1 / sqrt(1 + tau) is the paper's, 0 leaves it out.
+
+  References:
+    Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
+      AISTATS 2022.
+  """
+  return Buffered(size, staleness)
+
+
 PACES: dict[str, Callable[..., Any]] = {
   "synchronous": synchronous,
   "deadline": deadline,
+  "buffered": buffered,
 }
-"""Name -> a factory of None or a Deadline; its keyword-only arguments
-are the options of `pace` in a config."""
+"""Name -> a factory of None, a Deadline or a Buffered; its keyword-only
+arguments are the options of `pace` in a config."""
 
 
 def make_pace(spec: Spec) -> Any:
-  """Makes the pace that a config names: None or a Deadline."""
+  """Makes the pace that a config names: None, a Deadline or a Buffered."""
   return PACES[spec.name](**spec.options)
+
+
+def updates(spec: Spec, participants: int | None) -> int | None:
+  """Returns the updates of a round, None for all clients'.
+
+  `participants` is participants_per_round, which is in a buffered pace the
+  number of clients in flight.
+  """
+  pace = make_pace(spec)
+  return pace.size if isinstance(pace, Buffered) else participants
 
 
 def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:

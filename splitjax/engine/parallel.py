@@ -23,6 +23,7 @@ from splitjax.engine.base import (
   over_clients,
 )
 from splitjax.engine.batch_schedule import Visit
+from splitjax.engine.buffered import rebased
 from splitjax.engine.client_update import client_round
 from splitjax.types import Array, Half
 
@@ -48,12 +49,16 @@ def train_clients(
     shard = inputs.shard(data)
     fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
 
-    # Train the client.
+    # Train the client, in a buffered round from the model it was given.
+    start, server, since = client.start, inputs.server, inputs.round
+    if spec.buffer is not None:
+      since = inputs.flight.since[shard.number]
+      client, server = start.client, start.server
     visit = Visit(
       client,
-      inputs.server,
+      server,
       shard,
-      inputs.round,
+      since,
       key,
       fault,
       on if may_idle else None,
@@ -73,8 +78,14 @@ def train_clients(
     cut: Any = ()
     if spec.method.cut is not None:
       cut = spec.method.cut(client) * participates
+    pair = client, server
+    if spec.buffer is not None:
+      tau, part = inputs.round - since, spec.method.part_two or _whole
+      begun = start._replace(server=part(client, start.server))
+      now = inputs.flight.now, part(client, inputs.server)
+      pair = rebased(spec.buffer, tau, begun, now, pair)
     sums = RoundSums(
-      spec.method.aggregation.contribute(client, server, counted * shard.size),
+      spec.method.aggregation.contribute(*pair, counted * shard.size),
       wire.weigh(losses, counted),
       {
         k: counted * (loss_steps[k] > 0) if loss_steps else counted
@@ -89,7 +100,7 @@ def train_clients(
       cut,
       fault_counts,
     )
-    return client, counts, sums
+    return client._replace(start=start), counts, sums
 
   new, counts, sums = over_clients(one, *group)
   # Sum over clients; entries of single clients are listed by number.
@@ -102,6 +113,12 @@ def train_clients(
   total = trees.total(sums._replace(**dict.fromkeys(listed, ())))
   total = total._replace(**listed)
   return (trees.where(counts, new, group.clients), counts), total
+
+
+def _whole(client: Half, server: Half) -> Half:
+  """Returns the server, of which most methods' clients have a whole copy."""
+  del client
+  return server
 
 
 def train_cohort(

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data.feed import BatchPlan, Samples
-from splitjax.engine import sharding
+from splitjax.engine import buffered, sharding
 from splitjax.engine.base import (
   DISTIL,
   FAULT,
@@ -50,6 +50,7 @@ def make_round(
   fleet: Fleet,
   *,
   faults: Faults | None = None,
+  buffer: buffered.Buffer | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
   vmapped: bool = False,
@@ -70,6 +71,8 @@ def make_round(
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
     faults: simulated faults; None for no faults.
+    buffer: settings of buffered rounds, whose updates are the fleet's
+      participants; the method is of `buffered.in_flight`. None: synchronous.
     mesh: the devices; None for one.
     deterministic: whether any number of devices gives the same bits, for the
       same chunk size. Chunks are added in client order, which keeps the sums of
@@ -105,6 +108,7 @@ def make_round(
       faults,
       partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
       vmapped=vmapped,
+      buffer=buffer,
     )
     for plan, cohort in zip(plans, fleet.cohorts, strict=True)
   ]
@@ -132,6 +136,10 @@ def make_round(
   def step(state, shards, sampled=()):
     # Sample the clients of every cohort, and gather them.
     sample_key, client_key = round_keys(state.key, state.round)
+    place = None
+    if buffer is not None:
+      state = buffered.depart(buffer, state, shards, sample_key)
+      place = buffered.arrivals(state.flight)
     if drawn:
       samples = tuple(
         Sample(jnp.arange(len(on)), on, all_places=False) for on in sampled
@@ -139,7 +147,7 @@ def make_round(
     else:
       numbers = [shard.number for shard in shards]
       counts = [shard.counts for shard in shards]
-      samples = sample_clients(fleet, sample_key, numbers, counts)
+      samples = sample_clients(fleet, sample_key, numbers, counts, place)
     groups = {
       c: _gather(state.clients[c], shards[c], sample)
       for c, sample in enumerate(samples)
@@ -150,7 +158,7 @@ def make_round(
     fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
     data = shards[0].image, shards[0].label
     inputs = RoundInputs(
-      state.server, *data, state.round, client_key, fault_key
+      state.server, *data, state.round, client_key, fault_key, state.flight
     )
     trained, sums = train(inputs, groups)
 
@@ -162,7 +170,9 @@ def make_round(
         new = trees.put((clients[c], active[c]), samples[c].slots, new)
       clients[c], active[c] = new
 
-    # Aggregate.
+    # Aggregate; the clients' starts take no part in it.
+    starts = [half.start for half in clients]
+    clients = [half._replace(start=()) for half in clients]
     real, on = tuple(clients), tuple(active)
     if deterministic:
       # Copies: the rounding of a sum over clients that are divided among
@@ -176,7 +186,16 @@ def make_round(
       state = state._replace(
         clients=_with_padding(mesh, state.clients, tuple(clients))
       )
-    return state, _metrics(sums)
+    metrics = _metrics(sums)
+    if buffer is None or place is None:
+      return state, metrics
+    pairs = zip(state.clients, starts, strict=True)
+    clients = [half._replace(start=start) for half, start in pairs]
+    flight, pace = buffered.land(
+      buffer, state.flight, inputs.round, place, fleet.participants, shards
+    )
+    state = state._replace(clients=tuple(clients), flight=flight)
+    return state, metrics._replace(pace=pace)
 
   placed = state_specs(len(fleet.cohorts))
   return jit(
@@ -216,18 +235,20 @@ def aggregate(
   `state` is that before the round; other arguments are as in Aggregation, of
   which `distil` alone takes `samples`.
   """
-  means = state.means
+  means, flight = state.means, state.flight
   if rule.on_means is not None:
     means, sums = rule.on_means(means, state.server, sums)
   if rule.distil is not None:
     key = fold(state.key, [(DISTIL, state.round)])[0]
     sums = rule.distil(state.server, sums, samples, key)
+  if flight:
+    flight = flight._replace(now=buffered.next_means(flight.now, sums))
   server = rule.server(state.server, clients, active, sums)
   cohorts = tuple(
     rule.clients(half, on, sums, server)
     for half, on in zip(clients, active, strict=True)
   )
-  return State(state.round + 1, state.key, cohorts, server, means)
+  return State(state.round + 1, state.key, cohorts, server, means, flight)
 
 
 def _with_padding(

@@ -64,12 +64,13 @@ def sample_clients(
   key: Array,
   numbers: Sequence[Array],
   counts: Sequence[Array] = (),
+  place: Array | None = None,
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
   `key` [] is the round's; `numbers` are the clients' numbers, per cohort [N]
   int32, padding last; `counts` [N, C] their samples of each class, which
-  "label_balanced" alone needs.
+  "label_balanced" alone needs; `place` [N] int ranks the clients, None: a draw.
 
   If several devices each train one client at a time, clients are dealt to them
   in turn, from cohort to cohort, so that all train equally many. Otherwise one
@@ -96,7 +97,8 @@ def sample_clients(
     return tuple(samples)
 
   # The participants are the first P clients of a random order.
-  place = jax.random.permutation(key, fleet.num_clients)
+  if place is None:
+    place = jax.random.permutation(key, fleet.num_clients)
   if fleet.participation == "label_balanced":
     every = jnp.zeros((fleet.num_clients, counts[0].shape[1]), int)
     for number, own in zip(numbers, counts, strict=True):

@@ -9,7 +9,7 @@ from splitjax.reports.tables import column, section
 
 COSTS = (
   "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
-  "watts_per_point",
+  "watts_per_point", "staleness", "slow_share",
 )  # fmt: skip
 """Columns for the modelled cost of a training."""
 
@@ -66,6 +66,13 @@ def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
     " *Power*: the mean over the modelled time; *per point*: over percentage"
     f" points of accuracy, {first}."
   )
+  if any("slow_share" in (row.get("cost") or {}) for row in tree["rows"]):
+    text += (
+      " *Slower half*: the share of the slower half of the clients in the"
+      " aggregate, relative to clients that all take part equally often;"
+      " *staleness*: rounds between the start and the arrival of an update, the"
+      " mean."
+    )
   target = tree["config"]["eval"].get("target")
   if target is None:
     return [*part, text]

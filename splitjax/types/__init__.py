@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from splitjax.types.arrays import (
   Batch,
   Exits,
+  Flight,
   Half,
   Ledger,
   Logits,
@@ -26,6 +27,7 @@ from splitjax.types.arrays import (
   Segment,
   ServerOpt,
   Shard,
+  Start,
   State,
   Sums,
   Tree,

@@ -64,12 +64,44 @@ class Half(NamedTuple):
     memory: the method's own state of this side; () if it has none.
     known: a deltas.Known if the client's parameters travel as differences;
       else ().
+    start: in buffered rounds a client's Start, between rounds; else ().
   """
 
   segment: Segment
   opt: Tree = ()
   memory: Tree = ()
   known: Tree = ()
+  start: Tree = ()
+
+
+class Start(NamedTuple):
+  """The model that a client was given when it began a buffered round.
+
+  Attributes:
+    client: its half.
+    server: the server.
+    mean: block name -> parameters of the mean that it blended with its own, of
+      the blocks that it blends.
+  """
+
+  client: Half
+  server: Half
+  mean: dict[str, Tree]
+
+
+class Flight(NamedTuple):
+  """The clients in flight between buffered rounds, by client number.
+
+  Attributes:
+    left: [N] float, seconds until a client is ready, infinite for an idle one;
+      negative if it was while the server computed.
+    since: [N] int32, finished rounds when it began.
+    now: block name -> parameters of the clients' last mean, of shared blocks.
+  """
+
+  left: Array
+  since: Array
+  now: dict[str, Tree]
 
 
 class State(NamedTuple):
@@ -83,6 +115,7 @@ class State(NamedTuple):
     server: the server's Half, unstacked.
     means: state of the optimiser of the means, a mean_optimizer.Means; () if
       there is none.
+    flight: in buffered rounds a Flight, else ().
   """
 
   round: Array
@@ -90,6 +123,7 @@ class State(NamedTuple):
   clients: tuple[Half, ...]
   server: Half
   means: Tree = ()
+  flight: Tree = ()
 
 
 class Shard(NamedTuple):
@@ -118,6 +152,8 @@ class Shard(NamedTuple):
     batch: [] int32, the client's own batch size; () if all clients have B.
     held: [H] int32, rows that the client holds back for validation
       (Traits.validates), padded with -1; () if there are none.
+    times: [2] float, modelled seconds of the client's round and of the server's
+      computation for it; () unless rounds are buffered.
   """
 
   image: Array
@@ -131,6 +167,7 @@ class Shard(NamedTuple):
   group: Tree = ()
   batch: Tree = ()
   held: Tree = ()
+  times: Tree = ()
 
 
 class Batch(NamedTuple):

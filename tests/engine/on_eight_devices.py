@@ -21,12 +21,15 @@ from divided import (
   planned,
   play,
   same_bits,
+  timed,
   trained,
 )
-from engine import world
+from engine import by_number, world
 
 import splitjax
+from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import Faults
+from splitjax.engine.rounds import make_round
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.console import signals
 from splitjax.experiment.storage import ownership, workdirs
@@ -117,6 +120,28 @@ def test_faults_are_those_of_one_device(float64):
   assert many.metrics.faults == alone.metrics.faults
   text = place.round(faults).lower(place.state(), place.world.shards).compile()
   assert collectives(text.as_text()) == {"all-reduce": 1}
+
+
+def test_a_buffer_is_that_of_one_device(float64):
+  """Arrivals are dealt to devices; all clients' starts lie where they do."""
+  made, seconds = world("splitgp", participants=3), np.arange(1.0, 7) ** 0.7
+  results = []
+  for devices, exact in ((1, False), (4, False), (1, True), (4, True)):
+    place = divided(made, devices, 1, deterministic=exact)
+    place = place._replace(world=timed(place.world, seconds))
+    step = make_round(
+      *place.world[1:4],
+      buffer=Buffer(5, 0.5),
+      mesh=place.mesh,
+      deterministic=exact,
+    )
+    state = place.state()
+    for _ in range(4):
+      state, metrics = step(state, place.world.shards)
+    clients = by_number(made.fleet, state.clients)
+    results.append((clients, jax.device_get((state.server.segment, metrics))))
+  assert distance(results[0], results[1]) < 1e-9
+  assert same_bits(results[2], results[3])
 
 
 @pytest.mark.parametrize("made", [world, families_world.world])

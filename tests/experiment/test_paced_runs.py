@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import tiny
+from runs import config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import PACES
+from splitjax.experiment import runner
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import tasks, training_setup
@@ -65,15 +67,26 @@ def test_times_are_those_of_the_cost_of_a_round():
   assert setup.times.serves.sum() == pytest.approx(serves)
 
 
+BIG = r"pace.size=10 must be at most num_clients=6"
+FEW = r"pace.size=3 must be at most participants_per_round=2"
 REFUSED = [
-  ("splitfed_v2", "deadline", {}, "splitfed_v2 has one server"),
-  ("dfl", "deadline", {}, "dfl draws or plans its cuts anew"),
+  ("splitfed_v2", {"name": "deadline"}, {}, "splitfed_v2 has one server"),
+  ("dfl", {"name": "deadline"}, {}, "dfl draws or plans its cuts anew"),
+  ("hydra", {"size": 2}, {}, "hydra has one server"),
+  ("dfl", {"size": 2}, {}, "dfl draws or plans its cuts anew"),
+  ("fedamp", {"size": 2}, {}, "fedamp reads all clients at the end"),
+  ("supersfl", {"size": 2}, {}, "clients and server share their parameters"),
+  ("splitgp", {}, {}, BIG),
+  ("splitgp", {"size": 3}, {"participants_per_round": 2}, FEW),
+  ("splitgp", {"size": 2}, {"participation": "stratified"}, "stratified"),
+  ("splitgp", {"size": 2}, {"faults__dropout": 0.1}, "excludes faults"),
+  ("splitgp", {"size": 2}, {"system__clients_on": "host"}, "clients_on=host"),
 ]
 
 
-@pytest.mark.parametrize(("method", "name", "fields", "words"), REFUSED)
-def test_what_does_not_fit_is_one_line(method, name, fields, words):
-  c = tiny.changed(paced(method, name), **fields)
+@pytest.mark.parametrize(("method", "pace", "fields", "words"), REFUSED)
+def test_what_does_not_fit_is_one_line(method, pace, fields, words):
+  c = tiny.changed(paced(method, **{"name": "buffered", **pace}), **fields)
   with pytest.raises(UserError, match=words) as caught:
     tasks.build(tiny.resolved(c))
   assert "\n" not in str(caught.value)
@@ -96,3 +109,52 @@ def test_a_description_says_who_is_late():
   told = facts["methods"]["splitgp"]["pace"]
   assert told["late"] == told["left_out"] == 3
   assert "0 are cut short and 3 left out at" in description.text(facts)
+  facts = describe.describe(tiny.resolved(paced("splitgp", "buffered", size=2)))
+  said = "the server steps after 2 updates of 6 clients in flight"
+  assert said in description.text(facts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("method", "fields"),
+  [
+    ("splitgp", {}),
+    ("harmony", {"participants_per_round": 4, "optimizer__keep_state": True}),
+    ("fedavg_ft", {"mean_optimizer__name": "fedadam"}),
+    ("splitgp", {"wire__parameters__form": "int8", "batch_norm": "average"}),
+  ],
+)
+def test_a_buffered_run_goes_on_where_it_was(method, fields, tmp_path):
+  pace = {"name": "buffered", "size": 2, "staleness": 0.5}
+  resolved = config(method, pace=pace, **fields)
+  one = runner.run(resolved, tmp_path / "one")
+  stopped(resolved, tmp_path / "two", 2)
+  two = runner.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+  assert rows(one) == rows(two)
+  # Its clock is the report's, and its staleness adds up to its updates.
+  log = lines(tmp_path / "two")
+  assert all(x["participants"] == sum(x["staleness"]) == 2 for x in log)
+  curve = one["learning"][one["rows"][0]["label"]]["cost"]["seconds"]
+  clock = np.cumsum([x["cost"]["seconds"] for x in log])
+  assert curve == pytest.approx(clock[[1, 3]].tolist())
+  spent = one["rows"][0]["cost"]
+  assert 0 <= spent["slow_share"] < 2 and spent["staleness"] >= 0
+  assert (tmp_path / "one" / "cost_own.png").exists()
+  assert "slower half" in (tmp_path / "one" / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_buffered_seeds_train_side_by_side(tmp_path):
+  c = paced("splitgp", "buffered", size=2)
+  c.rounds, places = 4, []
+  for batched in (False, True):
+    c.system.seeds_batched = batched
+    places.append(tmp_path / str(batched))
+    runner.run_seeds(tiny.resolved(c), places[-1], (0, 5))
+  for seed in ("seed0", "seed5"):
+    one, two = (lines(place / seed) for place in places)
+    assert [x["staleness"] for x in one] == [x["staleness"] for x in two]
+    for a, b in zip(one, two, strict=True):
+      assert a["cost"]["seconds"] == pytest.approx(b["cost"]["seconds"])
+      assert a["loss"]["server"] == pytest.approx(b["loss"]["server"], abs=1e-4)

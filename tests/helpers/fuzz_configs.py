@@ -102,6 +102,10 @@ SPLIT = {
 """Methods that send features, and exchange halves of clients."""
 
 
+READS_ALL = {"fedamp", "fedfomo", "fedpac", "fedgh", "pgfedsplit", "supersfl"}
+"""Methods that need more than sums over a round's clients, or share blocks."""
+
+
 def literals(hint):
   """The texts that a type allows."""
   kinds = alternatives(hint)
@@ -338,6 +342,11 @@ def configs(draw):
   if not exact and not held and rule != "calibrated" and not attacked:
     where = draw(st.sampled_from(["device", "device", "device", "host"]))
     tree["system"]["clients_on"] = where
+  if not alone and not names & READS_ALL and draw(st.booleans()):
+    most = tree["participants_per_round"] or clients
+    tree |= {"pace": {"name": "buffered", "size": draw(st.integers(1, most))}}
+    tree |= {"participation": "uniform", "faults": {}}
+    tree["system"]["clients_on"] = "device"
   if len(methods) == 1 and draw(st.booleans()):
     return tree | {"method": next(iter(methods.values()))}
   return tree | {"methods": methods}

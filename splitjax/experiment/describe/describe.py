@@ -195,7 +195,7 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
     plan = costs.whole_round(setup, cuts)
   except UserError:
     return None
-  few = config.participants_per_round or config.num_clients
+  few = setup.fleet.participants
   one = float((plan.client + plan.server).sum()) * few / config.num_clients
   return {"round": one, "run": one * config.rounds}
 
@@ -231,6 +231,9 @@ def _pace(setup: TrainingSetup) -> dict[str, Any] | None:
     told["deadline"] = pace.ends(times)
     told["late"] = int((share < 1).sum())
     told["left_out"] = int((share == 0).sum())
+  if setup.buffer is not None:
+    told["updates"] = setup.fleet.participants
+    told["in_flight"] = setup.buffer.in_flight
   return told
 
 

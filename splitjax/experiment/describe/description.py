@@ -181,6 +181,11 @@ def _pace_lines(pace: dict[str, Any] | None) -> list[str]:
       f"; of the clients {late} are cut short and {pace['left_out']} left out"
       f" at {pace['deadline']:.4g} s"
     )
+  if "updates" in pace:
+    line += (
+      f"; the server steps after {pace['updates']} updates of"
+      f" {pace['in_flight']} clients in flight"
+    )
   return [line]
 
 

@@ -211,9 +211,7 @@ def _bound(
   if setup.method.cut is not None:
     cuts = np.full(config.num_clients, setup.task.network.backbone.cuts[0])
   work = costs.whole_round(setup, cuts)
-  share = (config.participants_per_round or config.num_clients) / (
-    config.num_clients * devices
-  )
+  share = setup.fleet.participants / (config.num_clients * devices)
   steps = float(work.steps.max())
   flops = share * float((work.client + work.server).sum())
   moved = kernels.account(text, steps)

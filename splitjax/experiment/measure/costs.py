@@ -15,16 +15,70 @@ from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
+from splitjax.reports.figures.pace import shares_and_staleness
 
 
-def on_end(end: End) -> dict[str, Any]:
+def on_end(end: End) -> dict[str, np.ndarray]:
   """Adds to every row the cost of the training and the cost to the target."""
-  lines = end.whole.lines
+  lines, arrays = end.whole.lines, shares(end.setup, end.whole)
   for row in end.rows:
     row["summary"]["per_client"]["cost"] = of_clients(end.whole)
     row |= of_run(end.task, lines, row["summary"]["accuracy"][0])
+    if arrays and "cost" in row:
+      row["cost"] |= _of_pace(arrays)
     row |= until_target(end.task, lines, row["label"])
-  return {}
+  return arrays
+
+
+def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
+  """Draws who makes up the aggregate, and how stale its updates are."""
+  return shares_and_staleness(arrays, f"{label}, {of}")
+
+
+def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
+  """Returns each client's share of the aggregate in all rounds, [N] arrays.
+
+  "share" is that of the weights |D_n| s(tau) that counted (mean_weights=uniform
+  has 1 instead of |D_n|), "even" what it is if all take part equally often,
+  "seconds" the modelled time of a round; and "staleness" [most tau + 1] counts
+  updates, where rounds are buffered. The result is {} in synchronous rounds.
+  """
+  if setup.times is None or not whole.lines:
+    return {}
+  counted = whole.clients.get("weight")
+  if counted is None:
+    counted = whole.clients["visits"].copy()
+    for line in whole.lines:
+      counted[line["masked"]] -= 1
+  each = setup.sizes.astype(float)
+  if setup.task.config.mean_weights == "uniform":
+    each = np.ones(len(each))
+  found = {
+    "share": counted * each / max((counted * each).sum(), 1e-9),
+    "even": each / each.sum(),
+    "seconds": setup.times.whole,
+  }
+  tables = [line["staleness"] for line in whole.lines if "staleness" in line]
+  if tables:
+    most = max(map(len, tables))
+    each_round = [[*table, *[0] * (most - len(table))] for table in tables]
+    found["staleness"] = np.sum(each_round, axis=0)
+  return found
+
+
+def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+  """Returns the mean staleness, and what the slower half of clients counts.
+
+  Their share of the aggregate is relative to what it would be if all clients
+  took part equally often.
+  """
+  slower = np.argsort(arrays["seconds"])[len(arrays["seconds"]) // 2 :]
+  even = arrays["even"][slower].sum()
+  found = {"slow_share": float(arrays["share"][slower].sum() / even)}
+  if "staleness" in arrays:
+    count = arrays["staleness"]
+    found["staleness"] = float(np.average(np.arange(len(count)), weights=count))
+  return found
 
 
 def of_metrics(
@@ -35,7 +89,7 @@ def of_metrics(
   profiles, rates = _devices(task)
   if setup.method.cut is not None:
     plan = whole_round(setup, np.asarray(metrics.cuts))
-  return cost.of_round(
+  found = cost.of_round(
     plan,
     profiles,
     rates,
@@ -46,6 +100,9 @@ def of_metrics(
     relay=setup.topology.hands_on,
     ends=_deadline(setup, metrics),
   )
+  if metrics.pace:  # the clock of the buffered server
+    found = found._replace(seconds=float(metrics.pace["seconds"]))
+  return found
 
 
 def _deadline(setup: TrainingSetup, metrics: Metrics) -> float | None:

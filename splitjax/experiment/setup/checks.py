@@ -16,7 +16,7 @@ from splitjax.data.facts import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
-from splitjax.engine.pace import make_pace
+from splitjax.engine.pace import Buffered, make_pace
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
@@ -218,6 +218,9 @@ def _check_pace(config: Config, methods: Methods) -> None:
       ).one_server,
       "draws or plans its cuts anew in every round, and with them its clients'"
       " times": method.cut is not None,
+      "reads all clients at the end of a round, of whom the buffer has a few"
+      " (Aggregation.by_sums is False)": isinstance(pace, Buffered)
+      and not method.aggregation.by_sums,
     }
     for reason in (x for x, holds in refused.items() if holds):
       raise UserError(

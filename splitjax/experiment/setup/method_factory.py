@@ -9,7 +9,9 @@ import jax
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import fleets
+from splitjax.engine.buffered import in_flight
 from splitjax.engine.fleets import Fleet
+from splitjax.engine.pace import Buffered, make_pace
 from splitjax.experiment.setup.network import Network
 from splitjax.methods import (
   METHODS,
@@ -69,11 +71,12 @@ def make_method(
   if config.mean_weights == "uniform":
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
-  if of_means["name"] is None:
-    return made
-  if of_means["schedule"] is not None:
-    of_means["schedule"] = optimizer.schedule(of_means["schedule"])
-  return mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
+  if of_means["name"] is not None:
+    if of_means["schedule"] is not None:
+      of_means["schedule"] = optimizer.schedule(of_means["schedule"])
+    made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
+  buffer = isinstance(make_pace(config.pace), Buffered)
+  return in_flight(made) if buffer else made
 
 
 def wired(

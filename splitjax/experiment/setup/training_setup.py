@@ -13,9 +13,16 @@ from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, fleets, memory, sharding
 from splitjax.engine.base import Topology
+from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Cohort, Fleet
-from splitjax.engine.pace import ClientTimes, Deadline, cut_short, make_pace
+from splitjax.engine.pace import (
+  Buffered,
+  ClientTimes,
+  Deadline,
+  cut_short,
+  make_pace,
+)
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.client_times import client_times
 from splitjax.experiment.setup import checks
@@ -69,8 +76,17 @@ class TrainingSetup(NamedTuple):
 
   @property
   def pace(self) -> Any:
-    """When the server ends a round: None or a Deadline."""
+    """When the server ends a round: None, a Deadline or a Buffered."""
     return make_pace(self.task.config.pace)
+
+  @property
+  def buffer(self) -> Buffer | None:
+    """The settings of buffered rounds; None if rounds are synchronous."""
+    if not isinstance(self.pace, Buffered):
+      return None
+    config = self.task.config
+    most = config.participants_per_round or config.num_clients
+    return Buffer(most, self.pace.staleness)
 
   @property
   def faults(self) -> Faults:
@@ -131,7 +147,11 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
 
   def shard(cohort, plan):
     own = _shard(task, cohort, parts, held, batches)
-    own = own._replace(schedule=trees.take(planned, np.array(cohort.places)))
+    numbers = np.array(cohort.places)
+    own = own._replace(schedule=trees.take(planned, numbers))
+    if setup.buffer is not None and setup.times is not None:
+      times = np.stack([setup.times.whole, setup.times.serves], axis=1)
+      own = own._replace(times=jnp.asarray(times[numbers], float))
     return _placed(task, with_turns(task, method, own, plan))
 
   return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))

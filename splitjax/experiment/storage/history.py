@@ -83,8 +83,8 @@ class History(NamedTuple):
   Attributes:
     lines: the lines of its log, without the numbers of single clients.
     clients: sums over the rounds, [N] each: "bytes", local "steps", steps
-      "served" by the server, "visits" (rounds with served steps), and, if costs
-      are modelled, busy "seconds" and "joules".
+      "served" by the server, "visits" (rounds with served steps), in buffered
+      rounds "weight", and, if costs are modelled, busy "seconds" and "joules".
   """
 
   lines: list[dict[str, Any]]
@@ -114,13 +114,17 @@ def log_line(
 
   "clients" has columns for the clients that took part: number, local steps
   (those without the server are "alone", if there are any), bytes, and, if costs
-  are modelled, busy seconds and joules with five digits.
+  are modelled, busy seconds and joules with five digits. In buffered rounds
+  there is the "weight" of their updates, s(tau), and the line's "staleness" has
+  the number of updates of each tau, from 0 on.
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):
     every["alone"] = metrics.alone
   if cost is not None:
     every |= {"seconds": cost.busy, "joules": cost.joules}
+  if metrics.pace:
+    every["weight"] = np.where(metrics.masked, 0, metrics.pace["weight"])
   steps, sent = np.asarray(metrics.steps), np.asarray(metrics.bytes)
   on = np.flatnonzero((steps > 0) | (sent > 0))
   line = {
@@ -138,6 +142,9 @@ def log_line(
   }
   if metrics.faults:
     line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
+  if metrics.pace:
+    tau = metrics.pace["staleness"]
+    line["staleness"] = np.bincount(tau[tau >= 0]).tolist()
   if cost is not None:
     line["cost"] = {
       "seconds": cost.seconds,

@@ -46,7 +46,8 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   Returns the paths of those with numbers to show: accuracy_over_FIELD.png
   (FIELD is the last word of the grid's field), accuracy_gap.png,
   change_by_cell.png, accuracy_over_leakage.png, and, for a grid with one
-  target, accuracy_over_bytes.png.
+  target, accuracy_over_bytes.png; where cells differ in their pace,
+  accuracy_over_seconds.png and accuracy_over_joules.png.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -72,7 +73,12 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   ((target, _), *others) = asked
   together = target is not None and not others
   if together and all(cost.priced(each) for _, each in every):
-    drawn["accuracy_over_bytes"] = cost.over_bytes(every)
+    drawn["accuracy_over_bytes"] = cost.over_cost(every, "bytes")
+  paces = {str(each["config"].get("pace")) for _, each in every}
+  same = len({each["sets"][0] for _, each in every}) == 1
+  if len(paces) > 1 and same and all(cost.priced(each) for _, each in every):
+    for unit in ("seconds", "joules"):
+      drawn[f"accuracy_over_{unit}"] = cost.over_cost(every, unit)
   return [
     style.save(figure, Path(folder) / f"{name}.png")
     for name, figure in drawn.items()

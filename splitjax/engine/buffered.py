@@ -1,0 +1,240 @@
+"""Buffered rounds: the server steps once m updates have arrived (FedBuff).
+
+M clients train at a time, each from the model that it was given when it began.
+A round takes the first m of them to be ready (of several at once those with
+lower numbers), trains these alone, and makes the next server; then as many
+clients begin as are missing to M. Who trains, until when and from which model
+are arrays of the state. Otherwise the round is that of m sampled participants.
+
+An update of staleness tau, from a model of tau rounds before, counts as
+
+  w + s(tau) (w_i - w_i0),  s(tau) = (1 + tau)^-a,
+
+w being the server's model now, w_i0 the one that client i was given and w_i the
+one that it made of it. With equal weights their mean is FedBuff's step w +
+1/m sum_i s(tau_i) (w_i - w_i0); with tau = 0 an update counts as it is, as in a
+synchronous round. Blocks that clients blend with their own (0 < lam < 1) move
+by the difference to the mean that the client was given. Running statistics and
+optimiser slots count as they arrive.
+
+References:
+  Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
+    AISTATS 2022, Algorithm 1.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.types import (
+  Array,
+  Flight,
+  Half,
+  Method,
+  Shard,
+  Start,
+  State,
+  Sums,
+  Tree,
+  UserError,
+)
+
+
+class Buffer(NamedTuple):
+  """Settings of buffered rounds.
+
+  Attributes:
+    in_flight: M, clients that train at a time.
+    staleness: a.
+  """
+
+  in_flight: int
+  staleness: float
+
+
+def in_flight(method: Method) -> Method:
+  """Adds to a method's state what its clients in flight have begun from.
+
+  Raises:
+    UserError: clients and server have one set of parameters (SuperSFL), so
+      that an update of one is no difference to its own model.
+  """
+  keep = method.aggregation.keep
+
+  def share(name: str) -> Any:
+    return keep(name) if callable(keep) else keep
+
+  def init(key, fleet, full):
+    state = method.init(key, fleet, full)
+    now = dict[str, Tree]()
+    for half in state.clients:
+      params = half.segment.params
+      shared = {n for n in params if not n.startswith("exit")}
+      if shared <= state.server.segment.params.keys():
+        raise UserError(
+          "pace=buffered: clients and server share their parameters; leave it"
+          " synchronous"
+        )
+      for name, rows in params.items():
+        if share(name) < 1:  # the others are never sent
+          now.setdefault(name, trees.take(rows, 0))
+
+    def begun(half: Half, count: int) -> Half:
+      blended = [n for n in half.segment.params if n in now and share(n) != 0]
+      given = state.server, {name: now[name] for name in blended}
+      return half._replace(start=Start(half, *trees.repeat(given, count)))
+
+    clients = tuple(
+      begun(half, len(cohort.places))
+      for half, cohort in zip(state.clients, fleet.cohorts, strict=True)
+    )
+    left = jnp.full(fleet.num_clients, jnp.inf)
+    since = jnp.zeros(fleet.num_clients, jnp.int32)
+    return state._replace(clients=clients, flight=Flight(left, since, now))
+
+  return method._replace(init=init)
+
+
+def depart(
+  buffer: Buffer, state: State, shards: Sequence[Shard], key: Array
+) -> State:
+  """Lets idle clients begin until M are in flight, drawn as participants are.
+
+  `key` [] is that of the round's sample.
+  """
+  flight = state.flight
+  count = len(flight.left)
+  idle = jnp.isinf(flight.left)
+  starts = idle
+  if buffer.in_flight < count:
+    place = jax.random.permutation(key, count)
+    rank = _rank(jnp.where(idle, place, count))
+    starts = idle & (rank < buffer.in_flight - (~idle).sum())
+  seconds = _by_number(shards, count)[:, 0]
+  left = jnp.where(starts, seconds, flight.left)
+  since = jnp.where(starts, state.round, flight.since)
+
+  def begin(half: Half, shard: Shard) -> Half:
+    now = {name: flight.now[name] for name in half.start.mean}
+    given = trees.repeat((state.server, now), len(shard.number))
+    new = Start(half._replace(start=()), *given)
+    return half._replace(
+      start=trees.where(starts[shard.number], new, half.start)
+    )
+
+  clients = tuple(map(begin, state.clients, shards))
+  flight = flight._replace(left=left, since=since)
+  return state._replace(clients=clients, flight=flight)
+
+
+def arrivals(flight: Flight) -> Array:
+  """Ranks the clients by their arrival, [N] int; the idle ones come last."""
+  return _rank(flight.left)
+
+
+def land(
+  buffer: Buffer,
+  flight: Flight,
+  round: Array,
+  place: Array,
+  size: int,
+  shards: Sequence[Shard],
+) -> tuple[Flight, dict[str, Array]]:
+  """Ends the flight of the first `size` clients in the order of arrival.
+
+  The server computes for them once the last of them is there; one that comes in
+  the meantime waits.
+
+  Args:
+    buffer: a.
+    flight: that of the round.
+    round: [] int32, finished rounds before it.
+    place: [N] int, from `arrivals`.
+    size: m.
+    shards: those of all clients.
+
+  Returns:
+    The flight after the round; and "seconds" [] of the round, "staleness" [N]
+    int32, tau of the updates that it took, -1 for other clients, and "weight"
+    [N] float, s(tau) of these updates, else 0.
+  """
+  here = place < size
+  serves = _by_number(shards, len(place))[:, 1]
+  last = jnp.where(here, flight.left, -jnp.inf).max()
+  took = jnp.maximum(last, 0) + jnp.where(here, serves, 0).sum()
+  left = jnp.where(here, jnp.inf, flight.left - took)
+  tau = round - flight.since
+  facts = {
+    "seconds": took,
+    "staleness": jnp.where(here, tau, -1),
+    "weight": jnp.where(here, _factor(buffer, tau), 0.0),
+  }
+  return flight._replace(left=left), facts
+
+
+def rebased(
+  buffer: Buffer,
+  tau: Array,
+  start: Start,
+  now: tuple[dict[str, Tree], Half],
+  pair: tuple[Half, Half],
+) -> tuple[Half, Half]:
+  """Returns a client's halves after its round, as its update counts now.
+
+  Args:
+    buffer: a.
+    tau: [] int32.
+    start: the model that the client began from.
+    now: w, of the clients' shared blocks and of the server.
+    pair: the client's half and its copy of the server.
+  """
+  factor = _factor(buffer, tau)
+
+  def one(w: Array, old: Array, new: Array) -> Array:
+    assert w.shape == new.shape, "a client's copy of the server has its shapes"
+    return jnp.where(tau == 0, w, new + factor * (w - old))
+
+  def moved(half: Half, begun: dict[str, Tree], now: dict[str, Tree]) -> Half:
+    params = dict(half.segment.params)
+    for name in (n for n in params if n in now):
+      params[name] = jax.tree.map(one, params[name], begun[name], now[name])
+    return half._replace(segment=half.segment._replace(params=params))
+
+  began = {**start.client.segment.params, **start.mean}
+  (client, server), (shared, at_server) = pair, now
+  before, after = start.server.segment.params, at_server.segment.params
+  return moved(client, began, shared), moved(server, before, after)
+
+
+def next_means(now: dict[str, Tree], sums: Sums) -> dict[str, Tree]:
+  """Returns w of the clients' blocks after a round with these sums."""
+  out = dict(now)
+  for name in (n for n in now if n in sums.client):
+    (total, _), weight = sums.client[name], sums.client_weight[name]
+    divisor = jnp.where(weight > 0, weight, 1.0)
+    mean = jax.tree.map(lambda x, d=divisor: x / d, total)
+    out[name] = trees.where(weight > 0, mean, now[name])
+  return out
+
+
+def _factor(buffer: Buffer, tau: Array) -> Array:
+  """Computes s(tau)."""
+  return (1 + tau.astype(float)) ** -buffer.staleness
+
+
+def _rank(values: Array) -> Array:
+  """Returns each value's place in ascending order, [N] int; ties in order."""
+  count = len(values)
+  order = jnp.argsort(values, stable=True)
+  return jnp.zeros(count, int).at[order].set(jnp.arange(count))
+
+
+def _by_number(shards: Sequence[Shard], count: int) -> Array:
+  """Lists the clients' times by number, [N, 2]."""
+  table = jnp.zeros((count, 2))
+  for shard in shards:
+    table = table.at[shard.number].set(shard.times)
+  return table
