@@ -130,7 +130,9 @@ def test_a_buffer_is_that_of_one_device(float64):
     place = divided(made, devices, 1, deterministic=exact)
     place = place._replace(world=timed(place.world, seconds))
     step = make_round(
-      *place.world[1:4],
+      place.world.method,
+      place.world.plans,
+      place.world.fleet,
       buffer=Buffer(5, 0.5),
       mesh=place.mesh,
       deterministic=exact,

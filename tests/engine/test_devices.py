@@ -10,7 +10,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 PARTS = {
-  "sampled": ("sampled_clients",),
+  "sampled": ("sampled_clients", "a_buffer"),
   "faults": ("faults", "too_many"),
   "evaluated": ("not_evaluated", "a_run_moves"),
   "two": ("two_devices",),
@@ -57,7 +57,7 @@ def test_on_several_devices(part):
 def test_every_test_is_in_one_part():
   text = (TESTS / "on_eight_devices.py").read_text()
   names = re.findall(r"^def (test_\w+)", text, re.MULTILINE)
-  assert len(names) == 12
+  assert len(names) == 13
   for name in names:
     parts = [p for p, words in PARTS.items() if any(w in name for w in words)]
     assert len(parts) == 1, name
