@@ -6,7 +6,7 @@ from typing import Any
 
 from splitjax.config import paper_numbers
 from splitjax.data import augmentations, public, sources
-from splitjax.engine.pace import Buffered, make_pace
+from splitjax.engine import pace
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
@@ -35,7 +35,7 @@ def check_config(config: Any) -> None:
   _check_system(config.system)
   _check_host(config)
   _check_fleet(config.fleet)
-  _check_buffer(config)
+  pace.check_config(config)
   _check_messages(config.wire, config.privacy)
   _check_optimizers(config)
   _check_schedules(config)
@@ -154,31 +154,6 @@ def _check_fleet(fleet: Any) -> None:
       )
 
 
-def _check_buffer(config: Any) -> None:
-  """Raises UserError if other settings exclude a buffered pace."""
-  pace, few = make_pace(config.pace), config.participants_per_round
-  if not isinstance(pace, Buffered):
-    return
-  field, most = "participants_per_round", few
-  if few is None:
-    field, most = "num_clients", config.num_clients
-  if pace.size > most:
-    raise UserError(
-      f"pace.size={pace.size} must be at most {field}={most}, the clients in"
-      " flight"
-    )
-  excluded = {
-    f"participation={config.participation}": config.participation != "uniform",
-    "faults": config.faults.on,
-    "system.clients_on=host": config.system.clients_on == "host",
-  }
-  for setting in (name for name, given in excluded.items() if given):
-    raise UserError(
-      f"pace=buffered excludes {setting}: the order of arrival chooses the"
-      " clients of a round; leave one of them out"
-    )
-
-
 def _check_messages(wire: Any, privacy: Any) -> None:
   """Raises UserError if a field of a message has no effect."""
   if wire.parameters.feedback and not wire.parameters.rounds:
@@ -270,8 +245,7 @@ def _check_inside(config: Any) -> None:
 
 def _check_kept(config: Any) -> None:
   """Raises UserError where a checkpoint is to be kept of no round."""
-  late = [n for n in config.checkpoint.rounds or () if n > config.rounds]
-  if late:
+  if late := [n for n in config.checkpoint.rounds or () if n > config.rounds]:
     raise UserError(
       f"checkpoint.rounds={config.checkpoint.rounds}: {late[0]} is none of the"
       f" {config.rounds} rounds; leave it out"

@@ -21,9 +21,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from splitjax.engine.faults import LARGEST_SCHEDULE, Schedule
+from splitjax.engine.topologies import topology_of
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.registry import Spec
-from splitjax.types import UserError
+from splitjax.types import Method, UserError
 
 
 class ClientTimes(NamedTuple):
@@ -157,6 +158,65 @@ def updates(spec: Spec, participants: int | None) -> int | None:
   """
   pace = make_pace(spec)
   return pace.size if isinstance(pace, Buffered) else participants
+
+
+def check_config(config: Any) -> None:
+  """Raises UserError if fields of a schema.Config exclude its buffer."""
+  pace, few = make_pace(config.pace), config.participants_per_round
+  if not isinstance(pace, Buffered):
+    return
+  field, most = "participants_per_round", few
+  if few is None:
+    field, most = "num_clients", config.num_clients
+  if pace.size > most:
+    raise UserError(
+      f"pace.size={pace.size} must be at most {field}={most}, the clients in"
+      " flight"
+    )
+  excluded = {
+    f"participation={config.participation}": config.participation != "uniform",
+    "faults": config.faults.on,
+    "system.clients_on=host": config.system.clients_on == "host",
+  }
+  for setting in (name for name, given in excluded.items() if given):
+    raise UserError(
+      f"pace=buffered excludes {setting}: the order of arrival chooses the"
+      " clients of a round; leave one of them out"
+    )
+
+
+def check_method(spec: Spec, name: str, method: Method) -> None:
+  """Raises UserError if a method, called `name`, does not suit the pace."""
+  pace = make_pace(spec)
+  if pace is None:
+    return
+  rule, buffer = method.aggregation, isinstance(pace, Buffered)
+  refused = {
+    "has one server, which its clients share within a round": topology_of(
+      method.traits
+    ).one_server,
+    "draws or plans its cuts anew in every round, and with them its clients'"
+    " times": method.cut is not None,
+    "reads all clients at the end of a round, of whom the buffer has a few"
+    " (Aggregation.by_sums is False)": buffer and not rule.by_sums,
+    "distils what a round's clients say together (Aggregation.distil)": buffer
+    and rule.distil is not None,
+  }
+  for reason in (x for x, holds in refused.items() if holds):
+    raise UserError(f"pace={spec.name}: {name} {reason}; leave it synchronous")
+
+
+def planned(
+  pace: Any, times: ClientTimes | None, stages: int, given: Any, rounds: int
+) -> Any:
+  """Returns the faults planned for the clients, [N, R], or ().
+
+  `given` are those of the config; args otherwise as in `Deadline.shares`.
+  """
+  if not isinstance(pace, Deadline) or times is None:
+    return given
+  share = pace.shares(times, stages)
+  return given if (share == 1).all() else cut_short(given, share, rounds)
 
 
 def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:

@@ -13,10 +13,9 @@ from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.facts import FACTS
-from splitjax.engine import distributed
+from splitjax.engine import distributed, pace
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
-from splitjax.engine.pace import Buffered, make_pace
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
@@ -166,7 +165,8 @@ def check_methods(
   """Raises UserError where methods and config contradict each other."""
   _check_best(config, methods, test_sets)
   _check_optimizers(config, methods)
-  _check_pace(config, methods)
+  for key, method in methods.items():
+    pace.check_method(config.pace, config.methods[key].name, method)
   for key, method in methods.items():
     alone = all(stage.alone is not None for stage in method.stages)
     by_step = config.faults.server_down and config.faults.server_down_per
@@ -205,27 +205,6 @@ def _check_optimizers(config: Config, methods: Methods) -> None:
       raise UserError(
         f"{field}={value!r}: none of {', '.join(methods)} makes a mean; leave"
         f" it {usual!r}"
-      )
-
-
-def _check_pace(config: Config, methods: Methods) -> None:
-  """Raises UserError where a method does not suit the pace."""
-  pace = make_pace(config.pace)
-  for key, method in methods.items() if pace is not None else ():
-    refused = {
-      "has one server, which its clients share within a round": topology_of(
-        method.traits
-      ).one_server,
-      "draws or plans its cuts anew in every round, and with them its clients'"
-      " times": method.cut is not None,
-      "reads all clients at the end of a round, of whom the buffer has a few"
-      " (Aggregation.by_sums is False)": isinstance(pace, Buffered)
-      and not method.aggregation.by_sums,
-    }
-    for reason in (x for x, holds in refused.items() if holds):
-      raise UserError(
-        f"pace={config.pace.name}: {config.methods[key].name} {reason}; leave"
-        " it synchronous"
       )
 
 

@@ -11,25 +11,19 @@ from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
-from splitjax.engine import client_order, fleets, memory, sharding
+from splitjax.engine import client_order, fleets, memory, pace, sharding
 from splitjax.engine.base import Topology
 from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Cohort, Fleet
-from splitjax.engine.pace import (
-  Buffered,
-  ClientTimes,
-  Deadline,
-  cut_short,
-  make_pace,
-)
+from splitjax.engine.pace import Buffered, ClientTimes
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.client_times import client_times
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
 from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Shard, Tree
+from splitjax.types import Method, Shard
 
 
 class TrainingSetup(NamedTuple):
@@ -77,7 +71,7 @@ class TrainingSetup(NamedTuple):
   @property
   def pace(self) -> Any:
     """When the server ends a round: None, a Deadline or a Buffered."""
-    return make_pace(self.task.config.pace)
+    return pace.make_pace(self.task.config.pace)
 
   @property
   def buffer(self) -> Buffer | None:
@@ -143,7 +137,9 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, every)
   if setup.pace is not None:
     setup = setup._replace(times=client_times(setup))
-  planned = _planned(setup)
+  planned = pace.planned(
+    setup.pace, setup.times, staged(setup), task.schedule, config.rounds
+  )
 
   def shard(cohort, plan):
     own = _shard(task, cohort, parts, held, batches)
@@ -160,17 +156,6 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
 def staged(setup: TrainingSetup) -> int:
   """Counts the stages of a method that take local steps."""
   return sum(stage.step is not None for stage in setup.method.stages)
-
-
-def _planned(setup: TrainingSetup) -> Tree:
-  """Returns the faults planned for a method's clients, [N, R], or ()."""
-  task, pace, times = setup.task, setup.pace, setup.times
-  if not isinstance(pace, Deadline) or times is None:
-    return task.schedule
-  share = pace.shares(times, staged(setup))
-  if (share == 1).all():
-    return task.schedule
-  return cut_short(task.schedule, share, task.config.rounds)
 
 
 def side_by_side(setup: TrainingSetup) -> list[int]:
