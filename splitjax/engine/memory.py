@@ -1,20 +1,11 @@
 """Memory of a round on a device, estimated from shapes, and chunks that fit.
 
 Nothing is compiled: exact numbers would take one compilation of the whole round
-per candidate chunk size. Tests compare the estimate with XLA's count for rounds
-of the 8-layer CNN: it is within a fifth, for one client at a time and, with
-conv="patches", for all at once. Compiled for an H100, SplitGP (cnn8 with
-48 clients, vgg11, mobilenet_v2) and HARMONY (cnn8) were within 6 %, vit_s16
-takes 10 % less, cnn8 with one cut 52 % more by the patches of its kernels'
-gradients, and cuBLAS keeps 34 MB. For a TPU v5e SplitGP (cnn8, vgg11) took 15 %
-less to 19 % more, HARMONY (cnn8) 35 % more, by the schedule: 15 % at the
-compiler's lowest effort. There vit_s16 takes 37 % less, mobilenet_v2 half.
-
-Known errors: HARMONY with conv="in_turn" and several clients at once takes
-more, as do simulated faults (up to an eighth, since a step exists with and
-without the server). The columns of thin convolutions on a CPU (`models.cpu`)
-are not counted: cnn8 at a quarter of its width takes 24 MB under FedAvg, and 17
-are estimated.
+per candidate chunk size. The estimate is within a fifth of XLA's count for the
+8-layer CNN on a CPU and an H100; docs/performance.md has others, up to a half.
+HARMONY with conv="in_turn" and several clients at once takes more. Not counted
+are the second kind of step under faults (up to an eighth) and the columns of
+thin convolutions on a CPU (`models.cpu`).
 """
 
 import functools

@@ -185,9 +185,9 @@ def test_the_partitions_groups_are_served_one_after_another(partition):
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(training_setup.positions(setup))
+  place = np.array(forgetting_in_round.positions(setup))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert training_setup.queue(setup).label.tolist() == group.tolist()
+  assert forgetting_in_round.queue(setup).label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():

@@ -15,7 +15,7 @@ from splitjax import files
 from splitjax.engine import client_order
 from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
-from splitjax.experiment.setup import training_setup
+from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.reports.figures.forgetting import confusion
 from splitjax.reports.figures.style import save
@@ -60,6 +60,27 @@ def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   ]
 
 
+def queue(setup: TrainingSetup) -> client_order.QueueSpec:
+  """Makes the QueueSpec of a method whose clients are one cohort."""
+  task = setup.task
+  (shard,), (plan,) = setup.shards, setup.plans
+  turn, seed = task.config.order.batches, task.config.seed
+  groups = task.test_sets.groups
+  return client_order.queue_spec(shard, plan, turn, seed, groups)
+
+
+def positions(setup: TrainingSetup) -> list[int] | None:
+  """Finds when each label's clients are served, `client_order.positions`.
+
+  Returns None if clients are not served one after another.
+  """
+  task = setup.task
+  if not setup.topology.in_turn:
+    return None
+  line, order = queue(setup), task.config.order
+  return client_order.positions(line, order.name, task.data.classes)
+
+
 def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   """Writes inside_KEY.npz and its figure: confusion within the next round.
 
@@ -69,7 +90,7 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   setup, task = trainer.setup, trainer.task
   (shard,), test_sets = setup.shards, task.test_sets
   turns = np.asarray(shard.service_order)[:, int(state.round)]
-  line = training_setup.queue(setup)
+  line = queue(setup)
   points, matrices = interruptions(turns[: len(line.label)], line), []
   for point in points:
     # A round whose order ends at this point.

@@ -15,6 +15,7 @@ from splitjax.evaluation import (
   metrics,
   summary,
 )
+from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.network import Network
 from splitjax.experiment.setup.tasks import Task
@@ -175,7 +176,7 @@ def score_rows(
     {
       "label": name,
       "server_bytes": held,
-      "positions": training_setup.positions(setup),
+      "positions": forgetting_in_round.positions(setup),
       "method": task.config.methods[setup.key].name,
       "summary": summary.summarise(
         each.test,

@@ -211,27 +211,6 @@ def with_turns(
   )
 
 
-def queue(setup: TrainingSetup) -> client_order.QueueSpec:
-  """Makes the QueueSpec of a method whose clients are one cohort."""
-  task = setup.task
-  (shard,), (plan,) = setup.shards, setup.plans
-  turn, seed = task.config.order.batches, task.config.seed
-  groups = task.test_sets.groups
-  return client_order.queue_spec(shard, plan, turn, seed, groups)
-
-
-def positions(setup: TrainingSetup) -> list[int] | None:
-  """Finds when each label's clients are served, `client_order.positions`.
-
-  Returns None if clients are not served one after another.
-  """
-  task = setup.task
-  if not setup.topology.in_turn:
-    return None
-  line, order = queue(setup), task.config.order
-  return client_order.positions(line, order.name, task.data.classes)
-
-
 def _divide(
   task: Task, method: Method, fleet: Fleet, plans: tuple[feed.BatchPlan, ...]
 ) -> Fleet:
@@ -264,12 +243,8 @@ def need(setup: TrainingSetup) -> memory.Need:
 
 def server_bytes(setup: TrainingSetup) -> int:
   """Returns bytes of the server's parameters in a round, `memory.at_server`."""
-  return memory.at_server(
-    setup.method,
-    setup.task.network.backbone,
-    setup.fleet,
-    setup.plans[0],
-  )
+  net, fleet = setup.task.network.backbone, setup.fleet
+  return memory.at_server(setup.method, net, fleet, setup.plans[0])
 
 
 def _computed(task: Task, fleet: Fleet) -> Fleet:
