@@ -59,7 +59,7 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
   drawn = grid.draw(whole, tmp_path)
   assert "accuracy_over_bytes.png" in [path.name for path in drawn]
   (axes,) = cost_figures.over_cost(
-    [(str(cell["values"]["k"]), cell["results"]) for cell in cells]
+    [(str(cell["values"]["k"]), cell["results"]) for cell in cells], "bytes"
   ).axes
   one, two, target = axes.get_lines()
   assert one.get_xdata().tolist() == [2 * x for x in two.get_xdata()]
@@ -75,6 +75,20 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     cells[0]["results"] = {**first, key: value}
     places = grid.draw({**whole, "fields": ["run", "k"]}, tmp_path)
     assert "accuracy_over_bytes.png" not in [path.name for path in places]
+
+
+def test_runs_of_different_pace_have_accuracy_over_seconds_and_joules(tmp_path):
+  cells = []
+  for name in ("synchronous", "buffered"):
+    results = priced(0)
+    results["config"]["pace"] = {"name": name}
+    cells.append({"name": name, "values": {"pace": name}, "results": results})
+  drawn = grid.draw({"fields": ["pace"], "cells": cells}, tmp_path)
+  wanted = {"accuracy_over_seconds.png", "accuracy_over_joules.png"}
+  assert wanted <= {path.name for path in drawn}
+  cells[1]["results"]["config"]["pace"] = {"name": "synchronous"}
+  drawn = grid.draw({"fields": ["pace"], "cells": cells}, tmp_path)
+  assert not wanted & {path.name for path in drawn}
 
 
 def bars(figure):
