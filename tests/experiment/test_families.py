@@ -47,6 +47,15 @@ def with_families(a=A, b=B, **changes):
     (draft(method="hydra", methods={}), "families: one server trains"),
     (draft(method="scaffold", methods={}), "families: its server keeps"),
     (draft(num_clients=2), "families.a: num_clients=1 is fewer than the 2"),
+    (
+      draft(
+        entry__shared=False,
+        mean_optimizer__name="fedadam",
+        method="fedavg",
+        methods={},
+      ),
+      "mean_optimizer.name=fedadam: families with whole networks",
+    ),
   ],
 )
 def test_what_does_not_fit_is_one_line(given, words):

@@ -66,7 +66,7 @@ def fleet(net, traits, members=MEMBERS, depths=DEPTHS, **how):
     fleets.with_full_depth(made.of(f), net.of(f).length).cohorts[0]
     for f in members
   ]
-  return made.__class__(tuple(cohorts), made.power, made.participants)
+  return dataclasses.replace(made, cohorts=tuple(cohorts))
 
 
 @functools.cache

@@ -88,6 +88,10 @@ ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
 """Methods whose clients can take a step without the server."""
 
 
+IN_FAMILIES = {"harmony", "splitgp", "multi_exit", "splitfed_v1", "fedper"}
+"""Some methods that take families."""
+
+
 DEPTHS = {
   "even": ALLOCATIONS["even"],
   "supersfl": ALLOCATIONS["supersfl"],
@@ -185,6 +189,21 @@ def crossings(draw, names):
 
 
 @st.composite
+def families(draw, clients, toy):
+  """Now and then two families of toys, each with one cut, and their trunk."""
+  if clients < 2 or draw(st.integers(0, 3)):
+    return {}
+  toy["depths"] = options(BACKBONES["toy"])["depths"][1]
+  found = {}
+  for key in ("a", "b"):
+    net, depth = draw(specs(BACKBONES, ["toy"])), draw(st.integers(1, 3))
+    blocks = draw(st.sampled_from([None, 3]))
+    found[key] = {"network": {**net, "depths": (depth,)}, "blocks": blocks}
+  entry = {"width": draw(st.integers(1, 5)), "shared": draw(st.booleans())}
+  return {"families": found, "entry": entry}
+
+
+@st.composite
 def configs(draw):
   """The dict of a config; the data, which name no clients, allow not all."""
   shift = draw(specs(SHIFTS, [x for x in SHIFTS if x != "own_test"]))
@@ -206,6 +225,9 @@ def configs(draw):
   many = deal["name"] in ("dominant_label", "custom_shard")
   clients = 10 if many else draw(st.integers(2, 6))
   chunk = draw(st.one_of(st.just("auto"), st.integers(1, 4)))
+  of_families = draw(families(clients, toy)) if names <= IN_FAMILIES else {}
+  cuts = of_families.get("families", {"": {"network": toy}}).values()
+  cuts = {depth for each in cuts for depth in each["network"]["depths"]}
   tree = {
     "data": draw(
       _fields(
@@ -322,13 +344,14 @@ def configs(draw):
         settings_batched=st.just(1),
         deterministic=st.booleans() if chunk != "auto" else st.just(False),
         client_power=st.one_of(
-          st.none(), st.just(tuple(range(1, 1 + len(toy["depths"]))))
+          st.none(), st.just(tuple(range(1, 1 + len(cuts))))
         ),
         server_power=between(1, 1000),
         bandwidth=between(0.125, 10),
       )
     ),
     **draw(crossings(names)),
+    **of_families,
     "seed": draw(st.integers(0, 2**31 - 1)),
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }

@@ -1,6 +1,7 @@
 """Methods whose clients have networks of several families."""
 
 import collections
+import functools
 
 import families_world as fw
 import jax
@@ -17,6 +18,7 @@ from splitjax.engine.client_update import client_round
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import build
+from splitjax.models import shapes
 from splitjax.types import Shard, UserError
 
 REFUSED = {
@@ -41,17 +43,30 @@ def traced(world):
   return jax.eval_shape(world.round(), state, world.shards)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_methods_train_or_are_refused_in_one_line(name):
-  if name not in REFUSED:
-    traced(fw.world(name))
-    return
+QUICK = ("splitgp", "fedgh")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_one_network_is_refused_in_one_line(name):
   with pytest.raises(UserError, match=REFUSED[name]) as error:
-    traced(fw.world(name))
+    net = fw.network()
+    made = fw.method(name, net)
+    clients = fw.fleet(net, made.traits)
+    init = functools.partial(made.init, jax.random.key(0), clients)
+    jax.eval_shape(init, shapes.network(net))
   assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["scaffold", "fedamp", "pgfedsplit", "fedgh"])
+@pytest.mark.parametrize(
+  "name", [*QUICK, *slow(*sorted(set(METHODS) - set(REFUSED) - set(QUICK)))]
+)
+def test_other_methods_train_families(name):
+  traced(fw.world(name))
+
+
+@pytest.mark.parametrize(
+  "name", ["scaffold", *slow("fedamp", "pgfedsplit", "fedgh")]
+)
 def test_families_that_share_nothing_may_train_by_other_methods(name):
   traced(fw.world(name, shared=False))
 
@@ -68,7 +83,7 @@ def test_families_share_prototypes_and_logits(name):
     np.testing.assert_array_equal(memory.samples, counts)
 
 
-@pytest.mark.parametrize("name", ["splitgp", "fedgh", "supersfl"])
+@pytest.mark.parametrize("name", ["fedgh", *slow("splitgp", "supersfl")])
 def test_the_program_of_one_family_is_that_of_its_network(name):
   net = fw.network("a")
   plain = METHODS[name](net.of("a"), sgd(0.1))
@@ -81,6 +96,37 @@ def test_the_program_of_one_family_is_that_of_its_network(name):
     return round.lower(jax.eval_shape(world.state), world.shards).as_text()
 
   assert text(one, net) == text(plain, net.of("a"))
+
+
+@pytest.mark.parametrize(
+  ("name", "shared"),
+  [("supersfl", True), *slow(("splitgp", True), ("fedavg", False))],
+)
+def test_a_round_may_be_without_a_family(name, shared):
+  net = fw.network()
+  made = fw.method(name, net, shared)
+  clients = fw.fleet(
+    net, made.traits, participants=1, participation="stratified"
+  )
+  traced(build(made, net, clients))
+
+
+@pytest.mark.parametrize("name", slow("splitgp", "fedala"))
+def test_families_that_share_nothing_are_trained_as_alone(name):
+  with jax.enable_x64(True):
+    both, net = fw.world(name, shared=False), fw.network().of("a")
+    plain = METHODS[name](net, sgd(0.1))
+    alone = build(plain, net, both.fleet.of("a"))
+    one, other = both.state(), alone.state()
+    for _ in range(2):
+      one, _ = both.round()(one, both.shards)
+      other, _ = alone.round()(other, alone.shards)
+    part = both.method.part_two(one.clients[0], one.server)
+    assert part.segment.params.keys() == other.server.segment.params.keys()
+    close(
+      (part.segment, part.memory), tuple(other.server)[:1] + other.server[2:3]
+    )
+    close(one.clients[: len(other.clients)], other.clients)
 
 
 def alone(world, state, number):
@@ -105,7 +151,7 @@ def alone(world, state, number):
   raise AssertionError(number)
 
 
-@pytest.mark.parametrize("name", ["harmony", *slow("fedavg")])
+@pytest.mark.parametrize("name", slow("harmony", "fedavg"))
 def test_a_round_is_each_familys_own_method_and_means_by_name(name):
   with jax.enable_x64(True):
     world = fw.world(name)

@@ -9,6 +9,7 @@ import jax
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import fleets
+from splitjax.engine.base import needs_server
 from splitjax.engine.buffered import in_flight
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.pace import Buffered, make_pace
@@ -72,6 +73,11 @@ def make_method(
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is not None:
+    if backbone.families and not config.entry.shared and not needs_server(made):
+      raise UserError(
+        f"mean_optimizer.name={of_means['name']}: families with whole networks"
+        " and entry.shared=False have no common names; leave it None"
+      )
     if of_means["schedule"] is not None:
       of_means["schedule"] = optimizer.schedule(of_means["schedule"])
     made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
