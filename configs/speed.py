@@ -19,7 +19,7 @@ the server takes as many updates in all.
 
 The joint report draws accuracy over modelled seconds and joules
 (docs/speed.md). `:small`: ten clients of 200 samples, 20 rounds of twenty
-steps, an eighth of the width. Not run at the scale paper.
+steps, an eighth of the width. Not yet run, at either scale.
 """
 
 import splitjax
