@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
+from splitjax.models.block import is_exit
 from splitjax.types import (
   Array,
   Flight,
@@ -72,7 +73,7 @@ def in_flight(method: Method) -> Method:
     now = dict[str, Tree]()
     for half in state.clients:
       params = half.segment.params
-      shared = {n for n in params if not n.startswith("exit")}
+      shared = {n for n in params if not is_exit(n)}
       if shared <= state.server.segment.params.keys():
         raise UserError(
           "pace=buffered: clients and server share their parameters; leave it"

@@ -54,7 +54,7 @@ def with_families(a=A, b=B, **changes):
         method="fedavg",
         methods={},
       ),
-      "mean_optimizer.name=fedadam: families with whole networks",
+      "mean_optimizer.name needs one mean for all",
     ),
   ],
 )

@@ -72,16 +72,18 @@ def make_method(
   if config.mean_weights == "uniform":
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
+  buffer = isinstance(make_pace(config.pace), Buffered)
+  apart = backbone.families and not config.entry.shared
+  if apart and not needs_server(made) and (of_means["name"] or buffer):
+    field = "pace=buffered" if buffer else "mean_optimizer.name"
+    raise UserError(
+      f"methods.{key}: {field} needs one mean for all, which families with"
+      " whole networks and entry.shared=False do not have; leave it out"
+    )
   if of_means["name"] is not None:
-    if backbone.families and not config.entry.shared and not needs_server(made):
-      raise UserError(
-        f"mean_optimizer.name={of_means['name']}: families with whole networks"
-        " and entry.shared=False have no common names; leave it None"
-      )
     if of_means["schedule"] is not None:
       of_means["schedule"] = optimizer.schedule(of_means["schedule"])
     made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
-  buffer = isinstance(make_pace(config.pace), Buffered)
   return in_flight(made) if buffer else made
 
 
