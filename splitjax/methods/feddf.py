@@ -76,10 +76,13 @@ def feddf(
   adam = optimizers.make("adam", distil_lr, clip=CLIP)
   public = backbone.public
 
-  def leave(client, server, samples, key):
-    rows = jnp.arange(public)
+  upload = base.upload(backbone, optimizer, shared)
+
+  def finish(client, server, samples, key):
+    client, server, sent = upload(client, server, samples, key)
+    rows = jnp.arange(public)  # logits of the network as the server receives it
     own = distillation.answers(backbone, client.segment, samples, rows)
-    return client, server._replace(memory=Answers(own)), {}
+    return client, server._replace(memory=Answers(own)), sent
 
   def loss(params, segment, batch, teacher):
     logits, stats = distillation.training_logits(
@@ -127,7 +130,7 @@ def feddf(
     (base.client_stage(backbone, optimizer),),
     aggregation,
     traits=base.FULL._replace(public=True),
-    finish=base.upload(backbone, optimizer, aggregation, before=leave),
+    finish=finish,
     server_memory=lambda full, fleet: Answers(
       jnp.zeros((public, backbone.classes))
     ),

@@ -141,12 +141,18 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
   without a mean is returned as it is.
 
   Raises:
-    UserError: clients and server have one set of parameters (SuperSFL), so
-      that the mean over clients is not what they hold next.
+    UserError: the mean over clients is not what they hold next: clients and
+      server have one set of parameters (SuperSFL), or the server trains the
+      mean itself (FedDF).
   """
   if not has_mean(method):
     return method
   rule, copies = method.aggregation, not topology_of(method.traits).one_server
+  if rule.distil is not None:
+    raise UserError(
+      "mean_optimizer: the server trains the mean on public samples by an"
+      " optimiser of its own; leave mean_optimizer.name None"
+    )
 
   def init(key, fleet, full):
     state = method.init(key, fleet, full)

@@ -140,7 +140,7 @@ class Backbone:
 
   def having(self, client: Segment) -> "Backbone":
     """Returns the network that a client's segment is a part of."""
-    names = {name.partition("/")[0] for name in client.params}
+    names = {name.partition("/")[0] for name in client.params if "/" in name}
     return self.of("".join(names & self.families.keys()))
 
   def block(self, name: str) -> Block:

@@ -15,6 +15,7 @@ from splitjax.experiment import export, runner
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.setup.network import make_backbone
+from splitjax.methods.base import whole_network
 
 A, B = fw.FAMILIES["families"].values()
 CNN = {"network": {"name": "cnn4", "depths": (1,)}}
@@ -83,6 +84,14 @@ def test_families_are_dealt_by_share_and_seed_in_one_order():
     }
     assert [len(c.ids) for c in fleet.cohorts] == [2, 2, 2]
   assert one.families != other.families
+
+
+def test_a_family_may_be_called_head():
+  given = draft(families={"head": A, "b": B})
+  net = make_backbone(Config.from_dict(given), (8, 8, 1), 10)
+  full = splitjax.models.shapes.network(net)
+  for name, own in net.families.items():
+    assert net.having(whole_network(own, full)).family == name
 
 
 def test_tokens_become_the_trunks_map():

@@ -30,6 +30,7 @@ from splitjax.data.feed import Samples
 from splitjax.engine.base import DISTIL
 from splitjax.methods import METHODS, distillation
 from splitjax.types import UserError
+from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -284,6 +285,25 @@ def test_public_samples_are_answered_in_any_number(monkeypatch):
   found = distillation.answers(PUBLIC, client, samples, rows)
   want = logits(by_hand.arrays(client.params), X[np.asarray(rows)])
   np.testing.assert_allclose(found, want, 0, 1e-12)
+
+
+def test_feddf_distils_networks_as_the_server_receives_them():
+  """In 8 bits, with the error of rounding."""
+  sent = Wire(parameters=Parameters("int8"))
+  net = dataclasses.replace(PUBLIC, wire=sent)
+  method = METHODS["feddf"](net, PLAIN, distil_steps=1)
+  world = toys.world(net, (4,), PARTS[:1])
+  state = toys.start(world, method)
+  client = jax.tree.map(lambda x: x[0], state.clients[0])
+  samples = toys.samples(net, PARTS[0])
+  key = jax.random.key(0)
+  client, server, _ = method.begin(client, state.server, samples, 0, key)
+  params = jax.tree.map(lambda x: x + jnp.sin(x), client.segment.params)
+  trained = client._replace(segment=client.segment._replace(params=params))
+  received, server, _ = method.finish(trained, server, samples, key)
+  assert toys.distance(received.segment.params, params) > 1e-4
+  want = logits(by_hand.arrays(received.segment.params), X)
+  np.testing.assert_allclose(server.memory.logits, want, 0, 1e-12)
 
 
 @pytest.mark.slow
