@@ -199,8 +199,8 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
     " times": method.cut is not None,
     "reads all clients at the end of a round, of whom the buffer has a few"
     " (Aggregation.by_sums is False)": buffer and not rule.by_sums,
-    "distils what a round's clients say together (Aggregation.distil)": buffer
-    and rule.distil is not None,
+    "compares clients on the same public samples (Traits.public)": buffer
+    and method.traits.public,
   }
   for reason in (x for x, holds in refused.items() if holds):
     raise UserError(f"pace={spec.name}: {name} {reason}; leave it synchronous")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tiny
-from runs import config, lines, rows, same_run, stopped
+from runs import PUBLIC, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import PACES
@@ -75,6 +75,8 @@ REFUSED = [
   ("hydra", {"size": 2}, {}, "hydra has one server"),
   ("dfl", {"size": 2}, {}, "dfl draws or plans its cuts anew"),
   ("fedamp", {"size": 2}, {}, "fedamp reads all clients at the end"),
+  ("fedmd", {"size": 2}, PUBLIC, "fedmd compares clients on the same public"),
+  ("feddf", {"size": 2}, PUBLIC, "feddf compares clients on the same public"),
   ("supersfl", {"size": 2}, {}, "clients and server share their parameters"),
   ("splitgp", {}, {}, BIG),
   ("splitgp", {"size": 3}, {"participants_per_round": 2}, FEW),

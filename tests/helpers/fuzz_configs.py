@@ -365,7 +365,7 @@ def configs(draw):
   if not exact and not held and rule != "calibrated" and not attacked:
     where = draw(st.sampled_from(["device", "device", "device", "host"]))
     tree["system"]["clients_on"] = where
-  if not alone and not names & READS_ALL and draw(st.booleans()):
+  if not alone and not names & (READS_ALL | DISTIL) and draw(st.booleans()):
     most = tree["participants_per_round"] or clients
     tree |= {"pace": {"name": "buffered", "size": draw(st.integers(1, most))}}
     tree |= {"participation": "uniform", "faults": {}}
