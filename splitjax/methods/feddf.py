@@ -13,7 +13,15 @@ from splitjax.losses import masked_mean
 from splitjax.methods import aggregations, base, distillation, optimizers
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models.backbones import Backbone
-from splitjax.types import Aggregation, Array, Half, Method, Segment, Sums
+from splitjax.types import (
+  Aggregation,
+  Array,
+  Half,
+  Method,
+  Segment,
+  Sums,
+  UserError,
+)
 
 CLIP = 5.0
 """The largest norm of the server's gradient, as in the authors' code."""
@@ -59,7 +67,8 @@ def feddf(
     temperature: T; 1 in the authors' code.
 
   Raises:
-    UserError: an option is out of range.
+    UserError: an option is out of range, or clients do not send their
+      normalisation (batch_norm=local), without which nobody can run them.
 
   Example:
     >>> import splitjax
@@ -72,6 +81,11 @@ def feddf(
   base.require("distil_batch", distil_batch, distil_batch >= 1, "at least 1")
   base.require("distil_lr", distil_lr, distil_lr > 0, "above 0")
   base.require("temperature", temperature, temperature > 0, "above 0")
+  if backbone.local_norm:
+    raise UserError(
+      "batch_norm=local: the server runs the clients' networks, whose batch"
+      " normalisation is not sent; choose average or group_norm"
+    )
   shared = distillation.with_logits(base.mean(backbone, optimizer))
   adam = optimizers.make("adam", distil_lr, clip=CLIP)
   public = backbone.public

@@ -37,6 +37,10 @@ def with_families(a=A, b=B, **changes):
     (draft(families={"a": {}}), "families.a.network is missing"),
     (draft(families={}), "entry.width=5: there are no families"),
     (draft(backbone__depths=(1,)), "backbone.depths=(1,): with families"),
+    (
+      with_families({**A, "network": {**A["network"], "depths": (9,)}}),
+      "families.a: network.depths=(9,): toy cannot be cut at 9",
+    ),
     (with_families({**A, "share": 0.0}), "families.a.share=0.0 must be above"),
     (with_families({**A, "blocks": 4}), "families.a: blocks=4: toy has 3"),
     (with_families({**A, "blocks": 1}), "a cut at 2 lies behind them"),

@@ -218,6 +218,7 @@ def configs(draw):
   if names & ONE_SERVER:
     toy["depths"] = toy["depths"][:1]
   relay = "splitnn" in names
+  local_norm = [] if relay or "feddf" in names else ["local"]
   alone = names & ONE_SERVER or "dfl" in names  # no client has its own time
   paces = ["synchronous", *([] if alone else ["deadline"])]
   deal = draw(specs(PARTITIONS, [x for x in PARTITIONS if x != "natural"]))
@@ -246,7 +247,7 @@ def configs(draw):
     "backbone": toy,
     "batch_norm": draw(
       st.sampled_from(
-        ["average", "group_norm", *([] if relay else ["local"])]
+        ["average", "group_norm", *local_norm]
         if toy["batch_norm"]
         else ["average"]
       )

@@ -338,3 +338,9 @@ def test_a_student_writes_batch_statistics_that_clients_get():
 def test_options_out_of_range_are_named(name, options, said):
   with pytest.raises(UserError, match=said.replace(".", r"\.")):
     METHODS[name](PUBLIC, PLAIN, **options)
+
+
+def test_a_server_that_distils_needs_the_clients_normalisation():
+  net = dataclasses.replace(PUBLIC, local_norm=True)
+  with pytest.raises(UserError, match="batch_norm=local: the server runs"):
+    METHODS["feddf"](net, PLAIN)

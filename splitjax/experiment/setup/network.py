@@ -63,10 +63,10 @@ def make_backbone(
   spec = dataclasses.replace(spec, options={**spec.options, "depths": (1,)})
   with naming(f"the trunk (entry.grid={entry.grid}, entry.width={width[0]})"):
     trunk = _one(config, spec, edge + width, classes)
-  nets = {}
+  nets, form = {}, (shape, classes, vocabulary)
   for name, family in config.families.items():
     with naming(f"families.{name}"):
-      own = _one(config, family.network, shape, classes, vocabulary)
+      own = _one(config, family.network, *form, "network")
       nets[name] = with_trunk(name, own, family.blocks, entry, trunk)
   return union(nets)
 
@@ -77,8 +77,9 @@ def _one(
   shape: tuple[int, ...],
   classes: int,
   vocabulary: int = 0,
+  field: str = "backbone",
 ) -> Backbone:
-  """Builds the network of a spec; arguments as of `make_backbone`."""
+  """Builds the network of a spec; arguments as of `build.cut`."""
   factory, options = BACKBONES[spec.name], spec.options
   settings = {
     "conv": config.system.conv,
@@ -87,7 +88,7 @@ def _one(
   }
   known = inspect.signature(factory).parameters
   options = options | {k: v for k, v in settings.items() if k in known}
-  backbone = cut(spec.name, shape, classes, options, vocabulary)
+  backbone = cut(spec.name, shape, classes, options, vocabulary, field)
   if config.init != "he":
     backbone = dataclasses.replace(backbone, draws=config.init)
   local = config.batch_norm == "local"
