@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import slow
 from tqdm import tqdm
 
 import splitjax
@@ -73,17 +74,24 @@ def failures(name):
   return "".join(said)
 
 
-@pytest.mark.parametrize("name", [n for n in documented() if n not in ALONE])
+LONGER = "attack", "run_seeds", "check_backbone", "check_method"
+"""Examples whose functions have quick tests of their own."""
+
+
+@pytest.mark.parametrize(
+  "name",
+  [n for n in documented() if n not in ALONE + LONGER] + slow(*LONGER),
+)
 def test_the_example_is_right(name, folder, monkeypatch):
   monkeypatch.chdir(folder)
   monkeypatch.setattr(tqdm, "write", lambda *args, **kwargs: None)
   assert not failures(name)
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", ["set_up", *slow("use_cores")])
 def test_the_example_of_a_fresh_process_is_right(name, folder):
   code = f"import test_examples; print(test_examples.failures({name!r}))"
-  paths = [str(TESTS), str(TESTS.parent)]
+  paths = map(str, (TESTS, TESTS / "helpers", TESTS.parent))
   env = {
     **{k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA"))},
     "PYTHONPATH": os.pathsep.join(paths),

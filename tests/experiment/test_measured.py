@@ -55,6 +55,7 @@ def chosen(*given):
     return set(dict(target.current().formulations).values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced_once")
 def test_a_run_goes_on_with_the_formulations_that_it_began_with(
   timed, tmp_path, monkeypatch

@@ -129,9 +129,9 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
 @pytest.mark.parametrize(
   ("method", "kind"),
   [
-    ("harmony", "token ids"),
     ("hydra", "series"),
     *slow(
+      ("harmony", "token ids"),
       *(("merge_sfl", kind) for kind in ("token ids", "series")),
       *(("per_fedavg", kind) for kind in ("token ids", "series")),
       ("pgfedsplit", "token ids"),

@@ -148,6 +148,7 @@ def test_one_program_serves_many_settings():
     assert count() > begun
 
 
+@pytest.mark.slow
 def test_a_method_that_takes_no_arguments_has_constants(monkeypatch, capsys):
   made = splitjax.METHODS["splitgp"]
 

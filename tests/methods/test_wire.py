@@ -235,7 +235,7 @@ SENDS = {"harmony": (2, {GRADIENT, "up/embedding_gradient"})}
 
 
 @pytest.mark.parametrize(
-  "name", ["harmony", *slow("supersfl", "splitnn", "merge_sfl", "hydra")]
+  "name", ["splitnn", *slow("harmony", "supersfl", "merge_sfl", "hydra")]
 )
 def test_split_methods_send_in_the_given_forms(name):
   form = Wire(Channel("int8"), Channel("topk", 0.25))

@@ -32,7 +32,7 @@ from splitjax.reports import (
 from splitjax.reports.figures import forgetting as forgetting_figures
 from splitjax.reports.figures import grid, plots, style
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("traced_once")
 
 FIGURES = {
   "class_accuracy.png",
