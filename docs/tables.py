@@ -18,6 +18,13 @@ MARKED = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 RHOS = ("0.0", "0.4", "0.8")
 
 COLUMNS = {
+  "drift_small": [
+    ("severity 0", "accuracy", "severity 0"),
+    ("severity 3", "accuracy", "severity 3"),
+    ("severity 5", "accuracy", "severity 5"),
+    ("offloaded at 0", "offload", "severity 0"),
+    ("at 5", "offload", "severity 5"),
+  ],
   "harmony_table3_small": [
     ("ρ=0", "accuracy", "0.0"),
     ("ρ=0.49", "accuracy", "0.49"),
