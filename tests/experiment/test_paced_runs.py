@@ -147,16 +147,26 @@ def test_a_buffered_run_goes_on_where_it_was(method, fields, tmp_path):
 
 
 @pytest.mark.slow
-def test_buffered_seeds_train_side_by_side(tmp_path):
-  c = paced("splitgp", "buffered", size=2)
+@pytest.mark.parametrize(
+  ("pace", "options", "seeds"),
+  [
+    ("buffered", {"size": 2}, (0, 5)),
+    ("deadline", {"seconds": 1.1}, (0, 1)),  # all of seed 0 are in time
+  ],
+)
+def test_paced_seeds_train_side_by_side(pace, options, seeds, tmp_path):
+  c = paced("splitgp", pace, **options)
   c.rounds, places = 4, []
+  if pace == "deadline":
+    c.rounds, c.local_epochs = 2, 3
   for batched in (False, True):
     c.system.seeds_batched = batched
     places.append(tmp_path / str(batched))
-    runner.run_seeds(tiny.resolved(c), places[-1], (0, 5))
-  for seed in ("seed0", "seed5"):
-    one, two = (lines(place / seed) for place in places)
-    assert [x["staleness"] for x in one] == [x["staleness"] for x in two]
+    runner.run_seeds(tiny.resolved(c), places[-1], seeds)
+  for seed in seeds:
+    one, two = (lines(place / f"seed{seed}") for place in places)
     for a, b in zip(one, two, strict=True):
+      assert a.get("staleness") == b.get("staleness")
+      assert a["clients"]["steps"] == b["clients"]["steps"]
       assert a["cost"]["seconds"] == pytest.approx(b["cost"]["seconds"])
       assert a["loss"]["server"] == pytest.approx(b["loss"]["server"], abs=1e-4)

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from splitjax.data.feed import BatchPlan
+from splitjax.engine.faults import Schedule
 from splitjax.experiment.setup import training_setup
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.types import Shard, UserError
@@ -101,7 +103,7 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
         for each in zip(setup.shards, widths, plans, strict=True)
       ),
     )
-    for setup in own
+    for setup in _equally_faulty(own)
   ]
 
 
@@ -109,6 +111,35 @@ def static(plan: BatchPlan) -> BatchPlan:
   """Returns the parts of a plan that must be equal in runs side by side."""
   epochs = plan.epochs if plan.limit is None else 0
   return plan._replace(steps=0, equal=False, mean=(), std=(), epochs=epochs)
+
+
+def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
+  """Gives all runs every kind of planned fault that one has.
+
+  A deadline cuts clients short in one run and leaves them out in another. A
+  table that a run lacks is added without a fault in it.
+  """
+  found = [Schedule(*each.shards[0].schedule) for each in setups]
+  usual = {"dropout": False, "straggler": np.float32(1), "server_down": False}
+  for kind in list(usual):
+    if all(getattr(each, kind) is None for each in found):
+      del usual[kind]
+  if not usual:
+    return setups
+
+  def filled(shard: Shard, rounds: int) -> Shard:
+    schedule, size = Schedule(*shard.schedule), (len(shard.number), rounds)
+    for kind, value in usual.items():
+      if getattr(schedule, kind) is None:
+        schedule = schedule._replace(**{kind: jnp.full(size, value)})
+    return shard._replace(schedule=schedule)
+
+  return [
+    each._replace(
+      shards=tuple(filled(x, each.task.config.rounds) for x in each.shards)
+    )
+    for each in setups
+  ]
 
 
 def _width(shard: Shard) -> int:
