@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -120,7 +120,8 @@ def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
   table that a run lacks is added without a fault in it.
   """
   found = [Schedule(*each.shards[0].schedule) for each in setups]
-  usual = {"dropout": False, "straggler": np.float32(1), "server_down": False}
+  usual: dict[str, Any] = {"dropout": False, "server_down": False}
+  usual["straggler"] = np.float32(1)
   for kind in list(usual):
     if all(getattr(each, kind) is None for each in found):
       del usual[kind]
