@@ -75,7 +75,7 @@ class Deadline(NamedTuple):
     ends = self.ends(times) * (1 + 1e-9)
     with np.errstate(divide="ignore", invalid="ignore"):
       steps = np.floor((ends - times.start) / times.each_step) - (stages - 1)
-      share = np.clip(steps / times.steps, 0, 1)
+      share = np.clip(steps / np.maximum(times.steps, 1), 0, 1)
     if self.late == "drop":
       share = np.zeros(len(times.start))
     share = np.where(times.whole <= ends, 1.0, share)

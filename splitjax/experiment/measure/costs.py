@@ -38,10 +38,11 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
 def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
   """Returns each client's share of the aggregate in all rounds, [N] arrays.
 
-  "share" is that of the weights |D_n| s(tau) that counted (mean_weights=uniform
-  has 1 instead of |D_n|), "even" what it is if all take part equally often,
-  "seconds" the modelled time of a round; and "staleness" [most tau + 1] counts
-  updates, where rounds are buffered. The result is {} in synchronous rounds.
+  "share" is that of the weights |D_n| s(tau) of parameters that counted
+  (mean_weights=uniform has 1 instead of |D_n|), "even" what it is if all take
+  part equally often, "seconds" the modelled time of a round; and "staleness"
+  [most tau + 1] counts updates, where rounds are buffered. The result is {} in
+  synchronous rounds.
   """
   if setup.times is None or not whole.lines:
     return {}
