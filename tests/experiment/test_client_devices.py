@@ -138,7 +138,7 @@ def test_a_step_without_the_server_waits_for_the_timeout():
     made = training_setup.make_setup(task, "own")
     plan = costs.whole_round(made)
     metrics = SimpleNamespace(
-      bytes=np.zeros(6), steps=plan.steps, alone=plan.steps
+      bytes=np.zeros(6), steps=plan.steps, alone=plan.steps, pace=()
     )
     found = costs.of_metrics(made, plan, metrics)
     spent.append(found.busy)

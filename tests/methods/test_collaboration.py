@@ -80,7 +80,7 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
         kernel, bias = kernel - lr * np.outer(z, p), bias - lr * p
   half = Half(clients, (), (jnp.asarray(mean), jnp.asarray(count)))
   server = Half(Segment({}, {}), (), head)
-  new = collaborative.train_header(NET, lr, server, half, jnp.asarray(on))
+  new = collaborative.train_header(NET, lr, server, [half], [jnp.asarray(on)])
   np.testing.assert_allclose(new.memory[name]["kernel"], kernel, atol=1e-12)
   np.testing.assert_allclose(new.memory[name]["bias"], bias, atol=1e-12)
   shared = collaborative.with_header(half, new).segment.params["head"]

@@ -30,6 +30,7 @@ up/features
 up/head
 up/head_gradient
 up/labels
+up/logits
 up/match
 up/model
 up/prefix
@@ -41,6 +42,7 @@ down/embeddings
 down/exit
 down/feature_gradient
 down/head
+down/logits
 down/model
 down/prefix
 down/prototypes
