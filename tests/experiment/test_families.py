@@ -151,7 +151,8 @@ def test_a_report_has_accuracy_and_skew_by_family(trained):
 def test_an_exported_client_has_the_network_of_its_family(trained):
   place, _ = trained
   method = splitjax.load(place, "own")
-  image = np.random.default_rng(0).integers(0, 255, (5, 8, 8, 1), np.uint8)
+  form = (5, *method.network.backbone.shape)
+  image = np.random.default_rng(0).integers(0, 255, form, np.uint8)
   for client in range(6):
     (folder,) = export.export_client(place, client)
     card = json.loads((folder / "card.json").read_text())
