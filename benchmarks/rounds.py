@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data import feed, inputs
-from splitjax.engine import fleets, rounds, sharding
+from splitjax.engine import fleets, rounds, sharding, tuning
 from splitjax.methods import METHODS, optimizers
-from splitjax.models import BACKBONES, backbones
+from splitjax.models import BACKBONES, backbones, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Shard
 
@@ -73,11 +73,23 @@ class Setting(NamedTuple):
     return METHODS[name](self.network, self.sgd, **OPTIONS.get(name, {}))
 
 
+def fastest(setting: Setting) -> target.Target:
+  """This device with what a run takes there for each convolution."""
+  goal, best = target.current(), []
+  if goal.platform != "cpu":
+    clients = setting.clients // len(setting.network.cuts)
+    for layer, images in tuning.layers(setting.network, setting.batch).items():
+      times = tuning.microseconds(layer, images, clients)
+      ranked = sorted((t, conv) for conv, t in times.items() if t is not None)
+      best += [(layer.name, ranked[0][1])] if ranked else []
+  return goal._replace(formulations=tuple(best))
+
+
 class Rounds:
   """A method's compiled round and its state; a call runs one round.
 
   As in a run: on a CPU each device has a core and trains one client at a time,
-  elsewhere all clients at once.
+  elsewhere all clients at once, in the formulations that are fastest there.
 
   Attributes:
     state: after the last round.
@@ -93,7 +105,8 @@ class Rounds:
       fleet = fleets.with_full_depth(fleet, net.length)
     self.devices = fleets.useful_devices(fleet, len(jax.devices()))
     mesh = sharding.make(self.devices)
-    alone = 1 if jax.default_backend() == "cpu" else None
+    goal = fastest(setting)
+    alone = 1 if goal.platform == "cpu" else None
     chunks = [alone] * len(fleet.cohorts)
     fleet = fleets.divide(fleet, self.devices, chunks, exact=False)
 
@@ -121,8 +134,9 @@ class Rounds:
       out_shardings=sharding.sharding(mesh, specs),
     )
     self.state, plans = init(), (plan,) * len(fleet.cohorts)
-    step = rounds.make_round(method, plans, fleet, mesh=mesh)
-    lowered = step.lower(self.state, self.shards)
+    with target.aimed_at(goal):
+      step = rounds.make_round(method, plans, fleet, mesh=mesh)
+      lowered = step.lower(self.state, self.shards)
     start = time.perf_counter()
     self.step = lowered.compile(sharding.quick_options(False))
     self.compile_s = time.perf_counter() - start
