@@ -11,7 +11,7 @@ import numpy as np
 
 from splitjax.data import sources
 from splitjax.data.sources import Dataset
-from splitjax.types import Method, UserError
+from splitjax.types import Method, UserError, naming
 
 HELD_BACK = "train"
 """The `data.public` that holds samples of the training split back."""
@@ -73,7 +73,8 @@ def with_public(data: Dataset, chosen: Any) -> Dataset:
   if name is None:
     return data
   own = name == HELD_BACK
-  source = data if own else sources.load(name, data_dir=chosen.dir)
+  with naming(f"data.public={name!r}"):
+    source = data if own else sources.load(name, data_dir=chosen.dir)
   forms = [
     (x.train_image.dtype.name, x.train_image.shape[1:], x.vocabulary)
     for x in (source, data)

@@ -81,7 +81,7 @@ class Deadline(NamedTuple):
     share = np.where(times.whole <= ends, 1.0, share)
     if not share.any():
       raise UserError(
-        f"pace.deadline: no client is ready after {self.ends(times):.4g} s; the"
+        f"pace=deadline: no client is ready after {self.ends(times):.4g} s; the"
         f" fastest takes {times.whole.min():.4g} s: raise pace.seconds or"
         " pace.quantile"
       )

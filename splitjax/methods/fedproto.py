@@ -53,7 +53,9 @@ def fedproto(
 
   c_j is the mean over the clients of their mean features of class j (eq. 6),
   which they take of their own samples after training; the server keeps that of
-  the last round in which a participant had the class. A class without one adds
+  the last round in which a participant had the class. Eq. 6 also divides by
+  |N_j|, the number of clients with the class, after which it is no mean; the
+  authors' code does not, nor does this. A class without a prototype adds
   nothing to the loss, as all do in the first round. Features are the input of
   the head. The distance is divided by D, as in the authors' code, which takes
   the features of a client's last epoch instead of another pass.
@@ -63,7 +65,7 @@ def fedproto(
     optimizer: the client's optimiser.
     lam: lambda; 1 is the default of the authors' code.
     mean: weight of a client in c_j: "size" is its samples of the class |D_ij|,
-      the paper's; "uniform" is the authors' code.
+      as in the paper; "uniform" is the authors' code.
     predicts: "prototypes": the class of the nearest c_j, as the paper has it;
       "head": the client's own classifier. The authors' code prints both, and
       there a client chooses among the prototypes of its own classes; here among

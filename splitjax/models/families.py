@@ -84,10 +84,15 @@ def with_trunk(
       shape of the entry's output; its exits are left out.
 
   Raises:
-    UserError: too many blocks, a cut behind them, or features that the entry
-      cannot take.
+    UserError: too many blocks, a cut behind them, a grid for inputs that are no
+      images, or features that the entry cannot take.
   """
   length = own.length if blocks is None else blocks
+  if entry.grid and len(own.shape) != 3:
+    raise UserError(
+      f"entry.grid={entry.grid}: inputs {list(own.shape)} are no images, so"
+      " their features are no map; set entry.grid to 0"
+    )
   if length > own.length:
     raise UserError(
       f"blocks={blocks}: {own.name} has {own.length} blocks; give at most these"

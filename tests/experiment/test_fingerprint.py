@@ -3,12 +3,14 @@
 import os
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from broken import flip
 
 from splitjax import UserError
-from splitjax.experiment.storage import fingerprint
+from splitjax.experiment.storage import checkpoint, fingerprint
+from splitjax.types import Half, Segment, State
 
 
 @pytest.fixture(name="folder")
@@ -94,3 +96,28 @@ def test_versions_name_what_bits_depend_on():
   assert {"python", "jaxlib", "flax", "optax", "orbax-checkpoint"} <= set(
     versions
   )
+
+
+def test_a_state_may_lack_fields_that_are_empty(tmp_path):
+  """As one has that was written before the field was there."""
+  half = Half(Segment({"a": jnp.arange(3.0)}, {}))
+  state = State(jnp.int32(2), jax.random.key(1), (half, half), half)
+  old = {"segment": half.segment._asdict(), "opt": ()}
+  written = {**state._asdict(), "clients": [old, old], "server": old}
+  del written["means"], written["flight"]
+  place = tmp_path / "state"
+  digests = checkpoint.write_state(place, written)
+  found = checkpoint.read_state(
+    place, checkpoint.on_first_device(state), digests
+  )
+  assert jax.tree.structure(found) == jax.tree.structure(state)
+  bits = jax.random.key_data
+  np.testing.assert_array_equal(bits(found.key), bits(state.key))
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    found._replace(key=()),
+    state._replace(key=()),
+  )
+  more = state._replace(means=jnp.ones(2))
+  with pytest.raises(UserError, match=r"another state .*other arrays"):
+    checkpoint.read_state(place, checkpoint.on_first_device(more), digests)

@@ -18,7 +18,8 @@ from splitjax.engine.client_update import client_round
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import build
-from splitjax.models import shapes
+from splitjax.models import BACKBONES, shapes
+from splitjax.models.families import Entry, with_trunk
 from splitjax.types import Shard, UserError
 
 REFUSED = {
@@ -330,3 +331,10 @@ def test_harmony_draws_depths_among_the_cuts_of_the_familys_network():
     jnp.array([c.depth for c in fw.world("harmony").fleet.cohorts]),
     jnp.array([1, 2, 1]),
   )
+
+
+def test_a_grid_is_for_images():
+  series = BACKBONES["mlp"]((9, 2), fw.CLASSES, depths=(1,))
+  trunk = BACKBONES["mlp"]((4,), fw.CLASSES, depths=(1,))
+  with pytest.raises(UserError, match=r"entry.grid=2: inputs \[9, 2\] are no"):
+    with_trunk("a", series, None, Entry(4, 2), trunk)

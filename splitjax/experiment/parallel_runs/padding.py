@@ -56,12 +56,8 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
     )
   # The numbers of depths and of chunks must be equal.
   fleets = [setup.fleet.cohorts for setup in own]
-  if (
-    len(
-      {tuple((c.family, c.depth, len(c.ids)) for c in each) for each in fleets}
-    )
-    > 1
-  ):
+  kinds = {tuple((c.family, c.depth, len(c.ids)) for c in x) for x in fleets}
+  if len(kinds) > 1:
     raise UserError(
       f"{field}: fleet.allocation gives each seed other numbers of clients by"
       " depth; leave it out: they train one after another"

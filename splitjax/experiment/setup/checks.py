@@ -112,8 +112,8 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
       f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
       " data.test_samples"
     )
-  every = config.participants_per_round or config.num_clients
-  clients = config.pace.options.get("size", every)  # of a buffered round
+  few = pace.updates(config.pace, config.participants_per_round)
+  clients = few or config.num_clients
   held = list(map(len, test_sets.parts))
   epochs = feed.epochs(
     config.local_epochs, config.local_steps, held, [config.batch_size]

@@ -44,10 +44,8 @@ def make_method(
   """
   spec = config.methods[key]
   chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
-  noise, loss = (
-    flat(dataclasses.asdict(config.privacy)),
-    dict(config.loss.options),
-  )
+  noise = flat(dataclasses.asdict(config.privacy))
+  loss = dict(config.loss.options)
   groups = {"optimizer": chosen, "options": options}
   groups |= {"privacy": noise, "loss": loss}
   for path, number in (numbers or {}).items():
@@ -71,20 +69,34 @@ def make_method(
       made = families.join(each, backbone, shared=config.entry.shared)
   if config.mean_weights == "uniform":
     made = mean_optimizer.with_uniform_weights(made)
-  of_means = dataclasses.asdict(config.mean_optimizer)
   buffer = isinstance(make_pace(config.pace), Buffered)
-  apart = backbone.families and not config.entry.shared
-  if apart and not needs_server(made) and (of_means["name"] or buffer):
-    field = "pace=buffered" if buffer else "mean_optimizer.name"
-    raise UserError(
-      f"methods.{key}: {field} needs one mean for all, which families with"
-      " whole networks and entry.shared=False do not have; leave it out"
-    )
+  _check_one_mean(config, key, made, buffer)
+  of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is not None:
     if of_means["schedule"] is not None:
       of_means["schedule"] = optimizer.schedule(of_means["schedule"])
     made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
   return in_flight(made) if buffer else made
+
+
+def _check_one_mean(
+  config: Config, key: str, made: Method, buffer: bool
+) -> None:
+  """Raises UserError if a setting needs one mean, and each family has its own.
+
+  `buffer` says whether rounds are buffered.
+  """
+  apart = config.families and not config.entry.shared
+  if apart and not needs_server(made):
+    for field, given in (
+      ("pace=buffered", buffer),
+      ("mean_optimizer.name", config.mean_optimizer.name is not None),
+    ):
+      if given:
+        raise UserError(
+          f"methods.{key}: {field} needs one mean for all, which families with"
+          " whole networks and entry.shared=False do not have; leave it out"
+        )
 
 
 def wired(

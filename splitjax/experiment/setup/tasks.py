@@ -60,7 +60,7 @@ class Task(NamedTuple):
     image: [Z + P, ...], the training split and the P public samples, on the
       device, or on the host with system.clients_on=host.
     label: [Z] int32, labels of the training split, in the same memory.
-    pool: [P, ...], the split that test sets are drawn from, in the
+    pool: [T, ...], the split that test sets are drawn from, in the
       same memory.
     shown: [N, chunks, B] int32, rows in `pool` of the clients' test samples,
       padded, in the same memory.

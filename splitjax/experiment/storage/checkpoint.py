@@ -110,16 +110,39 @@ def read_state(place: Path, shapes: Tree, digests: dict[str, str]) -> Tree:
   return _restore(place, shapes)
 
 
-def _restore(place: Path, shapes: Tree) -> Tree:
-  """Reads verified files; raises UserError if they hold another tree."""
+def _restore(place: Path, wanted: Tree) -> Tree:
+  """Reads verified files; raises UserError if they hold another tree.
+
+  Only leaves count: a field that is empty need not be in the files, so that a
+  later version may add one.
+  """
+  leaves = _by_path(wanted)
   with ocp.StandardCheckpointer() as saver:
     try:
-      return saver.restore(place.resolve(), shapes)
-    except (ValueError, KeyError) as error:
+      saved = saver.metadata(place.resolve()).item_metadata.tree
+      if _by_path(saved).keys() != leaves.keys():
+        raise ValueError("other arrays")
+      same = jax.tree.unflatten(
+        jax.tree.structure(saved), [leaves[path] for path in _by_path(saved)]
+      )
+      found = _by_path(saver.restore(place.resolve(), same))
+    except (ValueError, KeyError, AttributeError) as error:
       raise UserError(
         f"{place} is intact but holds another state than this version has"
         f" ({reason(error)}): use the version that wrote it"
       ) from error
+  return jax.tree.unflatten(
+    jax.tree.structure(wanted), [found[path] for path in leaves]
+  )
+
+
+def _by_path(tree: Tree) -> dict[str, Any]:
+  """Maps paths to leaves, whether fields of types or keys of dicts."""
+  found, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in found
+  }
 
 
 def _json(path: Path) -> dict[str, Any]:
