@@ -1,6 +1,5 @@
 """One compilation cache for all test sessions, in .jax_cache beside tests/."""
 
-import functools
 import gc
 import os
 import re
@@ -11,7 +10,6 @@ import sys
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import official
 import pytest
 from matplotlib.figure import Figure
@@ -74,27 +72,6 @@ def pytest_collection_finish():
   gc.collect()
   gc.freeze()
   gc.set_threshold(20_000, 20, 20)
-
-
-@functools.cache
-def has_float16() -> bool:
-  """Whether XLA can compile conversions to float16 for this processor."""
-  try:
-    jax.jit(lambda x: x.astype(jnp.float16).astype(float))(jnp.ones(8))
-  except jax.errors.JaxRuntimeError:
-    return False
-  return True
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-  """Skips what fails because float16 does not compile, and nothing else."""
-  try:
-    return (yield)
-  except jax.errors.JaxRuntimeError as error:
-    if "materialize symbols" in str(error) and not has_float16():
-      pytest.skip("no F16C: XLA cannot convert to float16 on this processor")
-    raise
 
 
 @pytest.fixture

@@ -30,19 +30,26 @@ LEVELS = 127
 
 
 def cast(x: Array, form: str) -> Array:
-  """Rounds x, of any shape, to a dtype of DTYPES and back.
+  """Rounds x, of any shape, to the numbers of a dtype of DTYPES, to even.
 
   Values beyond the dtype's range are clipped to its largest number (65,504 in
-  float16), not sent as infinity.
+  float16), not sent as infinity. The result has x's dtype, and no number is
+  converted on the way: a compiler may drop a conversion and its inverse, as
+  XLA's does on GPUs, where nothing would be rounded.
   """
-  narrow = jnp.result_type(DTYPES[form])
-  limit = float(jnp.finfo(narrow).max)
+  narrow = jnp.finfo(jnp.result_type(DTYPES[form]))
+  limit = float(narrow.max)
   # Clip in the default float, where the limit is exact: bfloat16 rounds it up.
   fits = jnp.clip(x.astype(float), -limit, limit)
-  if fits.dtype == jnp.float64:
-    # CPUs round twice, to float32 first, GPUs once: twice everywhere.
-    fits = jax.lax.reduce_precision(fits, 8, 23)
-  return fits.astype(narrow).astype(x.dtype)
+  if narrow.bits < jnp.finfo(fits.dtype).bits:
+    rounded = jax.lax.reduce_precision(fits, narrow.nexp, narrow.nmant)
+    if narrow.tiny > jnp.finfo(jnp.float32).tiny:
+      # `reduce_precision` takes subnormal numbers to 0.
+      step = float(narrow.smallest_subnormal)
+      small = jnp.abs(fits) < float(narrow.tiny)
+      rounded = jnp.where(small, jnp.round(fits / step) * step, rounded)
+    fits = rounded
+  return fits.astype(x.dtype)
 
 
 def int8(x: Array, peak: Array, key: Array) -> Array:
