@@ -1,6 +1,6 @@
 """All benchmarks of splitjax on one CUDA device, in one command.
 
-  python -m benchmarks.gpu --out=gpu.json [--minutes=9] [--parts clients ...]
+  python -m benchmarks.gpu --out=gpu.json [--minutes=12] [--parts clients ...]
       [--data=fashion_mnist --data_dir=DIR] [--quick]
 
 Device and versions; each convolution in every formulation, from which a run on
@@ -29,7 +29,7 @@ LEAST = 10
 PARTS = {
   "device": 0.1,
   "formulations": 0.2,
-  "round_speed": 0.4,
+  "round_speed": 0.3,
   "paper": 0.4,
   "clients": 0.15,
   "forms": 0.2,
@@ -98,7 +98,7 @@ def measure(name: str, given, about: dict, seconds: float) -> dict:
 def options() -> argparse.Namespace:
   """The command line."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--minutes", type=float, default=9)
+  parser.add_argument("--minutes", type=float, default=12)
   parser.add_argument("--out", type=Path, help="file for the JSON object")
   parser.add_argument("--data", help="config.data.name; else random images")
   parser.add_argument("--data_dir", help="where prepared data lie")

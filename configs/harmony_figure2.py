@@ -17,9 +17,12 @@ client cut behind convolution 4; on the network that the text names it is
 the 8-layer CNN. Neither word has been run.
 
 Expected, at rho 0 and 0.8: SplitGP lam=0.9 98.18 and 59.25, lam=0.2 92.80 and
-77.32, HARMONY 98.10 and 82.61 (no intervals). Cost: 144,000
-client-steps a method and seed; on two CPU cores 0.22 s each for HARMONY and
-0.05 s for SplitGP, as measured, so some 15 hours a seed. Not yet run.
+77.32, HARMONY 98.10 and 82.61 (no intervals). Measured with seed 0 on one
+NVIDIA H200: 97.4 and 60.9, 93.8 and 83.0, 97.0 and 84.5
+(docs/results/harmony_figure2_paper), in 169 s of training for HARMONY and 50 to
+73 s for each other row, compilation apart. Cost: 144,000 client-steps a method
+and seed; on two CPU cores 0.22 s each for HARMONY and 0.05 s for SplitGP, as
+measured, so some 15 hours a seed.
 
 `:small`: an eighth of the width, 10,000 samples, 50 rounds of 20 steps of ten.
 Measured over three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and
