@@ -143,7 +143,7 @@ def draw(
   at = aside(i) if np.isfinite(halves).any() else x
   axes.errorbar(at, values, bars(values, halves), capsize=3, **style)
   dots = np.array(list(zip_longest(*seeds, fillvalue=np.nan)))  # [S, P]
-  if dots.size:
+  if len(dots) > 1:
     look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
     beside = np.broadcast_to(aside(i + 0.4), dots.shape)
     axes.scatter(beside, dots, zorder=1.5, **look)
