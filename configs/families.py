@@ -17,7 +17,7 @@ adds the skew of the server's embeddings by class, family and depth. The
 difference between HARMONY and the row without CSA is what alignment brings
 across architectures.
 
-`:small`: twenty clients of 400 samples, forty rounds of twenty steps. Not yet
+`:small`: ten clients of 400 samples, forty rounds of twenty steps. Not yet
 measured at either scale.
 """
 
@@ -43,9 +43,9 @@ def get_config(text: str = "paper"):
   settings.fashion_mnist(c, rounds=120, weight_decay=decay)
   c.data.name = data
   if c.scale == "small":
-    c.title = c.title.replace("N=50", "N=20")
-    c.num_clients, c.data.partition.num_shards = 20, 40
-    c.data.train_samples = 8_000
+    c.title = c.title.replace("N=50", "N=10")
+    c.num_clients, c.data.partition.num_shards = 10, 20
+    c.data.train_samples = 4_000
     settings.train(c, rounds=40, batch=20, lr=0.025, weight_decay=decay)
   c.eval.embeddings = 20
   small, edge = c.scale == "small", 28 if data == "fashion_mnist" else 32
