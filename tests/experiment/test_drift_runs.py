@@ -59,11 +59,13 @@ def test_a_run_is_known_by_its_images_and_shares_equal_ones():
 
 
 def test_notes_name_domains():
-  notes = data_summary.notes(tasks.build(config("unseen_domain")))
+  made = config("unseen_domain", data__train_samples=900)
+  notes = data_summary.notes(tasks.build(made))
   (domains,) = (note for note in notes if note.startswith("Domains of"))
   for name in ("none of ", "contrast:3 of ", "gaussian_noise:3 of "):
     assert name in domains
   assert "The domain left out of training: brightness:3." in notes
+  assert not [x for x in notes if "classes that a client lacks" in x]
   with pytest.raises(UserError, match=r"client \d trains on contrast:3"):
     tasks.build(config("unseen_domain", eval__shift__corruption="contrast"))
 

@@ -156,3 +156,11 @@ def test_no_samples_at_all():
   assert_legible(client_data.of_classes({"": zeros}))
   figure = client_data.of_tests(zeros, zeros, ["a", "b", "c"])
   assert figure.axes[0].get_title() == "a: mean 0 samples, 0% OOD"
+
+
+def test_depths_count_their_clients():
+  numbers = ("memory", "latency", "compute", "bandwidth")
+  devices = {name: np.arange(1.0, 4) for name in numbers}
+  figure = client_data.of_devices([4, 3, 4], devices)
+  texts = [text.get_text() for text in figure.legends[0].get_texts()]
+  assert texts == ["depth 3: 1 client", "depth 4: 2 clients"]

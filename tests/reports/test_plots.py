@@ -435,6 +435,61 @@ def test_one_wide_interval_does_not_set_the_axis(values, halves, limits, axis):
   assert said == "intervals up to ±60 leave the frame"
 
 
+@pytest.mark.parametrize(
+  ("values", "halves", "points", "limits", "said"),
+  [
+    # One of three seeds diverged: its dot stays in sight.
+    ([60, 90, 92, 94], [101, 2, 3, 2], [14, 77, 90], (14, 96), "±100"),
+    ([60, 90, 92, 94], [99.6, 2, 3, 2], [np.nan, 50], (50, 96), "±100"),
+    ([60, 90, 92, 94], [57.2, 2, 3, 2], [99.5], (60, 99.5), "±57"),
+    ([80, 82, 84, 86], [2, 2, 3, 60], [30], (30, 87), "±60"),
+    # Cut off at 0 and 100 %, the interval leaves no frame that reaches them.
+    ([50, 90, 92, 97], [101, 2, 3, 3], [2], None, ""),
+    ([67, 2, 70, 98], [101, 2, 22, 2], [], None, ""),
+  ],
+)
+def test_the_frame_shows_every_dot(values, halves, points, limits, said):
+  axes = style.Figure().add_subplot()
+  before = axes.get_ylim()
+  arrays = np.array(values, float), np.array(halves, float)
+  text = intervals.frame([axes], *arrays, points)
+  if limits is None:
+    assert text == said and axes.get_ylim() == before
+    return
+  margin = 0.05 * (limits[1] - limits[0])
+  assert axes.get_ylim() == pytest.approx(
+    (limits[0] - margin, limits[1] + margin)
+  )
+  assert text == f"intervals up to {said} leave the frame"
+
+
+def test_figures_show_the_dots_of_a_diverged_seed(drawn):
+  each = [files.plain(example(seed)) for seed in range(3)]
+  each[1]["rows"][1]["summary"]["accuracy"] = [0.4] * 3
+  fixed = each[1]["rows"][1]["summary"]["fixed"]["accuracy"]
+  fixed[0] = [0.1] * 3
+  results = over_seeds.combine(each)
+  run = {"name": "a", "values": {"run": "a"}, "results": results}
+  other = {**run, "name": "b", "values": {"run": "b"}}
+  cells = [{**run, "values": {"lam": lam}} for lam in (0.1, 0.2)]
+  plots.accuracy_over_rho(results)
+  plots.accuracy_latency(results)
+  grid.by_run({"fields": ["run"], "cells": [run, other]})
+  grid.over_axis({"fields": ["lam"], "cells": cells})
+  assert len(drawn) == 4
+  for every, _, text in drawn:
+    assert "leave the frame" in text
+    for axes in every:
+      dots = [c for c in axes.collections if isinstance(c, PathCollection)]
+      lines = [x for x in axes.get_lines() if x.get_marker() not in "|_"]
+      points = [np.array(each.get_offsets()) for each in dots]
+      points += [line.get_xydata() for line in lines]
+      left, right = axes.get_xlim()
+      low, high = sorted(axes.get_ylim())
+      for x, y in np.concatenate(points):
+        assert left <= x <= right and low <= y <= high
+
+
 def test_a_diverged_arm_leaves_every_figure_s_frame(tmp_path, drawn):
   results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
   for row in results["rows"]:

@@ -71,12 +71,15 @@ def notes(task: Task) -> list[str]:
   counts, cohorts = class_counts(task), task.network.fleet.cohorts
   held = metrics.held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
+  lacking = (
+    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
+    f" clients), {held.mean():.1f} are held by some other client."
+  )
   return [
     *filter(None, (task.data.note, task.data.told, _public(task))),
     *_untrained(counts),
     *_short_of_ood(task),
-    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
-    f" clients), {held.mean():.1f} are held by some other client.",
+    *([lacking] if other.any() else []),
     *_alone(counts, task.network.names),
     *_new(task),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),

@@ -6,6 +6,7 @@ look unequal. Up to ten classes have a legend, more a colour bar.
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -105,9 +106,9 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
     ("latency", "latency of a round trip [ms]", "memory", "memory [GB]"),
     ("compute", "compute [GFLOP/s]", "bandwidth", "bandwidth [Mbit/s]"),
   )
-  used = sorted(set(depths))
+  used, counts = sorted(set(depths)), Counter(depths)
   styles: dict[str, Any] = {
-    f"depth {d}: {sum(each == d for each in depths)} clients": {
+    f"depth {d}: {counts[d]} client{'s' * (counts[d] > 1)}": {
       "color": colour, "marker": MARKERS[i], "markersize": 5,
       "linestyle": "none", "alpha": 0.8,
     }

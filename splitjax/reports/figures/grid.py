@@ -111,15 +111,17 @@ def by_run(whole: dict[str, Any]) -> Figure:
   for axes, name in zip(every, common, strict=True):
     found = [_find(cells[run], label, name) for run, label in lines]
     values, halves = 100 * np.array([each[:2] for each in found]).T
+    seen: list[float] = []
     for at, (run, _) in enumerate(lines):
       wide = intervals.bars(values[[at]], halves[[at]])
       axes.errorbar(values[at], at, xerr=wide, capsize=3, **styles[run])
       look = {"color": styles[run]["color"], "alpha": 0.45, "s": 11}
       dots = 100 * np.array(found[at][2], float)
       axes.scatter(dots, np.full(len(dots), at), zorder=1.5, **look)
+      seen += dots.tolist()
     axes.set_title(heading(name), fontsize=10)
     axes.set_xlabel("accuracy [%]")
-    more = intervals.frame([axes], values, halves, axis="x") or more
+    more = intervals.frame([axes], values, halves, seen, axis="x") or more
   text = intervals.title("Accuracy by run", "dots", *cells.values(), more=more)
   return style.finish(figure, every, styles, text)
 
@@ -155,7 +157,7 @@ def over_axis(whole: dict[str, Any]) -> Figure:
   styles = style.row_styles(rows)
   order, at = np.argsort(values), np.sort(np.array(values, float))
   wide = logarithmic(option, values)
-  frames = []
+  frames, points = [], list[float]()
   for axes, name in zip(every, names, strict=True):
     for i, (label, look) in enumerate(styles.items()):
       ours = [_find(cells[c]["results"], label, name) for c in order]
@@ -164,12 +166,14 @@ def over_axis(whole: dict[str, Any]) -> Figure:
       line = intervals.Series(both[0], both[1], dots, look)
       intervals.draw(axes, at, line, i, len(styles), wide=wide)
       frames.append(both)
+      points += [x for seeds in dots for x in seeds]
     if wide:
       style.log_axis(axes)
     axes.set_xticks(np.unique(at))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(heading(name), fontsize=10)
-  more = intervals.frame(every, *np.concatenate(frames, axis=1))
+  both = np.concatenate(frames, axis=1)
+  more = intervals.frame(every, both[0], both[1], points)
   runs = [cell["results"] for cell in cells]
   text = intervals.title(f"Accuracy over {axis}", "dots", *runs, more=more)
   return style.finish(figure, every, styles, text)

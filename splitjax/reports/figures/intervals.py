@@ -59,16 +59,17 @@ def frame(
   every: Sequence[Axes],
   values: np.ndarray,
   halves: np.ndarray,
+  points: Iterable[float] = (),
   *,
   axis: str = "y",
   bounds: tuple[float, float] = PERCENT,
 ) -> str:
   """Keeps intervals that are far wider than the others from setting the axis.
 
-  The axis shows all values [...] and all intervals, except intervals that are
-  wider than `FAR` typical ones and than the range of the values. The typical
-  width is the lower quartile, which stays narrow if one of two arms diverges.
-  NaN are left out.
+  The axis shows all values [...], all further `points` that are drawn, such as
+  the seeds' dots, and all intervals, except intervals that are wider than `FAR`
+  typical ones and than the range of the values. The typical width is the lower
+  quartile, which stays narrow if one of two arms diverges. NaN are left out.
 
   Returns:
     A text for `title` on the width of intervals that leave the frame, or "".
@@ -83,12 +84,20 @@ def frame(
   if not far.any():
     return ""
   below, above = bars(values, np.where(far, 0, halves), bounds)
-  low, high = (values - below).min(), (values + above).max()
+  dots = [x for x in points if np.isfinite(x)]
+  low = min((values - below).min(), *dots, np.inf)
+  high = max((values + above).max(), *dots, -np.inf)
   margin = 0.05 * ((high - low) or 1.0)
+  below, above = bars(values, halves, bounds)
+  outside = values - below < low - margin, values + above > high + margin
+  leave = far & np.logical_or(*outside)
+  if not leave.any():
+    return ""
   for axes in every:
     set_limits = axes.set_ylim if axis == "y" else axes.set_xlim
     set_limits(low - margin, high + margin)
-  return f"intervals up to ±{halves[far].max():.2g} leave the frame"
+  widest = float(f"{halves[leave].max():.2g}")
+  return f"intervals up to ±{widest:g} leave the frame"
 
 
 def dodged(

@@ -86,12 +86,14 @@ def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   figure, (axes,) = style.panels(1, 1, (5.2, 3.1), names)
   styles, place = style.row_styles(rows), np.array(rhos)
   values, halves = style.percent(rows, *ACCURACY)
+  dots: list[float] = []
   for i, row in enumerate(rows):
     seeds = 100 * np.array(row.get("by_seed", {}).get("accuracy", []), float)
     line = intervals.Series(values[i], halves[i], seeds.T, styles[row["label"]])
     intervals.draw(axes, place, line, i, len(rows))
+    dots += seeds.ravel().tolist()
   axes.set_xticks(place)
-  more = intervals.frame([axes], values, halves)
+  more = intervals.frame([axes], values, halves, dots)
   text = intervals.title("Accuracy over ρ", "dots", results, more=more)
   return style.finish(figure, [axes], styles, text)
 
@@ -124,7 +126,13 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
     axes.set_title(heading(names[r]), fontsize=10)
   lines = [line for axes in every for line in axes.get_lines()]
   style.log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
-  more = intervals.frame(every, *style.percent(rows, *ACCURACY))
+  curves = [
+    style.leaf(row, "summary", "fixed", "accuracy")[0][:, shown]
+    for row in panels.gated(results)
+  ]
+  points = [100 * share for curve in curves for share in np.ravel(curve)]
+  values, halves = style.percent(rows, *ACCURACY)
+  more = intervals.frame(every, values, halves, points)
   what = (
     f"Accuracy against latency (line: fixed thresholds, star: {rule(results)})"
   )
