@@ -14,8 +14,8 @@ setting): each has its share of all classes in one of five domains; noise, left
 out of them, is what grows. `unseen` tests them in the sixth domain instead.
 
 `:small`: ten clients of 200 samples, twenty rounds of twenty steps, an eighth
-of the width, evaluated after the last round. Without a word it was run
-(docs/results/beyond.md); the scale paper was not.
+of the width, evaluated after the last round; run with and without the words
+(docs/results/beyond.md). The scale paper was not run.
 """
 
 import splitjax

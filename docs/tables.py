@@ -17,13 +17,33 @@ DOCS = Path(__file__).parent
 MARKED = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 RHOS = ("0.0", "0.4", "0.8")
 
+DRIFT = [
+  ("severity 0", "accuracy", "severity 0"),
+  ("severity 3", "accuracy", "severity 3"),
+  ("severity 5", "accuracy", "severity 5"),
+  ("offloaded at 0", "offload", "severity 0"),
+  ("at 5", "offload", "severity 5"),
+]
+
 COLUMNS = {
-  "drift_small": [
-    ("severity 0", "accuracy", "severity 0"),
-    ("severity 3", "accuracy", "severity 3"),
-    ("severity 5", "accuracy", "severity 5"),
-    ("offloaded at 0", "offload", "severity 0"),
-    ("at 5", "offload", "severity 5"),
+  "drift_small": DRIFT,
+  "drift_domains_small": DRIFT,
+  "drift_unseen_small": [
+    (f"{label}{kind} domain", metric, f"{kind} domain")
+    for label, metric in (
+      ("", "accuracy"),
+      ("offloaded, ", "offload"),
+      ("calibration error, ", "ece"),
+    )
+    for kind in ("own", "unseen")
+  ],
+  "speed_small": [
+    ("ρ=0", "accuracy", "0.0"),
+    ("ρ=0.8", "accuracy", "0.8"),
+    ("modelled s", "modelled_seconds", ""),
+    ("modelled J of clients", "client_joules", ""),
+    ("staleness", "staleness", ""),
+    ("slower half", "slow_share", ""),
   ],
   "harmony_table3_small": [
     ("ρ=0", "accuracy", "0.0"),
@@ -134,6 +154,9 @@ UNITS = {
   "bytes_per_round": (1e-6, "1"),
   "modelled_seconds": (1.0, "1"),
   "client_joules": (1.0, "1"),
+  "staleness": (1.0, "0.1"),
+  "slow_share": (1.0, "0.01"),
+  "ece": (1.0, "0.001"),
   "reconstruction: psnr": (1.0, "0.1"),
   "reconstruction: ssim": (1.0, "0.01"),
   "distance_correlation: correlation": (1.0, "0.01"),

@@ -1,5 +1,6 @@
 """Figures and columns of what training costs."""
 
+import numpy as np
 import pytest
 from example_results import cost, example
 
@@ -45,6 +46,15 @@ def test_accuracy_over_cost_and_cost_of_clients(tmp_path, monkeypatch):
     wanted = [1.5 * unit, 3 * unit, 4.5 * unit, 6 * unit]
     assert curve.get_xdata().tolist() == wanted
     assert set(target.get_ydata()) == {85.0}
+    # Each seed's accuracy after the last round is a dot at the end.
+    (row,) = (row for row in both["rows"] if row["label"] == "SplitGP")
+    dots = np.array(axes.collections[0].get_offsets())
+    ends = [100 * seed[0] for seed in row["by_seed"]["accuracy"]]
+    assert dots[:, 1].tolist() == pytest.approx(ends) and len(ends) == 2
+    assert set(dots[:, 0]) == {wanted[-1]}
+  assert "dots: seeds" in every[0].figure.get_suptitle()
+  alone = cost_figures.accuracy_over_cost(priced(0)).get_suptitle()
+  assert "dots" not in alone
 
 
 def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):

@@ -53,7 +53,7 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   """Draws accuracy on the first test set over four costs of training.
 
   These are rounds, bytes, seconds and joules. Accuracy and cost are means over
-  seeds. The dotted line is eval.target.
+  seeds, whose last accuracies are dots. The dotted line is eval.target.
   """
   curves, styles = results["learning"], style.row_styles(results["rows"])
   names = "", "accuracy [%]"
@@ -66,7 +66,7 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
     axes.set_xlabel(axis)
   dotted = _targets(every, results)
   what = f"Accuracy ({heading(results['sets'][0])}) over what training costs"
-  text = title(what + dotted, "", results)
+  text = title(what + dotted, "", results, more=_dots(results))
   return style.finish(figure, every, {x: styles[x] for x in curves}, text)
 
 
@@ -75,7 +75,7 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
 
   `cells` are pairs of a name and results, `cost` is bytes, seconds or joules.
   Each row has a panel, each cell a colour. Accuracy and cost are means over
-  seeds. The dotted line is eval.target.
+  seeds, whose last accuracies are dots. The dotted line is eval.target.
   """
   runs = [results for _, results in cells]
   labels = list(dict.fromkeys(x for each in runs for x in each["learning"]))
@@ -97,7 +97,14 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
   dotted = _targets(every, runs[0])
   style.log_if_wide(every, ends)
   what = f"Accuracy ({heading(runs[0]['sets'][0])}) over {AXES[cost][0]}"
-  return style.finish(figure, every, styles, title(what + dotted, "", *runs))
+  text = title(what + dotted, "", *runs, more=_dots(*runs))
+  return style.finish(figure, every, styles, text)
+
+
+def _dots(*runs: dict[str, Any]) -> str:
+  """Says what the dots of `_curve` are; "" where there are none."""
+  rows = (row for results in runs for row in results["rows"])
+  return "dots: seeds" if any(row.get("by_seed") for row in rows) else ""
 
 
 def _curve(
@@ -108,13 +115,21 @@ def _curve(
   points: int,
   **look: Any,
 ) -> np.ndarray:
-  """Draws a row's accuracy over a cost [rounds], which is returned."""
+  """Draws a row's accuracy over a cost [rounds], which is returned.
+
+  The means over seeds are a line, the seeds' last accuracies dots at its end.
+  """
   curve = results["learning"][label]
   spent = curve["round"] if cost == "round" else curve["cost"][cost]
   spent = AXES[cost][1] * np.array(spent, float)
   shares, _ = style.leaf(curve, "accuracy", results["sets"][0])
   often = max(1, len(spent) // points)
   axes.plot(spent, 100 * shares, markevery=often, **look)
+  row = next(each for each in results["rows"] if each["label"] == label)
+  seeds = [each[0] for each in row.get("by_seed", {}).get("accuracy", ())]
+  ends, dots = np.full(len(seeds), spent[-1]), 100 * np.array(seeds, float)
+  pale: Any = {"color": look["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
+  axes.scatter(ends, dots, zorder=1.5, **pale)
   return spent
 
 
