@@ -41,6 +41,7 @@ def at_inference(found: Sequence[Record], last: str) -> list[str]:
 def of_grid(found: Sequence[Record]) -> list[str]:
   """Writes the costs of a grid's cells: of all rounds, and to eval.target."""
   part = _modelled(found)
+  part += [_words(found, "the first test set")] if part else []
   if not {r.metric for r in found} & set(TARGETS):
     return part
   title = f"To the target accuracy ({ABSENT}: not reached)"
@@ -53,12 +54,8 @@ def _modelled(found: Sequence[Record]) -> list[str]:
   return section("Modelled time and energy", found, columns)
 
 
-def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Writes modelled time and energy: of all rounds, and to eval.target."""
-  part = _modelled(found)
-  if not part or all(row.get("cost") is None for row in tree["rows"]):
-    return []
-  first = heading(tree["sets"][0])
+def _words(found: Sequence[Record], first: str) -> str:
+  """Explains the columns of `_modelled`; accuracy is that on `first`."""
   text = (
     "Of all rounds, modelled from each client's bytes and local steps, the"
     " network's FLOPs and the devices of `fleet` in the settings;"
@@ -66,13 +63,23 @@ def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
     " *Power*: the mean over the modelled time; *per point*: over percentage"
     f" points of accuracy, {first}."
   )
-  if any("slow_share" in (row.get("cost") or {}) for row in tree["rows"]):
+  if any(r.metric == "slow_share" and r.value is not None for r in found):
     text += (
       " *Slower half*: the share of the slower half of the clients in the"
       " aggregate, relative to clients that all take part equally often;"
       " *staleness*: rounds between the start and the arrival of an update, the"
       " mean."
     )
+  return text
+
+
+def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
+  """Writes modelled time and energy: of all rounds, and to eval.target."""
+  part = _modelled(found)
+  if not part or all(row.get("cost") is None for row in tree["rows"]):
+    return []
+  first = heading(tree["sets"][0])
+  text = _words(found, first)
   target = tree["config"]["eval"].get("target")
   if target is None:
     return [*part, text]

@@ -92,6 +92,12 @@ def test_a_grid_shows_costs_and_what_was_not_reached():
   assert "To the target accuracy (–: not reached)" in text
   lines = [line for line in text.splitlines() if line.startswith("| False")]
   assert lines[-1].split("|")[3].strip() == "–"
+  # The columns are explained, those of a pace where there are any.
+  assert "accuracy, the first test set." in text and "*Slower half*" not in text
+  paced = cell(True)
+  paced["rows"][0]["cost"] |= {"slow_share": 0.5, "staleness": 2.0}
+  found = records.collect(paced, {"x": 1})
+  assert "*Slower half*" in "\n".join(sections.of_grid(found))
 
 
 def test_seeds_of_other_depths_cannot_train_side_by_side(tmp_path):
