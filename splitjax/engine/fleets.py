@@ -12,7 +12,7 @@ import numpy as np
 
 from splitjax import trees
 from splitjax.engine.resources import Devices
-from splitjax.types import Tree, UserError
+from splitjax.types import State, Tree, UserError
 
 Participation = Literal["uniform", "stratified", "label_balanced"]
 
@@ -176,6 +176,15 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
     trees.window(tree, 0, len(cohort.ids))
     for tree, cohort in zip(cohorts, fleet.cohorts, strict=True)
   )
+
+
+def with_padding(state: State, fleet: Fleet) -> State:
+  """Adds padding clients until a state's cohorts have a fleet's sizes."""
+  clients = tuple(
+    trees.take(half, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
+    for half, c in zip(state.clients, fleet.cohorts, strict=True)
+  )
+  return state._replace(clients=clients)
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:

@@ -1,53 +1,45 @@
 """Memory of a round on a device, estimated from shapes, and chunks that fit.
 
 Nothing is compiled: exact numbers would take one compilation of the whole round
-per candidate chunk size. The estimate is within a fifth of XLA's count for the
-8-layer CNN on a CPU and an H100; docs/performance.md has others, up to a half.
-HARMONY with conv="in_turn" and several clients at once takes more. Not counted
-are the second kind of step under faults (up to an eighth) and the columns of
-thin convolutions on a CPU (`models.cpu`).
+per candidate chunk size. Chunks that are still too large are halved once XLA
+has counted (`experiment.trainers.programs`). benchmarks/results/README.md has
+estimates beside its counts. HARMONY with conv="in_turn" and several clients at
+once takes more. Not counted are the second kind of step under faults (up to an
+eighth) and the columns of thin convolutions on a CPU (`models.cpu`).
 """
 
-import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.extend.core import jaxprs_in_params
 
 from splitjax import trees
 from splitjax.data.feed import BatchPlan, Samples
+from splitjax.engine import tuning
 from splitjax.engine.fleets import Fleet, slots
 from splitjax.engine.topologies import topology_of
-from splitjax.models import backbones, shapes, target
+from splitjax.models import formulations, shapes, target
 from splitjax.models.backbones import Backbone
-from splitjax.types import (
-  Array,
-  Half,
-  Method,
-  Segment,
-  Shard,
-  State,
-  Sums,
-  Tree,
-)
+from splitjax.types import Half, Method, Shard, State, Sums
 
-SHARE = 0.6
-"""Share of a device's memory that a run plans to use."""
+SHARE, ROOM = 0.6, 0.9
+"""Shares of a device's memory: that a run plans to use by the estimate, and
+that a compiled program may take."""
 
 COPIES = 2.25
 """Bytes of a client in training, in multiples of the network's: parameters,
 momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
 HARMONY and FedAvg on a CPU."""
 
-PRODUCTS = ("conv_general_dilated", "dot_general")
-"""Primitives of convolutions and of matrix products."""
+TRAINING, WAITING = 3.05, 1.3
+"""The same on an accelerator, whose kernels leave whole gradients; and of a
+client that waits for the sums of a round. Fitted to SplitGP on cnn8, H100."""
 
-LANES, LAYOUTS = 128, 1.65
+LANES, LAYOUTS = 128, 1.5
 """On a TPU a batch is laid along lanes of so many images, and activations are
-there in several layouts: fitted to XLA's count of SplitGP on cnn8 and vgg11."""
+there in several layouts: fitted to XLA's count of SplitGP and HARMONY on cnn8
+and of SplitGP on vgg11."""
 
 
 class Need(NamedTuple):
@@ -78,8 +70,8 @@ def need(
   """
   if topology_of(method.traits).one_server:
     return _one_server(method, net, fleet, plans[0], data)
-  held, sums, copies = 0, 0.0, 0.0
-  batches, chunked, sizes = [0], [0.0], _sizes(method, net)
+  held, sums, waiting, trained = 0, 0.0, 0.0, _copies()
+  training, chunked, sizes = [0.0], [0.0], _sizes(method, net)
   for c, (cohort, plan, count) in enumerate(
     zip(fleet.cohorts, plans, slots(fleet), strict=True)
   ):
@@ -89,17 +81,22 @@ def need(
     state, client, _, added = round_shapes(method, net, fleet, plan, c)
     held = trees.num_bytes(state.clients) // fleet.devices
     held += trees.num_bytes((state.server, state.means))
-    of_one = COPIES * full + trees.num_bytes(client.memory)
+    own = trees.num_bytes(client.memory)
     if cohort.chunk is None:
-      # Copies of all cohorts live until they are summed; activations do not.
-      copies += each * of_one
-      batches.append(each * rows)
+      # Clients of all cohorts live until they are summed.
+      waiting += each * (WAITING * full + own)
+      training.append(each * ((trained - WAITING) * full + rows))
     else:
       at_once = min(cohort.chunk, each)
-      chunked.append(at_once * (of_one + rows))
+      chunked.append(at_once * (trained * full + own + rows))
       sums += trees.num_bytes(added)
-  round = max(copies + max(batches), *chunked) + sums
+  round = max(waiting + max(training), *chunked) + sums
   return Need(data, held, int(round))
+
+
+def _copies() -> float:
+  """Returns a client in training on the target, in multiples of its network."""
+  return COPIES if target.current().platform == "cpu" else TRAINING
 
 
 def _sizes(method: Method, net: Backbone) -> dict[str, tuple[int, int]]:
@@ -150,14 +147,10 @@ def _one_server(
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.
   """
-  full = trees.num_bytes(shapes.network(net))
-  state = round_shapes(method, net, fleet, plan)[0]
-  halves = trees.num_bytes(state.clients)
+  full, sample = _sizes(method, net)[""]
+  halves = trees.num_bytes(round_shapes(method, net, fleet, plan)[0].clients)
   at_once = slots(fleet)[0] if topology_of(method.traits).all_at_once else 1
-  images = (
-    at_once * _rows(net, plan.batch) * activations(net) * method.traits.views
-  )
-  round = COPIES * (full + halves) + images
+  round = COPIES * (full + halves) + at_once * _rows(net, plan.batch) * sample
   return Need(data, full + halves, int(round))
 
 
@@ -189,10 +182,15 @@ def chunks(
   found, sizes = list[int | None](), _sizes(method, net)
   for cohort, plan in zip(fleet.cohorts, plans, strict=True):
     full, sample = sizes[cohort.family]
-    copies = int(COPIES * full) + trees.num_bytes(memory)
+    of_one = int(_copies() * full) + trees.num_bytes(memory)
     rows = _rows(net.of(cohort.family), plan.batch)
-    found.append(max(1, free // (copies + rows * sample)))
+    found.append(max(1, free // (of_one + rows * sample)))
   return found
+
+
+def too_large(program: int) -> bool:
+  """Tells whether a device has no room for a program of so many bytes."""
+  return program > ROOM * target.current().capacity
 
 
 def _rows(net: Backbone, batch: int) -> int:
@@ -204,8 +202,8 @@ def _rows(net: Backbone, batch: int) -> int:
   if target.current().platform != "tpu":
     return batch
   padded = LAYOUTS * -(-batch // LANES) * LANES
-  every = sum(_of_each_image(net, PRODUCTS))
-  share = sum(_of_each_image(net, PRODUCTS[:1])) / max(every, 1)
+  every = sum(shapes.of_products(net))
+  share = sum(shapes.of_products(net, shapes.PRODUCTS[:1])) / max(every, 1)
   return int(share * padded + (1 - share) * batch)
 
 
@@ -243,57 +241,18 @@ def at_server(
 
 
 def activations(net: Backbone) -> int:
-  """Counts the bytes of activations that a backward pass needs per sample.
+  """Counts the bytes of activations that a sample needs, `shapes.activations`.
 
-  Nothing is computed. They are what `jax.vjp` keeps, or if it is less, what
-  products and convolutions read and write and two gradients of the largest:
-  XLA computes what is element by element between them, such as a normalisation,
-  again.
+  Convolutions that the device has yet to time (`tuning`) count in the one
+  formulation that takes the most.
   """
-  full = shapes.network(net)
-
-  def kept(params, stats, x):
-    return jax.vjp(lambda p: _forward(net, p, stats, x), params)[1]
-
-  def count(images):
-    return trees.num_bytes(jax.eval_shape(kept, *full, net.inputs(images)))
-
-  residuals = count(2) - count(1)  # what grows with the batch
-  products = _of_each_image(net, PRODUCTS)
-  most = sum(products) + 2 * max(products, default=0)
-  return min(residuals, most) if products else residuals
-
-
-def _forward(net: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
-  """Runs the whole network without exits."""
-  segment, names = Segment(params, stats), (*net.names(), "head")
-  key = jax.random.key(0)
-  return backbones.run(net, segment, x, names, train=True, key=key)[0]
-
-
-def _of_each_image(net: Backbone, names: Sequence[str]) -> list[int]:
-  """Lists the bytes that primitives of the forward pass read and write.
-
-  They are those of an image: parameters do not grow with the batch.
-  """
-  full = shapes.network(net)
-
-  def count(images):
-    forward = functools.partial(_forward, net)
-    program = jax.make_jaxpr(forward)(*full, net.inputs(images)).jaxpr
-    return np.array(_of_products(program, names), int)
-
-  return [int(x) for x in count(2) - count(1)]
-
-
-def _of_products(program: Any, names: Sequence[str]) -> list[int]:
-  """Lists the bytes of what primitives in a jaxpr read and write."""
-  found = list[int]()
-  for equation in program.eqns:
-    if equation.primitive.name in names:
-      arrays = (*equation.invars, *equation.outvars)
-      found += [x.aval.size * x.aval.dtype.itemsize for x in arrays]
-    times = equation.params.get("length", 1)
-    for inside in jaxprs_in_params(equation.params):
-      found += _of_products(inside, names) * times
-  return found
+  goal = target.current()
+  layers = {} if goal.formulations else tuning.layers(net, 1)
+  if not layers or not formulations.measured("auto"):
+    return shapes.activations(net)
+  found = []
+  for conv in ("patches", "native"):
+    pairs = tuple((layer.name, conv) for layer in layers)
+    with target.aimed_at(goal._replace(formulations=pairs)):
+      found.append(shapes.activations(net))
+  return max(found)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
 from splitjax.experiment.train.recorder import Recorder
-from splitjax.experiment.trainers import measured
+from splitjax.experiment.trainers import measured, programs
 from splitjax.experiment.trainers.compile_cache import announcing
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.fields import native
@@ -118,13 +119,16 @@ def _train(
   setup: TrainingSetup, full: Segment, workdir: Path, stop: Stop
 ) -> None:
   """Trains a method from the network `full`, or on from its checkpoint."""
-  trainer = make_trainer(setup, announcing(setup.labels[0]))
+  begun, note = time.monotonic(), announcing(setup.labels[0])
+  trainer = programs.that_fit(setup, lambda setup: make_trainer(setup, note))
+  ahead = time.monotonic() - begun
   opened = resume.open_recorder(trainer, full, workdir, stop)
   with opened as (recorder, state):
     try:
       loop.raise_if_stopped(recorder)
       with recorder.timed("compile"):
         trainer.compile(state)
+      recorder.seconds["compile"] += ahead
       state = loop.train(recorder, trainer, state)
     except Stopped as stopped:
       if stopped.asked != SIGTERM:

@@ -1,16 +1,23 @@
 """Shapes and sizes of a network; nothing is computed."""
 
 import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from splitjax import trees
-from splitjax.models import backbones, formulations
+from splitjax.models import backbones, formulations, target, windows
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
-from splitjax.types import Segment
+from splitjax.types import Array, Segment, Tree
+
+PRODUCTS = ("conv_general_dilated", "dot_general")
+"""Primitives of convolutions and of matrix products."""
 
 
 def network(backbone: Backbone) -> Segment:
@@ -45,6 +52,108 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
     "cut": list(outputs(backbone)[behind]),
   }
+
+
+def activations(backbone: Backbone) -> int:
+  """Counts the bytes of activations that a backward pass needs per sample.
+
+  They are what `jax.vjp` keeps, or if it is less, what products and
+  convolutions read and write and two gradients of the largest: XLA computes
+  what is element by element between them, such as a normalisation, again. A
+  TPU's products compute even what they read again. On a GPU the columns of the
+  largest convolution count, too, of which `windows.native` makes its gradient.
+  """
+  return _activations(backbone, target.current(), jnp.result_type(float))
+
+
+@functools.lru_cache(maxsize=64)
+def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
+  """Computes `activations`; `default` is the default float, for the cache."""
+  del default
+  full = network(backbone)
+
+  def kept(params, stats, x):
+    return jax.vjp(lambda p: _forward(backbone, p, stats, x), params)[1]
+
+  def count(images):
+    found = jax.eval_shape(kept, *full, backbone.inputs(images))
+    return trees.num_bytes(found)
+
+  residuals = count(2) - count(1)  # what grows with the batch
+  products, columns = of_products(backbone), 0
+  if windows.AT_KERNEL.get(goal.platform) == "dense":
+    columns = max(_of_each_image(backbone, _columns), default=0)
+  if not products:
+    return residuals
+  gradients = max(2 * max(products), columns)
+  return min(residuals + columns, sum(products) + gradients)
+
+
+def of_products(
+  backbone: Backbone, names: Sequence[str] = PRODUCTS
+) -> list[int]:
+  """Lists the bytes that primitives of a sample's forward pass read and write.
+
+  On a TPU those that they write.
+  """
+  fused = target.current().platform == "tpu"
+
+  def of(equation):
+    if equation.primitive.name not in names:
+      return []
+    arrays = (*(() if fused else equation.invars), *equation.outvars)
+    return [x.aval.size * x.aval.dtype.itemsize for x in arrays]
+
+  return _of_each_image(backbone, of)
+
+
+def _forward(backbone: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
+  """Runs the whole network without exits."""
+  segment, names = Segment(params, stats), (*backbone.names(), "head")
+  key = jax.random.key(0)
+  return backbones.run(backbone, segment, x, names, train=True, key=key)[0]
+
+
+def _columns(equation: Any) -> list[int]:
+  """Lists the bytes of a convolution's columns; [] if it is none."""
+  if equation.primitive.name != "conv_general_dilated":
+    return []
+  kernel, out = equation.invars[1].aval, equation.outvars[0].aval
+  pixels = out.size // kernel.shape[-1]
+  return [pixels * math.prod(kernel.shape[:-1]) * out.dtype.itemsize]
+
+
+def _of_each_image(
+  backbone: Backbone, of: Callable[[Any], list[int]]
+) -> list[int]:
+  """Lists what `of` finds in the equations of a sample's forward pass.
+
+  Parameters do not count: they do not grow with the batch.
+  """
+  one, two = _forward_passes(backbone, target.current(), jnp.result_type(float))
+
+  def within(program):
+    found = list[int]()
+    for equation in program.eqns:
+      found += of(equation)
+      times = equation.params.get("length", 1)
+      for inside in jaxprs_in_params(equation.params):
+        found += within(inside) * times
+    return found
+
+  grown = np.array(within(two), int) - np.array(within(one), int)
+  return [int(x) for x in grown]
+
+
+@functools.lru_cache(maxsize=16)
+def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
+  """Traces the forward pass of one sample and that of two; _: for the cache."""
+
+  def of(count):
+    given = *network(backbone), backbone.inputs(count)
+    return jax.make_jaxpr(functools.partial(_forward, backbone))(*given).jaxpr
+
+  return of(1), of(2)
 
 
 def slow_convolutions(

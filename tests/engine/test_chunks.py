@@ -13,12 +13,19 @@ from marks import slow
 
 from splitjax import trees
 from splitjax.data import feed
-from splitjax.engine import base, fleets, memory, rounds, sampling
+from splitjax.engine import (
+  base,
+  fleets,
+  memory,
+  rounds,
+  sampling,
+  tuning,
+)
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, target
+from splitjax.models import backbones, shapes, target
 from splitjax.models.cnn import cnn8
 from splitjax.models.toy import toy
 from splitjax.models.vgg import vgg11
@@ -221,32 +228,58 @@ def test_the_estimate_is_within_a_fifth_of_xlas_account():
   )
 
 
+def aimed(platform, **facts):
+  """Aims at this CPU as another platform."""
+  here = target.current()
+  return target.aimed_at(here._replace(platform=platform, **facts))
+
+
 def test_activations_of_normalised_convolutions_by_hand():
   # Channels and edge of the input and the output of each convolution of vgg11.
   reads = (3, 32), (64, 16), (128, 8), (256, 8), (256, 4), (512, 4), (512, 2)
   writes = (64, 32), (128, 16), (256, 8), (256, 8), (512, 4), (512, 4), (512, 2)
   each = [c * edge**2 for c, edge in (*reads, (512, 2), *writes, (512, 2))]
-  numbers = sum(each) + 512 + 10 + 2 * 64 * 32**2  # the head, two gradients
-  with target.aimed_at(target.current()._replace(platform="gpu")):
-    net = vgg11((32, 32, 3), 10, depths=(3,))
+  written, head = [c * edge**2 for c, edge in (*writes, (512, 2))], 512 + 10
+  columns = [9 * c * edge**2 for c, edge in (*reads, (512, 2))]
+  net = vgg11((32, 32, 3), 10, depths=(3,))
+  gradients = 2 * max(written)
+  with aimed("gpu", described=True):  # native; a kernel's gradient has columns
+    numbers = sum(each) + head + max(gradients, columns[1])
     assert memory.activations(net) == 4 * numbers
+  with aimed("tpu", described=True):
+    numbers = sum(written) + 10 + gradients
+    assert memory.activations(net) == 4 * numbers
+  with aimed("gpu"):  # it has yet to time them: as patches
+    numbers = sum(columns) + sum(written) + head + 2 * max(columns)
+    assert memory.activations(net) == 4 * numbers
+    known = tuple((each.name, "native") for each in tuning.layers(net, 1))
+  with aimed("gpu", formulations=known):
+    assert memory.activations(net) < 4 * numbers / 2
+
+
+def test_clients_that_wait_for_a_rounds_sums_have_no_activations():
+  (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=6)
+  size = trees.num_bytes(shapes.network(net))
+  with aimed("gpu"):
+    batch = plans[0].batch * memory.activations(net)
+    need = memory.need(method, net, fleet, plans, 0)
+  assert need.round == int(2 * (3.05 * size + batch) + 4 * 1.3 * size)
 
 
 @pytest.mark.slow
 def test_a_tpu_lays_a_batch_along_lanes():
   (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=6)
-  here = target.current()
 
   def needed(platform, batch):
     own = tuple(plan._replace(batch=batch) for plan in plans)
-    with target.aimed_at(here._replace(platform=platform)):
+    with aimed(platform, described=True):
       return memory.need(method, net, fleet, own, 0).round
 
   near = functools.partial(pytest.approx, rel=0.05)
-  assert needed("tpu", 128) > 1.2 * needed("gpu", 128)
+  assert needed("tpu", 10) > 1.2 * needed("gpu", 10)
   assert needed("tpu", 10) == near(needed("tpu", 128))
   assert needed("tpu", 129) == near(needed("tpu", 256))
-  with target.aimed_at(here._replace(platform="tpu")):
+  with aimed("tpu"):
     # Matrix products have channels there.
     assert memory._rows(toy((8, 8, 1), 10), 50) == 50
 
@@ -254,18 +287,20 @@ def test_a_tpu_lays_a_batch_along_lanes():
 def test_auto_takes_what_fits():
   (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=60)
 
+  def needed(fleet):
+    with aimed("gpu"):
+      return sum(memory.need(method, net, fleet, plans, 10**6))
+
   def chunks(capacity):
-    gpu = target.current()._replace(platform="gpu", memory=capacity)
-    with target.aimed_at(gpu):
+    with aimed("gpu", memory=capacity):
       return memory.chunks(method, net, fleet, plans, 10**6)
 
-  whole = sum(memory.need(method, net, fleet, plans, 10**6))
+  whole = needed(fleet)
   assert chunks(10 * whole) == [None] * 3
   (few, *_) = chunks(whole // 4)
   assert 1 < few < 20
   smaller = fleets.divide(fleet, 1, [few] * 3, exact=False)
-  need = sum(memory.need(method, net, smaller, plans, 10**6))
-  assert need < whole // 4
+  assert needed(smaller) < whole // 4
   assert chunks(0) == [1] * 3
 
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import gc
+import math
 import weakref
 
 import jax
@@ -11,9 +12,13 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
+from splitjax.engine import memory
+from splitjax.experiment import runner
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers import compile_cache
+from splitjax.experiment.storage import workdirs
+from splitjax.experiment.trainers import compile_cache, programs
 from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.models import target
 
 
 @pytest.fixture
@@ -152,3 +157,74 @@ def test_a_program_of_the_same_text_is_another_under_other_settings():
     assert program() is not first
   finally:
     jax.config.update(name, before)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+  """This CPU as a GPU, on which all clients fit by the estimate."""
+  monkeypatch.setattr(memory, "SHARE", 10**6)
+  here = target.current()._replace(platform="gpu")
+
+  def of(room):
+    return target.aimed_at(here._replace(memory=math.ceil(room / memory.ROOM)))
+
+  return of
+
+
+def side_by_side(chunk="auto"):
+  """A setup with so many of six clients at once."""
+  c = tiny.tiny(own="local")
+  c.system.conv, c.system.devices, c.rounds = "native", 1, 1
+  c.system.clients_per_chunk = chunk
+  return training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+
+
+def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
+  with gpu(10**12):
+    trainer = programs.that_fit(side_by_side(), Trainer)
+    assert training_setup.side_by_side(trainer.setup) == [6]
+  every = trainer._programs.values()
+  most = max(sum(compile_cache.bytes_of(x.args[0]).values()) for x in every)
+  with gpu(most - 1):
+    fewer = programs.that_fit(side_by_side(), Trainer)
+    stated = programs.that_fit(side_by_side(6), Trainer)
+  assert training_setup.side_by_side(fewer.setup) == [3]
+  assert fewer.task.config.system.clients_per_chunk == "auto"
+  (told,) = capsys.readouterr().err.splitlines()
+  assert told.startswith("own: 6 clients side by side do not fit into the ")
+  assert told.endswith(" of a device, as compiled; takes 3")
+  # A number that is stated is not changed, nor compiled ahead.
+  assert training_setup.side_by_side(stated.setup) == [6]
+  assert not stated._programs
+
+
+def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
+  gpu, monkeypatch
+):
+  asked = []
+
+  def compile(self, state):
+    asked.append(training_setup.side_by_side(self.setup))
+    raise jax.errors.JaxRuntimeError(f"{said}: out of HBM")
+
+  monkeypatch.setattr(Trainer, "compile", compile)
+  with gpu(10**12):
+    said = "RESOURCE_EXHAUSTED"
+    made = programs.that_fit(side_by_side(), Trainer)
+    assert training_setup.side_by_side(made.setup) == [1]
+    assert asked == [[6], [3]]  # one client alone has no other choice
+    said = "INTERNAL"
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+      programs.that_fit(side_by_side(), Trainer)
+
+
+@pytest.mark.slow
+def test_a_run_trains_as_many_clients_as_fit(gpu, tmp_path):
+  with gpu(10**4):
+    few = runner.run(side_by_side().task.config, tmp_path / "few")
+  with gpu(10**12):
+    one = runner.run(side_by_side(1).task.config, tmp_path / "one")
+  assert few["rows"][0]["summary"] == one["rows"][0]["summary"]
+  record = workdirs.read_about(tmp_path / "few", "own")["record"]
+  assert record["devices"]["chunks"] == [1]
+  assert record["config"]["system"]["clients_per_chunk"] == "auto"

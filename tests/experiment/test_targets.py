@@ -87,6 +87,20 @@ def test_a_program_that_is_not_compiled_is_not_said_to_fit(monkeypatch):
   assert "splitgp was not compiled: whether it fits is not known" in told
 
 
+def test_a_plan_has_the_chunks_that_fit_as_compiled(monkeypatch, capsys):
+  stand_in(monkeypatch)
+
+  def compile(self, state):
+    most = max(training_setup.side_by_side(self.setup))
+    self.found["round"] = {"total": 10**9 * most // 3}
+
+  monkeypatch.setattr(plan._Planner, "compile", compile)
+  facts = plan.planned(tiny.resolved(own="splitgp"), "h100")
+  assert facts["methods"]["own"]["side_by_side"] == [1, 1]
+  assert facts["target"]["methods"]["own"]["fits"]
+  assert "own: 3 clients side by side do not fit" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_runs_side_by_side_are_planned(monkeypatch):
   stand_in(monkeypatch)
@@ -121,7 +135,10 @@ def test_what_does_not_fit_is_said(name, memory, large, said, monkeypatch):
     self.found[large] = {"error": "RESOURCE_EXHAUSTED", "full": True}
 
   monkeypatch.setattr(plan._Planner, "compile", compile)
-  method = plan.planned(tiny.resolved(own=name), "h100")["target"]["methods"]
+  c = tiny.tiny(own=name)
+  if said.endswith("clients_per_chunk"):
+    c.system.clients_per_chunk = 2  # a number that is stated stays
+  method = plan.planned(tiny.resolved(c), "h100")["target"]["methods"]
   assert method["own"]["fits"] is False and said in method["own"]["remedy"]
   assert method["own"]["too_large"] == [large]
 
@@ -328,3 +345,19 @@ def test_a_round_is_one_program_of_an_accelerator(name, network, devices, word):
   most = 4 if name == "pgfedsplit" else 2
   assert {*told["exchange"]} == ({"all-reduce"} if devices > 1 else set())
   assert all(x["number"] <= most for x in told["exchange"].values())
+
+
+@PLUGINS
+@pytest.mark.parametrize("conv", ["native", "patches"])
+def test_the_estimate_is_within_a_fifth_of_the_compilers_count(conv):
+  c = tiny.tiny(own="splitgp")
+  c.backbone = splitjax.spec(splitjax.BACKBONES, "cnn8", depths=(3,))
+  c.data.train_samples, c.batch_size = 600, 50
+  c.system.conv, c.system.devices = conv, 1
+  with target.aimed_at(accelerators.described("h100")):
+    setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+    made = plan._Planner(setup)
+    made.round(made.inputs(made.shapes(setup.places)))
+    need = training_setup.need(setup).round
+  found = made.found["round"]["temporaries"]
+  assert need == pytest.approx(found, rel=0.2)

@@ -150,6 +150,10 @@ def _method(task: Task, key: str) -> dict[str, Any]:
   ]
   sent = {name: float(size) for name, size in traffic.of_round(setup).items()}
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
+  layers = measured.remembered(setup)
+  fastest = {x["layer"]: x["chosen"] for x in layers if x["chosen"]}
+  with measured.using(fastest):
+    held = on_devices(setup)
   return {
     "name": task.config.methods[key].name,
     "rows": setup.labels,
@@ -161,8 +165,8 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "flops": _flops(setup),
     "up": up,
     "down": sum(sent.values()) - up,
-    **on_devices(setup),
-    "convolutions": measured.remembered(setup),
+    **held,
+    "convolutions": layers,
     "server_bytes": training_setup.server_bytes(setup),
     "pace": _pace(setup),
     **_service(setup),

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from splitjax.config.schema import Config
-from splitjax.engine import sharding
+from splitjax.engine import memory, sharding
 from splitjax.experiment.describe import accelerators, kernels
 from splitjax.experiment.describe.accelerators import Accelerator
 from splitjax.experiment.describe.describe import describe, on_devices
@@ -20,7 +20,12 @@ from splitjax.experiment.parallel_runs import grouping, lowering
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
-from splitjax.experiment.trainers.compile_cache import compile_program, once
+from splitjax.experiment.trainers import programs
+from splitjax.experiment.trainers.compile_cache import (
+  bytes_of,
+  compile_program,
+  once,
+)
 from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
 from splitjax.files import one_line
 from splitjax.models import formulations, target
@@ -60,9 +65,9 @@ def planned(
       one = tasks.build(grouping.on_one_device(config))
     for key in config.methods:
       print(f"{key}: compiling for {word}", file=sys.stderr, flush=True)
-      setup = make_setup(task, key)
-      facts["methods"][key] |= on_devices(setup)
-      methods[key] = _method(setup, one, kind)
+      trainer = programs.that_fit(make_setup(task, key), _Planner)
+      facts["methods"][key] |= on_devices(trainer.setup)
+      methods[key] = _method(trainer, one, kind)
   facts["target"] = {
     "name": word,
     "devices": len(goal.devices),
@@ -73,13 +78,13 @@ def planned(
 
 
 def _method(
-  setup: TrainingSetup, one: Task | None, kind: Accelerator
+  trainer: "_Planner", one: Task | None, kind: Accelerator
 ) -> dict[str, Any]:
-  """Compiles a method's programs; returns facts of each and of its round.
+  """Compiles what is left of a method; returns facts of all and of its round.
 
   `one` is the task of one of several runs side by side, None for a single run.
   """
-  trainer = _Planner(setup)
+  setup = trainer.setup
   trainer.compile(trainer.shapes(setup.places))
   if one is not None:
     count = setup.task.config.system.settings_batched
@@ -155,6 +160,14 @@ class _Planner(Trainer):
         lambda: compile_program(make, name, setup, given, **how).args[0],
       )
 
+  def too_large(self) -> bool:
+    """Compiles all; tells whether a program takes too much memory."""
+    self.compile(self.shapes(self.setup.places))
+    return any(
+      each.get("full") or memory.too_large(each.get("total", 0))
+      for each in self.found.values()
+    )
+
   def side_by_side(self, one: TrainingSetup, count: int) -> None:
     """Compiles the round of several runs like one, each on one device."""
     name = f"round of {count} runs"
@@ -182,13 +195,7 @@ class _Planner(Trainer):
 
 def _facts(program: Any) -> dict[str, Any]:
   """Returns a compiled program's bytes on a device, exchange and kernels."""
-  memory, text = program.memory_analysis(), program.as_text()
-  each = {
-    "arguments": memory.argument_size_in_bytes,
-    "temporaries": memory.temp_size_in_bytes,
-    "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
-    "code": memory.generated_code_size_in_bytes,
-  }
+  each, text = bytes_of(program), program.as_text()
   return {
     **each,
     "total": sum(each.values()),

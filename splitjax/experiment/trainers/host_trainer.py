@@ -30,7 +30,7 @@ from splitjax.experiment.trainers.evaluation_images import (
   shares,
   tested,
 )
-from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer, grown
+from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
 from splitjax.types import Segment, Shard, State, Tree, UserError
 
 
@@ -111,7 +111,7 @@ class HostTrainer(Trainer):
 
   def place(self, state: State) -> State:
     """Adds padding clients to a saved state, like `Trainer.place`."""
-    return self.hold(grown(state, self.setup.fleet))
+    return self.hold(fleets.with_padding(state, self.setup.fleet))
 
   def hold(self, state: State) -> State:
     """Turns a state read from a checkpoint into this trainer's form."""

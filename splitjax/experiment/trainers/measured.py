@@ -45,7 +45,7 @@ def chosen(
   before = (begun or {}).get("formulations") or {}
   same = before.get("device", device()) == device()
   table = before.get("layers", {}) if begun and same else _fastest(setup, runs)
-  with _set(table):
+  with using(table):
     yield
 
 
@@ -55,8 +55,14 @@ def kept(about: Mapping[str, Any]) -> Iterator[None]:
   before = about.get("formulations") or {}
   with contextlib.ExitStack() as stack:
     if before.get("device") == device():
-      stack.enter_context(_set(before["layers"]))
+      stack.enter_context(using(before["layers"]))
     yield
+
+
+def using(table: Mapping[str, str]) -> Any:
+  """Makes a context with these formulations: layer in words -> formulation."""
+  pairs = tuple(table.items())
+  return target.aimed_at(target.current()._replace(formulations=pairs))
 
 
 def record() -> dict[str, Any]:
@@ -103,11 +109,6 @@ def asked(system: System) -> bool:
   Deterministic runs have fixed ones: times differ between numbers of devices.
   """
   return formulations.measured(system.conv) and not system.deterministic
-
-
-def _set(table: Mapping[str, str]) -> Any:
-  pairs = tuple(table.items())
-  return target.aimed_at(target.current()._replace(formulations=pairs))
 
 
 def _layers(setup: TrainingSetup) -> dict[Layer, int]:

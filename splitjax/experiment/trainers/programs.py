@@ -1,12 +1,56 @@
-"""The jitted programs of a method, before they are traced."""
+"""The jitted programs of a method, before they are traced.
 
+And a trainer of them that fits into a device's memory, by the compiler's count.
+"""
+
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from splitjax.engine import rounds, sharding
 from splitjax.engine.sampling import sample_clients
 from splitjax.evaluation import evaluate, personalisation
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.setup import training_setup
 from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.models import target
+
+
+def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
+  """Makes a method's trainer, with fewer clients at once until it fits.
+
+  `system.clients_per_chunk=auto` takes as many clients as fit by an estimate.
+  Where these are several, the programs are compiled, and as long as one takes
+  more memory than the device has, half as many clients are taken. Programs of
+  clients on the host wait for their data; there the estimate holds alone.
+  """
+  while True:
+    trainer, fewer = make(setup), _with_half_as_many(setup)
+    if fewer is None or not trainer.too_large():
+      return trainer
+    most = max(training_setup.side_by_side(setup))
+    say(
+      f"{setup.labels[0]}: {most} clients side by side do not fit into the"
+      f" {target.current().capacity / 1e9:.3g} GB of a device, as compiled;"
+      f" takes {max(training_setup.side_by_side(fewer))}",
+      aside=True,
+    )
+    setup = fewer
+
+
+def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
+  """Halves the chunks that "auto" chose; None if nothing is left to halve."""
+  config = setup.task.config
+  most = max(training_setup.side_by_side(setup))
+  chosen = config.system.clients_per_chunk == "auto"
+  at_host = config.system.clients_on == "host"
+  if not chosen or at_host or setup.topology.one_server or most == 1:
+    return None
+  system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
+  stated = dataclasses.replace(config, system=system)
+  fewer = setup.task._replace(config=stated)
+  made = training_setup.make_setup(fewer, setup.key)
+  return made._replace(task=setup.task)
 
 
 def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:

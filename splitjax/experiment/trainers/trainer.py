@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from splitjax import trees
-from splitjax.engine import sharding
+from splitjax.engine import distributed, memory, sharding
 from splitjax.engine.base import Metrics
-from splitjax.engine.fleets import Fleet
+from splitjax.engine.fleets import with_padding
 from splitjax.evaluation import ood_proxies
 from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -21,6 +20,7 @@ from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers import programs
 from splitjax.experiment.trainers.compile_cache import (
   Note,
+  bytes_of,
   compile_program,
   quiet,
 )
@@ -96,7 +96,9 @@ class Trainer:
     Its cohorts begin with the real clients, in their order.
     """
     fleet, placed = self.setup.fleet, _state_sharding(self.setup)
-    grow = jax.jit(lambda state: grown(state, fleet), out_shardings=placed)
+    grow = jax.jit(
+      lambda state: with_padding(state, fleet), out_shardings=placed
+    )
     return grow(sharding.put(self.task.mesh, state))
 
   def hold(self, state: State) -> State:
@@ -136,6 +138,17 @@ class Trainer:
     """Compiles round and evaluation."""
     self.round(self.inputs(state))
     self.compile_evaluation(state)
+
+  def too_large(self) -> bool:
+    """Compiles all, from shapes; tells if a program takes too much memory."""
+    try:
+      self.compile(self.shapes(self.setup.places))
+    except jax.errors.JaxRuntimeError as error:
+      if "RESOURCE_EXHAUSTED" not in str(error):
+        raise
+      return distributed.any_process(True)
+    sizes = [sum(bytes_of(x.args[0]).values()) for x in self._programs.values()]
+    return distributed.any_process(memory.too_large(max(sizes)))
 
   def round(self, given: tuple) -> Any:
     """Compiles the round: `inputs` (state donated) -> (state, Metrics)."""
@@ -276,15 +289,6 @@ class Trainer:
         make, name, setup, given, self.note, **options
       )
     return self._programs[name, key]
-
-
-def grown(state: State, fleet: Fleet) -> State:
-  """Adds padding clients until a state's cohorts have a fleet's sizes."""
-  clients = tuple(
-    trees.take(half, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
-    for half, c in zip(state.clients, fleet.cohorts, strict=True)
-  )
-  return state._replace(clients=clients)
 
 
 def _state_sharding(setup: TrainingSetup) -> Any:
