@@ -36,10 +36,9 @@ TRAINING, WAITING = 3.05, 1.3
 """The same on an accelerator, whose kernels leave whole gradients; and of a
 client that waits for the sums of a round. Fitted to SplitGP on cnn8, H100."""
 
-LANES, LAYOUTS = 128, 1.5
-"""On a TPU a batch is laid along lanes of so many images, and activations are
-there in several layouts: fitted to XLA's count of SplitGP and HARMONY on cnn8
-and of SplitGP on vgg11."""
+LAYOUTS = 1.5
+"""On a TPU convolutions lay a batch along `shapes.LANES`, in several layouts:
+fitted to XLA's count of SplitGP and HARMONY on cnn8, of SplitGP on vgg11."""
 
 
 class Need(NamedTuple):
@@ -201,7 +200,7 @@ def _rows(net: Backbone, batch: int) -> int:
   """
   if target.current().platform != "tpu":
     return batch
-  padded = LAYOUTS * -(-batch // LANES) * LANES
+  padded = LAYOUTS * -(-batch // shapes.LANES) * shapes.LANES
   every = sum(shapes.of_products(net))
   share = sum(shapes.of_products(net, shapes.PRODUCTS[:1])) / max(every, 1)
   return int(share * padded + (1 - share) * batch)

@@ -19,6 +19,9 @@ from splitjax.types import Array, Segment, Tree
 PRODUCTS = ("conv_general_dilated", "dot_general")
 """Primitives of convolutions and of matrix products."""
 
+LANES = 128
+"""Numbers of a TPU's registers that lie side by side."""
+
 
 def network(backbone: Backbone) -> Segment:
   """Makes the whole network in shapes (`jax.ShapeDtypeStruct`)."""
@@ -94,7 +97,7 @@ def of_products(
 ) -> list[int]:
   """Lists the bytes that primitives of a sample's forward pass read and write.
 
-  On a TPU those that they write.
+  On a TPU those that they write, a product its channels along lanes.
   """
   fused = target.current().platform == "tpu"
 
@@ -102,9 +105,16 @@ def of_products(
     if equation.primitive.name not in names:
       return []
     arrays = (*(() if fused else equation.invars), *equation.outvars)
-    return [x.aval.size * x.aval.dtype.itemsize for x in arrays]
+    lanes = LANES if fused and equation.primitive.name == "dot_general" else 1
+    return [_bytes(x.aval, lanes) for x in arrays]
 
   return _of_each_image(backbone, of)
+
+
+def _bytes(x: Any, lanes: int) -> int:
+  """Counts an array's bytes if its last axis fills whole lanes."""
+  last = x.shape[-1] if x.shape else 1
+  return x.size // last * -(-last // lanes) * lanes * x.dtype.itemsize
 
 
 def _forward(backbone: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
