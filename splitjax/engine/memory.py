@@ -88,7 +88,8 @@ def need(
     else:
       at_once = min(cohort.chunk, each)
       chunked.append(at_once * (trained * full + own + rows))
-      sums += trees.num_bytes(added)
+    if cohort.chunk is not None or fleet.devices > 1:
+      sums += trees.num_bytes(added)  # of chunks, or to be exchanged
   round = max(waiting + max(training), *chunked) + sums
   return Need(data, held, int(round))
 

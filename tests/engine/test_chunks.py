@@ -263,7 +263,13 @@ def test_clients_that_wait_for_a_rounds_sums_have_no_activations():
   with aimed("gpu"):
     batch = plans[0].batch * memory.activations(net)
     need = memory.need(method, net, fleet, plans, 0)
+    # Two devices exchange the sums of every cohort.
+    pair = fleets.divide(fleet, 2, [None] * 3, exact=False)
+    half = memory.need(method, net, pair, plans, 0)
+    sums = [memory.round_shapes(method, net, pair, p)[3] for p in plans[:1]]
   assert need.round == int(2 * (3.05 * size + batch) + 4 * 1.3 * size)
+  grown = half.round - (3.05 * size + batch + 2 * 1.3 * size)
+  assert grown == pytest.approx(3 * trees.num_bytes(sums), rel=0.1)
 
 
 @pytest.mark.slow
