@@ -26,7 +26,7 @@ measured, so some 15 hours a seed.
 
 `:small`: an eighth of the width, 10,000 samples, 50 rounds of 20 steps of ten.
 Measured over three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and
-59.6 ± 5.7, lam=0.2 91.4 ± 2.1 and 79.1 ± 4.3, HARMONY 94.2 ± 0.2 and 80.8 ± 0.7
+59.6 ± 5.7, lam=0.2 91.4 ± 2.1 and 79.1 ± 4.3, HARMONY 94.2 ± 0.2 and 80.7 ± 0.7
 (docs/results/harmony_figure2_small). `:ten_clients`: another fleet, see
 configs/harmony_figure4.py (whose `:middle` has these rows, too); 54.8 ± 2.1,
 64.6 ± 6.1 and 67.3 ± 1.8 at rho 0.8 (docs/results/harmony_figure2_ten_clients),

@@ -247,10 +247,9 @@ def activations(net: Backbone) -> int:
   formulation that takes the most.
   """
   goal = target.current()
-  layers = {} if goal.formulations else tuning.layers(net, 1)
-  if not layers or not formulations.measured("auto"):
+  if goal.formulations or not formulations.measured("auto"):
     return shapes.activations(net)
-  found = []
+  layers, found = tuning.layers(net, 1), []
   for conv in ("patches", "native"):
     pairs = tuple((layer.name, conv) for layer in layers)
     with target.aimed_at(goal._replace(formulations=pairs)):

@@ -41,8 +41,7 @@ def layers(net: Backbone, batch: int) -> dict[Layer, int]:
     return jax.eval_shape(run, x)
 
   with formulations.listening() as heard:
-    image = jax.ShapeDtypeStruct((batch, *net.shape), jnp.result_type(float))
-    backbones.each_block(net, draw, image)
+    backbones.each_block(net, draw, net.inputs(batch))
   return heard
 
 

@@ -33,9 +33,9 @@ def cast(x: Array, form: str) -> Array:
   """Rounds x, of any shape, to the numbers of a dtype of DTYPES, to even.
 
   Values beyond the dtype's range are clipped to its largest number (65,504 in
-  float16), not sent as infinity. The result has x's dtype, and no number is
-  converted on the way: a compiler may drop a conversion and its inverse, as
-  XLA's does on GPUs, where nothing would be rounded.
+  float16), not sent as infinity; bfloat16's subnormal numbers become 0. The
+  result has x's dtype, and no number is narrowed on the way: a compiler may
+  drop a conversion and its inverse, as XLA's does on GPUs, and round nothing.
   """
   narrow = jnp.finfo(jnp.result_type(DTYPES[form]))
   limit = float(narrow.max)

@@ -118,6 +118,15 @@ def test_a_state_may_lack_fields_that_are_empty(tmp_path):
     found._replace(key=()),
     state._replace(key=()),
   )
-  more = state._replace(means=jnp.ones(2))
-  with pytest.raises(UserError, match=r"another state .*other arrays"):
-    checkpoint.read_state(place, checkpoint.on_first_device(more), digests)
+  wide = state._replace(server=half._replace(segment=Segment({"a": 1.0}, {})))
+  for other, told in (
+    (state._replace(means=jnp.ones(2)), r"means is none, here float32 \[2\]"),
+    (
+      state._replace(key=jax.random.PRNGKey(0)[:1]),
+      r"key is uint32 \[2\], here",
+    ),
+    (wide, r"server/segment/params/a is float32 \[3\], here"),
+  ):
+    shapes = checkpoint.on_first_device(jax.tree.map(jnp.asarray, other))
+    with pytest.raises(UserError, match=f"another state .*{told}"):
+      checkpoint.read_state(place, shapes, digests)

@@ -227,3 +227,8 @@ def test_identity_holds_the_formulations(timed):
       "patches"
     }
   assert resume._identity(setup)["formulations"] == {}
+
+
+def test_a_network_of_texts_has_no_layer_to_time():
+  net = BACKBONES["transformer_text"]((4,), 2, vocabulary=5, width=4, heads=2)
+  assert tuning.layers(net, 3) == {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from jax.sharding import SingleDeviceSharding
 
@@ -120,8 +121,7 @@ def _restore(place: Path, wanted: Tree) -> Tree:
   with ocp.StandardCheckpointer() as saver:
     try:
       saved = saver.metadata(place.resolve()).item_metadata.tree
-      if _by_path(saved).keys() != leaves.keys():
-        raise ValueError("other arrays")
+      _compare(_by_path(saved), leaves)
       same = jax.tree.unflatten(
         jax.tree.structure(saved), [leaves[path] for path in _by_path(saved)]
       )
@@ -136,13 +136,30 @@ def _restore(place: Path, wanted: Tree) -> Tree:
   )
 
 
-def _by_path(tree: Tree) -> dict[str, Any]:
+def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
   """Maps paths to leaves, whether fields of types or keys of dicts."""
   found, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
-    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
     for path, leaf in found
   }
+
+
+def _compare(saved: dict[tuple[str, ...], Any], wanted: dict) -> None:
+  """Raises ValueError that names the first array that differs in form."""
+  for path in (*saved, *wanted):
+    there, here = _form(saved.get(path)), _form(wanted.get(path))
+    if there != here:
+      raise ValueError(f"{'/'.join(path)} is {there}, here {here}")
+
+
+def _form(x: Any) -> str:
+  """Says an array's dtype and shape; a key's are those of its bits."""
+  if x is None:
+    return "none"
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    x = jax.eval_shape(jax.random.key_data, x)
+  return f"{x.dtype} {list(x.shape)}"
 
 
 def _json(path: Path) -> dict[str, Any]:

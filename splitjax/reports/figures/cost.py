@@ -104,7 +104,11 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
 def _dots(*runs: dict[str, Any]) -> str:
   """Says what the dots of `_curve` are; "" where there are none."""
   rows = (row for results in runs for row in results["rows"])
-  return "dots: seeds" if any(row.get("by_seed") for row in rows) else ""
+  return (
+    "dots: seeds, at the mean cost"
+    if any(row.get("by_seed") for row in rows)
+    else ""
+  )
 
 
 def _curve(

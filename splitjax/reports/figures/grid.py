@@ -117,7 +117,8 @@ def by_run(whole: dict[str, Any]) -> Figure:
       axes.errorbar(values[at], at, xerr=wide, capsize=3, **styles[run])
       look = {"color": styles[run]["color"], "alpha": 0.45, "s": 11}
       dots = 100 * np.array(found[at][2], float)
-      axes.scatter(dots, np.full(len(dots), at), zorder=1.5, **look)
+      if len(dots) > 1:
+        axes.scatter(dots, np.full(len(dots), at), zorder=1.5, **look)
       seen += dots.tolist()
     axes.set_title(heading(name), fontsize=10)
     axes.set_xlabel("accuracy [%]")
