@@ -75,14 +75,16 @@ class Setting(NamedTuple):
 
 def fastest(setting: Setting) -> target.Target:
   """This device with what a run takes there for each convolution."""
-  goal, best = target.current(), []
-  if goal.platform != "cpu":
-    clients = setting.clients // len(setting.network.cuts)
-    for layer, images in tuning.layers(setting.network, setting.batch).items():
-      times = tuning.microseconds(layer, images, clients)
-      ranked = sorted((t, conv) for conv, t in times.items() if t is not None)
-      best += [(layer.name, ranked[0][1])] if ranked else []
-  return goal._replace(formulations=tuple(best))
+  goal = target.current()
+  if goal.platform == "cpu":
+    return goal
+  clients = setting.clients // len(setting.network.cuts)
+  found = {
+    layer.name: tuning.fastest(tuning.microseconds(layer, images, clients))
+    for layer, images in tuning.layers(setting.network, setting.batch).items()
+  }
+  pairs = tuple((name, conv) for name, conv in found.items() if conv)
+  return goal._replace(formulations=pairs)
 
 
 class Rounds:

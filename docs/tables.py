@@ -17,12 +17,19 @@ DOCS = Path(__file__).parent
 MARKED = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 RHOS = ("0.0", "0.4", "0.8")
 
+BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
+"""The columns of other reports."""
+
 DRIFT = [
-  ("severity 0", "accuracy", "severity 0"),
-  ("severity 3", "accuracy", "severity 3"),
-  ("severity 5", "accuracy", "severity 5"),
+  *((f"severity {s}", "accuracy", f"severity {s}") for s in (0, 3, 5)),
   ("offloaded at 0", "offload", "severity 0"),
   ("at 5", "offload", "severity 5"),
+]
+PERSONAL = [
+  ("mean over clients", "accuracy", "local"),
+  ("by sample", "weighted", "local"),
+  ("best round", "best", "local"),
+  ("best round by sample", "best_weighted", "local"),
 ]
 
 COLUMNS = {
@@ -38,8 +45,7 @@ COLUMNS = {
     for kind in ("own", "unseen")
   ],
   "speed_small": [
-    ("ρ=0", "accuracy", "0.0"),
-    ("ρ=0.8", "accuracy", "0.8"),
+    *BY_RHO[::2],
     ("modelled s", "modelled_seconds", ""),
     ("modelled J of clients", "client_joules", ""),
     ("staleness", "staleness", ""),
@@ -84,12 +90,7 @@ COLUMNS = {
     ("server alone", "server_only", "global"),
   ],
   **{
-    f"pgfedsplit_table2_{of}_small": [
-      ("mean over clients", "accuracy", "local"),
-      ("by sample", "weighted", "local"),
-      ("best round", "best", "local"),
-      ("best round by sample", "best_weighted", "local"),
-    ]
+    f"pgfedsplit_table2_{of}_small": PERSONAL
     for of in ("fmnist", "fmnist_beta1", "cifar10", "cifar10_beta1")
   },
   "leakage_small": [
@@ -117,8 +118,7 @@ COLUMNS = {
     )
   ],
   "fewer_bits_small": [
-    ("ρ=0", "accuracy", "0.0"),
-    ("ρ=0.8", "accuracy", "0.8"),
+    *BY_RHO[::2],
     ("MB a round", "bytes_per_round", ""),
     ("rounds to 90 %", "target_rounds", ""),
     ("MB to 90 %", "target_bytes", ""),
@@ -128,10 +128,7 @@ COLUMNS = {
     ("classes that the client has", "id", "global"),
     ("classes that it lacks", "ood", "global"),
   ],
-  "pgfedsplit_figure5_small": [
-    ("mean over clients", "accuracy", "local"),
-    ("best round", "best", "local"),
-  ],
+  "pgfedsplit_figure5_small": PERSONAL[::2],
 }
 """Table -> (heading, metric, test set) of each column.
 
@@ -145,27 +142,18 @@ FORGETTING = [
 ]
 """The columns of Hydra's tables."""
 
+DIGITS = {
+  "1": "target_rounds target_seconds target_joules modelled_seconds"
+  " client_joules",
+  "0.1": "staleness psnr",
+  "0.01": "watts_per_point slow_share ssim correlation auc",
+  "0.001": "ece",
+}
 UNITS = {
-  "target_rounds": (1.0, "1"),
-  "target_bytes": (1e-6, "1"),
-  "target_seconds": (1.0, "1"),
-  "target_joules": (1.0, "1"),
-  "watts_per_point": (1.0, "0.01"),
-  "bytes_per_round": (1e-6, "1"),
-  "modelled_seconds": (1.0, "1"),
-  "client_joules": (1.0, "1"),
-  "staleness": (1.0, "0.1"),
-  "slow_share": (1.0, "0.01"),
-  "ece": (1.0, "0.001"),
-  "reconstruction: psnr": (1.0, "0.1"),
-  "reconstruction: ssim": (1.0, "0.01"),
-  "distance_correlation: correlation": (1.0, "0.01"),
-  "membership: auc": (1.0, "0.01"),
+  **{name: (1.0, d) for d, names in DIGITS.items() for name in names.split()},
+  **dict.fromkeys(("target_bytes", "bytes_per_round"), (1e-6, "1")),
 }
 """Metric -> the factor to its unit and the last digit; others in per cent."""
-
-BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
-"""The columns of other reports."""
 
 KEYS = {
   "run": "run",
@@ -177,7 +165,6 @@ KEYS = {
   "wire.features.form": "features",
 }
 """Columns of a grid's CSV that name a cell -> heading."""
-
 
 HOURS = DOCS.parent / "benchmarks/results/hours_cpu.json"
 """The output of `python -m benchmarks.hours`."""
@@ -277,7 +264,7 @@ def _cell(found: dict[Place, dict[str, str]], place: list[str]) -> str:
 
 def _number(value: str, half: str, metric: str) -> str:
   """A value in its unit, with its interval if there is one."""
-  factor, digit = UNITS.get(metric, (100.0, "0.1"))
+  factor, digit = UNITS.get(metric.split(": ")[-1], (100.0, "0.1"))
   known = [float(x) for x in (value, half) if x]
   return " ± ".join(_rounded(factor * x, digit) for x in known)
 

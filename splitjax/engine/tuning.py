@@ -6,7 +6,7 @@ own kernel, forward and both gradients, in the body of a loop.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -62,6 +62,12 @@ def microseconds(
     except jax.errors.JaxRuntimeError:
       found[conv] = None
   return found
+
+
+def fastest(times: Mapping[Any, float | None]) -> Any:
+  """Returns the formulation of the least time; None if all fail or none is."""
+  sound = {conv: time for conv, time in times.items() if time is not None}
+  return min(sound, key=sound.__getitem__, default=None)
 
 
 def _seconds(

@@ -388,6 +388,9 @@ def test_seeds_are_dots(tmp_path, drawn):
   assert len(dots) == 5
   wanted = "Accuracy over ρ\ndigits, 3 seeds (bars: 95 % interval; dots: seeds)"
   assert title == wanted
+  plots.accuracy_over_rho(over_seeds.combine([files.plain(example(0))]))
+  (axes,), *_ = drawn[-1]
+  assert not [c for c in axes.collections if isinstance(c, PathCollection)]
 
 
 def test_latency_axis_is_logarithmic_where_it_must_be():

@@ -97,8 +97,8 @@ def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
   out = []
   for layer, images in _layers(setup).items():
     found = known.get(_words(layer, images, clients), {})
-    best = min(found, key=lambda c: found[c] or math.inf, default=None)
     size = {"layer": layer.name, "images": images, "clients": clients}
+    best = tuning.fastest(found)
     out.append({**size, "microseconds": found, "chosen": best})
   return out
 
@@ -134,11 +134,8 @@ def _fastest(setup: TrainingSetup, runs: int) -> dict[str, str]:
   table: dict[str, str] = {}
   for layer, images in found.items():
     own = known.get(_words(layer, images, clients), {})
-    ranked = sorted(layer.formulations, key=lambda c: own.get(c) or math.inf)
-    sound = any(own.values())
-    first = distributed.of_first(
-      [sound and conv == ranked[0] for conv in layer.formulations]
-    )
+    best = tuning.fastest({conv: own.get(conv) for conv in layer.formulations})
+    first = distributed.of_first([conv == best for conv in layer.formulations])
     if any(first):
       table[layer.name] = layer.formulations[first.index(True)]
   return table
