@@ -30,13 +30,8 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
   """Package -> version, of those that are installed."""
-  result = {}
-  for name in PACKAGES:
-    try:
-      result[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
-  return result
+  every = ((x.name, x.version) for x in importlib.metadata.distributions())
+  return {name: version for name, version in every if name in PACKAGES}
 
 
 def driver() -> str | None:

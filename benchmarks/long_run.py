@@ -37,10 +37,8 @@ def measure(given: argparse.Namespace, folder: str) -> dict[str, dict]:
       "log_bytes": (workdir / "metrics.jsonl").stat().st_size,
       "record_bytes": newest and newest.stat().st_size,
     }
-    print(subprocesses.line([done, *found[str(done)].values()]), flush=True)
+    print(done, found[str(done)], flush=True)
 
-  heads = "rounds", "anonymous [MB]", "log [bytes]", "record [bytes]"
-  print(subprocesses.table(heads, []), flush=True)
   splitjax.run(Config.from_dict(c.to_dict()), workdir, stop=look)
   found["end"] = {
     "about_bytes": (place / "about.json").stat().st_size,

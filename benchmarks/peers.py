@@ -24,7 +24,6 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -40,25 +39,14 @@ from splitjax.models import backbones
 LR = 0.005
 
 
-class Kind(NamedTuple):
-  """A peer.
-
-  Attributes:
-    flag: of its interpreter.
-    form: second argument of its module.
-  """
-
-  flag: str
-  form: str = ""
-
-
 PEERS = {
-  "PyTorch, loop": Kind("torch", "loop"),
-  "PyTorch, vmap": Kind("torch", "vmap"),
-  "FedJAX, jit": Kind("fedjax", "jit"),
-  "FedJAX, pmap": Kind("fedjax", "pmap"),
-  "Flower": Kind("flower"),
+  "PyTorch, loop": ("torch", "loop"),
+  "PyTorch, vmap": ("torch", "vmap"),
+  "FedJAX, jit": ("fedjax", "jit"),
+  "FedJAX, pmap": ("fedjax", "pmap"),
+  "Flower": ("flower", ""),
 }
+"""Peer -> the flag of its interpreter, the second argument of its module."""
 
 
 class Ours:
@@ -149,19 +137,18 @@ def measure(
   name: str, ours: Ours, world: Path, env: dict[str, str] | None = None
 ) -> dict:
   """Rounds of a peer, in its environment, in turn with ours; or why not."""
-  kind, given = PEERS[name], ours.given
-  python = getattr(given, kind.flag)
-  if not python:
-    return {"skipped": f"no --{kind.flag}=INTERPRETER"}
-  module = f"benchmarks.peer_{kind.flag}"
-  command, outcome = [python, "-m", module, str(world), kind.form], "skipped"
+  (flag, form), given = PEERS[name], ours.given
+  if not (python := getattr(given, flag)):
+    return {"skipped": f"no --{flag}=INTERPRETER"}
+  command = [python, "-m", f"benchmarks.peer_{flag}", str(world), form]
+  outcome = "skipped"
   try:
     with contextlib.closing(subprocesses.Asked(command, env)) as other:
       hello, outcome = other.answer(), "failed"
       count = given.before + given.repeats
       pairs = [(ours(), other.ask()) for _ in range(count)]
-    whole = given.batch == given.samples
-    fall = check(ours, hello, [b for _, b in pairs], whole)
+    strict = given.batch == given.samples
+    fall = check(ours, hello, [b for _, b in pairs], strict)
   except (OSError, RuntimeError) as error:
     return {outcome: str(error)}
   counted = pairs[given.before :]
@@ -195,18 +182,14 @@ def options() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--torch", default=sys.executable, help="interpreter")
   for flag in ("fedjax", "flower"):
-    parser.add_argument(
-      f"--{flag}", default="", help="interpreter; empty: none"
-    )
+    parser.add_argument(f"--{flag}", default="", help="interpreter, if any")
   parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-  parser.add_argument("--clients", type=int, default=20)
-  parser.add_argument("--samples", type=int, default=256)
-  parser.add_argument("--batch", type=int, default=64)
-  parser.add_argument("--epochs", type=int, default=5)
+  sizes = {"clients": 20, "samples": 256, "batch": 64, "epochs": 5}
+  for name, size in (sizes | {"repeats": 5}).items():
+    parser.add_argument(f"--{name}", type=int, default=size)
   parser.add_argument("--width", type=float, default=1.0)
   parser.add_argument("--cores", type=int, default=2, help="of each side")
   parser.add_argument("--before", type=int, default=1, help="uncounted rounds")
-  parser.add_argument("--repeats", type=int, default=5)
   parser.add_argument("--out", type=Path, help="file for the JSON object")
   parser.add_argument("--quick", action="store_true", help="3 clients, narrow")
   given = parser.parse_args()

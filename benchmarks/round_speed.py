@@ -72,9 +72,8 @@ def options() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--width", type=float, default=1.0)
   parser.add_argument("--batch", type=int, nargs="+")
-  parser.add_argument("--clients", type=int, default=20)
-  parser.add_argument("--samples", type=int, default=200)
-  parser.add_argument("--repeats", type=int, default=5)
+  for name, size in {"clients": 20, "samples": 200, "repeats": 5}.items():
+    parser.add_argument(f"--{name}", type=int, default=size)
   parser.add_argument("--methods", nargs="+")
   parser.add_argument("--against", help="a method, instead of PyTorch")
   parser.add_argument("--whole", action="store_true", help="against FedAvg")

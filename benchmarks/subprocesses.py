@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tabulate import tabulate
 
 GRACE = 30
 """Seconds that a process gets to end itself and its child processes."""
@@ -79,14 +80,9 @@ class Asked:
     pipe = subprocess.PIPE
     with contextlib.ExitStack() as opened:
       self.errors = opened.enter_context(tempfile.TemporaryFile("w+"))
+      pipes = {"stdin": pipe, "stdout": pipe, "stderr": self.errors}
       self.process = subprocess.Popen(
-        command,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=self.errors,
-        text=True,
-        bufsize=1,
-        env=env,
+        command, text=True, bufsize=1, env=env, **pipes
       )
       opened.pop_all()  # closed here only if the process did not start
 
@@ -210,31 +206,20 @@ def about(points: Sequence[dict]) -> dict[str, Any]:
   return {k: told[0][k] for k in ("device", "cores", "jax")} if told else {}
 
 
-def line(cells: Sequence[Any]) -> str:
-  """A row of a Markdown table; numbers with three digits, a dash for None."""
+def table_of(columns: dict[str, str], points: dict[str, dict]) -> str:
+  """A Markdown table; floats have three digits, a column at least a value."""
 
   def text(value):
-    if value is None:
-      return "–"
-    if isinstance(value, float):
-      return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return str(value)
+    big = isinstance(value, float) and abs(value) >= 100
+    return f"{value:.0f}" if big else value
 
-  return "| " + " | ".join(map(text, cells)) + " |"
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-  """A table in Markdown, its first column left-aligned."""
-  rule = [":--", *["--:"] * (len(heads) - 1)]
-  return "\n".join(map(line, [heads, rule, *rows]))
-
-
-def table_of(columns: dict[str, str], points: dict[str, dict]) -> str:
-  """The points as a table with the columns of which any has a value."""
   every = points.values()
   used = {h: k for h, k in columns.items() if any(p.get(k) for p in every)}
-  rows = [[name, *map(p.get, used.values())] for name, p in points.items()]
-  return table(("", *used), rows)
+  rows = [
+    [name, *(text(p.get(key)) for key in used.values())]
+    for name, p in points.items()
+  ]
+  return tabulate(rows, ("", *used), "github", floatfmt=".3g", missingval="–")
 
 
 def keep(out: Path | None, text: str, result: dict[str, Any]) -> None:

@@ -80,18 +80,12 @@ def descent(params: Params) -> torch.optim.Optimizer:
   return torch.optim.SGD(flat(params), LR, MOMENTUM, foreach=True)
 
 
-def prefix(depth: int) -> tuple[str, ...]:
-  """Names of phi."""
-  return TRUNK[:depth]
-
-
-def splitgp_step(client, server, optimizers, depth, batches, early=None):
+def splitgp_step(client, server, optimizers, depth, batches, _):
   """One step on gamma l_C + (1 - gamma) l_S; returns both losses."""
-  del early
   (x, y) = batches[0]
   for optimizer in optimizers:
     optimizer.zero_grad()
-  z = run(client, prefix(depth), x)
+  z = run(client, TRUNK[:depth], x)
   own = F.cross_entropy(block(client, f"exit{depth}", z), y)
   far = F.cross_entropy(run(server, (*TRUNK[depth:], "head"), z), y)
   (GAMMA * own + (1 - GAMMA) * far).backward()
@@ -103,7 +97,7 @@ def splitgp_step(client, server, optimizers, depth, batches, early=None):
 def adapt(params: Params, depth: int, x, y) -> Params:
   """M plain SGD steps on the client's loss, from `params`."""
   for _ in range(INNER_STEPS):
-    z = run(params, prefix(depth), x)
+    z = run(params, TRUNK[:depth], x)
     loss = F.cross_entropy(block(params, f"exit{depth}", z), y)
     grads = iter(torch.autograd.grad(loss, flat(params)))
     params = {
@@ -131,10 +125,10 @@ def harmony_step(client, server, optimizers, depth, batches, early):
   late, other = (
     adapt(client, depth, x, y) for x, y in (batches[1], batches[0])
   )
-  z = run(late, prefix(depth), x1)
+  z = run(late, TRUNK[:depth], x1)
   own = F.cross_entropy(block(late, f"exit{depth}", z), y1)
   with torch.no_grad():
-    seen = run(other, prefix(early), x2).half().to(x2.dtype)
+    seen = run(other, TRUNK[:early], x2).half().to(x2.dtype)
   sent = z.detach().half().to(z.dtype).requires_grad_()
   e = run(server, TRUNK[depth:], sent)
   far = F.cross_entropy(block(server, "head", e), y1)
@@ -227,7 +221,7 @@ def fresh(world: World, width: float) -> tuple[list[Params], Params]:
       out[name] = (weight, torch.zeros(shape[0]))
     return copy(out)
 
-  clients = [make((*prefix(d), f"exit{d}")) for d in world.depths]
+  clients = [make((*TRUNK[:d], f"exit{d}")) for d in world.depths]
   return clients, make((*TRUNK[min(world.depths) :], "head"))
 
 
