@@ -105,12 +105,9 @@ def test_nobody_trains_on_an_unseen_domain():
     )
     np.testing.assert_array_equal(seen, clean * (2 if n == 1 else 1))
     np.testing.assert_array_equal(unseen, clean + 40)
-  with pytest.raises(UserError) as caught:
+  said = "eval.shift.corruption=add: client 1 trains on add:1; leave add out of"
+  with pytest.raises(UserError, match=said):
     built(MIXED, **shift)
-  assert str(caught.value) == (
-    "eval.shift.corruption=add: client 1 trains on add:1; leave add out of"
-    " data.domain, or choose another corruption"
-  )
   # Images as they are can be the unseen ones.
   built(spec("drawn", corruptions="add, double"), "unseen_domain",
         corruption="none")  # fmt: skip
@@ -206,11 +203,7 @@ SERIES = DATA._replace(
   train_image=np.zeros((30, 5, 2), np.float32),
   test_image=np.zeros((12, 5, 2), np.float32),
 )
-TEXTS = DATA._replace(
-  train_image=np.zeros((30, 5), np.int32),
-  test_image=np.zeros((12, 5), np.int32),
-  vocabulary=9,
-)
+
 NAMED = DATA._replace(
   train_client=TRAIN, client_domains=("add:1", "blurred", "none")
 )
@@ -220,10 +213,10 @@ NAMED = DATA._replace(
   ("domain", "shift", "data", "said"),
   [
     ({"corruptions": "fog"}, {}, DATA, "data.domain.corruptions: unknown corr"),
-    ({"corruptions": "add:0"}, {}, DATA, "severity of 1 to 5"),
+
     ({"corruptions": "saturate"}, {}, DATA, "data.domain=drawn: saturate chan"),
     ({}, {}, SERIES, "the inputs of x are series; choose none"),
-    ({}, {}, TEXTS, "the inputs of x are token ids; choose none"),
+
     ({"name": "from_data"}, {}, DATA, "x does not name its clients' domains"),
     ({"name": "from_data"}, {}, NAMED, "client_domain: unknown corruption 'bl"),
     (
@@ -231,7 +224,6 @@ NAMED = DATA._replace(
       "eval.shift.corruptions: corruptions are for images",
     ),
     ({"name": "none"}, {"corruptions": "add:2"}, DATA, "give names alone"),
-    ({"name": "none"}, {"corruptions": "none"}, DATA, "give names alone"),
     ({"name": "none"}, {"corruptions": "saturate"}, DATA, "1 channel"),
     (
       {"name": "none"}, {"shift": "unseen_domain", "corruption": "add, double"},

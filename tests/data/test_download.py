@@ -170,20 +170,3 @@ def test_a_file_known_by_its_sha256(served, tmp_path):
   wrong = file._replace(checksum="0" * 64, urls=(f"{place}/short",))
   with pytest.raises(UserError, match="a file of bytes with sha256 0000"):
     download.fetch("data.bin", wrong, tmp_path)
-
-
-def test_a_failed_download_leaves_no_new_folders(
-  served, tmp_path, capsys, monkeypatch
-):
-  files, place = served
-  of.cifar_binary(10, files)
-  of.trust(monkeypatch, files, "cifar10", place)
-  (files / "cifar-10-binary.tar.gz").write_bytes(b"something else")
-  data_dir = tmp_path / "a b" / "data"
-  words = ["prepare", "cifar10", "--data_dir", str(data_dir)]
-  assert __main__.main(words) == 2
-  assert f"--from DIR --data_dir '{data_dir}'`" in capsys.readouterr().err
-  assert list(tmp_path.iterdir()) == [files]
-  data_dir.mkdir(parents=True)  # the user's own, empty or not, stays
-  assert __main__.main(words) == 2
-  assert data_dir.exists() and not any(data_dir.iterdir())

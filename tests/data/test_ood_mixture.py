@@ -75,11 +75,11 @@ def test_the_others_fill_in_for_an_exhausted_class():
 
 
 def test_the_cap_is_reported():
-  # Two ID samples and six OOD ones: rho 3 takes all six, rho 5 cannot.
-  sets = ood_mixture.id_ood_sets(LABEL, MAIN[1:2], [3.0, 5.0], seed=0)
+  # Two ID samples and six OOD ones: rho 3 takes all six, others cannot.
+  sets = ood_mixture.id_ood_sets(LABEL, MAIN[1:2], [3.0, 5.0, 1e308], seed=0)
   assert sets.all()
   np.testing.assert_allclose(
-    ood_mixture.realised_rho(sets, MAIN[1:2, LABEL]), [[3.0], [3.0]]
+    ood_mixture.realised_rho(sets, MAIN[1:2, LABEL]), [[3.0]] * 3
   )
 
 
@@ -140,21 +140,6 @@ def test_the_number_is_rounded():
   # Client 0 has four ID samples: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
   sets = ood_mixture.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
   assert sets.sum(axis=-1).tolist() == [[4], [6]]
-
-
-def test_a_huge_ratio_takes_all_there_is():
-  main = np.array([[True, False]])
-  sets = ood_mixture.id_ood_sets(np.array([0, 1, 0]), main, (1e308,), 0)
-  assert sets.all()
-
-
-def test_one_sample_of_each_unseen_class():
-  # HARMONY's CIFAR-100, Shard-2: rho 98/200 is one of each of 98 classes.
-  label = np.tile(np.arange(100), 100)
-  main = (np.arange(100) < 2)[None]
-  sets = ood_mixture.id_ood_sets(label, main, [0.49], seed=0)
-  counts = np.bincount(label[sets[0, 0]])
-  assert counts[:2].tolist() == [100, 100] and (counts[2:] == 1).all()
 
 
 def test_fast_at_full_size():

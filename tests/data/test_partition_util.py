@@ -68,13 +68,8 @@ def test_parts_with_higher_classes_go_to_deeper_clients():
     ([[0, 1], [2]], "gave 2 clients for num_clients=3"),
     (None, "gave NoneType; it must give a list"),
     ((x for x in [[1], [2]]), "gave generator; it must give a list"),
-    (
-      [[[1, 2], [3]], [4], [5]],
-      r"client 0 has object\[\]; it must have the numbers",
-    ),
+    ([[[1, 2], [3]], [4], [5]], r"client 0 has object\[\]; it must have the"),
     ([[0, 1], [2], []], r"client 2 has float64\[0\]; it must have the numbers"),
-    ([[0.0], [1], [2]], r"client 0 has float64\[1\]"),
-    ([[[0]], [1], [2]], r"client 0 has int64\[1, 1\]"),
     ([[0], [1], [9]], "client 2 has samples 9 to 9; they must be among 0..8"),
     ([[0], [-1], [2]], "client 1 has samples -1 to -1"),
     ([[0], [1, 1], [2]], "client 1 has a sample more than once"),
@@ -98,31 +93,32 @@ def ignores_its_seed(labels, num_clients, seed):
   return np.array_split(rows, num_clients)
 
 
-def test_ones_own_that_ignores_its_seed_is_refused(monkeypatch):
-  monkeypatch.setitem(PARTITIONS, "mine", ignores_its_seed)
-  draft = tiny.tiny()
-  draft.data.partition = splitjax.spec(PARTITIONS, "mine")
-  data = load("digits", train_samples=120)
-  with pytest.raises(UserError) as caught:
-    client_data.make_test_sets(tiny.resolved(draft), data)
-  line = str(caught.value)
-  assert "\n" not in line and line.startswith(
-    "data.partition=mine: gives other clients for the same seed: draw from"
-    " numpy.random.default_rng(seed)"
-  )
+def writes_labels(labels, num_clients, seed):
+  labels[:] = 0
 
 
-def test_ones_own_gets_labels_that_it_cannot_write(monkeypatch):
-  def writes(labels, num_clients, seed):
-    labels[:] = 0
-
-  monkeypatch.setitem(PARTITIONS, "mine", writes)
+@pytest.mark.parametrize(
+  ("own", "error", "said"),
+  [
+    (
+      ignores_its_seed,
+      UserError,
+      "^data.partition=mine: gives other clients for the same seed: draw from",
+    ),
+    (writes_labels, ValueError, "assignment destination is read-only"),
+  ],
+)
+def test_ones_own_keeps_to_its_seed_and_to_labels(
+  own, error, said, monkeypatch
+):
+  monkeypatch.setitem(PARTITIONS, "mine", own)
   draft = tiny.tiny()
   draft.data.partition = splitjax.spec(PARTITIONS, "mine")
   data = load("digits", train_samples=120)
   before = data.train_label.copy()
-  with pytest.raises(ValueError, match="assignment destination is read-only"):
+  with pytest.raises(error, match=said) as caught:
     client_data.make_test_sets(tiny.resolved(draft), data)
+  assert "\n" not in str(caught.value)
   np.testing.assert_array_equal(data.train_label, before)
 
 

@@ -47,19 +47,15 @@ def test_mnist_is_prepared_as_its_stock_builder(tmp_path, monkeypatch):
 
 
 def test_digits():
+  from sklearn.datasets import load_digits
+
   data = load("digits")
   assert_facts(data, sources.FACTS["digits"])
   assert data.train_image.min() == 0 and data.train_image.max() == 255
   # Stratified: a class's share of the test split is its share of the whole.
   train, test = np.bincount(data.train_label), np.bincount(data.test_label)
   np.testing.assert_allclose(test, (train + test) * 0.2, atol=1)
-
-
-def test_digits_are_the_bundled_ones():
   # Shrinking undoes the resize up to the blur: the grey levels still agree.
-  from sklearn.datasets import load_digits
-
-  data = load("digits")
   image = np.concatenate([data.train_image, data.test_image])[..., 0]
   means = image.mean(axis=(1, 2)) * 16 / 255
   expected = load_digits().data.mean(axis=1)
@@ -87,28 +83,11 @@ def test_part_keeps_a_rare_class():
   assert len(rows) == 3 and 0 in rows
 
 
-@pytest.mark.parametrize("samples", [9, 1438, 0, -1])
-def test_part_refuses(samples):
-  with pytest.raises(
-    UserError, match=rf"data.train_samples = {samples}: .*10 .*1437"
-  ):
-    load("digits", train_samples=samples)
+def test_part_refuses():
+  with pytest.raises(UserError, match="data.train_samples = 9: .*10 .*1437"):
+    load("digits", train_samples=9)
   with pytest.raises(UserError, match="data.test_samples = 361"):
     load("digits", test_samples=361)
-
-
-def test_unknown_name():
-  with pytest.raises(UserError, match="'mnst': .* of 13 are mnist,"):
-    load("mnst")
-
-
-def test_round_trip(small):
-  data_dir, made = small
-  data = load("fashion_mnist", data_dir=data_dir)
-  facts = sources.FACTS["fashion_mnist"]
-  assert_facts(data, facts._replace(train=of.TRAIN, test=of.TEST))
-  assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
-  assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
 
 
 def test_second_load_reads_the_plain_arrays(small, monkeypatch):
@@ -116,6 +95,8 @@ def test_second_load_reads_the_plain_arrays(small, monkeypatch):
   first = load("fashion_mnist", data_dir=data_dir)
   monkeypatch.setattr(tfds_store, "_decoded", None)  # calling it would fail
   second = load("fashion_mnist", data_dir=data_dir)
+  facts = sources.FACTS["fashion_mnist"]
+  assert_facts(second, facts._replace(train=of.TRAIN, test=of.TEST))
   np.testing.assert_array_equal(first.train_image, second.train_image)
   assert isinstance(second.train_image, np.memmap)
 
@@ -196,30 +177,6 @@ def test_prepared_as_tfrecord(tmp_path):
     load("fashion_mnist", data_dir=tmp_path)
 
 
-def test_digits_split_is_fixed():
-  a, b = load("digits"), load("digits")
-  np.testing.assert_array_equal(a.test_image, b.test_image)
-  np.testing.assert_array_equal(a.train_label, b.train_label)
-
-
-def test_reads_as_the_stock_data_set(small):
-  import tensorflow_datasets as tfds
-
-  data_dir, made = small
-  stock = tfds.data_source(
-    "fashion_mnist",
-    split="test",
-    data_dir=data_dir,
-    download=False,
-    decoders={"image": tfds.decode.SkipDecoding()},
-    builder_kwargs={"file_format": "array_record"},
-  )
-  assert sorted(int(e["label"]) for e in stock) == sorted(
-    made["test"][1]["label"]
-  )
-  assert stock.dataset_info.features["label"].int2str(9) == "Ankle boot"
-
-
 def test_prepared_data_that_are_damaged(small, tmp_path):
   data_dir, _ = small
   shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
@@ -259,12 +216,8 @@ def test_a_source_of_one_s_own(monkeypatch):
   [
     ("train_label", TABLE.train_label + 1, "a label 3 and 3 classes"),
     ("test_label", TABLE.test_label - 1, "test_label has a negative label"),
-    ("train_label", TABLE.train_label / 2, "train_label is float64"),
-    ("train_label", TABLE.train_label[:5], "6 samples and train_label 5"),
     ("train_label", TABLE.train_label.tolist(), "is a list: give a NumPy"),
     ("test_image", TABLE.test_image[:, :1], "test_image has samples"),
-    ("test_image", TABLE.test_image.astype(np.int16), "test_image has samples"),
-    ("train_client", np.arange(5), "train_client is int64.5.: give each"),
     ("train_client", np.arange(6), "below the number of client_names"),
     ("test_client", np.arange(3.0), "test_client is float64"),
     ("standardise", "chanel", "standardise is chanel"),
@@ -286,12 +239,7 @@ def numbers(dtype, low, high):
 @pytest.mark.parametrize(
   ("image", "words"),
   [
-    (
-      numbers(float, 1.7e9, 1.7e9 + 50),
-      "entry 1 of the last axis lies",
-    ),
-    (numbers(np.int64, 1.7e9, 1.7e9 + 199), "subtract an offset"),
-    (numbers(np.float32, 4e6, 4e6 + 20), "subtract an offset"),
+    (numbers(float, 1.7e9, 1.7e9 + 50), "entry 1 of the last axis lies"),
     (numbers(float, 0, 1e39), "which float32 does not hold: scale them"),
   ],
 )
@@ -302,7 +250,7 @@ def test_numbers_that_float32_does_not_tell_apart(image, words, monkeypatch):
     load("mine")
 
 
-@pytest.mark.parametrize("dtype", [">f4", ">i2", ">f8"])
+@pytest.mark.parametrize("dtype", [">i2", ">f8"])
 def test_another_byte_order_is_read(dtype, monkeypatch):
   image = numbers(dtype, 20_000, 20_100)
   given = TABLE._replace(train_image=image, test_image=image[:3])
