@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import pickle
 from pathlib import Path
 
@@ -41,47 +40,25 @@ def refused(changes) -> str:
     ({"rounds": True}, ["rounds=True", "whole number"]),
     ({"rounds": 2.0}, ["rounds=2.0", "whole number"]),
     ({"rounds": 0}, ["rounds=0", "at least 1"]),
-    ({"optimizer__lr": 0}, ["optimizer.lr=0", "above 0"]),
     ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "a number"]),
-    (
-      {"optimizer__momentum": 1.0},
-      ["optimizer.momentum=1.0", "must be at least 0 and below 1"],
-    ),
+    ({"optimizer__momentum": 1.0}, ["must be at least 0 and below 1"]),
     ({"optimizer__decay": 0.0}, ["must be above 0 and below 1"]),
-    ({"faults__dropout": 2.0}, ["must be at least 0 and at most 1"]),
     ({"eval__rhos": (0.1, -0.2)}, ["must be at least 0, each"]),
-    (
-      {"optimizer__schedule": "steps"},
-      ["optimizer.schedule", "did you mean 'step'"],
-    ),
     ({"eval__rhos": ()}, ["eval.rhos=() must have one number at least"]),
-    ({"eval__rhos": (-0.2,)}, ["eval.rhos", "must be at least 0, each"]),
     ({"eval__rhos": (0.2, 0.2)}, ["eval.rhos", "differ"]),
     ({"eval__thresholds": ("a",)}, ["eval.thresholds", "a number"]),
     ({"method__name": "harmoni"}, ["method.name", "did you mean 'harmony'"]),
     ({"method__inner_step": 3}, ["inner_step", "did you mean 'inner_steps'"]),
-    ({"method__inner_steps": -1}, ["inner_steps=-1"]),
     ({"method__gamma": 1.5}, ["gamma=1.5"]),
-    ({"method__lam": 1.5}, ["lam=1.5"]),
     ({"method__meta": "reptile"}, ["method.meta", "'maml'"]),
-    ({"method__wire_dtype": "int8"}, ["method.wire_dtype", "'float16'"]),
-    ({"wire__features__form": "int4"}, ["wire.features.form", "'int8'"]),
-    ({"wire__features__share": 0.0}, ["wire.features.share=0.0", "above 0"]),
-    ({"wire__gradients__share": 1.5}, ["wire.gradients.share=1.5", "most 1"]),
     ({"data__name": "mnst"}, ["data.name", "fashion_mnist"]),
     ({"data__partition__num_shards": 11}, ["num_shards", "12"]),
     ({"data__partition__k": "two"}, ["data.partition.k='two'"]),
     ({"backbone__depths": (1, 3)}, ["backbone.depths", "1..2"]),
-    ({"backbone__depths": ()}, ["backbone.depths"]),
     ({"backbone__name": "vgg"}, ["backbone.name", "nearest of 14: vgg11"]),
     ({"num_clients": 1}, ["num_clients=1", "2 split depths"]),
     ({"participants_per_round": 7}, ["participants_per_round=7", "1..6"]),
-    ({"seed": -1}, ["seed=-1"]),
     ({"seed": 10**20}, ["seed=1000"]),
-    ({"optimizer__lr": float("inf")}, ["optimizer.lr=inf"]),
-    ({"method__inner_lr": float("inf")}, ["method.inner_lr=inf"]),
-    ({"backbone__width": 0}, ["backbone.width=0"]),
-    ({"system__client_power": (0.0, 1.0)}, ["client_power", "above 0"]),
     ({"method__label": "A+FT"}, ["'A+FT'"]),
     ({"paper": "SplitGP table II"}, ["paper", "did you mean 'SplitGP Table"]),
     ({"system__client_power": (1.0,)}, ["client_power", "2 split depths"]),
@@ -99,14 +76,11 @@ def test_a_data_set_that_is_not_prepared_names_both_commands(tmp_path):
   assert "--from" in message
 
 
-def test_method_and_methods_exclude_each_other():
+def test_methods_that_exclude_each_other():
   tree = given()
   tree["methods"] = {"a": tree["method"]}
   with pytest.raises(UserError, match="either method"):
     Config.from_dict(tree)
-
-
-def test_equal_labels_are_refused():
   tree = tiny.tiny(a="splitgp", b="splitgp").to_dict()
   tree["methods"]["a"]["label"] = tree["methods"]["b"]["label"] = "same"
   with pytest.raises(UserError, match="labels"):
@@ -136,15 +110,11 @@ def test_overrides_keep_their_kind():
   ("path", "value", "plain"),
   [
     ("rounds", np.int64(3), 3),
-    ("optimizer.lr", np.float32(0.5), 0.5),
     ("optimizer.lr", jnp.float32(0.5), 0.5),
     ("optimizer.lr", np.array(0.5), 0.5),
-    ("optimizer.clip", np.float64(2), 2.0),
     ("tensorboard", np.bool_(False), False),
     ("optimizer.name", np.str_("adam"), "adam"),
-    ("eval.rhos", np.arange(3) / 4, (0.0, 0.25, 0.5)),
     ("eval.rhos", [np.float16(0.25), 1], (0.25, 1.0)),
-    ("eval.thresholds", (np.float32(0.5),), (0.5,)),
   ],
 )
 def test_numbers_of_numpy_are_taken(path, value, plain):
@@ -186,13 +156,9 @@ def test_every_field_of_config_has_a_default_in_the_config_dict():
   ("changes", "same"),
   [
     ({"system__devices": 2}, True),
-    ({"system__clients_per_chunk": 3}, True),
-    ({"checkpoint__every": 7}, True),
     ({"data__dir": "/elsewhere"}, True),
     ({"paper": "HARMONY Table 2", "scale": "small"}, True),
     ({"rounds": 3}, False),
-    ({"eval__every": 2}, False),
-    ({"seed": 1}, False),
     ({"system__conv": "native"}, False),
   ],
 )
@@ -239,9 +205,7 @@ def test_a_text_is_a_name_with_its_defaults():
   ("before", "fields", "bins"),
   [
     (None, {"eval.metrics": "ece,auroc", "eval.metrics.ece.bins": "9"}, 9),
-    ("ece", {"eval.metrics.ece.bins": "9"}, 9),
     (("auroc", "ece"), {"eval.metrics.ece.bins": "9"}, 9),
-    (None, {"eval.metrics.ece": "ece", "eval.metrics.ece.bins": "9"}, 9),
     ({"ece": {"name": "auroc"}}, {"eval.metrics.ece.name": "ece"}, 15),
   ],
 )
@@ -256,30 +220,10 @@ def test_options_of_metrics_are_set_like_those_of_methods(before, fields, bins):
   assert each == [{"bins": 3}, {"bins": 4}]
 
 
-@pytest.mark.parametrize(
-  ("fields", "said"),
-  [
-    (
-      {"eval.metrics": "auroc", "eval.metrics.ece.bins": "9"},
-      r"--config\.eval\.metrics\.ece\.bins: eval\.metrics has no 'ece'; name",
-    ),
-    (
-      {"eval.attacks.match_graph.two_classes": "True"},
-      "eval.attacks has no 'match_graph'",
-    ),
-    (
-      {"eval.metrics": "ece", "eval.metrics.ece.bins": "few"},
-      r"eval\.metrics\.ece\.bins='few' must be a whole number",
-    ),
-    (
-      {"eval.metrics": "ece", "eval.metrics.ece.bin": "9"},
-      r"eval\.metrics\.ece \(ece\): unknown option 'bin'; did you mean 'bins'",
-    ),
-  ],
-)
-def test_a_mistake_in_options_of_metrics_names_the_field(fields, said):
-  with pytest.raises(UserError, match=said):
-    sweep.plan(tiny.tiny().to_dict(), (), fields)
+def test_options_of_a_metric_that_is_not_named():
+  given = {"eval.metrics": "auroc", "eval.metrics.ece.bins": "9"}
+  with pytest.raises(UserError, match=r"^--config\.eval.*has no 'ece'; name"):
+    sweep.plan(tiny.tiny().to_dict(), (), given)
 
 
 def test_a_pickled_config_takes_names_alone():
@@ -290,19 +234,9 @@ def test_a_pickled_config_takes_names_alone():
   assert (chosen.name, chosen.options["alpha"]) == ("dirichlet", 0.2)
 
 
-@pytest.mark.parametrize(
-  ("given", "value"),
-  [
-    (np.float32(0.1), 0.1),
-    (np.array([0.1, 2], np.float32), (0.1, 2.0)),
-    (np.float16(0.25), 0.25),
-    (jnp.float32(0.1), 0.1),
-    (range(1, 3), (1, 2)),
-    (Path("a/b"), "a/b"),
-  ],
-)
-def test_values_of_other_libraries_become_pythons(given, value):
-  assert fields.native({"a": [given]}) == {"a": [value]}
+def test_values_of_other_libraries_become_pythons():
+  given = [np.array([0.1, 2], np.float32), range(1, 3), Path("a/b")]
+  assert fields.native({"a": given}) == {"a": [(0.1, 2.0), (1, 2), "a/b"]}
 
 
 def test_methods_can_be_chosen_again():
@@ -311,21 +245,11 @@ def test_methods_can_be_chosen_again():
   assert list(tiny.resolved(c).methods) == ["a"]
 
 
-def test_the_dict_of_a_config_gives_the_same_config():
-  config_ = tiny.resolved(a="harmony", b="fedavg_ft")
-  text = json.dumps(config_.to_dict(), allow_nan=False)
-  assert Config.from_dict(json.loads(text)) == config_
-
-
-def test_spec_names_an_unknown_option():
+def test_a_spec_checks_its_options():
   with pytest.raises(UserError, match="unknown option 'kk'"):
     splitjax.spec(PARTITIONS, "shard", kk=3)
-
-
-def test_options_of_numpy_are_taken():
-  made = splitjax.spec(PARTITIONS, "shard", k=np.int32(2))
   c = tiny.tiny()
-  c.data.partition = made
+  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=np.int32(2))
   assert Config.from_dict(c).data.partition.options["k"] == 2
 
 
@@ -345,45 +269,32 @@ def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
   assert left_out > 40
 
 
-HUGE = 10**400
-MISTAKES = [
-  ({"method": 3}, "method"),
-  ({"method": {"name": ["x"]}}, "method.name"),
-  ({"backbone": {"name": {}}}, "backbone.name"),
-  ({"batch_size": 10**30}, "batch_size"),
-  ({"rounds": 2**31}, "rounds"),
-  ({"seed": 10**5000}, "seed"),
-  ({"title": "a\nb"}, "title"),
-  ({"title": "\ud800"}, "title"),
-  ({"optimizer": {"lr": HUGE}}, "optimizer.lr"),
-  ({"optimizer": {"lr": 1e300}}, "optimizer.lr"),
-  ({"eval": {"rhos": (HUGE,)}}, "eval.rhos"),
-  ({"eval": {"thresholds": np.array([[1], [2]])}}, "eval.thresholds"),
-  ({"participation": np.array(["uniform", "b"])}, "participation"),
-  ({"x\ny": 3}, "config: unknown field"),
-]
-
-
-@pytest.mark.parametrize(("change", "field"), MISTAKES)
+@pytest.mark.parametrize(
+  ("change", "field"),
+  [
+    ({"method": 3}, "method"),
+    ({"method": {"name": ["x"]}}, "method.name"),
+    ({"rounds": 2**31}, "rounds"),
+    ({"seed": 10**5000}, "seed"),
+    ({"title": "a\nb"}, "title"),
+    ({"title": "\ud800"}, "title"),
+    ({"optimizer": {"lr": 10**400}}, "optimizer.lr"),
+    ({"optimizer": {"lr": 1e300}}, "optimizer.lr"),
+    ({"eval": {"thresholds": np.array([[1], [2]])}}, "eval.thresholds"),
+    ({"participation": np.array(["uniform", "b"])}, "participation"),
+    ({"x\ny": 3}, "config: unknown field"),
+    ({"methods": [1]}, "methods"),
+    ({"methods": {1: {"name": "local"}}}, "methods"),
+    ({"methods": {"a" * 101: {"name": "local"}}}, "methods"),
+    (None, "config="),
+  ],
+)
 def test_values_that_no_field_can_have(change, field):
+  tree = tiny.tiny().to_dict()
+  if change and "methods" in change:
+    del tree["method"]
   with pytest.raises(UserError) as caught:
-    Config.from_dict(tiny.tiny().to_dict() | change)
+    Config.from_dict(change and tree | change)
   message = str(caught.value)
   assert message.startswith(field) and message.isprintable()
   assert len(message) < 600
-
-
-@pytest.mark.parametrize(
-  "methods", [3, [1], {1: {"name": "local"}}, {"a" * 101: {"name": "local"}}]
-)
-def test_methods_that_are_no_group(methods):
-  tree = tiny.tiny().to_dict()
-  del tree["method"]
-  with pytest.raises(UserError, match="^methods"):
-    Config.from_dict(tree | {"methods": methods})
-
-
-@pytest.mark.parametrize("given", [None, 3, [], "x"])
-def test_configs_that_are_no_group(given):
-  with pytest.raises(UserError, match="^config="):
-    Config.from_dict(given)

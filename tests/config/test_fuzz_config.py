@@ -35,7 +35,7 @@ def test_a_config_comes_back_from_its_dict(large):
     assert Config.from_dict(config.to_dict()) == config
     return "equal"
 
-  fuzz(round_trips, configs(), large=large, examples=(20, 300))
+  fuzz(round_trips, configs(), large=large, examples=(8, 300))
 
 
 @BUDGETS
@@ -50,7 +50,7 @@ def test_a_right_config_is_built_or_names_what_the_data_forbid(large):
     assert len(task.test_sets.parts) == config.num_clients
     return "built"
 
-  fuzz(builds, configs(), large=large, examples=(4, 40))
+  fuzz(builds, configs(), large=large, examples=(2, 40))
 
 
 def is_built(tree):
@@ -135,4 +135,4 @@ def test_a_wrong_config_names_the_field(large):
       assert str(caught.value) == message, (name, message)
     return kind
 
-  fuzz(names_it, broken(), large=large, examples=(40, 400))
+  fuzz(names_it, broken(), large=large, examples=(25, 400))

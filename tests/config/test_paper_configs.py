@@ -4,15 +4,14 @@ import ast
 import functools
 import importlib
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import splitjax
-from splitjax import ALLOCATIONS, METHODS, PARTITIONS, UserError
+from splitjax import METHODS, PARTITIONS, UserError
 from splitjax.config import paper_numbers, sweep
-from splitjax.engine import fleets, resources
+from splitjax.engine import fleets
 from splitjax.methods import base
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,32 +148,6 @@ def test_the_study_of_supersfl_varies_one_number_at_a_time():
   assert {len(x.config.methods) for x in cells} == {1}
 
 
-@pytest.mark.parametrize("words", ["paper", "clients100", "vgg11"])
-def test_depths_of_supersfl_are_those_of_equation_1(words):
-  """At the paper's scale all cuts are in use."""
-  config = plan("supersfl_table1", words).cells[0].config
-  cuts = tuple(config.backbone.options["depths"])
-  devices = resources.Devices(
-    resources.draw_profiles(
-      config.num_clients,
-      config.seed,
-      resources.Profiles(
-        *(getattr(config.fleet, name) for name in resources.Profiles._fields)
-      ),
-    ),
-    resources.RATES,
-  )
-  network = SimpleNamespace(length=cuts[-1] + 1, cuts=cuts)
-  allocation = config.fleet.allocation
-  got = ALLOCATIONS["supersfl"](devices, network, 0, **allocation.options)
-  memory, latency, *_ = map(np.array, devices.profiles)
-  near = (latency.max() - latency) / np.ptp(latency)
-  # Without epsilon; the client of the least latency has a layer less.
-  near[latency.argmin()] = 0.99
-  depth = np.floor(memory / 2) + np.floor(4 * near)
-  assert got.tolist() == np.clip(depth, 1, cuts[-1]).tolist()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_docstring_says_how_to_run_it(name):
   source = (ROOT / "configs" / f"{name}.py").read_text()
@@ -186,19 +159,12 @@ def test_the_docstring_says_how_to_run_it(name):
 def test_words_behind_the_colon():
   c = get("harmony_table2", "small,harmony")
   assert list(c.methods) == ["harmony"] and c.scale == "small"
-  assert list(get("harmony_table2", "splitgp_09,harmony").methods) == [
-    "splitgp_09",
-    "harmony",
-  ]
   largest = get("harmony_figure4", "small,largest")
   assert largest.backbone.depths == (4,)
   assert list(largest.methods) == ["largest"]
   ten = get("harmony_figure4", "ten_clients")
   assert (ten.num_clients, ten.scale, ten.backbone.width) == (10, "small", 0.25)
   assert ten.methods.harmony_all.server_mean == "all"
-  assert list(get("harmony_figure2", "ten_clients,harmony").methods) == [
-    "harmony"
-  ]
   middle = plan("harmony_figure4", "middle")
   assert (len(middle.seeds), middle.cells[0].config.rounds) == (8, 100)
   apart = get("classes_by_depth", "small")
@@ -207,29 +173,21 @@ def test_words_behind_the_colon():
   assert fleet_of(largest)[4] == fleet_of(get("harmony_figure4"))[4] == {40.0}
   with pytest.raises(UserError, match="'tiny' is none of paper, small, "):
     get("harmony_table2", "tiny")
-
-
-def test_words_for_harmony_s_figure_2_and_batches():
   text = get("harmony_figure2", "homogeneous,vgg11")
   assert text.backbone.depths == (4,) and text.backbone.pad
   assert list(text.methods) == ["splitgp_09", "splitgp_02"]
   assert text.paper == "HARMONY Figure 2(a)" and "VGG-11" in text.title
   both = get("harmony_figure2", "small,vgg11")
   assert both.backbone.depths == (2, 3, 4) and both.headline == "harmony"
-  assert not get("harmony_figure2").backbone.get("pad")
-  for name in ("harmony_table2", "harmony_table3", "harmony_table4"):
-    cells = plan(name, "batches").cells
-    sizes = [cell.config.batch_size for cell in cells]
-    assert sizes == [50, 64, 128, 256, 512]
-    small = [
-      cell.config.batch_size for cell in plan(name, "batches,small").cells
-    ]
-    assert small == [10, 13, 26, 52, 103]
+  sizes = {"batches": [50, 64, 128, 256, 512]}
+  sizes["batches,small"] = [10, 13, 26, 52, 103]
+  for words, each in sizes.items():
+    cells = plan("harmony_table2", words).cells
+    assert [cell.config.batch_size for cell in cells] == each
 
 
 @pytest.mark.parametrize(
-  ("word", "k", "classes"),
-  [("fmnist", 2, 10), ("cifar100", 10, 100), ("tiny_imagenet", 20, 200)],
+  ("word", "k", "classes"), [("fmnist", 2, 10), ("cifar100", 10, 100)]
 )
 def test_the_pathological_partition(word, k, classes):
   for scale in ("paper", "small"):
@@ -316,7 +274,6 @@ def test_words_for_hydra():
   assert alone.backbone.depths == (33,) and alone.order.name == "random"
   assert get("hydra_table3", "splitnn").order.name == "random_clients"
   assert get("hydra_table3", "splitnn,dl60").paper == ""
-  assert get("hydra_table3", "splitnn,dl60").title.endswith("60%-DL, SplitNN")
 
 
 def test_superclasses_hold_each_label_once():

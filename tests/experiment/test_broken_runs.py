@@ -255,3 +255,12 @@ def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
   monkeypatch.setattr("fcntl.flock", none)
   runner.run(config(), three)
   assert "make sure that no second process" in capsys.readouterr().out
+
+
+def test_a_method_elsewhere(runs, tmp_path):
+  """A key that leads to the record of another run is no method of this one."""
+  for name in "ab":
+    shutil.copytree(runs / "whole", tmp_path / name)
+  with pytest.raises(UserError, match="holds no finished method"):
+    splitjax.load(tmp_path / "a", "../../b/methods/own")
+  assert splitjax.load(tmp_path / "a", "own").config.rounds == 4

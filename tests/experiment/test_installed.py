@@ -10,6 +10,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from launched import python
 
 from splitjax import __main__
 
@@ -234,15 +235,6 @@ def test_what_lies_beside_the_sources_changes_no_check(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def command_line(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "splitjax", *arguments],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-  )
-
-
 def test_help_lists_the_flags(capsys, monkeypatch):
   # As the console script calls it, whose own module is another.
   monkeypatch.setattr(sys, "argv", ["splitjax", "describe", "--help"])
@@ -254,14 +246,16 @@ def test_help_lists_the_flags(capsys, monkeypatch):
 
 
 def test_what_is_no_command_or_config_is_one_line():
-  told = command_line("fly")
+  told = python("-m", "splitjax", "fly")
   assert told.returncode == 2
   assert told.stderr == (
     "error: 'fly' is no command of splitjax; choose from train, evaluate,"
     " report, describe, export, data\n"
   )
-  told = command_line("describe", "--config=quickstart", "--mode=train")
+  told = python(
+    "-m", "splitjax", "describe", "--config=quickstart", "--mode=train"
+  )
   assert told.stderr.startswith("error: --mode=train: the command is describe")
-  told = command_line("describe", "--config", "quikstart")
+  told = python("-m", "splitjax", "describe", "--config", "quikstart")
   assert "did you mean 'quickstart'? (the nearest of" in told.stderr
   assert len(told.stderr.splitlines()) == 1

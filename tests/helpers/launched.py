@@ -30,6 +30,12 @@ def launch(path, workdir, *more, before=(), cache=ROOT / ".jax_cache"):
   )
 
 
+def python(*arguments):
+  """Runs Python in a process of its own, to its end."""
+  command = [sys.executable, *arguments]
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
 def parsed(*arguments) -> commands.Command:
   """Parses the arguments of launch.py."""
   before = sys.argv

@@ -1,0 +1,186 @@
+"""Mistakes on the command line: one line each, before anything is loaded."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+from launched import config_file, launch_here, python
+
+import splitjax
+from splitjax import (
+  METHODS,
+  PARTITIONS,
+  commands,
+  files,
+)
+from splitjax.experiment import grid
+from splitjax.experiment.describe import describe
+from splitjax.experiment.storage import workdirs
+from splitjax.methods import base
+from splitjax.types import Stage
+
+pytestmark = [
+  # ml_collections loads config files with a method that importlib deprecates.
+  pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def config(tmp_path):
+  return config_file(tmp_path, "local")
+
+
+@pytest.mark.parametrize(
+  ("arguments", "words"),
+  [
+    (["--config.roundz=3"], "did you mean 'rounds'"),
+    (["--config.optimizer.lr=x"], "optimizer.lr='x' must be a number"),
+    (["--config.backbone.depths=(1,9)"], "cannot be cut at 9"),
+    (["--config.scale=small"], "choose it as --config=FILE:small"),
+    (["--config.rounds=3", "--sweep=rounds=1,2"], "the field is swept"),
+    (["--sweep=optimizer.lrs=1"], "did you mean 'optimizer.lr'"),
+    (["--config=nowhere.py"], "nowhere.py"),
+    (["--seeds=0,x"], "--seeds"),
+    (["--seeds=2147483648"], "--seeds=2147483648 must be"),
+    (["--mode=evaluate"], "holds no run"),
+    (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
+    (["--mode=export"], "--mode=export needs --client"),
+  ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+  config, tmp_path, capsys, arguments, words
+):
+  workdir = tmp_path / "w"
+  flags = [f"--config={config}", f"--workdir={workdir}", *arguments]
+  assert launch_here(*flags) != 0
+  lines = capsys.readouterr().err.splitlines()
+  assert len(lines) == 1 and lines[0].startswith("error: ")
+  assert words in lines[0]
+  assert not workdir.exists()
+
+
+@pytest.mark.parametrize(
+  ("arguments", "words"),
+  [
+    ([], "needs --config"),
+    (["--mode=report"], "needs --workdir=FOLDER"),
+    (
+      ["--mode=report", "--config.rounds=3"],
+      "--config.rounds needs --config=FILE",
+    ),
+  ],
+)
+def test_a_missing_flag_is_named(arguments, words, capsys):
+  assert launch_here(*arguments) == 2
+  assert words in capsys.readouterr().err
+
+
+SLOW = "orbax matplotlib scipy sklearn tensorflow tensorflow_datasets PIL"
+"""Libraries that an error in a flag or a config does not need."""
+
+
+def test_an_error_imports_no_library_that_only_training_needs(tmp_path):
+  done = python(
+    *("-X", "importtime", "launch.py", "--config=configs/quickstart.py:fedavg"),
+    *("--config.optimizer.server_lr=0.1", f"--workdir={tmp_path / 'w'}"),
+    "--compilation_cache=",
+  )
+  assert done.returncode == 2
+  (line,) = re.findall(r"^error: (.*)$", done.stderr, re.M)
+  assert "none of fedavg trains a network" in line
+  imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
+  assert "splitjax.config.schema" in imported
+  assert not {name.split(".")[0] for name in imported} & set(SLOW.split())
+  assert "splitjax.experiment.train.loop" not in imported
+
+
+def test_an_error_in_flags_does_not_import_jax(tmp_path):
+  path = tmp_path / "bad.py"
+  path.write_text("def get_config():\n  pass\n")
+  command = "-X", "importtime", "-m", "splitjax", "train"
+  done = python(*command, f"--config={path}")
+  assert done.returncode == 2 and "returns None" in done.stderr
+  assert "splitjax.config.shipped" in done.stderr
+  assert not re.search(r"\| +(jax|flax)$", done.stderr, re.M)
+
+
+@pytest.fixture
+def bad(tmp_path, monkeypatch):
+  """A path for a config file; each is executed in the module of the last."""
+  monkeypatch.delitem(sys.modules, "config_config", raising=False)
+  return tmp_path / "bad.py"
+
+
+BARE = "import splitjax\ndef f(labels, n, seed, *, k: int): ...\n"
+SPEC = 'splitjax.spec({"mine": f}, "mine")'
+
+
+@pytest.mark.parametrize(
+  ("code", "said"),
+  [
+    ("def get_config():\n  1", "get_config() returns None; it must return the"),
+    ("x = 1", "has no function get_config(): write one"),
+    (f"{BARE}def get_config():\n  {SPEC}", "option k of f needs a default"),
+  ],
+)
+def test_a_file_that_gives_no_config_is_one_line(code, said, bad, capsys):
+  bad.write_text(code)
+  flags = f"--config={bad}", "--mode=describe", "--config.rounds=3"
+  assert launch_here(*flags) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error: ") and said in line
+
+
+def test_an_error_in_a_config_file_is_one_line(bad, capsys):
+  bad.write_text("def get_config():\n  return [1][2]\n")
+  flags = f"--config={bad}", "--mode=describe"
+  assert launch_here(*flags) == 2
+  (said,) = capsys.readouterr().err.splitlines()
+  assert said.startswith("error: IndexError: list index out of range")
+  assert said.endswith(" (bad.py, line 2); --debug shows the whole traceback")
+  with pytest.raises(IndexError):
+    launch_here(*flags, "--debug")
+
+
+def fails(*_):
+  raise ValueError("one\n and two")
+
+
+def failing_step(backbone, optimizer):
+  return base.method(backbone, optimizer, (Stage(fails),))
+
+
+@pytest.mark.parametrize(
+  ("registry", "own"), [(METHODS, failing_step), (PARTITIONS, fails)]
+)
+def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
+  monkeypatch.setitem(registry, "mine", own)
+  c = tiny.tiny(own="mine" if registry is METHODS else "local")
+  if registry is PARTITIONS:
+    c.data.partition = splitjax.spec(PARTITIONS, "mine")
+  assert commands.launch(commands.Command("describe", c.to_dict())) == 2
+  (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
+  line = fails.__code__.co_firstlineno + 1
+  assert said == (
+    f"ValueError: one and two ({Path(__file__).name}, line {line}); --debug"
+    " shows the whole traceback"
+  )
+  with pytest.raises(ValueError, match="one\n and two"):
+    commands.launch(commands.Command("describe", c.to_dict(), debug=True))
+  # From Python, too, it is raised as it is.
+  with pytest.raises(ValueError, match="one\n and two"):
+    describe.describe(tiny.resolved(c))
+
+
+def test_a_corrupt_cell_is_named(tmp_path, capsys):
+  tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1", "values": 1}]}
+  files.write_json(tmp_path / grid.GRID, tree)
+  report = commands.Command("report", None, str(tmp_path))
+  assert commands.launch(report) == 2
+  assert "no cell is finished" in capsys.readouterr().err
+  Path(tmp_path / "x=1").mkdir()
+  (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
+  assert commands.launch(report) == 2
+  assert "damaged" in capsys.readouterr().err
