@@ -1,0 +1,202 @@
+"""The examples in Python of README and docs do what the pages say."""
+
+import re
+import types
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from marks import slow
+
+import splitjax
+from splitjax.data import augmentations
+from splitjax.engine import topologies
+from splitjax.evaluation.attacks import contract
+from splitjax.methods import METHODS, optimizers, sandbox
+from splitjax.models import shapes
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def blocks(page):
+  text = page.read_text(encoding="utf-8")
+  return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_the_readmes_run_is_a_valid_config(monkeypatch):
+  """All of the example but the training: names exist, the config is checked."""
+  calls = []
+
+  class Results(dict):
+    def __missing__(self, key):
+      return []
+
+  class Loaded:
+    config = None
+
+    def predict(self, client, images, threshold):
+      return calls.append("predict"), None
+
+  def run(config, workdir):
+    calls.append(splitjax.Config.from_dict(config))
+    return Results()
+
+  monkeypatch.setattr(splitjax, "set_up", lambda: None)
+  monkeypatch.setattr(splitjax, "run", run)
+  monkeypatch.setattr(splitjax, "load", lambda workdir, key: Loaded())
+  (example,) = [b for b in blocks(ROOT / "README.md") if "splitjax.run(" in b]
+  assert len(example.splitlines()) <= 30
+  exec(compile(example, "README.md", "exec"), {})
+  assert len(calls[0].methods) == 2 and calls[-1] == "predict"
+
+
+def test_the_readmes_method_is_one(monkeypatch):
+  monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
+  monkeypatch.setattr(splitjax, "check_method", lambda factory: None)
+  (example,) = [b for b in blocks(ROOT / "README.md") if "base.method(" in b]
+  scope = {}
+  exec(compile(example, "README.md", "exec"), scope)
+  network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
+  method = scope["my_method"](network, optimizers.sgd(0.1))
+  assert method.traits.answers == ("client", "server")
+
+
+@pytest.mark.parametrize("tried", [False, *slow(True)])
+def test_the_network_of_the_page_keeps_the_contract(tried, monkeypatch):
+  monkeypatch.setattr(splitjax, "BACKBONES", dict(splitjax.BACKBONES))
+  if not tried:
+
+    def built(make):
+      return [*shapes.network(make((8, 8, 1), 4)).params]
+
+    monkeypatch.setattr(splitjax, "check_backbone", built)
+  (example,) = blocks(DOCS / "networks.md")
+  scope = {}
+  exec(compile(example, "networks.md", "exec"), scope)
+  assert "my_network" in splitjax.BACKBONES
+
+
+@pytest.mark.slow
+def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
+  """Images, a table that trains, a series, texts and an own source."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setitem(splitjax.SOURCES, "spectra", None)  # removed at the end
+  scope = {}
+  for example in blocks(DOCS / "own_data.md"):
+    exec(compile(example, "own_data.md", "exec"), scope)
+  said = capsys.readouterr().out
+  for line in (
+    "images (12, 12, 1)",
+    "('Ada', 'Bo', 'Cy', 'Di') (32, 9)",
+    "token ids 16384",
+    "(0.0,)",
+  ):
+    assert line in said
+  assert scope["results"]["rows"][0]["summary"]["accuracy"][0] > 0.6
+
+
+OWN_METHODS = (
+  "my_method",
+  "half_median",
+  "head_then_body",
+  "warm_up",
+  "server_momentum",
+  "to_means",
+  "by_loss",
+)
+
+
+def methods_of_the_page(monkeypatch):
+  """What the examples define, whose registrations end with the test."""
+  monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
+  monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
+  monkeypatch.setitem(topologies.TOPOLOGIES, "mine", None)
+  monkeypatch.setitem(splitjax.LOSSES, "poly", None)
+  monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
+  scope = {}
+  for example in blocks(DOCS / "own_methods.md"):
+    exec(compile(example, "own_methods.md", "exec"), scope)
+  return scope
+
+
+@pytest.mark.parametrize("name", ["by_loss", *slow("in_my_order")])
+def test_the_methods_of_the_page_are_rounds(name, monkeypatch):
+  scope = methods_of_the_page(monkeypatch)
+
+  def in_my_order(backbone, optimizer):
+    made = METHODS["splitfed_v2"](backbone, optimizer)
+    return made._replace(traits=made.traits._replace(topology="mine"))
+
+  made = sandbox.small(scope.get(name, in_my_order))
+  first = made.state()
+  state, metrics = jax.eval_shape(made.round(), first, made.shards)
+  assert jax.tree.structure(state) == jax.tree.structure(first)
+  assert metrics.losses and metrics.wire.keys() <= splitjax.MESSAGES.keys()
+  assert ("up/loss" in metrics.wire) == (name == "by_loss")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN_METHODS)
+def test_the_methods_of_the_page_keep_the_contract(name, monkeypatch):
+  check = splitjax.check_method
+  scope = methods_of_the_page(monkeypatch)
+  steady = {"align"} if name == "to_means" else ()
+  assert len(check(scope[name], steady=steady)) == 8
+
+
+def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
+  monkeypatch.setitem(splitjax.AUGMENTATIONS, "fade", None)
+  monkeypatch.setitem(splitjax.SHIFTS, "first_classes", None)
+  c = splitjax.default(backbone="toy")
+  c.data.update(name="digits", train_samples=120, test_samples=50)
+  c.num_clients, c.data.partition.num_shards = 6, 12
+  scope = {"splitjax": splitjax, "c": c}
+  for example in blocks(DOCS / "data.md"):
+    if "def fade" in example or "def first_classes" in example:
+      exec(compile(example, "data.md", "exec"), scope)
+  task = splitjax.build(splitjax.Config.from_dict(c))
+  sets = task.test_sets
+  assert sets.names == ("first", "rest") and sets.sets.sum(axis=0).all()
+  assert (sets.sets[0] == (sets.label < 4)).all()
+  assert task.config.data.augment == "crop_flip + fade(least=0.7)"
+  image = np.full((3, 4, 4, 1), 200, np.uint8)
+  faded = augmentations.make("fade(least=0.7)")(image, jax.random.key(0))
+  assert 140 <= faded.min() <= faded.max() <= 200
+
+
+def test_the_domains_of_the_page_are_tasks(monkeypatch, capsys):
+  monkeypatch.setitem(splitjax.CORRUPTIONS, "negative", None)
+  monkeypatch.setitem(splitjax.DOMAINS, "first_half", None)
+  scope = {}
+  for example in blocks(DOCS / "drift.md"):
+    exec(compile(example, "drift.md", "exec"), scope)
+  task = scope["task"]
+  assert task.test_sets.domains.clients == ("negative:5",) * 3 + ("none",) * 3
+  rows = task.test_sets.parts[0]
+  c = scope["c"]
+  c.data.domain = splitjax.spec(splitjax.DOMAINS, "none")
+  plain = splitjax.build(c).data.train_image
+  drifted = task.data.train_image
+  np.testing.assert_array_equal(drifted[rows], 255 - plain[rows])
+  said = capsys.readouterr().out
+  assert "contrast:4" in said and "'severity 5'" in said
+
+
+def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):
+  monkeypatch.setattr(splitjax, "ATTACKS", dict(splitjax.ATTACKS))
+  scope = {}
+  for example in blocks(DOCS / "leakage.md"):
+    exec(compile(example, "leakage.md", "exec"), scope)
+  attack = splitjax.ATTACKS["feature_norm"]()
+  contract.check_attack("page", attack)
+  image = jax.random.uniform(jax.random.key(0), (9, 2, 2, 1))
+  messages = types.SimpleNamespace(
+    sent={"up/features": 3 * image.sum(axis=(1, 2, 3))},
+    real=jax.numpy.ones(9, bool),
+    truth=types.SimpleNamespace(image=image),
+  )
+  scores = attack.run(messages, None, None)
+  assert scores.keys() == attack.numbers.keys()
+  assert float(scores["correlation"]) > 0.999 and float(scores["none"]) == 0
