@@ -1,13 +1,15 @@
-"""Checkpoints of another run are nobody's."""
+"""Folders and checkpoints of another run, or of somebody else."""
 
 import contextlib
 
 import pytest
 from runs import config, stopped
 
+import splitjax
 from splitjax import UserError
 from splitjax.experiment import runner
 from splitjax.experiment.setup import client_data
+from splitjax.experiment.storage import ownership
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -45,3 +47,57 @@ def test_a_checkpoint_of_other_data_is_refused(fact, tmp_path, monkeypatch):
   place = another(tmp_path, config(), other)
   with pytest.raises(UserError, match=f"another run .{fact} is"):
     runner.run(config(), place)
+
+
+def test_a_workdir_of_another_config_is_refused_unless_told(runs, tmp_path):
+  other = config(batch_size=7)
+  with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
+    runner.run(other, runs / "whole")
+  facts = {"shape": [28, 28, 1]}
+  with ownership.owned(tmp_path / "w", config(), facts, overwrite=False):
+    assert (tmp_path / "w" / ".lock").exists()
+  (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
+  written = "clients.png", "clients.pdf", "inside_own.npz", "report.csv"
+  theirs = {"thesis.tex", "thesis.pdf", "thesis.png", "report.pdf"}
+  for name in (*written, *theirs):
+    (tmp_path / "w" / name).touch()
+  with ownership.owned(tmp_path / "w", other, facts, overwrite=True):
+    pass
+  left = {path.name for path in (tmp_path / "w").iterdir()}
+  assert left == {"config.json", *theirs}
+
+
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [("thesis.tex", ""), ("config.json", '{"name": "my-web-app"}')],
+)
+def test_a_folder_of_somebody_else_is_refused(name, text, tmp_path):
+  (tmp_path / name).write_text(text)
+  for overwrite in (False, True):
+    with pytest.raises(UserError, match="no run of this program"):
+      runner.run(config(), tmp_path, overwrite=overwrite)
+  assert (tmp_path / name).read_text() == text
+
+
+def test_seeds_do_not_mix_with_a_single_run_or_another_config(runs, tmp_path):
+  report = runs / "whole/report.json"
+  before = report.read_bytes()
+  with pytest.raises(UserError, match="no run|another config"):
+    runner.run_seeds(config(), runs / "whole", [1])
+  assert report.read_bytes() == before
+  (tmp_path / "report.md").touch()
+  with pytest.raises(UserError, match="no run of this program"):
+    runner.run_seeds(config(), tmp_path, [1])
+  assert not (tmp_path / "seed1").exists()
+
+
+def test_nothing_finished_is_said(tmp_path):
+  with pytest.raises(UserError, match="holds no run"):
+    splitjax.report_again(tmp_path)
+  facts = {"classes": 10}
+  with ownership.owned(tmp_path / "w", config(), facts, overwrite=False):
+    pass
+  with pytest.raises(UserError, match="no method is finished"):
+    splitjax.report_again(tmp_path / "w")
+  with pytest.raises(UserError, match="no finished method 'own'"):
+    splitjax.load(tmp_path / "w", "own")
