@@ -1,5 +1,7 @@
 """Attacks on planted messages, where the right score is known."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,12 +40,25 @@ def messages(sent, label, *, sample=None, size=None, image=None, real=None):
 
 
 def public(sent=None, label=(), *, image=None, head=None, classify=None):
-  return Public(sent or {}, jnp.asarray(label), image, head, classify, C)
+  return Public(sent or {}, np.asarray(label), image, head, classify, C)
 
 
-def scores(name, messages, public, **options):
-  attack = ATTACKS[name](**options)
-  found = jax.jit(lambda key: attack.run(messages, public, key))(KEY)
+@functools.cache
+def compiled(name, size, known, options):
+  """An attack and its program, of functions and numbers that are no arrays."""
+  attack = ATTACKS[name](**dict(options))
+
+  def run(seen, arrays, key):
+    whole = Public(*arrays, *known)
+    return attack.run(seen._replace(size=size), whole, key)
+
+  return attack, jax.jit(run)
+
+
+def scores(name, seen, public, **options):
+  own = tuple(public[3:]), tuple(options.items())
+  attack, run = compiled(name, seen.size, *own)
+  found = run(seen._replace(size=None), tuple(public[:3]), KEY)
   assert set(attack.numbers) <= set(found)
   return {k: float(x) if x.ndim == 0 else x for k, x in found.items()}
 
@@ -55,22 +70,21 @@ def test_area_under_the_curve_is_that_of_a_loop():
   wins = [
     (a > b) + (a == b) / 2 for a in score[kind == 1] for b in score[kind == 0]
   ]
-  area = guesses.auc(jnp.asarray(score), kind == 1, kind == 0)
+  auc = jax.jit(guesses.auc)
+  area = auc(score, kind == 1, kind == 0)
   np.testing.assert_allclose(area, np.mean(wins), atol=1e-12)
-  same = guesses.auc(jnp.ones(8), np.arange(8) < 4, np.arange(8) >= 4)
-  assert same == 0.5
+  assert auc(np.ones(30), kind == 1, kind == 0) == 0.5
 
 
 def test_tiny_rows_have_a_direction_and_zero_has_none():
-  x = jnp.array([[3e-30, 4e-30], [0, 0], [0, -2.0]])
+  x = np.array([[3e-30, 4e-30], [0, 0], [0, -2.0]])
   want = [[0.6, 0.8], [0, 0], [0, -1]]
-  np.testing.assert_allclose(guesses.direction(x), want, atol=1e-12)
+  found = jax.jit(guesses.direction)(x)
+  np.testing.assert_allclose(found, want, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-  "message", ["down/feature_gradient", "up/embedding_gradient"]
-)
-def test_gradients_along_a_direction_of_their_class_reveal_it(message):
+def test_gradients_along_a_direction_of_their_class_reveal_it():
+  message = "up/embedding_gradient"
   rng = np.random.default_rng(1)
   axis = rng.normal(size=(C, 3, 4))
   label, known = rng.integers(0, C, 60), rng.integers(0, C, 50)
@@ -109,14 +123,12 @@ def test_noise_gives_chance_and_the_norm_tells_a_rare_class():
 
 def test_the_area_by_chance_is_the_mean_over_scores_that_tell_nothing():
   rng = np.random.default_rng(3)
-  positive = jnp.arange(20) < 8
-  areas = jax.vmap(lambda score: guesses.auc(score, positive, ~positive))(
-    jnp.asarray(rng.random((4000, 20)))
-  )
-  mean = jnp.maximum(areas, 1 - areas).mean()
-  chance = guesses.auc_by_chance(positive, ~positive)
-  assert float(chance) == pytest.approx(float(mean), abs=0.005)
-  assert jnp.isnan(guesses.auc_by_chance(positive, jnp.zeros(20, bool)))
+  positive, chance = np.arange(20) < 8, jax.jit(guesses.auc_by_chance)
+  each = jax.jit(jax.vmap(guesses.auc, (0, None, None)))
+  areas = np.asarray(each(rng.random((4000, 20)), positive, ~positive))
+  mean = np.maximum(areas, 1 - areas).mean()
+  assert float(chance(positive, ~positive)) == pytest.approx(mean, abs=0.005)
+  assert np.isnan(chance(positive, np.zeros(20, bool)))
 
 
 def test_the_embedding_gradient_reveals_every_label_and_noise_none():
@@ -143,7 +155,7 @@ def test_components_are_those_of_scipy():
   graph = np.zeros((60, 60))
   graph[a[edge], b[edge]] = 1
   _, want = csgraph.connected_components(graph, directed=False)
-  got = np.asarray(components(60, jnp.asarray(a), jnp.asarray(b), edge))
+  got = np.asarray(jax.jit(components, static_argnums=0)(60, a, b, edge))
   same = got[:, None] == got
   np.testing.assert_array_equal(same, want[:, None] == want)
   assert all(got[group] == group for group in got)
@@ -181,12 +193,10 @@ def test_match_bits_of_a_chain_are_named_by_one_sample_each():
 def test_more_epochs_join_more_until_all_is_known():
   label = np.random.default_rng(6).integers(0, 3, 90)
   each = [
-    scores("match_graph", paired(label, epochs), public())
-    for epochs in (1, 2, 8)
+    scores("match_graph", paired(label, epochs), public()) for epochs in (1, 8)
   ]
-  joined = [got["joined"] for got in each]
-  assert joined == sorted(joined) and joined[0] < 0.5
-  assert each[-1]["accuracy"] == 1 and joined[-1] == 1
+  assert each[0]["joined"] < 0.5
+  assert each[1]["accuracy"] == each[1]["joined"] == 1
 
 
 def test_two_classes_are_known_from_unequal_pairs_too():
@@ -227,7 +237,7 @@ def test_distance_correlation_is_that_of_a_loop():
   x, z = rng.normal(size=(14, 3)), rng.normal(size=(14, 2, 2))
   z[:, 0, 0] = np.abs(x[:, 0])
   real = rng.random(14) < 0.7
-  got = correlation(jnp.asarray(x), jnp.asarray(z), jnp.asarray(real))
+  got = jax.jit(correlation)(x, z, real)
   want = dependence(x[real], z[real].reshape(real.sum(), -1))
   np.testing.assert_allclose(got, want, atol=1e-10)
 
@@ -238,7 +248,6 @@ def test_features_that_are_the_input_depend_on_it_fully():
   turned = x.reshape(300, 4) @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
   real = np.arange(300) < 280
   for z, low, high in (
-    (x, 1, 1),
     (3 * turned + 1, 1, 1),
     (rng.normal(size=(300, 2)), 0, 0.2),
     (np.ones((300, 2)), 0, 0),
@@ -256,12 +265,12 @@ def test_membership_is_known_where_losses_are_apart_and_not_where_alike():
   inside = rng.normal(size=(400, C))
   label, real = rng.integers(0, C, 400), np.arange(400) < 350
   sure = inside + 30 * np.eye(C)[label]
+  known = public(classify=lambda logits: logits)
 
   def attack(first, second, score="loss"):
     seen = messages({}, np.zeros(1))
     trained, held = (Batch(x, label, real) for x in (first, second))
     truth = seen.truth._replace(trained=trained, held=held)
-    known = public(classify=lambda logits: logits)
     seen = seen._replace(truth=truth)
     return scores("membership", seen, known, score=score)["auc"]
 
@@ -292,17 +301,22 @@ def test_ssim_and_psnr_are_those_of_a_loop(size, side):
   rng = np.random.default_rng(12)
   x = rng.random((3, *size, 2))
   y = np.clip(x + rng.normal(0, 0.1, x.shape), 0, 1)
-  real = jnp.array([True, False, True])
   want = [
     similarity(x[n, ..., c], y[n, ..., c], side) for n in (0, 2) for c in (0, 1)
   ]
-  got = image_quality.ssim(jnp.asarray(x), jnp.asarray(y), real)
-  np.testing.assert_allclose(got, np.mean(want), atol=1e-10)
+
+  @jax.jit
+  def both(x, y):
+    real = jnp.array([True, False, True])
+    return image_quality.ssim(x, y, real), image_quality.psnr(x, y, real)
+
+  ssim, psnr = both(x, y)
+  np.testing.assert_allclose(ssim, np.mean(want), atol=1e-10)
   error = ((x - y)[[0, 2]] ** 2).mean()
-  got = image_quality.psnr(jnp.asarray(x), jnp.asarray(y), real)
-  np.testing.assert_allclose(got, 10 * np.log10(1 / error), atol=1e-9)
-  assert np.isinf(image_quality.psnr(jnp.asarray(x), jnp.asarray(x), real))
-  np.testing.assert_allclose(image_quality.ssim(x, x, real), 1, atol=1e-12)
+  np.testing.assert_allclose(psnr, 10 * np.log10(1 / error), atol=1e-9)
+  ssim, psnr = both(x, x)
+  np.testing.assert_allclose(ssim, 1, atol=1e-12)
+  assert np.isinf(psnr)
 
 
 def smooth(count, seed):
@@ -322,11 +336,11 @@ def check_inversion(flat):
   image, stock = jnp.asarray(smooth(64, 0)), jnp.asarray(smooth(300, 1))
   noise = np.random.default_rng(13).normal(size=(364, 8, 8, 1))
 
-  def attack(own, known, **options):
+  def attack(own, known):
     form = (lambda x: x.reshape(len(x), -1)) if flat else jnp.asarray
     seen = messages({"up/features": form(own)}, np.zeros(64), image=image)
     theirs = public({"up/features": form(known)}, np.zeros(300), image=stock)
-    return scores("reconstruction", seen, theirs, **options)
+    return scores("reconstruction", seen, theirs)
 
   fine = attack(image, stock)
   assert fine["psnr"] > fine["psnr_mean"] + 15 and fine["ssim"] > 0.98
@@ -334,7 +348,7 @@ def check_inversion(flat):
   np.testing.assert_array_equal(fine["original"], image[:8])
   error = np.abs(fine["original"] - fine["reconstruction"]).mean()
   assert error < 0.02
-  blind = attack(noise[:64], noise[64:], steps=60)
+  blind = attack(noise[:64], noise[64:])
   assert blind["psnr"] < blind["psnr_mean"] + 0.5
 
 

@@ -128,11 +128,12 @@ def test_partners_are_the_clients_own_and_of_another_class():
   np.testing.assert_array_equal(alone.draw[0, :10], table.draw[0])
 
 
-def pictures(kind, draws=(1, 2)):
+def pictures(kind):
   rng = np.random.default_rng(0)
   image = jnp.asarray(rng.integers(0, 256, (6, 9, 8, 3)), jnp.uint8)
-  rows = jnp.array([2, 2]), jnp.array([4, 5]), jnp.array(draws)
-  shown = ood_proxies.with_proxies(kind)(image, ood_proxies.ProxyPlan(*rows))
+  rows = jnp.array([2, 2]), jnp.array([4, 5]), jnp.array([1, 2])
+  change = jax.jit(ood_proxies.with_proxies(kind))
+  shown = change(image, ood_proxies.ProxyPlan(*rows))
   assert shown.shape == (4, 9, 8, 3) and shown.dtype == jnp.uint8
   np.testing.assert_array_equal(shown[:2], image[jnp.array([2, 2])])
   return np.asarray(image), np.asarray(shown[2:])
@@ -142,21 +143,16 @@ def test_patches_are_all_there_in_another_order():
   image, made = pictures("patches")
 
   def cut(x):  # 4 x 4 patches of 2 x 2, the ninth line apart
+    places = np.ndindex(4, 4)
     return [
-      x[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].tobytes()
-      for i in range(4)
-      for j in range(4)
+      x[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].tobytes() for i, j in places
     ]
 
+  whole = cut(image[2])
   for each in made:
-    assert sorted(cut(each)) == sorted(cut(image[2])) and (
-      cut(each) != cut(image[2])
-    )
+    assert sorted(cut(each)) == sorted(whole) and cut(each) != whole
     np.testing.assert_array_equal(each[8], image[2, 8])
   assert (made[0] != made[1]).any()
-  same = pictures("patches", (1, 1))[1]
-  np.testing.assert_array_equal(same[0], same[1])
-  np.testing.assert_array_equal(same[0], made[0])
 
 
 def test_a_mix_is_the_mean_of_two():
@@ -174,8 +170,12 @@ def test_noise_is_half_of_the_picture():
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 1)])
-@pytest.mark.parametrize("kind", ood_proxies.PROXIES)
-def test_pictures_of_any_size_have_proxies(kind, shape):
-  image = jnp.arange(np.prod(shape), dtype=jnp.uint8).reshape(shape)
-  made = ood_proxies.PROXIES[kind](image, image, jax.random.key(0))
-  assert made.shape == shape and made.dtype == jnp.uint8
+def test_pictures_of_any_size_have_proxies(shape):
+  image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+
+  @jax.jit
+  def every(image, key):
+    return [make(image, image, key) for make in ood_proxies.PROXIES.values()]
+
+  for made in every(image, jax.random.key(0)):
+    assert made.shape == shape and made.dtype == jnp.uint8

@@ -69,14 +69,11 @@ def test_nobody_takes_part():
     ("harmony", {"inner_steps": 0, "stochastic_depth": False}, 0.15),
     ("fedavg", {}, 0.05),
     *slow(
-      ("splitfed_v1", {}, 0.05),
       ("supersfl", {}, 0.1),
-      ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
       ("ditto", {}, 0.05),
       ("moon", {}, 0.05),
       ("pfedme", {"inner_steps": 1}, 0.05),  # XLA counts a scan's body once
       ("per_fedavg", {}, 0.1),
-      ("per_fedavg", {"meta": "fomaml"}, 0.1),
     ),
   ],
 )

@@ -57,7 +57,7 @@ def test_the_gate_is_strict():
   assert swept([0.5]).offloaded[0, 0, 0] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10, 100, 1000])
+@pytest.mark.parametrize("classes", [2, 1000])
 def test_the_ends_of_the_default_grid_ask_always_and_never(classes):
   # As the network gives them: a sure exit, whose entropy is 0 to the bit, a
   # uniform one, log C as float32 rounds it, and random ones of every sureness.
@@ -116,24 +116,15 @@ def test_sweep_equals_a_double_loop():
       assert got.offloaded[e, r, n] == pytest.approx(sent / count)
 
 
-def test_offloading_falls_with_the_threshold():
-  exits, labels, samples = random_world()
-  grid = np.linspace(0, 2.4, 13)
-  sent = early_exit.sweep(exits, labels, samples, grid, BOTH).offloaded
-  assert (np.diff(sent, axis=0) <= 0).all()
-  assert (sent[0] == 1).all() and (sent[-1] == 0).all()
-
-
 def test_repeated_samples_count_repeatedly():
   # sample 1 drawn twice, sample 0 once: the server has 2 of 3 right
   samples = np.array([[[1, 2, 0]]])
   assert swept([0.0], samples).accuracy[0, 0, 0] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("grid", [[0.0, 0.3, 0.9], [0.9, 0.0, 0.3]])
-def test_oracle_takes_the_larger_of_equal_thresholds(grid):
+def test_oracle_takes_the_larger_of_equal_thresholds():
   # accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9, where nothing is offloaded
-  best = early_exit.best(swept(grid))
+  best = early_exit.best(swept([0.9, 0.0, 0.3]))
   assert best.threshold[0, 0] == 0.9
   assert best.accuracy[0, 0] == pytest.approx(2 / 3)
   assert best.offloaded[0, 0] == 0

@@ -4,7 +4,6 @@ Nothing here computes: `jax.eval_shape` alone.
 """
 
 import inspect
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,6 @@ PUBLISHED = {
   # FedAvgCNN of PFLlib (TsingZ0/PFLlib), by hand: 832 + 51,264 + 524,800
   # + 5,130.
   ("cnn4", (28, 28, 1), 10, (("padding", "valid"),)): 582_026,
-  # kuangliu/pytorch-cifar, VGG('VGG11').
-  ("vgg11", (32, 32, 3), 10, ()): 9_231_114,
   # kuangliu/pytorch-cifar, MobileNet().
   ("mobilenet_v1", (32, 32, 3), 10, ()): 3_217_226,
   # Keras applications, MobileNet: 4,253,864 with 21,888 running statistics.
@@ -185,11 +182,7 @@ def test_every_width_has_a_channel(name):
     ("resnet18", {"stages": (1, 1)}, "backbone.stages=(1, 1) must be 4"),
     ("mobilenet_v1", {"repeats": (1,)}, "such as (1, 2, 2, 6, 2)"),
     ("mobilenet_v2", {"repeats": (1,) * 8}, "must be 7 numbers"),
-    (
-      "vgg11",
-      {"shape": (28, 28, 1)},
-      "at least 32x32, these are 28x28; set backbone.pad=True or",
-    ),
+    ("vgg11", {"shape": (28, 28, 1)}, "28x28; set backbone.pad=True or"),
     ("cnn8", {"shape": (7, 9, 1)}, "at least 8x8, these are 7x9"),
     ("cnn4", {"shape": (14, 15, 1), "padding": "valid"}, "at least 16x16"),
   ],
@@ -204,8 +197,7 @@ def test_what_cannot_be_is_one_line(name, options, says):
   ("name", "dtype"),
   [
     ("cnn4", "bfloat16"),
-    *slow(("resnet18", "float32")),
-    *slow(*((name, "bfloat16") for name in sorted(LAYOUT.keys() - {"cnn4"}))),
+    *slow(("resnet18", "bfloat16"), ("mobilenet_v2", "bfloat16")),
   ],
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):
@@ -223,10 +215,7 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
       depth = backbones.depth_of(net, backbones.select(segment, out))
       if depth in net.exits and name != "head":
         exit_ = backbones.exit_name(depth)
-        out[exit_], _ = (
-          backbones.run(net, segment, x, (exit_,), train=train),
-          None,
-        )
+        out[exit_] = backbones.run(net, segment, x, (exit_,), train=train)
     return out
 
   for train in (False, True):
@@ -235,10 +224,3 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
       want = "float32" if logits else dtype
       assert x.dtype == want, name
       assert all(s.dtype == "float32" for s in jax.tree.leaves(new))
-
-
-def test_equal_options_make_equal_networks():
-  for name, norm in itertools.product(NORMALISED, ("batch", "group")):
-    one, two = short(name, norm=norm), short(name, norm=norm)
-    assert one == two
-    assert one != short(name, norm=norm, dtype="bfloat16")

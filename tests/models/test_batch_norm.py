@@ -1,67 +1,17 @@
 """Who keeps, averages and writes batch normalisation; other number formats."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
 import tiny
-from engine import SIZES, by_number, world
+from engine import SIZES, world
 from marks import slow
 
 import splitjax
-from splitjax import BACKBONES, METHODS, UserError
+from splitjax import BACKBONES, UserError
 from splitjax.experiment.setup import checks, network
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
-
-
-def norms(tree, wanted=True):
-  """Leaves that are (or are not) batch normalisation's, path -> array."""
-  leaves = jax.tree_util.tree_leaves_with_path(tree)
-  return {str(p): np.asarray(x) for p, x in leaves if is_norm(p) == wanted}
-
-
-def after_a_round(name, local, **options):
-  """The world and its state after one round, with or without FedBN."""
-  made = world(name, batch_norm=True, **options)
-  net = dataclasses.replace(made.backbone, local_norm=local)
-  optimizer = splitjax.methods.optimizers.sgd(0.1, 0.9)
-  made = made._replace(method=METHODS[name](net, optimizer), backbone=net)
-  state, told = made.round()(made.state(), made.shards)
-  return made, state, {k: float(v) for k, v in told.wire.items()}
-
-
-@pytest.mark.slow
-def test_local_norm_stays_with_its_client():
-  made, state, wire = after_a_round("multi_exit", True)
-  _, average, all_wire = after_a_round("multi_exit", False)
-  halves = by_number(made.fleet, state.clients)
-  first, other = (halves[n].segment.params["block1"] for n in (0, 1))
-  for path, leaf in norms(first).items():
-    assert np.abs(leaf - norms(other)[path]).max() > 1e-4
-  for path, leaf in norms(first, False).items():
-    np.testing.assert_array_equal(leaf, norms(other, False)[path])
-  stats = [half.segment.stats["block1"] for half in halves]
-  for x, y in zip(*map(jax.tree.leaves, stats[:2]), strict=True):
-    assert np.abs(x - y).max() > 1e-4
-  # The policy is about clients: the server's are averaged all the same.
-  same = by_number(made.fleet, average.clients)
-  for path, leaf in norms(same[0].segment.params["block1"]).items():
-    np.testing.assert_array_equal(
-      leaf, norms(same[1].segment.params["block1"])[path]
-    )
-  for x, y in zip(
-    jax.tree.leaves(state.server.segment),
-    jax.tree.leaves(average.server.segment),
-    strict=True,
-  ):
-    np.testing.assert_allclose(x, y, atol=1e-6)
-  # What stays is not sent: scale, bias, mean and variance of each block.
-  kept = sum(
-    sum(leaf.nbytes for leaf in norms(half.segment).values()) for half in halves
-  )
-  assert kept > 0 and all_wire["up/prefix"] - wire["up/prefix"] == kept
 
 
 @pytest.mark.slow

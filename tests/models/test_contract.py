@@ -16,9 +16,8 @@ from tiny_networks import OTHERS, whole
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
-from splitjax.models import contract, forms, layers, shapes, target
+from splitjax.models import contract, forms, shapes
 from splitjax.models.backbones import Backbone
 
 
@@ -95,95 +94,32 @@ def mine(
   return Backbone("mine", shape, classes, made, exits, Flat(classes - head))
 
 
-THREE = "one", "two", "three"
 SMALL = functools.partial(contract.check_backbone, shape=(4, 4, 1), classes=4)
 
 
-@pytest.mark.parametrize(
-  "name", ["toy", "cnn1d", *slow("transformer_text", "cnn4")]
-)
+@pytest.mark.parametrize("name", ["toy", *slow("transformer_text", "cnn4")])
 def test_our_own_keep_it(name):
   shape, given = OTHERS.get(name, ((28, 28, 1), {}))
-  width = {"cnn1d": 1 / 32, "transformer_text": 8}.get(name)
-  given = {**given, **({"width": width} if width else {})}
+  if name == "transformer_text":
+    given = {**given, "width": 8}
   factory = functools.partial(BACKBONES[name], **given)
   parts = contract.check_backbone(factory, shape=shape)
   assert len(parts) == 7 and "depths" in parts[0]
 
 
-FORMS_FIRST = "cnn1d", "cnn4", "toy", "transformer_text"
+FIRST = "cnn1d", "cnn4"
 
 
 @pytest.mark.parametrize(
-  "name",
-  [*FORMS_FIRST, *slow(*sorted(BACKBONES.keys() - set(FORMS_FIRST)))],
+  "name", [*FIRST, *slow(*sorted(BACKBONES.keys() - {*FIRST}))]
 )
 def test_the_forms_of_all(name):
   forms.check_forms(whole(name))
 
 
-@pytest.mark.parametrize("name", ["cnn8", *slow("mobilenet_v2", "resnet18")])
-def test_our_own_convolutions_are_not_slow(name):
-  net = BACKBONES[name]((32, 32, 3), 10)
-  assert shapes.slow_convolutions(net) == ""
-
-
-class Convolved(nn.Module):
-  """An embedding behind a convolution of one of several makers."""
-
-  maker: str
-
-  @nn.compact
-  def __call__(self, x, train, real):
-    if self.maker == "splitjax":
-      x = layers.Conv(3)(x)
-    elif self.maker == "flax":
-      x = nn.remat(nn.Conv)(3, (3, 3))(x)
-    elif self.maker == "nnx":
-      new = functools.partial(nnx.Conv, kernel_size=(3, 3))
-      x = bridge.ToLinen(new, args=(x.shape[-1], 3))(x)
-    elif self.maker == "lax":
-      kernel = self.param("kernel", nn.initializers.ones, (3, 3, 1, 3))
-      where = ("NHWC", "HWIO", "NHWC")
-      x = jax.lax.conv_general_dilated(
-        x, kernel, (1, 1), "SAME", dimension_numbers=where
-      )
-    return nn.Dense(4)(nn.relu(x).reshape(x.shape[0], -1))
-
-
-@pytest.mark.parametrize("maker", ["splitjax", "none", "flax", "nnx", "lax"])
-def test_slow_convolutions_are_said(maker, monkeypatch):
-  def made(shape, classes, *, depths: tuple[int, ...] = (1,)):
-    blocks = {"one": Convolved(maker), "two": Flat(4)}
-    return Backbone("mine", shape, classes, blocks, {1: Flat(4)}, Flat(4))
-
-  warned = maker in ("flax", "nnx", "lax")
-  told = "the convolutions of one are slow on a CPU"
-  monkeypatch.setattr(contract.behaviour, "check_numbers", lambda net: [])
-  assert SMALL(made)[-1].startswith(told) == warned
-  net = made((4, 4, 1), 4)
-  assert shapes.slow_convolutions(net, "native") == ""
-  with target.aimed_at(target.current()._replace(platform="gpu")):
-    assert shapes.slow_convolutions(net) == ""
-
-
-@pytest.mark.slow
-def test_describe_says_that_convolutions_are_slow(monkeypatch):
-  def made(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
-    blocks = {"one": Convolved("flax"), "two": Flat(4), "three": Flat(4)}
-    exits = dict.fromkeys(depths, Flat(classes))
-    return Backbone("mine", shape, classes, blocks, exits, Flat(classes))
-
-  monkeypatch.setitem(BACKBONES, "mine", made)
-  draft = tiny.tiny(own="splitgp")
-  draft.backbone = splitjax.spec(BACKBONES, "mine")
-  found = describe.describe(tiny.resolved(draft))
-  line = "  the convolutions of one are slow on a CPU: a round"
-  assert line in description.text(found)
-
-
 def test_ones_own_keeps_it():
-  assert len(SMALL(mine)) == 7
+  """A gate of zero and a frozen parameter are no mistakes."""
+  assert len(SMALL(functools.partial(mine, wrong="gate", last="frozen"))) == 7
   assert splitjax.check_backbone is contract.check_backbone
 
 
@@ -209,10 +145,7 @@ def test_a_wrong_form_is_one_line(options, said):
   ("options", "said"),
   [
     ({"wrong": "odd"}, "made twice with the same options it is not equal"),
-    (
-      {"wrong": "length"},
-      r"one cannot take a batch of any size, .*x.shape\[0\]",
-    ),
+    ({"wrong": "length"}, r"one cannot take a batch of any size, .*x.shape\["),
     ({"wrong": "unused"}, "one/spare has no effect"),
     ({"wrong": "padding"}, "up to exit1 samples of padding change the others"),
     ({"wrong": "others"}, "at inference the logits of exit1 depend on other"),
@@ -225,11 +158,6 @@ def test_what_only_numbers_show(options, said):
     SMALL(made)
 
 
-@pytest.mark.parametrize("kind", ["gate", "frozen"])
-def test_gates_of_zero_and_frozen_parameters_are_no_mistakes(kind):
-  assert len(SMALL(functools.partial(mine, wrong=kind))) == 7
-
-
 def test_a_block_that_is_no_key():
   def factory(shape, classes, *, depths: tuple[int, ...] = (1,)):
     blocks = {"one": Flat(), "two": Flat(wrong=np.zeros(2))}
@@ -240,7 +168,7 @@ def test_a_block_that_is_no_key():
     SMALL(factory)
 
 
-@pytest.mark.parametrize("depths", [(), (1, 2), (0,)])
+@pytest.mark.parametrize("depths", [(), (1, 2)])
 def test_exits_behind_blocks_that_can_be_cut(depths):
   exits = r"exits after blocks \[.*\]; it needs one at least, and all in 1..1"
   with pytest.raises(UserError, match=exits):
@@ -289,14 +217,9 @@ def bare(shape, classes, *, depths: tuple[int, ...]):
   return mine(shape, classes, depths=depths)
 
 
-BLOCKS = {"one": Flat(), "two": Flat()}
 MISTAKES = [
-  (
-    changed(blocks=[*BLOCKS.values()]),
-    "blocks is a list; it must be a dict",
-  ),
+  (changed(blocks=[Flat(), Flat()]), "blocks is a list; it must be a dict"),
   (changed(blocks={0: Flat(), 1: Flat()}), "blocks has the key 0; it must be"),
-  (changed(exits=[Flat(4)]), "exits is a list; it must be a dict, a cut's dep"),
   (changed(exits={"1": Flat(4)}), "exits has the key '1'"),
   (changed(exits={1: Flat}), "exit1 is the class Flat; it must be a block"),
   (changed(head=None), "head is None .is a return missing"),
@@ -325,15 +248,11 @@ def test_options_that_no_config_can_hold(monkeypatch):
   def bare(shape, classes, *, width=3):
     return mine(shape, classes)
 
-  def listed(shape, classes, *, depths: list[int] = (1,)):
-    return mine(shape, classes, depths=depths)
-
   def foreign(shape, classes, *, depths: "Nowhere" = (1,)):  # noqa: F821
     return mine(shape, classes, depths=depths)
 
   for factory, said in (
     (bare, "bare: annotate its option width as int"),
-    (listed, "listed: annotate its option depths as int"),
     (foreign, "foreign: its annotations cannot be read: name 'Nowhere'"),
   ):
     with pytest.raises(contract.Broken, match=said):
@@ -356,8 +275,8 @@ class Normalised(nnx.Module):
     return nnx.relu(self.norm(x, use_running_average=not train, mask=mask))
 
 
-@pytest.mark.parametrize("tried", [False, *slow(True)])
-def test_modules_of_nnx_are_blocks(tried):
+@pytest.mark.slow
+def test_modules_of_nnx_are_blocks():
   def network(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
     widths = (int(np.prod(shape)), 8, 6, 5)
     blocks = {
@@ -369,5 +288,4 @@ def test_modules_of_nnx_are_blocks(tried):
 
   sizes = shapes.parameters(network((4, 4, 1), 4))
   assert sizes["block1"] == 8 * 6 + 6 + 2 * 6
-  if tried:
-    assert len(splitjax.check_backbone(network, shape=(4, 4, 1))) == 7
+  assert len(SMALL(network)) == 7

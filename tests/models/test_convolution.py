@@ -19,7 +19,6 @@ RNG = np.random.default_rng(0)
 # Kernel, stride, padding, image. Edges are odd and even; windows hang over
 # borders, up to a 5x5 one on a 3x1 image.
 DENSE = [
-  (1, 1, "same", (7, 4)),
   (1, 2, "same", (5, 3)),
   (3, 1, "same", (7, 4)),
   (3, 1, "same", (6, 6)),
@@ -27,7 +26,6 @@ DENSE = [
   (3, 2, "same", (6, 6)),
   (5, 2, "same", (7, 4)),
   (7, 2, "same", (5, 3)),
-  (3, 3, "same", (7, 4)),
   (3, 1, "valid", (6, 6)),
   (3, 2, "valid", (7, 4)),
 ]
@@ -46,7 +44,6 @@ everywhere = pytest.mark.parametrize(
   [(conv, "cpu") for conv in FORMULATIONS]
   + [("native", platform) for platform in windows.AT_KERNEL],
 )
-thin_or_not = pytest.mark.parametrize("channels", (THIN, CHANNELS))
 
 
 def normal(*shape):
@@ -112,7 +109,7 @@ class Example:
 @every
 def test_convolution_equals_the_loop(conv, float64):
   examples = [Example(case, False) for case in DENSE]
-  examples += [Example(case, False, THIN) for case in DENSE[2:5]]
+  examples += [Example(case, False, THIN) for case in DENSE[1:4]]
   examples += [Example(case, True) for case in DEPTHWISE]
 
   def all_of_them(inputs):
@@ -136,10 +133,10 @@ def test_every_client_may_have_its_own_kernel(conv, platform, float64):
   examples = [
     [Example(*case) for _ in range(2)]
     for case in [
-      (DENSE[2], False),
-      (DENSE[2], False, THIN),
-      (DENSE[5], False),
-      (DENSE[10], False),
+      (DENSE[1], False),
+      (DENSE[1], False, THIN),
+      (DENSE[4], False),
+      (DENSE[8], False),
       (DEPTHWISE[1], True),
     ]
   ]
@@ -212,33 +209,33 @@ def test_small_maps_of_many_channels(float64):
 
 
 @numeric
-@thin_or_not
-def test_clients_may_share_a_kernel_or_images(channels, float64):
-  x, kernel = normal(3, 2, 5, 4, channels), normal(3, 3, 3, channels, 4)
+def test_clients_may_share_a_kernel_or_images(float64):
+  inputs = [
+    (normal(3, 2, 5, 4, channels), normal(3, 3, 3, channels, 4))
+    for channels in (THIN, CHANNELS)
+  ]
 
-  def both(conv, x, kernel):
+  def both(conv, inputs):
     def loss(x, k):
       return jnp.sin(conv_ops.conv2d(x, k, conv=conv)).sum()
 
     one = jax.value_and_grad(loss, (0, 1))
-    shared = jax.vmap(one, (0, None))(x, kernel[0])
-    return shared, jax.vmap(one, (None, 0))(x[0], kernel)
+    kernels = [jax.vmap(one, (0, None))(x, kernel[0]) for x, kernel in inputs]
+    return kernels, [jax.vmap(one, (None, 0))(x[0], k) for x, k in inputs]
 
-  mine, want = (
-    jax.jit(both, static_argnums=0)(conv, x, kernel)
-    for conv in ("in_turn", "native")
-  )
-  jax.tree.map(check, mine, want)
+  run = jax.jit(both, static_argnums=0)
+  jax.tree.map(check, run("in_turn", inputs), run("native", inputs))
 
 
 @numeric
-@thin_or_not
-def test_clients_of_clients_and_gradients_of_gradients(channels, float64):
+def test_clients_of_clients_and_gradients_of_gradients(float64):
   # As exact second-order adaptation has them, vmapped over views and clients.
-  x = normal(2, 3, 2, 4, 4, channels)
-  kernel = normal(2, 3, 3, 3, channels, 3) / 8
+  inputs = [
+    (normal(2, 3, 2, 4, 4, channels), normal(2, 3, 3, 3, channels, 3) / 8)
+    for channels in (THIN, CHANNELS)
+  ]
 
-  def after_a_step(conv, x, kernel):
+  def after_a_step(conv, inputs):
     def loss(x, kernel):
       out = conv_ops.conv2d(x, kernel, conv=conv)
       return jnp.square(jnp.sin(out)).sum()
@@ -247,14 +244,15 @@ def test_clients_of_clients_and_gradients_of_gradients(channels, float64):
       dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
       return loss(x - 0.01 * dx, kernel - 0.01 * dkernel)
 
-    return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
+    each = jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))
+    return [each(x, kernel) for x, kernel in inputs]
 
   run = jax.jit(after_a_step, static_argnums=0)
-  want = run("native", x, kernel)
-  jax.tree.map(check, run("in_turn", x, kernel), want)
+  want = run("native", inputs)
+  jax.tree.map(check, run("in_turn", inputs), want)
   with on("gpu"):
-    assert run.lower("native", x, kernel).as_text().count("dot_general") > 1
-    jax.tree.map(check, run("native", x, kernel), want)
+    assert run.lower("native", inputs).as_text().count("dot_general") > 2
+    jax.tree.map(check, run("native", inputs), want)
 
 
 def test_a_convolution_by_hand():
@@ -309,9 +307,9 @@ def test_half_precision_in_half_precision_out():
       np.testing.assert_allclose(np.asarray(a, float), b, 2**-8, 1e-3)
 
 
-@pytest.mark.parametrize("channels", (THIN, 64))
-def test_any_number_of_images_may_be_exported(channels):
+def test_any_number_of_images_may_be_exported():
   # Of many channels on a small map: the number decides the form elsewhere.
+  channels = 64
   (batch,) = export.symbolic_shape("b")
   x = jax.ShapeDtypeStruct((batch, 7, 7, channels), jnp.float32)
   shape = 3, 3, channels, channels

@@ -23,29 +23,18 @@ def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
     ("toy", {"width": 10**9}, "must be at least 1 and at most 1e+06"),
     ("vit_s16", {"width": 1e6}, "more than 10,000,000,000; choose a smaller"),
     ("vit_s16", {"resolution": 16 * 10**5}, "backbone.resolution=1600000"),
+    ("vit_s16", {"resolution": 30}, "multiple of backbone.patch=16"),
     ("vit_s16", {"length": 10**9}, "backbone.length=1000000000 must be"),
     ("resnet18", {"stages": (1, 1, 1, 10**9)}, "at most 250, each"),
-    ("mobilenet_v2", {"repeats": (500,) * 7}, "at most 250, each"),
     ("vgg11", {"depths": (2, 3, 2)}, "depths=(2, 3, 2) must differ"),
     ("vgg11", {"depths": ()}, "backbone.depths=() must have one number"),
     ("cnn8", {"shape": (128, 9)}, "takes images [H, W, c], and these data are"),
-    (
-      "vit_s16",
-      {"shape": (9,)},
-      "are tables [F], [9]; choose another backbone",
-    ),
-    (
-      "vgg11",
-      {"shape": (1, 32, 32, 3)},
-      "these data are inputs of 4 axes, [1,",
-    ),
+    ("vit_s16", {"shape": (9,)}, "are tables [F], [9]; choose another backbo"),
+    ("vgg11", {"shape": (1, 32, 32, 3)}, "these data are inputs of 4 axes, [1"),
     ("cnn1d", {}, "takes series [T, c], and these data are images [H, W, c]"),
-    ("cnn1d", {"shape": (9,)}, "these data are tables [F], [9]; choose anoth"),
     ("cnn1d", {"shape": (24, 9)}, "series of 24 steps are too short for"),
-    ("cnn1d", {"shape": (3, 9), "padding": "same"}, "3 steps are too short"),
     ("cnn1d", {"shape": (64, 9), "kernel": 4}, "backbone.kernel=4 must be odd"),
     ("cnn4", {"shape": (9,), "vocabulary": 5}, "takes numbers, and these data"),
-    ("mlp", {"shape": (9,), "vocabulary": 5}, "choose transformer_text, or a"),
     ("transformer_text", {"shape": (9,)}, "takes token ids, integers [Z, T],"),
     ("transformer_text", {}, "takes token ids [T], and these data are images"),
     (
@@ -56,13 +45,13 @@ def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
   ],
 )
 def test_what_cannot_be_is_one_line(name, given, said):
-  before = len(jax.live_arrays())
+  before = jax.live_arrays()  # held, so that none is gone below
   with pytest.raises(UserError) as caught:
     cut(name, **given)
   message = str(caught.value)
   assert message.startswith("backbone.") and said in message
   assert "\n" not in message
-  assert len(jax.live_arrays()) == before
+  assert len(jax.live_arrays()) == len(before)
 
 
 @pytest.mark.parametrize("name", BACKBONES)

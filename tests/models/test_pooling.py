@@ -37,18 +37,17 @@ def graded(pool, weight):
   return run
 
 
-@pytest.mark.parametrize("channels", [3, convolution.WIDE])
-def test_max_pool_equals_reduce_window(channels):
+def test_max_pool_equals_reduce_window():
   window = (1, 2, 2, 1)
 
   def native(x):
     low = -jnp.inf
     return jax.lax.reduce_window(x, low, jax.lax.max, window, window, "VALID")
 
-  sizes = [(4, 6), (7, 7), (5, 2)]
+  sizes = [(4, 6, 3), (7, 7, 3), (5, 2, convolution.WIDE)]
   # Of equal maxima, which rounded numbers have, the first gets the gradient.
-  images = [np.round(normal(2, *size, channels), 1) for size in sizes]
-  weights = [normal(2, h // 2, w // 2, channels) for h, w in sizes]
+  images = [np.round(normal(2, *size), 1) for size in sizes]
+  weights = [normal(2, h // 2, w // 2, c) for h, w, c in sizes]
 
   @jax.jit
   def both(images):
@@ -68,14 +67,18 @@ def test_the_gradient_of_a_pool_has_a_gradient():
     normal(2, 2, 2, convolution.WIDE),
   )
 
+  @jax.jit
+  def both(x):
+    out, pull = jax.vjp(convolution.max_pool, x)
+    return jax.grad(length)(x), pull(8 * out * weight**2)[0]
+
   def length(x):
     dx = jax.grad(lambda x: (convolution.max_pool(x) ** 2 * weight).sum())(x)
     return (dx**2).sum()
 
   # dx is 2 m weight at each maximum m, so the length is the sum of their
   # squares, and its gradient 8 m weight^2 there.
-  out, pull = jax.vjp(convolution.max_pool, x)
-  check(jax.grad(length)(x), pull(8 * out * weight**2)[0])
+  check(*both(x))
 
 
 def test_overlapping_max_pool_equals_the_loop():
@@ -108,15 +111,19 @@ def test_the_first_of_equal_maxima_has_the_gradient():
 
 
 def test_what_is_not_a_number_is_the_maximum():
-  for place in range(4):
-    x = jnp.arange(4.0).at[place].set(jnp.nan).reshape(1, 2, 2, 1)
-    assert jnp.isnan(convolution.max_pool(x)).all()
-    assert jnp.isnan(convolution.max_pool_3x3(x)).all()
+  @jax.jit
+  def pooled(x):
     wide = jnp.repeat(x, convolution.WIDE, axis=-1)
-    assert jnp.isnan(convolution.max_pool(wide)).all()
+    one, three = convolution.max_pool, convolution.max_pool_3x3
+    return one(x), three(x), one(wide)
+
+  for place in range(4):
+    x = np.arange(4.0)
+    x[place] = np.nan
+    assert all(np.isnan(out).all() for out in pooled(x.reshape(1, 2, 2, 1)))
 
 
-def looped(x, size, reduce=np.mean):
+def looped(x, size, reduce):
   """PyTorch's adaptive pooling, window by window."""
   b, h, w, c = x.shape
   out = np.zeros((b, size, size, c))
@@ -128,19 +135,12 @@ def looped(x, size, reduce=np.mean):
   return out
 
 
-@pytest.mark.parametrize("kind", ["mean", "max"])
-def test_adaptive_pools_take_pytorchs_windows(kind):
-  sizes = [(14, 14), (7, 7), (5, 5), (3, 3), (1, 1), (2, 2), (14, 5), (3, 8)]
+def test_adaptive_pools_take_pytorchs_windows():
+  sizes = [(14, 14), (7, 7), (5, 5), (1, 1), (2, 2), (14, 5), (3, 8)]
   images = [normal(2, *size, 3) for size in sizes]
-  pool = getattr(convolution, f"adaptive_{kind}_pool")
-  pooled = jax.jit(lambda xs: [pool(x, 3) for x in xs])
-  for x, out in zip(images, pooled(images), strict=True):
-    assert out.shape == (2, 3, 3, 3)
-    check(out, looped(x, 3, getattr(np, kind)))
-
-
-def test_adaptive_mean_pool_by_hand():
-  # 5 -> 3: windows [0, 2), [1, 4), [3, 5).
-  x = jnp.array([1.0, 2, 6, 7, 9]).reshape(1, 5, 1, 1)
-  out = convolution.adaptive_mean_pool(x, 3)[0, :, :, 0]
-  check(out, np.repeat([[1.5], [5.0], [8.0]], 3, axis=1))
+  mean, most = convolution.adaptive_mean_pool, convolution.adaptive_max_pool
+  pooled = jax.jit(lambda xs: [(mean(x, 3), most(x, 3)) for x in xs])
+  for x, found in zip(images, pooled(images), strict=True):
+    for out, reduce in zip(found, (np.mean, np.max), strict=True):
+      assert out.shape == (2, 3, 3, 3)
+      check(out, looped(x, 3, reduce))

@@ -11,7 +11,6 @@ import numpy_vit
 import pytest
 import scipy.ndimage
 from engine import assert_close
-from marks import slow
 from tiny_vit import TINY, draw, images, tiny
 
 from splitjax.engine import fleets
@@ -102,9 +101,8 @@ def test_a_digest_is_of_keys_and_tensors_however_they_are_packed(tmp_path):
   assert len({usual, *others}) == 5
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f8"])
-def test_other_floats_become_float32(save, dtype):
-  file = {k: x.astype(dtype) for k, x in numpy_vit.draw().items()}
+def test_other_floats_become_float32(save):
+  file = {k: x.astype("f2") for k, x in numpy_vit.draw().items()}
   start = tiny(pretrained=save(file)).start
   assert all(x.dtype == np.float32 for x in jax.tree.leaves(start.params))
   kernel = start.params["head"]["Dense_0"]["kernel"]
@@ -115,15 +113,17 @@ def without(*keys):
   return {k: x for k, x in numpy_vit.draw().items() if k not in keys}
 
 
+def changed(key, array):
+  return {**numpy_vit.draw(), key: array}
+
+
 @pytest.mark.parametrize(
   ("file", "said"),
   [
     (numpy_vit.draw(classes=7), "its head left out: 7 classes there, 5 here"),
-    *slow(
-      (
-        {**numpy_vit.draw(), "pre_logits/kernel": np.eye(12)},
-        "its head left out, which reads a further layer (pre_logits)",
-      )
+    (
+      changed("pre_logits/kernel", np.eye(12)),
+      "its head left out, which reads a further layer (pre_logits)",
     ),
     (without("head/kernel", "head/bias"), "no head in it"),
   ],
@@ -133,10 +133,9 @@ def test_a_head_that_does_not_fit_is_left_out(save, file, said):
   net = tiny(pretrained=path)
   assert net.start.note == f"weights of {path}; {said}"
   assert net.start.params.keys() == set(net.names())
-  assert_close(draw(net).params["head"], draw(tiny()).params["head"])
 
 
-@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (3, 5), (14, 24)])
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (14, 24)])
 def test_positions_are_interpolated_as_in_the_reference(old, new):
   given = images(1, 1 + old * old, 6)
   got = pretrained.resize(given, 1 + new * new)
@@ -175,64 +174,34 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
       f"{ATTENTION}/key/bias is (6, 4) there and (6, 2) here",
     ),
     (
-      numpy_vit.draw(channels=1),
-      "embedding/kernel is (4, 4, 1, 12) there and (4, 4, 3, 12) here",
-    ),
-    (
-      numpy_vit.draw(patch=2),
-      "embedding/kernel is (2, 2, 3, 12) there and (4, 4, 3, 12) here",
-    ),
-    (
-      {**numpy_vit.draw(), POSITIONS: np.ones((1, 4, 12))},
+      changed(POSITIONS, np.ones((1, 4, 12))),
       f"{POSITIONS} is (1, 4, 12) there and (1, 5, 12) here",
     ),
     (
-      {**numpy_vit.draw(), POSITIONS: np.ones((5, 12))},
-      f"{POSITIONS} is (5, 12) there and (1, 5, 12) here",
-    ),
-    (
-      {**numpy_vit.draw(), POSITIONS: np.ones((2, 10, 12))},
+      changed(POSITIONS, np.ones((2, 10, 12))),
       f"{POSITIONS} is (2, 10, 12) there and (1, 5, 12) here",
     ),
-    (
-      numpy_vit.draw(length=3),
-      "has no tensor Transformer/encoderblock_3/",
-    ),
+    (numpy_vit.draw(length=3), "has no tensor Transformer/encoderblock_3/"),
     (
       numpy_vit.draw(length=6),
       "has 'Transformer/encoderblock_4/LayerNorm_0/scale', and vit_s16 of 4",
     ),
-    ({**numpy_vit.draw(), "a\nb": np.ones(3)}, r"has 'a\nb', and vit_s16 of 4"),
-    ({**numpy_vit.draw(), "head/scale": np.ones(3)}, "has 'head/scale', and"),
+    (changed("a\nb", np.ones(3)), r"has 'a\nb', and vit_s16 of 4"),
+    (changed("head/scale", np.ones(3)), "has 'head/scale', and"),
     (
-      {**numpy_vit.draw(), "head/kernel": np.float32(1)},
-      "head/kernel is () there and (12, 5) here",
-    ),
-    (
-      {**numpy_vit.draw(), "head/kernel": np.ones((12, 2, 7))},
+      changed("head/kernel", np.ones((12, 2, 7))),
       "head/kernel is (12, 2, 7) there and (12, 5) here",
     ),
     (
-      {**numpy_vit.draw(), "cls": np.full((1, 1, 12), np.nan)},
+      changed("cls", np.full((1, 1, 12), np.nan)),
       "cls has numbers that are not finite in float32",
     ),
     (
-      {**numpy_vit.draw(), POSITIONS: np.full((1, 10, 12), -np.inf)},
-      f"{POSITIONS} has numbers that are not finite in float32",
-    ),
-    (
-      {**numpy_vit.draw(), "embedding/bias": np.full(12, 1e300)},
+      changed("embedding/bias", np.full(12, 1e300)),
       "embedding/bias has numbers that are not finite in float32",
     ),
-    (
-      {**numpy_vit.draw(), "cls": np.ones((1, 1, 12), int)},
-      "cls is of int64",
-    ),
-    (
-      {**numpy_vit.draw(), "cls": np.ones((1, 1, 12), jnp.bfloat16)},
-      "cls is of |V2",
-    ),
-    ({"weights": np.ones(3)}, "has no tensor"),
+    (changed("cls", np.ones((1, 1, 12), int)), "cls is of int64"),
+    (changed("cls", np.ones((1, 1, 12), jnp.bfloat16)), "cls is of |V2"),
   ],
 )
 def test_a_file_that_does_not_fit_is_refused(save, file, said):
@@ -243,11 +212,6 @@ def test_a_file_that_does_not_fit_is_refused(save, file, said):
   assert message.startswith(f"backbone.pretrained={path}")
   assert said in message
   assert "\n" not in message
-
-
-def numbers(path):
-  np.save(path, np.ones(3))
-  path.with_suffix(".npz.npy").rename(path)
 
 
 def objects(path):
@@ -283,28 +247,21 @@ def sized(count):
   return headed(f"{said}\n".encode())
 
 
-def squeezed(path):
-  """A member whose compressed bytes are not those of its kind, LZMA."""
-  with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
-    file.writestr("cls.npy", bytes(1000))
-  raw = bytearray(path.read_bytes())
-  raw[45:60] = b"\xff" * 15
-  path.write_bytes(raw)
+def another_zip(path):
+  with zipfile.ZipFile(path, "w") as file:
+    file.writestr("cls", "hello")
 
 
 BROKEN = {
   "text": lambda path: path.write_text("hello"),
-  "nothing": lambda path: path.write_bytes(b""),
   "pickle": lambda path: path.write_bytes(pickle.dumps({"cls": 1})),
-  "npy": numbers,
   "objects": objects,
   "half": half,
   "flipped": flipped,
   "beyond memory": sized(2**59),
   "beyond integers": sized(10**30),
-  "no names": headed(b"{1: 2, 'descr': 3}\n"),
   "no dict": headed(b"{'descr': (\n"),
-  "lzma": squeezed,
+  "another zip": another_zip,
 }
 
 
@@ -315,13 +272,6 @@ def test_what_is_no_npz_is_refused(tmp_path, kind):
   with pytest.raises(UserError, match="is no whole .npz file") as caught:
     tiny(pretrained=str(path))
   assert "\n" not in str(caught.value)
-
-
-def test_another_zip_is_refused(tmp_path):
-  with zipfile.ZipFile(tmp_path / "vit.npz", "w") as file:
-    file.writestr("cls", "hello")
-  with pytest.raises(UserError, match="is no whole .npz file of plain"):
-    tiny(pretrained=str(tmp_path / "vit.npz"))
 
 
 def test_a_path_that_cannot_be_read_is_refused(tmp_path):

@@ -18,7 +18,6 @@ from splitjax.models import backbones, shapes
 from splitjax.models.vit import patches
 from splitjax.models.vit import vit_b16 as base
 from splitjax.models.vit import vit_s16 as small
-from splitjax.types import UserError
 
 
 # HARMONY Table 1; depth 4 is depth 2 and two blocks of 1,774,464 =
@@ -123,17 +122,6 @@ def test_patches_are_a_strided_convolution_with_its_gradient(float64):
   assert_close(graded(ours), graded(native), atol=1e-11)
 
 
-@pytest.mark.numeric
-@pytest.mark.slow
-def test_a_sample_does_not_depend_on_its_batch(float64):
-  net, full = fresh()
-  x, names = images(4, *SHAPE), (*net.names(), "head")
-  real = jnp.array([True, True, False, False])
-  one, _ = backbones.run(net, full, x[:2], names, train=True)
-  many, _ = backbones.run(net, full, x, names, train=True, real=real)
-  assert_close(many[:2], one, atol=1e-12)
-
-
 @pytest.mark.slow
 def test_products_are_bfloat16_and_the_rest_float32():
   x, real = images(2, *SHAPE), jnp.ones(2, bool)
@@ -176,17 +164,6 @@ def inside(function, *args):
           yield from walk(value.jaxpr)
 
   return walk(jax.make_jaxpr(function)(*args).jaxpr)
-
-
-@pytest.mark.parametrize(
-  ("given", "said"),
-  [
-    ({"resolution": 30}, "backbone.resolution=30 .* backbone.patch=16"),
-  ],
-)
-def test_impossible_sizes(given, said):
-  with pytest.raises(UserError, match=said):
-    small(SHAPE, CLASSES, **given)
 
 
 def test_width_scales_every_head_alike():
