@@ -27,6 +27,11 @@ def batches_of_round(samples, key, views):
   return np.stack(rows, axis=1), real[0]
 
 
+def rounded(z, wire):
+  """Features as they arrive, in float64."""
+  return z.astype(WIRE[wire]).astype(np.float64)
+
+
 Net = dict[str, tuple[np.ndarray, np.ndarray]]
 """Block name -> (kernel, bias), or their gradients."""
 
@@ -138,7 +143,9 @@ def data(batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   return flat, np.asarray(batch.label), np.asarray(batch.real)
 
 
-def split_step(client: Net, server: Net, depth: int, data, gamma: float):
+def split_step(
+  client: Net, server: Net, depth: int, data, gamma: float, wire="float32"
+):
   """Gradients of gamma l_C + (1 - gamma) l_S for one batch (SplitGP).
 
   Args:
@@ -147,6 +154,7 @@ def split_step(client: Net, server: Net, depth: int, data, gamma: float):
     depth: the client's.
     data: x, labels, real.
     gamma: weight of the client's loss.
+    wire: what features are rounded to, of slope 1.
 
   Returns:
     l_C, l_S, the client's gradient, the server's.
@@ -156,7 +164,7 @@ def split_step(client: Net, server: Net, depth: int, data, gamma: float):
   outs = walk(client, front, x)
   z = outs[-1]
   loss_c, at_exit, dz_c = classify(client, f"exit{depth}", z, label, real)
-  more = walk(server, rear, z)
+  more = walk(server, rear, rounded(z, wire))
   loss_s, at_head, de = classify(server, "head", more[-1], label, real)
   at_rear, dz_s = walk_back(server, rear, more, de)
   at_front, _ = walk_back(
@@ -228,9 +236,6 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
     Losses by name, the client's gradient, the server's.
   """
 
-  def cast(z):
-    return z.astype(WIRE[o.wire_dtype]).astype(np.float64)
-
   (x1, y1, real), (x2, y2, _) = one, two
   front, rear, own = blocks(0, depth), blocks(depth), f"exit{depth}"
   dagger = adapt(phi, depth, one, o.inner_lr, o.inner_steps)
@@ -239,7 +244,7 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
   # The task, on the view that was adapted to B2 and sees x1.
   outs = walk(double, front, x1)
   loss_c, at_exit, dz_c = classify(double, own, outs[-1], y1, real)
-  late = walk(theta, rear, cast(outs[-1]))
+  late = walk(theta, rear, rounded(outs[-1], o.wire_dtype))
   loss_s, at_head, de = classify(theta, "head", late[-1], y1, real)
   at_rear, dz_s = walk_back(theta, rear, late, de)
   d_theta = scaled(1 - o.gamma, {**at_rear, **at_head})
@@ -256,7 +261,7 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
 
   # The early view: K blocks of the one adapted to B1, on x2.
   if o.csa_weight:
-    z = cast(walk(dagger, blocks(0, k), x2)[-1])
+    z = rounded(walk(dagger, blocks(0, k), x2)[-1], o.wire_dtype)
     early = walk(theta, blocks(k), z)
     losses["csa"], d_early, d_late = csa(
       early[-1], late[-1], y1 == y2, real, o.csa_margin, o.csa_normalize

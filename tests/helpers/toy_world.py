@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from splitjax import trees
 from splitjax.data import feed, inputs
 from splitjax.engine import rounds
 from splitjax.engine.base import Metrics
+from splitjax.engine.batch_schedule import Visit
 from splitjax.engine.fleets import Cohort, Fleet
 from splitjax.methods import base, optimizers
 from splitjax.models import backbones, shapes
@@ -235,6 +237,14 @@ def start(place: World, method: Method, seed: int = 0) -> State:
   full = jax.tree.map(jnp.asarray, fresh(place.net, seed))
   state = method.init(jax.random.key(seed), place.fleet, full)
   return jax.tree.map(jnp.copy, state)
+
+
+def visit(place: World, method: Method, n: int = 0, round: int = 0) -> Visit:
+  """Client n of the first cohort, as it begins a round."""
+  state, shard = start(place, method), place.shards[0]
+  half, own = trees.take((state.clients[0], tuple(shard[2:])), n)
+  own = Shard(*shard[:2], *own)
+  return Visit(half, state.server, own, jnp.int32(round), jax.random.key(3))
 
 
 def hasty(function, *args):

@@ -30,12 +30,7 @@ def test_accuracy_by_class_by_hand():
 
 def test_what_a_class_is_taken_for_by_hand():
   got = forgetting.confusion(SAID, LABELS, SHOWN, 4)
-  want = [
-    [0.75, 0, 0.25, 0],
-    [0.5, 0.5, 0, 0],
-    [0, 1, 0, 0],
-    [NAN] * 4,
-  ]
+  want = [[0.75, 0, 0.25, 0], [0.5, 0.5, 0, 0], [0, 1, 0, 0], [NAN] * 4]
   np.testing.assert_array_equal(got, want)
 
 
@@ -83,53 +78,6 @@ def test_a_summary_by_hand():
   many = forgetting.summarise([0.1] * 9, [[0.5, 0.4]] * 9)
   assert many["rounds"] == len(many["late"]["per_class"]) == 5
   assert many["backward"] == 0, "over all rounds, not the last five"
-
-
-def by_loops(said, labels, shown, classes):
-  """A_l, written out."""
-  found = []
-  for kind in range(classes):
-    right, count = 0, 0
-    for n in range(len(said)):
-      for m in range(len(labels)):
-        if shown[n, m] and labels[m] == kind:
-          count += 1
-          right += int(said[n, m] == kind)
-    found.append(right / count if count else NAN)
-  return found
-
-
-def test_everything_against_plain_loops():
-  rng = np.random.default_rng(0)
-  rounds, clients, count, classes = 7, 3, 60, 5
-  labels = rng.integers(0, classes, count)
-  shown = rng.random((clients, count)) < 0.7
-  history = []
-  for _ in range(rounds):
-    said = rng.integers(0, classes, (clients, count))
-    want = by_loops(said, labels, shown, classes)
-    got = forgetting.class_accuracy(said, labels, shown, classes)
-    np.testing.assert_allclose(got, want)
-    table = forgetting.confusion(said, labels, shown, classes)
-    np.testing.assert_allclose(np.diag(table), want)
-    np.testing.assert_allclose(table.sum(axis=1), 1)
-    history.append(want)
-  gaps = [
-    sum(max(now[k] for k in range(classes)) - x for x in now) / classes
-    for now in history
-  ]
-  np.testing.assert_allclose(forgetting.performance_gap(history), gaps)
-  falls = [
-    sum(
-      max(history[r][kind] - history[last][kind] for r in range(last))
-      for kind in range(classes)
-    )
-    / classes
-    for last in range(1, rounds)
-  ]
-  got = forgetting.backward_transfer(history)
-  np.testing.assert_allclose(got[1:], falls)
-  assert forgetting.late(gaps) == sorted(gaps[-5:])[2]
 
 
 def test_predictions_are_what_the_score_counts():

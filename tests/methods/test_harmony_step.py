@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import by_hand
 import jax
-import numpy as np
 import pytest
 import toy_world as toys
 from by_hand import blocks
-from marks import slow
 
 from splitjax.methods import optimizers
 from splitjax.methods.harmony import harmony
@@ -82,16 +80,16 @@ def drawn(case):
   return keys
 
 
-def follow(case, depths, masks=MASKS, shape=lambda tree: tree, tol=1e-10):
+def follow(case, depths, tol=1e-10):
   """Takes a step for each K in `depths`; compares everything."""
-  client, server = shape(case.pair())
+  client, server = case.pair()
   start = server
   phi, theta = (
     by_hand.arrays(half.segment.params) for half in (client, server)
   )
   descend = [by_hand.Sgd(*OPTIMIZER) for _ in range(2)]
   for t, k in enumerate(depths):
-    one, two = (shape(toys.batch(10 * t + v, 6, masks[t])) for v in range(2))
+    one, two = (toys.batch(10 * t + v, 6, MASKS[t]) for v in range(2))
     client, server, told, _ = program(case)(
       client, server, (one, two), drawn(case)[k][0]
     )
@@ -114,11 +112,9 @@ def follow(case, depths, masks=MASKS, shape=lambda tree: tree, tol=1e-10):
     assert (moved > 0) is (name in blocks(min(depths)))
 
 
-@pytest.mark.parametrize(
-  "depths", list(itertools.product((1, 2, 3), repeat=2)), ids=str
-)
-def test_two_steps_at_depth_3(depths):
-  follow(Case(3), depths)
+def test_two_steps_at_depth_3():
+  for depths in itertools.product((1, 2, 3), repeat=2):
+    follow(Case(3), depths)
 
 
 RAW = Setting(
@@ -135,16 +131,13 @@ RAW = Setting(
   [
     (Case(2), (1, 2)),
     (Case(3, RAW), (2, 1)),
-    *slow((Case(2, Setting(csa_weight=0.0, client_loss_views="both")), (2, 2))),
+    (Case(3, cuts=(1, 3)), (3, 1)),
     (Case(3, Setting(stochastic_depth=False)), (3, 3)),
-    *slow((Case(2, cuts=(2, 3)), (2, 2))),
   ],
-  ids=["depth 2", "raw csa, both views", "no csa", "agnostic", "cuts 2 and 3"],
+  ids=["depth 2", "raw csa, both views", "cuts 1 and 3", "agnostic"],
 )
 def test_two_steps(case, depths):
   follow(case, depths)
-  if case.cuts == (2, 3):  # the shallowest has no choice
-    assert set(drawn(case)) == {2}
 
 
 def test_the_early_depth_is_uniform_over_the_cuts_a_client_has():
@@ -156,38 +149,21 @@ def test_the_early_depth_is_uniform_over_the_cuts_a_client_has():
   assert set(drawn(Case(3, Setting(stochastic_depth=False)))) == {3}
 
 
-NARROW = Case(2, Setting(inner_steps=0, wire_dtype="float16"))
-
-
-@pytest.mark.slow
 def test_both_views_cross_a_wire_of_16_bits():
-  def on_a_grid(tree):
-    # Blocks 1 and 2 then compute exactly, and no feature is near enough to
-    # the middle between two numbers of the wire to be rounded otherwise.
-    return jax.tree.map(
-      lambda x: x if np.asarray(x).dtype.kind != "f" else np.round(x * 32) / 32,
-      tree,
-    )
-
-  for k in (1, 2):
-    follow(NARROW, (k,), shape=on_a_grid)
-
-
-def test_alignment_never_reaches_the_client():
-  on = Case(2)
-  off = Case(2, Setting(csa_weight=0.0))
+  narrow = Case(2, Setting(inner_steps=0, wire_dtype="float16"))
   batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
-  for keys in drawn(on).values():
-    with_csa, server, *_ = program(on)(*on.pair(), batches, keys[0])
-    without, plain, *_ = program(off)(*off.pair(), batches, keys[0])
-    # Not bit for bit: the two adaptations run as one batched product or alone.
-    toys.assert_close(with_csa.segment, without.segment, 1e-12)
-    assert (
-      toys.distance(
-        server.segment.params["block3"], plain.segment.params["block3"]
-      )
-      > 1e-3
-    )
+  for k, keys in drawn(narrow).items():
+    follow(narrow, (k,))
+    *_, ledger = program(narrow)(*narrow.pair(), batches, keys[0])
+    real, late, early, embedding = 4, 7, toys.WIDTHS[k - 1], 8
+    assert {name: float(size) for name, size in ledger.items()} == {
+      "up/features": real * (late + early) * 2,
+      "up/match": real / 8,
+      "up/embedding_gradient": real * embedding * 4,
+      "up/head_gradient": (embedding * 3 + 3) * 8,  # float64
+      "down/embeddings": real * embedding * 4,
+      "down/feature_gradient": real * late * 4,
+    }
 
 
 def test_only_the_late_view_writes_statistics():
@@ -225,18 +201,3 @@ def test_only_the_late_view_writes_statistics():
     before = pair[1].segment.stats["block2"]
     toys.assert_close(server.segment.stats["block2"], before, 0)
   assert entries == {1, 2}
-
-
-def test_ledger_of_a_step():
-  batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
-  for k, keys in drawn(NARROW).items():
-    *_, ledger = program(NARROW)(*NARROW.pair(), batches, keys[0])
-    real, late, early, embedding = 4, 7, toys.WIDTHS[k - 1], 8
-    assert {name: float(size) for name, size in ledger.items()} == {
-      "up/features": real * (late + early) * 2,
-      "up/match": real / 8,
-      "up/embedding_gradient": real * embedding * 4,
-      "up/head_gradient": (embedding * 3 + 3) * 8,  # float64
-      "down/embeddings": real * embedding * 4,
-      "down/feature_gradient": real * late * 4,
-    }
