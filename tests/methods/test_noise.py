@@ -10,14 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from divided import distance, divided, play, same_bits
-from marks import slow
+from divided import distance, same_bits
 
 from splitjax import trees, wire
-from splitjax.methods import METHODS, base, optimizers, sandbox
-from splitjax.methods.split_pass import split_pass
+from splitjax.methods import METHODS, sandbox
 from splitjax.models import backbones, inference
-from splitjax.types import Batch, Stage
+from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
 
 BATCH = Batch((), (), jnp.array([True, True, False]), jax.random.key(3))
@@ -77,18 +75,7 @@ def test_noise_comes_before_the_form():
     np.testing.assert_array_equal(send(X, Channel(form, **noise)), want)
 
 
-def test_every_message_and_batch_has_its_own_noise():
-  channel = Channel(clip=0.5, noise=1.0)
-  one = send(X, channel)
-  np.testing.assert_array_equal(send(X, channel), one)
-  assert (send(X, channel, GRADIENT) != one).all()
-  other = BATCH._replace(key=jax.random.key(4))
-  assert (send(X, channel, batch=other) != one).all()
-  with pytest.raises(ValueError, match="has no key"):
-    send(X, channel, batch=BATCH._replace(key=()))
-
-
-@pytest.mark.parametrize("form", ["float32", "int8", "random"])
+@pytest.mark.parametrize("form", ["float32", "random"])
 def test_rows_draw_the_same_in_a_longer_batch(form):
   # Batches are as long as those of the largest client.
   channel = Channel(form, clip=0.5, noise=1.0)
@@ -98,14 +85,10 @@ def test_rows_draw_the_same_in_a_longer_batch(form):
   np.testing.assert_array_equal(got[:3], send(X, channel))
 
 
-FORMS = ("float32", "float16", "bfloat16", "int8", "topk", "random")
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_noise_0_and_a_clip_beyond_all_rows_are_nothing(form):
-  plain = send(X, Channel(form))
-  far = send(X, Channel(form, clip=1e30))
-  np.testing.assert_array_equal(far, plain)
+def test_a_clip_beyond_all_rows_is_nothing():
+  for form in ("float16", "int8"):
+    far = send(X, Channel(form, clip=1e30))
+    np.testing.assert_array_equal(far, send(X, Channel(form)))
 
 
 def world(name, channels):
@@ -137,60 +120,18 @@ def test_no_noise_is_the_same_program():
   assert plain != text(Channel(clip=1.0))
 
 
-@pytest.mark.parametrize(
-  "name", ["splitgp", *slow("harmony", "splitfed_v2", "merge_sfl")]
-)
-def test_rounds_with_noise_repeat_and_draw_anew(name):
-  made = world(name, NOISY)
+def test_rounds_with_noise_repeat_and_draw_anew():
+  made = world("splitgp", NOISY)
   step, results = made.round(), []
   for seed, number in ((0, 0), (0, 0), (1, 0), (0, 5)):
     state = made.state()._replace(key=jax.random.key(seed))
     state = state._replace(round=jnp.int32(number))
     after, metrics = step(state, made.shards)
     results.append(jax.device_get((after.server.segment, metrics)))
-    leaves = jax.tree.leaves(results[-1])
-    assert all(np.isfinite(x).all() for x in leaves)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(results[-1]))
   assert same_bits(results[0], results[1])
-  assert distance(results[0][0], results[2][0]) > 1e-4
-  assert distance(results[0][0], results[3][0]) > 1e-4
-
-
-def mine(backbone, optimizer):
-  """A method that knows of neither form nor noise (that of the README)."""
-
-  def step(client, server, batches, key):
-    p = split_pass(
-      backbone, client.segment, server.segment, batches[0], gamma=0.5
-    )
-    client = optimizers.descend(client, p.client, p.client_stats, optimizer)
-    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
-    return client, server, p.losses, p.ledger
-
-  rule = base.mean(backbone, optimizer, 0.2)
-  return base.method(backbone, optimizer, (Stage(step),), rule)
-
-
-@pytest.mark.slow
-def test_a_method_of_ones_own_needs_not_know(monkeypatch):
-  monkeypatch.setitem(METHODS, "mine", mine)
-  results = []
-  for name in ("mine", "splitgp"):
-    made = world(name, NOISY)
-    _, metrics = made.round()(made.state(), made.shards)
-    results.append(jax.device_get((metrics.losses, metrics.wire)))
-  (losses, sent), (known, priced) = results
-  assert sent == priced and losses.keys() == known.keys()
-  assert distance(losses, known) < 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.numeric
-def test_noise_does_not_depend_on_chunks(float64):
-  made = world("harmony", NOISY)
-  whole, parts = play(divided(made)), play(divided(made, 1, 2))
-  assert distance(parts.clients, whole.clients) <= 1e-9
-  assert distance(parts.server, whole.server) <= 1e-9
-  assert distance(parts.metrics, whole.metrics) <= 1e-9
+  for other in results[2:]:
+    assert distance(results[0][0], other[0]) > 1e-4
 
 
 @pytest.mark.numeric

@@ -7,10 +7,8 @@ import optax
 import pytest
 import tiny
 import toy_world as toys
-from marks import slow
 
 from splitjax import OPTIMIZERS, UserError
-from splitjax.experiment import runner
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS, optimizers
 from splitjax.types import Half
@@ -44,8 +42,7 @@ def grads_of(params, step):
 @pytest.mark.numeric
 @pytest.mark.parametrize(
   ("name", "decay"),
-  [("sgd", 0.0), *((name, DECAY) for name in OPTIMIZERS)]
-  + slow(*((name, 0.0) for name in OPTIMIZERS if name != "sgd")),
+  [("sgd", 0.0), *((name, DECAY) for name in OPTIMIZERS)],
 )
 def test_blocks_move_as_the_whole_tree_does(name, decay):
   made = optimizers.make(name, LR, 0.8, decay)
@@ -98,7 +95,6 @@ def test_the_server_has_an_optimiser_and_a_rate_of_its_own():
   [
     (optax.adam, "its first step is not along the gradient; it must map"),
     (lambda momentum: None, "'NoneType' object has no attribute 'init'"),
-    (optax.identity, "takes 0 positional arguments but 1 was given"),
     (
       lambda momentum: optax.GradientTransformation(
         lambda p: (), lambda g, s, p=None: (g, g)
@@ -113,27 +109,11 @@ def test_a_wrong_entry_of_OPTIMIZERS_is_one_line(entry, said, monkeypatch):
     optimizers.make("mine", 0.1)
 
 
-@pytest.mark.parametrize(
-  ("field", "value"), [("server_lr", 0.1), ("server_name", "adam")]
-)
-def test_the_servers_optimiser_needs_a_server(field, value):
+def test_the_servers_optimiser_needs_a_server():
   draft = tiny.tiny(own="fedavg")
-  draft.optimizer[field] = value
-  with pytest.raises(UserError, match=f"optimizer.{field}=.* trains a network"):
+  draft.optimizer.server_lr = 0.1
+  with pytest.raises(UserError, match="optimizer.server_lr=.* trains a netw"):
     tasks.build(tiny.resolved(draft))
-
-
-@pytest.mark.slow
-def test_moments_that_are_kept_go_on_in_a_run(tmp_path):
-  """Adam's counter is a mean over copies of the server, and no integer."""
-  draft = tiny.tiny(own="splitgp")
-  draft.optimizer.update(name="adam", lr=1e-3, keep_state=True)
-  draft.participants_per_round = 4
-  kept = runner.run(tiny.resolved(draft), tmp_path / "kept")
-  draft.optimizer.keep_state = False
-  fresh = runner.run(tiny.resolved(draft), tmp_path / "fresh")
-  one, two = (each["learning"]["own"]["loss"] for each in (kept, fresh))
-  assert one[0] == two[0] and one[1] != two[1]
 
 
 def test_an_unknown_optimiser_is_one_line():
