@@ -40,10 +40,9 @@ def test_two_tasks_of_slurm_are_one_run(tmp_path):
   c.data.partition.num_shards = 14
   alone = runner.run(tiny.resolved(c), tmp_path / "one")
   assert alone["rows"]
-  lines = [
-    [json.loads(x) for x in (place / "metrics.jsonl").read_text().splitlines()]
-    for place in (workdir, tmp_path / "one")
-  ]
+  places = workdir, tmp_path / "one"
+  texts = ((p / "metrics.jsonl").read_text().splitlines() for p in places)
+  lines = [list(map(json.loads, text)) for text in texts]
   assert len(lines[0]) == len(lines[1]) == 2
   for two, one in zip(*lines, strict=True):
     assert (two["method"], two["round"]) == (one["method"], one["round"])
@@ -52,7 +51,7 @@ def test_two_tasks_of_slurm_are_one_run(tmp_path):
       assert two["loss"][name] == pytest.approx(loss, abs=1e-5)
   # One process can read what both saved together.
   agree(workdir, "splitgp")
-  kept = [load(place, "splitgp") for place in (workdir, tmp_path / "one")]
+  kept = [load(place, "splitgp") for place in places]
   for n in range(7):
     two, one = (k.client(n).segment.params for k in kept)
     assert two.keys() == one.keys()
@@ -76,20 +75,11 @@ def test_if_one_process_fails_both_stop(tmp_path):
   assert not (tmp_path / "w").exists()
 
 
-@pytest.mark.slow
-def test_only_training_uses_several_processes(tmp_path):
-  for status, _, error in both("--mode=report", f"--workdir={tmp_path}"):
-    assert status == 2
-    assert "--mode=report runs in one process" in error
-
-
 @pytest.mark.parametrize(
   ("flags", "detect", "words"),
   [
     (("here:1", None, None), False, "go together"),
-    ((None, 2, 0), False, "go together"),
     (("here:1", 2, 2), False, "--process_id=2 must lie in 0..1"),
-    (("here:1", 2, -1), False, "--process_id=-1 must lie in 0..1"),
     (("here:1", 2, 0), True, "give it alone"),
   ],
 )
@@ -121,34 +111,26 @@ def test_detecting_no_cluster_fails():
   )
 
 
-CORES = """
-import os, jax
-from splitjax import set_up
-set_up({given})
-set_up({given})
-print(jax.device_count(), os.cpu_count())
-"""
-
-
 @pytest.mark.parametrize(
   ("given", "flag", "expected"),
   [
-    *slow(("", "", lambda cores: min(cores, 8))),
-    ("3", "", lambda _: 3),
-    *slow(("", "--xla_force_host_platform_device_count=5", lambda _: 5)),
+    ("3", "", 3),
+    *slow(("", "", min(os.cpu_count(), 8))),
+    *slow(("", "--xla_force_host_platform_device_count=5", 5)),
   ],
 )
 def test_cpu_devices(given, flag, expected):
+  twice = f"s.set_up({given}); s.set_up({given})"
+  program = f"import jax, splitjax as s; {twice}; print(jax.device_count())"
   done = subprocess.run(
-    [sys.executable, "-c", CORES.format(given=given)],
+    [sys.executable, "-c", program],
     cwd=ROOT,
     env={**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"},
     capture_output=True,
     text=True,
   )
   assert done.returncode == 0, done.stderr
-  devices, cores = map(int, done.stdout.split())
-  assert devices == expected(cores)
+  assert int(done.stdout) == expected
 
 
 def test_invalid_cpu_devices(monkeypatch):
@@ -182,24 +164,19 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   sharding._has_older_emitters.cache_clear()
 
 
-@pytest.mark.parametrize("error", [AssertionError(), RuntimeError("no tpu")])
-def test_a_platform_without_its_plugin_is_one_line(error, monkeypatch):
+def test_a_platform_without_its_plugin_is_one_line(monkeypatch):
   def devices():
-    raise error
+    raise RuntimeError("no tpu")
 
   monkeypatch.setattr(distributed.jax, "devices", devices)
   with pytest.raises(UserError, match="JAX_PLATFORMS=.*cannot compute") as told:
     distributed.check_platform()
-  assert str(error) in str(told.value) and "\n" not in str(told.value)
+  assert "no tpu" in str(told.value) and "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize(
   ("driver", "cuda"),
-  [
-    ("x86_64  550.54.15  Release", "cuda12"),
-    ("580.65.06", "cuda13"),
-    ("", "cuda13"),
-  ],
+  [("x86_64  550.54.15  Release", "cuda12"), ("", "cuda13")],
 )
 def test_an_nvidia_device_without_a_plugin(driver, cuda, tmp_path, monkeypatch):
   monkeypatch.setattr(distributed, "NVIDIA", tmp_path / "none")

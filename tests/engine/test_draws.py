@@ -28,7 +28,7 @@ def test_a_path_is_a_chain_of_folds():
   ("name", "partitionable"),
   [
     ("fedrep", True),
-    *slow(("harmony", True), ("harmony", False), ("fedrep", False)),
+    *slow(("harmony", False)),
   ],
 )
 def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):

@@ -95,38 +95,24 @@ def test_each_step_has_a_draw_of_its_own():
   assert (down != one(jax.random.split(jax.random.key(6), n))).any()
 
 
-def test_the_server_is_unavailable_to_all_or_to_each():
+def test_the_server_is_unavailable_to_all():
   down = drawn_faults(Faults(server_down=0.4)).server_down
   assert (down == down[:1]).all() and 0 < down[0].sum() < ROUNDS
-  each = drawn_faults(
-    Faults(server_down=0.4, server_down_per="client")
-  ).server_down
-  assert (each != each[:1]).any()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.99, 1.0])
-def test_a_fixed_fraction_of_the_rounds(share):
+def test_a_fixed_fraction_of_the_rounds(tmp_path):
   """Exactly round(p R) rounds, for all clients, by the seed; no coin."""
-  faults = Faults(server_down=share, server_down_per="fraction")
+  faults = Faults(server_down=0.5, server_down_per="fraction")
   made = [make_schedule(faults, CLIENTS, 25, seed) for seed in (0, 0, 1)]
-  count = {0.3: 8, 0.5: 12, 0.99: 25, 1.0: 25}.get(share)
-  if count is None:
-    assert made == [(), (), ()]
-    return
   found = [drawn_faults(faults, x, rounds=25).server_down for x in made]
   for down in found:
-    assert down.sum(axis=1).tolist() == [count] * CLIENTS
+    assert down.sum(axis=1).tolist() == [12] * CLIENTS
     assert (down == down[:1]).all()
-  assert (found[0] == found[1]).all()
-  assert (found[0] != found[2]).any() == (count < 25)
-
-
-def test_a_fixed_fraction_beside_a_schedule(tmp_path):
+  assert (found[0] == found[1]).all() and (found[0] != found[2]).any()
+  # Beside a schedule.
   path = tmp_path / "faults.csv"
   path.write_text(HEAD + "1,0,server_down,\n2,3,dropout,\n")
-  faults = Faults(
-    server_down=0.5, server_down_per="fraction", schedule=str(path)
-  )
+  faults = dataclasses.replace(faults, schedule=str(path))
   found = make_schedule(faults, 4, 10, 0)
   assert found.dropout.sum() == 1 and found.server_down[0, 0]
   assert found.server_down.sum(axis=1).tolist()[1:] == [5, 5, 5]
@@ -135,9 +121,7 @@ def test_a_fixed_fraction_beside_a_schedule(tmp_path):
 def test_certain_and_impossible_faults():
   found = drawn_faults(Faults(dropout=1.0, server_down=1.0))
   assert found.dropped.all() and found.server_down.all() and found.share is None
-  assert drawn_faults(Faults()) == NO_FAULT
-  assert not Faults().on
-  assert Faults(straggler=0.1).on and Faults(schedule="a.csv").on
+  assert drawn_faults(Faults()) == NO_FAULT and not Faults().on
 
 
 def test_scheduled_and_drawn_faults_combine():
@@ -154,15 +138,12 @@ def test_scheduled_and_drawn_faults_combine():
   np.testing.assert_array_equal(only.share, share)
 
 
-@pytest.mark.parametrize("total", [1, 2, 3, 7, 10, 30, 99, 1000])
-def test_steps_of_a_straggler(total):
+def test_steps_of_a_straggler(total=7):
   real = np.ones((total, 2), bool)
-  for k in {1, 2, total // 3, total // 2, total - 1, total} - {0, -1}:
-    for share in {k / total, min(1.0, (k + 0.5) / total)}:
-      want = max(1, math.ceil(round(share * total, 9)))
-      got = truncate_steps(jnp.asarray(real), jnp.float32(min(share, 1.0)))
-      assert got.all(axis=1).tolist() == [i < min(want, total)
-                                          for i in range(total)]  # fmt: skip
+  for k in range(1, total + 1):
+    for share, want in ((k / total, k), ((k - 0.5) / total, k)):
+      got = truncate_steps(jnp.asarray(real), jnp.float32(share))
+      assert got.all(axis=1).tolist() == [i < want for i in range(total)]
 
 
 def test_only_the_clients_own_steps_count():
@@ -215,18 +196,13 @@ def test_a_schedule_by_hand(tmp_path):
   ("text", "words"),
   [
     ("", ["line 1", "must be the header round,client,fault,share"]),
-    ("round,client\n", ["line 1", "'round,client'"]),
     (HEAD + "1,0,dropout,\n4,0,dropout,", ["line 3", "round '4'", "1..3"]),
-    (HEAD + "0,0,dropout,", ["line 2", "round '0'"]),
     (HEAD + "one,0,dropout,", ["line 2", "round 'one'"]),
     (HEAD + "1,4,dropout,", ["line 2", "client '4'", "0..3, or all"]),
-    (HEAD + "1,-1,dropout,", ["client '-1'"]),
     (HEAD + "1,0,rain,", ["fault 'rain'", "dropout, straggler, server_down"]),
     (HEAD + "1,0,dropout,0.5", ["share '0.5'", "leave it empty"]),
-    (HEAD + "1,0,straggler,0", ["share '0'", "above 0"]),
     (HEAD + "1,0,straggler,1.5", ["share '1.5'", "at most 1"]),
     (HEAD + "1,0,straggler,nan", ["share 'nan'"]),
-    (HEAD + "1,0,straggler,half", ["share 'half'"]),
     (HEAD + "1,0,dropout", ["line 2", "4 fields"]),
   ],
 )
@@ -238,35 +214,20 @@ def test_a_line_that_cannot_be(tmp_path, text, words):
   assert "\n" not in str(caught.value)
 
 
-def drafted(**fields):
-  c = tiny.tiny(splitgp="splitgp")
-  with c.faults.unlocked():
-    c.faults.update(fields)
-  return c
-
-
-@pytest.mark.parametrize("where", ["missing.csv", "."])
-def test_a_file_that_is_not_there(tmp_path, where):
-  c = drafted(schedule=str(tmp_path / where))
-  with pytest.raises(UserError, match="cannot be read .* CSV file with"):
-    tasks.build(tiny.resolved(c))
-
-
 @pytest.mark.parametrize(
   ("fields", "words"),
   [
+    ({"schedule": "missing.csv"}, "cannot be read .* CSV file with"),
     ({"dropout": -0.1}, "faults.dropout=-0.1 must be at least 0"),
-    ({"straggler": 1.1}, "faults.straggler=1.1"),
-    ({"server_down": 2.0}, "faults.server_down=2.0"),
     ({"straggler_share": 0.0}, "faults.straggler_share=0.0 must be above 0"),
-    ({"straggler_share": 1.5}, "faults.straggler_share=1.5"),
     ({"server_down_per": "week"}, "'round' or 'client'"),
-    ({"rain": 0.1}, "unknown field 'rain'"),
   ],
 )
 def test_invalid_fields(fields, words):
+  c = tiny.tiny(splitgp="splitgp")
+  c.faults.update(fields)
   with pytest.raises(UserError, match=words):
-    tiny.resolved(drafted(**fields))
+    tasks.build(tiny.resolved(c))
 
 
 def test_description():
@@ -275,9 +236,3 @@ def test_description():
     "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers take 0.25"
     " of their steps, server_down drawn per client"
   )
-  exact = Faults(server_down=0.3, server_down_per="fraction")
-  assert describe_faults(exact) == (
-    "Faults: server_down 0.3, in exactly this fraction of the rounds"
-  )
-  planned = dataclasses.replace(Faults(), schedule="a.csv")
-  assert describe_faults(planned) == "Faults: schedule a.csv"

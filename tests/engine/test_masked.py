@@ -22,12 +22,11 @@ BAD = {1: np.nan, 4: np.inf}
 """Client number -> what is added to its parameters."""
 
 
-def spoiled(state, fleet, bad=None):
-  """A state in which numbers are added to some clients' parameters."""
-  bad = BAD if bad is None else bad
+def spoiled(state, fleet):
+  """A state in which BAD is added to clients' parameters."""
   clients = []
   for half, cohort in zip(state.clients, fleet.cohorts, strict=True):
-    more = [bad.get(n, 0.0) for n in cohort.ids] + [0.0] * cohort.padding
+    more = [BAD.get(n, 0.0) for n in cohort.ids] + [0.0] * cohort.padding
     clients.append(jax.vmap(add)(half, jnp.array(more)))
   return state._replace(clients=tuple(clients))
 
@@ -46,8 +45,7 @@ def outcome(place, step, state, shards):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("leaves", [*slow(10), 40])
-def test_the_compiled_check_does_not_grow_with_the_square(leaves):
+def test_the_compiled_check_does_not_grow_with_the_square(leaves=40):
   """XLA may repeat all ands for each leaf: 415,000 of them in a ViT."""
 
   def keep(old, new):
@@ -78,29 +76,18 @@ def test_the_compiled_clipping_grows_with_the_leaves():
   assert operations(40) <= 4.5 * operations(10)
 
 
-CASES = {
-  "harmony": ("harmony", 0.0, {}),
-  "splitgp in chunks": ("splitgp", 0.2, {"chunk": 2}),
-  "fedavg": ("fedavg", 0.0, {}),
-  "multi_exit, batch norm": ("multi_exit", 0.0, {"batch_norm": True}),
-  "splitgp, kept momentum": (
-    "splitgp", 0.2, {"outer": (("momentum", 0.9), ("keep_state", True))},
-  ),
-}  # fmt: skip
+KEPT = (("momentum", 0.9), ("keep_state", True))
 
 
 @pytest.mark.parametrize(
-  "case",
+  ("name", "lam", "chunk", "options"),
   [
-    pytest.param(case, marks=() if case == "fedavg" else pytest.mark.slow)
-    for case in CASES
+    ("fedavg", 0.0, None, {}),
+    *slow(("splitgp", 0.2, 2, {"batch_norm": True, "outer": KEPT})),
   ],
 )
-def test_a_non_finite_update_has_no_effect_on_others(case):
-  name, lam, options = CASES[case]
-  options = dict(options)
-  made = {k: options.pop(k) for k in ("batch_norm", "outer") if k in options}
-  place = divided(world(name, **made), 1, **options)
+def test_a_non_finite_update_has_no_effect_on_others(name, lam, chunk, options):
+  place = divided(world(name, **options), 1, chunk)
   fleet, step = place.world.fleet, place.round(PLANNED)
   # One program, in which the same clients are dropped or not.
   dropped = np.array([[n in BAD] for n in range(6)])
@@ -124,19 +111,6 @@ def test_a_non_finite_update_has_no_effect_on_others(case):
   # Masked clients participate, and their messages count.
   assert (metrics.participants, without[2].participants) == (6, 4)
   assert distance(metrics.wire, sound[2].wire) == 0
-
-
-@pytest.mark.slow
-def test_if_all_clients_are_masked_nothing_changes():
-  place = divided(world("splitgp"), 1, 2)
-  place = planned(place, dropout=np.zeros((6, 1), bool))
-  fleet, step = place.world.fleet, place.round(PLANNED)
-  bad = spoiled(place.state(), fleet, dict.fromkeys(range(6), np.nan))
-  before, server = by_number(fleet, bad.clients), jax.device_get(bad.server)
-  clients, after, metrics = outcome(place, step, bad, place.world.shards)
-  assert same_bits(after, server) and same_bits(clients, before)
-  assert metrics.masked.all() and metrics.participants == 6
-  assert all(np.isnan(x) for x in metrics.losses.values())
 
 
 def test_one_bad_number_in_a_half_or_a_loss_is_enough():
@@ -182,16 +156,12 @@ def test_a_run_reports_masked_clients(tmp_path):
     assert line["masked"] == list(range(6))
     assert set(line["loss"].values()) == {None}
     assert line["wire"]["up/prefix"] > 0
-  everyone = "clients 0, 1, 2, 3, 4, 5"
-  about = json.loads((tmp_path / "methods/splitgp/about.json").read_text())
   assert results["rows"]
-  assert [n for n in about["notes"] if n.startswith("splitgp")] == [
-    f"splitgp: in round 1 the updates of {everyone} were not finite and left"
-    " out, as later ones are; a smaller optimizer.lr or inner_lr, or"
-    " optimizer.clip, may help.",
-    f"splitgp: updates of {everyone} were not finite and left out in 2 rounds,"
-    " first in round 1.",
-  ]
+  about = json.loads((tmp_path / "methods/splitgp/about.json").read_text())
+  told, summary = (n for n in about["notes"] if n.startswith("splitgp"))
+  everyone = "updates of clients 0, 1, 2, 3, 4, 5 were not finite"
+  assert everyone in told and "optimizer.clip, may help" in told
+  assert everyone in summary and "in 2 rounds, first in round 1" in summary
 
 
 @pytest.mark.slow
@@ -206,16 +176,11 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
 
 
 def test_masked_rounds_are_summarised():
-  assert history.summarise_masked("harmony", [(12, [7, 3]), (14, [3])]) == (
-    "harmony: updates of clients 3, 7 were not finite and left out in 2 rounds,"
-    " first in round 12."
-  )
-  assert "of client 3 were" in history.summarise_masked("a", [(1, [3])])
+  said = history.summarise_masked("harmony", [(12, [7, 3]), (14, [3])])
+  assert "clients 3, 7 were" in said
+  assert "in 2 rounds, first in round 12." in said
   named = history.summarise_masked("a", [(1, [0, 1])], ["Bergen", "Oslo"])
   assert "of clients 0 (Bergen), 1 (Oslo) were" in named
-  assert "in 1 round, first in round 1." in history.summarise_masked(
-    "a", [(1, [3])]
-  )
 
 
 def test_finite():

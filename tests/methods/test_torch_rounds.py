@@ -84,11 +84,8 @@ def test_three_steps_are_ours(name):
   )
   pair = [theirs(part.params) for part in parts]
   optimizers = [rounds.descent(half) for half in pair]
-  step, rng, entries = (
-    jax.jit(method.stages[0].step),
-    np.random.default_rng(0),
-    set(),
-  )
+  step, rng = jax.jit(method.stages[0].step), np.random.default_rng(0)
+  entries = set()
   for seed in range(3):
     images = rng.normal(size=(2, 8, 28, 28, 1))
     labels = rng.integers(0, 3, (2, 8))

@@ -5,16 +5,14 @@ import functools
 
 import by_hand
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
-from marks import slow
 
 from splitjax.data.feed import Samples
-from splitjax.engine import batch_schedule, client_update, fleets
+from splitjax.engine import client_update, fleets
 from splitjax.methods import METHODS, finetuning, optimizers
-from splitjax.types import Half, Segment, UserError
+from splitjax.types import Half, UserError
 from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -73,15 +71,12 @@ def by_hand_round(pull, rates, epochs):
   for (body, head), count in zip(rates, epochs, strict=True):
     for _ in range(count):
       _, grads = by_hand.whole_step(net, data)
-      net = {
-        name: tuple(
-          w - (head if name == "head" else body) * (g + pull * (w - first))
-          for w, g, first in zip(
-            net[name], grads[name], start[name], strict=True
-          )
-        )
-        for name in net
-      }
+      pulled = by_hand.plus(net, by_hand.scaled(-1, start))
+      grads = by_hand.plus(grads, by_hand.scaled(pull, pulled))
+      for name in net:
+        rate = head if name == "head" else body
+        own = by_hand.scaled(-rate, {name: grads[name]})
+        net = net | by_hand.plus({name: net[name]}, own)
   return net
 
 
@@ -100,10 +95,6 @@ ALONE = (3, 8, 11, 20)
       [3],
     ),
     ("fedpac", {"head_lr": 0.5}, 0.0, [(0, 0.5), (0.1, 0)], [1, 3]),
-    *slow(
-      ("fedamp", {}, 0.1, [(0.1, 0.1)], [3]),
-      ("fedpac", {}, 0.0, [(0, 0.1), (0.1, 0)], [1, 3]),
-    ),
   ],
 )
 def test_the_round_of_a_client_alone_by_hand(
@@ -113,10 +104,7 @@ def test_the_round_of_a_client_alone_by_hand(
   plain = optimizers.sgd(0.1, momentum=0.0)
   state, _ = toys.train(world, METHODS[name](NET, plain, **options), 1)
   got = by_hand.arrays(world.client(state, 0).params)
-  want = by_hand_round(pull, rates, epochs)
-  for block, leaves in want.items():
-    for a, b in zip(got[block], leaves, strict=True):
-      np.testing.assert_allclose(a, b, atol=1e-12)
+  toys.assert_close(got, by_hand_round(pull, rates, epochs), 1e-12)
 
 
 def test_fedprox_is_anchored_at_what_arrived(form="float16"):
@@ -131,72 +119,24 @@ def test_fedprox_is_anchored_at_what_arrived(form="float16"):
   toys.assert_close(one.clients[0].segment, two.clients[0].segment, 1e-12)
 
 
-@pytest.mark.parametrize(
-  ("options", "weight"), [({}, 7.0), ({"mean": "uniform"}, 1.0)]
-)
-def test_fedbabu_weighs_by_samples_unless_told_otherwise(options, weight):
-  method = METHODS["fedbabu"](NET, SGD, **options)
-  client = toys.awake(toys.whole(NET), SGD)
-  weight_of = jnp.asarray(7.0)
-  sums = method.aggregation.contribute(client, Half(Segment({}, {})), weight_of)
-  assert {float(x) for x in sums.client_weight.values()} == {weight}
-
-
-def one_stage(name, number, client=0, **options):
-  """A client before and after one stage of a round."""
-  world, method = place(), METHODS[name](NET, SGD, **options)
-  state, (shard,) = toys.start(world, method), world.shards
-  half, own = jax.tree.map(
-    lambda x: x[client], (state.clients[0], tuple(shard[2:]))
+def test_a_stage_moves_its_own_part_alone():
+  """Of FedRep the head, in epochs of the client's own steps."""
+  world, method = place(), METHODS["fedrep"](NET, SGD, head_epochs=3)
+  visit = toys.visit(world, method)
+  before, *rest = client_update.begin_round(method, world.plans[0], visit)[:2]
+  (after, _), (losses, _, _, taken), _ = client_update.run_stage(
+    method, world.plans[0], visit, 0, (before, *rest)
   )
-  visit = batch_schedule.Visit(
-    half,
-    state.server,
-    type(shard)(*shard[:2], *own),
-    state.round,
-    jax.random.key(3),
-  )
-  before = client_update.begin_round(method, world.plans[0], visit)[:2]
-  (after, _), outputs, _ = client_update.run_stage(
-    method, world.plans[0], visit, number, before
-  )
-  return before[0].segment.params, after.segment.params, outputs
-
-
-@pytest.mark.parametrize(
-  ("name", "number", "moving"),
-  [
-    ("fedrep", 0, "head"),
-    *slow(("fedrep", 1, "body")),
-    *slow(("fedbabu", 0, "body"), ("fedpac", 0, "head"), ("fedpac", 1, "body")),
-  ],
-)
-def test_a_stage_moves_its_own_part_alone(name, number, moving):
-  before, after, _ = one_stage(name, number)
-  for block in before:
-    moved = toys.distance(after[block], before[block])
-    if (block == "head") == (moving == "head"):
-      assert moved > 1e-3
-    else:
-      assert moved == 0
-
-
-def test_head_epochs_are_epochs_of_the_clients_own_steps():
-  *_, (losses, _, _, taken) = one_stage("fedrep", 0, head_epochs=3)
+  for block, old in before.segment.params.items():
+    moved = toys.distance(after.segment.params[block], old)
+    assert (moved > 1e-3) if block == "head" else (moved == 0)
   assert int(taken["client"]) == 9 and np.isfinite(losses["client"])
 
 
 def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
-  world = place()
-  (plan,), (shard,) = world.plans, world.shards
-  own = jax.tree.map(lambda x: x[2], tuple(shard[2:]))  # 7 samples, 2 steps
-  samples = Samples(type(shard)(*shard[:2], *own), plan)
-  client = Half(jax.tree.map(jnp.asarray, toys.fresh(NET)))
-  client = client._replace(
-    segment=client.segment._replace(
-      params={k: v for k, v in client.segment.params.items() if k[:4] != "exit"}
-    )
-  )
+  visit = toys.visit(place(), METHODS["fedbabu"](NET, SGD), 2)
+  samples = Samples(visit.shard, place().plans[0])  # 7 samples, 2 steps
+  client = Half(toys.whole(NET))
 
   def tuned(**how):
     tune = finetuning.personaliser(NET, finetuning.Tuning(0.1, 0, **how))
@@ -217,34 +157,15 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
     toys.assert_close((one, two)[epoch], by_hand.params, 1e-12)
 
 
-def test_fedbabu_never_moves_its_head():
-  state = trained("fedbabu")
-  start = toys.fresh(NET).params["head"]
-  for n in range(4):
-    assert toys.distance(networks(state)[n]["head"], start) == 0
-  assert (
-    toys.distance(networks(state)[0]["block1"], networks(state)[3]["block1"])
-    == 0
-  )
-
-
 @pytest.mark.parametrize(
   ("name", "options", "said"),
   [
     ("fedprox", {"mu": -1.0}, "mu=-1.0 must be at least 0"),
     ("fedper", {"personal_blocks": 6}, "personal_blocks=6 must be in 0..5"),
-    ("fedrep", {"head_epochs": 0}, "head_epochs=0 must be at least 1"),
-    ("fedbabu", {"tune_epochs": 0}, "tune_epochs=0 must be at least 1"),
     ("fedamp", {"sigma": 0.0}, "sigma=0.0 must be above 0"),
     ("fedamp", {"lam": 1.0}, "lam=1.0 must be None where alpha_k is None"),
-    ("fedala", {"share": 0.0}, "share=0.0 must be in"),
-    ("fedfomo", {"models": 1}, "models=1 must be at least 2"),
-    ("fedpac", {"lam": -1.0}, "lam=-1.0 must be at least 0"),
-    ("fedpac", {"head_lr": -1.0}, "head_lr=-1.0 must be at least 0"),
-    ("fedgh", {"server_lr": -1.0}, "server_lr=-1.0 must be at least 0"),
+    ("pfedme", {"inner_lr": 0.2}, "inner_lr=0.2 must be below 2 / lam = 0.133"),
     ("pgfedsplit", {"r": 1.0}, r"r=1.0 must be in \[0, 1\)"),
-    ("pgfedsplit", {"alpha": 1.5}, "alpha=1.5 must be in 0..1"),
-    ("pgfedsplit", {"tau": 30}, r"tau=30 must be in 1..20"),
   ],
 )
 def test_options_out_of_range(name, options, said):
@@ -262,14 +183,7 @@ def test_fedfomo_needs_another_client():
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "sizes"),
-  [
-    ("fedamp", (8,)),
-    ("fedpac", (8,)),
-    ("pgfedsplit", (8,)),
-    ("fedala", (1, 9, 5)),
-    ("fedgh", (1, 9, 5)),
-    ("pgfedsplit", (1, 9, 5)),
-  ],
+  [("fedpac", (8,)), ("pgfedsplit", (8,)), ("pgfedsplit", (1, 9, 5))],
 )
 def test_one_client_and_clients_of_one_sample(name, sizes):
   place = toys.world(NET, (4,) * len(sizes), toys.parts_of(sizes))

@@ -20,39 +20,12 @@ REAL = jnp.array([True, True, True, False])
 BATCH = Batch((), (), REAL, jax.random.key(3))
 FEATURES, GRADIENT = "up/features", "down/feature_gradient"
 
-# A new message has to be added here as well.
-LIST = """
-up/body
-up/control_variate
-up/embedding_gradient
-up/exit
-up/features
-up/head
-up/head_gradient
-up/labels
-up/logits
-up/match
-up/model
-up/prefix
-up/prototypes
-up/statistics
-down/body
-down/control_variate
-down/embeddings
-down/exit
-down/feature_gradient
-down/head
-down/logits
-down/model
-down/prefix
-down/prototypes
-down/server_head
-down/statistics
-"""
-
 
 def test_the_list_is_closed_and_takes_a_registered_name(monkeypatch):
-  assert sorted(wire.MESSAGES) == sorted(LIST.split())
+  with pytest.raises(KeyError, match="not a message"):
+    wire.send(Wire(), "down/labels", jnp.ones((4, 2)), BATCH)
+  with pytest.raises(KeyError, match="not a message"):
+    wire.parameters("features", {"w": jnp.ones(3)})
   monkeypatch.setattr(wire.ledger, "MESSAGES", dict(wire.MESSAGES))
   with pytest.raises(KeyError, match=r"register it, splitjax.MESSAGES\['up/v"):
     wire.price("up/variance", 8)
@@ -75,7 +48,6 @@ def sent(x, channel, name=FEATURES, batch=BATCH):
 # apart by 7 bits.
 BYTES = {
   Channel(): 3 * 70 * 4,
-  Channel("float32"): 3 * 70 * 4,
   Channel("float16"): 3 * 70 * 2,
   Channel("bfloat16"): 3 * 70 * 2,
   Channel("int8"): 3 * (70 + 4),
@@ -86,19 +58,15 @@ BYTES = {
 }
 
 
-@pytest.mark.parametrize("name", [FEATURES, GRADIENT, "up/embedding_gradient"])
 @pytest.mark.parametrize("channel", BYTES, ids=str)
-def test_each_form_costs_its_bytes_per_real_sample(channel, name):
+def test_each_form_costs_its_bytes_per_real_sample(channel):
   x = jax.random.normal(jax.random.key(0), (4, 5, 7, 2))
-  assert sent(x, channel, name)[1] == BYTES[channel]
   nobody = BATCH._replace(real=jnp.zeros(4, bool))
-  assert sent(x, channel, name, nobody)[1] == 0
-
-
-def test_a_message_without_a_channel_is_float32():
-  x = jnp.full((4, 3), 1 / 3)
-  got, size = sent(x, Channel("float16"), "down/embeddings")
-  assert (got == x).all() and size == 3 * 3 * 4
+  for name in (FEATURES, GRADIENT, "up/embedding_gradient"):
+    assert sent(x, channel, name)[1] == BYTES[channel]
+    assert sent(x, channel, name, nobody)[1] == 0
+  got, size = sent(x, channel, "down/embeddings")  # which has no channel
+  assert (got == x).all() and size == 3 * 70 * 4
 
 
 def test_each_direction_has_its_own_channel():
@@ -114,12 +82,8 @@ def test_each_direction_has_its_own_channel():
 @pytest.fixture
 def rows():
   """Three rows of very different size, and a loud one of padding."""
-  x = np.random.default_rng(0).normal(size=(4, 30)) * [
-    [1],
-    [100],
-    [1e-3],
-    [1e6],
-  ]
+  x = np.random.default_rng(0).normal(size=(4, 30))
+  x *= np.array([1, 100, 1e-3, 1e6])[:, None]
   x[0, :5] = 0
   return x
 
@@ -177,12 +141,9 @@ def test_topk_keeps_the_largest_as_numpy_does(float64, rows):
     np.testing.assert_array_equal(mine, want)
 
 
-@pytest.mark.parametrize(
-  ("share", "n", "count"),
-  [(0.1, 30, 3), (0.1, 31, 4), (0.7, 10, 7), (1e-3, 5, 1), (1.0, 7, 7)],
-)
-def test_a_share_is_rounded_up(share, n, count):
-  assert forms.kept(share, n) == count
+def test_a_share_is_rounded_up():
+  asked = (0.1, 30), (0.1, 31), (0.7, 10), (1e-3, 5), (1.0, 7)
+  assert [forms.kept(*each) for each in asked] == [3, 4, 7, 1, 7]
 
 
 DRAWN = [Channel("int8"), Channel("int8", scale="tensor"), Channel("random")]
@@ -190,7 +151,7 @@ LOSSY = [*DRAWN, Channel("topk")]
 
 
 @pytest.mark.parametrize("channel", LOSSY, ids=str)
-def test_a_form_takes_zeros_nan_and_infinity(channel):
+def test_a_form_takes_zeros_nan_infinity_and_padding(channel):
   x = jnp.zeros((4, 20)).at[1, 2].set(jnp.inf).at[2, 3].set(jnp.nan)
   got, _ = sent(x, channel)
   assert not got[0].any() and np.isfinite(got[1]).all()
@@ -199,17 +160,15 @@ def test_a_form_takes_zeros_nan_and_infinity(channel):
   if channel.scale == "sample":
     small, _ = sent(jnp.full((4, 20), 1e-38), channel)
     assert np.isfinite(small).all()
-
-
-@pytest.mark.parametrize("channel", LOSSY, ids=str)
-def test_padding_changes_nothing(channel):
   x = jax.random.normal(jax.random.key(0), (4, 20))
   got, _ = sent(x, channel)
   loud, _ = sent(x.at[3].set(1e6), channel)
   np.testing.assert_array_equal(got[:3], loud[:3])
 
 
-@pytest.mark.parametrize("channel", DRAWN, ids=str)
+@pytest.mark.parametrize(
+  "channel", [*DRAWN, Channel(clip=0.5, noise=1.0)], ids=str
+)
 def test_each_message_and_batch_draws_for_itself(channel):
   x = jnp.ones((4, 20)) * 0.3 * jnp.arange(1, 21)
   again, _ = sent(x, channel)
@@ -236,9 +195,7 @@ def test_one_of_several_is_priced_by_its_own_size():
 SENDS = {"harmony": (2, {GRADIENT, "up/embedding_gradient"})}
 
 
-@pytest.mark.parametrize(
-  "name", ["splitnn", *slow("harmony", "supersfl", "merge_sfl", "hydra")]
-)
+@pytest.mark.parametrize("name", ["splitnn", *slow("harmony")])
 def test_split_methods_send_in_the_given_forms(name):
   form = Wire(Channel("int8"), Channel("topk", 0.25))
 
@@ -269,21 +226,6 @@ def test_labels_match_bits_and_parameters_by_hand():
   assert wire.parameters("up/prefix", {}) == {}
 
 
-@pytest.mark.parametrize("name", ["up/feature", "features", "", "down/labels"])
-def test_an_unlisted_message_cannot_be_sent(name):
-  with pytest.raises(KeyError, match="not a message"):
-    wire.price(name, 1)
-  with pytest.raises(KeyError):
-    wire.send(Wire(), name, jnp.ones((4, 2)), BATCH)
-  with pytest.raises(KeyError):
-    wire.parameters(name, {"w": jnp.ones(3)})
-
-
-def test_an_unknown_width_is_an_error():
-  with pytest.raises(KeyError):
-    forms.cast(jnp.ones(2), "int4")
-
-
 def test_ledgers_add_up_message_by_message():
   one = wire.merge(wire.price("up/exit", 3), wire.price("up/model", 1))
   both = wire.merge(one, wire.price("up/exit", 4), {})
@@ -293,17 +235,13 @@ def test_ledgers_add_up_message_by_message():
   assert all(size.dtype == jnp.float32 for size in both.values())
 
 
-def test_float16_ends_at_65504():
+def test_float16_ends_at_65504_and_nan_stays_nan():
   x = jnp.array([7e4, -7e4, 65504.0, 1e38, 65519.0])
-  assert forms.cast(x, "float16").tolist() == [
-    65504,
-    -65504,
-    65504,
-    65504,
-    65504,
-  ]
+  want = [65504, -65504, 65504, 65504, 65504]
+  assert forms.cast(x, "float16").tolist() == want
   # Also in a bfloat16 network, where the limit itself rounds up.
   for dtype in forms.DTYPES:
+    assert np.isnan(forms.cast(jnp.array([jnp.nan]), dtype)).all()
     for width in (jnp.float32, jnp.bfloat16):
       large = jnp.array([3.38e38, -3.38e38], width)
       assert np.isfinite(forms.cast(large, dtype).astype(jnp.float32)).all()
@@ -323,25 +261,16 @@ def test_numbers_are_rounded_as_numpy_rounds(wide):
   want = x.astype(np.float16).astype(wide)
   np.testing.assert_array_equal(got, want)
   np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
-
-
-def test_bfloat16_has_eight_bits():
   x = np.random.default_rng(0).normal(size=1000).astype(np.float32)
-  np.testing.assert_array_equal(
-    forms.cast(x, "bfloat16"), x.astype(jnp.bfloat16).astype(np.float32)
-  )
+  want = x.astype(jnp.bfloat16).astype(np.float32)
+  np.testing.assert_array_equal(forms.cast(x, "bfloat16"), want)
 
 
-@pytest.mark.parametrize("form", ["float16", "bfloat16"])
-def test_no_compiler_can_drop_the_rounding(form):
+def test_no_compiler_can_drop_the_rounding():
   """XLA drops a conversion and its inverse on GPUs: nothing is rounded."""
-  text = jax.jit(lambda x: forms.cast(x, form)).lower(jnp.ones(3)).as_text()
-  assert "f16" not in text
-
-
-def test_nan_stays_nan():
-  for dtype in forms.DTYPES:
-    assert np.isnan(forms.cast(jnp.array([jnp.nan]), dtype)).all()
+  for form in ("float16", "bfloat16"):
+    text = jax.jit(lambda x, f=form: forms.cast(x, f)).lower(jnp.ones(3))
+    assert "f16" not in text.as_text()
 
 
 @pytest.mark.parametrize("channel", [*map(Channel, forms.DTYPES), *LOSSY])
