@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
-from engine import with_step, world
+from engine import world
 from marks import slow
 from queues import (
   NET,
@@ -159,44 +159,6 @@ def test_label_counts_are_billed_to_each_client_when_it_first_takes_part():
     known.add(who)
   assert [float(t.wire["up/statistics"]) for t in metrics] == want
   assert 0 < sum(want[1:]), "somebody came later"
-
-
-def frozen(method, which):
-  """Part-2a never moves, and a round ends with head `which` alone."""
-
-  def step(client, server, batches, key):
-    client, new, *outputs = method.stages[0].step(client, server, batches, key)
-    return client, new._replace(segment=server.segment), *outputs
-
-  def finish(client, server, samples, key):
-    one = trees.take(server.memory, which)
-    memory = trees.repeat(one, server.memory.opt.rate.shape[0])
-    return method.finish(client, server._replace(memory=memory), samples, key)
-
-  return with_step(method, step)._replace(finish=finish)
-
-
-@pytest.mark.slow
-def test_a_head_learns_from_its_own_group_alone(which=1):
-  plain = hydra(NET, SGD, second_cut=3, superclasses=((0,), (1, 2)))
-  method = frozen(plain, which)
-  place = ordered(method)
-  group = np.asarray(place.shards[0].group)
-  assert sorted(group) == [0, 0, 1, 1]
-  step = toys.compiled(place, method, toys.start(place, method))
-  usual, _ = step(toys.start(place, method), place.shards)
-  heads = {}
-  for changed in (0, 1):
-    (shard,) = place.shards
-    rows = np.asarray(shard.rows).copy()
-    for n in np.flatnonzero(group == changed):  # as many of other images
-      rows[n] = np.where(rows[n] < 0, -1, rows[n][0])
-    shards = (shard._replace(rows=jnp.asarray(rows)),)
-    other, _ = step(toys.start(place, method), shards)
-    heads[changed] = toys.distance(
-      other.server.segment.params["head"], usual.server.segment.params["head"]
-    )
-  assert heads[1 - which] == 0 and heads[which] > 1e-3
 
 
 @pytest.mark.slow

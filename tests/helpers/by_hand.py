@@ -74,11 +74,11 @@ def classify(net: Net, name: str, z, label, real):
   """
   kernel, bias = net[name]
   logits = z @ kernel + bias
-  e = np.exp(logits - logits.max(1, keepdims=True))
-  p = e / e.sum(1, keepdims=True)
+  log_p = logits - logits.max(1, keepdims=True)
+  log_p = log_p - np.log(np.exp(log_p).sum(1, keepdims=True))
   rows, n = np.arange(len(label)), max(real.sum(), 1)
-  loss = -(np.log(p[rows, label]) * real).sum() / n
-  d = p.copy()
+  loss = -(log_p[rows, label] * real).sum() / n
+  d = np.exp(log_p)
   d[rows, label] -= 1
   d *= real[:, None] / n
   return loss, {name: (z.T @ d, d.sum(0))}, d @ kernel.T

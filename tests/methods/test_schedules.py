@@ -3,28 +3,22 @@
 Against formulas, loops in NumPy and equalities, in float64.
 """
 
-import dataclasses
-import functools
-
 import by_hand
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import tiny
 import toy_world as toys
 from engine import with_step
 from marks import slow
-from repeated import LR, PARTS, STEPS, first, gradient, minus, played
+from repeated import LR, first, gradient, minus, played
 
-from splitjax import OPTIMIZERS, SCHEDULES, UserError
+from splitjax import SCHEDULES, UserError
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import fleets
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment.describe import describe
-from splitjax.experiment.measure import costs
-from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.setup import tasks
 from splitjax.methods import (
   METHODS,
   hyper,
@@ -78,78 +72,35 @@ def test_a_schedule_is_its_formula(options, factor):
   np.testing.assert_allclose(each, [factor(t) for t in (0, 5, 11)], 1e-6)
 
 
-def by_loop(rounds, steps, rate, weights=None):
-  """FedAvg by gradient descent, `rate` (round, step, of how many) -> factor."""
+def test_two_rounds_of_fedavg_in_numpy():
+  """Five local steps, a schedule that falls by steps, and uniform weights."""
+  made = optimizers.make(
+    "sgd", LR, 0.0, schedule="cosine", schedule_per="step", rounds=2
+  )
+  uniform = mean_optimizer.with_uniform_weights
+  world, states, *_ = played("fedavg", 2, uniform, optimizer=made, steps=5)
   w = first()
-  for r in range(rounds):
+  for r in range(2):
     trained = []
-    for n, count in enumerate(steps):
+    for n in range(4):
       net = w
-      for i in range(count):
-        net = minus(net, gradient(net, n), LR * rate(r, i, count))
-      weight = len(PARTS[n]) if weights is None else weights[n]
-      trained.append((weight, net))
+      for i in range(5):
+        net = minus(net, gradient(net, n), LR * cosine(r + i / 5, 2))
+      trained.append((1, net))
     w = by_hand.averaged(trained)
-  return w
-
-
-@pytest.mark.parametrize(
-  ("options", "steps", "rate"),
-  [
-    (
-      {"schedule": "cosine", "schedule_per": "step", "rounds": 2},
-      5,
-      lambda t: cosine(t, 2),
-    ),
-    *slow(
-      (
-        {"schedule": "inverse", "schedule_per": "step", "warmup": 0.5},
-        None,
-        lambda t: (1 + t) / 1.5 if t < 0.5 else 1 / (1 + t - 0.5),
-      ),
-      (
-        {"schedule": "step", "decay": 0.5, "rounds": 2},
-        2,
-        lambda t: 0.5 ** int(t),
-      ),
-    ),
-  ],
-)
-def test_two_rounds_of_fedavg_in_numpy(options, steps, rate):
-  """With local steps, or a client's own number of them, and a schedule."""
-  made = optimizers.make("sgd", LR, 0.0, **options)
-  world, states, *_ = played("fedavg", 2, optimizer=made, steps=steps)
-  count = STEPS if steps is None else (steps,) * 4
-  by_step = options.get("schedule_per") == "step"
-  w = by_loop(2, count, lambda r, i, n: rate(r + by_step * i / n))
   for n in range(4):
     found = by_hand.arrays(world.client(states[-1], n).params)
     toys.assert_close(found, w, 1e-11)
 
 
-def test_uniform_weights_of_fedavg_in_numpy():
-  uniform = mean_optimizer.with_uniform_weights
-  world, states, *_ = played("fedavg", 2, uniform)
-  w = by_loop(2, STEPS, lambda *_: 1.0, weights=(1,) * 4)
-  found = by_hand.arrays(world.client(states[-1], 0).params)
-  toys.assert_close(found, w, 1e-11)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "depths"),
-  [
-    ("splitfed_v1", (1, 1, 2, 2)),
-    ("multi_head", (1,) * 4),
-    ("scaffold", (4,) * 4),
-    ("fedbabu", (4,) * 4),
-  ],
+  [("splitfed_v1", (1, 1, 2, 2)), ("scaffold", (4,) * 4)],
 )
 def test_uniform_weights_are_those_of_the_option_mean(name, depths):
-  uniform, how = (
-    mean_optimizer.with_uniform_weights,
-    {"depths": depths, "few": 3},
-  )
+  uniform = mean_optimizer.with_uniform_weights
+  how = {"depths": depths, "few": 3}
   _, one, *_ = played(name, 2, mean="uniform", **how)
   _, two, *_ = played(name, 2, uniform, mean="size", **how)
   toys.assert_close(one[-1], two[-1], 1e-12)
@@ -160,7 +111,6 @@ def test_uniform_weights_are_those_of_the_option_mean(name, depths):
   [
     ("splitfed_v2", 4),
     *slow(("splitfed_v1", None), ("splitnn", 4), ("merge_sfl", None)),
-    *slow(("splitfed_v2", None), ("merge_sfl", 4)),
   ],
 )
 def test_rates_follow_the_steps_in_every_topology(name, steps, monkeypatch):
@@ -204,11 +154,7 @@ def test_rates_follow_the_steps_in_every_topology(name, steps, monkeypatch):
     np.testing.assert_allclose(losses["far"], want, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-  "name",
-  ["sgd", "adamw", *slow(*sorted(OPTIMIZERS.keys() - {"sgd", "adamw"}))],
-)
-def test_biases_and_norms_do_not_decay(name):
+def test_biases_and_norms_do_not_decay(name="adamw"):
   """Without gradients, weights alone move; optax's mask is by hand here."""
   net = toys.network((1,), True)
   full = toys.fresh(net)
@@ -220,14 +166,11 @@ def test_biases_and_norms_do_not_decay(name):
     ends.append(optimizers.descend(half, zeros, {}, made).segment.params)
   paths = jax.tree_util.tree_leaves_with_path(full.params)
   assert {path[-1].key for path, _ in paths} == {"kernel", "bias", "scale"}
-  for (path, old), new, every in zip(
-    paths, *map(jax.tree.leaves, ends), strict=True
-  ):
-    moved = np.abs(np.asarray(new) - old).max() > 0
-    assert moved == (path[-1].key == "kernel")
+  leaves = map(jax.tree.leaves, ends)
+  for (path, old), new, every in zip(paths, *leaves, strict=True):
     assert np.abs(np.asarray(every) - old).max() > 0
-    if moved:
-      np.testing.assert_array_equal(new, every)
+    want = every if path[-1].key == "kernel" else old
+    np.testing.assert_array_equal(new, want)
 
 
 def test_a_bias_of_two_dimensions_does_not_decay():
@@ -240,21 +183,6 @@ def test_a_bias_of_two_dimensions_does_not_decay():
   assert (step["query"]["bias"] == 0).all()
 
 
-def test_a_schedule_of_the_mean_is_a_factor_on_its_rate():
-
-  def end(lr, schedule=None):
-    rule = mean_optimizer.make("fedadam", lr, 0.9, 0.99, 0.1, schedule)
-    wrap = functools.partial(mean_optimizer.on_means, tx=rule)
-    return played("fedavg", 2, wrap)[1][-1]
-
-  half, same = end(0.05), end(0.1, lambda t: 0.5 + 0 * t)
-  toys.assert_close(half.clients, same.clients, 1e-12)
-  falling = end(0.1, optax.exponential_decay(1.0, 1, 0.5))
-  count = jax.tree.leaves(falling.means.slots["head"])[-1]
-  assert count == 2
-  assert toys.distance(falling.clients, same.clients) > 1e-4
-
-
 def test_the_work_of_local_steps_by_hand():
   """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
   plan = BatchPlan(4, 9, 3, False, (), (), limit=7)
@@ -265,18 +193,6 @@ def test_the_work_of_local_steps_by_hand():
   assert steps.tolist() == [6, 2, 0] and samples.tolist() == [20, 6, 0]
 
 
-def test_every_client_takes_its_local_steps():
-  """Describe, modelled costs and the batches of a round agree."""
-  draft = tiny.tiny(own="fedavg")
-  draft.local_steps, draft.batch_size = 7, 8
-  task = tasks.build(tiny.resolved(draft))
-  setup = training_setup.make_setup(task, "own")
-  assert costs.whole_round(setup).steps.tolist() == [7] * 6
-  assert describe._method(task, "own")["local_steps"]["round"] == 7
-  (plan,), sizes = setup.plans, setup.sizes
-  assert min(plan.epochs * -(-sizes // plan.batch)) >= 7
-
-
 @pytest.mark.parametrize(
   ("method", "changes", "said"),
   [
@@ -285,7 +201,6 @@ def test_every_client_takes_its_local_steps():
       {"local_steps": 3, "local_epochs": 2},
       "replaces local_epochs=2",
     ),
-    ("fedavg", {"local_steps": 0}, "local_steps=0 must be at least 1"),
     (
       "fedavg",
       {"optimizer__warmup": 2.0},
@@ -294,7 +209,6 @@ def test_every_client_takes_its_local_steps():
     ("fedavg", {"optimizer__every": 0}, "optimizer.every=0 must be at least 1"),
     ("fedavg", {"optimizer__decay_biases": False}, "weight_decay is 0"),
     ("fedavg", {"optimizer__schedule": "cos"}, "did you mean 'cosine'"),
-    ("fedavg", {"optimizer__floor": 9.0}, "optimizer.floor=9 must be at most"),
     (
       "fedavg",
       {"mean_optimizer__schedule": "cosine"},
@@ -302,16 +216,10 @@ def test_every_client_takes_its_local_steps():
     ),
     (
       "fedavg",
-      {"mean_optimizer__name": "fedadam", "mean_optimizer__schedule": "x"},
-      "mean_optimizer.schedule: unknown schedule 'x'",
-    ),
-    (
-      "fedavg",
       {"optimizer__server_schedule": "cosine"},
       "none of own trains a network at the server",
     ),
     ("dfl", {"optimizer__server_schedule": "cosine"}, "have one schedule"),
-    ("local", {"mean_weights": "uniform"}, "none of own makes a mean"),
     ("splitnn", {"mean_weights": "uniform"}, "none of own makes a mean"),
   ],
 )
@@ -322,32 +230,19 @@ def test_what_does_not_fit_is_one_line(method, changes, said):
   assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-  ("entry", "said"),
-  [
-    (lambda s: 0.5, "'float' object is not callable"),
+def test_a_wrong_entry_of_SCHEDULES_is_one_line(monkeypatch):
+  for entry, said in (
     (lambda s: lambda t: -t, "no number from 0 on"),
-    (lambda s: lambda t: jnp.ones(2), "no number from 0 on"),
-    (lambda: None, "takes 0 positional arguments but 1 was given"),
-  ],
-)
-def test_a_wrong_entry_of_SCHEDULES_is_one_line(entry, said, monkeypatch):
-  monkeypatch.setitem(SCHEDULES, "mine", entry)
-  with pytest.raises(UserError, match=f"optimizer.schedule='mine'.*{said}"):
-    optimizers.make("sgd", 0.1, schedule="mine", rounds=4)
+    (lambda: None, "takes 0 positional arguments"),
+  ):
+    monkeypatch.setitem(SCHEDULES, "mine", entry)
+    with pytest.raises(UserError, match=f"optimizer.schedule='mine'.*{said}"):
+      optimizers.make("sgd", 0.1, schedule="mine", rounds=4)
 
 
 def test_numbers_of_schedules_are_arguments_of_a_program():
   """A warm-up, a decay or an offset that is swept compiles nothing anew."""
-  fields = {f.name for f in dataclasses.fields(tiny.resolved().optimizer)}
-  assert {"warmup", "decay", "offset", "floor"} <= fields
-  values = {
-    "warmup": 1.5,
-    "decay": 0.9,
-    "offset": 2.0,
-    "floor": 0.01,
-    "lr": 0.1,
-  }
+  values = dict(warmup=1.5, decay=0.9, offset=2.0, floor=0.01, lr=0.1)
 
   def text(schedule, values):
     def factor(arrays, time):

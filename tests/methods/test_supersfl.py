@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
-from marks import slow
 
 from splitjax import trees
 from splitjax.engine.faults import Faults
@@ -16,35 +15,29 @@ from splitjax.methods import METHODS, optimizers
 from splitjax.methods.super_network import Losses, super_network
 from splitjax.methods.supersfl import client_weight
 from splitjax.models import backbones
-from splitjax.types import Half, Opt, Sums, UserError
+from splitjax.types import Half, Opt, Sums
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
 SGD = optimizers.sgd(0.1, momentum=0.0)
-FUSIONS = ("full", "no_loss", "no_depth", "equal")
 
 
 def test_the_weight_of_equation_3():
   # d = 1 of 4 blocks, L_c = 1, L_s = 3: 1/4 * 1 / (1 + 1/3) = 3/16.
-  weight = {
-    f: float(client_weight(jnp.array(1.0), jnp.array(3.0), 0.25, f))
-    for f in FUSIONS
-  }
   want = {"full": 3 / 16, "no_loss": 1 / 4, "no_depth": 3 / 4, "equal": 1 / 2}
-  assert weight == pytest.approx(want, rel=1e-7)
+  near, far = jnp.array(1.0), jnp.array(3.0)
+  found = {f: float(client_weight(near, far, 0.25, f)) for f in want}
+  assert found == pytest.approx(want, rel=1e-7)
   # With eps = 1: 1/4 * (1/2) / (1/2 + 1/4) = 1/6.
-  got = client_weight(jnp.array(1.0), jnp.array(3.0), 0.25, "full", 1.0)
+  got = client_weight(near, far, 0.25, "full", 1.0)
   assert float(got) == pytest.approx(1 / 6)
 
 
 @pytest.mark.numeric
 @pytest.mark.parametrize(
   ("fusion", "depth", "clip"),
-  [
-    *(("full", 1, 0.5), ("full", 3, None)),
-    *slow(*((fusion, 3, 0.5) for fusion in FUSIONS)),
-  ],
+  [("full", 1, 0.5), ("no_depth", 3, None)],
 )
 def test_a_step_in_numpy(fusion, depth, clip):
   method = METHODS["supersfl"](NET, SGD, fusion=fusion, clip=clip)
@@ -70,10 +63,7 @@ def test_a_step_in_numpy(fusion, depth, clip):
   share = 1.0 if clip is None else min(1.0, clip / norm)
   assert clip is None or share < 1
   sure = (1 / near) / (1 / near + 1 / far)
-  w = {
-    "full": depth / 4 * sure, "no_loss": depth / 4, "no_depth": sure,
-    "equal": 0.5,
-  }[fusion]  # fmt: skip
+  w = {"full": depth / 4 * sure, "no_depth": sure}[fusion]
   want = {
     name: jax.tree.map(
       lambda p, a, b: p - 0.1 * (w * share * a + (1 - w) * b),
@@ -153,15 +143,6 @@ def test_three_numbers_by_hand():
   assert list(aggregated(rule, ends).values()) == pytest.approx(want, rel=1e-6)
 
 
-@pytest.mark.slow
-def test_limits_of_lambda():
-  equal = [ended(2, 10.0, 1.0, 3.0), ended(2, 40.0, 1.0, 5.0)]
-  got = aggregated(super_network(NET, SGD, 0.0), equal)
-  assert list(got.values()) == pytest.approx([25, 25, 4, 4])  # plain means
-  got = aggregated(super_network(NET, SGD, 1e12), equal)
-  assert list(got.values()) == pytest.approx([7, 7, 4, 4])  # the server's copy
-
-
 @functools.cache
 def compiled(faults):
   """The world, the method and its round, in float64."""
@@ -209,11 +190,6 @@ def test_a_server_that_never_answers_is_not_trained():
   assert metrics.wire["down/feature_gradient"] == 0
   assert metrics.wire["down/statistics"] == 0
   assert metrics.alone.tolist() == metrics.steps.tolist()
-  # Drawn in every step, the same.
-  faults = Faults(server_down=1.0, server_down_per="step")
-  same = played(faults)[2]
-  toys.assert_close(same.server.segment, state.server.segment)
-  assert place.net is NET
 
 
 def test_some_steps_without_the_server():
@@ -238,16 +214,3 @@ def test_memory_and_latency_are_reported_once():
   """Three clients: 8 bytes each in the first round, and a loss in each."""
   sent = [float(played(None, k)[3].wire["up/statistics"]) for k in (1, 2)]
   assert sent == [3 * (8 + 4), 3 * 4]
-
-
-@pytest.mark.parametrize(
-  ("options", "said"),
-  [
-    ({"clip": 0.0}, "clip=0.0 must be above 0"),
-    ({"lam": -1.0}, "lam=-1.0"),
-    ({"eps": 0.0}, "eps=0.0 must be above 0"),
-  ],
-)
-def test_options_out_of_range(options, said):
-  with pytest.raises(UserError, match=said):
-    METHODS["supersfl"](NET, SGD, **options)
