@@ -182,7 +182,7 @@ def test_activations_of_normalised_convolutions_by_hand():
 def test_clients_that_wait_for_a_rounds_sums_have_no_activations():
   (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=6)
   size = trees.num_bytes(shapes.network(net))
-  with aimed("gpu"):
+  with aimed("gpu", described=True):
     batch = plans[0].batch * memory.activations(net)
     need = memory.need(method, net, fleet, plans, 0)
     # Two devices exchange the sums of every cohort.
@@ -229,6 +229,7 @@ def test_auto_takes_what_fits():
   assert chunks(0) == [1]
 
 
+@pytest.mark.slow
 def test_describe_names_the_chunks():
   c = tiny.tiny(splitgp="splitgp")
   c.system.deterministic, c.system.clients_per_chunk = True, 2

@@ -149,11 +149,16 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
   world = toys.world(NET, (4,), toys.parts_of((8,)))
   method = METHODS["pgfedsplit"](NET, SGD, r=0.0, head_epochs=1)
   one = toys.visit(world, method, round=1)
-  pair = client_update.begin_round(method, world.plans[0], one)[:2]
+  plan, key = world.plans[0], jax.random.key(5)
+
+  @jax.jit
+  def epoch(visit):
+    pair = client_update.begin_round(method, plan, visit)[:2]
+    samples = feed.Samples(visit.shard, plan)
+    return pair, method.stages[0].once(*pair, samples, key)
+
+  pair, (new, _, told, _) = epoch(one)
   mixed = pair[0].memory.mixed
-  key = jax.random.key(5)
-  samples = feed.Samples(one.shard, world.plans[0])
-  new, _, told, _ = method.stages[0].once(*pair, samples, key)
   (key,) = jax.random.split(key, 1)
   rows = np.argsort(jax.random.uniform(jax.random.split(key)[0], (8,)))
   params, each = pair[0].segment.params["head"], []
