@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 from fuzz import BUDGETS, fuzz
-from fuzz_configs import at, configs, places
+from fuzz_configs import configs
+from fuzz_wrong import at, places
 from hypothesis import strategies as st
 
 import splitjax

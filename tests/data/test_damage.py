@@ -9,6 +9,7 @@ import zipfile
 
 import numpy as np
 import official as of
+import packed
 import pytest
 from marks import slow
 from scipy.io import savemat
@@ -45,11 +46,11 @@ def inside(member, change):
 
   def damage(path):
     zipped = path.suffix == ".zip"
-    members = (of.read_zip if zipped else of.read_tar)(path)
+    members = (packed.read_zip if zipped else packed.read_tar)(path)
     (name,) = [name for name in members if name.endswith(member)]
     raw = change(members.pop(name))
     members |= {} if raw is None else {name: raw}
-    (of.write_zip if zipped else of.write_tar)(path, members)
+    (packed.write_zip if zipped else packed.write_tar)(path, members)
 
   return damage
 
@@ -58,8 +59,8 @@ def batch(name, **changed):
   """Changes entries of a pickled batch."""
 
   def change(raw):
-    held = {key.decode(): v for key, v in of.unpickle(raw).items()}
-    return of.python2({**held, **changed})
+    held = {key.decode(): v for key, v in packed.unpickle(raw).items()}
+    return packed.python2({**held, **changed})
 
   return inside(name, change)
 
@@ -69,7 +70,7 @@ def first_byte(value):
 
 
 def named(names):
-  raw = of.python2({"label_names": names})
+  raw = packed.python2({"label_names": names})
   return inside("batches.meta", to(raw))
 
 
@@ -86,9 +87,9 @@ def array(values):
 
 
 def with_cow(path):
-  members = of.read_tar(path)
+  members = packed.read_tar(path)
   members["CINIC-10/train/cow/n0.png"] = members["CINIC-10/train/cat/n0.png"]
-  of.write_tar(path, members)
+  packed.write_tar(path, members)
 
 
 def digits(image, digit):

@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import official as of
+import packed
 import pytest
 from fuzz import BUDGETS, damages, fuzz, one_line
 from hypothesis import strategies as st
@@ -44,13 +45,13 @@ def in_file(path, damage, number):
 def in_member(path, damage, number):
   """Changes one member of an archive; of a zip half the time one of text."""
   zipped = path.suffix in (".zip", ".npz")
-  members = (of.read_zip if zipped else of.read_tar)(path)
+  members = (packed.read_zip if zipped else packed.read_tar)(path)
   names = [name for name, raw in members.items() if raw is not None]
   texts = [name for name in names if name.endswith(".txt")]
   names = texts if zipped and texts and number % 2 else names
   name = names[number // 2 % len(names)]
   members[name] = damage(members[name])
-  (of.write_zip if zipped else of.write_tar)(path, members)
+  (packed.write_zip if zipped else packed.write_tar)(path, members)
 
 
 LAYERS = {

@@ -122,18 +122,6 @@ def test_a_batch_is_gathered_and_standardised():
   assert batch.real is real
 
 
-def test_statistics_are_those_of_each_channel():
-  image = PIXELS.copy()
-  image[..., 1] = 77
-  mean, std = inputs.statistics(image)
-  assert mean == pytest.approx([image[..., 0].mean(), 77.0])
-  # A constant channel is shifted and not scaled.
-  assert std == pytest.approx([image[..., 0].std(), 1.0])
-  scaled = np.asarray(feed.standardise(jnp.asarray(image), mean, std))
-  np.testing.assert_allclose(scaled.mean((0, 1, 2)), 0, atol=1e-5)
-  np.testing.assert_allclose(scaled.std((0, 1, 2)), [1, 0], atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
 def test_statistics_of_other_dtypes_and_of_each_feature(dtype):
   """Against NumPy; a constant entry is exactly 0 or its value / 1."""

@@ -4,7 +4,9 @@ import pickle
 
 import numpy as np
 import official as of
+import packed
 import pytest
+from official_rows import ACTIVITIES
 
 from splitjax.data import __main__, check, load, sources, tfds_store
 from splitjax.data.official.ag_news import token_ids
@@ -86,7 +88,7 @@ def test_people_of_uci_har(made):
   owners = [data.names(getattr(data, f"{s}_client")) for s in written]
   assert set(owners[0]) == {"1", "3", "30"} and set(owners[1]) == {"2", "9"}
   features = stored("uci_har", data_dir, "train").dataset_info.features
-  assert features["label"].names == of.ACTIVITIES
+  assert features["label"].names == ACTIVITIES
 
 
 def test_texts_of_ag_news(made):
@@ -171,7 +173,7 @@ def test_official_pictures_are_kept_byte_for_byte(made, tmp_path):
   import tensorflow_datasets as tfds
 
   of.tiny_imagenet(tmp_path)
-  files = of.read_zip(tmp_path / "tiny-imagenet-200.zip")
+  files = packed.read_zip(tmp_path / "tiny-imagenet-200.zip")
   official = {k.split("/")[-1]: v for k, v in files.items() if "JPEG" in k}
   plain = {"image": tfds.decode.SkipDecoding()}
   data_dir, _ = made["tiny_imagenet"]
@@ -188,7 +190,7 @@ def of_python_3(name, raw):
   """A batch of a CIFAR archive as Python 3 pickles it."""
   if "_batch" not in name:
     return name, raw
-  held = of.unpickle(raw)
+  held = packed.unpickle(raw)
   held[b"data"] = np.asfortranarray(held[b"data"])
   return name, pickle.dumps(held, protocol=2)
 
@@ -204,8 +206,8 @@ def test_archives_packed_otherwise(form, file, change, tmp_path):
   """By Python 3; without a folder."""
   name, write = FORMS[form]
   made, path = write(tmp_path), tmp_path / file
-  members = of.read_tar(path).items()
-  of.write_tar(path, dict(change(*member) for member in members))
+  members = packed.read_tar(path).items()
+  packed.write_tar(path, dict(change(*member) for member in members))
   (chosen,) = [f for f in STORES[name].forms if path.name in f.files]
   parsed = chosen.parse({path.name: path})
   for split, (image, labels) in made.items():

@@ -6,7 +6,6 @@ import time
 import numpy as np
 import pytest
 
-import splitjax
 from splitjax.data import PARTITIONS, client_split, partition
 from splitjax.registry import read_spec
 from splitjax.types import UserError
@@ -34,14 +33,6 @@ def test_every_client_needs_a_sample(name):
   for clients in (0, 2001):
     with pytest.raises(UserError, match=f"num_clients = {clients}.*2000"):
       PARTITIONS[name](LABELS, clients, 0)
-
-
-@pytest.mark.parametrize("name", PARTITIONS)
-def test_a_config_reads_the_options(name):
-  c = splitjax.default(partition=name)
-  chosen = splitjax.Config.from_dict(c.to_dict()).data.partition
-  defaults = PARTITIONS[name].__kwdefaults__ or {}
-  assert chosen.name == name and chosen.options == defaults
 
 
 @pytest.mark.parametrize("name", OF_LABELS)
@@ -149,15 +140,3 @@ def test_an_option_out_of_bounds_is_refused(name, option, values):
   for value in values:
     with pytest.raises(UserError, match=f"data.partition.{option}=.* must be"):
       read_spec(PARTITIONS, {"name": name, option: value}, "data.partition")
-
-
-def test_shard_keeps_the_order_within_a_class():
-  # Two shards a class: one has its first 100 rows, the other its last 100.
-  parts = partition.shard(LABELS, 20, 0, k=1, num_shards=20)
-  for c in range(10):
-    first, last = sorted(
-      (p for p in parts if LABELS[p[0]] == c), key=lambda p: p[0]
-    )
-    np.testing.assert_array_equal(
-      np.concatenate([first, last]), np.flatnonzero(LABELS == c)
-    )

@@ -35,12 +35,6 @@ def test_proportions_are_those_of_the_distribution():
   assert np.var(shares) == pytest.approx(0.0625, rel=0.15)
 
 
-def test_shuffles_within_a_class():
-  labels = np.zeros(1000, np.int32)
-  rows = dirichlet(labels, 2, 0, alpha=1000.0)[0]
-  assert 400 < len(rows) < 600 and rows.min() < 50 and rows.max() > 950
-
-
 def test_groups_hold_random_shares_in_proportion():
   # 25 clients in groups of 10, 10 and 5: 800, 800 and 400 of the samples,
   # however skewed the clients are.
@@ -123,18 +117,6 @@ def test_a_client_with_the_mean_gets_no_further_class():
   free = dirichlet(labels, 20, 0, alpha=0.1, min_samples=1)
   sizes = np.array([len(p) for p in parts])
   assert sizes.min() >= 40 and sizes.std() < np.std([len(p) for p in free])
-
-
-def test_keeps_min_samples():
-  parts = dirichlet(LABELS, 20, 0, alpha=0.5, min_samples=40)
-  assert min(map(len, parts)) >= 40
-  loose = dirichlet(LABELS, 20, 0, alpha=0.5)
-  assert min(map(len, loose)) < 40  # so that the redraws were put to work
-
-
-def test_survives_a_tiny_alpha():
-  parts = dirichlet(LABELS, 2, 1, alpha=1e-3)
-  assert sum(map(len, parts)) == len(LABELS)
 
 
 def test_a_group_has_a_draw_of_its_own():

@@ -177,19 +177,6 @@ def test_prepared_as_tfrecord(tmp_path):
     load("fashion_mnist", data_dir=tmp_path)
 
 
-def test_prepared_data_that_are_damaged(small, tmp_path):
-  data_dir, _ = small
-  shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
-  folder = tfds_store.find("fashion_mnist", tmp_path)
-  (path,) = folder.glob("*-test.array_record*")
-  path.write_bytes(path.read_bytes()[:100])
-  with pytest.raises(UserError, match=f"{folder} cannot be read") as error:
-    load("fashion_mnist", data_dir=tmp_path)
-  assert "delete it and prepare the data again" in str(error.value)
-  assert "\n" not in str(error.value)
-  assert not (tmp_path / "splitjax_arrays/fashion_mnist").exists()
-
-
 TABLE = sources.Dataset(
   "mine",
   3,

@@ -1,13 +1,11 @@
 """Attacks on planted messages, where the right score is known."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from attacked import C, messages, public, scores
 from marks import slow
-from scipy.sparse import csgraph
 
 from splitjax import UserError
 from splitjax.evaluation.attacks import (
@@ -16,51 +14,10 @@ from splitjax.evaluation.attacks import (
   guesses,
   image_quality,
 )
-from splitjax.evaluation.attacks.contract import Messages, Public, Truth
 from splitjax.evaluation.attacks.distance_correlation import correlation
-from splitjax.evaluation.attacks.match_graph import components
 from splitjax.types import Batch
 
 pytestmark = pytest.mark.usefixtures("float64")
-C = 5
-KEY = jax.random.key(3)
-
-
-def messages(sent, label, *, sample=None, size=None, image=None, real=None):
-  """Messages of n samples, of which each occurs once unless `sample` says."""
-  label = jnp.atleast_2d(jnp.asarray(label, jnp.int32))
-  n = label.shape[1]
-  if sample is None:
-    sample = jnp.broadcast_to(jnp.arange(n), label.shape)
-  real = jnp.ones(n, bool) if real is None else jnp.asarray(real)
-  image = jnp.zeros((n, 2, 2, 1)) if image is None else image
-  none = Batch(jnp.zeros((0, 2, 2, 1)), jnp.zeros(0, int), jnp.zeros(0, bool))
-  truth = Truth(label, image, none, none)
-  return Messages(sent, jnp.asarray(sample), size or n, real, truth)
-
-
-def public(sent=None, label=(), *, image=None, head=None, classify=None):
-  return Public(sent or {}, np.asarray(label), image, head, classify, C)
-
-
-@functools.cache
-def compiled(name, size, known, options):
-  """An attack and its program, of functions and numbers that are no arrays."""
-  attack = ATTACKS[name](**dict(options))
-
-  def run(seen, arrays, key):
-    whole = Public(*arrays, *known)
-    return attack.run(seen._replace(size=size), whole, key)
-
-  return attack, jax.jit(run)
-
-
-def scores(name, seen, public, **options):
-  own = tuple(public[3:]), tuple(options.items())
-  attack, run = compiled(name, seen.size, *own)
-  found = run(seen._replace(size=None), tuple(public[:3]), KEY)
-  assert set(attack.numbers) <= set(found)
-  return {k: float(x) if x.ndim == 0 else x for k, x in found.items()}
 
 
 def test_area_under_the_curve_is_that_of_a_loop():
@@ -146,74 +103,6 @@ def test_the_embedding_gradient_reveals_every_label_and_noise_none():
 
   assert attack(grads)["accuracy"] == 1
   assert abs(attack(rng.normal(size=e.shape))["accuracy"] - 1 / C) < 0.07
-
-
-def test_components_are_those_of_scipy():
-  rng = np.random.default_rng(5)
-  a, b = rng.integers(0, 60, (2, 80))
-  edge = rng.random(80) < 0.5
-  graph = np.zeros((60, 60))
-  graph[a[edge], b[edge]] = 1
-  _, want = csgraph.connected_components(graph, directed=False)
-  got = np.asarray(jax.jit(components, static_argnums=0)(60, a, b, edge))
-  same = got[:, None] == got
-  np.testing.assert_array_equal(same, want[:, None] == want)
-  assert all(got[group] == group for group in got)
-
-
-def paired(label, epochs, seed=0):
-  """Match bits of random pairs, each sample twice in an epoch."""
-  rng = np.random.default_rng(seed)
-  count = len(label)
-  sample = np.concatenate(
-    [[rng.permutation(count), rng.permutation(count)] for _ in range(epochs)],
-    axis=1,
-  )
-  pair = np.asarray(label)[sample]
-  sent = {"up/match": jnp.asarray(pair[0] == pair[1])}
-  return messages(sent, pair, sample=sample, size=count)
-
-
-def test_match_bits_of_a_chain_are_named_by_one_sample_each():
-  # Two chains of one label each, 0-1-2-3 and 4-5-6, and 7 apart.
-  sample = np.array([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 5, 6, 7]])
-  label = np.array([2, 2, 2, 2, 4, 4, 4, 2])
-  pair = label[sample]
-  sent = {"up/match": jnp.asarray(pair[0] == pair[1])}
-  sent["up/match"] = sent["up/match"].at[3].set(False)  # 3-7 is lost
-  seen = messages(sent, pair, sample=sample, size=8)
-  got = scores("match_graph", seen, public())
-  # 7 is alone and gets the most frequent class, which is right.
-  assert got["accuracy"] == 1
-  # Of six samples that do not name a component four are of class 2.
-  assert got["majority"] == pytest.approx(4 / 6)
-  assert got["joined"] == pytest.approx((4 * 4 / 5 + 1 / 5 + 3) / 8)
-
-
-def test_more_epochs_join_more_until_all_is_known():
-  label = np.random.default_rng(6).integers(0, 3, 90)
-  each = [
-    scores("match_graph", paired(label, epochs), public()) for epochs in (1, 8)
-  ]
-  assert each[0]["joined"] < 0.5
-  assert each[1]["accuracy"] == each[1]["joined"] == 1
-
-
-def test_two_classes_are_known_from_unequal_pairs_too():
-  label = np.random.default_rng(7).integers(0, 2, 90) + 2
-  one, two = (
-    scores("match_graph", paired(label, 2), public(), two_classes=both)
-    for both in (False, True)
-  )
-  assert two["accuracy"] == 1 > one["accuracy"] > one["majority"]
-
-
-def test_random_bits_give_no_more_than_the_majority():
-  label = np.random.default_rng(8).integers(0, 2, 200)
-  seen = paired(label, 6)
-  noise = jax.random.bernoulli(KEY, 0.5, (1200,))
-  got = scores("match_graph", seen._replace(sent={"up/match": noise}), public())
-  assert abs(got["accuracy"] - 0.5) < 0.08
 
 
 def dependence(x, z):

@@ -123,6 +123,7 @@ def test_lines_of_the_figure_cross_at_the_propositions(power):
   assert cut == pytest.approx(client)
   cut, client, _ = at(client=0.9 * bound)
   assert cut < client
+  assert np.isinf(latency.largest_power(PAPER, rates, np.zeros(1)))
   bound = float(latency.largest_bandwidth(PAPER, rates, beta, 784)[0])
   if power == 20.0:
     assert bound == np.inf
@@ -186,23 +187,11 @@ def test_an_unknown_backbone_is_named():
 
 
 @pytest.mark.parametrize(
-  "name",
-  [
-    "cnn8",
-    "vgg11",
-    # Three seconds each to trace; tests/models holds their sizes too.
-    *slow("mobilenet_v2", "resnet50", "vit_s16"),
-  ],
+  "name", ["cnn8", *slow("vgg11", "mobilenet_v2", "resnet50", "vit_s16")]
 )
 def test_harmony_table_1(name):
+  """What is printed; tests/models has the exact sizes."""
   whole, sides = harmony_table1.sizes(name)
-  assert whole == {
-    "cnn8": 3_868_170,
-    "vgg11": 9_231_114,
-    "mobilenet_v2": 2_351_972,
-    "resnet50": 23_917_832,
-    "vit_s16": 21_704_164,
-  }[name]  # fmt: skip
   assert sides["phi"][0] + sides["theta"][1] == whole
   printed = harmony_table1.ROWS[name][4:]
   for ours, theirs in zip(sides.values(), printed, strict=True):

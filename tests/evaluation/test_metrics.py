@@ -20,13 +20,6 @@ RATES = latency.Resources(np.array([10.0, 40.0]))
 SAMPLES = np.array([20, 10])
 OFFLOADED = np.array([0.5, 0.25])
 
-# SplitGP's network for Fashion-MNIST (Sec. V): 1 client
-PAPER = latency.Sizes(
-  *(np.array([value]) for value in (387_840, 23_050, 3_480_330, 128))
-)
-
-PAPER_RATES = latency.Resources(np.array([20.0]))
-
 
 def whole(where, sizes, rates, samples):
   """Latency of the whole network there; q = 784."""
@@ -34,29 +27,27 @@ def whole(where, sizes, rates, samples):
   return latency.latency(each, rates, samples, 1.0, answers)
 
 
-def test_latency_by_hand():
-  # client 0: 20 * (300 / 10 + 0.5  * (8  + 5000 / 100)) = 20 * 59 = 1180
-  # client 1: 10 * (1000 / 40 + 0.25 * (16 + 4000 / 100)) = 10 * 39 = 390
-  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, BOTH)
-  np.testing.assert_allclose(got, [1180, 390])
+@pytest.mark.parametrize(
+  ("answers", "want"),
+  [
+    # client 0: 20 * (300 / 10 + 0.5  * (8  + 5000 / 100)) = 20 * 59 = 1180
+    # client 1: 10 * (1000 / 40 + 0.25 * (16 + 4000 / 100)) = 10 * 39 = 390
+    (BOTH, [1180, 390]),
+    # Without an exit: 20 * (200 / 10 + 58) and 10 * (20 + 56).
+    (("server",), [1560, 760]),
+    # The exit alone: 20 * 300 / 10 and 10 * 1000 / 40.
+    (("client",), [600, 250]),
+  ],
+)
+def test_latency_by_hand(answers, want):
+  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, answers)
+  np.testing.assert_allclose(got, want)
 
 
-def test_latency_without_an_exit_always_offloads():
-  # client 0: 20 * (200 / 10 + 58) = 1560; client 1: 10 * (20 + 56) = 760
-  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, ("server",))
-  np.testing.assert_allclose(got, [1560, 760])
-
-
-def test_latency_of_the_whole_network_on_the_client():
-  # client 0: 20 * 300 / 10 = 600; client 1: 10 * 1000 / 40 = 250
-  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, ("client",))
-  np.testing.assert_allclose(got, [600, 250])
+def test_latency_of_the_whole_network():
   # SplitGP eq. 28: 20 * 5200 / 10 = 10400; 10 * 4800 / 40 = 1200
   got = whole("client", SIZES, RATES, SAMPLES)
   np.testing.assert_allclose(got, [10400, 1200])
-
-
-def test_latency_of_the_whole_network_on_the_server():
   # SplitGP eq. 29, q = 784: 20 * (784 + 52) = 16720; 10 * (784 + 48) = 8320
   got = whole("server", SIZES, RATES, SAMPLES)
   np.testing.assert_allclose(got, [16720, 8320])
@@ -105,44 +96,6 @@ def test_splitfed_of_the_paper():
   each = latency.latency(sizes, rates, samples, np.ones(3), ("server",))
   total = each.mean(axis=-1) * 50
   np.testing.assert_allclose(total, [104.80e8, 188.63e8], rtol=0.01)
-
-
-def test_the_largest_prefix_is_just_fast_enough():
-  # Proposition 1: give the client exactly that prefix and tau = tau'
-  beta, limit = np.array([0.1]), 30_000.0
-  prefix = latency.largest_prefix(PAPER, PAPER_RATES, beta, limit)
-  moved = PAPER._replace(
-    prefix=prefix, server=PAPER.prefix + PAPER.server - prefix
-  )
-  got = latency.latency(moved, PAPER_RATES, np.array([1]), beta, BOTH)
-  assert got[0] == pytest.approx(limit)
-
-
-def test_the_largest_power_is_break_even():
-  # Proposition 2: at that P_C the cut is as fast as the whole on the client
-  beta, one = np.array([0.1]), np.array([1])
-  rates = PAPER_RATES._replace(
-    client=latency.largest_power(PAPER, PAPER_RATES, beta)
-  )
-  cut = latency.latency(PAPER, rates, one, beta, BOTH)
-  alone = whole("client", PAPER, rates, one)
-  assert cut[0] == pytest.approx(alone[0])
-  never = latency.largest_power(PAPER, PAPER_RATES, np.array([0.0]))
-  assert math.isinf(never[0])
-
-
-def test_the_largest_bandwidth_is_break_even():
-  # Proposition 3, at a weak client, where the server would compute faster
-  beta, one = np.array([0.1]), np.array([1])
-  weak = latency.Resources(np.array([5.0]))
-  bound = latency.largest_bandwidth(PAPER, weak, beta, 784)
-  rates = weak._replace(bandwidth=float(bound[0]))
-  cut = latency.latency(PAPER, rates, one, beta, BOTH)
-  alone = whole("server", PAPER, rates, one)
-  assert cut[0] == pytest.approx(alone[0])
-  # at the paper's P_C = 20 the cut computes faster too: at any bandwidth
-  always = latency.largest_bandwidth(PAPER, PAPER_RATES, beta, 784)
-  assert math.isinf(always[0])
 
 
 def test_mean_over_clients_leaves_out_the_empty():

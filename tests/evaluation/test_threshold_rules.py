@@ -11,9 +11,7 @@ import splitjax
 from splitjax import SHIFTS, UserError
 from splitjax.experiment.measure import scores
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.programs import make_evaluator, make_round
 from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.reports import over_seeds, page
 
 pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")
@@ -156,39 +154,16 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   found = splitjax.evaluate_again(workdir, plain)["rows"][0]["summary"]
   assert found["rules"] == before
   assert found["accuracy"] == before["oracle"]["accuracy"]
+  # With a threshold of 9 nothing is offloaded.
+  far = other(config, threshold_rule="fixed", threshold=9.0, proxy="noise")
+  found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
+  assert found["accuracy"] == found["device_only"]
+  assert found["rules"]["oracle"] == before["oracle"]
   for share in (0.0, 0.2):
     changed = other(config, holdout=share, threshold_rule="oracle")
     with pytest.raises(UserError, match=f"eval.holdout={share}: the run was"):
       splitjax.evaluate_again(workdir, changed)
   assert splitjax.report_again(workdir) == results
-
-
-def test_evaluate_may_change_threshold_and_proxy(ran):
-  config, workdir, results = ran
-  before = results["rows"][0]["summary"]["rules"]
-  far = other(
-    config,
-    threshold_rule="fixed",
-    threshold=9.0,  # nothing is offloaded
-    expected_rho=50.0,
-    proxy="noise",
-  )
-  found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
-  assert found["accuracy"] == found["device_only"]
-  assert found["rules"]["oracle"] == before["oracle"]
-
-
-def test_seeds_have_means_of_every_rule(ran):
-  results = ran[2]
-  second = json.loads(json.dumps(results)) | {"seed": 1}
-  combined = over_seeds.combine([results, second])
-  row = combined["rows"][0]
-  rules = row["summary"]["rules"]
-  assert rules["fixed"]["below"] == pytest.approx(
-    results["rows"][0]["summary"]["rules"]["fixed"]["below"]
-  )
-  assert row["interval"]["summary"]["rules"]["fixed"]["below"] == [0, 0]
-  assert "±" in page.text(combined).split("without labels")[1]
 
 
 def test_out_of_client_has_samples_to_choose_on():
@@ -203,32 +178,12 @@ def test_out_of_client_has_samples_to_choose_on():
   assert tasks.build(tiny.resolved(c)).held is None
 
 
-def test_programs_do_not_depend_on_rules():
-  def lowered(**changes):
-    task = tasks.build(tiny.resolved(draft(**changes)))
-    setup = training_setup.make_setup(task, "own")
-    state = Trainer(setup).init(tasks.fresh_network(task))
-    given = state, setup.shards
-    step = make_round(setup).lower(*given)
-    numbers = tuple(shard.number for shard in setup.shards)
-    mine = state.clients, state.server, numbers, task.pool, task.shown
-    evaluate = make_evaluator(setup).lower(*mine)
-    return step.as_text(), evaluate.as_text(), task.aside is None
-
-  plain = lowered(rule="oracle", holdout=0.0, threshold=None)
-  assert plain[2] and plain == lowered(rule="fixed", holdout=0.0)
-
-
 @pytest.mark.parametrize(
   ("changes", "words"),
   [
     ({"rule": "fixed", "threshold": None}, "needs eval.threshold, in nats"),
-    ({"threshold": -0.1}, "eval.threshold=-0.1"),
-    ({"expected_rho": -1.0}, "eval.expected_rho=-1.0"),
     ({"holdout": 1.0}, "eval.holdout=1.0"),
-    ({"holdout": -0.5}, "eval.holdout=-0.5"),
     ({"holdout": 0.0}, "needs samples .* set eval.holdout, as in 0.2"),
-    ({"rule": "best"}, "eval.threshold_rule='best'"),
     ({"proxy": "dreams"}, "eval.proxy='dreams'"),
   ],
 )

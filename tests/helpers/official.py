@@ -8,15 +8,11 @@ import functools
 import gzip
 import hashlib
 import io
-import pickle
-import struct
-import tarfile
-import warnings
-import zipfile
-import zlib
 
 import numpy as np
 import pytest
+from official_rows import ag_news, uci_har
+from packed import python2, write_tar, write_zip
 from PIL import Image
 from scipy.io import savemat
 
@@ -29,65 +25,6 @@ FINE = [f"fine_{c}" for c in range(100)]
 COARSE = [f"coarse_{c}" for c in range(20)]
 TRAIN, TEST = 40, 20
 """Samples of `idx`."""
-
-
-class Python2(pickle._Pickler):
-  """Pickles as Python 2 did: text is bytes, truth a number, numpy old."""
-
-  dispatch = dict(pickle._Pickler.dispatch)
-
-  def save_text(self, said):
-    raw = said.encode("latin1") if isinstance(said, str) else said
-    if len(raw) < 256:
-      self.write(pickle.SHORT_BINSTRING + bytes([len(raw)]) + raw)
-    else:
-      self.write(pickle.BINSTRING + struct.pack("<i", len(raw)) + raw)
-    self.memoize(said)
-
-  dispatch[str] = dispatch[bytes] = save_text
-  dispatch[bool] = lambda self, said: self.save(int(said))
-
-
-def python2(held):
-  file = io.BytesIO()
-  Python2(file, protocol=2).dump(held)
-  return file.getvalue().replace(b"numpy._core.multi", b"numpy.core.multi")
-
-
-def unpickle(raw):
-  """Reads a pickle of Python 2 with numpy; text becomes bytes."""
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # numpy, of so old an array
-    return pickle.loads(raw, encoding="bytes")
-
-
-def write_tar(path, members):
-  """Writes a tar.gz; a member None is a folder."""
-  with tarfile.open(path, "w:gz", compresslevel=1) as tar:
-    for name, raw in members.items():
-      info = tarfile.TarInfo(name)
-      info.type = tarfile.DIRTYPE if raw is None else tarfile.REGTYPE
-      info.size = len(raw or b"")
-      tar.addfile(info, io.BytesIO(raw or b""))
-
-
-def read_tar(path):
-  with tarfile.open(path) as tar:
-    return {
-      member.name: tar.extractfile(member).read() if member.isfile() else None
-      for member in tar.getmembers()
-    }
-
-
-def write_zip(path, members):
-  with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-    for name, raw in members.items():
-      archive.writestr(name, raw)
-
-
-def read_zip(path):
-  with zipfile.ZipFile(path) as archive:
-    return {name: archive.read(name) for name in archive.namelist()}
 
 
 def _samples(rng, n, fields):
@@ -281,64 +218,6 @@ def idx(folder):
     write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", image)
     write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", label)
     made[split] = image[..., None], {"label": label}
-  return made
-
-
-SIGNALS = [
-  f"{kind}_{axis}"
-  for kind in ("body_acc", "body_gyro", "total_acc")
-  for axis in "xyz"
-]
-ACTIVITIES = [
-  "WALKING",
-  "UPSTAIRS",
-  "DOWNSTAIRS",
-  "SITTING",
-  "STANDING",
-  "LAYING",
-]
-
-
-def uci_har(folder, nested=True):
-  """Windows as text in the archive, which lies in another as UCI serves it."""
-  rng, made = np.random.default_rng(0), {}
-  lines = "".join(f"{i} {a}\n" for i, a in enumerate(ACTIVITIES, start=1))
-  members = {"UCI HAR Dataset/activity_labels.txt": lines}
-  for split, people in (("train", (1, 3, 30)), ("test", (2, 9))):
-    y = np.arange(4 * len(people)) % 6
-    who = np.repeat(people, 4)
-    x = np.round(rng.normal(size=(len(y), 128, 9)), 6)
-    at = f"UCI HAR Dataset/{split}"
-    members[f"{at}/y_{split}.txt"] = "".join(f"{i + 1}\n" for i in y)
-    members[f"{at}/subject_{split}.txt"] = "".join(f"{i}\n" for i in who)
-    for c, signal in enumerate(SIGNALS):
-      rows = ("  " + "  ".join(f"{v: .7e}" for v in row) for row in x[..., c])
-      name = f"{at}/Inertial Signals/{signal}_{split}.txt"
-      members[name] = "\n".join(rows) + "\n"
-    made[split] = x.astype("f4"), {"label": y, "subject": who - 1}
-  inner = folder / "UCI HAR Dataset.zip"
-  write_zip(inner, members)
-  if nested:
-    whole = folder / "human+activity+recognition+using+smartphones.zip"
-    write_zip(whole, {inner.name: inner.read_bytes(), "names": "text"})
-    inner.unlink()
-  return made
-
-
-def ag_news(folder):
-  """News as quoted rows; their ids are those of hashed words."""
-  made, words = {}, ["oil", "wins", "match", "web", "Iraq", "profit's"]
-  for split, count in (("train", 12), ("test", 8)):
-    y, lines, ids = np.arange(count) % 4, [], np.zeros((count, 64), "u2")
-    for row, kind in enumerate(y):
-      title = f'{words[row % 6].title()} ""{words[kind]}""'
-      text = " ".join(words[i % 6] for i in range(row, row + 7 * row))
-      lines.append(f'"{kind + 1}","{title}","{text} \\ (AP), #39;s"\n')
-      said = f"{title} {text} ap 39 s".replace('"', " ").replace("'", " ")
-      for place, word in enumerate(said.lower().split()[:64]):
-        ids[row, place] = 1 + zlib.crc32(word.encode()) % (2**14 - 1)
-    (folder / f"{split}.csv").write_text("".join(lines), encoding="utf-8")
-    made[split] = ids, {"label": y}
   return made
 
 

@@ -12,7 +12,6 @@ import pytest
 from marks import slow
 
 from splitjax.models import BACKBONES, backbones, shapes
-from splitjax.types import UserError
 
 # (name, image, classes, options) -> parameters, and who says so.
 PUBLISHED = {
@@ -174,23 +173,6 @@ def test_every_width_has_a_channel(name):
   channels = {shape[-1] for shape in shapes.outputs(net).values()}
   # At one channel each; the 8-layer CNN's dense layers too.
   assert channels == {1}
-
-
-@pytest.mark.parametrize(
-  ("name", "options", "says"),
-  [
-    ("resnet18", {"stages": (1, 1)}, "backbone.stages=(1, 1) must be 4"),
-    ("mobilenet_v1", {"repeats": (1,)}, "such as (1, 2, 2, 6, 2)"),
-    ("mobilenet_v2", {"repeats": (1,) * 8}, "must be 7 numbers"),
-    ("vgg11", {"shape": (28, 28, 1)}, "28x28; set backbone.pad=True or"),
-    ("cnn8", {"shape": (7, 9, 1)}, "at least 8x8, these are 7x9"),
-    ("cnn4", {"shape": (14, 15, 1), "padding": "valid"}, "at least 16x16"),
-  ],
-)
-def test_what_cannot_be_is_one_line(name, options, says):
-  with pytest.raises(UserError) as error:
-    narrow(name, **options)
-  assert says in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from jax import export
 
 from splitjax.models import convolution as conv_ops
 from splitjax.models import formulations, target, windows
-from splitjax.models.cpu import convolution, winograd
+from splitjax.models.cpu import convolution
 
 FORMULATIONS = ("in_turn", "patches", "native")
 RNG = np.random.default_rng(0)
@@ -161,54 +161,6 @@ def test_every_client_may_have_its_own_kernel(conv, platform, float64):
 
 
 @numeric
-def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
-  monkeypatch.setattr(convolution, "PIXELS", 50)
-  # One part, three parts, two parts and a rest, five parts where four would
-  # leave a rest; 5x5 has a form of its own.
-  shapes = [(2, 3), (6, 3), (7, 3), (10, 3), (7, 5)]
-  inputs = [
-    (normal(n, 5, 4, 9), normal(k, k, 9, 17), normal(n, 5, 4, 17))
-    for n, k in shapes
-  ]
-
-  @jax.jit
-  def gradients(inputs):
-    return [
-      jax.vjp(convolution.conv2d, x, kernel)[1](g) for x, kernel, g in inputs
-    ]
-
-  for (x, kernel, g), got in zip(inputs, gradients(inputs), strict=True):
-    want = numpy_nets.conv_gradients(x, kernel, 1, len(kernel) // 2, g)
-    for a, b in zip(got, want, strict=True):
-      check(a, b)
-
-
-@pytest.mark.slow
-@numeric
-def test_small_maps_of_many_channels(float64):
-  # What "in_turn" computes in Winograd's form.
-  cases = []
-  for size in ((7, 7), (3, 3), (8, 4), (5, 6)):
-    x, kernel = normal(16, *size, 64), normal(3, 3, 64, 65) / 17
-    assert winograd.suits(x.shape, kernel.shape)
-    cases.append((x, kernel, normal(16, *size, 65)))
-
-  def all_of_them(cases):
-    return [
-      graded(lambda x, k: conv_ops.conv2d(x, k, conv="in_turn"), weight)(x, k)
-      for x, k, weight in cases
-    ]
-
-  for (x, kernel, weight), (out, *grads) in zip(
-    cases, jax.jit(all_of_them)(cases), strict=True
-  ):
-    check(out, numpy_nets.conv(x, kernel, 1, 1))
-    exact = numpy_nets.conv_gradients(x, kernel, 1, 1, weight)
-    for a, b in zip(grads, exact, strict=True):
-      check(a, b)
-
-
-@numeric
 def test_clients_may_share_a_kernel_or_images(float64):
   inputs = [
     (normal(3, 2, 5, 4, channels), normal(3, 3, 3, channels, 4))
@@ -253,15 +205,6 @@ def test_clients_of_clients_and_gradients_of_gradients(float64):
   with on("gpu"):
     assert run.lower("native", inputs).as_text().count("dot_general") > 2
     jax.tree.map(check, run("native", inputs), want)
-
-
-def test_a_convolution_by_hand():
-  # One bright pixel in the corner: the kernel appears turned about it.
-  x = jnp.zeros((1, 3, 3, 1)).at[0, 0, 0, 0].set(1)
-  kernel = jnp.arange(1.0, 10).reshape(3, 3, 1, 1)
-  for conv in (*FORMULATIONS, "auto"):
-    out = conv_ops.conv2d(x, kernel, conv=conv)[0, :, :, 0]
-    assert out.tolist() == [[5, 4, 0], [2, 1, 0], [0, 0, 0]]
 
 
 def test_auto_is_resolved_and_a_choice_is_kept():

@@ -4,14 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from marks import slow
-from matplotlib import colors, image
+from matplotlib import colors
 from matplotlib.collections import QuadMesh
 from matplotlib.patches import Rectangle, StepPatch
 
-from splitjax.reports.figures import client_data, style
-
-SIZES = [(1, 2), (20, 10), (30, 11), (1000, 3)]
+from splitjax.reports.figures import client_data
 
 
 def counts_of(clients, classes, seed=0):
@@ -78,9 +75,7 @@ def assert_legible(figure):
         assert one < other
 
 
-@pytest.mark.parametrize(
-  ("clients", "classes"), [*SIZES[1:3], *slow(SIZES[0], SIZES[3])]
-)
+@pytest.mark.parametrize(("clients", "classes"), [(1, 2), (30, 11), (1000, 3)])
 def test_bars_are_the_counts(clients, classes):
   counts = counts_of(clients, classes)
   figure = client_data.of_classes({"": counts})
@@ -88,10 +83,7 @@ def test_bars_are_the_counts(clients, classes):
   assert_legible(figure)
 
 
-@pytest.mark.parametrize(
-  ("clients", "named", "sets"),
-  [(20, 1, 3), (21, 0, 1), *slow((3, 1, 1), (3, 1, 3), (20, 1, 1), (21, 0, 3))],
-)
+@pytest.mark.parametrize(("clients", "named", "sets"), [(20, 1, 3), (21, 0, 1)])
 def test_few_clients_have_names(clients, named, sets):
   names = [f"Hospital number {n} of all" for n in range(clients)]
   parts = np.ones((sets, clients), int)
@@ -106,22 +98,11 @@ def test_few_clients_have_names(clients, named, sets):
     assert (ticks == short) == named
 
 
-def test_figures_are_written(tmp_path):
-  figure = client_data.of_classes({"": counts_of(5, 3)})
-  path = tmp_path / "counts.png"
-  assert style.save(style.titled(figure, "A title"), path) == path
-  pixels = image.imread(path)[..., :3]
-  assert 0.02 < (pixels < 0.99).any(axis=-1).mean() < 0.9
-  assert path.with_suffix(".pdf").exists()
-  height, width = pixels.shape[:2]
-  assert width > 4 * style.DPI and height > 3 * style.DPI
-
-
-@pytest.mark.parametrize(("total", "classes"), [(2, 10), (2, 12)])
-def test_gallery_has_one_scale_and_one_key(total, classes):
+@pytest.mark.parametrize("classes", [10, 12])
+def test_gallery_has_one_scale_and_one_key(classes):
   panels = {
     f"Dirichlet, α = {n}": (n + 1) * counts_of(20 + n, classes, n)
-    for n in range(total)
+    for n in range(2)
   }
   figure = client_data.of_classes(panels)
   bars = [axes for axes in figure.axes if axes.get_title()]
@@ -134,10 +115,7 @@ def test_gallery_has_one_scale_and_one_key(total, classes):
   assert_legible(figure)
 
 
-@pytest.mark.parametrize(
-  ("sets", "clients"), [(5, 20), *slow((1, 1), (2, 1000))]
-)
-def test_test_sets_stack_ood_on_id(sets, clients):
+def test_test_sets_stack_ood_on_id(sets=5, clients=20):
   inside = np.tile(counts_of(clients, 2)[:, 1], (sets, 1))
   outside = np.array([np.rint(inside[0] * r / 5) for r in range(sets)], int)
   names = [f"ρ={r / 5:g}" for r in range(sets)]

@@ -9,7 +9,7 @@ from splitjax.reports import grid_report, leakage, over_seeds, page, records
 from splitjax.reports.figures import grid, plots
 from splitjax.reports.figures import leakage as leakage_figures
 
-FIGURES = True
+FIGURES = "blank"
 
 
 def found(kind, units, mean, **depths):

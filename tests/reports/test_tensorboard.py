@@ -129,10 +129,9 @@ def test_a_finished_run_has_its_events_again(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batched", [False, True])
-def test_every_seed_has_its_own(batched, tmp_path):
+def test_every_seed_has_its_own(tmp_path):
   c = tiny.tiny(own="local")
-  c.system.seeds_batched = batched
+  c.system.seeds_batched = True
   runner.run_seeds(tiny.resolved(c), tmp_path / "s", [0, 3])
   for seed in (0, 3):
     agree(tmp_path / f"s/seed{seed}")

@@ -1,0 +1,155 @@
+"""What figures share: looks of methods, ticks, frames, legends."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from splitjax import METHODS
+from splitjax.reports.figures import intervals, leakage, style
+
+FIGURES = True
+
+
+def test_a_legend_fits_whatever_its_labels():
+  for labels in (["FedAvg"] * 7, ["FedAvg"] * 5 + ["x" * 60], ["A"]):
+    figure, (axes,) = style.panels(1, 1, (5.2, 3.1), ("x", "y"))
+    styles = {f"{i}{x}": {"color": "black"} for i, x in enumerate(labels)}
+    style.finish(figure, [axes], styles, "t")
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+    assert box.y1 <= axes.get_tightbbox().y0
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert sorted(texts) == sorted(styles)
+
+
+def rows(*pairs):
+  return [{"method": method, "label": label} for method, label in pairs]
+
+
+def test_a_method_has_one_colour_whatever_else_is_there():
+  alone = style.row_styles(rows(("harmony", "HARMONY")))
+  among = style.row_styles(
+    rows(
+      ("mine", "Mine"),
+      ("splitgp", "SplitGP λ=0.9"),
+      ("splitgp", "SplitGP λ=0.2"),
+      ("splitgp", "SplitGP λ=0.2+FT"),
+      ("harmony", "HARMONY"),
+    )
+  )
+  assert alone["HARMONY"] == among["HARMONY"]
+  assert among["HARMONY"]["color"] == to_rgb(style.COLOURS["harmony"])
+  assert among["Mine"]["color"] == to_rgb(style.OWN[0])
+  one, two = among["SplitGP λ=0.9"], among["SplitGP λ=0.2"]
+  assert one["color"] == to_rgb(style.COLOURS["splitgp"]) != two["color"]
+  assert one["linestyle"] != two["linestyle"]
+  tuned = among["SplitGP λ=0.2+FT"]
+  assert tuned["color"] == two["color"] and tuned["linestyle"] == "--"
+  assert len(set(style.COLOURS.values()) | set(style.OWN)) == (
+    len(style.COLOURS) - 1 + len(style.OWN)  # FedAvg and its +FT share one
+  )
+
+
+def test_every_method_has_a_colour():
+  assert set(style.COLOURS) == set(METHODS)
+
+
+def test_many_own_methods_look_different():
+  labels = ["A", "A+FT", *"BCDEFGHIJKLM"]
+  styles = style.row_styles(
+    rows(*((label.removesuffix("+FT"), label) for label in labels))
+  )
+  looks = {
+    (look["color"], look["marker"], look["linestyle"])
+    for look in styles.values()
+  }
+  assert len(looks) == len(labels)
+
+
+@pytest.mark.parametrize("rounds", [[5, 10, 15], list(range(3, 91, 3)), [7]])
+def test_ticks_are_evaluated_rounds(rounds):
+  axes = style.Figure().add_subplot()
+  style.round_ticks(axes, rounds)
+  ticks = axes.get_xticks().tolist()
+  assert set(ticks) <= set(rounds) and ticks[-1] == rounds[-1]
+  assert min(len(rounds), 4) <= len(ticks) <= 8
+
+
+def test_latency_axis_is_logarithmic_where_it_must_be():
+  figure = style.Figure()
+  axes = figure.subplots(1, 2, sharex=True)
+  values = [np.array([1.0, 5.0]), np.array([np.nan, 0.0, 9.0])]
+  assert not style.log_if_wide(axes, values)
+  assert axes[0].get_xscale() == "linear"
+  assert style.log_if_wide(axes, [*values, np.array([20.0])])
+  assert axes[0].get_xscale() == axes[1].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+  ("values", "halves", "limits"),
+  [
+    ([80, 82, 84, 86], [2, 2, 3, 60], (78, 87)),  # one arm diverged
+    ([80, 82, 84, 86], [60, 60, 60, 60], None),  # none is like no other
+    ([10, 82, 84, 86], [30, 2, 2, 2], None),  # no wider than means are apart
+    ([80, np.nan, 84, 86], [2, 9, np.nan, 60], (78, 86)),
+    ([np.nan], [np.nan], None),
+    ([80, 82, 84, 86], [2, 2, 60, 55], (78, 86)),  # two of four arms
+    # Harmless: no seed differs but in one value, by little.
+    ([90, 90.05, 90], [0, 0, 2.9], None),
+  ],
+)
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_one_wide_interval_does_not_set_the_axis(values, halves, limits, axis):
+  axes = style.Figure().add_subplot()
+  before = axes.get_xlim(), axes.get_ylim()
+  arrays = np.array(values, float), np.array(halves, float)
+  said = intervals.frame([axes], *arrays, axis=axis)
+  x, y = axes.get_xlim(), axes.get_ylim()
+  if limits is None:
+    assert said == "" and (x, y) == before
+    return
+  found, other = (x, y) if axis == "x" else (y, x)
+  margin = 0.05 * (limits[1] - limits[0])
+  assert found == pytest.approx((limits[0] - margin, limits[1] + margin))
+  assert other == before[0]
+  assert said == "intervals up to ±60 leave the frame"
+
+
+@pytest.mark.parametrize(
+  ("values", "halves", "points", "limits", "said"),
+  [
+    # One of three seeds diverged: its dot stays in sight.
+    ([60, 90, 92, 94], [101, 2, 3, 2], [14, 77, 90], (14, 96), "±100"),
+    ([60, 90, 92, 94], [99.6, 2, 3, 2], [np.nan, 50], (50, 96), "±100"),
+    ([60, 90, 92, 94], [57.2, 2, 3, 2], [99.5], (60, 99.5), "±57"),
+    # Cut off at 0 and 100 %, the interval leaves no frame that reaches them.
+    ([50, 90, 92, 97], [101, 2, 3, 3], [2], None, ""),
+  ],
+)
+def test_the_frame_shows_every_dot(values, halves, points, limits, said):
+  axes = style.Figure().add_subplot()
+  before = axes.get_ylim()
+  arrays = np.array(values, float), np.array(halves, float)
+  text = intervals.frame([axes], *arrays, points)
+  if limits is None:
+    assert text == said and axes.get_ylim() == before
+    return
+  margin = 0.05 * (limits[1] - limits[0])
+  assert axes.get_ylim() == pytest.approx(
+    (limits[0] - margin, limits[1] + margin)
+  )
+  assert text == f"intervals up to {said} leave the frame"
+
+
+@pytest.mark.parametrize(
+  ("number", "bounds"),
+  [("correlation", (0, 1)), ("auc", (0, 1)), ("ssim", (-1, 1))],
+)
+def test_bars_end_where_a_leakage_ends(number, bounds):
+  for value in (bounds[0], 0.5, bounds[1]):
+    wide = intervals.bars(
+      np.array([value]), np.array([9.0]), leakage.BOUNDS[number]
+    )
+    assert value - wide[0, 0] == bounds[0] and value + wide[1, 0] == bounds[1]
