@@ -118,8 +118,6 @@ def test_tokens_become_the_trunks_map():
   assert shape["vit/entry"] == shape["cnn/entry"] == (4, 4, 4)
   trunk = "trunk/conv1", "trunk/conv2", "trunk/dense1"
   assert net.of("vit").names()[2:] == ("vit/entry", *trunk)
-  for family in net.families.values():
-    splitjax.models.forms.check_forms(family)
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +162,8 @@ def test_an_exported_client_has_the_network_of_its_family(trained):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["harmony", "fedgh"])
-def test_a_stopped_run_goes_on_to_the_same_bits(name, tmp_path):
-  changed = config(name, **fw.FAMILIES)
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
+  changed = config("harmony", **fw.FAMILIES)
   runner.run(changed, tmp_path / "whole")
   stopped(changed, tmp_path / "twice", 2)
   runner.run(changed, tmp_path / "twice")

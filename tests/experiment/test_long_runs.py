@@ -47,7 +47,7 @@ def of_a_round(clients, on=(0, 2)):
   return metrics, Cost(1.0, some / 7, some / 9, 2.0)
 
 
-@pytest.mark.parametrize("clients", [4, 100, 100_000])
+@pytest.mark.parametrize("clients", [4, 100_000])
 def test_a_line_costs_what_took_part(clients):
   metrics, cost = of_a_round(clients)
   line = history.log_line("own", 1, metrics, 0.25, cost)
@@ -105,13 +105,7 @@ LOST = {"cut": cut, "flipped": flip, "gone": Path.unlink}
 
 @pytest.mark.parametrize(
   ("state", "how"),
-  [("three", "cut"), ("whole", "gone")]
-  + slow(
-    ("three", "flipped"),
-    ("three", "gone"),
-    ("whole", "cut"),
-    ("whole", "flipped"),
-  ),
+  [("three", "cut"), ("whole", "gone"), *slow(("three", "flipped"))],
 )
 def test_the_log_of_a_method_comes_back_too(state, how, runs, tmp_path):
   shutil.copytree(runs / state, tmp_path / "w")
@@ -166,11 +160,7 @@ def test_what_held_its_own_log_lines_is_refused(runs, three, tmp_path):
   ("chosen", "rounds"),
   [
     ({"keep": 2, "every": 3}, {3, 4}),  # the last round, whatever `every`
-    *slow(
-      ({"keep": 1}, {4}),
-      ({"keep": 99}, {1, 2, 3, 4}),
-      ({"keep": None, "best": "loss"}, None),
-    ),
+    *slow(({"keep": None, "best": "loss"}, None)),
   ],
 )
 def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
@@ -184,7 +174,7 @@ def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
     assert splitjax.load(tmp_path / "w", "own", round=each).state.round == each
 
 
-@pytest.mark.parametrize("rounds", [2, *slow(1, 3)])
+@pytest.mark.parametrize("rounds", [2, *slow(3)])
 def test_a_run_that_is_stopped_leaves_a_report(rounds, runs, tmp_path):
   with pytest.raises(signals.Stopped, match=f"{rounds} of 4 rounds"):
     stop = After(tmp_path / "w", rounds, "patience")
@@ -204,7 +194,7 @@ def test_a_run_that_is_stopped_leaves_a_report(rounds, runs, tmp_path):
 
 
 def test_a_report_of_what_was_finished_before_the_stop(tmp_path):
-  c = tiny.tiny(one="local", two="fedavg")
+  c = tiny.tiny(one="local", two="local")
   with pytest.raises(signals.Stopped, match="two: 0 of 2"):
     stop = After(tmp_path / "w", 2, "patience")
     runner.run(tiny.resolved(c), tmp_path / "w", stop=stop)

@@ -89,8 +89,9 @@ def config(tmp_path, kind, method="splitgp", **changes):
 @pytest.mark.parametrize("kind", ["table", *slow("token ids", "series")])
 def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   """Standardised on the device; learns; predicts and exports the same."""
-  c = config(tmp_path, kind, rounds=8, eval__every=8)
-  c.eval.attacks = "gradient_direction" if kind == "table" else None
+  method = "local" if kind == "table" else "splitgp"  # quick, and with a server
+  c = config(tmp_path, kind, method, rounds=8, eval__every=8)
+  c.eval.attacks = "gradient_direction" if kind == "series" else None
   resolved = tiny.resolved(c)
   results = runner.run(resolved, tmp_path / "run")
   x = KINDS[kind][0]["x"]
@@ -130,13 +131,7 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   ("method", "kind"),
   [
     ("hydra", "series"),
-    *slow(
-      ("harmony", "token ids"),
-      *(("merge_sfl", kind) for kind in ("token ids", "series")),
-      *(("per_fedavg", kind) for kind in ("token ids", "series")),
-      ("pgfedsplit", "token ids"),
-      ("multi_head", "token ids"),
-    ),
+    *slow(("harmony", "token ids"), ("per_fedavg", "token ids")),
   ],
 )
 def test_methods_take_other_inputs(method, kind, tmp_path):
@@ -160,7 +155,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path):
   same_run(tmp_path / "one", tmp_path / "two")
 
 
-@pytest.mark.parametrize("kind", ["token ids", *slow("table", "series")])
+@pytest.mark.parametrize("kind", ["token ids", *slow("series")])
 def test_describe_and_memory(kind, tmp_path):
   resolved = tiny.resolved(config(tmp_path, kind))
   task = tasks.build(resolved)
@@ -254,17 +249,10 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_numbers_are_calibrated_with_mixed_samples(tmp_path):
-  c = config(tmp_path, "series", eval__holdout=0.3, eval__proxy="mix")
-  results = runner.run(tiny.resolved(c), tmp_path / "run")
-  assert "calibrated" in results["rows"][0]["summary"]["rules"]
-
-
-@pytest.mark.slow
 def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
   """On made-up files of three people, in the official layout."""
   data_dir, written = official.prepared(tmp_path_factory, "uci_har")
-  c = uci_har.get_config()
+  c = tiny.changed(uci_har.get_config(), eval__holdout=0.3, eval__proxy="mix")
   c.data.dir, c.num_clients, c.rounds = str(data_dir), 3, 1
   c.backbone.width, c.batch_size = 1 / 32, 4
   c.methods = {"splitgp": c.methods["splitgp"]}
@@ -273,7 +261,9 @@ def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
   assert task.image.shape == (len(written["train"][0]), 128, 9)
   assert len(task.network.mean) == 9
   results = runner.run(tiny.resolved(c), tmp_path / "run")
-  assert np.isfinite(results["rows"][0]["summary"]["accuracy"]).all()
+  summary = results["rows"][0]["summary"]
+  assert np.isfinite(summary["accuracy"]).all()
+  assert "calibrated" in summary["rules"]
 
 
 @pytest.mark.parametrize("clients_on", ["device", "host"])
