@@ -1,6 +1,6 @@
 """Folders and checkpoints of another run, or of somebody else."""
 
-import contextlib
+import shutil
 
 import pytest
 from runs import config, stopped
@@ -14,39 +14,34 @@ from splitjax.experiment.storage import ownership
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 
-def another(place, one, two):
-  """A run that stopped, with another one's checkpoint as its newest."""
-  stopped(one, place / "a", 2)
-  with two() as config_of_two:
-    stopped(config_of_two, place / "b", 3)
+def exchanged(place, other):
+  """A run with another one's checkpoint as its newest."""
   steps = "methods/own/checkpoints"
-  (place / "b" / steps / "3").rename(place / "a" / steps / "3")
-  return place / "a"
+  shutil.rmtree(place / steps / "3")
+  (other / steps / "3").rename(place / steps / "3")
+  return place
 
 
-def test_another_runs_checkpoint_is_refused(tmp_path):
-  other = config(batch_size=7)
-  place = another(tmp_path, config(), lambda: contextlib.nullcontext(other))
-  with pytest.raises(UserError, match="another run .batch_size is 7 there"):
-    runner.run(config(), place)
-  assert (place / "methods/own/checkpoints/3").exists()
+def test_another_runs_checkpoint_is_refused(three, tmp_path):
+  stopped(config(optimizer__lr=0.5), tmp_path / "other", 3)
+  exchanged(three, tmp_path / "other")
+  with pytest.raises(UserError, match="another run .optimizer.lr is 0.5 there"):
+    runner.run(config(), three)
+  assert (three / "methods/own/checkpoints/3").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fact", ["digest", "partition"])
-def test_a_checkpoint_of_other_data_is_refused(fact, tmp_path, monkeypatch):
-  @contextlib.contextmanager
-  def other():
-    facts = client_data.facts
-    with monkeypatch.context() as patch:
-      patch.setattr(
-        client_data, "facts", lambda *a: {**facts(*a), fact: "other"}
-      )
-      yield config()
-
-  place = another(tmp_path, config(), other)
+def test_a_checkpoint_of_other_data_is_refused(
+  fact, three, tmp_path, monkeypatch
+):
+  facts = client_data.facts
+  with monkeypatch.context() as patch:
+    patch.setattr(client_data, "facts", lambda *a: {**facts(*a), fact: "other"})
+    stopped(config(), tmp_path / "other", 3)
+  exchanged(three, tmp_path / "other")
   with pytest.raises(UserError, match=f"another run .{fact} is"):
-    runner.run(config(), place)
+    runner.run(config(), three)
 
 
 def test_a_workdir_of_another_config_is_refused_unless_told(runs, tmp_path):

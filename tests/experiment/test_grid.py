@@ -35,9 +35,8 @@ def cells(*values, **changes):
 
 
 def launch(mode, workdir, config=None, **options):
-  return commands.launch(
-    commands.Command(mode, config, str(workdir), **options)
-  )
+  command = commands.Command(mode, config, str(workdir), **options)
+  return commands.launch(command)
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +69,9 @@ def test_the_report_has_the_numbers_of_every_cell(done):
     for line in lines
     if (line["metric"], line["set"]) == ("accuracy", "0.8")
   }
-  rows = [cell["results"]["rows"][0] for cell in results["cells"]]
-  expected = [row["summary"]["accuracy"][1] for row in rows]
-  assert accuracy == {"1": expected[0], "2": expected[1]}
+  for k, cell in zip("12", results["cells"], strict=True):
+    (row,) = cell["results"]["rows"]
+    assert accuracy[k] == row["summary"]["accuracy"][1]
   assert r"\begin{tabular}" in (workdir / "report.tex").read_text()
 
 
@@ -126,10 +125,9 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
 def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
   workdir, results = done
   for name in ("k=1", "k=2"):
-    place = tmp_path / name
+    (tmp_path / name).mkdir()
     for part in ("config.json", "report.json"):
-      place.mkdir(exist_ok=True)
-      (place / part).write_bytes((workdir / name / part).read_bytes())
+      shutil.copy(workdir / name / part, tmp_path / name)
   for run, key in (("k=1", "own"), ("k=1/seed0", "own"), ("k=2", "own")):
     path = tmp_path / run / "methods" / key / "about.json"
     path.parent.mkdir(parents=True)
@@ -155,12 +153,10 @@ def test_overwriting_leaves_other_configs_out_of_the_report(
 
   monkeypatch.setattr(runner, "run", run)
   monkeypatch.setattr(grid, "_publish", lambda *_: {})
-  tree = json.loads((done[0] / "grid.json").read_text())
-  (tmp_path / "grid.json").write_text(json.dumps(tree))
+  shutil.copy(done[0] / "grid.json", tmp_path)
   for name in ("k=1", "k=2"):
     (tmp_path / name).mkdir()
-    saved = (done[0] / name / "config.json").read_bytes()
-    (tmp_path / name / "config.json").write_bytes(saved)
+    shutil.copy(done[0] / name / "config.json", tmp_path / name)
   grid.run(cells(1, batch_size=7), tmp_path, overwrite=True)
   assert trained == [("k=1", 7, True)]
   tree = json.loads((tmp_path / "grid.json").read_text())
@@ -175,8 +171,7 @@ def test_a_field_of_tuples(tmp_path, monkeypatch, done):
   monkeypatch.setattr(grid, "_read_report", lambda place: results)
   for cell in plan.cells:
     (tmp_path / cell.name).mkdir()
-    saved = (done[0] / "k=1" / "config.json").read_bytes()
-    (tmp_path / cell.name / "config.json").write_bytes(saved)
+    shutil.copy(done[0] / "k=1" / "config.json", tmp_path / cell.name)
   grid._write(plan.cells, tmp_path, {}, None)
   grid._publish(tmp_path, grid._read_report)
   page = (tmp_path / "report.md").read_text()
@@ -253,7 +248,6 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert (
     rows[0]["value"] == [r for r in rows if r["run"] == names[1]][0]["value"]
   )
-  # What differs in methods and seeds, and what is not finished, is said.
   tree = json.loads((alone / "report.json").read_text())
   tree["seed"] = 7
   tree["config"]["methods"]["other"] = tree["config"]["methods"]["own"]
@@ -263,8 +257,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert whole["different"]["seed"] == {str(alone): 0, str(changed): 7}
   assert whole["missing"] == [f"{changed} other"]
   # Without a workdir nothing is written.
-  command = commands.Command("report", None, None, runs=runs)
-  assert commands.launch(command) == 0
+  assert commands.launch(commands.Command("report", None, runs=runs)) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 

@@ -35,7 +35,7 @@ NOISY = {
 }
 
 
-# Personalised exits; heads of groups, clients in an order; batches of all; one
+# Personalised exits; heads of groups, clients in an order; one
 # set of blocks for clients and server, and steps without the server.
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -43,7 +43,6 @@ NOISY = {
   [
     ("harmony", {}),
     ("hydra", {}),
-    ("merge_sfl", {}),
     (
       "supersfl",
       {"faults__server_down": 0.5, "faults__server_down_per": "step"},
@@ -92,19 +91,13 @@ def refused(name, **changes):
 @pytest.mark.parametrize(
   ("changes", "words"),
   [
-    (
-      {"privacy__features__clip": 0.0},
-      ["features.clip=0.0", "above 0"],
-    ),
-    ({"privacy__features__clip": -1.0}, ["privacy.features.clip=-1.0"]),
+    ({"privacy__features__clip": 0.0}, ["features.clip=0.0", "above 0"]),
     ({"privacy__gradients__noise": -0.5}, ["privacy.gradients.noise=-0.5"]),
     (
       {"privacy__gradients__noise": 2.0},
       ["privacy.gradients.noise=2", "privacy.gradients.clip"],
     ),
     ({"privacy__delta": 1.0}, ["privacy.delta=1.0", "below 1"]),
-    ({"privacy__delta": 0.0}, ["privacy.delta=0.0", "above 0"]),
-    ({"wire__features__share": 0.0}, ["wire.features.share=0.0"]),
     ({"wire__gradients__share": 1.01}, ["wire.gradients.share=1.01"]),
     ({"wire__gradients__form": "int4"}, ["wire.gradients.form='int4'"]),
     ({"wire__parameters__form": "topk"}, ["wire.parameters.form", "'int8'"]),
@@ -122,10 +115,7 @@ def test_a_wrong_channel_is_one_line(changes, words):
     ("fedavg", "wire__features__form", "int8"),
     ("fedgh", "wire__gradients__share", 0.5),
     ("local", "privacy__features__clip", 1.0),
-    ("fedgh", "wire__parameters__form", "int8"),
-    ("local", "wire__parameters__form", "bfloat16"),
     ("splitnn", "wire__parameters__form", "float16"),
-    ("dfl", "wire__parameters__form", "int8"),
   ],
 )
 def test_a_channel_that_no_method_uses_is_one_line(name, field, value):

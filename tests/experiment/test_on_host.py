@@ -37,14 +37,12 @@ def both(tmp_path, name, **changes):
 
 
 # A share of one's own; everybody the same, also momentum, or but for a personal
-# row; personalised exits; all clients, in their places; cohorts without a
-# participant; faults.
+# row; personalised exits; cohorts without a participant; faults.
 @pytest.mark.slow
 @pytest.mark.optimized
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("splitgp", {"methods__own__lam": 0.2, **SOME}),
     ("splitgp", {"methods__own__lam": 0.9, "methods__own__finetune": True}),
     ("harmony", SOME),
     ("fedavg_ft", SOME),
@@ -52,8 +50,6 @@ def both(tmp_path, name, **changes):
     ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
     ("supersfl", {"participation": "stratified", **SOME}),
     ("fedala", {"participants_per_round": 1}),
-    ("fedper", {"participation": "label_balanced", **SOME}),
-    ("fedmd", {**PUBLIC, **SOME}),
     ("feddf", {"methods__own__distil_steps": 5, **PUBLIC, **SOME}),
     (
       "splitgp",

@@ -38,7 +38,7 @@ def trained_once(setup):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("method", "late"),
-  [("splitgp", "partial"), ("harmony", "drop"), ("fedrep", "partial")],
+  [("splitgp", "partial"), ("harmony", "drop")],
 )
 def test_a_round_ends_at_the_deadline(method, late):
   c = paced(method, "deadline", quantile=0.5, late=late)
@@ -71,12 +71,10 @@ BIG = r"pace.size=10 must be at most num_clients=6"
 FEW = r"pace.size=3 must be at most participants_per_round=2"
 REFUSED = [
   ("splitfed_v2", {"name": "deadline"}, {}, "splitfed_v2 has one server"),
-  ("dfl", {"name": "deadline"}, {}, "dfl draws or plans its cuts anew"),
   ("hydra", {"size": 2}, {}, "hydra has one server"),
   ("dfl", {"size": 2}, {}, "dfl draws or plans its cuts anew"),
   ("fedamp", {"size": 2}, {}, "fedamp reads all clients at the end"),
   ("fedmd", {"size": 2}, PUBLIC, "fedmd compares clients on the same public"),
-  ("feddf", {"size": 2}, PUBLIC, "feddf compares clients on the same public"),
   ("supersfl", {"size": 2}, {}, "clients and server share their parameters"),
   ("splitgp", {}, {}, BIG),
   ("splitgp", {"size": 3}, {"participants_per_round": 2}, FEW),
@@ -120,7 +118,6 @@ def test_a_description_says_who_is_late():
 @pytest.mark.parametrize(
   ("method", "fields"),
   [
-    ("splitgp", {}),
     ("harmony", {"participants_per_round": 4, "optimizer__keep_state": True}),
     ("fedavg_ft", {"mean_optimizer__name": "fedadam"}),
     ("splitgp", {"wire__parameters__form": "int8", "batch_norm": "average"}),
