@@ -1,10 +1,6 @@
 """What every method promises, whoever wrote it: one row each in PROMISES."""
 
 import functools
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -127,37 +123,6 @@ def test_a_host_callback_would_be_noticed():
 
   text = jax.jit(shout).lower(jax.numpy.float32(1)).compile().as_text()
   assert contract.talks_to_host(text)
-
-
-LOWER = """
-import jax
-from engine import world
-from marks import slow
-made = world("harmony")
-state = jax.eval_shape(made.state)
-print(made.round().lower(state, made.shards).as_text())
-"""
-
-
-@pytest.mark.slow
-def test_the_program_is_the_same_in_every_process():
-  # A set of names iterates in another order in every process. It must not
-  # order operations: compiled programs could never be reused, nor would two
-  # runs be sure to round alike.
-  tests = Path(__file__).resolve().parents[1]
-  path = os.pathsep.join([str(tests / "helpers"), str(tests.parent)])
-  texts = [
-    subprocess.Popen(
-      [sys.executable, "-c", LOWER],
-      env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
-      stdout=subprocess.PIPE,
-      text=True,
-    )
-    for seed in ("1", "2")
-  ]
-  one, two = (process.communicate()[0] for process in texts)
-  assert len(one) > 10_000
-  assert one == two
 
 
 def test_result_rows():
