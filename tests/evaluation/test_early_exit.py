@@ -142,16 +142,6 @@ def test_oracle_chooses_per_client_and_rho():
   assert len(set(best.threshold.ravel())) > 1
 
 
-def test_score_of_a_part_of_the_samples():
-  # client 0 trained on classes 0 and 1 (ID); at 0.3 both are right there, and
-  # sample 2 (OOD) goes up and is wrong
-  main = np.array([[True, True, False]])
-  known = early_exit.score(EXITS, LABELS, ALL & main, 0.3, BOTH)
-  unknown = early_exit.score(EXITS, LABELS, ALL & ~main, 0.3, BOTH)
-  assert known.accuracy[0, 0] == 1 and known.offloaded[0, 0] == 0.5
-  assert unknown.accuracy[0, 0] == 0 and unknown.offloaded[0, 0] == 1
-
-
 def test_a_client_without_samples_is_nan_and_not_chosen():
   samples = np.concatenate([ALL, np.zeros_like(ALL)])
   got = swept([0.3, 0.9], samples)

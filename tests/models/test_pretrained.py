@@ -21,7 +21,6 @@ from splitjax.models.vit import vit_s16
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-ATTENTION = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1"
 
 
 @pytest.fixture(name="save")
@@ -168,37 +167,22 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
   ("file", "said"),
   [
     (without("cls"), "has no tensor cls, here (1, 1, 12)"),
-    (
-      numpy_vit.draw(dim=24),
-      f"{ATTENTION}/key/bias is (6, 4) there and (6, 2) here",
-    ),
-    (
-      changed(POSITIONS, np.ones((1, 4, 12))),
-      f"{POSITIONS} is (1, 4, 12) there and (1, 5, 12) here",
-    ),
-    (
-      changed(POSITIONS, np.ones((2, 10, 12))),
-      f"{POSITIONS} is (2, 10, 12) there and (1, 5, 12) here",
-    ),
+    (numpy_vit.draw(dim=24), "key/bias is (6, 4) there and (6, 2) here"),
+    (changed(POSITIONS, np.ones((1, 4, 12))), "is (1, 4, 12) there and (1, 5"),
+    (changed(POSITIONS, np.ones((2, 10, 12))), "is (2, 10, 12) there and (1, "),
     (numpy_vit.draw(length=3), "has no tensor Transformer/encoderblock_3/"),
-    (
-      numpy_vit.draw(length=6),
-      "has 'Transformer/encoderblock_4/LayerNorm_0/scale', and vit_s16 of 4",
-    ),
+    (numpy_vit.draw(length=6), "encoderblock_4/LayerNorm_0/scale', and vit_s1"),
     (changed("a\nb", np.ones(3)), r"has 'a\nb', and vit_s16 of 4"),
     (changed("head/scale", np.ones(3)), "has 'head/scale', and"),
     (
       changed("head/kernel", np.ones((12, 2, 7))),
-      "head/kernel is (12, 2, 7) there and (12, 5) here",
+      "is (12, 2, 7) there",
     ),
     (
       changed("cls", np.full((1, 1, 12), np.nan)),
-      "cls has numbers that are not finite in float32",
+      "cls has numbers that are",
     ),
-    (
-      changed("embedding/bias", np.full(12, 1e300)),
-      "embedding/bias has numbers that are not finite in float32",
-    ),
+    (changed("embedding/bias", np.full(12, 1e300)), "not finite in float32"),
     (changed("cls", np.ones((1, 1, 12), int)), "cls is of int64"),
     (changed("cls", np.ones((1, 1, 12), jnp.bfloat16)), "cls is of |V2"),
   ],

@@ -57,17 +57,6 @@ def test_with_a_thousand_classes_they_are_the_usual_networks(factory, whole):
   assert sum(sizes(net)[n] for n in (*net.names(), "head")) == whole
 
 
-def test_outputs():
-  handed = shapes.outputs(small((32, 32, 3), 100))
-  assert list(handed) == [f"block{i}" for i in range(1, 13)]
-  assert set(list(handed.values())[:-1]) == {(197, 384)}
-  assert handed["block12"] == (384,)
-  assert set(shapes.outputs(base((32, 32, 3), 10)).values()) == {
-    (197, 768),
-    (768,),
-  }
-
-
 @pytest.mark.slow
 def test_the_start():
   _, full = fresh(depths=(2,), width=1.0)

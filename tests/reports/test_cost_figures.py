@@ -86,20 +86,6 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     assert "accuracy_over_bytes.png" not in [path.name for path in places]
 
 
-def test_runs_of_different_pace_have_accuracy_over_seconds_and_joules(tmp_path):
-  cells = []
-  for name in ("synchronous", "buffered"):
-    results = priced(0)
-    results["config"]["pace"] = {"name": name}
-    cells.append({"name": name, "values": {"pace": name}, "results": results})
-  drawn = grid.draw({"fields": ["pace"], "cells": cells}, tmp_path)
-  wanted = {"accuracy_over_seconds.png", "accuracy_over_joules.png"}
-  assert wanted <= {path.name for path in drawn}
-  cells[1]["results"]["config"]["pace"] = {"name": "synchronous"}
-  drawn = grid.draw({"fields": ["pace"], "cells": cells}, tmp_path)
-  assert not wanted & {path.name for path in drawn}
-
-
 def bars(figure):
   """Name of a panel -> the lengths of its bars."""
   return {

@@ -10,7 +10,7 @@ from splitjax import UserError
 from splitjax.experiment.storage import workdirs
 from splitjax.reports import over_seeds
 from splitjax.reports.figures import forgetting as forgetting_figures
-from splitjax.reports.figures import grid, plots, style
+from splitjax.reports.figures import grid, plots
 
 FIGURES = "blank"
 NAMES = {"class_accuracy.png", "accuracy_by_order.png", "accuracy_gap.png"}
@@ -42,27 +42,6 @@ def test_a_heat_map_has_a_row_per_class_and_the_mean():
   )
   ticks = [label.get_text() for label in axes.get_xticklabels()]
   assert ticks == list("123456")
-
-
-def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
-  caught = []
-
-  def finish(figure, panels, styles, title):
-    caught.append((panels[0], styles))
-    return figure
-
-  monkeypatch.setattr(style, "finish", finish)
-  results = over_seeds.combine([forgetting_example(s) for s in (0, 1)])
-  cells = [{"values": {"a": v, "b": "x"}, "results": results} for v in (1, 2)]
-  whole = {"fields": ["a", "b"], "cells": cells}
-  path, _ = grid.draw(whole, tmp_path)
-  assert path.name == "accuracy_gap.png"
-  (axes, styles), _ = caught
-  assert list(styles) == ["SplitFed", "SplitGP", "SplitGP+FT", "1, x", "2, x"]
-  assert styles["1, x"]["marker"] != styles["2, x"]["marker"]
-  # Cells need no order: points alone, the lines are intervals.
-  assert {line.get_linestyle() for line in axes.get_lines()} == {"None"}
-  assert not axes.texts
 
 
 def test_confusion_panels(count=7):

@@ -5,9 +5,9 @@ import pytest
 from example_results import example, table_cells
 
 from splitjax import UserError, files
-from splitjax.reports import grid_report, leakage, over_seeds, page, records
-from splitjax.reports.figures import grid, plots
+from splitjax.reports import grid_report, over_seeds, page, records
 from splitjax.reports.figures import leakage as leakage_figures
+from splitjax.reports.figures import plots
 
 FIGURES = "blank"
 
@@ -61,24 +61,6 @@ def test_a_table_per_attack_with_the_depths_in_order():
   assert "## Leakage" not in page.text(files.plain(example()), [])
 
 
-def test_numbers_that_one_cell_alone_has_are_a_column():
-  older, newer = leaky(), leaky()
-  for row in newer["rows"]:
-    for own in row["summary"].get("leakage", {}).values():
-      own["units"]["more"] = ""
-      own["mean"]["more"] = 0.25
-  cells = [
-    {"name": k, "values": {"k": k}, "results": results}
-    for k, results in (("a", older), ("b", newer))
-  ]
-  found = grid_report.collect({"cells": cells})
-  text = "\n\n".join(leakage.sections([older, newer], found))
-  heads, *lines = table_cells(text.split("### ")[1])
-  assert heads[-1] == "more"
-  assert {line[-1] for line in lines if line[0] == "a"} == {"–"}
-  assert {line[-1] for line in lines if line[0] == "b"} == {"0.250"}
-
-
 def test_seeds_have_means_and_intervals():
   both = over_seeds.combine([leaky(0, 0.6), leaky(1, 0.8)])
   rows = {row["label"]: row for row in both["rows"]}
@@ -114,24 +96,6 @@ def test_a_point_per_method_and_a_line_without_messages():
   assert [line.get_xdata()[0] for line in dotted] == [50]
   with pytest.raises(UserError, match=r"eval\.attacks"):
     plots.accuracy_over_leakage(files.plain(example()))
-
-
-def test_a_grid_has_a_point_per_method_and_cell(tmp_path):
-  cells = [
-    {"name": f"k={k}", "values": {"k": k}, "results": leaky(0, 0.5 + k / 10)}
-    for k in (1, 2)
-  ]
-  whole = {"fields": ["k"], "cells": cells}
-  names = [path.name for path in grid.draw(whole, tmp_path)]
-  assert "accuracy_over_leakage.png" in names
-  named = [(str(c["values"]["k"]), c["results"]) for c in cells]
-  figure = leakage_figures.over_settings(named)
-  graph = figure.axes[1]
-  at = [float(c[0].get_xdata()[0]) for c in graph.containers]
-  assert at == pytest.approx([60, 70])
-  (legend,) = figure.legends
-  said = [text.get_text() for text in legend.get_texts()]
-  assert "HARMONY, 1" in said and "HARMONY, 2" in said and len(said) == 6
 
 
 def test_a_grid_has_tables_of_epsilon_and_of_attacks():

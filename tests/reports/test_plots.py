@@ -233,19 +233,6 @@ def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
   assert reach(by_title["Accuracy over ρ"][0]) == (0, 100)
 
 
-def test_one_evaluated_round_is_points_with_bars(tmp_path, drawn):
-  results = three_seeds()
-  (curve,) = results["learning"].values()
-  curve["round"] = [1]
-  for tree in (curve["accuracy"], curve["interval"]["accuracy"]):
-    for name in tree:
-      tree[name] = tree[name][:1]
-  plots.learning_curves(results)
-  for axes in drawn[-1][0]:
-    assert axes.get_xticks().tolist() == [1]
-    assert axes.containers and np.ptp(axes.get_xlim()) < 1
-
-
 def test_seeds_are_dots(tmp_path, drawn):
   results = three_seeds()
   plots.accuracy_over_rho(results)
@@ -263,28 +250,37 @@ def test_seeds_are_dots(tmp_path, drawn):
   assert not [c for c in axes.collections if isinstance(c, PathCollection)]
 
 
-def test_figures_show_the_dots_of_a_diverged_seed(drawn):
-  each = [files.plain(example(seed)) for seed in range(3)]
-  each[1]["rows"][1]["summary"]["accuracy"] = [0.4] * 3
-  fixed = each[1]["rows"][1]["summary"]["fixed"]["accuracy"]
-  fixed[0] = [0.1] * 3
-  results = over_seeds.combine(each)
-  run = {"name": "a", "values": {"run": "a"}, "results": results}
-  other = {**run, "name": "b", "values": {"run": "b"}}
-  cells = [{**run, "values": {"lam": lam}} for lam in (0.1, 0.2)]
-  plots.accuracy_over_rho(results)
-  plots.accuracy_latency(results)
-  grid.by_run({"fields": ["run"], "cells": [run, other]})
-  grid.over_axis({"fields": ["lam"], "cells": cells})
-  assert len(drawn) == 4
-  for every, _, text in drawn:
-    assert "leave the frame" in text
-    for axes in every:
-      dots = [c for c in axes.collections if isinstance(c, PathCollection)]
-      lines = [x for x in axes.get_lines() if x.get_marker() not in "|_"]
-      points = [np.array(each.get_offsets()) for each in dots]
-      points += [line.get_xydata() for line in lines]
-      left, right = axes.get_xlim()
-      low, high = sorted(axes.get_ylim())
-      for x, y in np.concatenate(points):
-        assert left <= x <= right and low <= y <= high
+def grid_of(field, values, count=3):
+  cells = []
+  for value in values:
+    each = [files.plain(example(seed)) for seed in range(count)]
+    found = over_seeds.combine(each) if count > 1 else each[0]
+    cells.append({"name": "", "values": {field: value}, "results": found})
+  return {"title": "t", "fields": [field], "cells": cells}
+
+
+def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
+  field = "data.partition.alpha"
+  whole = grid_of(field, (1.0, 0.1, 0.3))
+  whole["cells"][0]["results"]["rows"].pop()  # FedAvg is not there yet
+  (path,) = grid.draw(whole, tmp_path)
+  assert path.name == "accuracy_over_alpha.png"
+  every, labels, _ = drawn[-1]
+  assert [axes.get_title() for axes in every] == ["ρ=0", "ρ=0.8"]
+  assert labels == [row["label"] for row in example()["rows"]]
+  assert every[0].get_xscale() == "log"
+  assert every[0].get_xlabel() == "Dirichlet α"
+  assert every[0].get_xticks().tolist() == [0.1, 0.3, 1.0]
+  gone = every[0].containers[-1].lines[0].get_ydata()
+  assert np.isfinite(gone).tolist() == [True, True, False]
+
+
+def test_other_grids_have_no_such_figure(tmp_path):
+  assert grid.draw(grid_of("x", ("a", "b"), 1), tmp_path) == []
+  assert grid.draw(grid_of("x", (True, False), 1), tmp_path) == []
+  assert grid.draw(grid_of("x", (1,), 1), tmp_path) == []
+  two = grid_of("x", (1, 2), 1)
+  two["fields"].append("y")
+  for cell in two["cells"]:
+    cell["values"]["y"] = 3
+  assert grid.draw(two, tmp_path) == []
