@@ -169,8 +169,8 @@ def resnet(c, stages, bottleneck, small, joined):
   return {**out, "mean": Then(nn.Identity(), mean)}
 
 
-def mobilenet_v1(c, repeats, start):
-  out, i = {"stem": Unit(c, 4, 3, start)}, 0
+def mobilenet_v1(c, repeats):
+  out, i = {"stem": Unit(c, 4, 3, 1)}, 0
   c = 4
   groups = zip(narrow((64, 128, 256, 512, 1024)), repeats, strict=True)
   for g, (f, count) in enumerate(groups):

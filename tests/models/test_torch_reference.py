@@ -29,7 +29,6 @@ def double(float64):
 
 SMALL = (1, 1, 1, 2, 2, 1, 2, 1)
 """MobileNetV2's strides up to 32x32, the stem first."""
-STANDARD = (2, 1, 2, 2, 2, 1, 2, 1)
 
 # Name -> (our name, image, options, pool of the exits, the same in PyTorch).
 NETWORKS = {
@@ -76,14 +75,7 @@ NETWORKS = {
     (32, 32, 3),
     {"depths": (2, 5), "repeats": (1, 2, 1, 1, 1)},
     1,
-    lambda: nets.mobilenet_v1(3, (1, 2, 1, 1, 1), 1),
-  ),
-  "mobilenet_v1, 48x40": (
-    "mobilenet_v1",
-    (48, 40, 3),
-    {"depths": (1,), "repeats": (1, 1, 1, 1, 1)},
-    1,
-    lambda: nets.mobilenet_v1(3, (1, 1, 1, 1, 1), 2),
+    lambda: nets.mobilenet_v1(3, (1, 2, 1, 1, 1)),
   ),
   "mobilenet_v2": (
     "mobilenet_v2",
@@ -91,13 +83,6 @@ NETWORKS = {
     {"depths": (1, 4), "repeats": (1, 2, 1, 1, 1, 1, 1)},
     1,
     lambda: nets.mobilenet_v2(3, (1, 2, 1, 1, 1, 1, 1), SMALL),
-  ),
-  "mobilenet_v2, 64x48": (
-    "mobilenet_v2",
-    (64, 48, 3),
-    {"depths": (1,), "repeats": (1,) * 7},
-    1,
-    lambda: nets.mobilenet_v2(3, (1,) * 7, STANDARD),
   ),
 }
 TRAINED = ["vgg11", "resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2"]
