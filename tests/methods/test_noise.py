@@ -1,6 +1,6 @@
 """Noise on messages: clipped rows, Gaussian noise, nothing where there is none.
 
-Where a batch and its keys come from is the engine's; rounds of it are here too.
+Where a batch and its keys come from is the engine's.
 """
 
 import dataclasses
@@ -20,21 +20,10 @@ from splitjax.wire import Channel, Wire
 BATCH = Batch((), (), jnp.array([True, True, False]), jax.random.key(3))
 FEATURES, GRADIENT = "up/features", "down/feature_gradient"
 X = np.random.default_rng(0).normal(size=(3, 2, 4)) * [[[0.1]], [[5]], [[1]]]
-COUNT = 4000
 
 
 def send(x, channel, name=FEATURES, batch=BATCH):
   return wire.send(Wire(channel, channel), name, jnp.asarray(x), batch)[0]
-
-
-def over_keys(channel):
-  """X as received with COUNT keys."""
-  keys = jax.random.split(jax.random.key(1), COUNT)
-
-  def one(key):
-    return send(X, channel, batch=BATCH._replace(key=key))
-
-  return np.asarray(jax.jit(jax.vmap(one))(keys))
 
 
 def clipped(x, clip):
@@ -55,15 +44,22 @@ def test_rows_are_clipped_to_a_norm_one_by_one(name, float64):
 
 @pytest.mark.numeric
 def test_noise_is_gaussian_with_the_deviation_asked_for(float64):
-  got = over_keys(Channel(clip=0.5, noise=3.0)) - clipped(X, 0.5)
-  z = got.reshape(COUNT, -1) / 1.5
-  assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(COUNT)
+  n, channel = 4000, Channel(clip=0.5, noise=3.0)
+
+  @jax.jit
+  @jax.vmap
+  def draw(key):
+    return send(X, channel, batch=BATCH._replace(key=key))
+
+  got = draw(jax.random.split(jax.random.key(1), n)) - clipped(X, 0.5)
+  z = np.asarray(got).reshape(n, -1) / 1.5
+  assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(n)
   # Of a standard normal: the variance of squares is 2, of 4th powers 96.
-  assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / COUNT)
-  assert np.abs((z**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / COUNT)
+  assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / n)
+  assert np.abs((z**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / n)
   # Numbers of a row and rows of a batch are independent.
-  cross = z.T @ z / COUNT - np.eye(z.shape[1])
-  assert np.abs(cross - np.diag(np.diag(cross))).max() < 5 / np.sqrt(COUNT)
+  cross = z.T @ z / n - np.eye(z.shape[1])
+  assert np.abs(cross - np.diag(np.diag(cross))).max() < 5 / np.sqrt(n)
 
 
 def test_noise_comes_before_the_form():
@@ -90,12 +86,12 @@ def test_a_clip_beyond_all_rows_is_nothing():
     np.testing.assert_array_equal(far, send(X, Channel(form)))
 
 
-def world(name, channels):
-  """The sandbox of a method whose messages travel by these channels."""
+def world(channels):
+  """The sandbox of SplitGP, whose messages travel by these channels."""
 
   def factory(backbone, optimizer):
     net = dataclasses.replace(backbone, wire=channels)
-    return METHODS[name](net, optimizer)
+    return METHODS["splitgp"](net, optimizer)
 
   return sandbox.small(factory)
 
@@ -115,8 +111,8 @@ def test_no_noise_is_the_same_program():
 
 @pytest.mark.numeric
 def test_the_server_predicts_from_clipped_features(float64):
-  made = world("splitgp", Wire(Channel(clip=0.5, noise=1.0)))
-  plain, state = world("splitgp", Wire()), made.state()
+  made = world(Wire(Channel(clip=0.5, noise=1.0)))
+  plain, state = world(Wire()), made.state()
   client, server = trees.take(state.clients[0], 0), state.server
   image = jax.random.normal(jax.random.key(1), (3, *made.backbone.shape))
   got = made.method.predict(client, server, image)
