@@ -22,13 +22,13 @@ TOL = 1e-9
 ROUNDS = 3
 
 
-def ordered(method, sizes=SIZES, order="cyclic", turn=1, net=NET, **options):
+def ordered(method, sizes=SIZES, turn=1, net=NET, **options):
   """Clients of depth 2 with a service order."""
   depths = (2,) * len(sizes)
   place = toys.world(net, depths, toys.parts_of(sizes), **options)
   (shard,), (plan,) = place.shards, place.plans
   shard = client_order.with_service_order(
-    method, shard, plan, order=order, turn=turn, rounds=ROUNDS, seed=0
+    method, shard, plan, order="cyclic", turn=turn, rounds=ROUNDS, seed=0
   )
   return place._replace(shards=(shard,))
 

@@ -192,7 +192,6 @@ def world(
   epochs: int = 1,
   steps: int | None = None,
   participants: int | None = None,
-  numbers: Sequence[int] | None = None,
 ) -> World:
   """Builds a world.
 
@@ -204,18 +203,15 @@ def world(
     epochs: of a round.
     steps: local steps of a round; None: `epochs`.
     participants: of a round; None for all.
-    numbers: the clients there are, all if None. The others keep their places
-      in `depths` and `parts`, so everyone keeps his number and draws.
   """
   image, label = stock()
   mean, std = inputs.statistics(image)
-  numbers = range(len(depths)) if numbers is None else numbers
   cohorts = tuple(
-    Cohort(depth, tuple(n for n in numbers if depths[n] == depth))
-    for depth in sorted({depths[n] for n in numbers})
+    Cohort(depth, tuple(n for n, own in enumerate(depths) if own == depth))
+    for depth in sorted(set(depths))
   )
   plans, shards = [], []
-  held = [len(parts[n]) for n in numbers]
+  held = [len(part) for part in parts]
   epochs = feed.epochs(epochs, steps, held, [batch_size])
   for cohort in cohorts:
     mine = [np.array(parts[n]) for n in cohort.ids]
@@ -227,7 +223,7 @@ def world(
         jnp.asarray(image), jnp.asarray(label), mine, CLASSES, cohort.ids
       )
     )
-  count = sum(len(cohort.ids) for cohort in cohorts)
+  count = len(depths)
   fleet = Fleet(cohorts, (1.0,) * count, participants or count)
   return World(net, depths, parts, fleet, tuple(plans), tuple(shards))
 
