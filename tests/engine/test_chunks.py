@@ -17,7 +17,6 @@ from splitjax.engine import (
   rounds,
   tuning,
 )
-from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
@@ -227,15 +226,6 @@ def test_auto_takes_what_fits():
   smaller = fleets.divide(fleet, 1, [few], exact=False)
   assert needed(smaller) < whole // 4
   assert chunks(0) == [1]
-
-
-@pytest.mark.slow
-def test_describe_names_the_chunks():
-  c = tiny.tiny(splitgp="splitgp")
-  c.system.deterministic, c.system.clients_per_chunk = True, 2
-  facts = describe.describe(tiny.resolved(c))
-  assert facts["methods"]["splitgp"]["side_by_side"] == [2, 2]
-  assert "side by side on each: 2, 2" in description.text(facts)
 
 
 @pytest.mark.parametrize(

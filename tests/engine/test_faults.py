@@ -14,7 +14,6 @@ from splitjax.engine.faults import (
   NO_FAULT,
   Faults,
   Schedule,
-  describe_faults,
   draw_faults,
   make_schedule,
   read_schedule,
@@ -228,11 +227,3 @@ def test_invalid_fields(fields, words):
   c.faults.update(fields)
   with pytest.raises(UserError, match=words):
     tasks.build(tiny.resolved(c))
-
-
-def test_description():
-  assert describe_faults(Faults()) == "Faults: none"
-  assert describe_faults(ALL) == (
-    "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers take 0.25"
-    " of their steps, server_down drawn per client"
-  )

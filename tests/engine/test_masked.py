@@ -14,7 +14,6 @@ from marks import slow
 from splitjax import trees
 from splitjax.engine import base
 from splitjax.experiment import runner
-from splitjax.experiment.storage import history
 from splitjax.methods import optimizers
 from splitjax.types import Half, Segment, UserError
 
@@ -173,14 +172,6 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
     assert word in message
   assert not list((tmp_path / "methods").glob("*/checkpoints/*"))
   assert not (tmp_path / "metrics.jsonl").read_text()
-
-
-def test_masked_rounds_are_summarised():
-  said = history.summarise_masked("harmony", [(12, [7, 3]), (14, [3])])
-  assert "clients 3, 7 were" in said
-  assert "in 2 rounds, first in round 12." in said
-  named = history.summarise_masked("a", [(1, [0, 1])], ["Bergen", "Oslo"])
-  assert "of clients 0 (Bergen), 1 (Oslo) were" in named
 
 
 def test_finite():
