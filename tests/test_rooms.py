@@ -39,12 +39,9 @@ ROOMS = {
   "configs": "__init__ config data reports",
   "launch": "flags",
 }
-FLAT = 11
-"""Modules that lie directly in splitjax/, at the most."""
-
+FLAT = 11  # modules that lie directly in splitjax/, at the most
 HOST = "files fields registry data config reports commands text".split()
 """Rooms that must not import jax themselves, but for ON_DEVICE."""
-
 ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 
 # Library -> rooms or modules that may import it. numpy anyone may, jax whoever
@@ -83,10 +80,7 @@ def tree_of(source: str) -> ast.Module:
 
 @functools.cache
 def imports(source: str) -> list[tuple[str, bool]]:
-  """Names imported at run time, and whether inside a function.
-
-  `from a import b` is a.b.
-  """
+  """Names imported at run time (a.b of `from a import b`), and if inside."""
   out = []
 
   def visit(node, inside):

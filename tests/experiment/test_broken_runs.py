@@ -2,13 +2,11 @@
 
 import dataclasses
 import errno
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 from broken import DAMAGE, data_file, flip, step
-from launched import config_file, launch
 from marks import slow
 from runs import config, same_run, stopped
 
@@ -209,22 +207,6 @@ def test_what_is_in_use_is_not_overwritten(tmp_path):
   ):
     runner.run_seeds(other, tmp_path / "w", [0], overwrite=True)
   assert (tmp_path / "w/seed0/methods/own/about.json").exists()
-
-
-@pytest.mark.slow
-def test_two_processes_in_one_workdir(three, tmp_path):
-  resolved = config()
-  facts = workdirs.read_config(three)[1]
-  with ownership.owned(three, resolved, facts, False):
-    second = launch(config_file(tmp_path, "local"), three)
-    _, err = second.communicate(timeout=300)
-    assert second.returncode == 2
-    (line,) = err.splitlines()
-    assert f"process {os.getpid()} on" in line and "uses it" in line
-    with pytest.raises(UserError, match="uses it"):
-      runner.run(resolved, three, overwrite=True)
-  assert step(three, 3).exists()
-  assert not (three / ".lock").exists()
 
 
 def test_a_lock_of_a_dead_process_holds_nobody(runs, three):

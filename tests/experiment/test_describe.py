@@ -1,15 +1,11 @@
 """`describe` tells a config's facts without training."""
 
-import json
-import re
-
 import numpy as np
 import pytest
 import tiny
 
 import splitjax
 from splitjax import commands
-from splitjax.config import shipped
 from splitjax.engine import fleets
 from splitjax.experiment.describe import describe, description, timing
 from splitjax.experiment.setup import data_summary, tasks, training_setup
@@ -45,11 +41,9 @@ def test_the_line_on_training_says_rate_steps_and_loss(facts):
     "Training: sgd at 0.025, constant per round; 1 local epochs of batches of"
     " 10 in a round; loss cross_entropy\n"
   ) in said
-  changed = facts["training"] | {
-    "schedule": "cosine", "schedule_per": "step", "warmup": 2.5,
-    "length": {"local_steps": 7}, "loss": "focal",
-  }  # fmt: skip
-  assert description._training_line(changed) == (
+  changed = {"schedule": "cosine", "schedule_per": "step", "warmup": 2.5}
+  changed |= {"length": {"local_steps": 7}, "loss": "focal"}
+  assert description._training_line(facts["training"] | changed) == (
     "Training: sgd at 0.025, cosine per step after 2.5 rounds of warm-up; 7"
     " local steps of batches of 10 in a round; loss focal"
   )
@@ -123,16 +117,9 @@ def test_time_of_a_config(capsys):
     assert timing.text(fact).endswith(words)
 
 
-def test_text_and_json(facts, capsys):
+def test_text(facts):
   text = description.text(facts)
   assert "4,710" in text and "Method splitgp" in text
-  given = tiny.tiny(local="local").to_dict()
-  assert (
-    commands.launch(commands.Command("describe", given, None, as_json=True))
-    == 0
-  )
-  printed = capsys.readouterr().out
-  assert json.loads(printed)["data"]["name"] == "digits"
 
 
 def test_memory_counts_the_data_exactly(facts):
@@ -142,11 +129,3 @@ def test_memory_counts_the_data_exactly(facts):
   rows = 6 * (20 + 40) * 4
   assert memory["data"] == 120 * 784 + 120 * 4 + 50 * 784 + rows
   assert memory["total"] >= memory["data"] + memory["state"]
-
-
-def test_a_run_without_config_is_told(capsys):
-  assert commands.launch(commands.Command("describe", None, None)) == 2
-  told = capsys.readouterr().err
-  named = re.search("a name such as (.*)$", told)[1].replace(" or", ",")
-  for name in named.split(", "):
-    assert name.partition(":")[0] in shipped.names()

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import tiny
 from marks import slow
 
 import splitjax
@@ -11,7 +12,6 @@ from splitjax.data import test_part
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers import evaluation_images
 from splitjax.experiment.trainers.trainer import Trainer
-from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from runs import lines
 
 import splitjax
 from splitjax import UserError
@@ -29,11 +30,6 @@ def ran(tmp_path_factory):
   draft.eval.target = 1e-3
   config = tiny.resolved(draft)
   return config, workdir, splitjax.run(config, workdir)
-
-
-def lines(workdir):
-  text = (workdir / "metrics.jsonl").read_text()
-  return [json.loads(line) for line in text.splitlines()]
 
 
 def test_a_run_leaves_report_figures_and_metrics(ran):

@@ -1,9 +1,8 @@
 """A run with faults: its log, its description, its identity."""
 
-import json
-
 import pytest
 import tiny
+from runs import lines
 
 import splitjax
 from splitjax.experiment import runner
@@ -32,8 +31,7 @@ def write_plan(tmp_path):
 def test_the_log_says_what_went_wrong(plan, tmp_path):
   config = tiny.resolved(drafted(plan))
   found = runner.run(config, tmp_path / "run")
-  log = (tmp_path / "run" / "metrics.jsonl").read_text()
-  one, two = map(json.loads, log.splitlines())
+  one, two = lines(tmp_path / "run")
   assert one["faults"] == {"dropped": 1, "stragglers": 0, "alone": 0}
   assert one["participants"] == 5 and one["masked"] == []
   assert two["faults"] == {"dropped": 0, "stragglers": 0, "alone": 6}
@@ -46,8 +44,8 @@ def test_the_log_says_what_went_wrong(plan, tmp_path):
 
 def test_a_run_is_known_by_what_is_planned_not_by_where_it_lies(plan, tmp_path):
   moved = tmp_path / "elsewhere.csv"
-  lines = PLAN.splitlines()
-  moved.write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+  head, *rest = PLAN.splitlines()
+  moved.write_text("\n".join([head, *reversed(rest)]) + "\n")
   one, two = (
     tasks.build(tiny.resolved(drafted(path))) for path in (plan, moved)
   )
@@ -110,7 +108,6 @@ def test_giving_up_is_no_other_run(tmp_path):
   c.on_nan = "mask"
   found = runner.run(tiny.resolved(c), tmp_path / "w")
   assert any("not finite and left out in 2 rounds" in n for n in found["notes"])
-  text = (tmp_path / "w" / "metrics.jsonl").read_text()
-  for line in map(json.loads, text.splitlines()):
+  for line in lines(tmp_path / "w"):
     assert line["masked"] == [0, 1, 2, 3, 4, 5]
     assert line["loss"] == {"client": None}

@@ -1,7 +1,5 @@
 """Digests of files and records show every change."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,26 +42,6 @@ def test_a_missing_file_shows(folder):
     fingerprint.verify_files(folder, digests)
 
 
-def test_files_in_another_order_or_swapped_show(folder):
-  digests = fingerprint.of_files(folder)
-  os.rename(folder / "below/numbers", folder / "x")
-  os.rename(folder / "empty", folder / "below/numbers")
-  os.rename(folder / "x", folder / "empty")
-  with pytest.raises(fingerprint.Damaged):
-    fingerprint.verify_files(folder, digests)
-
-
-def test_a_file_that_cannot_be_read_is_not_damaged(folder, monkeypatch):
-  digests = fingerprint.of_files(folder)
-
-  def refused(*_, **__):
-    raise PermissionError(13, "Permission denied")
-
-  monkeypatch.setattr("pathlib.Path.open", refused)
-  with pytest.raises(PermissionError):
-    fingerprint.verify_files(folder, digests)
-
-
 def test_a_seal_covers_the_whole_record():
   record = {"round": 3, "loss": [1.5, None], "name": "ρ"}
   sealed = fingerprint.sealed(record)
@@ -72,29 +50,11 @@ def test_a_seal_covers_the_whole_record():
     {**sealed, "round": 4},
     {k: v for k, v in sealed.items() if k != "seal"},
     {**sealed, "more": 1},
-    {**sealed, "seal": "0" * 32},
     None,
-    [],
     {},
   ):
     with pytest.raises(fingerprint.Damaged):
       fingerprint.opened(broken)
-
-
-def test_another_format_is_refused_with_its_writer(tmp_path):
-  fingerprint.check_format(tmp_path, {"format": fingerprint.FORMAT})
-  old = {"versions": {"splitjax": "of source 12ab"}}
-  with pytest.raises(UserError, match=r"splitjax of source 12ab \(format unk"):
-    fingerprint.check_format(tmp_path, old)
-
-
-def test_versions_name_what_bits_depend_on():
-  versions = fingerprint.versions()
-  assert versions["jax"] == jax.__version__
-  assert versions["numpy"] == np.__version__
-  assert {"python", "jaxlib", "flax", "optax", "orbax-checkpoint"} <= set(
-    versions
-  )
 
 
 def test_a_state_may_lack_fields_that_are_empty(tmp_path):

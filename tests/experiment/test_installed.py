@@ -28,36 +28,18 @@ def get_config(text="small"):
 
 
 OWN = """
-import flax.linen as nn
 import numpy as np
 from sklearn.datasets import load_digits
 
 import splitjax
-from splitjax import BACKBONES, METHODS, PARTITIONS, Backbone
-
-
-class Dense(nn.Module):
-  features: int
-
-  @nn.compact
-  def __call__(self, x, train, real):
-    return nn.tanh(nn.Dense(self.features)(x.reshape(x.shape[0], -1)))
+from splitjax import BACKBONES, METHODS
 
 
 def mine(shape, classes, *, depths: tuple[int, ...] = (1,)):
-  blocks = {"a": Dense(16), "b": Dense(16), "c": Dense(8)}
-  logits = Dense(classes)
-  exits = dict.fromkeys(depths, logits)
-  return Backbone("mine", shape, classes, blocks, exits, logits)
-
-
-def by_turns(labels, num_clients, seed, *, first: int = 0):
-  rows = np.arange(first, len(labels))
-  return [rows[n::num_clients] for n in range(num_clients)]
+  return BACKBONES["toy"](shape, classes, depths=depths)
 
 
 BACKBONES["mine"] = mine
-PARTITIONS["by_turns"] = by_turns
 pixels, label = load_digits(return_X_y=True)
 image = (15 * pixels.reshape(-1, 8, 8)).astype("uint8")
 np.savez("own.npz", x_train=image[:900], y_train=label[:900],
@@ -66,12 +48,8 @@ np.savez("own.npz", x_train=image[:900], y_train=label[:900],
 
 def get_config():
   c = splitjax.default(backbone="mine")
-  c.data.name = "npz:own.npz"
-  c.data.partition = splitjax.spec(PARTITIONS, "by_turns", first=7)
-  c.eval.shift = splitjax.spec(splitjax.SHIFTS, "global")
-  c.eval.rhos = None
+  c.data.name, c.num_clients, c.rounds = "npz:own.npz", 3, 2
   splitjax.compare(c, {"splitgp": splitjax.spec(METHODS, "splitgp")})
-  c.num_clients, c.rounds = 3, 2
   return c
 """
 
@@ -175,7 +153,7 @@ def test_configs_by_name_and_ones_own(command):
 
 @pytest.mark.slow
 def test_from_the_wheel_to_an_export(command):
-  """By config name; own network, data and partition; the export by itself."""
+  """By config name; own network and data; the export by itself."""
   run, folder = command
   short = "--config.rounds=1", "--config.local_epochs=1"
   told = run("train", "--config=quickstart:splitfed_v1", "--workdir=q", *short)

@@ -142,7 +142,6 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
   for flags in (
     ["--config=~/own.py", "--workdir=~/w"],
     ["--mode=evaluate", "--workdir=~/w"],
-    ["--mode=export", "--workdir=~/w", "--client=1"],
     ["--mode=report", "~/w", "~/v"],
   ):
     assert launch_here(*flags) == 2
@@ -152,7 +151,6 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
     lambda: splitjax.load("~/w", "a", config="~/own.py"),
     lambda: splitjax.attack("~/w", "a"),
     lambda: splitjax.report_again("~/w"),
-    lambda: splitjax.run(tiny.tiny(), "~/w"),
     lambda: splitjax.run_seeds(tiny.tiny(), "~/w", [0]),
   ):
     with pytest.raises(UserError, match=f"{tmp_path}/w"):

@@ -16,10 +16,9 @@ from runs import After, config, lines, rows, same_run
 import splitjax
 from splitjax import UserError
 from splitjax.config.groups import Checkpoint
-from splitjax.config.sweep import plan
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
-from splitjax.experiment import grid, runner
+from splitjax.experiment import runner
 from splitjax.experiment.console import signals
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import fingerprint, history, round_log
@@ -105,7 +104,7 @@ LOST = {"cut": cut, "flipped": flip, "gone": Path.unlink}
 
 @pytest.mark.parametrize(
   ("state", "how"),
-  [("three", "cut"), ("whole", "gone"), *slow(("three", "flipped"))],
+  [("three", "cut"), ("whole", "gone")],
 )
 def test_the_log_of_a_method_comes_back_too(state, how, runs, tmp_path):
   shutil.copytree(runs / state, tmp_path / "w")
@@ -201,22 +200,12 @@ def test_a_report_of_what_was_finished_before_the_stop(tmp_path):
   found = json.loads((tmp_path / "w/report.json").read_text())
   assert [row["label"] for row in found["rows"]] == ["one"]
   assert "stopped" not in found
+  runner.run(tiny.resolved(c), tmp_path / "w")
+  done = [(x["method"], x["round"]) for x in lines(tmp_path / "w")]
+  assert done == [(m, r) for m in ("one", "two") for r in (1, 2)]
   # Before any round nothing can be reported; SIGTERM's sender does not wait.
   for place, given in (("v", (0, "patience")), ("u", (1, "SIGTERM"))):
     with pytest.raises(signals.Stopped):
       stop = After(tmp_path / place, *given)
       runner.run(tiny.resolved(c), tmp_path / place, stop=stop)
     assert not (tmp_path / place / "report.json").exists()
-
-
-@pytest.mark.slow
-def test_a_stopped_cell_of_a_grid_is_not_among_the_whole_ones(tmp_path):
-  c = tiny.tiny(own="local")
-  splitjax.vary(c, {"data.partition.k": (1, 2)})
-  cells = plan(c.to_dict()).cells
-  with pytest.raises(signals.Stopped, match="1 of 2"):
-    grid.run(cells, tmp_path / "w", stop=After(tmp_path / "w", 3, "patience"))
-  assert (tmp_path / "w/k=2/report.json").exists()
-  whole = grid.run(cells[:1], tmp_path / "w")
-  assert [cell["name"] for cell in whole["cells"]] == ["k=1"]
-  assert whole["missing"] == ["k=2"]

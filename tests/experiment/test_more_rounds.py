@@ -145,30 +145,6 @@ def test_a_loss_that_falls_does_not_end(tmp_path):
   assert results["rows"][0]["rounds"] == 4
 
 
-@pytest.mark.slow
-def test_seeds_that_end_in_different_rounds(tmp_path, monkeypatch):
-  ends = {0: 1, 1: 2}
-  real = runner.run
-
-  def run(resolved, place, **how):
-    once = dataclasses.replace(resolved.eval, patience=ends[resolved.seed])
-    return real(dataclasses.replace(resolved, eval=once), place, **how)
-
-  monkeypatch.setattr(runner, "run", run)
-  for seed in ends:
-    run(dataclasses.replace(still(), seed=seed), tmp_path / str(seed))
-  from splitjax.reports import over_seeds
-
-  each = [splitjax.report_again(tmp_path / str(seed)) for seed in ends]
-  for tree in each:
-    tree["config"]["eval"]["patience"] = 1
-  merged = over_seeds.combine(each)
-  assert merged["rows"][0]["rounds"] == 2.5
-  assert merged["learning"]["own"]["round"] == [1, 2]
-  each[0]["learning"]["own"] = over_seeds._first(each[0]["learning"]["own"], 0)
-  assert over_seeds.combine(each)["learning"] == {}
-
-
 @pytest.mark.parametrize(
   ("changes", "words"),
   [

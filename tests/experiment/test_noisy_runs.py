@@ -1,22 +1,17 @@
 """Runs whose messages are rounded and noisy: resumed, refused, accounted."""
 
-import collections
-import dataclasses
-
 import numpy as np
 import pytest
 import tiny
-from runs import config, draft, lines, rows, same_run, stopped
+from runs import config, rows, same_run, stopped
 
 import splitjax
-from splitjax import PARTITIONS, UserError
+from splitjax import UserError
 from splitjax.evaluation.privacy import Release, library
 from splitjax.experiment import runner
 from splitjax.experiment.measure import privacy
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import history
-from splitjax.experiment.trainers import compile_cache
-from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.reports import page
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -56,28 +51,6 @@ def test_a_noisy_run_is_resumed_bit_for_bit(name, changes, tmp_path):
   two = runner.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
   assert rows(one) == rows(two) and one["learning"] == two["learning"]
-
-
-@pytest.mark.slow
-def test_noise_is_that_of_each_run_side_by_side(tmp_path):
-  # Clients have other sizes in other seeds. Without int8, in which a rounding
-  # error may be a step.
-  c = draft("splitgp")
-  c.data.partition = splitjax.spec(
-    PARTITIONS, "dirichlet", alpha=0.5, min_samples=12
-  )
-  c.batch_size, c.privacy.delta = 8, None
-  c.privacy.features.clip, c.privacy.features.noise = 1.0, 0.5
-  resolved = tiny.resolved(c)
-  system = dataclasses.replace(resolved.system, seeds_batched=True)
-  together = dataclasses.replace(resolved, system=system)
-  for name, each in (("one", resolved), ("two", together)):
-    runner.run_seeds(each, tmp_path / name, [0, 5])
-  for seed in ("seed0", "seed5"):
-    found = [lines(tmp_path / name / seed) for name in ("one", "two")]
-    for one, two in zip(*found, strict=True):
-      assert one["wire"] == two["wire"]
-      assert one["loss"] == pytest.approx(two["loss"], abs=1e-4)
 
 
 def refused(name, **changes):
@@ -132,24 +105,6 @@ def test_one_method_that_sends_is_enough():
   c = tiny.tiny(one="fedavg", two="splitgp")
   c.wire.gradients.form = "topk"
   tasks.build(tiny.resolved(c))
-
-
-@pytest.mark.slow
-def test_values_of_noise_share_a_program(monkeypatch):
-  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
-
-  def program(noise, clip=1.0):
-    changes = {"privacy__features__noise": noise, "privacy__delta": None}
-    resolved = config("splitgp", privacy__features__clip=clip, **changes)
-    task = tasks.build(resolved)
-    setup = training_setup.make_setup(task, "own")
-    state = Trainer(setup).init(tasks.fresh_network(task))
-    step = Trainer(setup).round((state, setup.shards))
-    return step.args[0], step(state, setup.shards)[1].losses["server"]
-
-  one, two, none = program(0.5), program(4.0, 2.0), program(0.0)
-  assert one[0] is two[0] is not none[0]
-  assert len({float(loss) for _, loss in (one, two, none)}) == 3
 
 
 def releases(name, served, **changes):

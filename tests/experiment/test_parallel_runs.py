@@ -168,15 +168,6 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path):
     tiny.resolved(c)
 
 
-def test_each_distribution_of_layers_is_drawn():
-  c = draft("local")
-  nets = []
-  for c.init in ("he", "torch"):
-    nets.append(tasks.fresh_network(tasks.build(tiny.resolved(c))).params)
-  a, b = (jax.tree.leaves(jax.device_get(net)) for net in nets)
-  assert any((x != y).any() for x, y in zip(a, b, strict=True))
-
-
 def told_of(**changes):
   """The kind and the text of a run, of a config with changes."""
   c = tiny.changed(draft("splitgp"), **changes)

@@ -54,18 +54,6 @@ def other_weights(path):
 
 
 @pytest.mark.slow
-def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
-  config, path = start
-  splitjax.run(config, tmp_path / "w")
-  longer = dataclasses.replace(config, rounds=3)
-  results = splitjax.run(longer, tmp_path / "w", overwrite=True)
-  assert any(f"start from weights of {path}" in n for n in results["notes"])
-  path.unlink()
-  with pytest.raises(UserError, match="backbone.pretrained="):
-    splitjax.run(config, tmp_path / "w", overwrite=True)
-
-
-@pytest.mark.slow
 def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   config, path = start
   said = f"The networks start from weights of {path}"

@@ -48,6 +48,12 @@ def config(name="splitgp", **options):
   return tiny.resolved(draft)
 
 
+def noisy(noise):
+  c = tiny.changed(tiny.tiny(own="splitgp"), privacy__delta=None)
+  c.privacy.features.clip, c.privacy.features.noise = 1.0, noise
+  return tiny.resolved(c)
+
+
 def test_seeds_share_their_programs():
   first = config("local")
   one = executables(first)
@@ -102,6 +108,10 @@ def test_other_programs_are_compiled():
     dataclasses.replace(first, faults=faults),
   ):
     assert executables(other)[0] is not step
+  # Values of noise share a program; no noise is another.
+  one, two, none = (noisy(noise) for noise in (0.5, 4.0, 0.0))
+  assert executables(one)[0] is executables(two)[0] is not step
+  assert executables(none)[0] is not executables(one)[0]
   optimizer = dataclasses.replace(first.optimizer, lr=0.5)
   for same in (
     config(lam=0.25),

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from launched import config_file, launch
-from runs import config, lines, same_run
+from runs import config, same_run
 
 from splitjax.engine import draws, sampling
-from splitjax.experiment import runner
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers.trainer import Trainer
 
@@ -62,10 +61,3 @@ def test_the_seed_decides_every_draw():
     np.testing.assert_array_equal(value, again[name], err_msg=name)
     same = value.shape == other[name].shape and (value == other[name]).all()
     assert not same, name
-
-
-@pytest.mark.slow
-def test_another_seed_is_another_run(tmp_path):
-  for seed in (0, 1):
-    runner.run(config("local", seed=seed), tmp_path / str(seed))
-  assert lines(tmp_path / "0") != lines(tmp_path / "1")

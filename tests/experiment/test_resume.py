@@ -5,9 +5,8 @@ import json
 
 import jax
 import pytest
-import tiny
 from marks import slow
-from runs import PUBLIC, ROUNDS, After, config, lines, rows, same_run, stopped
+from runs import PUBLIC, After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError
@@ -126,8 +125,6 @@ def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
     ({"checkpoint__best": "loss", "checkpoint__every": "auto"}, "as a number"),
     ({"checkpoint__best": "0.8"}, "multiple of eval.every=2"),
     ({"checkpoint__best": "9", "eval__every": 1}, "checkpoint.best=9"),
-    ({"checkpoint__keep": 0}, "checkpoint.keep=0"),
-    ({"checkpoint__every": 0}, "checkpoint.every=0"),
   ],
 )
 def test_what_cannot_be_kept_is_refused(changes, words, tmp_path):
@@ -179,18 +176,6 @@ def test_other_formulations_are_said():
   (said,) = resume._changes("own", record, record | mine | {"formulations": {}})
   assert "from round 3 on with other formulations of convolutions" in said
   assert resume._changes("own", record, record | mine) == []
-
-
-def test_stopped_between_two_methods(tmp_path):
-  c = tiny.tiny(one="local", two="local")
-  c.rounds = ROUNDS
-  resolved = tiny.resolved(c)
-  with pytest.raises(signals.Stopped, match="two: 0 of 4"):
-    runner.run(resolved, tmp_path / "w", stop=After(tmp_path, ROUNDS))
-  runner.run(resolved, tmp_path / "w")
-  found = [(x["method"], x["round"]) for x in lines(tmp_path / "w")]
-  every = range(1, ROUNDS + 1)
-  assert found == [(m, r) for m in ("one", "two") for r in every]
 
 
 @pytest.mark.slow

@@ -106,28 +106,21 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   # Every line of the table, from the saved networks.
   trained = splitjax.load(run, "local")
   lines = {(x["name"], x["class"]): x["accuracy"] for x in trained.by_client}
-  answer = {
-    name: np.asarray(trained.predict(name, held["x_test"], None)[0])
-    for name in names
-  }
-  where = {name: held["client_test"] == name for name in (*names, "Tromso")}
-  for n, name in enumerate(names):
-    again = trained.predict(n, held["x_test"], None)[0]
-    np.testing.assert_array_equal(answer[name], again)
-    right = answer[name] == held["y_test"]
-    assert lines[name, "all"] == pytest.approx(right[where[name]].mean())
-    of_class = where[name] & (held["y_test"] == 1)
+  place, new = held["client_test"], []
+  for name in names:
+    answer, _ = trained.predict(name, held["x_test"], None)
+    right = np.asarray(answer) == held["y_test"]
+    new.append(right[place == "Tromso"])
+    assert lines[name, "all"] == pytest.approx(right[place == name].mean())
+    of_class = (place == name) & (held["y_test"] == 1)
     if of_class.any():
       assert lines[name, 1] == pytest.approx(right[of_class].mean())
-  every = [answer[n][where["Tromso"]] for n in names]
-  mean = (np.array(every) == held["y_test"][where["Tromso"]]).mean()
-  assert lines["Tromso", "all"] == pytest.approx(mean)
+  assert lines["Tromso", "all"] == pytest.approx(np.mean(new))
   # The headline is over the clients' own samples, as without a new client.
   own = [lines[name, "all"] for name in names]
   assert results["sets"] == ["own"]
-  assert results["rows"][0]["summary"]["accuracy"] == [
-    pytest.approx(np.mean(own))
-  ]
+  (accuracy,) = results["rows"][0]["summary"]["accuracy"]
+  assert accuracy == pytest.approx(np.mean(own))
   with pytest.raises(UserError, match="client 'Tromso': the run has 3 clients"):
     trained.client("Tromso")
 
@@ -188,16 +181,6 @@ def test_both_splits_as_one_pool():
     tasks.build(config("id_ood", pool="all"))
 
 
-def test_a_partition_by_labels_wants_a_client_for_each():
-  c = tiny.tiny(splitgp="splitgp")
-  c.data.partition = splitjax.spec(PARTITIONS, "dominant_label")
-  with pytest.raises(UserError, match="num_clients"):
-    tasks.build(tiny.resolved(c))
-  c.num_clients = 20
-  task = tasks.build(tiny.resolved(c))
-  assert sum(map(len, task.test_sets.parts)) == 120
-
-
 def test_a_budget_refuses_with_the_numbers():
   # 120 training images and labels; 50 test images where they are looked at;
   # rows of 6 clients, 20 to learn from and 2 chunks of 20 to be judged on.
@@ -213,21 +196,6 @@ def test_a_budget_refuses_with_the_numbers():
   assert tasks.build(config("local", device_budget_gb=exact - test / 1e9))
   with pytest.raises(UserError, match="device_budget_gb=0"):
     config(device_budget_gb=0.0)
-
-
-@pytest.mark.slow
-def test_augmentation_changes_training_and_nothing_else(tmp_path):
-  other = config(method="local", augment="crop_flip + cutout(size=2)")
-  plain = splitjax.run(config(method="local"), tmp_path / "plain")
-  moved = splitjax.run(other, tmp_path / "moved")
-  again = splitjax.run(other, tmp_path / "again")
-  losses = [r["learning"]["local"]["loss"] for r in (plain, moved, again)]
-  assert losses[1] == losses[2] != losses[0]
-  kept = [
-    np.load(workdirs.folder(tmp_path / name, "local") / "exits.npz")
-    for name in ("plain", "moved")
-  ]
-  np.testing.assert_array_equal(kept[0]["rows"], kept[1]["rows"])
 
 
 def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
