@@ -36,12 +36,10 @@ def test_server_statistics_are_those_that_were_written():
     assert np.abs(np.asarray(x) - np.asarray(y)).max() > 1e-4
 
 
-def resolved(backbone="mobilenet_v2", **changes):
+def resolved(backbone="toy", **changes):
   c = tiny.tiny()
-  options = {"depths": (1, 2)}
-  if backbone == "mobilenet_v2":
-    options |= {"width": 1 / 16, "repeats": (1,) * 7}
-  c.backbone = splitjax.spec(BACKBONES, backbone, **options)
+  options = {"batch_norm": True} if backbone == "toy" else {}
+  c.backbone = splitjax.spec(BACKBONES, backbone, depths=(2,), **options)
   return tiny.resolved(tiny.changed(c, **changes))
 
 
@@ -58,7 +56,7 @@ def test_the_policies_of_a_config():
 
 @pytest.mark.parametrize("policy", ["local", "group_norm"])
 def test_a_policy_for_what_is_not_there(policy):
-  config = resolved("cnn8", backbone__depths=(2,), batch_norm=policy)
+  config = resolved("cnn8", batch_norm=policy)
   with pytest.raises(UserError, match=f"batch_norm='{policy}': cnn8"):
     checks.check_layers(config, network.make_backbone(config, (28, 28, 1), 10))
 
