@@ -74,6 +74,12 @@ def test_a_half_written_step_is_nobody_s(runs, three):
   same_run(runs / "whole", three)
 
 
+def test_killed_before_the_first_checkpoint(runs, three):
+  shutil.rmtree(three / "methods/own/checkpoints")
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+
+
 def test_lost_log_lines_come_back(runs, three):
   log = three / "metrics.jsonl"
   log.write_bytes(log.read_bytes()[:-40] + b"\n\xff\xfegarbage")
