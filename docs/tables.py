@@ -51,13 +51,15 @@ COLUMNS = {
     ("staleness", "staleness", ""),
     ("slower half", "slow_share", ""),
   ],
-  "harmony_table3_small": [
-    ("ρ=0", "accuracy", "0.0"),
-    ("ρ=0.49", "accuracy", "0.49"),
+  "families_small": [
+    (f"{family}{rho}", f"{prefix}accuracy", value)
+    for family, prefix in (("", ""), ("CNN, ", "cnn:"), ("ViT, ", "vit:"))
+    for rho, _, value in BY_RHO[::2]
   ],
+  "harmony_table3_small": [*BY_RHO[:1], ("ρ=0.49", "accuracy", "0.49")],
   "harmony_table5_fmnist_small": [
-    ("without drift", "accuracy", "w/o drift"),
-    ("with drift", "accuracy", "w/ drift"),
+    (f"{word} drift", "accuracy", f"{name} drift")
+    for word, name in (("without", "w/o"), ("with", "w/"))
   ],
   "splitgp_table4_small": [
     (f"{label}, ρ={rho}", metric, rho)
@@ -130,10 +132,7 @@ COLUMNS = {
   ],
   "pgfedsplit_figure5_small": PERSONAL[::2],
 }
-"""Table -> (heading, metric, test set) of each column.
-
-The report has the table's name; a fourth word names another.
-"""
+"""Table -> heading, metric, test set and, if another, report of each column."""
 
 FORGETTING = [
   ("accuracy", "late_accuracy", "global"),
@@ -162,6 +161,7 @@ KEYS = {
   "faults.server_down": "server down",
   "num_clients": "clients",
   "backbone.depths": "depth",
+  "entry.shared": "one trunk",
   "wire.features.form": "features",
 }
 """Columns of a grid's CSV that name a cell -> heading."""
@@ -173,10 +173,8 @@ HOURS = DOCS.parent / "benchmarks/results/hours_cpu.json"
 def hours() -> str:
   """The table of hours of all configs, as Markdown."""
   found = json.loads(HOURS.read_text(encoding="utf-8"))
-  lines = [
-    ["config", "runs", "hours, small", "runs", "hours, paper's scale"],
-    [":--", "--:", "--:", "--:", "--:"],
-  ]
+  heads = ["config", "runs", "hours, small", "runs", "hours, paper's scale"]
+  lines = [heads, [":--", *4 * ["--:"]]]
   for name, each in found.items():
     if "error" in each:
       lines.append([f"`{name}`", "–", each["error"], "–", "–"])
