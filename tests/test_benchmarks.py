@@ -91,7 +91,7 @@ def test_methods_are_compared_with_fedavg():
 def test_a_peer_that_is_not_installed_is_skipped(name, python, why, tmp_path):
   if name == "Flower" and importlib.util.find_spec("flwr"):
     pytest.skip("flwr is installed")
-  given = argparse.Namespace(**{peers.PEERS[name].flag: python})
+  given = argparse.Namespace(**{peers.PEERS[name][0]: python})
   ours = argparse.Namespace(given=given)
   assert peers.measure(name, ours, tmp_path) == {"skipped": why}
 
