@@ -17,11 +17,11 @@ adds the skew of the server's embeddings by class, family and depth. The
 difference between HARMONY and the row without CSA is what alignment brings
 across architectures.
 
-`:small`: ten clients of 400 samples, forty rounds of twenty steps. Measured over
-three seeds, 24 trainings in two hours on a core (docs/results/beyond.md): at
-rho 0.8 HARMONY 63.5 ± 2.6, without CSA 59.5 ± 4.4 (4.0 ± 1.7 less, seed by
-seed), with a trunk for each family 62.8 ± 4.4 and 58.7 ± 5.3. The paper's scale,
-`cifar10` and `three` were not run.
+`:small`: ten clients of 400 samples, forty rounds of twenty steps. Measured
+over three seeds, 24 trainings in two hours on a core (docs/results/beyond.md):
+at rho 0.8 HARMONY 63.5 ± 2.6, without CSA 59.5 ± 4.4 (4.0 ± 1.7 less, seed by
+seed), with a trunk for each family 62.8 ± 4.4 and 58.7 ± 5.3. The paper's
+scale, `cifar10` and `three` were not run.
 """
 
 import splitjax

@@ -150,7 +150,11 @@ def test_every_field_of_config_has_a_default_in_the_config_dict():
   [
     ({"system__devices": 2}, True),
     ({"paper": "HARMONY Table 2", "scale": "small"}, True),
+    ({"system__clients_per_chunk": 3}, True),
+    ({"checkpoint__every": 7}, True),
     ({"rounds": 3}, False),
+    ({"eval__every": 2}, False),
+    ({"seed": 1}, False),
     ({"system__conv": "native"}, False),
   ],
 )
@@ -164,6 +168,12 @@ def test_a_setting_leaves_numerics_out():
   setting = schema.significant(tree, Effect.SETTING)
   assert "seed" not in setting and "every" not in setting["eval"]
   assert setting == schema.significant(given(), Effect.SETTING)
+
+
+def test_a_config_says_how_layers_are_drawn():
+  for init in ("he", "torch"):
+    config = tiny.resolved(tiny.changed(tiny.tiny(own="local"), init=init))
+    assert network.make_backbone(config, (8, 8, 1), 10).draws == init
 
 
 def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():

@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance
 
 from splitjax import AUGMENTATIONS, UserError
 from splitjax.data import augmentations
-from splitjax.experiment.setup import tasks
+from splitjax.experiment.setup import data_summary, tasks
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -150,3 +150,9 @@ def test_a_wrong_entry_is_one_line(entry, said, monkeypatch):
   with pytest.raises(UserError, match=said) as caught:
     tasks.build(tiny.resolved(draft))
   assert "\n" not in str(caught.value)
+
+
+def test_a_report_says_how_images_are_augmented():
+  draft = tiny.changed(tiny.tiny(own="local"), data__augment="crop + colour")
+  said = data_summary.notes(tasks.build(tiny.resolved(draft)))[-1]
+  assert said.endswith("augmented in every step: crop + colour.")

@@ -121,6 +121,9 @@ REFUSED = [
   # Token ids, and how inputs are standardised.
   ({"x_train": IDS / 2, "vocabulary": 20}, "float64 .*: with vocabulary=20 it"),
   ({"x_train": IDS, "vocabulary": 19}, "token ids 0 to 19: number them 0 to"),
+  ({"x_train": IDS - 1, "vocabulary": 20}, "token ids -1 to 18: number them 0"),
+  ({"x_train": IDS, "vocabulary": 1}, r"vocabulary is int64\[\]: give the num"),
+  ({"x_train": ZEROS((12, 1, 9, 5))}, "channels first: transpose images"),
   ({"x_train": IDS, "vocabulary": 20.0}, r"vocabulary is float64\[\]: give th"),
   ({"standardise": "pixel"}, "standardise is pixel: give one of channel, fe"),
   ({"vocabulary": 20, "standardise": "channel"}, "ids, .* leave one out"),

@@ -137,7 +137,8 @@ def test_scheduled_and_drawn_faults_combine():
   np.testing.assert_array_equal(only.share, share)
 
 
-def test_steps_of_a_straggler(total=7):
+@pytest.mark.parametrize("total", [7, 99])
+def test_steps_of_a_straggler(total):
   real = np.ones((total, 2), bool)
   for k in range(1, total + 1):
     for share, want in ((k / total, k), ((k - 0.5) / total, k)):
@@ -227,3 +228,11 @@ def test_invalid_fields(fields, words):
   c.faults.update(fields)
   with pytest.raises(UserError, match=words):
     tasks.build(tiny.resolved(c))
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.3, 8), (0.99, 25)])
+def test_a_fixed_fraction_is_rounded(share, count):
+  """Of 7.5 and of 24.75 rounds."""
+  faults = Faults(server_down=share, server_down_per="fraction")
+  down = make_schedule(faults, CLIENTS, 25, 0).server_down
+  assert down.sum(axis=1).tolist() == [count] * CLIENTS

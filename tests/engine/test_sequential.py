@@ -23,6 +23,7 @@ from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.engine.base import Topology
 from splitjax.engine.client_update import (
+  begin_round,
   local_step,
   ragged_steps,
   step_with_faults,
@@ -223,3 +224,10 @@ def test_l2_pulls_by_its_share_of_the_weights():
         weights[part],
       )
       toys.assert_close(after[0.5, on][part], pulled, TOL)
+
+
+def test_part_2b_begins_at_the_second_cut():
+  method = hydra(NET, SGD, second_cut=3)
+  place = ordered(method)
+  pair = begin_round(method, place.plans[0], toys.visit(place, method))[:2]
+  assert pair[1].memory.segment.params.keys() == {"block4", "head"}

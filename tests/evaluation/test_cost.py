@@ -73,7 +73,9 @@ def test_nobody_takes_part():
       ("ditto", {}, 0.05),
       ("moon", {}, 0.05),
       ("pfedme", {"inner_steps": 1}, 0.05),  # XLA counts a scan's body once
+      ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
       ("per_fedavg", {}, 0.1),
+      ("per_fedavg", {"meta": "fomaml"}, 0.1),
     ),
   ],
 )

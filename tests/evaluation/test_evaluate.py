@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toy_world as toys
 from engine import assert_close, by_number
 from marks import slow
 
@@ -16,6 +17,7 @@ from splitjax.evaluation import confident_path, evaluate, personalisation
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import stripes
+from splitjax.models import inference
 from splitjax.types import Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -272,3 +274,14 @@ def test_every_sample_is_answered_by_the_most_confident_path():
       np.testing.assert_allclose(
         got[n], np.asarray(own)[best, range(6)], atol=1e-9
       )
+
+
+def test_the_servers_head_makes_its_answer_of_embeddings(float64):
+  net = toys.network((1, 2))
+  client, server = toys.pair(net, 2, sgd(0.1))
+  image, half = toys.batch(0).image, (client.segment, server.segment)
+  z = inference.embedding(net, *half, image)
+  (head,) = server.segment.params["head"].values()
+  want = METHODS["splitgp"](net, sgd(0.1)).predict(client, server, image)
+  found = z @ head["kernel"] + head["bias"]
+  np.testing.assert_allclose(found, want.server, 1e-10)

@@ -15,6 +15,7 @@ from splitjax import (
   commands,
   files,
 )
+from splitjax.engine import distributed
 from splitjax.experiment import grid
 from splitjax.experiment.describe import describe
 from splitjax.experiment.storage import workdirs
@@ -182,3 +183,9 @@ def test_a_corrupt_cell_is_named(tmp_path, capsys):
   (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
   assert commands.launch(report) == 2
   assert "damaged" in capsys.readouterr().err
+
+
+def test_only_training_uses_several_processes(monkeypatch, capsys):
+  monkeypatch.setattr(distributed, "is_distributed", lambda: True)
+  assert commands.launch(commands.Command("report", None, "w")) == 2
+  assert "--mode=report runs in one process" in capsys.readouterr().err

@@ -31,11 +31,11 @@ def floats(tree):
   return jax.tree.map(jnp.asarray, tree)
 
 
-def step(clip, passed=None, **given):
+def step(clip, passed=None, server=False, **given):
   """What one step of the optimiser makes of PARAMS, lr 0.1."""
   optimizer = optimizers.sgd(0.1, clip=clip, **given)
   half = Half(Segment(floats(PARAMS), dict.fromkeys(PARAMS, {})))
-  half = optimizers.begin_round(half, optimizer, jnp.int32(0))
+  half = optimizers.begin_round(half, optimizer, jnp.int32(0), server=server)
   flags = None
   if passed is not None:
     flags = {name: jnp.bool_(name in passed) for name in PARAMS}
@@ -45,13 +45,14 @@ def step(clip, passed=None, **given):
 
 
 @pytest.mark.numeric
+@pytest.mark.parametrize("server", [False, True])
 @pytest.mark.parametrize("clip", [0.1, 1.0, 1e9])
-def test_a_step_by_hand(clip, float64):
+def test_a_step_by_hand(clip, server, float64):
   share = min(1.0, clip / norm(GRADS))
   want = jax.tree.map(
     lambda p, g: p - 0.1 * (share * g + 0.05 * p), PARAMS, GRADS
   )
-  assert distance(step(clip, weight_decay=0.05), want) < 1e-12
+  assert distance(step(clip, None, server, weight_decay=0.05), want) < 1e-12
   moved = jax.tree.map(lambda x, p: (x - p) / 0.1, step(clip), PARAMS)
   assert norm(moved) == pytest.approx(min(clip, norm(GRADS)), rel=1e-10)
 

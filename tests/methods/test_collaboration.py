@@ -1,4 +1,6 @@
-"""FedAMP, FedGH, FedPAC: their formulas in plain NumPy."""
+"""FedAMP, FedGH, FedPAC: their formulas in plain NumPy; what others share."""
+
+import dataclasses
 
 import by_hand
 import jax
@@ -9,8 +11,15 @@ import scipy.optimize
 import toy_world as toys
 
 from splitjax import trees
-from splitjax.methods import collaborative, prototypes, simplex
+from splitjax.methods import (
+  METHODS,
+  collaborative,
+  optimizers,
+  prototypes,
+  simplex,
+)
 from splitjax.methods.fedpac import head_weights
+from splitjax.methods.fedproto import Prototypes
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -154,3 +163,30 @@ def test_alignment_by_hand():
       jnp.asarray(anchor), known, jnp.asarray(z), batch, per_feature=per
     )
     np.testing.assert_allclose(got, want / size, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("mean", "want"), [("size", 4.5), ("uniform", 3.0)])
+def test_clients_with_a_class_may_count_alike(mean, want):
+  """FedProto's means of 1 and 5, of one sample and seven; a third has none."""
+  sgd = optimizers.sgd(0.1)
+  rule = METHODS["fedproto"](NET, sgd, mean=mean).aggregation
+
+  def held(value, count):
+    memory = Prototypes(jnp.full((C, D), value), jnp.full(C, count))
+    return Half(Segment({}, {}), memory=memory)
+
+  each = [
+    rule.contribute(held(0.0, 0.0), held(*own), jnp.ones(()))
+    for own in ((1.0, 1.0), (5.0, 7.0), (9.0, 0.0))
+  ]
+  sums = jax.tree.map(lambda *x: sum(x), *each)
+  new = rule.server(held(0.0, 0.0), (), (), sums).memory
+  np.testing.assert_allclose(new.mean, np.full((C, D), want), rtol=1e-12)
+  assert new.samples.tolist() == [8.0] * C
+
+
+def test_fedmd_takes_all_public_samples_unless_told():
+  net = dataclasses.replace(NET, public=7)
+  method = METHODS["fedmd"](net, optimizers.sgd(0.1))
+  state = toys.start(toys.world(net, (4,), toys.parts_of((8,))), method)
+  assert state.server.memory.logits.shape == (7, C)

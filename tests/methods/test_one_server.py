@@ -1,5 +1,6 @@
 """Methods of one server in whole runs: what configs can ask, and grouping."""
 
+import jax
 import numpy as np
 import pytest
 import tiny
@@ -12,6 +13,8 @@ from splitjax.experiment.describe import describe, description
 from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
+from splitjax.experiment.trainers.programs import make_round
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.methods import optimizers
 from splitjax.methods.hydra import grouping, hydra
 from splitjax.methods.merge_sfl import merge_sfl
@@ -131,6 +134,7 @@ def test_a_round_is_looked_into(tmp_path, quick_compile):
 
 def test_it_is_said_who_is_served_when():
   ran = config("hydra", order__name="cyclic", order__turn="epoch")
+  assert ran.order.batches > 10**9
   text = description.text(describe.describe(ran))
   assert "one server, clients in order cyclic, a turn: epoch" in text
   assert "groups (group: clients)  0: " in text
@@ -162,3 +166,12 @@ CYCLIC = {"eval__inside": 1, "order__name": "cyclic"}
 def test_what_does_not_go_together(name, fields, must):
   with pytest.raises(UserError, match=must):
     tasks.build(config(name, **fields))
+
+
+def test_merged_features_may_have_sixteen_bits():
+  task = tasks.build(config("merge_sfl", system__compute_dtype="bfloat16"))
+  setup = training_setup.make_setup(task, "only")
+  state = Trainer(setup).init(tasks.fresh_network(task))
+  out, _ = jax.eval_shape(make_round(setup), state, setup.shards)
+  forms = [(x.shape, x.dtype) for x in jax.tree.leaves(state)]
+  assert [(x.shape, x.dtype) for x in jax.tree.leaves(out)] == forms

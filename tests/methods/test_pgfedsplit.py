@@ -11,6 +11,7 @@ import scipy.optimize
 import toy_world as toys
 from scipy.special import log_softmax
 
+from splitjax import trees
 from splitjax.data import feed
 from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizers
@@ -18,6 +19,7 @@ from splitjax.methods.base import whole_network
 from splitjax.methods.head_schedule import Clock
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
 from splitjax.methods.personal_head import coefficient, minimum_on_unit
+from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -106,7 +108,7 @@ def test_prototypes_and_gaussians_are_loops_over_clients(sigma):
     np.testing.assert_allclose(found, full, atol=0.05 * np.diag(full).max())
 
 
-def test_the_mixed_set_follows_the_clients_labels(r=0.5):
+def test_the_mixed_set_follows_the_clients_labels(r=0.75):
   world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
   method = METHODS["pgfedsplit"](NET, SGD)
   one = toys.visit(world, method, round=1)
@@ -231,3 +233,31 @@ def test_the_gap_counts_rounds_since_the_last_head(monkeypatch):
     again = one._replace(client=one.client._replace(memory=memory))
     client_update.begin_round(method, world.plans[0], again)
   assert asked == [7.0, 4.0]
+
+
+@pytest.mark.parametrize(("adaptive", "tau"), [(True, 1), (False, 2)])
+def test_tau_falls_with_a_larger_coefficient_unless_it_is_fixed(adaptive, tau):
+  method = METHODS["pgfedsplit"](NET, SGD, tau=2, adaptive=adaptive)
+  state = toys.start(toys.world(NET, (4,), toys.parts_of((8,))), method)
+  half, rule = state.clients[0], method.aggregation
+  clock = state.server.memory._replace(fresh=jnp.bool_(True))
+  nothing, on = Half(Segment({}, {})), jnp.ones(1, bool)
+  sums = trees.total(jax.vmap(rule.contribute, (0, None, 0))(half, nothing, on))
+  server = state.server._replace(memory=clock)
+  after = rule.server(server, (half,), (on,), sums).memory
+  assert (after.tau, after.alpha) == (tau, 1.0)
+
+
+def test_the_prototypes_distance_is_a_mean_over_features_or_their_sum():
+  place = toys.world(NET, (4,), toys.parts_of((8,)))
+  client = toys.visit(place, METHODS["pgfedsplit"](NET, SGD)).client
+  mixed = Mixed(None, None, None, jnp.ones((C, D)), jnp.ones(C, bool))
+  client = client._replace(memory=client.memory._replace(mixed=mixed))
+  client = optimizers.begin_round(client, SGD, 0)
+
+  def align(**options):
+    step = METHODS["pgfedsplit"](NET, SGD, **options).stages[1].step
+    out = jax.jit(step)(client, None, (toys.batch(0),), jax.random.key(0))
+    return float(out[2]["align"])
+
+  assert align(per_feature=False) == pytest.approx(D * align(), rel=1e-12)

@@ -18,7 +18,8 @@ from splitjax import SCHEDULES, UserError
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import fleets
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment.setup import tasks
+from splitjax.experiment.measure import costs
+from splitjax.experiment.setup import tasks, training_setup
 from splitjax.methods import (
   METHODS,
   hyper,
@@ -44,6 +45,7 @@ FACTORS = [
     {"schedule": "exponential", "decay": 0.5, "every": 3, "floor": 0.02},
     lambda t: max(0.5 ** (t / 3), 0.2),
   ),
+  ({"schedule": "exponential", "floor": 2 * LR}, lambda t: 1.0),
   (
     {"schedule": "step", "decay": 0.1, "every": 4},
     lambda t: 0.1 ** (t // 4),
@@ -212,6 +214,7 @@ def test_the_work_of_local_steps_by_hand():
     ),
     ("fedavg", {"optimizer__every": 0}, "optimizer.every=0 must be at least 1"),
     ("fedavg", {"optimizer__decay_biases": False}, "weight_decay is 0"),
+    ("fedavg", {"optimizer__floor": 9.0}, "optimizer.floor=9 must be at most"),
     ("fedavg", {"optimizer__schedule": "cos"}, "did you mean 'cosine'"),
     (
       "fedavg",
@@ -259,3 +262,11 @@ def test_numbers_of_schedules_are_arguments_of_a_program():
   other = {k: 1.1 * x for k, x in values.items()}
   for schedule in SCHEDULES:
     assert text(schedule, values) == text(schedule, other), schedule
+
+
+def test_costs_and_batches_have_the_local_steps_of_the_config():
+  draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
+  setup = training_setup.make_setup(tasks.build(tiny.resolved(draft)), "own")
+  assert costs.whole_round(setup).steps.tolist() == [7] * 6
+  (plan,) = setup.plans
+  assert (plan.epochs * -(-setup.sizes // plan.batch)).min() >= 7

@@ -134,3 +134,11 @@ def test_a_client_sends_what_it_does_not_keep_for_itself():
     (lambda name: float(name == "exit2"), {"up/prefix": full["up/prefix"]}),
   ):
     assert base.traffic(NET, "up", client, keep) == want
+
+
+def test_normalisation_that_stays_with_its_client_costs_nothing():
+  net = dataclasses.replace(toys.network((1, 2), True), local_norm=True)
+  client, _ = toys.pair(net, 2, optimizers.sgd(0.1))
+  blocks, last = 16 * 5 + 5 + 5 * 7 + 7, 7 * 3 + 3
+  found = base.traffic(net, "up", client.segment, 0.0)
+  assert found == {"up/prefix": 8 * blocks, "up/exit": 8 * last}  # float64

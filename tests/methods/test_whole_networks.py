@@ -5,6 +5,7 @@ import functools
 
 import by_hand
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
@@ -12,7 +13,7 @@ import toy_world as toys
 from splitjax.data.feed import Samples
 from splitjax.engine import client_update, fleets
 from splitjax.methods import METHODS, finetuning, optimizers
-from splitjax.types import Half, UserError
+from splitjax.types import Half, Segment, UserError
 from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -201,3 +202,11 @@ def test_one_client_and_clients_of_one_sample(name, sizes):
     state, metrics = step(state, place.shards)
   assert metrics.participants == len(sizes)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
+
+
+@pytest.mark.parametrize(("mean", "weight"), [("size", 7.0), ("uniform", 1.0)])
+def test_fedbabu_weighs_by_samples_or_all_alike(mean, weight):
+  rule = METHODS["fedbabu"](NET, SGD, mean=mean).aggregation
+  client = toys.awake(toys.whole(NET), SGD)
+  sums = rule.contribute(client, Half(Segment({}, {})), jnp.asarray(7.0))
+  assert {float(x) for x in sums.client_weight.values()} == {weight}

@@ -195,7 +195,9 @@ def test_one_of_several_is_priced_by_its_own_size():
 SENDS = {"harmony": (2, {GRADIENT, "up/embedding_gradient"})}
 
 
-@pytest.mark.parametrize("name", ["splitnn", *slow("harmony")])
+@pytest.mark.parametrize(
+  "name", ["splitnn", *slow("harmony", "supersfl", "merge_sfl")]
+)
 def test_split_methods_send_in_the_given_forms(name):
   form = Wire(Channel("int8"), Channel("topk", 0.25))
 

@@ -11,6 +11,7 @@ from engine import assert_close
 from numpy_nets import fill
 
 from splitjax.models import BACKBONES, backbones, drawn_cut, shapes
+from splitjax.models.block import redraw
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -242,3 +243,9 @@ def test_layers_are_drawn_as_pytorchs():
       assert np.std(new) == pytest.approx(bound / np.sqrt(3), rel=0.05)
       assert np.std(old) == pytest.approx(np.sqrt(2) * bound, rel=0.05)
   assert wide
+
+
+def test_the_fan_in_of_a_convolution_is_its_window():
+  params = {"kernel": jnp.zeros((5, 5, 4, 9)), "bias": jnp.zeros(99)}
+  for x in redraw(params, jax.random.key(0)).values():
+    assert 0.08 < jnp.abs(x).max() < 0.1  # 1 / sqrt(5 x 5 x 4)

@@ -182,3 +182,9 @@ def test_a_vision_transformer_drops_in_training_alone():
   # Scanned or not, a block draws by its name.
   scanned = logits(tiny(**given, dropout=0.3, scan=True), True)
   np.testing.assert_allclose(scanned, one, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cnn8", "vgg11"])
+def test_an_option_makes_classifiers_random(name):
+  options = {**TINY[name], "dropout": 0.5}
+  assert BACKBONES[name]((32, 32, 3), 4, **options).random

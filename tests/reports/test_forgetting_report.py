@@ -218,3 +218,10 @@ def test_the_smallest_gap_is_ahead():
   made = tables.compare(records.collect(found, {}))
   place = made.heads.index("performance gap [points] global")
   assert [line for line, column in made.ahead if column == place] == [1]
+
+
+def test_only_a_test_set_of_all_clients_has_a_section():
+  results = forgetting_example()
+  assert forgetting_report.shown(results)
+  results["config"]["eval"] = {"shift": {"name": "out_of_client"}}
+  assert not forgetting_report.shown(results)
