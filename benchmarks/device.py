@@ -5,6 +5,7 @@
 A process of its own, so that the caller holds none of the device's memory.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -30,8 +31,11 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
   """Package -> version, of those that are installed."""
-  every = ((x.name, x.version) for x in importlib.metadata.distributions())
-  return {name: version for name, version in every if name in PACKAGES}
+  result = {}
+  for name in PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      result[name] = importlib.metadata.version(name)
+  return result
 
 
 def driver() -> str | None:
@@ -48,8 +52,7 @@ def other() -> dict[str, Any]:
     import torch
   except ImportError:
     return {"torch": None, "torch_cuda": False}
-  cuda = torch.cuda.is_available()
-  return {"torch": torch.__version__, "torch_cuda": cuda}
+  return {"torch": torch.__version__, "torch_cuda": torch.cuda.is_available()}
 
 
 def main() -> None:

@@ -103,14 +103,11 @@ def seconds_of(name: str, facts: dict[str, Any]) -> Seconds:
   """
   runs = facts["runs"]
   config, _, words = name.partition(":")
-  own = "small" not in at_small(name).split(":")[-1].split(",")
-  end = [] if own else ["small"]
+  end = ["small"] * ("small" in at_small(name).split(":")[-1].split(","))
   folder = "_".join([config, *filter(None, words.split(",")), *end])
   path = RESULTS / folder / "report.csv"
-  lines = []
-  if path.exists():
-    with path.open(encoding="utf-8", newline="") as file:
-      lines = list(csv.DictReader(file))
+  text = path.read_text(encoding="utf-8") if path.exists() else ""
+  lines = list(csv.DictReader(text.splitlines()))
   if not any(line["metric"] == "train" for line in lines):  # or an early report
     time = described(at_small(name), "--time")["time"]
     rounds = sum(

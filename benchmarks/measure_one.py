@@ -195,8 +195,7 @@ def main() -> None:
   """Measures a point."""
   point = Point(**json.loads(sys.argv[1]))
   if point.process is not None:
-    address, number = point.process
-    distributed.initialize(address, 2, number)
+    distributed.initialize(point.process[0], 2, point.process[1])
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   report(baseline_mb=memory().get("peak_mb"), **machine())
   watch = Watch()

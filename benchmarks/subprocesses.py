@@ -207,19 +207,20 @@ def about(points: Sequence[dict]) -> dict[str, Any]:
 
 
 def table_of(columns: dict[str, str], points: dict[str, dict]) -> str:
-  """A Markdown table; floats have three digits, a column at least a value."""
+  """Tabulates points in Markdown, without columns that none has a value of."""
 
-  def text(value):
-    big = isinstance(value, float) and abs(value) >= 100
-    return f"{value:.0f}" if big else value
+  def text(value):  # floats with three digits or more
+    if not isinstance(value, float):
+      return value
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
   every = points.values()
   used = {h: k for h, k in columns.items() if any(p.get(k) for p in every)}
   rows = [
-    [name, *(text(p.get(key)) for key in used.values())]
-    for name, p in points.items()
+    [n, *(text(p.get(k)) for k in used.values())] for n, p in points.items()
   ]
-  return tabulate(rows, ("", *used), "github", floatfmt=".3g", missingval="–")
+  how = {"disable_numparse": True, "stralign": "right", "missingval": "–"}
+  return tabulate(rows, ("", *used), "github", **how)
 
 
 def keep(out: Path | None, text: str, result: dict[str, Any]) -> None:

@@ -114,6 +114,13 @@ def test_peers_do_our_work(tmp_path):
       assert row.keys() == {"skipped"}
 
 
+def test_numbers_of_a_table_keep_three_digits():
+  points = {"big": {"a": 1234.5, "b": None}, "small": {"a": 0.01234, "b": None}}
+  _, _, *rows = subprocesses.table_of({"A": "a", "B": "b"}, points).split("\n")
+  found = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+  assert found == [["big", "1234"], ["small", "0.0123"]]
+
+
 def test_a_peer_that_does_other_work_is_named():
   ours = argparse.Namespace(
     params=[np.zeros((2, 3)), np.zeros(4)],
