@@ -14,8 +14,8 @@ alone, beside the others, on the same clients and data.
 
 The report has the accuracy over rho of each family's clients; eval.embeddings
 adds the skew of the server's embeddings by class, family and depth. The
-difference between HARMONY and the row without CSA is what alignment brings
-across architectures.
+difference between HARMONY and the row without CSA is what alignment brings;
+with a trunk for each family, what it brings within families.
 
 `:small`: ten clients of 400 samples, forty rounds of twenty steps. Measured
 over three seeds, 24 trainings in two hours on a core (docs/results/beyond.md):
