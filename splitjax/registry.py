@@ -1,4 +1,4 @@
-"""Checks of a config's names and options against registries and dataclasses.
+"""Checks of a config's names and options against registries.
 
 The options of a registered factory are its keyword-only arguments, annotated
 with types that `fields` reads.
@@ -9,10 +9,10 @@ import difflib
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from splitjax.fields import Effect, alternatives, check_value, readable, written
+from splitjax.fields import check_value, readable, written
 from splitjax.types import UserError
 
 
@@ -170,98 +170,6 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
       )
     chosen[key] = check_value(value, known[key][0], f"{where}.{key}")
   return Spec(name, chosen, label)
-
-
-def build(cls, given: Mapping[str, Any], where: str = ""):
-  """Builds a dataclass from a nested dict.
-
-  Args:
-    cls: the dataclass.
-    given: its fields; a group of fields is a dict.
-    where: dotted path of the group, "" for the config itself.
-
-  Raises:
-    UserError: a field is unknown, missing, of a wrong type or out of bounds.
-  """
-  hints = typing.get_type_hints(cls, include_extras=True)
-  fields = {f.name: f for f in dataclasses.fields(cls)}
-  prefix = where + "." if where else ""
-  values = {}
-  for name, value in given.items():
-    if name not in fields:
-      raise UserError(unknown(where or "config", name, fields))
-    values[name] = _convert(value, hints[name], prefix + name)
-  for name, field in fields.items():
-    ours = field.default, field.default_factory
-    if name not in values and ours == (dataclasses.MISSING,) * 2:
-      raise UserError(f"config: {prefix}{name} is missing")
-  return cls(**values)
-
-
-def _convert(value, hint, where: str):
-  """Converts a field for `build`; a Spec's annotation holds its registry."""
-  (kind, *_) = alternatives(hint)
-  of_each = get_origin(kind) is dict
-  group = of_each or dataclasses.is_dataclass(kind) and kind is not Spec
-  if group and not isinstance(value, Mapping):
-    raise UserError(f"{where}={written(value)} must be a group of fields")
-  if of_each:
-    each = get_args(kind)[1]
-    return {k: _convert(v, each, f"{where}.{k}") for k, v in value.items()}
-  if kind is Spec:
-    return read_spec(hint.__metadata__[0], value, where)
-  return build(kind, value, where) if group else check_value(value, hint, where)
-
-
-def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:
-  """Returns the annotation of a field; None if there is no such field.
-
-  Args:
-    hint: the annotation of a group of fields, or its dataclass.
-    path: the names that lead from the group to the field.
-    tree: the group as a nested dict, which gives the names of its Specs.
-  """
-  if not path:
-    return hint
-  (kind, *_), word = alternatives(hint), path[0]
-  inner = None
-  if kind is Spec and word in ("name", "label"):
-    inner = str
-  elif kind is Spec:
-    factory = hint.__metadata__[0].get(tree.get("name"))
-    inner = factory and options(factory).get(word, [None])[0]
-  elif get_origin(kind) is dict:
-    inner = get_args(kind)[1]
-  elif dataclasses.is_dataclass(kind):
-    inner = typing.get_type_hints(kind, include_extras=True).get(word)
-  below = tree.get(word) if isinstance(tree, Mapping) else None
-  below = below if isinstance(below, Mapping) else {}
-  return hint_of(inner, path[1:], below)
-
-
-def settings(
-  cls, tree: Mapping[str, Any], least: Effect = Effect.NUMERICS
-) -> dict[str, Any]:
-  """Keeps the fields of a config's dict with a large enough declared effect.
-
-  Args:
-    cls: the dataclass of the dict; unknown fields stay.
-    tree: a dict made by `plain`.
-    least: fields with a smaller effect are dropped.
-  """
-  hints = typing.get_type_hints(cls, include_extras=True)
-  out = {}
-  for name, value in tree.items():
-    hint = hints.get(name)
-    marks = getattr(hint, "__metadata__", ())
-    if any(isinstance(mark, Effect) and mark < least for mark in marks):
-      continue
-    (kind, *_) = alternatives(hint)
-    group = dataclasses.is_dataclass(kind) and kind is not Spec
-    if group and isinstance(value, Mapping):
-      value = settings(kind, value, least)
-    out[name] = value
-  return out
 
 
 def plain(value: Any) -> Any:

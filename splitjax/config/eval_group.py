@@ -1,9 +1,8 @@
 """The fields of a config's eval: test sets, thresholds, metrics, attacks."""
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from splitjax.config import validation
 from splitjax.data import SHIFTS
 from splitjax.evaluation.attacks import ATTACKS
 from splitjax.evaluation.client_metrics import METRICS, take_probabilities
@@ -14,10 +13,8 @@ from splitjax.fields import (
   SHARE,
   Bounds,
   Effect,
-  written,
 )
-from splitjax.registry import Spec, plain, read_spec
-from splitjax.types import UserError
+from splitjax.registry import Spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,25 +121,3 @@ class Eval:
   def calibrates(self) -> bool:
     """True if thresholds are calibrated on held-out samples."""
     return self.holdout > 0 or self.threshold_rule == "calibrated"
-
-
-SEVERAL: dict[str, Any] = {"attacks": ATTACKS, "metrics": METRICS}
-"""Fields of eval that take several names, and their registries."""
-
-
-def several(field: str, given: Any) -> Any:
-  """Maps key -> spec for a field of eval, from names, None or specs."""
-  where = f"eval.{field}"
-  if given is None:
-    return {}
-  if isinstance(given, str):
-    given = [name.strip() for name in given.split(",") if name.strip()]
-  if isinstance(given, list | tuple):
-    if len(set(map(str, given))) < len(given):
-      raise UserError(f"{where}={written(given)}: name each {field[:-1]} once")
-    given = {
-      name: plain(read_spec(SEVERAL[field], {"name": name}, where))
-      for name in given
-    }
-  validation.check_keys(where, given)
-  return given

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from splitjax.config.validation import check_keys
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE
 from splitjax.models import BACKBONES
 from splitjax.models.families import TRUNK
@@ -47,7 +46,6 @@ class EntryConfig:
 def check_families(config: Any) -> None:
   """Raises UserError if fields about families contradict each other."""
   families: Mapping[str, Family] = config.families
-  check_keys("families", families)
   if not families:
     for field in dataclasses.fields(config.entry):
       value = getattr(config.entry, field.name)

@@ -13,8 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from splitjax.config import eval_group, groups, messages, validation
-from splitjax.config.eval_group import SEVERAL, several
 from splitjax.config.families import EntryConfig, Family, check_families
+from splitjax.config.nested import (
+  build,
+  by_key,
+  hint_of,
+  registry_of,
+  settings,
+)
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
 from splitjax.engine.pace import PACES
@@ -31,15 +37,7 @@ from splitjax.methods import METHODS
 from splitjax.methods.task_losses import LOSSES
 from splitjax.models import BACKBONES
 from splitjax.models.block import Draws
-from splitjax.registry import (
-  Spec,
-  build,
-  hint_of,
-  plain,
-  read_spec,
-  settings,
-  unknown_field,
-)
+from splitjax.registry import Spec, plain, read_spec, unknown_field
 from splitjax.types import UserError
 
 
@@ -166,10 +164,6 @@ class Config:
         " from the command line, or leave the sweep out (del c.sweep)"
       )
     methods = _methods(given.pop("method", None), given.pop("methods", None))
-    if isinstance(given.get("eval"), Mapping):
-      given["eval"] = dict(given["eval"])
-      for name in SEVERAL.keys() & given["eval"].keys():
-        given["eval"][name] = several(name, given["eval"][name])
     if isinstance(of := given.get("families"), Mapping):  # in one order
       given["families"] = {key: of[key] for key in sorted(of, key=str)}
     config = build(cls, {**given, "methods": methods})
@@ -190,35 +184,35 @@ def significant(
   Paths of files become "PATH", because runs identify files by digests.
 
   Args:
-    tree: a dict from `Config.to_dict`.
+    tree: a dict from `Config.to_dict`, or one that is not checked yet.
     least: fields with a smaller effect are dropped.
   """
-  out = settings(Config, tree, least)
-  for group, field in (
-    ("backbone", "pretrained"), ("faults", "schedule"), ("fleet", "profiles"),
-  ):  # fmt: skip
-    if (out.get(group) or {}).get(field) is not None:
-      out[group] = {**out[group], field: "PATH"}
-  for key, family in (out.get("families") or {}).items():
-    if family["network"].get("pretrained") is not None:
-      bare = {**family["network"], "pretrained": "PATH"}
-      out["families"] = {**out["families"], key: {**family, "network": bare}}
-  if "data" in out:
-    name = str(out["data"].get("name")).partition(":")[0]  # npz:PATH
-    out["data"] = {**out["data"], "name": name}
+  out = copy.deepcopy(settings(Config, tree, least))
+  networks = [out.get("backbone")]
+  if isinstance(families := out.get("families"), Mapping):
+    each = (family for family in families.values() if isinstance(family, dict))
+    networks += [family.get("network") for family in each]
+  for place, field in (
+    *((network, "pretrained") for network in networks),
+    (out.get("faults"), "schedule"),
+    (out.get("fleet"), "profiles"),
+  ):
+    if isinstance(place, dict) and place.get(field) is not None:
+      place[field] = "PATH"
+  if isinstance(data := out.get("data"), dict):
+    data["name"] = str(data.get("name")).partition(":")[0]  # npz:PATH
   return out
 
 
 def _methods(single: Any, several: Any) -> Any:
   """Maps method key -> spec, from a config's `method` or `methods`."""
-  if (single is None) == (several is None or several == {}):
+  if (single is None) == (not several):
     raise UserError(
       "config: give either method (one) or methods (key -> method)"
     )
   if single is not None:
     spec = read_spec(METHODS, single, "method")
     return {spec.name: plain(spec)}
-  validation.check_keys("methods", several)
   return several
 
 
@@ -229,7 +223,8 @@ def with_values(
 
   Choosing another method, network, partition, shift, allocation, loss, metric
   or attack drops the options and label of the previous one: the new one's
-  defaults hold, except for options that `values` also sets.
+  defaults hold, except for options that `values` also sets. `methods` replaces
+  `method`, and a headline that is not among them.
 
   Args:
     tree: the config as a nested dict.
@@ -257,23 +252,29 @@ def with_values(
       value = read(value, hint)
     if isinstance(value, str) and Spec in alternatives(hint):
       value = {"name": value}  # another name, with its defaults
+    value = by_key(value, hint, path)
     if name == "name" and of_spec and value != place.get(name):
       place.clear()
     place[name] = value
+  if "methods" in values:  # they replace a config's own
+    out.pop("method", None)
+    if out.get("headline") not in out["methods"]:
+      out["headline"] = ""
   return out
 
 
 def _group(tree: dict[str, Any], path: Sequence[str]) -> dict[str, Any] | None:
   """Returns the dict at a path of a config's dict; None if there is none.
 
-  Names of several metrics or attacks on the way become a dict.
+  Several names on the way, as of metrics, become a dict.
   """
   place: Any = tree
-  for depth, name in enumerate(path):
+  for depth, name in enumerate(path, 1):
     if not isinstance(place, dict):
       return None
-    if depth == 1 and path[0] == "eval" and name in SEVERAL:
-      place[name] = plain(several(name, place.get(name)))
+    hint, where = _hint(tree, path[:depth]), ".".join(path[:depth])
+    if registry_of(hint) is not None:
+      place[name] = by_key(place.get(name), hint, where)
     place = place.get(name)
   return place if isinstance(place, dict) else None
 
@@ -289,7 +290,7 @@ def _hint(tree: Mapping[str, Any], path: Sequence[str]) -> Any:
 def _unknown(where: str, path: str, tree: Mapping[str, Any]) -> str:
   """Writes the error for a path that a config lacks."""
   group, _, key = path.rpartition(".")[0].rpartition(".")
-  if group.removeprefix("eval.") in SEVERAL:
+  if group and registry_of(_hint(tree, group.split("."))) is not None:
     return (
       f"{where}.{path}: {group} has no {key!r}; name it before its options, as"
       f" in --config.{group}={key}"

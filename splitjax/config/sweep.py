@@ -157,8 +157,8 @@ def _read(text: str) -> tuple[str, list]:
 
 
 def _of_method(path: str) -> bool:
-  """Checks if a field belongs to a method."""
-  return path.startswith(("method.", "methods."))
+  """Checks if a field is, or belongs to, a method or the methods."""
+  return f"{path}.".startswith(("method.", "methods."))
 
 
 def _expand_methods(

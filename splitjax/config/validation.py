@@ -16,9 +16,6 @@ from splitjax.types import UserError
 RESOURCES = ("memory", "latency", "compute", "bandwidth")
 """Fields of config.fleet with ranges of the clients' resources."""
 
-LONGEST_KEY = 100
-"""Maximum length of a method's key, because it names a folder."""
-
 
 def check_config(config: Any) -> None:
   """Raises UserError if fields of a schema.Config contradict each other."""
@@ -44,17 +41,6 @@ def check_config(config: Any) -> None:
   _check_inside(config)
   _check_patience(config)
   _check_labels(config.methods)
-
-
-def check_keys(where: str, given: Any) -> None:
-  """Raises UserError if a key cannot name a folder or a field."""
-  for key in given if isinstance(given, Mapping) else ():
-    name = isinstance(key, str) and key.isidentifier() and key.isascii()
-    if not name or len(key) > LONGEST_KEY:
-      raise UserError(
-        f"{where}: key {written(key)} must be an ASCII identifier, such as a_1,"
-        f" of at most {LONGEST_KEY} letters"
-      )
 
 
 def check_seeds(numbers: Sequence[Any], where: str) -> None:

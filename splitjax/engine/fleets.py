@@ -207,6 +207,11 @@ def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
   return dataclasses.replace(fleet, cohorts=cohorts)
 
 
+def sampled(fleet: Fleet) -> Fleet:
+  """Shrinks every cohort to the clients that a round samples from it."""
+  return with_places(fleet, [max(1, n) for n in slots(fleet)])
+
+
 def quotas(fleet: Fleet) -> tuple[int, ...]:
   """Counts the participants of each cohort under "stratified".
 

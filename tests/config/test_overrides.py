@@ -18,7 +18,7 @@ from splitjax import (
   Config,
   UserError,
 )
-from splitjax.config import sweep
+from splitjax.config import paper_numbers, sweep
 from splitjax.fields import alternatives
 from splitjax.registry import Spec, options
 
@@ -148,6 +148,25 @@ def test_none_on_the_command_line(path):
 def test_a_text_is_read_by_the_type_of_its_field(path, text, value):
   (cell,) = sweep.plan(tiny.tiny(), (), {path: text}).cells
   assert functools.reduce(getattr, path.split("."), cell.config) == value
+
+
+def test_names_of_methods_replace_those_of_a_config():
+  given = {"methods": "splitgp,local", "methods.splitgp.lam": "0.3"}
+  one, several = tiny.tiny(), tiny.tiny(harmony="harmony", fedavg="fedavg")
+  several.headline = "harmony"
+  for before in (one, several):
+    (cell,) = sweep.plan(before, (), given).cells
+    assert list(cell.config.methods) == ["splitgp", "local"]
+    assert cell.config.methods["splitgp"].options["lam"] == 0.3
+    assert cell.config.headline == ""
+
+
+@pytest.mark.parametrize("field", ["data", "families", "backbone", "faults"])
+def test_a_group_of_a_papers_setting_is_no_text(field):
+  before = tiny.tiny()
+  before.paper = next(iter(paper_numbers.sources()))
+  with pytest.raises(UserError, match=f"{field}.*(group of fields|unknown name)"):
+    sweep.plan(before, (), {field: "x"})
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_from_the_wheel_to_an_export(command):
   line = 'load     splitjax.load("own", "splitgp", config="own.py")'
   assert told.stdout.splitlines()[-1] == line
   told = run("export", "--workdir=own", "--client=2")
-  assert "network 'mine' is not known: give the config file" in told.stderr
+  assert "backbone='mine' is not known: give the config file" in told.stderr
   told = run("export", "--workdir=own", "--client=2", "--config=own.py")
   assert told.returncode == 0, told.stderr
   place = folder / "own/export/splitgp/client2"

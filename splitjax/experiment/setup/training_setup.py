@@ -188,10 +188,11 @@ def training_rows(
   task: Task, method: Method
 ) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
   """Returns the rows that each client trains on and validates on."""
-  parts, share = task.test_sets.parts, method.traits.validates
-  if not share:
+  parts = task.test_sets.parts
+  if not method.traits.validates:
     return parts, None
-  return hold_out(parts, task.config.seed, share, stream=VALIDATE)
+  share, seed = method.traits.validates, task.config.seed
+  return hold_out(parts, seed, share, stream=VALIDATE)
 
 
 def with_turns(
@@ -224,16 +225,18 @@ def _divide(
     chunks = [system.clients_per_chunk] * len(plans)
   else:
     whole = fleets.divide(fleet, devices, chunks, exact=False)
-    whole, data = _computed(task, whole), data_bytes(task)
-    chunks = memory.chunks(method, net, whole, plans, data)
+    if system.clients_on == "host":
+      whole = fleets.sampled(whole)
+    chunks = memory.chunks(method, net, whole, plans, data_bytes(task))
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
 
 def need(setup: TrainingSetup) -> memory.Need:
   """Returns a round's memory on one device, heads of groups included."""
   task = setup.task
-  net, method = task.network.backbone, setup.method
-  fleet = _computed(task, setup.fleet)
+  net, method, fleet = task.network.backbone, setup.method, setup.fleet
+  if task.config.system.clients_on == "host":
+    fleet = fleets.sampled(fleet)
   need = memory.need(method, net, fleet, setup.plans, data_bytes(task))
   if method.group is None:
     return need
@@ -245,13 +248,6 @@ def server_bytes(setup: TrainingSetup) -> int:
   """Returns bytes of the server's parameters in a round, `memory.at_server`."""
   net, fleet = setup.task.network.backbone, setup.fleet
   return memory.at_server(setup.method, net, fleet, setup.plans[0])
-
-
-def _computed(task: Task, fleet: Fleet) -> Fleet:
-  """Returns the fleet on the devices: the sampled clients or all."""
-  if task.config.system.clients_on == "device":
-    return fleet
-  return fleets.with_places(fleet, [max(1, n) for n in fleets.slots(fleet)])
 
 
 def data_bytes(task: Task) -> int:

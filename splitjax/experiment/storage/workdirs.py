@@ -2,21 +2,18 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax.config.eval_group import SEVERAL
+from splitjax.config.nested import specs
 from splitjax.config.schema import Config
-from splitjax.data import DOMAINS, PARTITIONS, augmentations
+from splitjax.data import augmentations
 from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
-from splitjax.methods import METHODS
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
-from splitjax.methods.task_losses import LOSSES
-from splitjax.models import BACKBONES
 from splitjax.types import UserError
 
 # Files and folders of a workdir. The lock exists while a process uses it.
@@ -176,35 +173,18 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   path = Path(workdir) / CONFIG
   saved = read_own(workdir)
   config = saved["config"]
-  named: list[tuple[str, Mapping, Mapping]] = [
-    *(("method", METHODS, spec) for spec in config["methods"].values()),
-    ("network", BACKBONES, config["backbone"]),
-    *(
-      ("network", BACKBONES, family["network"])
-      for family in (config.get("families") or {}).values()
-    ),
-    ("partition", PARTITIONS, config["data"]["partition"]),
-    ("domain", DOMAINS, config["data"].get("domain", {})),
-    ("optimizer", OPTIMIZERS, config["optimizer"]),
-    ("loss", LOSSES, config.get("loss", {})),
-  ]
-  for field, registry in SEVERAL.items():
-    specs = (config["eval"].get(field) or {}).values()
-    named += [(field[:-1], registry, spec) for spec in specs]
-  for kind, registry, field in (
-    ("optimizer", OPTIMIZERS, "server_name"),
-    ("schedule", SCHEDULES, "schedule"),
-    ("schedule", SCHEDULES, "server_schedule"),
-  ):
-    if name := config["optimizer"].get(field):
-      named.append((kind, registry, {"name": name}))
+  named = [*specs(Config, config)]
+  for field in ("name", "server_name", "schedule", "server_schedule"):
+    known = SCHEDULES if "schedule" in field else OPTIMIZERS
+    name = config["optimizer"].get(field)
+    named.append((f"optimizer.{field}", known, name))
   for each in augmentations.parse(config["data"].get("augment", "none")):
-    named.append(("augmentation", AUGMENTATIONS, each))
-  for kind, registry, spec in named:
-    if spec.get("name", next(iter(registry))) not in registry:
+    named.append(("data.augment", AUGMENTATIONS, each["name"]))
+  for field, registry, name in named:
+    if name is not None and name not in registry:
       raise UserError(
-        f"{path}: {kind} {spec['name']!r} is not known: give the config file"
-        " that registers it as --config=FILE, in Python as config=FILE"
+        f"{path}: {field}={name!r} is not known: give the config file that"
+        " registers it as --config=FILE, in Python as config=FILE"
       )
   return saved
 
