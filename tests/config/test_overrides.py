@@ -165,7 +165,7 @@ def test_names_of_methods_replace_those_of_a_config():
 def test_a_group_of_a_papers_setting_is_no_text(field):
   before = tiny.tiny()
   before.paper = next(iter(paper_numbers.sources()))
-  with pytest.raises(UserError, match=f"{field}.*(group of fields|unknown name)"):
+  with pytest.raises(UserError, match=f"^{field}.*(group of|unknown name)"):
     sweep.plan(before, (), {field: "x"})
 
 

@@ -208,7 +208,7 @@ def test_a_registered_method_is_reported_and_exported(
   assert commands.launch(train) == 0
   # Without its registration every mode asks for the config file.
   monkeypatch.delitem(METHODS, "mine")
-  words = "methods.own='mine' is not known: give the config file that registers it"
+  words = "methods.own='mine' is not known: give the config file that"
   for flags in (
     ("--mode=report", f"--workdir={workdir}"),
     ("--mode=report", f"--workdir={cell}"),
