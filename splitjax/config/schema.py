@@ -258,7 +258,8 @@ def with_values(
     place[name] = value
   if "methods" in values:  # they replace a config's own
     out.pop("method", None)
-    if out.get("headline") not in out["methods"]:
+    named = out["methods"]
+    if not isinstance(named, dict) or out.get("headline") not in named:
       out["headline"] = ""
   return out
 

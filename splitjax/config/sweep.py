@@ -235,7 +235,7 @@ def _variants(
     made = with_values({"methods": {key: spec}}, {**given, **fields})
     made = made["methods"][key]
     if chosen:
-      made["label"] = " ".join([made.get("label") or key, *symbols])
+      made["label"] = " ".join([str(made.get("label") or key), *symbols])
     yield name, made
 
 
