@@ -51,11 +51,14 @@ COLUMNS = {
     ("staleness", "staleness", ""),
     ("slower half", "slow_share", ""),
   ],
-  "families_small": [
-    (f"{family}{rho}", f"{prefix}accuracy", value)
-    for family, prefix in (("", ""), ("CNN, ", "cnn:"), ("ViT, ", "vit:"))
-    for rho, _, value in BY_RHO[::2]
-  ],
+  **dict.fromkeys(
+    ("families_small", "families_cifar10_small"),
+    [
+      (f"{family}{rho}", f"{prefix}accuracy", value)
+      for family, prefix in (("", ""), ("CNN, ", "cnn:"), ("ViT, ", "vit:"))
+      for rho, _, value in BY_RHO[::2]
+    ],
+  ),
   "harmony_table3_small": [*BY_RHO[:1], ("ρ=0.49", "accuracy", "0.49")],
   "harmony_table5_fmnist_small": [
     (f"{word} drift", "accuracy", f"{name} drift")
