@@ -235,7 +235,7 @@ OPTIONS = {
 def test_config_fields_exist(page):
   for field in re.findall(r"--config\.([a-z_.]+)=", page.read_text("utf-8")):
     c = splitjax.default()
-    if field.startswith(("methods.", "eval.metrics.")):
+    if f"{field}.".startswith(("methods.", "eval.metrics.")):
       continue  # keys are the config's own
     for part in field.split("."):
       if part in OPTIONS.get(field.rpartition(".")[0], ()):
