@@ -13,9 +13,10 @@ An update of staleness tau, from a model of tau rounds before, counts as
 w being the server's model now, w_i0 the one that client i was given and w_i the
 one that it made of it. With equal weights their mean is FedBuff's step w +
 1/m sum_i s(tau_i) (w_i - w_i0); with tau = 0 an update counts as it is, as in a
-synchronous round. Blocks that clients blend with their own (0 < lam < 1) move
-by the difference to the mean that the client was given. Running statistics and
-optimiser slots count as they arrive.
+synchronous round. Blocks that clients blend with their own (0 < lam < 1, or
+FedALA's mixture) move by the difference to the mean that the client was given.
+Running statistics, optimiser slots and other sums of a method (SCAFFOLD's c,
+FedProto's prototypes) count as they arrive.
 
 References:
   Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
@@ -63,10 +64,13 @@ def in_flight(method: Method) -> Method:
     UserError: clients and server have one set of parameters (SuperSFL), so
       that an update of one is no difference to its own model.
   """
-  keep = method.aggregation.keep
+  keep, halves = method.aggregation.keep, method.aggregation.halves
 
   def share(name: str) -> Any:
     return keep(name) if callable(keep) else keep
+
+  def by_mean(name: str) -> bool:  # w_i0 is no part of the client's own half
+    return share(name) != 0 or not halves
 
   def init(key, fleet, full):
     state = method.init(key, fleet, full)
@@ -84,9 +88,11 @@ def in_flight(method: Method) -> Method:
           now.setdefault(name, trees.take(rows, 0))
 
     def begun(half: Half, count: int) -> Half:
-      blended = [n for n in half.segment.params if n in now and share(n) != 0]
-      given = state.server, {name: now[name] for name in blended}
-      return half._replace(start=Start(half, *trees.repeat(given, count)))
+      given = {
+        n: now[n] for n in half.segment.params if n in now and by_mean(n)
+      }
+      start = Start(half, *trees.repeat((state.server, given), count))
+      return half._replace(start=start)
 
     clients = tuple(
       begun(half, len(cohort.places))

@@ -201,10 +201,6 @@ def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
     )
     return server._replace(memory=segment)
 
-  return Aggregation(plain.contribute, server, same_clients, by_sums=True)
-
-
-def same_clients(clients: Half, active, sums, server) -> Half:
-  """The `clients` of an aggregation that leaves clients as they are."""
-  del active, sums, server
-  return clients
+  return Aggregation(
+    plain.contribute, server, aggregations.same_clients, by_sums=True
+  )

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
 from splitjax.methods import aggregations, base, prototypes
-from splitjax.methods.adaptive import same_clients
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import own_norm
@@ -113,7 +112,9 @@ def fedfomo(
     client, server, down = receive(client, server, samples, round, key)
     return client, server, wire.weigh(down, jnp.asarray(m, float))
 
-  aggregation = Aggregation(aggregations.no_sums, collect, same_clients)
+  aggregation = Aggregation(
+    aggregations.no_sums, collect, aggregations.same_clients
+  )
   receive = base.download(backbone, optimizer, aggregation)
 
   def memory(full, fleet):

@@ -14,7 +14,9 @@ from splitjax import trees, wire
 from splitjax.engine import rounds
 from splitjax.engine.buffered import Buffer
 from splitjax.engine.fleets import Cohort, Fleet
-from splitjax.methods import aggregations
+from splitjax.methods import aggregations, optimizers
+from splitjax.methods.adaptive import fedala
+from splitjax.methods.fedavg import fedavg
 from splitjax.methods.sandbox import CLASSES, SHAPE, build
 from splitjax.models.toy import toy
 from splitjax.types import Half, Method, Opt, Segment, Stage, State
@@ -195,6 +197,21 @@ def test_equal_speeds_and_all_updates_are_a_synchronous_round(
   taken = participants or 6
   assert [float(x.pace["seconds"]) for x in told] == [2 + 0.25 * taken] * 3
   assert all(x.pace["staleness"].max() == 0 for x in told)
+
+
+def test_what_a_client_was_given_may_not_be_its_own_half(float64):
+  """FedALA that learns no mixture is FedAvg, though its clients keep theirs."""
+  net = toy(SHAPE, CLASSES)
+  rule = optimizers.make("sgd", lr=0.3)
+  fleet = Fleet((Cohort(net.length, (0, 1, 2)),), (1.0,) * 3, 1)
+  found = []
+  for method in (fedavg(net, rule), fedala(net, rule, eta=0.0)):
+    made = build(method, net, fleet, [6] * 3, batch=6)
+    state, told = play(timed(made, [1.0, 1.5, 3.2], 0.0), 7)
+    found.append(state)
+  assert max(x.pace["staleness"].max() for x in told) > 1
+  now, mean = found[0].clients[0].segment.params, found[1].server.memory.params
+  assert distance(trees.take(now, 0), mean) < 1e-12
 
 
 def test_idle_clients_begin_when_others_arrive(float64):
