@@ -127,7 +127,7 @@ def run_stage(
     pair, outputs = ragged_steps(step, pair, shard, schedule)
   losses, ledger, loss_steps = outputs
   taken = schedule.real.any(axis=1).sum()
-  over = dict.fromkeys(losses, jnp.maximum(taken, 1))
+  over = {k: jnp.maximum(loss_steps.get(k, taken), 1) for k in losses}
   return pair, (losses, ledger, loss_steps, over), taken.astype(float)
 
 

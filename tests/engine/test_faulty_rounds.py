@@ -12,6 +12,7 @@ from engine import SIZES, by_number, counted_merges, spied, world
 
 from splitjax.engine import base, fleets
 from splitjax.engine.faults import Faults, draw_faults
+from splitjax.types import Stage
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -89,6 +90,27 @@ def test_a_round_applies_the_drawn_faults_and_a_restart_draws_the_same():
     every.append(jax.device_get(metrics))
   again, metrics = step(made.state()._replace(round=jnp.int32(17)), made.shards)
   assert same_bits(metrics, every[17])
+
+
+def test_a_loss_is_averaged_over_the_steps_that_have_it():
+  """Each step's losses are 1, but the server's where it is unavailable."""
+  made = spied(fleets.assign_depths(6, (1, 2), 0))
+  one = jnp.ones(())
+
+  def step(client, server, batches, key):
+    return client, server, {"client": one, "server": one}, {}
+
+  def alone(client, batches, key):
+    return client, {"client": one}, {}
+
+  method = made.method._replace(stages=(Stage(step, alone=alone),))
+  made = made._replace(method=method)
+  faults = Faults(server_down=0.5, server_down_per="step")
+  _, metrics = made.round(faults)(made.state(), made.shards)
+  assert 0 < metrics.alone.sum() < metrics.steps.sum()
+  assert {k: float(x) for k, x in metrics.losses.items()} == {
+    "client": 1, "server": 1,
+  }  # fmt: skip
 
 
 def server_down(name, *who, **options):
