@@ -84,7 +84,7 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
   """
   method, net = setup.method, setup.backbone
   served = method.traits.depth == "cut" or cuts is not None
-  table = np.zeros((5, setup.fleet.num_clients))
+  table = np.zeros((6, setup.fleet.num_clients))
   for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
     ids = list(cohort.ids)
     size = setup.sizes[ids]
@@ -97,14 +97,17 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
     for stage in method.stages:
       work = stage.work
       steps, samples = plan.of_round(size, batch, stage.epochs)
-      if stage.step is None:
+      local = stage.step is not None
+      if not local:
         steps, samples = 0 * steps, size
+      passes = samples * work.client
       table[:, ids] += (
-        (samples * work.client + net.public * work.public) * near,
+        local * passes * near,
         samples * work.server * far * served,
         steps,
         steps * work.trips * served,
-        samples * work.alone * near,
+        local * samples * work.alone * near,
+        ((not local) * passes + net.public * work.public) * near,
       )
   return cost.RoundWork(*table)
 

@@ -42,6 +42,8 @@ class RoundWork(NamedTuple):
     steps: local steps.
     trips: messages whose answer it awaits.
     alone: FLOPs at the client if it takes all steps without the server.
+    once: FLOPs at the client in stages without steps, which a client that is
+      cut short does in whole; 0: the method has none.
   """
 
   client: np.ndarray
@@ -49,6 +51,7 @@ class RoundWork(NamedTuple):
   steps: np.ndarray
   trips: np.ndarray
   alone: np.ndarray
+  once: np.ndarray | float = 0.0
 
 
 class Cost(NamedTuple):
@@ -86,7 +89,8 @@ def of_round(
     profiles: profiles of all clients.
     rates: rates of the server and of power.
     sent: [N], bytes that each client sent and received.
-    steps: [N], local steps that it took; work is in proportion to them.
+    steps: [N], local steps that it took; the work of all steps is in
+      proportion to them.
     alone: [N], how many of them were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.
@@ -136,7 +140,8 @@ def busy(
   most = np.maximum(plan.steps, 1)
   by_itself = alone / most
   served = np.where(plan.steps > 0, (steps - alone) / most, sent > 0)
-  work = served * plan.client + by_itself * plan.alone
+  on = (sent > 0) | (steps > 0)
+  work = served * plan.client + by_itself * plan.alone + on * plan.once
   trips = served * plan.trips + (sent > 0)
   return Busy(
     work / (1e9 * np.array(profiles.compute)),

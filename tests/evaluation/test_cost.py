@@ -41,6 +41,10 @@ def test_a_round_by_hand():
   turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE, relay=True)
   assert turns.seconds == pytest.approx(5.5 + 3.15 + 1.5)
   assert cost.grams(3.6e6, RATES) == 400
+  # What is no step is done in whole, by those that take part.
+  once = PLAN._replace(once=np.array([2e9, 3e9, 1e9]))
+  more = cost.of_round(once, PROFILES, RATES, sent, steps, NONE)
+  assert more.busy - got.busy == pytest.approx([2 / 2, 3 / 1, 0])
 
 
 def test_steps_without_the_server():

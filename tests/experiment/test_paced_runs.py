@@ -67,6 +67,16 @@ def test_times_are_those_of_the_cost_of_a_round():
   assert setup.times.serves.sum() == pytest.approx(serves)
 
 
+def test_work_that_is_no_step_comes_before_the_steps():
+  """FedMD's digest of the public samples, whatever is left of the round."""
+  setup = setup_of(tiny.changed(paced("fedmd", "deadline"), **PUBLIC))
+  plan, times = costs.whole_round(setup), setup.times
+  speed = 1e9 * np.array(setup.fleet.hardware.profiles.compute)
+  assert (plan.once > 0).all() and (times.start > plan.once / speed).all()
+  steps = plan.client / speed
+  np.testing.assert_allclose(times.each_step * times.steps, steps, rtol=1e-9)
+
+
 BIG = r"pace.size=10 must be at most num_clients=6"
 FEW = r"pace.size=3 must be at most participants_per_round=2"
 REFUSED = [

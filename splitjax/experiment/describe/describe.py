@@ -200,7 +200,8 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   except UserError:
     return None
   few = setup.fleet.participants
-  one = float((plan.client + plan.server).sum()) * few / config.num_clients
+  flops = float((plan.client + plan.once + plan.server).sum())
+  one = flops * few / config.num_clients
   return {"round": one, "run": one * config.rounds}
 
 

@@ -220,7 +220,7 @@ def _bound(
   work = costs.whole_round(setup, cuts)
   share = setup.fleet.participants / (config.num_clients * devices)
   steps = float(work.steps.max())
-  flops = share * float((work.client + work.server).sum())
+  flops = share * float((work.client + work.once + work.server).sum())
   moved = kernels.account(text, steps)
   peak = kind.flops.get(config.system.compute_dtype, kind.flops["float32"])
   times = {"flops": flops / peak, "bytes": moved.bytes / kind.bandwidth}
