@@ -9,11 +9,11 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax.config import sweep, validation
+from splitjax.config.command import Command, check_flags
 from splitjax.engine import distributed
 from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
 from splitjax.fields import literal
@@ -24,40 +24,6 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """The parsed command line; launch.py describes its flags.
-
-  Attributes:
-    config: the config as a nested dict; None: the one stored in the workdir,
-      which report and export always use.
-    workdir: output folder of a run; describe writes figures there, if given.
-    swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
-    overridden: field -> the value that the command line sets.
-    file: the config file, if it is a user's.
-    runs: finished workdirs that report compares.
-    target: devices to describe a config for, such as h100:4; None: this
-      machine's.
-    debug: if true, errors show their whole traceback.
-  """
-
-  mode: str
-  config: Mapping[str, Any] | None = None
-  workdir: str | None = None
-  seeds: Sequence[str] | None = None
-  overwrite: bool = False
-  as_json: bool = False
-  timed: bool = False
-  target: str | None = None
-  client: int | str | None = None
-  method: str | None = None
-  swept: Sequence[str] = ()
-  overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  file: str | None = None
-  runs: Sequence[str] = ()
-  debug: bool = False
-
-
 def launch(command: Command) -> int:
   """Runs a command and prints its result.
 
@@ -66,7 +32,7 @@ def launch(command: Command) -> int:
     error, printed in one line (with `debug` it is raised); 130 after Ctrl-C.
   """
   try:
-    _check_flags(command)
+    check_flags(command, MODES)
     text = MODES[command.mode](command)
     if distributed.is_first_process():
       print(text)
@@ -109,38 +75,6 @@ def _stopped(stopped: Stopped) -> int:
       flush=True,
     )
   return INTERRUPTED if stopped.asked == CTRL_C else 0
-
-
-def _check_flags(command: Command) -> None:
-  """Raises UserError if a flag is given that the mode does not use."""
-  if command.mode != "train" and distributed.is_distributed():
-    raise UserError(
-      f"--mode={command.mode} runs in one process: start it without the flags"
-      " of several"
-    )
-  if command.runs and command.mode != "report":
-    word = command.runs[0]
-    remedy = f": the flag is --mode={word}" if word in MODES else ""
-    raise UserError(f"unknown argument {word!r}{remedy}")
-  for flag, given, modes in (
-    ("--seeds", command.seeds is not None, ("train",)),
-    ("--overwrite", command.overwrite, ("train",)),
-    ("--format=json", command.as_json, ("describe",)),
-    ("--time", command.timed, ("describe",)),
-    ("--target", command.target is not None, ("describe",)),
-    ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
-    ("--client", command.client is not None, ("export",)),
-    ("--method", command.method is not None, ("export",)),
-  ):
-    if given and command.mode not in modes:
-      raise UserError(
-        f"{flag} has no meaning with --mode={command.mode}: leave it out"
-      )
-  if command.timed and command.target is not None:
-    raise UserError(
-      f"--time measures this machine, not --target={command.target}: leave one"
-      " of them out"
-    )
 
 
 def _workdir(command: Command) -> Path:
@@ -189,7 +123,7 @@ def _train(command: Command) -> str:
     elif grid.is_grid(workdir):
       raise UserError(
         f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
-        " another"
+        " another; a single run overwrites none"
       )
     elif numbers is None:
       results = runner.run(first.config, workdir, **options)
@@ -278,8 +212,12 @@ def _export(command: Command) -> str:
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)
-  from splitjax.experiment import export
+  from splitjax.experiment import export, grid
 
+  if grid.is_grid(workdir):
+    raise UserError(
+      f"--workdir={workdir} holds a grid: name the folder of one run in it"
+    )
   text = str(command.client)
   client = int(text) if re.fullmatch(r"-?\d+", text) else text
   folders = export.export_client(workdir, client, command.method)

@@ -208,7 +208,7 @@ def test_commands_resolve(line):
   The trace of a round is left out: it takes seconds for each method.
   """
   command = launched.parsed(*line.split())
-  runs._check_flags(command)
+  runs.check_flags(command, runs.MODES)
   if command.config is None:
     assert command.mode in ("report", "export")
     return

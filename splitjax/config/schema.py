@@ -291,7 +291,8 @@ def _hint(tree: Mapping[str, Any], path: Sequence[str]) -> Any:
 def _unknown(where: str, path: str, tree: Mapping[str, Any]) -> str:
   """Writes the error for a path that a config lacks."""
   group, _, key = path.rpartition(".")[0].rpartition(".")
-  if group and registry_of(_hint(tree, group.split("."))) is not None:
+  hint = _hint(tree, group.split("."))
+  if group != "methods" and registry_of(hint) is not None:
     return (
       f"{where}.{path}: {group} has no {key!r}; name it before its options, as"
       f" in --config.{group}={key}"

@@ -18,7 +18,7 @@ from splitjax.config.schema import Config, significant, with_values
 from splitjax.fields import Effect, literal, native, written
 from splitjax.methods import METHODS
 from splitjax.registry import find, flat, unknown_field
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
 """Option -> its letter in the papers, for labels in tables."""
@@ -210,6 +210,11 @@ def _expand_methods(
       if tree.get("headline") == key:  # of variants the first
         tree["headline"] = name
   for path in axes:
+    if path == "methods":
+      raise UserError(
+        "sweep.methods: methods train beside each other; name them with"
+        " --config.methods=NAME,NAME, and sweep the options of one"
+      )
     if _of_method(path):
       raise UserError(unknown_field("sweep", path, tree))
   tree["methods"] = methods
@@ -259,7 +264,9 @@ def _cells(
       f"{word if last.count(word) == 1 else path}={_folder(value)}"
       for word, (path, value) in zip(last, chosen.items(), strict=True)
     ]
-    name, config = ",".join(parts), at(chosen)
+    name = ",".join(parts)
+    with naming(written(name).strip("'")):
+      config = at(chosen)
     if name.casefold() in cells:
       raise UserError(f"sweep: two combinations have the folder {name}")
     cells[name.casefold()] = Cell(name, chosen, config, at)

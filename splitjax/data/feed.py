@@ -185,6 +185,8 @@ def unfit(
     wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
     one = ", of one image image[None]" if found == tuple(shape) else ""
     return f"image is {kind} {list(found)}: give {what} as {wanted}{one}"
+  if found[0] == 0:
+    return "image has no samples: give one at least"
   if vocabulary and not np.all((image >= 0) & (image < vocabulary)):
     return f"image has token ids beyond 0..{vocabulary - 1}: number them so"
   if np.issubdtype(kind, np.floating) and not np.isfinite(image).all():

@@ -126,21 +126,29 @@ def evaluate_again(
 ) -> Results:
   """Evaluates every finished cell again.
 
-  `cells` come from a sweep over the same fields or from one config; their
-  `eval` replaces that of the workdir's cells. None: each cell keeps its own.
+  `cells` come from a sweep over the same fields, whose cells alone are then
+  evaluated, or from one config; their `eval` replaces that of the workdir's
+  cells. None: each cell keeps its own.
   """
   workdir = Path(workdir)
   tree = workdirs.read_json(workdir / GRID)
-  if cells and cells[0].values and list(cells[0].values) != tree["fields"]:
-    other = _other_fields(tree["fields"], cells[0])
-    raise UserError(f"--workdir={workdir} is a grid {other}: sweep the same")
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
+  only = None
+  if cells and cells[0].values:
+    if list(cells[0].values) != tree["fields"]:
+      other = _other_fields(tree["fields"], cells[0])
+      raise UserError(f"--workdir={workdir} is a grid {other}: sweep the same")
+    only = [cell.name for cell in cells]
+    for name in (name for name in only if name not in values):
+      raise UserError(
+        f"--workdir={workdir} has no cell {name}: it has {', '.join(values)}"
+      )
 
   def evaluate(place: Path) -> Results:
     config = cells[0].at(values[place.name]) if cells else None
     return reevaluate.evaluate_again(place, config)
 
-  return _publish(workdir, evaluate, reevaluate.EVALUATE)
+  return _publish(workdir, evaluate, reevaluate.EVALUATE, only)
 
 
 def _earlier_cells(
@@ -163,6 +171,8 @@ def _earlier_cells(
   if differs is None:
     return begun
   if overwrite:
+    names = ", ".join(begun)
+    say(f"--overwrite: cells of the other grid keep their folders: {names}")
     return {}
   raise UserError(
     f"--workdir={workdir} is a grid {differs}: choose another, or --overwrite"
@@ -222,17 +232,23 @@ def _read_report(place: Path) -> Results:
 
 
 def _publish(
-  workdir: Path, results_of: Callable[[Path], Results], into: str = ""
+  workdir: Path,
+  results_of: Callable[[Path], Results],
+  into: str = "",
+  only: Sequence[str] | None = None,
 ) -> Results:
   """Writes the report on the finished cells into a subfolder.
 
   `results_of` maps a cell's workdir to its results; it may raise Unfinished.
+  `only` names the cells; None: all.
   """
   tree = workdirs.read_json(workdir / GRID)
   # Collect the results of the cells that are finished.
   done, missing = [], []
   for cell in tree["cells"]:
     name, place = cell["name"], workdir / cell["name"]
+    if only is not None and name not in only:
+      continue
     try:
       results = results_of(place)
     except workdirs.Unfinished:

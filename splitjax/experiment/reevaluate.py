@@ -74,10 +74,15 @@ def evaluate_again(
   about = []
   for key in config.methods:
     stored = workdirs.read_about(workdir, key)
-    if stored is not None:
-      say(f"{key}: evaluating")
-      with measured.kept(stored):
-        about.append(_evaluate_method(task, key, workdir, own, stored))
+    if stored is None:
+      say(f"{workdir}: {key} is not finished: left out")
+      continue
+    say(f"{key}: evaluating")
+    with measured.kept(stored):
+      about.append(_evaluate_method(task, key, workdir, own, stored))
+  if not about:
+    named = ", ".join(config.methods)
+    raise workdirs.Unfinished(f"--workdir={workdir}: not finished: {named}")
   return reporting.publish(place, config, task.facts, about)
 
 
@@ -142,10 +147,10 @@ def _build_task(
     config.privacy, delta=own.privacy.delta, amplified=own.privacy.amplified
   )
   trained = dataclasses.replace(config, eval=own.eval, privacy=same)
-  if not identity.alike(trained, own):
+  if differs := identity.unlike(own, trained):
     raise UserError(
-      f"--workdir={workdir} belongs to another config: evaluate can change"
-      " config.eval, privacy.delta and privacy.amplified alone"
+      f"--workdir={workdir} belongs to another config ({differs}): evaluate can"
+      " change config.eval, privacy.delta and privacy.amplified alone"
     )
   if config.privacy != own.privacy and config.privacy.accounted:
     library()

@@ -97,9 +97,12 @@ def report_seeds(
   for path in sorted(set(every) - set(runs)):
     say(f"{path} is not finished: left out")
   methods = dict.fromkeys(key for run in runs for key in workdirs.finished(run))
-  for key in (k for k in methods if k not in keys):
-    say(f"{workdir}: {key} is not finished for every seed: left out")
+  left = [key for key in methods if key not in keys]
+  left = [f"{key} is not finished for every seed: left out" for key in left]
+  for line in left:
+    say(f"{workdir}: {line}")
   results = over_seeds.combine([one(run, keys) for run in runs])
+  results["notes"] = [*left, *results["notes"]]
   lines = [
     {"seed": seed, **line}
     for seed, run in zip(results["seeds"], runs, strict=True)

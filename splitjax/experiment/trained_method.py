@@ -127,7 +127,7 @@ class Trained(NamedTuple):
       logits = Logits(one, one)
     else:
       logits = self.method.predict(self.client(n), self.state.server, x)
-    limit = jnp.asarray(0.0 if threshold is None else threshold)
+    limit = jnp.asarray(threshold if len(answers) > 1 else 0.0)
     exits = evaluate.to_exits(logits)
     away = early_exit.offloads(exits.entropy, limit, answers)
     return jnp.where(away, exits.server, exits.client), jnp.asarray(away)

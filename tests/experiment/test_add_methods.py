@@ -115,8 +115,8 @@ def test_one_that_was_interrupted_goes_on_beside_others(tmp_path, capsys):
 
 def test_which_methods_two_configs_share():
   one, two = config(a="local", b="fedavg"), config(c="splitgp", b="fedavg")
-  assert identity.alike(one, two)
-  assert not identity.alike(one, config(a="local", b="splitfed_v1"))
+  assert identity.unlike(one, two) is None
+  assert identity.unlike(one, config(a="local", b="splitfed_v1"))
   assert list(identity.joined(two, one.to_dict()).methods) == ["c", "b", "a"]
   fewer = identity.joined(config(b="fedavg"), one.to_dict())
   assert fewer == one and list(fewer.methods) == ["a", "b"]
@@ -153,6 +153,7 @@ def test_methods_join_seeds(tmp_path, capsys):
   assert (found["seeds"], labels(found)) == ([0, 1], ["a"])
   said = capsys.readouterr().out
   assert "b is not finished for every seed: left out" in said
+  assert "b is not finished for every seed: left out" in found["notes"]
   found = runner.run_seeds(config(b="fedavg"), tmp_path, [0, 1])
   assert (found["seeds"], labels(found)) == ([0, 1], ["b", "a"])
   assert splitjax.report_again(tmp_path) == found

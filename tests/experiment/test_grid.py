@@ -192,7 +192,13 @@ def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   assert "partition.k `" not in page and "- Hardware: " in page
   longer = given(eval=evaluation, rounds=9)
   assert launch("evaluate", workdir, longer) == 2
-  assert "privacy.delta and privacy.amplified alone" in capsys.readouterr().err
+  said = capsys.readouterr().err
+  assert "(rounds is 1 there and 9 here): evaluate can change" in said
+  # A sweep names the cells that are evaluated.
+  found = grid.evaluate_again(workdir, cells(2))
+  assert [cell["name"] for cell in found["cells"]] == ["k=2"]
+  assert launch("evaluate", workdir, given(3)) == 2
+  assert "has no cell k=3: it has k=1, k=2" in capsys.readouterr().err
   assert launch("evaluate", workdir, given(), swept=["rounds=2"]) == 2
   assert "is a grid over data.partition.k" in capsys.readouterr().err
 
@@ -215,6 +221,8 @@ def test_the_command_line_on_a_grid(done, capsys):
   assert f"{workdir}/report.md" in capsys.readouterr().out
   assert launch("train", workdir, given()) == 2
   assert "holds a grid" in capsys.readouterr().err
+  assert launch("export", workdir, client=0) == 2
+  assert "holds a grid: name the folder" in capsys.readouterr().err
   assert launch("report", workdir, swept=["rounds=1"]) == 2
   assert "--sweep has no meaning with --mode=report" in capsys.readouterr().err
 

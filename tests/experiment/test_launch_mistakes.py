@@ -46,6 +46,12 @@ def config(tmp_path):
     (["--mode=evaluate"], "holds no run"),
     (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
     (["--mode=export"], "--mode=export needs --client"),
+    (["--seeds=0", "--config.seed=3"], "--seeds=0: the command line sets"),
+    (["--seeds=0", "--sweep=seed=1,2"], "--seeds=0: the command line sets"),
+    (["--mode=evaluate", "--sweep=seed=1"], "--sweep=seed has no meaning"),
+    (["--mode=report", "--config.rounds=3"], "--config.rounds has no meaning"),
+    (["--sweep=methods=local,fedavg"], "--config.methods=NAME,NAME"),
+    (["--sweep=batch_size=4,8", "--config.participants_per_round=99"], "=4: "),
   ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(

@@ -66,10 +66,12 @@ def _looks_ahead(config: dict, done: int) -> str | None:
   return None
 
 
-def alike(one: Config, two: Config) -> bool:
-  """Checks if two configs describe the same run, wherever their files are."""
-  a, b = ({"config": c.to_dict(), "data": {}} for c in (one, two))
-  return one.rounds == two.rounds and difference(a, b) is None
+def unlike(theirs: Config, mine: Config) -> str | None:
+  """Describes how two configs differ as runs, wherever their files are."""
+  if theirs.rounds != mine.rounds:
+    return f"rounds is {theirs.rounds} there and {mine.rounds} here"
+  a, b = ({"config": c.to_dict(), "data": {}} for c in (theirs, mine))
+  return difference(a, b)
 
 
 def joined(config: Config, theirs: dict) -> Config:

@@ -1,0 +1,88 @@
+"""A parsed command line, and whether its flags fit the mode."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from splitjax.engine import distributed
+from splitjax.types import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """The parsed command line; launch.py describes its flags.
+
+  Attributes:
+    config: the config as a nested dict; None: the one stored in the workdir,
+      which report and export always use.
+    workdir: output folder of a run; describe writes figures there, if given.
+    swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
+    overridden: field -> the value that the command line sets.
+    file: the config file, if it is a user's.
+    runs: finished workdirs that report compares.
+    target: devices to describe a config for, such as h100:4; None: this
+      machine's.
+    debug: if true, errors show their whole traceback.
+  """
+
+  mode: str
+  config: Mapping[str, Any] | None = None
+  workdir: str | None = None
+  seeds: Sequence[str] | None = None
+  overwrite: bool = False
+  as_json: bool = False
+  timed: bool = False
+  target: str | None = None
+  client: int | str | None = None
+  method: str | None = None
+  swept: Sequence[str] = ()
+  overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  file: str | None = None
+  runs: Sequence[str] = ()
+  debug: bool = False
+
+
+def check_flags(command: Command, modes: Collection[str]) -> None:
+  """Raises UserError if flags contradict, or the mode does not use one.
+
+  `modes` are those that there are.
+  """
+  if command.mode != "train" and distributed.is_distributed():
+    raise UserError(
+      f"--mode={command.mode} runs in one process: start it without the flags"
+      " of several"
+    )
+  if command.runs and command.mode != "report":
+    word = command.runs[0]
+    remedy = f": the flag is --mode={word}" if word in modes else ""
+    raise UserError(f"unknown argument {word!r}{remedy}")
+  swept = [text.partition("=")[0] for text in command.swept]
+  for flag, given, used in (
+    ("--seeds", command.seeds is not None, ("train",)),
+    ("--overwrite", command.overwrite, ("train",)),
+    ("--format=json", command.as_json, ("describe",)),
+    ("--time", command.timed, ("describe",)),
+    ("--target", command.target is not None, ("describe",)),
+    ("--sweep=seed", "seed" in swept, ("train", "describe")),
+    ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
+    ("--client", command.client is not None, ("export",)),
+    ("--method", command.method is not None, ("export",)),
+    *(
+      (f"--config.{field}", True, ("train", "describe", "evaluate"))
+      for field in command.overridden
+    ),
+  ):
+    if given and command.mode not in used:
+      raise UserError(
+        f"{flag} has no meaning with --mode={command.mode}: leave it out"
+      )
+  if command.timed and command.target is not None:
+    raise UserError(
+      f"--time measures this machine, not --target={command.target}: leave one"
+      " of them out"
+    )
+  if command.seeds is not None and "seed" in (*command.overridden, *swept):
+    raise UserError(
+      f"--seeds={','.join(command.seeds)}: the command line sets the seed"
+      " another time; leave one of them out"
+    )
