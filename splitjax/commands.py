@@ -158,7 +158,8 @@ def _evaluate(command: Command) -> str:
   from splitjax.experiment import grid, reevaluate
 
   if grid.is_grid(workdir):
-    results = grid.evaluate_again(workdir, cells)
+    only = [cell.name for cell in cells or ()] if command.swept else None
+    results = grid.evaluate_again(workdir, cells, only)
   elif cells and cells[0].values:
     raise UserError(
       f"--workdir={workdir} holds a single run, not a grid: remove the sweep"

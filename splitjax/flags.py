@@ -58,7 +58,7 @@ _SWEEP = flags.DEFINE_multi_string(
   " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
 )
 flags.DEFINE_bool(
-  "overwrite", False, "Delete what another config left in the workdir."
+  "overwrite", False, "Delete what another config left; a run of this goes on."
 )
 flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
 _TIME = flags.DEFINE_bool(

@@ -65,7 +65,7 @@ def registry_of(hint: Any) -> Mapping[str, Callable] | None:
 def by_key(value: Any, hint: Any, where: str) -> Any:
   """Maps key -> spec for a field of several Specs: names are their own keys.
 
-  Values of other fields, and groups, are returned as they are.
+  Values of other fields are returned as they are.
 
   Args:
     value: None, names separated by commas, several names, or a group.
@@ -77,6 +77,9 @@ def by_key(value: Any, hint: Any, where: str) -> Any:
     return value
   if value is None:
     return {}
+  if isinstance(value, Mapping):
+    named = {k: {"name": v} for k, v in value.items() if isinstance(v, str)}
+    return {**value, **named}
   if isinstance(value, str):
     value = [name.strip() for name in value.split(",") if name.strip()]
   if not isinstance(value, list | tuple):

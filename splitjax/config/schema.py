@@ -12,15 +12,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from splitjax.config import eval_group, groups, messages, validation
+from splitjax.config import eval_group, groups, messages, nested, validation
 from splitjax.config.families import EntryConfig, Family, check_families
-from splitjax.config.nested import (
-  build,
-  by_key,
-  hint_of,
-  registry_of,
-  settings,
-)
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
 from splitjax.engine.pace import PACES
@@ -166,7 +159,7 @@ class Config:
     methods = _methods(given.pop("method", None), given.pop("methods", None))
     if isinstance(of := given.get("families"), Mapping):  # in one order
       given["families"] = {key: of[key] for key in sorted(of, key=str)}
-    config = build(cls, {**given, "methods": methods})
+    config = nested.build(cls, {**given, "methods": methods})
     validation.check_config(config)
     check_families(config)
     return config
@@ -187,7 +180,7 @@ def significant(
     tree: a dict from `Config.to_dict`, or one that is not checked yet.
     least: fields with a smaller effect are dropped.
   """
-  out = copy.deepcopy(settings(Config, tree, least))
+  out = copy.deepcopy(nested.settings(Config, tree, least))
   networks = [out.get("backbone")]
   if isinstance(families := out.get("families"), Mapping):
     each = (family for family in families.values() if isinstance(family, dict))
@@ -236,6 +229,9 @@ def with_values(
     UserError: the config has no such field.
   """
   out = copy.deepcopy(dict(tree))
+  single = [path for path in values if f"{path}.".startswith("method.")]
+  if single and "methods" in values:
+    raise UserError(f"{where}.{single[0]}: methods are set; say methods.KEY")
 
   def order(path):  # groups before their fields, names before their options
     return path.count("."), not path.endswith(".name")
@@ -252,7 +248,7 @@ def with_values(
       value = read(value, hint)
     if isinstance(value, str) and Spec in alternatives(hint):
       value = {"name": value}  # another name, with its defaults
-    value = by_key(value, hint, path)
+    value = nested.by_key(value, hint, path)
     if name == "name" and of_spec and value != place.get(name):
       place.clear()
     place[name] = value
@@ -274,8 +270,8 @@ def _group(tree: dict[str, Any], path: Sequence[str]) -> dict[str, Any] | None:
     if not isinstance(place, dict):
       return None
     hint, where = _hint(tree, path[:depth]), ".".join(path[:depth])
-    if registry_of(hint) is not None:
-      place[name] = by_key(place.get(name), hint, where)
+    if nested.registry_of(hint) is not None:
+      place[name] = nested.by_key(place.get(name), hint, where)
     place = place.get(name)
   return place if isinstance(place, dict) else None
 
@@ -283,16 +279,16 @@ def _group(tree: dict[str, Any], path: Sequence[str]) -> dict[str, Any] | None:
 def _hint(tree: Mapping[str, Any], path: Sequence[str]) -> Any:
   """Returns a field's annotation; None if the config lacks the field."""
   if path[:1] != ["method"]:
-    return hint_of(Config, path, tree)
+    return nested.hint_of(Config, path, tree)
   one = Annotated[Spec, METHODS]
-  return hint_of(one, path[1:], tree.get("method") or {})
+  return nested.hint_of(one, path[1:], tree.get("method") or {})
 
 
 def _unknown(where: str, path: str, tree: Mapping[str, Any]) -> str:
   """Writes the error for a path that a config lacks."""
   group, _, key = path.rpartition(".")[0].rpartition(".")
   hint = _hint(tree, group.split("."))
-  if group != "methods" and registry_of(hint) is not None:
+  if group != "methods" and nested.registry_of(hint) is not None:
     return (
       f"{where}.{path}: {group} has no {key!r}; name it before its options, as"
       f" in --config.{group}={key}"

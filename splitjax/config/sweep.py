@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import validation
+from splitjax.config.nested import by_key, hint_of
 from splitjax.config.schema import Config, significant, with_values
 from splitjax.fields import Effect, literal, native, written
 from splitjax.methods import METHODS
@@ -85,6 +86,9 @@ def plan(
         f" --sweep={path}=VALUE,VALUE"
       )
   tree = with_values(tree, overridden, "--config")
+  if "methods" in tree:
+    hint = hint_of(Config, ["methods"], tree)
+    tree["methods"] = by_key(tree["methods"], hint, "methods")
   if tree.get("paper") and (changed := _changes(tree, overridden)):
     tree["changed"] = changed
   seeds = axes.pop("seed", None)
@@ -184,7 +188,7 @@ def _expand_methods(
       made = with_values(one, {**fixed, "method.name": name})
       tree["methods"][name] = made["method"]
   own = {path for path in axes if _of_method(path)}
-  if not own:
+  if not own or not isinstance(tree.get("methods", {}), Mapping):
     return axes
   if "method" in tree:
     name = str(tree["method"].get("name"))

@@ -56,13 +56,16 @@ def local_step(
 
 def client_round(
   method: Method, plan: BatchPlan, visit: Visit
-) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array], Array]:
+) -> tuple[
+  Half, Half, dict[str, Array], Ledger, dict[str, Array], Array, Array | None
+]:
   """Runs one client's round, unbatched: download, all stages, upload.
 
   Returns:
     Both halves; losses, averaged over the client's steps with this loss; its
-    ledger; loss name -> [] float, the number of steps with this loss, if the
-    server may be unavailable, else {}; and [] float, its local steps.
+    ledger; loss name -> [] number of steps with this loss; [] float, its local
+    steps; and [] float, how many of them were without the server, None if it
+    is always there.
   """
   drawn = drawn_for(method, plan, visit)
   visit = visit._replace(drawn=drawn)
@@ -70,21 +73,23 @@ def client_round(
 
   # The stages, one after another.
   pair = client, server
-  sums: tuple[dict[str, Array], ...] = ({}, download, {}, {})
-  steps = jnp.zeros(())
+  sums: tuple[dict[str, Array], ...] = ({}, download, {})
+  steps, alone = jnp.zeros(()), None
   for number in range(len(method.stages)):
-    pair, outputs, more = run_stage(method, plan, visit, number, pair)
+    pair, outputs, more, missed = run_stage(method, plan, visit, number, pair)
     sums = tuple(map(wire.merge, sums, outputs))
     steps += more
-  losses, ledger, loss_steps, taken = sums
+    if missed is not None:
+      alone = missed if alone is None else alone + missed
+  losses, ledger, taken = sums
 
   # Average the losses, then upload.
-  losses = {name: x / taken[name] for name, x in losses.items()}
+  losses = {name: x / jnp.maximum(taken[name], 1) for name, x in losses.items()}
   client, server, upload = method.finish(
     *pair, Samples(visit.shard, plan), drawn.finish_key
   )
   ledger = wire.merge(ledger, upload)
-  return client, server, losses, ledger, loss_steps, steps
+  return client, server, losses, ledger, taken, steps, alone
 
 
 def run_stage(
@@ -93,13 +98,13 @@ def run_stage(
   visit: Visit,
   number: int,
   pair: tuple[Half, Half],
-) -> tuple[tuple[Half, Half], Tree, Array]:
+) -> tuple[tuple[Half, Half], Tree, Array, Array | None]:
   """Runs one of a client's stages: its steps, or its `once`.
 
   Returns:
-    The pair after it; sums over its steps: losses, ledger, loss_steps as in
-    `step_with_faults`, and loss name -> [] steps that it is averaged over; and
-    [] float, the steps taken.
+    The pair after it; sums over its steps: losses, ledger, and loss name -> []
+    steps with this loss; [] float, the steps taken; and [] float, those without
+    the server, None if it is always there.
   """
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
   of_round = plan
@@ -110,7 +115,7 @@ def run_stage(
     key = drawn_for(method, plan, visit).step_keys[number]
     client, server, losses, ledger = stage.once(*pair, samples, key)
     once = dict.fromkeys(losses, jnp.ones(()))
-    return (client, server), (losses, ledger, {}, once), jnp.zeros(())
+    return (client, server), (losses, ledger, once), jnp.zeros(()), None
 
   # Local steps: a scan where all clients take the same number of them.
   schedule = draw_schedule(method, plan, visit, number)
@@ -127,8 +132,11 @@ def run_stage(
     pair, outputs = ragged_steps(step, pair, shard, schedule)
   losses, ledger, loss_steps = outputs
   taken = schedule.real.any(axis=1).sum()
-  over = {k: jnp.maximum(loss_steps.get(k, taken), 1) for k in losses}
-  return pair, (losses, ledger, loss_steps, over), taken.astype(float)
+  alone = None
+  if loss_steps:  # a step with the server has every loss
+    alone = taken - functools.reduce(jnp.minimum, loss_steps.values())
+  over = {name: loss_steps.get(name, taken) for name in losses}
+  return pair, (losses, ledger, over), taken.astype(float), alone
 
 
 def ragged_steps(

@@ -64,7 +64,7 @@ def train_clients(
       on if may_idle else None,
       drawn,
     )
-    client, server, losses, ledger, loss_steps, steps = client_round(
+    client, server, losses, ledger, loss_steps, steps, missed = client_round(
       spec.method, spec.plan, visit
     )
 
@@ -72,8 +72,8 @@ def train_clients(
     counts = on & finite((client, server, losses))
     participates, counted = on.astype(float), counts.astype(float)
     alone = jnp.zeros(())
-    if loss_steps:  # a step with the server has every loss
-      alone = steps - functools.reduce(jnp.minimum, loss_steps.values())
+    if missed is not None:
+      alone = missed
       fault_counts = {**fault_counts, "alone": participates * (alone > 0)}
     cut: Any = ()
     if spec.method.cut is not None:
@@ -88,7 +88,7 @@ def train_clients(
       spec.method.aggregation.contribute(*pair, counted * shard.size),
       wire.weigh(losses, counted),
       {
-        k: counted * (loss_steps[k] > 0) if loss_steps else counted
+        k: counted if missed is None else counted * (loss_steps[k] > 0)
         for k in losses
       },
       wire.weigh(ledger, participates),

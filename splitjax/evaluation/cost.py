@@ -18,10 +18,10 @@ of the server is added; it computes for one client after another.
 Energy is power times busy seconds: a client computes or sends, waiting costs
 nothing; the server computes. Grams are energy times a grid factor.
 
-Left out are computations that happen once in a round (class means, a server's
-own training), fine-tuning after the last round, evaluation and idle power. The
-FLOPs at a client include its exit, if the network has one, even if the method
-does not train it.
+Left out are class means, what a method learns before its first step (FedALA's
+weights), a server's own training, fine-tuning after the last round, evaluation
+and idle power. The FLOPs at a client include its exit, if the network has one,
+even if the method does not train it.
 """
 
 from typing import NamedTuple

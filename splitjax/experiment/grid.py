@@ -122,27 +122,31 @@ def report_again(workdir: str | Path) -> Results:
 
 
 def evaluate_again(
-  workdir: str | Path, cells: Sequence[Cell] | None = None
+  workdir: str | Path,
+  cells: Sequence[Cell] | None = None,
+  only: Sequence[str] | None = None,
 ) -> Results:
   """Evaluates every finished cell again.
 
-  `cells` come from a sweep over the same fields, whose cells alone are then
-  evaluated, or from one config; their `eval` replaces that of the workdir's
-  cells. None: each cell keeps its own.
+  Args:
+    workdir: the grid's folder.
+    cells: those of a sweep over the same fields, or of one config; their `eval`
+      replaces that of the workdir's cells. None: each cell keeps its own.
+    only: the names of the cells that are evaluated; None: all.
+
+  Raises:
+    UserError: see `reevaluate.evaluate_again`; or the grid lacks a cell.
   """
   workdir = Path(workdir)
   tree = workdirs.read_json(workdir / GRID)
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
-  only = None
-  if cells and cells[0].values:
-    if list(cells[0].values) != tree["fields"]:
-      other = _other_fields(tree["fields"], cells[0])
-      raise UserError(f"--workdir={workdir} is a grid {other}: sweep the same")
-    only = [cell.name for cell in cells]
-    for name in (name for name in only if name not in values):
-      raise UserError(
-        f"--workdir={workdir} has no cell {name}: it has {', '.join(values)}"
-      )
+  if cells and cells[0].values and list(cells[0].values) != tree["fields"]:
+    other = _other_fields(tree["fields"], cells[0])
+    raise UserError(f"--workdir={workdir} is a grid {other}: sweep the same")
+  for name in (name for name in only or () if name not in values):
+    raise UserError(
+      f"--workdir={workdir} has no cell {name}: it has {', '.join(values)}"
+    )
 
   def evaluate(place: Path) -> Results:
     config = cells[0].at(values[place.name]) if cells else None
@@ -171,8 +175,6 @@ def _earlier_cells(
   if differs is None:
     return begun
   if overwrite:
-    names = ", ".join(begun)
-    say(f"--overwrite: cells of the other grid keep their folders: {names}")
     return {}
   raise UserError(
     f"--workdir={workdir} is a grid {differs}: choose another, or --overwrite"
@@ -244,14 +246,15 @@ def _publish(
   """
   tree = workdirs.read_json(workdir / GRID)
   # Collect the results of the cells that are finished.
-  done, missing = [], []
+  done, missing, why = [], [], ""
   for cell in tree["cells"]:
     name, place = cell["name"], workdir / cell["name"]
     if only is not None and name not in only:
       continue
     try:
       results = results_of(place)
-    except workdirs.Unfinished:
+    except workdirs.Unfinished as error:
+      why = f" ({error})"
       missing.append(name)
       continue
     done.append({"name": name, "values": cell["values"], "results": results})
@@ -259,7 +262,7 @@ def _publish(
     left = workdirs.unfinished(place, methods, tree.get("seeds"))
     missing += [f"{name} {each}".strip() for each in left]
   if not done:
-    raise UserError(f"--workdir={workdir}: no cell is finished yet")
+    raise UserError(f"--workdir={workdir}: no cell is finished yet{why}")
   whole = {
     "title": tree["title"],
     "fields": tree["fields"],
@@ -270,7 +273,8 @@ def _publish(
   place.mkdir(exist_ok=True)
   names = [cell["name"] for cell in done]
   links = [f"../{name}/{into}" if into else name for name in names]
-  grid_report.write(
-    whole, place, links, [f"not finished: {each}" for each in missing]
-  )
+  notes = [f"not finished: {each}" for each in missing]
+  if only is not None:
+    notes.append(f"evaluated: {', '.join(only)} alone")
+  grid_report.write(whole, place, links, notes)
   return whole

@@ -71,18 +71,19 @@ def evaluate_again(
   for name in workdirs.figures(own.methods):
     (place / name).unlink(missing_ok=True)
   data_summary.pictures(task, place)
-  about = []
+  about, done = [], []
   for key in config.methods:
     stored = workdirs.read_about(workdir, key)
     if stored is None:
-      say(f"{workdir}: {key} is not finished: left out")
+      say(f"{workdir} has no finished {key}: left out")
       continue
     say(f"{key}: evaluating")
     with measured.kept(stored):
       about.append(_evaluate_method(task, key, workdir, own, stored))
+    done.append(key)
   if not about:
-    named = ", ".join(config.methods)
-    raise workdirs.Unfinished(f"--workdir={workdir}: not finished: {named}")
+    raise _none_finished(workdir, config)
+  config = reporting.with_methods(config, done)
   return reporting.publish(place, config, task.facts, about)
 
 
@@ -135,8 +136,16 @@ def _evaluate_seed(
 ) -> Results:
   """Evaluates some methods of one seed's run, with that seed."""
   own, _ = workdirs.read_config(workdir)
-  config = reporting.with_methods(own if config is None else config, keys)
-  return evaluate_again(workdir, dataclasses.replace(config, seed=own.seed))
+  chosen = reporting.with_methods(own if config is None else config, keys)
+  if not chosen.methods:
+    raise _none_finished(workdir, config or own)
+  return evaluate_again(workdir, dataclasses.replace(chosen, seed=own.seed))
+
+
+def _none_finished(workdir: Path, config: Config) -> workdirs.Unfinished:
+  """Makes the error where a workdir has none of a config's methods."""
+  named = ", ".join(config.methods)
+  return workdirs.Unfinished(f"--workdir={workdir} has no finished {named}")
 
 
 def _build_task(

@@ -118,6 +118,7 @@ class Aggregation(NamedTuple):
       They may then share an evaluation; compiled programs do not depend on it.
     halves: whether a client uploads its trained half and downloads its next
       one, so that both may travel as differences (wire.parameters in a config).
+      If not, a buffered round takes the mean as what a client was given.
     by_sums: whether the result for a client depends on other clients through
       the sums alone: `server` reads no halves, `clients` makes each client from
       its half, the sums and the server. A round then needs its participants

@@ -159,6 +159,20 @@ def test_names_of_methods_replace_those_of_a_config():
     assert list(cell.config.methods) == ["splitgp", "local"]
     assert cell.config.methods["splitgp"].options["lam"] == 0.3
     assert cell.config.headline == ""
+    with pytest.raises(UserError, match="--config.method.x: methods are set"):
+      sweep.plan(before, (), {**given, "method.x": "1"})
+
+
+@pytest.mark.parametrize(
+  "given", ["splitgp,local", ["splitgp", "local"], {"splitgp": "splitgp"}]
+)
+def test_methods_of_a_dict_may_be_names(given):
+  tree = {**tiny.tiny(a="local").to_dict(), "methods": given}
+  made = sweep.plan(tree, ["methods.splitgp.lam=0.1,0.2"], {}).cells[0].config
+  assert made.methods["splitgp_lam_0_1"].options["lam"] == 0.1
+  for wrong in (3, None):
+    with pytest.raises(UserError, match="methods"):
+      sweep.plan({**tree, "methods": wrong}, ["methods.a.x=1,2"], {})
 
 
 @pytest.mark.parametrize("field", ["data", "families", "backbone", "faults"])

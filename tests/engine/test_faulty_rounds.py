@@ -93,7 +93,10 @@ def test_a_round_applies_the_drawn_faults_and_a_restart_draws_the_same():
 
 
 def test_a_loss_is_averaged_over_the_steps_that_have_it():
-  """Each step's losses are 1, but the server's where it is unavailable."""
+  """Each step's losses are 1, but the server's where it is unavailable.
+
+  Steps of a second stage, which needs the server, count in full.
+  """
   made = spied(fleets.assign_depths(6, (1, 2), 0))
   one = jnp.ones(())
 
@@ -103,11 +106,12 @@ def test_a_loss_is_averaged_over_the_steps_that_have_it():
   def alone(client, batches, key):
     return client, {"client": one}, {}
 
-  method = made.method._replace(stages=(Stage(step, alone=alone),))
+  stages = Stage(step, alone=alone), Stage(step)
+  method = made.method._replace(stages=stages)
   made = made._replace(method=method)
   faults = Faults(server_down=0.5, server_down_per="step")
   _, metrics = made.round(faults)(made.state(), made.shards)
-  assert 0 < metrics.alone.sum() < metrics.steps.sum()
+  assert 0 < metrics.alone.sum() < metrics.steps.sum() / 2
   assert {k: float(x) for k, x in metrics.losses.items()} == {
     "client": 1, "server": 1,
   }  # fmt: skip

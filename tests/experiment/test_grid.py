@@ -195,10 +195,11 @@ def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   said = capsys.readouterr().err
   assert "(rounds is 1 there and 9 here): evaluate can change" in said
   # A sweep names the cells that are evaluated.
-  found = grid.evaluate_again(workdir, cells(2))
-  assert [cell["name"] for cell in found["cells"]] == ["k=2"]
-  assert launch("evaluate", workdir, given(3)) == 2
+  assert launch("evaluate", workdir, given(), swept=[f"{FIELD}=2"]) == 0
+  assert "evaluated: k=2 alone" in (workdir / "evaluate/report.md").read_text()
+  assert launch("evaluate", workdir, given(), swept=[f"{FIELD}=3"]) == 2
   assert "has no cell k=3: it has k=1, k=2" in capsys.readouterr().err
+  assert launch("evaluate", workdir, given(1, 2, 3)) == 0  # the config's own
   assert launch("evaluate", workdir, given(), swept=["rounds=2"]) == 2
   assert "is a grid over data.partition.k" in capsys.readouterr().err
 

@@ -134,17 +134,14 @@ def _claim(
     difference = identity.difference(saved, mine)
     if difference is None:
       known = saved["config"]
-      if overwrite:
-        say(
-          f"--overwrite: {workdir} is a run of this config, so it is kept;"
-          " delete it to train anew"
-        )
     elif overwrite:
       _clear(workdir)
     else:
       why = f"belongs to another config ({difference})"
-      if difference.startswith("digest is"):
-        why = f"was trained on other data: {config.data.name} has changed since"
+      name = config.data.name
+      same = saved["config"]["data"]["name"] == name
+      if same and difference.startswith("digest is"):
+        why = f"was trained on other data: {name} has changed since"
       raise UserError(
         f"--workdir={workdir} {why}; choose another, or --overwrite it"
       )

@@ -174,10 +174,16 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   saved = read_own(workdir)
   config = saved["config"]
   named = [*specs(Config, config)]
-  for field in ("name", "server_name", "schedule", "server_schedule"):
+  for group, field in (
+    ("optimizer", "name"),
+    ("optimizer", "server_name"),
+    ("optimizer", "schedule"),
+    ("optimizer", "server_schedule"),
+    ("mean_optimizer", "schedule"),
+  ):
     known = SCHEDULES if "schedule" in field else OPTIMIZERS
-    name = config["optimizer"].get(field)
-    named.append((f"optimizer.{field}", known, name))
+    name = config.get(group, {}).get(field)
+    named.append((f"{group}.{field}", known, name))
   for each in augmentations.parse(config["data"].get("augment", "none")):
     named.append(("data.augment", AUGMENTATIONS, each["name"]))
   for field, registry, name in named:
