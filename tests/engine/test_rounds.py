@@ -44,7 +44,7 @@ def client_alone(made, programs, batch, c, place, *inputs):
 
 
 def all_alone(made, state, programs, batch):
-  """Participant -> (client, server copy, losses, ledger, {}, steps)."""
+  """Participant -> what `client_update.client_round` returns of it."""
   key = jax.random.fold_in(state.key, base.ROUND)
   sample_key, key = jax.random.split(jax.random.fold_in(key, state.round))
   old, out = by_number(made.fleet, state.clients), {}
@@ -149,7 +149,7 @@ def test_a_round_equals_its_clients_one_by_one(name, lam, options):
       sent = sum(float(ledger.get(message, 0)) for ledger in ledgers)
       assert float(metrics.wire[message]) == sent, message
     for n in range(6):  # bytes and steps of each client
-      *_, ledger, _, taken = found.get(n, ({}, {}, 0))
+      *_, ledger, _, taken, _ = found.get(n, ({}, {}, 0, None))
       assert float(metrics.bytes[n]) == sum(map(float, ledger.values()))
       assert float(metrics.steps[n]) == taken
     each = [one[2] for one in found.values()]

@@ -132,7 +132,7 @@ def test_a_stage_moves_its_own_part_alone():
   world, method = place(), METHODS["fedrep"](NET, SGD, head_epochs=3)
   visit = toys.visit(world, method)
   before, *rest = client_update.begin_round(method, world.plans[0], visit)[:2]
-  (after, _), (losses, _, _, taken), _ = client_update.run_stage(
+  (after, _), (losses, _, taken), *_ = client_update.run_stage(
     method, world.plans[0], visit, 0, (before, *rest)
   )
   for block, old in before.segment.params.items():
