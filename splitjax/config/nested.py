@@ -85,7 +85,8 @@ def by_key(value: Any, hint: Any, where: str) -> Any:
   if not isinstance(value, list | tuple):
     return value
   if len(set(map(str, value))) < len(value):
-    raise UserError(f"{where}={written(value)}: name each once")
+    each = where.rpartition(".")[2].removesuffix("s")
+    raise UserError(f"{where}={written(value)}: name each {each} once")
   return {
     name: plain(read_spec(registry, {"name": name}, where)) for name in value
   }

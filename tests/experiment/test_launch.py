@@ -208,7 +208,7 @@ def test_a_registered_method_is_reported_and_exported(
   assert commands.launch(train) == 0
   # Without its registration every mode asks for the config file.
   monkeypatch.delitem(METHODS, "mine")
-  words = "methods.own='mine' is not known: give the config file that"
+  words = "'mine' is not known: give the config file that registers it"
   for flags in (
     ("--mode=report", f"--workdir={workdir}"),
     ("--mode=report", f"--workdir={cell}"),
@@ -217,7 +217,7 @@ def test_a_registered_method_is_reported_and_exported(
   ):
     capsys.readouterr()
     assert launch_here(*flags) == 2
-    assert words in capsys.readouterr().err
+    assert f"methods.own={words}" in capsys.readouterr().err
   # With it the grid is reported, and its line loads the method.
   path = config_file(tmp_path, "mine")
   text = path.read_text().replace("get_config()", "get_config(words='')")

@@ -37,7 +37,7 @@ def test_names_stand_for_attacks_with_their_defaults():
   ("attacks", "said"),
   [
     ("match_grap", "unknown name 'match_grap'; did you mean 'match_graph'"),
-    (("membership",) * 2, "name each once"),
+    (("membership",) * 2, "name each attack once"),
     ({"a b": {"name": "membership"}}, "key 'a b' must be"),
     ({"a": {"name": "reconstruction", "steps": 0}}, "steps=0 must be at least"),
     (3, "eval.attacks=3 must be a group of fields"),

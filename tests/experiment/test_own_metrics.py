@@ -271,7 +271,7 @@ def test_a_mistaken_metric_of_ones_own_is_one_line(answer, monkeypatch):
   ("metrics", "said"),
   [
     ("macro_f2", "unknown name 'macro_f2'; did you mean 'macro_f1'"),
-    (("ece", "ece"), "name each once"),
+    (("ece", "ece"), "name each metric once"),
     ({"e": {"name": "ece", "bins": 0}}, "bins=0 must be at least 1"),
     ({"accuracy": {"name": "ece"}}, "a report has another accuracy"),
     (3, "eval.metrics=3 must be a group of fields"),

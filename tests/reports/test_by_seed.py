@@ -122,6 +122,19 @@ def test_the_gain_over_the_best_other_row_by_hand():
   assert "gain" not in formats.markdown(tables.compare(found))
 
 
+def test_notes_name_cell_and_seed(tmp_path):
+  cells = [
+    {"name": f"k={k}", "values": {"data.partition.k": k}, "results": results}
+    for k, results in ((1, with_gains()), (2, with_gains()))
+  ]
+  whole = {"title": "t", "fields": ["data.partition.k"], "cells": cells}
+  one, two = (cell["results"] for cell in cells)
+  one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
+  page = grid_report.write(whole, tmp_path, ["a", "b"], []).read_text()
+  notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
+  assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
+
+
 def test_the_gain_of_another_method_of_one_seed_and_of_cells():
   (_, line) = by_seed.gains(records.collect(with_gains(seeds=[0]), {}))
   assert line.startswith("- ρ=0 −5.00 (paper −0.66), HARMONY − SplitGP λ=0.9;")
