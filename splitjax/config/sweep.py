@@ -89,6 +89,12 @@ def plan(
   if "methods" in tree:
     hint = hint_of(Config, ["methods"], tree)
     tree["methods"] = by_key(tree["methods"], hint, "methods")
+    if "methods" in overridden:  # the config's axes of others go with them
+      asked = {text.partition("=")[0] for text in more}
+      kept = tuple(f"methods.{key}." for key in tree["methods"])
+      for path in axes.keys() - asked:
+        if _of_method(path) and not path.startswith(kept):
+          del axes[path]
   if tree.get("paper") and (changed := _changes(tree, overridden)):
     tree["changed"] = changed
   seeds = axes.pop("seed", None)

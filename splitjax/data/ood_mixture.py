@@ -58,12 +58,14 @@ def id_ood_sets(
   streams = np.random.SeedSequence(seed).spawn(len(main))
   for n, stream in enumerate(streams):
     known = main[n, test_label]
+    num_id = int(known.sum())
     rng = np.random.default_rng(stream)
     order = rng.permutation(np.flatnonzero(~known))
     if ood == "balanced":
       order = _balanced(test_label, order)
     for r, rho in enumerate(rhos):
-      count = min(rho * int(known.sum()), len(order))  # may be infinite
+      # An infinite rho takes all, but nothing where there is no ID sample.
+      count = min(rho * num_id, len(order)) if num_id else 0
       sets[r, n, order[: round(count)]] = True
   return sets
 

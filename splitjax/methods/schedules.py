@@ -45,8 +45,9 @@ class Settings(NamedTuple):
 
 
 def _exponential(s: Settings, staircase: bool = False) -> optax.Schedule:
+  floor = s.floor if s.decay < 1 else None  # a ceiling to optax from 1 on
   return optax.exponential_decay(
-    1.0, s.every, s.decay, staircase=staircase, end_value=s.floor
+    1.0, s.every, s.decay, staircase=staircase, end_value=floor
   )
 
 

@@ -68,7 +68,7 @@ def differences(cells: Cells) -> Table | None:
   """Compares runs of a method with the first that has it, paired by seed.
 
   The table has a line per method and later run. A cell is a compared workdir
-  (`run`). Returns None if no method has two runs.
+  (`run`). Returns None if no method has two runs with a common seed.
   """
   sets = list(dict.fromkeys(name for _, tree in cells for name in tree["sets"]))
   found: dict[str, list[tuple[str, Accuracies]]] = {}
@@ -80,9 +80,9 @@ def differences(cells: Cells) -> Table | None:
   for label, ((first, before), *others) in found.items():
     starts.add(len(lines))
     for run, now in others:
-      both = str(len(before.keys() & now.keys()))
-      cell = [_difference(before, now, name) for name in sets]
-      lines.append([label, f"{run} − {first}", both, *cell])
+      if both := len(before.keys() & now.keys()):
+        cell = [_difference(before, now, name) for name in sets]
+        lines.append([label, f"{run} − {first}", str(both), *cell])
   heads = ["method", "runs", "seeds", *map(heading, sets)]
   table = Table(heads, lines, 3, starts=frozenset(starts - {0}))
   return table if lines else None

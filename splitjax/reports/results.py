@@ -133,13 +133,14 @@ def gains(results: dict[str, Any]) -> Iterator[Gain]:
   The sets are those of the smallest and the largest ρ, or the first and the
   last if they are no mixtures; a single set has no gain. The headline row is
   that of the config's `headline`, or of the first method. The best other row
-  has the highest mean over seeds.
+  is the one of another method that has the highest mean over seeds.
   """
   methods = results["config"].get("methods") or {}
   key = results["config"].get("headline") or next(iter(methods), None)
   label = (methods.get(key) or {}).get("label") or key
   rows = {row["label"]: row for row in results["rows"]}
-  ours = rows.pop(label or next(iter(rows)), None)
+  label = label or next(iter(rows))
+  ours, _ = rows.pop(label, None), rows.pop(f"{label}+FT", None)
   if ours is None or len(results["sets"]) < 2:
     return
   for i in ends(results):

@@ -163,6 +163,17 @@ def test_names_of_methods_replace_those_of_a_config():
       sweep.plan(before, (), {**given, "method.x": "1"})
 
 
+def test_axes_of_methods_that_are_left_out_go_with_them():
+  tree = tiny.tiny(harmony="harmony", splitgp="splitgp").to_dict()
+  tree["sweep"] = {"methods.harmony.inner_steps": (1, 2), "rounds": (3, 4)}
+  one, two = sweep.plan(tree, (), {"methods": "splitgp"}).cells
+  assert [*one.config.methods, *two.config.methods] == ["splitgp"] * 2
+  assert (one.config.rounds, two.config.rounds) == (3, 4)
+  with pytest.raises(UserError, match="unknown field 'methods.harmony.inner_"):
+    more = ["methods.harmony.inner_steps=1,2"]
+    sweep.plan(tree, more, {"methods": "splitgp"})
+
+
 @pytest.mark.parametrize(
   "given", ["splitgp,local", ["splitgp", "local"], {"splitgp": "splitgp"}]
 )

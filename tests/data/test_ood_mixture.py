@@ -131,7 +131,7 @@ def test_every_sample_can_be_drawn(world):
 
 def test_a_client_without_test_samples():
   main = np.array([[0, 0, 0, 0, 1]], bool)  # class 4 is not in the test split
-  sets = ood_mixture.id_ood_sets(LABEL, main, [0.8], seed=0)
+  sets = ood_mixture.id_ood_sets(LABEL, main, [0.8, np.inf], seed=0)
   assert not sets.any()
   assert np.isnan(ood_mixture.realised_rho(sets, main[:, LABEL])).all()
 

@@ -46,6 +46,7 @@ FACTORS = [
     lambda t: max(0.5 ** (t / 3), 0.2),
   ),
   ({"schedule": "exponential", "floor": 2 * LR}, lambda t: 1.0),
+  ({"schedule": "exponential", "decay": 1.0}, lambda t: 1.0),
   (
     {"schedule": "step", "decay": 0.1, "every": 4},
     lambda t: 0.1 ** (t // 4),

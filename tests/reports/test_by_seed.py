@@ -71,6 +71,8 @@ def test_without_two_runs_of_a_method_nothing_is_compared():
   cells = beside(old={0: [0.1, 0.2]}, new={0: [0.1, 0.2]})
   cells[1][1]["rows"].pop(0)
   assert by_seed.differences(cells) is None
+  apart = beside(old={0: [0.1, 0.2]}, new={1: [0.1, 0.2]})
+  assert by_seed.differences(apart) is None
 
 
 GAINS = {
@@ -141,6 +143,12 @@ def test_the_gain_of_another_method_of_one_seed_and_of_cells():
   (_, line) = by_seed.gains(records.collect(with_gains(""), {"x.k": 2}))
   assert line.startswith("- k=2: ρ=0 −44.00 ± 12.71 (paper"), "the first"
   assert "SplitGP λ=0.2+FT − HARMONY" in line
+  # Its own fine-tuned row is no other method.
+  own = with_gains()
+  own["rows"].append(row("HARMONY+FT", [0.99, 0.99]))
+  assert by_seed.gains(records.collect(own, {})) == by_seed.gains(
+    records.collect(with_gains(), {})
+  )
   alone = {**with_gains(), "rows": with_gains()["rows"][-1:]}
   one_set = results([one("a", 0.5), one("b", 0.6)])
   one_set["sets"] = ["global"]
