@@ -13,13 +13,11 @@ from typing import Any
 from ml_collections import config_dict
 
 from splitjax.config.groups import Data
+from splitjax.config.nested import specs
 from splitjax.config.schema import Config
-from splitjax.data import DOMAINS, PARTITIONS, SHIFTS
-from splitjax.engine.pace import PACES
+from splitjax.data import PARTITIONS
 from splitjax.fields import check_value
 from splitjax.methods import METHODS
-from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.methods.task_losses import LOSSES
 from splitjax.models import BACKBONES
 from splitjax.registry import Spec, find, options, unknown
 from splitjax.types import UserError
@@ -41,30 +39,22 @@ def default(
     >>> c.method.lam, c.backbone.name, c.data.partition.name
     (0.2, 'vgg11', 'shard')
   """
-  c = _defaults(Config)
-  c.data = _defaults(Data, name="fashion_mnist")
+  c = _fields(_STANDARD)
   c.data.partition = spec(PARTITIONS, partition)
-  c.data.domain = spec(DOMAINS, "none")
   c.backbone = spec(BACKBONES, backbone)
-  c.families = config_dict.ConfigDict()
   c.method = spec(METHODS, method)
-  c.eval.shift = spec(SHIFTS, "id_ood")
+  del c.methods
   c.eval.attacks = c.eval.metrics = None
-  c.fleet.allocation = spec(ALLOCATIONS, "even")
-  c.loss = spec(LOSSES, "cross_entropy")
-  c.pace = spec(PACES, "synchronous")
   return c
 
 
-REGISTRIES: dict[str, Mapping[str, Callable]] = {
-  "method": METHODS,
-  "backbone": BACKBONES,
-  "data.partition": PARTITIONS,
-  "data.domain": DOMAINS,
-  "eval.shift": SHIFTS,
-  "fleet.allocation": ALLOCATIONS,
-  "loss": LOSSES,
-  "pace": PACES,
+_STANDARD = Config(
+  Data("fashion_mnist", Spec("shard", {})), Spec("cnn8", {}), {}
+)
+"""Every field at its default, without a method."""
+
+REGISTRIES: dict[str, Mapping[str, Callable]] = {"method": METHODS} | {
+  field: registry for field, registry, _ in specs(Config, _STANDARD.to_dict())
 }
 """Field -> the registry of the name that it holds."""
 
@@ -84,8 +74,7 @@ class SpecDict(config_dict.ConfigDict):
   def __init__(self, registry: Mapping[str, Callable], **given):
     object.__setattr__(self, "_registry", registry)
     super().__init__(type_safe=False, convert_dict=False)
-    for key in sorted(given, key=lambda key: key != "name"):
-      self[key] = given[key]
+    self.update(given)
 
   def __setitem__(self, key: str, value: Any) -> None:
     if key == "name" and value != self.get(key):
@@ -210,15 +199,15 @@ def vary(
     place[name] = tuple(values)
 
 
-def _defaults(cls, **given) -> config_dict.ConfigDict:
-  """Returns the fields of a dataclass that have defaults."""
+def _fields(group: Any) -> config_dict.ConfigDict:
+  """Turns a dataclass of fields into a ConfigDict, options included."""
   # Untyped: `Config` checks all values and reports the expected types.
   out = config_dict.ConfigDict(type_safe=False)
-  hints = typing.get_type_hints(cls)
-  for field in dataclasses.fields(cls):
-    value = given.get(field.name, field.default)
-    if isinstance(value, Spec) or value is dataclasses.MISSING:
-      continue
-    group = dataclasses.is_dataclass(value)
-    out[field.name] = _defaults(hints[field.name]) if group else value
+  hints = typing.get_type_hints(type(group), include_extras=True)
+  for name, value in vars(group).items():
+    if isinstance(value, Spec):
+      value = spec(hints[name].__metadata__[0], value.name)
+    elif dataclasses.is_dataclass(value):
+      value = _fields(value)
+    out[name] = value
   return out
