@@ -30,24 +30,3 @@ from splitjax.wire.ledger import (
   total,
   weigh,
 )
-
-__all__ = [
-  "MESSAGES",
-  "PLAIN",
-  "Channel",
-  "Parameters",
-  "Wire",
-  "clipped",
-  "deltas",
-  "labels",
-  "listening",
-  "match",
-  "merge",
-  "parameters",
-  "price",
-  "received",
-  "send",
-  "send_one",
-  "total",
-  "weigh",
-]
