@@ -107,6 +107,13 @@ def size(kind: str, *, anywhere: bool = False) -> int:
   return total
 
 
+def _called(each: Instruction) -> list[str]:
+  """Lists the computations that an instruction calls, branches included."""
+  listed = re.search(r"branch_computations=\{([^}]*)\}", each.rest)
+  branches = listed[1].replace("%", "").split(", ") if listed else []
+  return [*_CALLED.findall(each.rest), *branches]
+
+
 def account(text: str, steps: float = 1.0) -> Account:
   """Counts what a program does; `steps` where a loop's length is not known.
 
@@ -122,17 +129,15 @@ def account(text: str, steps: float = 1.0) -> Account:
 def _computation(found: Computations, name: str, steps: float) -> Account:
   total, inside = Account(), found[name]
   for each in inside.values():
-    called = _CALLED.findall(each.rest)
+    called = _called(each)
     if each.code == "while":
-      (body,) = re.findall(r"body=%?([\w.\-]+)", each.rest)
+      (body,) = called
       once = _computation(found, body, steps)
       if _is_step(found[body]):
         once = once._replace(step_kernels=once.kernels, step_bytes=once.bytes)
       total = total.plus(once, _trips(found, each) or steps)
     elif each.code == "conditional":
-      listed = re.search(r"branch_computations=\{([^}]*)\}", each.rest)
-      names = listed[1].replace("%", "").split(", ") if listed else called
-      branches = [_computation(found, branch, steps) for branch in names]
+      branches = [_computation(found, branch, steps) for branch in called]
       total = total.plus(max(branches, key=lambda x: x.bytes))
     elif each.code == "call":
       total = total.plus(_computation(found, called[0], steps))
@@ -151,9 +156,10 @@ def calls(text: str) -> dict[str, int]:
   total = Counter[str]()
   for inside in found.values():
     for each in inside.values():
-      body = re.search(r"body=%?([\w.\-]+)", each.rest)
-      if each.code == "while" and body and _is_step(found[body[1]]):
-        _add_calls(total, found, body[1])
+      if each.code == "while":
+        (body,) = _called(each)
+        if _is_step(found[body]):
+          _add_calls(total, found, body)
   return dict(total.most_common())
 
 
@@ -164,9 +170,7 @@ def _add_calls(total: Counter[str], found: Computations, name: str) -> None:
       total["grouped convolution" if grouped else "convolution"] += 1
     elif called := re.search(r'custom_call_target="_*([^"]+)"', each.rest):
       total[called[1]] += 1
-    listed = re.search(r"branch_computations=\{([^}]*)\}", each.rest)
-    branches = listed[1].replace("%", "").split(", ") if listed else []
-    for inside in {*_CALLED.findall(each.rest), *branches}:
+    for inside in set(_called(each)):
       _add_calls(total, found, inside)
 
 
