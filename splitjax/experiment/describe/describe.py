@@ -190,17 +190,11 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   (`models.flops`); a backward pass counts as two. Evaluation and fine-tuning at
   the end are left out. Returns None where JAX has no CPU to count on.
   """
-  task = setup.task
-  config = task.config
-  cuts = None
-  if setup.method.cut is not None:  # every cut has the same FLOPs
-    cuts = np.full(config.num_clients, task.network.backbone.cuts[0])
   try:
-    plan = costs.whole_round(setup, cuts)
+    _, flops = costs.all_clients(setup)
   except UserError:
     return None
-  few = setup.fleet.participants
-  flops = float((plan.client + plan.once + plan.server).sum())
+  config, few = setup.task.config, setup.fleet.participants
   one = flops * few / config.num_clients
   return {"round": one, "run": one * config.rounds}
 

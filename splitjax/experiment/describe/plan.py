@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine import memory, sharding
@@ -214,13 +213,10 @@ def _bound(
   of memory, whichever is longer. No cache is counted.
   """
   config, devices = setup.task.config, setup.fleet.devices
-  cuts = None
-  if setup.method.cut is not None:
-    cuts = np.full(config.num_clients, setup.task.network.backbone.cuts[0])
-  work = costs.whole_round(setup, cuts)
+  work, flops = costs.all_clients(setup)
   share = setup.fleet.participants / (config.num_clients * devices)
   steps = float(work.steps.max())
-  flops = share * float((work.client + work.once + work.server).sum())
+  flops *= share
   moved = kernels.account(text, steps)
   peak = kind.flops.get(config.system.compute_dtype, kind.flops["float32"])
   times = {"flops": flops / peak, "bytes": moved.bytes / kind.bandwidth}

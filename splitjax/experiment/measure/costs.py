@@ -82,6 +82,19 @@ def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
   return found
 
 
+def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
+  """Returns the work of a round in which all take part, and its FLOPs.
+
+  Clients with the whole network are cut anywhere: each cut has the same FLOPs.
+  """
+  cuts = None
+  if setup.method.cut is not None:
+    clients = setup.fleet.num_clients
+    cuts = np.full(clients, setup.backbone.cuts[0])
+  work = whole_round(setup, cuts)
+  return work, float((work.client + work.once + work.server).sum())
+
+
 def of_metrics(
   setup: TrainingSetup, plan: cost.RoundWork, metrics: Metrics
 ) -> cost.Cost:
