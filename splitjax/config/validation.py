@@ -7,14 +7,12 @@ from typing import Any
 from splitjax.config import paper_numbers
 from splitjax.data import augmentations, public, sources
 from splitjax.engine import pace
+from splitjax.engine.resources import Profiles
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
-
-RESOURCES = ("memory", "latency", "compute", "bandwidth")
-"""Fields of config.fleet with ranges of the clients' resources."""
 
 
 def check_config(config: Any) -> None:
@@ -133,7 +131,7 @@ def _check_fleet(fleet: Any) -> None:
     return
   for field in dataclasses.fields(fleet):
     value = getattr(fleet, field.name)
-    if field.name in RESOURCES and value != field.default:
+    if field.name in Profiles._fields and value != field.default:
       raise UserError(
         f"fleet.{field.name}={value}: fleet.profiles={fleet.profiles} has the"
         " clients' resources; leave one of them out"
@@ -157,40 +155,33 @@ def _check_messages(wire: Any, privacy: Any) -> None:
 
 
 def _check_optimizers(config: Any) -> None:
-  """Raises UserError for an unknown optimiser, or settings without one."""
-  for field in ("name", "server_name"):
-    name = getattr(config.optimizer, field)
-    if name is not None and name not in OPTIMIZERS:
+  """Raises UserError for unknown names, or for settings without one."""
+  for group, field, known, kind in (
+    ("optimizer", "name", OPTIMIZERS, "optimiser"),
+    ("optimizer", "server_name", OPTIMIZERS, "optimiser"),
+    ("optimizer", "schedule", SCHEDULES, "schedule"),
+    ("optimizer", "server_schedule", SCHEDULES, "schedule"),
+    ("mean_optimizer", "schedule", SCHEDULES, "schedule"),
+  ):
+    name = getattr(getattr(config, group), field)
+    if name is not None and name not in known:
+      raise UserError(unknown(f"{group}.{field}", name, known, kind))
+  for field in ("lr", "schedule"):
+    value = getattr(config.mean_optimizer, field)
+    if config.mean_optimizer.name is None and value is not None:
       raise UserError(
-        unknown(f"optimizer.{field}", name, OPTIMIZERS, "optimiser")
+        f"mean_optimizer.{field}={value!r} needs mean_optimizer.name: fedavgm,"
+        " fedadam or fedyogi"
       )
-  chosen = config.mean_optimizer
-  if chosen.name is None and chosen.lr is not None:
-    raise UserError(
-      f"mean_optimizer.lr={chosen.lr} needs mean_optimizer.name: fedavgm,"
-      " fedadam or fedyogi"
-    )
 
 
 def _check_schedules(config: Any) -> None:
-  """Raises UserError for an unknown schedule, or numbers that contradict it."""
-  chosen, of_means = config.optimizer, config.mean_optimizer
+  """Raises UserError if numbers of a schedule or of steps contradict."""
+  chosen = config.optimizer
   if chosen.floor > chosen.lr:
     raise UserError(
       f"optimizer.floor={chosen.floor:g} must be at most"
       f" optimizer.lr={chosen.lr:g}, the rate that it ends"
-    )
-  for field, name in (
-    ("optimizer.schedule", chosen.schedule),
-    ("optimizer.server_schedule", chosen.server_schedule),
-    ("mean_optimizer.schedule", of_means.schedule),
-  ):
-    if name is not None and name not in SCHEDULES:
-      raise UserError(unknown(field, name, SCHEDULES, "schedule"))
-  if of_means.schedule and of_means.name is None:
-    raise UserError(
-      f"mean_optimizer.schedule={of_means.schedule!r} needs"
-      " mean_optimizer.name: fedavgm, fedadam or fedyogi"
     )
   if chosen.warmup and chosen.warmup >= config.rounds:
     raise UserError(
