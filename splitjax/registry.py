@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from splitjax.fields import check_value, readable, written
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,11 +155,8 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   name = check_value(given["name"], str, f"{where}.name")
   label = check_value(given.get("label", ""), str, f"{where}.label")
   factory = find(registry, name, where)
-  if not callable(factory):
-    raise UserError(
-      f"{where}.name={name!r}: {factory!r} is registered, which is no function"
-    )
-  known = options(factory)
+  with naming(f"{where}.name={name!r}"):
+    known = options(factory)
   chosen = {key: value for key, (_, value) in known.items()}
   for key, value in given.items():
     if key in ("name", "label"):
