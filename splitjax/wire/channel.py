@@ -113,7 +113,7 @@ def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
   Raises:
     ValueError: the channel draws random numbers, and the batch has no key.
   """
-  arrived, ledger = _through(_channel(wire, name), name, x, batch)
+  arrived, ledger = _through(wire, name, x, batch)
   return received(name, arrived), ledger
 
 
@@ -131,19 +131,16 @@ def send_one(
   """
   arrived, ledger = dict[int, Array](), dict[str, Array]()
   for number, x in among.items():
-    arrived[number], cost = _through(_channel(wire, name), name, x, batch)
+    arrived[number], cost = _through(wire, name, x, batch)
     ledger = merge(ledger, weigh(cost, chosen == number))
   return received(name, arrived), ledger
 
 
-def _channel(wire: Wire, name: str) -> Channel:
-  return getattr(wire, KINDS[name]) if name in KINDS else PLAIN
-
-
 def _through(
-  channel: Channel, name: str, x: Array, batch: Batch
+  wire: Wire, name: str, x: Array, batch: Batch
 ) -> tuple[Array, Ledger]:
-  """Sends as `send`, by the given channel."""
+  """Sends as `send`, unrecorded."""
+  channel = getattr(wire, KINDS[name]) if name in KINDS else PLAIN
   x = _private(channel, name, x, batch)
   form, n = channel.form or "float32", trees.size(x) // x.shape[0]
   count, several = forms.kept(channel.share, n), batch.real.sum()

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from splitjax.config.schema import Config
-from splitjax.experiment.setup.tasks import Task, build, fresh_network
+from splitjax.experiment.setup.tasks import build, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
 from splitjax.experiment.storage import history
 from splitjax.experiment.trainers import measured
@@ -34,7 +34,9 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
   for key in config.methods:
     doing = f"{key}: compiling, then a round and an evaluation"
     print(doing, file=sys.stderr, flush=True)  # stdout may be JSON
-    each = _method(task, key, full)
+    setup = make_setup(task, key)
+    with measured.chosen(setup):
+      each = _timed(setup, full)
     each["run"] = config.rounds * each["round"]
     each["run"] += (evaluations - 1) * each["evaluation"] + each["last"]
     total += each["compile"] + runs * each["run"]
@@ -42,14 +44,8 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
   return {"methods": methods, "runs": runs, "hours": total / HOUR}
 
 
-def _method(task: Task, key: str, full: Any) -> dict[str, float]:
-  """Times a method's compilation, one round and its evaluations, seconds."""
-  setup = make_setup(task, key)
-  with measured.chosen(setup):
-    return _timed(setup, full)
-
-
 def _timed(setup: TrainingSetup, full: Any) -> dict[str, float]:
+  """Times a method's compilation, one round and its evaluations, seconds."""
   config, trainer = setup.task.config, make_trainer(setup)
   state = trainer.init(full)
   watch = time.monotonic()

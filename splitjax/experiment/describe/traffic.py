@@ -6,7 +6,6 @@ itself that the training is of no use.
 """
 
 import jax
-import numpy as np
 
 from splitjax import trees
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -19,10 +18,7 @@ def of_round(setup: TrainingSetup) -> Ledger:
   """Returns the ledger of the first round without faults, bytes."""
   net = setup.task.network.backbone
   # The ledger depends on shapes alone, so a network of zeros is enough.
-  zeros = jax.tree.map(
-    lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
-  )
-  method = setup.method
+  zeros, method = trees.zeros(shapes.network(net)), setup.method
   trainer = make_trainer(setup)
   given = trainer.inputs(trainer.init(zeros))
 
