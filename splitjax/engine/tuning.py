@@ -34,14 +34,12 @@ def layers(net: Backbone, batch: int) -> dict[Layer, int]:
   and only if the config leaves the choice open. Nothing is computed.
   """
 
-  def draw(name: str, x: Any) -> tuple[Any, Any, Any]:
-    def run(x):
-      return draw_block(net.block(name), jax.random.key(0), x)
-
-    return jax.eval_shape(run, x)
+  def trace(name: str, x: Any) -> Any:
+    block, key = net.block(name), jax.random.key(0)
+    return jax.eval_shape(lambda x: draw_block(block, key, x)[0], x)
 
   with formulations.listening() as heard:
-    backbones.each_block(net, draw, net.inputs(batch))
+    backbones.walk(net, trace, net.inputs(batch))
   return heard
 
 

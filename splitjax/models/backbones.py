@@ -174,22 +174,35 @@ def each_block(
   """Draws all blocks, exits and the head; also returns block name -> output.
 
   `draw` maps a name and an input to the block's output, parameters and running
-  statistics; x [1, ...] is the input of the first block, or its shape.
+  statistics; x as in `walk`.
   """
   params, stats, out = dict[str, Tree](), dict[str, Tree](), dict[str, Any]()
-  for net in backbone.families.values():  # blocks of one name are the same
-    part, mine = each_block(net, draw, x)
-    params, stats, out = params | part.params, stats | part.stats, out | mine
-  if backbone.families:
-    return Segment(params, stats), out
-  for depth, name in enumerate(backbone.names(), start=1):
+
+  def visit(name, x):
     x, params[name], stats[name] = draw(name, x)
-    out[name] = x
-    if depth in backbone.exits:
-      exit_ = exit_name(depth, backbone.family)
-      _, params[exit_], stats[exit_] = draw(exit_, x)
-  _, params["head"], stats["head"] = draw("head", x)
+    if name in backbone.blocks:
+      out[name] = x
+    return x
+
+  walk(backbone, visit, x)
   return Segment(params, stats), out
+
+
+def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:
+  """Visits all blocks, exits and the head, in order.
+
+  `visit` maps a name and an input to the output; x [B, ...] is the input of the
+  first block, or its shape.
+  """
+  for net in backbone.families.values():  # blocks of one name are the same
+    walk(net, visit, x)
+  if backbone.families:
+    return
+  for depth, name in enumerate(backbone.names(), start=1):
+    x = visit(name, x)
+    if depth in backbone.exits:
+      visit(exit_name(depth, backbone.family), x)
+  visit("head", x)
 
 
 def select(segment: Segment, names: Iterable[str]) -> Segment:

@@ -213,9 +213,4 @@ def check_any_batch(net: Backbone) -> None:
         f" as an export does ({said}): take x.shape[0] instead of len(x)"
       ) from error
 
-  x: Any = net.inputs(size)
-  for depth, name in enumerate(net.names(), start=1):
-    x = after(name, x)
-    if depth in net.exits:
-      after(backbones.exit_name(depth, net.family), x)
-  after("head", x)
+  backbones.walk(net, after, net.inputs(size))

@@ -22,20 +22,15 @@ def forward(backbone: Backbone) -> dict[str, float]:
   Raises:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
   """
-  full, outputs = shapes.network(backbone), shapes.outputs(backbone)
-  behind, found = backbone.inputs(1), {}
-  for depth, name in enumerate(backbone.names(), start=1):
-    found[name] = _block(backbone, full, name, behind)
-    behind = _floats(outputs[name])
-    if depth in backbone.exits:
-      own = backbones.exit_name(depth, backbone.family)
-      found[own] = _block(backbone, full, own, behind)
-  found["head"] = _block(backbone, full, "head", behind)
+  full, found = shapes.network(backbone), dict[str, float]()
+
+  def count(name, x):
+    found[name] = _block(backbone, full, name, x)
+    out, *_ = shapes.drawn(backbone.block(name), x)
+    return jax.ShapeDtypeStruct(out.shape, jnp.result_type(float))
+
+  backbones.walk(backbone, count, backbone.inputs(1))
   return found
-
-
-def _floats(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-  return jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
 
 
 def _block(

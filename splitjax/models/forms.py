@@ -35,19 +35,19 @@ def check_forms(net: Backbone) -> None:
     )
   full = shapes.network(net)
   _float32(full, where)
-  x: Any = net.inputs(BATCH)
-  for depth, name in enumerate(net.names(), start=1):
-    after = _output(net, full, name, x, where)
-    if depth in net.exits:
-      _logits(net, full, backbones.exit_name(depth, net.family), after, where)
-    x = after
-  if len(x.shape) != 2:
-    shape = list(x.shape)
-    raise UserError(
-      f"{where}: its last block, {net.names()[-1]}, gives {shape} of a batch"
-      f" of {BATCH}; it must give the embedding, [B, D]"
-    )
-  _logits(net, full, "head", x, where)
+
+  def check(name: str, x: Any) -> Any:
+    out = _output(net, full, name, x, where)
+    gives = f"gives {list(out.shape)} of a batch of {BATCH}; it must give"
+    if name == net.names()[-1] and len(out.shape) != 2:
+      raise UserError(
+        f"{where}: its last block, {name}, {gives} the embedding, [B, D]"
+      )
+    if name not in net.blocks and out.shape != (BATCH, net.classes):
+      raise UserError(f"{where}: {name} {gives} logits [B, {net.classes}]")
+    return out
+
+  backbones.walk(net, check, net.inputs(BATCH))
 
 
 def _float32(full: Segment, where: str) -> None:
@@ -99,18 +99,6 @@ def _output(net: Backbone, full: Segment, name: str, x: Any, where: str) -> Any:
         " (batch_stats)"
       )
   return out
-
-
-def _logits(
-  net: Backbone, full: Segment, name: str, x: Any, where: str
-) -> None:
-  """Checks that an exit or the head gives a logit for each class."""
-  out = _output(net, full, name, x, where).shape
-  if out != (BATCH, net.classes):
-    raise UserError(
-      f"{where}: {name} gives {list(out)} of a batch of {BATCH}; it must give"
-      f" logits [B, {net.classes}]"
-    )
 
 
 def kind(value: Any) -> str:

@@ -178,12 +178,12 @@ def slow_convolutions(
     return ""
   found = []
 
-  def look(name: str, x: Any) -> tuple[Any, Any, Any]:
+  def look(name: str, x: Any) -> Any:
     if _block_convolves(backbone.block(name), x.shape, x.dtype):
       found.append(name)
-    return drawn(backbone.block(name), x)
+    return drawn(backbone.block(name), x)[0]
 
-  backbones.each_block(backbone, look, backbone.inputs(1))
+  backbones.walk(backbone, look, backbone.inputs(1))
   if not found:
     return ""
   return (
