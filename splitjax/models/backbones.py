@@ -221,11 +221,16 @@ def prefix(
   A client of depth L holds the whole network, with the head as its exit.
   with_exit=False leaves h out (SplitFed has none).
   """
-  last = (
-    "head" if depth == backbone.length else exit_name(depth, backbone.family)
-  )
   names = backbone.names(0, depth)
-  return select(full, (*names, last) if with_exit else names)
+  own = classifier_at(backbone, depth)
+  return select(full, (*names, own) if with_exit else names)
+
+
+def classifier_at(backbone: Backbone, depth: int) -> str:
+  """Names the classifier of a client of depth K: its exit, or the head."""
+  if depth == backbone.length:
+    return "head"
+  return exit_name(depth, backbone.family)
 
 
 def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:

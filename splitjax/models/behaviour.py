@@ -54,14 +54,17 @@ def _images(net: Backbone, seed: int) -> jax.Array:
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
   """Lists the blocks from the images to each exit, and to the head."""
-  to_exits = [
-    (*net.names(0, k), backbones.exit_name(k, net.family)) for k in net.cuts
+  return [
+    (*net.names(0, k), backbones.classifier_at(net, k))
+    for k in (*net.cuts, net.length)
   ]
-  return [*to_exits, (*net.names(), "head")]
 
 
-def _name(path: tuple[Any, ...]) -> str:
-  return "/".join(str(key.key) for key in path)
+def _run(
+  net: Backbone, full: Segment, x: jax.Array, **how: Any
+) -> list[tuple[jax.Array, Tree]]:
+  """Runs all of `_paths`; `how` and each result are as in `backbones.run`."""
+  return [backbones.run(net, full, x, names, **how) for names in _paths(net)]
 
 
 def learns(net: Backbone, full: Segment) -> str:
@@ -72,13 +75,9 @@ def learns(net: Backbone, full: Segment) -> str:
   """
 
   def outputs(params: Tree) -> list[Any]:
-    segment = full._replace(params=params)
-    return [
-      backbones.run(
-        net, segment, _images(net, 0), names, train=True, key=jax.random.key(2)
-      )[0]
-      for names in _paths(net)
-    ]
+    segment, key = full._replace(params=params), jax.random.key(2)
+    every = _run(net, segment, _images(net, 0), train=True, key=key)
+    return [out for out, _ in every]
 
   def loss(params: Tree) -> jax.Array:
     return sum(((out**2).mean() for out in outputs(params)), jnp.zeros(()))
@@ -94,10 +93,11 @@ def learns(net: Backbone, full: Segment) -> str:
   paths = jax.tree_util.tree_leaves_with_path(grads)
   for path, leaf in paths:
     if not np.isfinite(leaf).all():
-      raise Broken(f"the gradient of {_name(path)} is not finite")
+      name = jax.tree_util.keystr(path, simple=True, separator="/")
+      raise Broken(f"the gradient of {name} is not finite")
   # A parameter without a gradient: does it move an output?
   for i, (path, leaf) in enumerate(paths):
-    name = _name(path)
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
     if leaf.any() or name.endswith("bias"):
       continue
     other = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
@@ -115,12 +115,7 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
   two = jnp.where(counts, one, far + _images(net, 1))
 
   def outputs(x):
-    return [
-      backbones.run(
-        net, full, x, names, train=True, real=real, key=jax.random.key(2)
-      )
-      for names in _paths(net)
-    ]
+    return _run(net, full, x, train=True, real=real, key=jax.random.key(2))
 
   again = _jit(outputs)
   a, b = again(one), again(two)
@@ -140,7 +135,7 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
   x = _images(net, 0)
 
   def outputs(x):
-    return [backbones.run(net, full, x, n, train=False)[0] for n in _paths(net)]
+    return [out for out, _ in _run(net, full, x, train=False)]
 
   every, alone = (_jit(outputs)(each) for each in (x, x[:1]))
   for names, out, single in zip(_paths(net), every, alone, strict=True):
@@ -155,12 +150,9 @@ def draws_by_key(net: Backbone, full: Segment) -> str:
   """Checks that random blocks draw from the key alone, and do draw."""
 
   def outputs(seed):
-    return [
-      backbones.run(
-        net, full, _images(net, 0), names, train=True, key=jax.random.key(seed)
-      )[0]
-      for names in _paths(net)
-    ]
+    key = jax.random.key(seed)
+    every = _run(net, full, _images(net, 0), train=True, key=key)
+    return [out for out, _ in every]
 
   again = _jit(outputs)
   one, same, other = again(0), again(0), again(1)

@@ -59,14 +59,7 @@ def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
   network has one.
   """
   each = forward(backbone)
-  near, far = [*backbone.names(0, depth)], [*backbone.names(depth)]
-  if depth == backbone.length:
-    near.append("head")
-  else:
-    far.append("head")
-    near += (
-      [backbones.exit_name(depth, backbone.family)]
-      if depth in backbone.exits
-      else []
-    )
-  return sum(each[n] for n in near), sum(each[n] for n in far)
+  own, rest = backbones.classifier_at(backbone, depth), backbone.names(depth)
+  near = sum(each[name] for name in backbone.names(0, depth))
+  far = sum(each[name] for name in (*rest, "head")) if rest else 0.0
+  return near + each.get(own, 0.0), far

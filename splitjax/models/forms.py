@@ -54,7 +54,7 @@ def _float32(full: Segment, where: str) -> None:
   """Checks that all parameters have the default float, as optimisers need."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
     if leaf.dtype != jnp.result_type(float):
-      name = "/".join(str(key.key) for key in path)
+      name = jax.tree_util.keystr(path, simple=True, separator="/")
       raise UserError(
         f"{where}: {name} is {leaf.dtype}; parameters are"
         f" {jnp.result_type(float)}, whatever blocks compute in"
