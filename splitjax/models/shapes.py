@@ -210,8 +210,7 @@ def _convolves(program: Any) -> bool:
       return True
     if name.startswith("custom_vjp"):
       continue
-    inside = (getattr(x, "jaxpr", x) for x in equation.params.values())
-    if any(_convolves(x) for x in inside if hasattr(x, "eqns")):
+    if any(map(_convolves, jaxprs_in_params(equation.params))):
       return True
   return False
 
