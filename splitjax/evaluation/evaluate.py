@@ -48,12 +48,9 @@ def picked_outputs(
   count = -(-len(image) // size)
   rows = jnp.minimum(jnp.arange(count * size), len(image) - 1)
   outputs = jax.lax.map(chunk, rows.reshape(count, size))
-  return jax.tree.map(lambda x: _joined(x)[: len(image)], outputs)
-
-
-def _joined(x: Array) -> Array:
-  """Chunks [chunks, B, ...] as one axis."""
-  return x.reshape(-1, *x.shape[2:])
+  return jax.tree.map(
+    lambda x: jax.lax.collapse(x, 0, 2)[: len(image)], outputs
+  )
 
 
 def gather_images(image: Array, rows: Array) -> Array:
@@ -61,40 +58,25 @@ def gather_images(image: Array, rows: Array) -> Array:
   return image[rows]
 
 
-def client_outputs(
-  method: Method,
-  plan: BatchPlan,
-  client: Half,
-  server: Half,
-  image: Array,
-  rows: Any,
-  gather: Callable,
-  first: Array | int,
-  probabilities: bool,
-) -> Exits:
-  """Computes the outputs of one client's exit and of the server.
+def first_outputs(chunk: Callable, shown: Any, first: Array) -> Exits:
+  """Computes the `first` [] int32 chunks of one client's outputs.
 
-  `client` is unbatched, and `image` [P, ...] is the split of its test
-  samples. `rows` are [chunks, B] int32 rows of it, or another tree of chunks;
-  `gather` maps (image, one chunk) to [B', ...]. Only the `first` []
-  int32 chunks are computed. Returns Exits with leaves [chunks * B'], zero in
-  the other chunks.
+  `chunk` maps a row of the leaves [chunks, ...] of `shown` to Exits [B'].
+  Returns Exits with leaves [chunks * B'], zero in the other chunks.
   """
 
-  def chunk(i):
-    x = gather(image, trees.take(rows, i))
-    x = standardise(x, plan.mean, plan.std)
-    return to_exits(method.predict(client, server, x), probabilities)
+  def of(i):
+    return chunk(trees.take(shown, i))
 
   def add(i, outputs):
-    return jax.tree.map(lambda out, x: out.at[i].set(x), outputs, chunk(i))
+    return trees.put(outputs, i, of(i))
 
-  count = len(jax.tree.leaves(rows)[0])
+  count = len(jax.tree.leaves(shown)[0])
   nothing = jax.tree.map(
-    lambda x: jnp.zeros((count, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
+    lambda x: jnp.zeros((count, *x.shape), x.dtype), jax.eval_shape(of, 0)
   )
   outputs = jax.lax.fori_loop(0, first, add, nothing)
-  return jax.tree.map(_joined, outputs)
+  return jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), outputs)
 
 
 def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
@@ -213,17 +195,12 @@ def make_evaluate(
 
   def one(c, common, mine):
     (server, image), (client, (shown, first)) = common, mine
-    return client_outputs(
-      method,
-      plans[c],
-      client,
-      server,
-      image,
-      shown,
-      gather,
-      first,
-      probabilities,
-    )
+
+    def chunk(rows):
+      x = standardise(gather(image, rows), plans[c].mean, plans[c].std)
+      return to_exits(method.predict(client, server, x), probabilities)
+
+    return first_outputs(chunk, shown, first)
 
   def evaluate(clients, server, numbers, image, shown, first=None):
     order = _in_order(fleet, numbers)
