@@ -6,10 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees, wire
+from splitjax import wire
 from splitjax.data import feed, inputs
 from splitjax.engine import memory
 from splitjax.engine.fleets import Fleet
+from splitjax.engine.sequential import for_group
 from splitjax.engine.topologies import topology_of
 from splitjax.models.backbones import Backbone
 from splitjax.types import Batch, Method
@@ -56,8 +57,7 @@ def _ledger(
     image = jnp.zeros((2, *net.shape), net.inputs(2).dtype)
     batch = Batch(image, jnp.zeros(2, jnp.int32), real, key)
     batches = (batch,) * method.traits.views
-    if method.group is not None:
-      server = server._replace(memory=trees.take(server.memory, 0))
+    server = for_group(method, server, 0)
     if topology_of(method.traits).all_at_once:
       one = jax.tree.map(lambda x: x[None], (client, batches, key))
       return take(one[0], server, *one[1:])[3]

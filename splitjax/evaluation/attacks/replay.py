@@ -23,6 +23,7 @@ from splitjax.engine.batch_schedule import (
 from splitjax.engine.client_update import begin_round
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.memory import blank_shard, round_shapes
+from splitjax.engine.sequential import for_group
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.attacks.contract import Messages, Public, Truth
 from splitjax.models import backbones
@@ -60,9 +61,8 @@ def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
 
   def traced(client, server):
     key = jax.random.key(0)
-    names.update(
-      heard(method, client, _of_group(method, server, 0), blank, key)
-    )
+    own = for_group(method, server, 0)
+    names.update(heard(method, client, own, blank, key))
     samples = Samples(blank_shard(method, net, plan), plan)
     names.update(method.finish(client, server, samples, key)[2])
 
@@ -103,13 +103,6 @@ def heard(
   return {name: every[0] for name, every in single.items() if every}
 
 
-def _of_group(method: Method, server: Half, group: Array | int) -> Half:
-  """Selects the part of the server that trains with a group (Method.group)."""
-  if method.group is None:
-    return server
-  return server._replace(memory=trees.take(server.memory, group))
-
-
 def attacked(
   method: Method,
   net: Backbone,
@@ -133,7 +126,7 @@ def attacked(
       as many epochs as needed. A sample counts once per epoch.
   """
   client, server, _ = begin_round(method, plan, visit)
-  server = _of_group(method, server, visit.shard.group)
+  server = for_group(method, server, visit.shard.group)
 
   def listen(inputs):  # the steps all start from the same state
     batch, key = inputs
@@ -189,12 +182,12 @@ def _own(
     Batch(standardise(x, plan.mean, plan.std), pairs.label, pairs.real)
     for x in (pairs.trained, pairs.held)
   )
-  image = _flat(batch.image[:, 0])
+  image = jax.lax.collapse(batch.image[:, 0], 0, 2)
   if _images(visit.shard.image, plan):
     mean, std = scale_of(image, plan.mean, plan.std)
     image = (image * std + mean) / 255.0
   return Messages(
-    {name: _flat(x) for name, x in sent.items()},
+    {name: jax.lax.collapse(x, 0, 2) for name, x in sent.items()},
     sample,
     len(order),
     batch.real[:, 0].reshape(-1),
@@ -226,12 +219,7 @@ def _of_public(
 
   keys = jax.random.split(jax.random.fold_in(key, steps), steps)
   sent = jax.lax.map(one, (each, keys))
-  return {name: _flat(x) for name, x in sent.items()}, rows
-
-
-def _flat(x: Array) -> Array:
-  """Merges the leading axes: [T, B, ...] -> [T * B, ...]."""
-  return x.reshape(-1, *x.shape[2:])
+  return {name: jax.lax.collapse(x, 0, 2) for name, x in sent.items()}, rows
 
 
 def _images(image: Array, plan: BatchPlan) -> bool:
