@@ -97,8 +97,7 @@ def of_round(
     ends: seconds after which the round ends; None: its slowest client's.
   """
   spent = busy(plan, profiles, sent, steps, alone, timeout=timeout)
-  on = (sent > 0) | (steps > 0)
-  each = np.where(on, spent.computes + spent.transfers + spent.waits, 0.0)
+  each = spent.computes + spent.transfers + spent.waits
   serves = float((spent.served * plan.server).sum() / (1e9 * rates.server))
   longest = each.sum() if relay else each.max(initial=0.0)
   if ends is not None:

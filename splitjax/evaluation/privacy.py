@@ -18,6 +18,7 @@ estimate and not a bound.
 
 import functools
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -88,7 +89,4 @@ def epsilon(
 
 def spread(values: Sequence[float]) -> dict[str, float]:
   """Computes the largest and the median epsilon over clients."""
-  ordered = sorted(values)
-  middle = len(ordered) // 2
-  median = (ordered[middle] + ordered[-1 - middle]) / 2
-  return {"max": ordered[-1], "median": median}
+  return {"max": max(values), "median": statistics.median(values)}

@@ -31,20 +31,15 @@ MOST = 2000
 taken. The time of a map and of all pairs grows with the square."""
 
 
-def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
-  """Selects the embeddings to measure: the finite ones, at most `most`.
+def chosen(embeddings: np.ndarray) -> np.ndarray:
+  """Selects the embeddings to measure: the finite ones, at most MOST.
 
-  Args:
-    embeddings: [K, D] float.
-    most: limit; of more embeddings, a fixed random sample of this size.
-
-  Returns:
-    [..] int64, rows of embeddings, ascending.
+  `embeddings` are [K, D] float. Returns [..] int64, rows of them, ascending.
   """
   finite = np.flatnonzero(np.isfinite(embeddings).all(axis=1))
-  if len(finite) <= most:
+  if len(finite) <= MOST:
     return finite
-  return np.sort(np.random.default_rng(0).choice(finite, most, replace=False))
+  return np.sort(np.random.default_rng(0).choice(finite, MOST, replace=False))
 
 
 def silhouette(embeddings: np.ndarray, classes: np.ndarray) -> float | None:
