@@ -179,7 +179,7 @@ def make_schedule(
   count = round(faults.server_down * rounds)
   if faults.server_down_per != "fraction" or not count:
     return schedule
-  _check_size("faults.server_down_per=fraction", clients, rounds)
+  check_size("faults.server_down_per=fraction", clients, rounds)
   rng = np.random.default_rng([seed, _STREAM])
   down = np.zeros(rounds, bool)
   down[rng.permutation(rounds)[:count]] = True
@@ -213,7 +213,7 @@ def read_schedule(
   """
   if faults.schedule is None:
     return ()
-  _check_size("faults.schedule", clients, rounds)
+  check_size("faults.schedule", clients, rounds)
   tables: dict[str, np.ndarray] = {}
   path, field = faults.schedule, "faults.schedule"
   for place, line in client_table.read(path, HEADER, field, names):
@@ -227,7 +227,7 @@ def read_schedule(
   return Schedule(**tables)
 
 
-def _check_size(field: str, clients: int, rounds: int) -> None:
+def check_size(field: str, clients: int, rounds: int) -> None:
   """Raises a UserError if a schedule of this size is too large."""
   if clients * rounds > LARGEST_SCHEDULE:
     raise UserError(

@@ -15,12 +15,13 @@ Times are those of the cost model (`evaluation.cost`). The word is not
   'partial'
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from splitjax.engine.faults import LARGEST_SCHEDULE, Schedule
+from splitjax.engine.faults import Schedule, check_size
 from splitjax.engine.topologies import topology_of
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.registry import Spec
@@ -50,12 +51,21 @@ class ClientTimes(NamedTuple):
     return self.start + self.steps * self.each_step
 
 
-class Deadline(NamedTuple):
-  """A round that ends at a time; fields as in `deadline`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deadline:
+  """Ends a round at a time, whoever is ready.
 
-  seconds: float | None
-  quantile: float
-  late: str
+  Attributes:
+    seconds: modelled seconds; None: by `quantile`.
+    quantile: of all clients' times for a whole round.
+    late: partial: a later client takes as many of its local steps as it is in
+      time for, and its update counts in full; without any it is left out. drop:
+      it is left out.
+  """
+
+  seconds: Annotated[float | None, POSITIVE] = None
+  quantile: Annotated[float, PROBABILITY] = 0.8
+  late: Literal["partial", "drop"] = "partial"
 
   def ends(self, times: ClientTimes) -> float:
     """Returns the seconds after which a round ends."""
@@ -88,43 +98,11 @@ class Deadline(NamedTuple):
     return share
 
 
-class Buffered(NamedTuple):
-  """A round that ends with its m-th update; fields as in `buffered`."""
-
-  size: int
-  staleness: float
-
-
-def synchronous() -> None:
-  """Ends a round when every participant is done, as the papers do."""
-
-
-def deadline(
-  *,
-  seconds: Annotated[float | None, POSITIVE] = None,
-  quantile: Annotated[float, PROBABILITY] = 0.8,
-  late: Literal["partial", "drop"] = "partial",
-) -> Deadline:
-  """Ends a round at a time, whoever is ready.
-
-  Args:
-    seconds: modelled seconds; None: by `quantile`.
-    quantile: of all clients' times for a whole round.
-    late: partial: a later client takes as many of its local steps as it is in
-      time for, and its update counts in full; without any it is left out. drop:
-      it is left out.
-  """
-  return Deadline(seconds, quantile, late)
-
-
-def buffered(
-  *,
-  size: Annotated[int, COUNT] = 10,
-  staleness: Annotated[float, NOT_NEGATIVE] = 0.5,
-) -> Buffered:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Buffered:
   """Ends a round with the update that fills a buffer (FedBuff).
 
-  Args:
+  Attributes:
     size: m, updates in a round.
     staleness: a of the factor s(tau) = (1 + tau)^-a on an update that began tau
       rounds before: 1 / sqrt(1 + tau) is the paper's, 0 leaves it out.
@@ -133,13 +111,19 @@ def buffered(
     Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
       AISTATS 2022.
   """
-  return Buffered(size, staleness)
+
+  size: Annotated[int, COUNT] = 10
+  staleness: Annotated[float, NOT_NEGATIVE] = 0.5
+
+
+def synchronous() -> None:
+  """Ends a round when every participant is done, as the papers do."""
 
 
 PACES: dict[str, Callable[..., Any]] = {
   "synchronous": synchronous,
-  "deadline": deadline,
-  "buffered": buffered,
+  "deadline": Deadline,
+  "buffered": Buffered,
 }
 """Name -> a factory of None, a Deadline or a Buffered; its keyword-only
 arguments are the options of `pace` in a config."""
@@ -226,11 +210,7 @@ def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:
   `Deadline.shares`.
   """
   size = len(share), rounds
-  if len(share) * rounds > LARGEST_SCHEDULE:
-    raise UserError(
-      f"pace: {len(share)} clients times {rounds} rounds are more than"
-      f" {LARGEST_SCHEDULE:g} entries: lower rounds"
-    )
+  check_size("pace", *size)
   found, part = Schedule(*given), np.where(share == 0, 1, share)[:, None]
   if (part < 1).any():
     table = np.broadcast_to(part.astype(np.float32), size)

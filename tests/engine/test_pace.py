@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from splitjax.engine.faults import Schedule
-from splitjax.engine.pace import ClientTimes, cut_short, deadline
+from splitjax.engine.pace import ClientTimes, Deadline, cut_short
 from splitjax.types import UserError
 
 TIMES = ClientTimes(
@@ -28,13 +28,13 @@ TIMES = ClientTimes(
   ],
 )
 def test_who_is_in_time(options, ends, shares):
-  pace = deadline(**options)
+  pace = Deadline(**options)
   assert pace.ends(TIMES) == ends
   assert pace.shares(TIMES, 1).tolist() == shares
 
 
 def test_stages_round_their_shares_up_within_the_deadline():
-  pace, steps = deadline(seconds=6.5), np.array([3, 5])
+  pace, steps = Deadline(seconds=6.5), np.array([3, 5])
   share = pace.shares(TIMES, stages=2)
   assert share.tolist() == [1, 4 / 8, 0]  # in time for 5 steps, one kept back
   assert np.ceil(steps * share[1]).sum() == 5
@@ -42,7 +42,7 @@ def test_stages_round_their_shares_up_within_the_deadline():
 
 def test_a_deadline_that_nobody_meets_is_one_line():
   with pytest.raises(UserError, match=r"after 0.5 s; the fastest takes 2 s"):
-    deadline(seconds=0.5).shares(TIMES, 1)
+    Deadline(seconds=0.5).shares(TIMES, 1)
 
 
 def test_scheduled_faults_stay():
