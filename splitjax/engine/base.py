@@ -200,9 +200,20 @@ class Metrics(NamedTuple):
   pace: Tree = ()
 
 
-def by_number(count: int, number: Array, values: Array) -> Array:
-  """Scatters values [n] to [count], each to its client's number [n]."""
-  return jnp.zeros(count).at[number].add(values)
+def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:
+  """Adds up the entries of clients, leaves [n, ...], whose numbers are [n].
+
+  Entries of single clients are listed by number.
+  """
+
+  def listed(values):
+    return jnp.zeros(spec.num_clients).at[number].add(values)
+
+  by_number = {
+    name: jax.tree.map(listed, getattr(each, name))
+    for name in ("masked", "bytes", "steps", "alone", "cuts")
+  }
+  return trees.total(each)._replace(**by_number)
 
 
 def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:

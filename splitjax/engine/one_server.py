@@ -16,8 +16,8 @@ from splitjax.engine.base import (
   RoundInputs,
   RoundSums,
   apply_faults,
-  by_number,
   finite,
+  sum_clients,
 )
 from splitjax.engine.batch_schedule import (
   BatchSchedule,
@@ -121,41 +121,37 @@ def finish_round(
   participates, counted = on.astype(float), counts.astype(float)
   shards = inputs.shard(group.data)
 
-  def listed(values):
-    return by_number(spec.num_clients, shards.number, values)
-
-  # Sums for the aggregation: of all clients, and of the one server.
-  each = jax.vmap(rule.contribute, in_axes=(0, None, 0))(
-    new, EMPTY, counted * shards.size
+  # Sum over clients, losses averaged over each client's steps.
+  taken = started.schedules.real.any(axis=-1).sum(axis=-1).astype(float)
+  losses = jax.tree.map(lambda x: x / jnp.maximum(taken, 1), metrics.losses)
+  losses = wire.weigh(losses, counted)
+  ledger = wire.merge(started.download, metrics.ledger, upload)
+  ledger = wire.weigh(ledger, participates)
+  each = RoundSums(
+    jax.vmap(rule.contribute, in_axes=(0, None, 0))(
+      new, EMPTY, counted * shards.size
+    ),
+    losses,
+    dict.fromkeys(losses, counted),
+    ledger,
+    participates,
+    participates - counted,
+    wire.total(ledger),
+    taken,
+    jnp.zeros_like(taken),
+    (),
+    started.faults,
   )
+  sums = sum_clients(spec, shards.number, each)
+
+  # The one server contributes once.
   of_server = rule.contribute(EMPTY, after, server_valid.astype(float))
-  updates = trees.total(each)._replace(
+  updates = sums.updates._replace(
     server=of_server.server,
     server_weight=of_server.server_weight,
     stats_weight=of_server.stats_weight,
   )
-
-  # Losses averaged over each client's steps, then summed over clients.
-  steps = jnp.maximum(started.schedules.real.any(axis=-1).sum(axis=-1), 1)
-  losses = {
-    k: wire.weigh(x / steps, counted) for k, x in metrics.losses.items()
-  }
-  ledger = wire.merge(started.download, metrics.ledger, upload)
-  ledger = {k: wire.weigh(x, participates) for k, x in ledger.items()}
-  taken = started.schedules.real.any(axis=-1).sum(axis=-1).astype(float)
-  sums = RoundSums(
-    updates,
-    trees.total(losses),
-    dict.fromkeys(losses, counted.sum()),
-    trees.total(ledger),
-    participates.sum(),
-    listed(participates - counted),
-    listed(wire.total(ledger)),
-    listed(taken),
-    listed(jnp.zeros_like(taken)),
-    (),
-    trees.total(started.faults),
-  )
+  sums = sums._replace(updates=updates)
   if spec.ordered:  # all clients are one chunk
     sums = jax.tree.map(lambda x: x[None], sums)
 

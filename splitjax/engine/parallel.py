@@ -18,9 +18,9 @@ from splitjax.engine.base import (
   RoundInputs,
   RoundSums,
   apply_faults,
-  by_number,
   finite,
   over_clients,
+  sum_clients,
 )
 from splitjax.engine.batch_schedule import Visit
 from splitjax.engine.buffered import rebased
@@ -80,7 +80,9 @@ def train_clients(
       cut = spec.method.cut(client) * participates
     pair = client, server
     if spec.buffer is not None:
-      tau, part = inputs.round - since, spec.method.part_two or _whole
+      # Most methods' clients have a copy of the whole server.
+      part = spec.method.part_two or (lambda client, server: server)
+      tau = inputs.round - since
       begun = start._replace(server=part(client, start.server))
       now = inputs.flight.now, part(client, inputs.server)
       pair = rebased(spec.buffer, tau, begun, now, pair)
@@ -103,22 +105,8 @@ def train_clients(
     return client._replace(start=start), counts, sums
 
   new, counts, sums = over_clients(one, *group)
-  # Sum over clients; entries of single clients are listed by number.
-  number = inputs.shard(group.data).number
-  listed = {
-    name: by_number(spec.num_clients, number, getattr(sums, name))
-    for name in ("masked", "bytes", "steps", "alone", "cuts")
-    if name != "cuts" or spec.method.cut is not None
-  }
-  total = trees.total(sums._replace(**dict.fromkeys(listed, ())))
-  total = total._replace(**listed)
+  total = sum_clients(spec, inputs.shard(group.data).number, sums)
   return (trees.where(counts, new, group.clients), counts), total
-
-
-def _whole(client: Half, server: Half) -> Half:
-  """Returns the server, of which most methods' clients have a whole copy."""
-  del client
-  return server
 
 
 def train_cohort(
