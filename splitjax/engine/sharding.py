@@ -124,21 +124,17 @@ def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
   On devices that are only described it returns their shapes.
   """
   goal = target.current()
-  if goal.described:
-    return jax.tree.map(lambda x: _described(mesh, x, spec), tree)
-  if mesh is None:
-    return jax.tree.map(jax.numpy.asarray, tree)
-  where = NamedSharding(mesh, spec)
-  return jax.tree.map(lambda x: jax.device_put(x, where), tree)
-
-
-def _described(mesh: Mesh | None, x: Any, spec: Any) -> jax.ShapeDtypeStruct:
-  """Returns the shape of an array and where it would be put."""
-  where: Any = SingleDeviceSharding(target.current().devices[0])
+  where: Any = SingleDeviceSharding(goal.devices[0])
   if mesh is not None:
     where = NamedSharding(mesh, spec)
-  dtype = jax.numpy.result_type(x)
-  return jax.ShapeDtypeStruct(np.shape(x), dtype, sharding=where)
+
+  def place(x):
+    if goal.described:
+      dtype = jax.numpy.result_type(x)
+      return jax.ShapeDtypeStruct(np.shape(x), dtype, sharding=where)
+    return jax.numpy.asarray(x) if mesh is None else jax.device_put(x, where)
+
+  return jax.tree.map(place, tree)
 
 
 def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
