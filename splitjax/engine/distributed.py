@@ -236,27 +236,22 @@ def all_agree() -> Iterator[None]:
     yield
   except Exception as error:
     problem = error
-  if is_distributed():
-    failed = multihost_utils.process_allgather(np.array(problem is not None))
-    if problem is None and failed.any():
-      raise UserError(
-        f"process {int(failed.argmax())} failed, so all processes stop: see its"
-        " message"
-      )
+  failed = multihost_utils.process_allgather(np.array(problem is not None))
+  if problem is None and failed.any():
+    raise UserError(
+      f"process {int(failed.argmax())} failed, so all processes stop: see its"
+      " message"
+    )
   if problem is not None:
     raise problem
 
 
 def of_first(found: Sequence[bool]) -> list[bool]:
   """Gives all processes what process 0 found: others may see files late."""
-  if not is_distributed():
-    return list(found)
   first = multihost_utils.broadcast_one_to_all(np.array(found, bool))
   return [bool(each) for each in first]
 
 
 def any_process(flag: bool) -> bool:
   """Tells whether the flag is set in any process."""
-  if not is_distributed():
-    return flag
   return bool(multihost_utils.process_allgather(np.array(flag)).any())

@@ -52,12 +52,11 @@ def check_backbone(
     'it is a Backbone, equal to another of the same options'
   """
   try:
-    known = options(factory)
-    net, again = factory(shape, classes), factory(shape, classes)
-    numbers = _promises(net, again, factory, known, shape, classes)
+    known, net = options(factory), factory(shape, classes)
+    numbers = _promises(net, factory, known, shape, classes)
   except UserError as error:
     raise Broken(str(error)) from None
-  slow = shapes.slow_convolutions(factory(shape, classes))
+  slow = shapes.slow_convolutions(net)
   return [
     f"its options are {', '.join(known) or 'none'}",
     "it is a Backbone, equal to another of the same options",
@@ -70,7 +69,6 @@ def check_backbone(
 
 def _promises(
   net: Any,
-  again: Any,
   factory: Callable[..., Backbone],
   known: Mapping[str, tuple[Any, Any]],
   shape: tuple[int, ...],
@@ -82,6 +80,7 @@ def _promises(
   made_by = getattr(unbound(factory), "__name__", str(factory))
   check_kinds(net, getattr(net, "name", made_by))
   check_hashable(net)
+  again = factory(shape, classes)
   if net != again or hash(net) != hash(again):
     raise UserError(
       "made twice with the same options it is not equal: give blocks that are"
@@ -90,7 +89,7 @@ def _promises(
     )
   chosen = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
   if isinstance(chosen, tuple):
-    check_asked(net, net.name, shape, classes, chosen)
+    check_asked(net, shape, classes, chosen)
   check_forms(net)
   check_any_batch(net)
   return behaviour.check_numbers(net)
@@ -139,7 +138,6 @@ def _named(net: Backbone) -> dict[str, Any]:
 
 def check_asked(
   net: Backbone,
-  name: str,
   shape: tuple[int, ...],
   classes: int,
   depths: tuple[int, ...],
@@ -148,7 +146,6 @@ def check_asked(
 
   Args:
     net: the network that it returned, of the right kinds.
-    name: key of BACKBONES.
     shape: shape of the inputs.
     classes: C.
     depths: the cut depths asked for.
@@ -156,7 +153,7 @@ def check_asked(
   Raises:
     UserError: the network is for other inputs, classes or cuts.
   """
-  where = f"backbone.name={name!r}"
+  where = f"backbone.name={net.name!r}"
   asked = tuple(shape), classes, sorted(depths)
   made = tuple(net.shape), net.classes, sorted(net.exits)
   for what, one, other in zip(
