@@ -11,13 +11,12 @@ from splitjax.config.schema import Config
 from splitjax.experiment import by_client
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import measurements
-from splitjax.experiment.setup import data_summary
 from splitjax.experiment.storage import round_log, workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
 from splitjax.models import target
 from splitjax.reports import formats, grid_report, over_seeds, report, tables
 from splitjax.reports.by_client import chosen
-from splitjax.reports.figures import plots
+from splitjax.reports.figures import client_data, plots
 from splitjax.reports.report import Results
 
 
@@ -115,7 +114,7 @@ def report_seeds(
   drawn.append(first / "class_accuracy_per_client.png")
   for name in workdirs.OF_METHODS:
     drawn += sorted(first.glob(f"{name}_*.png"))
-  drawn += [first / name for name in data_summary.PICTURES]
+  drawn += [first / f"{name}.png" for name in client_data.FILES]
   report.write(place, results, [path for path in drawn if path.exists()])
   return results
 
@@ -161,9 +160,9 @@ def publish(
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   drawn += measurements.pictures(workdir, config)
-  inside = (f"inside_{key}.png" for key in config.methods)
-  names = [*data_summary.PICTURES, *inside]
-  drawn += [workdir / name for name in names if (workdir / name).exists()]
+  names = [*client_data.FILES, *(f"inside_{key}" for key in config.methods)]
+  earlier = [workdir / f"{name}.png" for name in names]
+  drawn += [path for path in earlier if path.exists()]
   report.write(workdir, results, drawn)
   return results
 

@@ -14,11 +14,6 @@ from splitjax.reports.figures import client_data
 from splitjax.reports.figures.style import save, titled
 from splitjax.reports.results import client, heading
 
-PICTURES = ("clients.png", "test_sets.png", "devices.png")
-"""Figures of each client's training samples, test samples and, where split
-depths depend on devices, its device."""
-
-
 MOST = 20
 """The largest number of classes or clients that a note names."""
 
@@ -50,8 +45,8 @@ def pictures(task: Task, folder: Path) -> list[Path]:
     title = f"Devices, split depths by {task.config.fleet.allocation.name}"
     drawn.append(titled(figure, title))
   return [
-    save(figure, folder / name)
-    for figure, name in zip(drawn, PICTURES, strict=False)
+    save(figure, folder / f"{name}.png")
+    for figure, name in zip(drawn, client_data.FILES, strict=False)
   ]
 
 

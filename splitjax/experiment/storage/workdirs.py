@@ -14,6 +14,7 @@ from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
+from splitjax.reports.figures import client_data, plots
 from splitjax.types import UserError
 
 # Files and folders of a workdir. The lock exists while a process uses it.
@@ -22,16 +23,6 @@ DESCRIBED, EXPORTED = "describe", "export"
 
 # Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
-
-FIGURES = (
-  "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
-  "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
-  "accuracy_over_cost", "cost_per_client", "speed_up", "power",
-  "accuracy_over_leakage", "learning_curves", "class_accuracy",
-  "accuracy_by_order", "accuracy_by_position", "accuracy_gap",
-  "accuracy_spread",
-)  # fmt: skip
-"""Names of a run's figures."""
 
 OF_METHODS = "embeddings", "inside", "leakage", "confusion"
 """Names of single methods' figures, NAME_KEY."""
@@ -55,7 +46,8 @@ def folder(workdir: Path, key: str) -> Path:
 def figures(keys: Iterable[str]) -> list[str]:
   """Returns the names of all files that the methods' figures can have."""
   own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
-  return [f"{name}.{form}" for name in (*FIGURES, *own) for form in FORMS]
+  every = *client_data.FILES, *plots.FILES, *own
+  return [f"{name}.{form}" for name in every for form in FORMS]
 
 
 def seeds_of(workdir: Path) -> list[Path]:

@@ -29,6 +29,10 @@ from splitjax.reports.figures.style import (
   shades,
 )
 
+FILES = "clients", "test_sets", "devices"
+"""A run's figures of its clients' training samples, test samples and, where
+split depths depend on devices, devices, by the names of their files."""
+
 MOST_BARS = 600
 """The most segments drawn as bars with gaps; more are touching steps."""
 

@@ -70,11 +70,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
 def drawable(results: dict[str, Any]) -> dict[str, style.Draw]:
   """Returns file name -> function of the figures that the results allow."""
-  return {
-    NAMES.get(draw, draw.__name__): draw
-    for draw, known in KNOWN.items()
-    if known(results)
-  }
+  return {name: draw for name, draw in FILES.items() if KNOWN[draw](results)}
 
 
 @style.of_results
@@ -275,5 +271,8 @@ NAMES = {
   position_curves: "accuracy_by_position",
 }
 """Figures whose file has another name."""
+
+FILES = {NAMES.get(draw, draw.__name__): draw for draw in KNOWN}
+"""Every figure by the name of its file."""
 
 __all__ = [draw.__name__ for draw in KNOWN]
