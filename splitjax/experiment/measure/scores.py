@@ -25,9 +25,6 @@ from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.models import shapes
 from splitjax.types import Method, Outputs, State
 
-NAMES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
-"""The scores of every row, see `score`."""
-
 
 def client_sizes(
   method: Method, network: Network, *, at_server: bool = False

@@ -43,13 +43,6 @@ def due(
   """
   if number == config.rounds:
     return rows, None
-  return due_between(config, rows, number)
-
-
-def due_between(
-  config: Config, rows: tuple[Row, ...], number: int
-) -> tuple[tuple[Row, ...], int | None] | None:
-  """Says the same of a round that is not the last."""
   if number % config.eval.every:
     return None
   last = config.eval.personal == "last"
@@ -57,11 +50,8 @@ def due_between(
   return chosen, config.eval.samples
 
 
-SCORES = (
-  "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth",
-  "metrics",
-)  # fmt: skip
-"""Entries of a line that an evaluation adds, see `measure.scores.score`."""
+SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
+"""Entries of a line that every evaluation adds, see `measure.scores.score`."""
 
 
 def between_rounds(
@@ -71,10 +61,10 @@ def between_rounds(
 
   They stay if an evaluation of all rows on all samples was due anyway.
   """
-  whole = due_between(config, rows, line["round"]) == (rows, None)
+  whole = due(config, rows, line["round"]) == (rows, None)
   if whole or not line.get("last"):
     return line
-  return {k: v for k, v in line.items() if k not in SCORES}
+  return {k: v for k, v in line.items() if k not in (*SCORES, "metrics")}
 
 
 class History(NamedTuple):

@@ -183,7 +183,7 @@ class Recorder:
       for label, each in zip(labels, self.outputs, strict=True)
     }
     # A row that waits for the last round may be the only one.
-    names = next(iter(found.values()), scores.NAMES)
+    names = next(iter(found.values()), history.SCORES)
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def record_of(self, number: int) -> dict[str, Any]:
