@@ -1,7 +1,8 @@
 """Checks of the fields of a config against each other."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from splitjax.config import paper_numbers
@@ -13,6 +14,20 @@ from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
+
+SCHEDULED = (
+  "optimizer.schedule",
+  "optimizer.server_schedule",
+  "mean_optimizer.schedule",
+)
+"""Fields that name an entry of SCHEDULES."""
+
+NAMED: dict[str, Mapping[str, Callable]] = {
+  "optimizer.name": OPTIMIZERS,
+  "optimizer.server_name": OPTIMIZERS,
+  **dict.fromkeys(SCHEDULED, SCHEDULES),
+}
+"""Fields that name an entry of a registry, without its options."""
 
 
 def check_config(config: Any) -> None:
@@ -32,8 +47,9 @@ def check_config(config: Any) -> None:
   _check_fleet(config.fleet)
   pace.check_config(config)
   _check_messages(config.wire, config.privacy)
-  _check_optimizers(config)
-  _check_schedules(config)
+  _check_names(config)
+  _check_means(config.mean_optimizer)
+  _check_steps(config)
   _check_best(config.checkpoint, config.eval)
   _check_kept(config)
   _check_inside(config)
@@ -154,29 +170,28 @@ def _check_messages(wire: Any, privacy: Any) -> None:
       )
 
 
-def _check_optimizers(config: Any) -> None:
-  """Raises UserError for unknown names, or for settings without one."""
-  for group, field, known, kind in (
-    ("optimizer", "name", OPTIMIZERS, "optimiser"),
-    ("optimizer", "server_name", OPTIMIZERS, "optimiser"),
-    ("optimizer", "schedule", SCHEDULES, "schedule"),
-    ("optimizer", "server_schedule", SCHEDULES, "schedule"),
-    ("mean_optimizer", "schedule", SCHEDULES, "schedule"),
-  ):
-    name = getattr(getattr(config, group), field)
+def _check_names(config: Any) -> None:
+  """Raises UserError for an unknown optimiser or schedule."""
+  for field, known in NAMED.items():
+    name = operator.attrgetter(field)(config)
     if name is not None and name not in known:
-      raise UserError(unknown(f"{group}.{field}", name, known, kind))
+      kind = "schedule" if field in SCHEDULED else "optimiser"
+      raise UserError(unknown(field, name, known, kind))
+
+
+def _check_means(chosen: Any) -> None:
+  """Raises UserError for settings of an optimiser of means without one."""
   for field in ("lr", "schedule"):
-    value = getattr(config.mean_optimizer, field)
-    if config.mean_optimizer.name is None and value is not None:
+    value = getattr(chosen, field)
+    if chosen.name is None and value is not None:
       raise UserError(
         f"mean_optimizer.{field}={value!r} needs mean_optimizer.name: fedavgm,"
         " fedadam or fedyogi"
       )
 
 
-def _check_schedules(config: Any) -> None:
-  """Raises UserError if numbers of a schedule or of steps contradict."""
+def _check_steps(config: Any) -> None:
+  """Raises UserError if numbers of the steps contradict each other."""
   chosen = config.optimizer
   if chosen.floor > chosen.lr:
     raise UserError(

@@ -11,7 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from splitjax.config.schema import Config, significant
+from splitjax.config.validation import SCHEDULED
 from splitjax.methods import optimizers
+from splitjax.registry import flat
 from splitjax.types import UserError
 
 
@@ -39,11 +41,10 @@ def difference(theirs: dict, mine: dict) -> str | None:
     return f"{more}, and the faults depend on it"
   if found:
     return found
-  found = more
   if wanted < done:
-    return found
+    return more
   field = _looks_ahead(mine["config"], done)
-  return field and f"{found}, and {field} depends on it"
+  return field and f"{more}, and {field} depends on it"
 
 
 def _looks_ahead(config: dict, done: int) -> str | None:
@@ -53,16 +54,13 @@ def _looks_ahead(config: dict, done: int) -> str | None:
     optimizers.make(**chosen, rounds=rounds)
     for rounds in (done, config["rounds"])
   )
-  for group, field in (
-    ("optimizer", "schedule"),
-    ("optimizer", "server_schedule"),
-    ("mean_optimizer", "schedule"),
-  ):
-    if (name := config[group][field]) is None:
+  leaves = flat(config)
+  for field in SCHEDULED:
+    if (name := leaves[field]) is None:
       continue
     same = jnp.array_equal(*(x.schedule(name)(times) for x in (short, whole)))
     if not same:
-      return f"{group}.{field}={name}"
+      return f"{field}={name}"
   return None
 
 

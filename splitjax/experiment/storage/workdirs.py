@@ -8,12 +8,12 @@ from typing import Any
 
 from splitjax.config.nested import specs
 from splitjax.config.schema import Config
+from splitjax.config.validation import NAMED
 from splitjax.data import augmentations
 from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
-from splitjax.methods.optimizers import OPTIMIZERS
-from splitjax.methods.schedules import SCHEDULES
+from splitjax.registry import flat
 from splitjax.reports.figures import client_data, plots
 from splitjax.types import UserError
 
@@ -165,17 +165,8 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   path = Path(workdir) / CONFIG
   saved = read_own(workdir)
   config = saved["config"]
-  named = [*specs(Config, config)]
-  for group, field in (
-    ("optimizer", "name"),
-    ("optimizer", "server_name"),
-    ("optimizer", "schedule"),
-    ("optimizer", "server_schedule"),
-    ("mean_optimizer", "schedule"),
-  ):
-    known = SCHEDULES if "schedule" in field else OPTIMIZERS
-    name = config.get(group, {}).get(field)
-    named.append((f"{group}.{field}", known, name))
+  named, leaves = [*specs(Config, config)], flat(config)
+  named += [(field, known, leaves.get(field)) for field, known in NAMED.items()]
   for each in augmentations.parse(config["data"].get("augment", "none")):
     named.append(("data.augment", AUGMENTATIONS, each["name"]))
   for field, registry, name in named:
