@@ -231,8 +231,8 @@ def digest(*arrays: np.ndarray) -> str:
 def epochs(
   local_epochs: int,
   local_steps: int | None,
-  sizes: Sequence[int],
-  batches: Sequence[int],
+  sizes: Sequence[int] | np.ndarray,
+  batches: Sequence[int] | np.ndarray,
 ) -> int:
   """Counts the epochs in which every client can take its steps of a round.
 

@@ -104,37 +104,30 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   if method is None:  # of an earlier start, in the workdir
     method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
-  batches = None
+  batches = np.full(config.num_clients, config.batch_size)
   if method.batches is not None:
     batches = method.batches(config.num_clients, config.batch_size)
   parts, held = training_rows(task, method)
-  epochs = feed.epochs(
-    config.local_epochs,
-    config.local_steps,
-    list(map(len, parts)),
-    [config.batch_size] if batches is None else batches,
-  )
+  sizes = np.array([len(part) for part in parts])
+  steps = config.local_steps
+  epochs = feed.epochs(config.local_epochs, steps, sizes, batches)
   plans = tuple(
     feed.plan(
-      [len(parts[i]) for i in cohort.ids],
+      sizes[list(cohort.ids)].tolist(),
       config.batch_size,
       epochs,
       network.mean,
       network.std,
       config.data.augment,
-      None if batches is None else batches[list(cohort.ids)],
-      config.local_steps,
+      batches[list(cohort.ids)],
+      steps,
     )
     for cohort in fleet.cohorts
   )
 
   # Divide among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
-  sizes = np.array([len(part) for part in parts])
-  every = np.full(config.num_clients, config.batch_size)
-  if batches is not None:
-    every = batches
-  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, every)
+  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batches)
   if setup.pace is not None:
     setup = setup._replace(times=client_times(setup))
   planned = pace.planned(
@@ -142,7 +135,8 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   )
 
   def shard(cohort, plan):
-    own = _shard(task, cohort, parts, held, batches)
+    each = None if method.batches is None else batches
+    own = _shard(task, cohort, parts, held, each)
     numbers = np.array(cohort.places)
     own = own._replace(schedule=trees.take(planned, numbers))
     if setup.buffer is not None and setup.times is not None:
