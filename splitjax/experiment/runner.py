@@ -82,11 +82,8 @@ def run(
   task = (built or Tasks()).take(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
-    enough = [
-      workdirs.is_finished(workdir, key, config.rounds)
-      for key in config.methods
-    ]
-    enough = distributed.of_first(enough)
+    lacking = workdirs.lacking(workdir, config)
+    enough = distributed.of_first([k not in lacking for k in config.methods])
     done = dict(zip(config.methods, enough, strict=True))
     with distributed.all_agree():
       if distributed.is_first_process():

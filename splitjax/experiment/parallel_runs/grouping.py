@@ -69,7 +69,8 @@ def train(
       "runs side by side train in one process: leave system.seeds_batched and"
       " system.settings_batched out, or start it without the flags of several"
     )
-  if not (overwrite or any(_unfinished(x.config, x.workdir) for x in settings)):
+  lacking = (workdirs.lacking(each.workdir, each.config) for each in settings)
+  if not (overwrite or any(lacking)):
     return  # files that training reads may be missing
   with contextlib.ExitStack() as held:
     runs, built = list[Run](), tasks.Tasks()
@@ -78,7 +79,7 @@ def train(
       task = built.take(on_one_device(config))
       own = ownership.owned(each.workdir, config, task.facts, overwrite)
       task = task._replace(config=held.enter_context(own))
-      left = _unfinished(task.config, each.workdir)
+      left = workdirs.lacking(each.workdir, task.config)
       for key in task.config.methods:
         made = training_setup.make_setup(task, key)
         done = key not in left
@@ -103,16 +104,6 @@ def of_seeds(
       workdir / f"seed{number}",
     )
     for number in numbers
-  ]
-
-
-def _unfinished(config: Config, workdir: Path) -> list[str]:
-  """Returns the methods of a run that are not finished."""
-  rounds = config.rounds
-  return [
-    key
-    for key in config.methods
-    if not workdirs.is_finished(workdir, key, rounds)
   ]
 
 
@@ -164,7 +155,7 @@ def _train_as_before(
   """
   known, placed = {run.title: run for run in runs}, set[str]()
   before = dict.fromkeys(
-    resume.group_of(run.workdir, run.setup.key)
+    tuple(resume.begun(run.workdir, run.setup.key).get("group", ()))
     for run in runs
     if not run.finished
   )

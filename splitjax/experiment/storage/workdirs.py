@@ -69,10 +69,12 @@ def finished(workdir: Path) -> list[str]:
   return [k for k in keys if read_about(workdir, k) is not None]
 
 
-def is_finished(workdir: Path, key: str, rounds: int) -> bool:
-  """Checks if a method was trained for a number of rounds."""
-  about = read_about(workdir, key)
-  return about is not None and about.get("rounds", rounds) >= rounds
+def lacking(workdir: Path, config: Config) -> list[str]:
+  """Returns the methods of a config that lack some of its rounds, or all."""
+  none = {"rounds": 0}
+  about = {key: read_about(workdir, key) or none for key in config.methods}
+  every = config.rounds
+  return [k for k, each in about.items() if each.get("rounds", every) < every]
 
 
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:

@@ -85,11 +85,6 @@ def begun(workdir: Path, key: str) -> dict[str, Any]:
   return {}
 
 
-def group_of(workdir: Path, key: str) -> tuple[str, ...]:
-  """Returns the `group` in a method's newest sound checkpoint, or ()."""
-  return tuple(begun(workdir, key).get("group", ()))
-
-
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
   """Returns the facts of a run for its checkpoints, without the group, JSON.
 
