@@ -13,7 +13,7 @@ from splitjax.engine.base import needs_server
 from splitjax.engine.buffered import in_flight
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.pace import Buffered, make_pace
-from splitjax.experiment.setup.network import Network
+from splitjax.experiment.setup.network import Network, everywhere
 from splitjax.methods import (
   METHODS,
   families,
@@ -123,11 +123,7 @@ def wired(
   wire = backbone.wire._replace(**channels, parameters=exchanged)
   options = config.loss.options if of_loss is None else of_loss
   loss = task_losses.make(config.loss.name, backbone.classes, options)
-  of = {
-    family: dataclasses.replace(net, wire=wire, loss=loss)
-    for family, net in backbone.families.items()
-  }
-  return dataclasses.replace(backbone, wire=wire, loss=loss, families=of)
+  return everywhere(backbone, wire=wire, loss=loss)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -120,8 +120,7 @@ def make_network(config: Config, facts: dict) -> Network:
   """Builds a config's network and clients for data with these facts."""
   form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
   backbone = make_backbone(config, *form)
-  if count := facts.get("public", 0):
-    backbone = _with_public(backbone, count)
+  backbone = everywhere(backbone, public=facts.get("public", 0))
   names = tuple(facts.get("names", ()))
   devices = facts.get("devices") or make_devices(config, backbone, names)
   fleet = fleets.assign_depths(
@@ -187,13 +186,13 @@ def make_devices(
   return {"depth": depth.tolist(), **told, **each}
 
 
-def _with_public(backbone: Backbone, count: int) -> Backbone:
-  """Tells a network, and its families', the number of public samples."""
+def everywhere(backbone: Backbone, **fields: Any) -> Backbone:
+  """Sets fields of a network, and of its families'."""
   of = {
-    family: dataclasses.replace(net, public=count)
+    family: dataclasses.replace(net, **fields)
     for family, net in backbone.families.items()
   }
-  return dataclasses.replace(backbone, public=count, families=of)
+  return dataclasses.replace(backbone, families=of, **fields)
 
 
 def deal_families(
