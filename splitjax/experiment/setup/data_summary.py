@@ -70,8 +70,9 @@ def notes(task: Task) -> list[str]:
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
     f" clients), {held.mean():.1f} are held by some other client."
   )
+  shared = public.described(task.data, task.config.data.public)
   return [
-    *filter(None, (task.data.note, task.data.told, _public(task))),
+    *filter(None, (task.data.note, task.data.told, shared)),
     *_untrained(counts),
     *_short_of_ood(task),
     *([lacking] if other.any() else []),
@@ -93,9 +94,7 @@ def _domains(task: Task) -> list[str]:
     each.setdefault(domain, []).append(client(n, task.network.names))
   if set(each) - {NONE}:
     told = [
-      f"{domain} of {', '.join(who[:MOST])}"
-      + f" and {len(who) - MOST} more" * (len(who) > MOST)
-      for domain, who in sorted(each.items())
+      f"{domain} of {_listed(who)}" for domain, who in sorted(each.items())
     ]
     sentences.append(f"Domains of clients' images: {'; '.join(told)}.")
   if unseen:
@@ -104,9 +103,10 @@ def _domains(task: Task) -> list[str]:
   return sentences
 
 
-def _public(task: Task) -> str:
-  """Describes the public samples; "" if there are none."""
-  return public.described(task.data, task.config.data.public)
+def _listed(names: Sequence[str]) -> str:
+  """Lists the first MOST names and counts the others."""
+  more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+  return ", ".join(names[:MOST]) + more
 
 
 def _augment(task: Task) -> list[str]:
@@ -133,10 +133,7 @@ def _loss(task: Task) -> list[str]:
 def _untrained(counts: np.ndarray) -> list[str]:
   """Names the classes that no client trains on, from counts [N, C]."""
   none = list(map(str, np.flatnonzero(counts.sum(axis=0) == 0)))
-  if not none:
-    return []
-  more = [f"{len(none) - 10} more"] if len(none) > 10 else []
-  return [f"No client trains on class {', '.join([*none[:10], *more])}."]
+  return [f"No client trains on class {_listed(none)}."] if none else []
 
 
 def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
@@ -148,13 +145,11 @@ def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
   if not len(classes):
     return []
   held = [
-    f"{c} client {client(int(counts[:, c].argmax()), names)}"
-    for c in classes[:MOST]
+    f"{c} client {client(int(counts[:, c].argmax()), names)}" for c in classes
   ]
-  more = f" and {len(classes) - MOST} more" if len(classes) > MOST else ""
   return [
     "Classes that one client alone trains on, which a mean over clients hides:"
-    f" {', '.join(held)}{more}."
+    f" {_listed(held)}."
   ]
 
 
@@ -164,13 +159,8 @@ def _new(task: Task) -> list[str]:
   if owner is None or task.config.eval.shift.name != "own_test":
     return []
   names = task.data.names(np.unique(owner[sets.rows[sets.new]]))
-  if not names:
-    return []
-  more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-  return [
-    "New clients, which do not train and are only in clients.csv:"
-    f" {', '.join(names[:MOST])}{more}."
-  ]
+  told = "New clients, which do not train and are only in clients.csv"
+  return [f"{told}: {_listed(names)}."] if names else []
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
