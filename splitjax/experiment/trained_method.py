@@ -221,7 +221,7 @@ def load(
   trees = {"state": shapes} | ({"personal": shapes.clients} if tuned else {})
   saved: dict[str, Any] = {}
   for name, tree in trees.items():
-    with workdirs.undamaged(place / name):
+    with workdirs.undamaged(place, name):
       digests = about["files"][name]
       saved[name] = checkpoint.read_state(place / name, tree, digests)
   state = saved["state"]

@@ -1,7 +1,6 @@
 """The checkpoints of a method in training: written, pruned, read to resume."""
 
 import contextlib
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -66,9 +65,8 @@ class CheckpointManager:
     try:
       with distributed.all_agree():
         if distributed.is_first_process():
-          for left in self.folder.glob(
-            f"*{checkpoint.PARTIAL}"
-          ):  # by a killed process
+          # A killed process may have left some.
+          for left in self.folder.glob(f"*{checkpoint.PARTIAL}"):
             shutil.rmtree(left)
           partial.mkdir(parents=True)
       self._saver.save((partial / checkpoint.STATE).resolve(), state)
@@ -135,9 +133,9 @@ class CheckpointManager:
     sign = -1 if best == "loss" else 1  # a smaller loss is better
     ranked = []
     for round in rounds:
-      with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        text = (self.folder / str(round) / checkpoint.RECORD).read_text()
-        ranked.append((sign * json.loads(text)["metrics"][best], round))
+      with contextlib.suppress(OSError, Damaged, KeyError, TypeError):
+        record = checkpoint.read_record(self.folder / str(round))
+        ranked.append((sign * record["metrics"][best], round))
     return {round for _, round in sorted(ranked)[-self._chosen.keep_best :]}
 
   def _put_aside(self, round: int, damage: Damaged) -> None:

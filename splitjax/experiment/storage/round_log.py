@@ -17,7 +17,6 @@ from splitjax import files
 from splitjax.engine import distributed
 from splitjax.experiment.storage import fingerprint, workdirs
 from splitjax.experiment.storage.fingerprint import Damaged
-from splitjax.types import UserError
 
 START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
 """The mark of an empty log, before the first round."""
@@ -99,13 +98,8 @@ def of_finished(workdir: Path, key: str, about: dict[str, Any]) -> RoundLog:
   """Opens a finished method's log; raises UserError if it is lost."""
   log, place = RoundLog(workdir, key), workdirs.folder(workdir, key)
   fingerprint.check_format(place, about)
-  try:
+  with workdirs.undamaged(place):
     log.restore(about["log"])
-  except Damaged as damage:
-    raise UserError(
-      f"{place} is damaged ({damage}): restore it, or delete it to train the"
-      " method again"
-    ) from None
   return log
 
 

@@ -199,14 +199,14 @@ def read_about(workdir: Path, key: str) -> dict | None:
 
 
 @contextlib.contextmanager
-def undamaged(place: Path) -> Iterator[None]:
-  """Says what to do where a folder of a finished method is damaged."""
+def undamaged(place: Path, name: str = "") -> Iterator[None]:
+  """Says what to do where a method's folder, or a part of it, is damaged."""
   try:
     yield
   except fingerprint.Damaged as damage:
     raise UserError(
-      f"{place} is damaged ({damage}): delete {place.parent} and train the"
-      " method again"
+      f"{place / name} is damaged ({damage}): restore it, or delete {place} to"
+      " train the method again"
     ) from None
 
 
@@ -219,6 +219,6 @@ def verified(workdir: Path, key: str) -> dict | None:
   about, place = read_about(workdir, key), folder(workdir, key)
   if about is not None:
     fingerprint.check_format(place, about)
-    with undamaged(place / "state"):
+    with undamaged(place, "state"):
       fingerprint.verify_files(place / "state", about["files"]["state"])
   return about
