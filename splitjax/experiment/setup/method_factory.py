@@ -21,7 +21,7 @@ from splitjax.methods import (
   optimizers,
   task_losses,
 )
-from splitjax.models import backbones, shapes
+from splitjax.models import shapes
 from splitjax.models.backbones import Backbone
 from splitjax.registry import flat
 from splitjax.types import Method, State, UserError, naming
@@ -142,17 +142,6 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   return dataclasses.replace(fleet, cohorts=cohorts)
 
 
-def check_start(key: str, method: Method, network: Network) -> None:
-  """Raises UserError if a method cannot start with these clients."""
-  fleet = own_fleet(method, network)
-  with naming(f"methods.{key}"):
-    jax.eval_shape(
-      lambda key, full: method.init(key, fleet, full),
-      jax.random.key(0),
-      shapes.network(network.backbone),
-    )
-
-
 def places(state: State) -> list[int]:
   """Counts the clients in every cohort of a state, padding included."""
   return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
@@ -164,7 +153,7 @@ def abstract_state(
   """Returns shapes and dtypes of a method's state; computes nothing.
 
   `places` counts the clients of each cohort, padding included; None: no
-  padding.
+  padding. Raises UserError if the method cannot start with these clients.
   """
   fleet = own_fleet(method, network)
   if places is not None:
@@ -174,7 +163,8 @@ def abstract_state(
     )
     fleet = dataclasses.replace(fleet, cohorts=cohorts)
 
-  def draw(key):
-    return method.init(key, fleet, backbones.init(network.backbone, key))
-
-  return jax.eval_shape(draw, jax.random.key(0))
+  return jax.eval_shape(
+    lambda key, full: method.init(key, fleet, full),
+    jax.random.key(0),
+    shapes.network(network.backbone),
+  )

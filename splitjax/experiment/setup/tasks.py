@@ -31,7 +31,7 @@ from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
 from splitjax.experiment.setup import checks, client_data, message_checks
-from splitjax.experiment.setup.method_factory import check_start, make_method
+from splitjax.experiment.setup.method_factory import abstract_state, make_method
 from splitjax.experiment.setup.network import (
   Network,
   make_devices,
@@ -40,7 +40,7 @@ from splitjax.experiment.setup.network import (
 from splitjax.models import backbones, target
 from splitjax.reports import tensorboard, tracking
 from splitjax.reports.quantities import QUANTITIES
-from splitjax.types import Array, Method, Segment, Tree
+from splitjax.types import Array, Method, Segment, Tree, naming
 
 
 class Task(NamedTuple):
@@ -154,7 +154,8 @@ def build(
     message_checks.check_attacks(config, network, made, data)
     client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
     for key, method in made.items():
-      check_start(key, method, network)
+      with naming(f"methods.{key}"):
+        abstract_state(method, network)
     if not trained:
       message_checks.check_messages(config, network, made)
       public.check_use(config.data.public, made)
