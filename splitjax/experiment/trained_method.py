@@ -193,9 +193,9 @@ def load(
   if config is not None:
     shipped.execute(config)
   settings, facts = workdirs.read_config(workdir)
-  about: dict | None = {} if key in settings.methods else None
-  if about is not None and round is None:
-    about = workdirs.read_about(workdir, key)
+  about = None
+  if key in settings.methods:
+    about = {} if round is not None else workdirs.read_about(workdir, key)
   if about is None:
     done = ", ".join(workdirs.finished(workdir)) or "none"
     raise UserError(
@@ -209,23 +209,19 @@ def load(
     state = method_factory.abstract_state(method, network, record["places"])
     return checkpoint.on_first_device(state)
 
+  place, saved, lines = workdirs.folder(workdir, key), dict[str, Any](), []
   if round is not None:
-    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
-    state = checkpoint.read_round(place, round, wanted)
-    state = state._replace(clients=without_padding(fleet, state.clients))
-    return Trained(settings, network, method, state, state.clients, None, [])
-  place = workdirs.folder(workdir, key)
-  fingerprint.check_format(place, about)
-  tuned = any(row.personal for row in method.traits.rows)
-  shapes = wanted(about)
-  trees = {"state": shapes} | ({"personal": shapes.clients} if tuned else {})
-  saved: dict[str, Any] = {}
-  for name, tree in trees.items():
-    with workdirs.undamaged(place, name):
-      digests = about["files"][name]
-      saved[name] = checkpoint.read_state(place / name, tree, digests)
+    folder = place / workdirs.CHECKPOINTS
+    saved["state"] = checkpoint.read_round(folder, round, wanted)
+  else:
+    fingerprint.check_format(place, about)
+    lines, shapes = read(place), wanted(about)
+    trees = {"state": shapes, "personal": shapes.clients}
+    for name, digests in about["files"].items():
+      with workdirs.undamaged(place, name):
+        saved[name] = checkpoint.read_state(place / name, trees[name], digests)
   state = saved["state"]
   own = without_padding(fleet, saved.get("personal", state.clients))
   state = state._replace(clients=without_padding(fleet, state.clients))
-  lines, given = read(place), about["thresholds"]
+  given = about.get("thresholds")
   return Trained(settings, network, method, state, own, given, lines)
