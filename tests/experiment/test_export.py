@@ -127,7 +127,7 @@ def workdir(tmp_path_factory):
     tuned = any(row.personal for row in trained.method.traits.rows)
     personal = trained.personal if tuned else ()
     about = {"rows": [{"label": key.title()}], "thresholds": chosen}
-    finished.save(place, key, trained.state, personal, {}, about)
+    finished.save(place, key, trained.state, personal, about)
   return place
 
 

@@ -139,22 +139,22 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   about["rounds"] = task.config.rounds
   about["checkpoints"] = task.config.checkpoint.stay
   lines, arrays = about.pop("by_client"), about.pop("arrays")
+  arrays["exits.npz"] = _exits(task, about["rows"], recorder.outputs)
   finished.save(
     recorder.workdir,
     recorder.key,
     state,
     personal,
-    _arrays(task, about["rows"], recorder.outputs),
     files.plain(about),
     lines=lines,
-    more=arrays,
+    arrays=arrays,
   )
   seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
   rounds = record["round"]
   say(f"{recorder.title}: {rounds} rounds done ({seconds})")
 
 
-def _arrays(
+def _exits(
   task: Task, rows: Sequence[dict], outputs: Sequence[Outputs]
 ) -> dict[str, np.ndarray]:
   """Returns exits.npz's content: the test samples, and each row's exits.

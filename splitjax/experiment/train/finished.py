@@ -28,18 +28,18 @@ def save(
   key: str,
   state: State,
   personal: tuple[Half, ...],
-  exits: dict[str, np.ndarray],
   about: dict,
   *,
   lines: Sequence[dict[str, Any]] = (),
-  more: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+  arrays: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
   With several processes each saves its part of the state, and the first one the
   rest. The state has its padding clients; `personal` has the personalised
   clients of every cohort, () if there are none. `about` says under
-  "checkpoints" if they are kept. `more` maps names of further files to arrays.
+  "checkpoints" if they are kept. `lines` are those of clients.csv, and `arrays`
+  maps names of further files to their content.
   """
   place = workdirs.folder(workdir, key)
   with distributed.all_agree():
@@ -53,10 +53,9 @@ def save(
   }
   with distributed.all_agree():
     if distributed.is_first_process():
-      files.write_arrays(place / "exits.npz", exits)
       by_client.write(place, lines)
-      for name, arrays in (more or {}).items():
-        files.write_arrays(place / name, arrays)
+      for name, content in (arrays or {}).items():
+        files.write_arrays(place / name, content)
       record = {
         **about,
         "format": fingerprint.FORMAT,
