@@ -156,6 +156,7 @@ def _evaluate(command: Command) -> str:
   cells = None if command.config is None else _plan(command).cells
   workdir = _workdir(command)
   from splitjax.experiment import grid, reevaluate
+  from splitjax.experiment.storage import workdirs
 
   if grid.is_grid(workdir):
     only = [cell.name for cell in cells or ()] if command.swept else None
@@ -167,7 +168,7 @@ def _evaluate(command: Command) -> str:
   else:
     config = cells[0].config if cells else None
     results = reevaluate.evaluate_again(workdir, config)
-  return _show(command, results, "evaluate")
+  return _show(command, results, workdirs.EVALUATED)
 
 
 def _show(command: Command, results: dict[str, Any], into: str = "") -> str:

@@ -13,11 +13,10 @@ from splitjax import files
 from splitjax.evaluation import early_exit
 from splitjax.experiment.setup import data_summary
 from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.storage.workdirs import CLIENTS
 from splitjax.reports.by_client import ALL, MOST_OF_CLASSES
 from splitjax.reports.results import ends
 from splitjax.types import Outputs
-
-NAME, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 
 Line = dict[str, Any]
 """row, set, client, name, class, training_samples, test_samples, accuracy."""
@@ -151,7 +150,7 @@ def over_rounds(
             yield {**start, "client": n, **known}
 
 
-def write(folder: Path, lines: Iterable[Line], name: str = NAME) -> None:
+def write(folder: Path, lines: Iterable[Line], name: str = CLIENTS) -> None:
   """Writes the lines, if there are any, to a CSV file in a folder."""
   lines = iter(lines)
   if (first := next(lines, None)) is None:
@@ -168,9 +167,9 @@ def write(folder: Path, lines: Iterable[Line], name: str = NAME) -> None:
 
 def read(folder: Path) -> list[Line]:
   """Reads the lines that `write` wrote to a folder; [] if there is no file."""
-  if not (folder / NAME).exists():
+  if not (folder / CLIENTS).exists():
     return []
-  with (folder / NAME).open(encoding="utf-8", newline="") as file:
+  with (folder / CLIENTS).open(encoding="utf-8", newline="") as file:
     return [
       {k: _value(k, text) for k, text in line.items()}
       for line in csv.DictReader(file)

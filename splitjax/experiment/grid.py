@@ -152,7 +152,7 @@ def evaluate_again(
     config = cells[0].at(values[place.name]) if cells else None
     return reevaluate.evaluate_again(place, config)
 
-  return _publish(workdir, evaluate, reevaluate.EVALUATE, only)
+  return _publish(workdir, evaluate, workdirs.EVALUATED, only)
 
 
 def _earlier_cells(

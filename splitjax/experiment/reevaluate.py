@@ -24,9 +24,6 @@ from splitjax.registry import flat, plain
 from splitjax.reports.report import Results
 from splitjax.types import UserError
 
-EVALUATE = "evaluate"
-"""The folder of a workdir that holds the report of `--mode=evaluate`."""
-
 
 def evaluate_again(
   workdir: str | Path, config: Config | str | Path | Any = None
@@ -62,12 +59,12 @@ def evaluate_again(
     config = Config.from_dict(config)
   if workdirs.is_over_seeds(workdir):
     one = functools.partial(_evaluate_seed, config)
-    return reporting.report_seeds(workdir, EVALUATE, one)
+    return reporting.report_seeds(workdir, workdirs.EVALUATED, one)
   own, facts = workdirs.read_config(workdir)
   config = own if config is None else config
   task = _build_task(workdir, own, config, facts)
   # Figures of an earlier evaluation may show other test sets.
-  place = workdir / EVALUATE
+  place = workdir / workdirs.EVALUATED
   for name in workdirs.figures(own.methods):
     (place / name).unlink(missing_ok=True)
   data_summary.pictures(task, place)
@@ -242,8 +239,9 @@ def _evaluate_method(
       kept = {"forgetting": files.plain(lost)}
     row["summary"] |= kept
 
+  place = workdirs.folder(workdir / workdirs.EVALUATED, key)
   for name, each in arrays.items():
-    files.write_arrays(workdirs.folder(workdir / EVALUATE, key) / name, each)
+    files.write_arrays(place / name, each)
   return {
     **stored,
     "rows": rows,

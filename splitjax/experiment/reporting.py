@@ -156,7 +156,7 @@ def publish(
   by_client.write(workdir, lines)
   logs = [round_log.RoundLog(workdir, key) for key in config.methods]
   curves = by_client.over_rounds(logs, known.get("names", ()))
-  by_client.write(workdir, curves, by_client.OVER_ROUNDS)
+  by_client.write(workdir, curves, workdirs.OVER_ROUNDS)
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   drawn += measurements.pictures(workdir, config)

@@ -20,9 +20,9 @@ from splitjax.reports import report, tensorboard, tracking
 from splitjax.types import UserError, naming
 
 WRITTEN = (
-  "methods", "evaluate", tensorboard.FOLDER, tracking.FOLDER, workdirs.EXPORTED,
-  workdirs.DESCRIBED, workdirs.METRICS, report.JSON, report.PAGE, report.CSV,
-  report.TEX, "clients.csv", "clients_over_rounds.csv",
+  "methods", tensorboard.FOLDER, tracking.FOLDER, workdirs.EVALUATED,
+  workdirs.EXPORTED, workdirs.DESCRIBED, workdirs.METRICS, workdirs.CLIENTS,
+  workdirs.OVER_ROUNDS, report.JSON, report.PAGE, report.CSV, report.TEX,
 )  # fmt: skip
 """Names of all that a run writes, besides figures and the config."""
 

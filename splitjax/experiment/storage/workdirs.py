@@ -19,7 +19,8 @@ from splitjax.types import UserError
 
 # Files and folders of a workdir. The lock exists while a process uses it.
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
-DESCRIBED, EXPORTED = "describe", "export"
+DESCRIBED, EVALUATED, EXPORTED = "describe", "evaluate", "export"
+CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 
 # Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
