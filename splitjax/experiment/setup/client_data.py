@@ -21,7 +21,7 @@ from splitjax.data import (
   test_part,
 )
 from splitjax.experiment.setup import checks
-from splitjax.experiment.setup.network import make_network
+from splitjax.experiment.setup.network import make_backbone, make_devices
 from splitjax.files import is_own
 from splitjax.types import UserError
 
@@ -93,14 +93,10 @@ def client_depths(
   config: Config, data: Dataset, devices: dict[str, list] | None
 ) -> np.ndarray:
   """Returns the split depth of each client, [N] int."""
-  shape, classes = data.train_image.shape[1:], data.classes
-  told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
-  told["vocabulary"] = data.vocabulary
-  told["devices"] = devices
-  depth = np.empty(config.num_clients, int)
-  for cohort in make_network(config, told).fleet.cohorts:
-    depth[list(cohort.ids)] = cohort.depth
-  return depth
+  if devices is None:
+    form = data.train_image.shape[1:], data.classes, data.vocabulary
+    devices = make_devices(config, make_backbone(config, *form))
+  return np.array(devices["depth"])
 
 
 def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
