@@ -77,13 +77,11 @@ class Trained(NamedTuple):
     Raises:
       UserError: see `number`.
     """
-    n, fleet = (
-      self.number(n),
-      method_factory.own_fleet(self.method, self.network),
-    )
+    number = self.number(n)
+    fleet = method_factory.own_fleet(self.method, self.network)
     for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
-      if n in cohort.ids:
-        return trees.take(half, cohort.ids.index(n))
+      if number in cohort.ids:
+        return trees.take(half, cohort.ids.index(number))
     raise AssertionError("every client is in a cohort")
 
   def server(self, n: int | str) -> Half:
