@@ -12,6 +12,7 @@ import zlib
 
 import numpy as np
 
+from splitjax.data.facts import FACTS
 from splitjax.data.official.formats import (
   Parsed,
   Paths,
@@ -22,7 +23,7 @@ from splitjax.data.official.formats import (
 from splitjax.files import read_bytes
 
 CLASSES = ["World", "Sports", "Business", "Sci/Tech"]
-TOKENS, VOCABULARY = 64, 2**14
+(TOKENS,), VOCABULARY = FACTS["ag_news"].shape, FACTS["ag_news"].vocabulary
 
 
 def token_ids(text: str) -> np.ndarray:

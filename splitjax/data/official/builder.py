@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from splitjax.data.facts import FACTS
 from splitjax.data.official.catalog import About
 from splitjax.data.official.formats import Parsed, Split
+
+VERSION = "1.0.0"
+"""Version of the prepared data if TFDS has no builder of that name."""
 
 
 def write(
@@ -78,24 +82,24 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
     info = tfds.builder(name, data_dir=folder).info
     keys = "version description features supervised_keys homepage citation"
     return {key: getattr(info, key) for key in keys.split()}
-  shape, dtype = about.shape, np.dtype(about.dtype)
-  images = dtype == np.uint8
-  kind = (
-    tfds.features.Image(shape=shape)
-    if images
-    else tfds.features.Tensor(shape=shape, dtype=dtype.type)
-  )
-  features = tfds.features.FeaturesDict(
-    {
-      "id": tfds.features.Text(),
-      "image" if images else "input": kind,
-      **{field: tfds.features.ClassLabel() for field in about.fields},
-    }
-  )
-  facts = about._asdict()
-  del facts["shape"], facts["fields"], facts["dtype"]
-  given = ("image" if images else "input", "label")
-  return {**facts, "features": features, "supervised_keys": given}
+  known = FACTS[name]
+  shape, dtype = known.shape, np.dtype(known.dtype)
+  if dtype == np.uint8:
+    given, kind = "image", tfds.features.Image(shape=shape)
+  else:
+    given, kind = "input", tfds.features.Tensor(shape=shape, dtype=dtype.type)
+  fields = filter(None, (known.label, known.client))
+  features = {
+    "id": tfds.features.Text(),
+    given: kind,
+    **{field: tfds.features.ClassLabel() for field in fields},
+  }
+  return {
+    **about._asdict(),
+    "version": VERSION,
+    "features": tfds.features.FeaturesDict(features),
+    "supervised_keys": (given, known.label),
+  }
 
 
 def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:

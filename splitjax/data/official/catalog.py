@@ -10,9 +10,9 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from splitjax.data.official import cifar, image_archives
-from splitjax.data.official.ag_news import TOKENS, ag_news
+from splitjax.data.official.ag_news import ag_news
 from splitjax.data.official.formats import Parsed, Paths, emnist, idx, svhn
-from splitjax.data.official.uci_har import INNER, SIGNALS, STEPS, uci_har
+from splitjax.data.official.uci_har import INNER, uci_har
 
 
 class File(NamedTuple):
@@ -52,23 +52,17 @@ class Form(NamedTuple):
 class About(NamedTuple):
   """Description of a data set for which TFDS has no builder.
 
+  Its inputs and label fields are those of FACTS.
+
   Attributes:
-    shape: shape of one input, (H, W, c) of images.
     description: a few sentences.
     homepage: address.
     citation: BibTeX.
-    version: version of the prepared data.
-    fields: label fields of a sample, each a ClassLabel of TFDS.
-    dtype: dtype of the inputs; uint8: images, kept as PNG or JPEG files.
   """
 
-  shape: tuple[int, ...]
   description: str
   homepage: str
   citation: str
-  version: str = "1.0.0"
-  fields: tuple[str, ...] = ("label",)
-  dtype: str = "uint8"
 
 
 class Store(NamedTuple):
@@ -129,7 +123,6 @@ that torchvision compares)."""
 
 
 _TINY_IMAGENET = About(
-  (64, 64, 3),
   "200 classes of ImageNet at 64x64 pixels, 500 training images of each. The "
   "test split is the official val, 50 images of each; the official test images "
   "have no labels and are not kept. Labels are the lines of the official "
@@ -141,7 +134,6 @@ _TINY_IMAGENET = About(
 )
 
 _CINIC10 = About(
-  (32, 32, 3),
   "The ten classes of CIFAR-10, drawn from CIFAR-10 and, downsampled, from "
   "ImageNet: 9,000 images of each in train and in test. The third official "
   "split, valid, is not kept. PNG files as distributed.",
@@ -173,7 +165,6 @@ _MNIST = _files(
   ),
 )
 _EMNIST = About(
-  (28, 28, 1),
   "Digits and upper and lower case letters of NIST's Special Database 19, 62 "
   "classes, and who wrote each: EMNIST ByClass, from its MATLAB file, the one "
   "that has the writers. Upright as they were written.",
@@ -182,7 +173,6 @@ _EMNIST = About(
   "Jonathan Tapson and Andre van Schaik}, title = {EMNIST: an extension of "
   "MNIST to handwritten letters}, eprint = {1702.05373}, archivePrefix = "
   "{arXiv}, year = {2017}}",
-  fields=("label", "writer"),
 )
 _EMNIST_FILE = File(
   "e1fa805cdeae699a52da0b77c2db17f6feb77eed125f9b45c022e7990444df95",
@@ -213,15 +203,12 @@ _TINY_IMAGENET_FILES = _files(
 )
 
 _UCI_HAR = About(
-  (STEPS, len(SIGNALS)),
   "Windows of 128 steps (2.56 s) of nine signals of a smartphone at the waist "
   "of 30 people: the official folder Inertial Signals.",
   "https://archive.ics.uci.edu/dataset/240",
   "@inproceedings{anguita2013har, author = {D. Anguita and others}, title = {A "
   "Public Domain Dataset for Human Activity Recognition Using Smartphones}, "
   "booktitle = {ESANN}, year = {2013}}",
-  fields=("label", "subject"),
-  dtype="float32",
 )
 _UCI_HAR_FILES = (
   (
@@ -236,14 +223,12 @@ _UCI_HAR_FILES = (
   ),
 )
 _AG_NEWS = About(
-  (TOKENS,),
   "News in four classes: title and first sentences as token ids, the hash of "
   "each word modulo the vocabulary, cut and padded with zeros to 64.",
   "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html",
   "@inproceedings{zhang2015character, author = {Xiang Zhang and Junbo Zhao and "
   "Yann LeCun}, title = {Character-level Convolutional Networks for Text "
   "Classification}, booktitle = {NeurIPS}, year = {2015}}",
-  dtype="uint16",
 )
 _AG_NEWS_PLACE = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras"
 _AG_NEWS_FILES = {

@@ -10,6 +10,7 @@ import zipfile
 
 import numpy as np
 
+from splitjax.data.facts import FACTS
 from splitjax.data.official.formats import (
   Parsed,
   Paths,
@@ -21,7 +22,7 @@ from splitjax.data.official.formats import (
 INNER = "UCI HAR Dataset.zip"
 """The archive, also within the archive that the repository serves."""
 
-FOLDER, STEPS, PEOPLE = "UCI HAR Dataset", 128, 30
+FOLDER, PEOPLE = "UCI HAR Dataset", list(FACTS["uci_har"].names)
 SIGNALS = tuple(
   f"{kind}_{axis}"
   for kind in ("body_acc", "body_gyro", "total_acc")
@@ -56,11 +57,11 @@ def uci_har(paths: Paths) -> Parsed:
       each = [table(f"{at}/{signal}_{split}") for signal in SIGNALS]
       series = np.stack(each, axis=-1).astype(np.float32)
       count = len(series)
-      if series.shape[1:] != (STEPS, len(SIGNALS)):
+      if series.shape[1:] != FACTS["uci_har"].shape:
         raise ValueError(f"{split} has windows {list(series.shape[1:])}")
       if not np.isfinite(series).all():
         raise ValueError(f"{split} has a signal that is no number")
-      fields = {"label": ("y", len(names)), "subject": ("subject", PEOPLE)}
+      fields = {"label": ("y", len(names)), "subject": ("subject", len(PEOPLE))}
       labels = {
         field: checked(_whole(table(f"{split}/{file}_{split}")), count, most,
                        first=1) - 1
@@ -68,8 +69,7 @@ def uci_har(paths: Paths) -> Parsed:
       }  # fmt: skip
       ids = [f"{split}_{row:05d}" for row in range(count)]
       splits[split] = Split(series, labels, ids)
-  people = [str(i) for i in range(1, PEOPLE + 1)]
-  return Parsed(splits, {"label": names, "subject": people})
+  return Parsed(splits, {"label": names, "subject": PEOPLE})
 
 
 def _whole(column: np.ndarray) -> np.ndarray:
