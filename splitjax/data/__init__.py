@@ -29,9 +29,10 @@ from splitjax.data import (
   pathological,
   test_sets,
 )
+from splitjax.data.dataset import Dataset
 from splitjax.data.domains import DOMAINS
 from splitjax.data.partition import client_split
-from splitjax.data.sources import SOURCES, Dataset, load
+from splitjax.data.sources import SOURCES, load
 from splitjax.data.test_sets import TestSets
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {

@@ -3,6 +3,7 @@
 import numpy as np
 
 from splitjax.data import npz, sources, tfds_store
+from splitjax.data.dataset import Dataset
 from splitjax.data.facts import FACTS, Facts
 from splitjax.data.tfds_store import Place
 from splitjax.types import UserError
@@ -40,7 +41,7 @@ def check_facts(name: str, data_dir: Place) -> None:
     raise UserError(f"{error}; {remedy}") from error
 
 
-def _compare(data: sources.Dataset, facts: Facts, split: str) -> None:
+def _compare(data: Dataset, facts: Facts, split: str) -> None:
   """Raises UserError where a split differs from its facts."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
@@ -57,7 +58,7 @@ def _compare(data: sources.Dataset, facts: Facts, split: str) -> None:
     _same(f"{what} samples of class {c}", found, known)
 
 
-def _summary(data: sources.Dataset, split: str) -> str:
+def _summary(data: Dataset, split: str) -> str:
   """Describes a split: number and shape of samples, balance of classes."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")

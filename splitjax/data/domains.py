@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from splitjax.data.corruptions import NONE, check, read
-from splitjax.data.sources import Dataset
+from splitjax.data.dataset import Dataset
 from splitjax.fields import Bounds
 from splitjax.registry import Spec
 from splitjax.types import UserError
@@ -109,18 +109,13 @@ def from_data(
       f"data.domain=from_data: {data.name} does not name its clients' domains"
       " (client_train and client_domain of npz:PATH); choose drawn or by_group"
     )
-  owners = [np.unique(data.train_client[part]) for part in parts]
-  if any(len(each) > 1 for each in owners):
+  owners = data.owners(parts)
+  if owners is None:
     raise UserError(
       "data.domain=from_data needs clients as the data have them: choose"
       " data.partition natural"
     )
-  named = [data.client_domains[int(each[0])] for each in owners]
-  return [*map(_of_client, named)]
-
-
-def _of_client(text: str) -> str:
-  return read(text, 3, "client_domain")[0]
+  return [read(data.client_domains[n], 3, "client_domain")[0] for n in owners]
 
 
 DOMAINS: dict[str, Callable[..., list[str]]] = {

@@ -12,9 +12,9 @@ from typing import Annotated
 import numpy as np
 
 from splitjax.data.corruptions import NONE, applied, read
+from splitjax.data.dataset import Dataset
 from splitjax.data.domains import SEVERITY, Domains, require_images
 from splitjax.data.ood_mixture import main_classes
-from splitjax.data.sources import Dataset
 from splitjax.data.test_sets import (
   Parts,
   Rhos,

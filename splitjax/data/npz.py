@@ -49,7 +49,7 @@ def load(
     classes: C; None: the file's, else one more than the highest label.
 
   Returns:
-    C; the arrays of `sources.Dataset` by name (test arrays are empty without a
+    C; the arrays of `Dataset` by name (test arrays are empty without a
     test split), client_names in ascending order, standardise and vocabulary; a
     sentence on images without a channel axis, or "".
 

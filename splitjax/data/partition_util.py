@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from splitjax import files
-from splitjax.data.sources import Dataset
+from splitjax.data.dataset import Dataset
 from splitjax.fields import Bounds
 from splitjax.types import UserError
 
@@ -91,12 +91,11 @@ def owner_names(
       owners.
     parts: N arrays [S_n], the training rows of each client.
   """
-  if data.train_client is None or not getattr(partition, "of_clients", False):
+  by_owner = getattr(partition, "of_clients", False)
+  owners = data.owners(parts) if by_owner else None
+  if owners is None or len(np.unique(owners)) < len(owners):
     return []
-  owners = [np.unique(data.train_client[part]) for part in parts]
-  first = np.array([each[0] for each in owners])
-  alone = all(len(each) == 1 for each in owners)
-  return data.names(first) if alone and len(set(first)) == len(first) else []
+  return data.names(owners)
 
 
 def check_parts(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from splitjax.data import sources
-from splitjax.data.sources import Dataset
+from splitjax.data.dataset import Dataset
 from splitjax.types import Method, UserError, naming
 
 HELD_BACK = "train"
@@ -94,14 +94,7 @@ def with_public(data: Dataset, chosen: Any) -> Dataset:
     )
   rows = sources.shuffled(source.train_label)
   data = data._replace(public=source.train_image[rows[:samples]])
-  if not own:
-    return data
-  rest, owner = np.sort(rows[samples:]), data.train_client
-  return data._replace(
-    train_image=data.train_image[rest],
-    train_label=data.train_label[rest],
-    train_client=None if owner is None else owner[rest],
-  )
+  return data.keep("train", np.sort(rows[samples:])) if own else data
 
 
 def described(data: Dataset, name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Data sets as arrays on the host, and where they come from.
+"""SOURCES: where data sets come from; `load` reads one or a part of it.
 
 `digits` is bundled with scikit-learn; `npz:PATH` is a file of a user's own
 arrays (npz.py); the others are prepared once with `python -m splitjax.data
@@ -11,11 +11,11 @@ parser; otherwise it needs a function `(data_dir) -> Dataset` in SOURCES.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax.data import inputs, npz, tfds_store
+from splitjax.data import npz, tfds_store
+from splitjax.data.dataset import Dataset
 from splitjax.data.facts import FACTS
 from splitjax.data.tfds_store import SPLITS, Place
 from splitjax.registry import nearest
@@ -23,61 +23,6 @@ from splitjax.types import UserError
 
 _SPLIT_SEED = 0
 """Seed of the digits' split and of subsets, the same in all runs."""
-
-
-class Dataset(NamedTuple):
-  """A data set as arrays on the host; they may be memory-mapped, read-only.
-
-  Attributes:
-    name: its name in SOURCES, or npz:PATH.
-    classes: C; some may have no samples.
-    train_image: [Z, ...], inputs of any kind in `data.inputs`.
-    train_label: [Z] int32, 0 to C - 1.
-    test_image: [M, ...], as train_image.
-    test_label: [M] int32.
-    note: a sentence for reports on modified files or a user's arrays; else "".
-    train_client: [Z] int32, the client of each sample, from 0; None: not known.
-    test_client: [M] int32, the same for test samples, with the same numbers.
-    client_names: the name of each client number; (): the number is the name.
-    standardise: what networks get of the inputs, see `inputs.Standardise`.
-    vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    client_domains: the domain of each client number (`data.domains`); (): the
-      data name none.
-    public: [P, ...], as train_image, of no client, without labels; or None.
-  """
-
-  name: str
-  classes: int
-  train_image: np.ndarray
-  train_label: np.ndarray
-  test_image: np.ndarray
-  test_label: np.ndarray
-  note: str = ""
-  train_client: np.ndarray | None = None
-  test_client: np.ndarray | None = None
-  client_names: tuple[str, ...] = ()
-  standardise: inputs.Standardise = "channel"
-  vocabulary: int = 0
-  client_domains: tuple[str, ...] = ()
-  public: np.ndarray | None = None
-
-  @property
-  def kind(self) -> str:
-    """The kind of the inputs in a word or two, such as "images"."""
-    return inputs.kind(self.train_image, self.vocabulary)
-
-  @property
-  def told(self) -> str:
-    """A sentence on inputs that are no images; else ""."""
-    if self.kind == "images":
-      return ""
-    how = self.vocabulary, self.standardise
-    return f"Inputs are {inputs.described(self.train_image, *how)}."
-
-  def names(self, owners: np.ndarray) -> list[str]:
-    """Returns the names [..] of owners [..] int."""
-    each = owners.tolist()
-    return [self.client_names[i] if self.client_names else str(i) for i in each]
 
 
 def digits(data_dir: Place = None) -> Dataset:
@@ -126,8 +71,7 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
   )
   owner, tester = (arrays.get(f"{s}_{facts.client}") for s in SPLITS)
   data = Dataset(name, facts.classes, *train, *test, note, owner, tester)
-  more: Any = {"client_names": facts.names, "vocabulary": facts.vocabulary}
-  return data._replace(**more)
+  return data._replace(client_names=facts.names, vocabulary=facts.vocabulary)
 
 
 def femnist(data_dir: Place = None) -> Dataset:
@@ -220,18 +164,14 @@ def load(
   for split, samples in zip(SPLITS, (train_samples, test_samples), strict=True):
     if samples is None:
       continue
-    keys = (f"{split}_{part}" for part in ("image", "label", "client"))
-    whole: dict[str, Any] = {key: getattr(data, key) for key in keys}
-    label = whole[f"{split}_label"]
+    label = getattr(data, f"{split}_label")
     occur = len(np.unique(label))
     if not occur <= samples <= len(label):
       raise UserError(
         f"data.{split}_samples = {samples}: must be between the {occur} "
         f"classes and the {len(label)} {split} samples of {name}"
       )
-    rows = _stratified(label, samples)
-    part = {k: x[rows] for k, x in whole.items() if x is not None}
-    data = data._replace(**part)
+    data = data.keep(split, _stratified(label, samples))
   return data
 
 

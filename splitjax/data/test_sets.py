@@ -10,11 +10,11 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from splitjax.data.dataset import Dataset
 from splitjax.data.domains import Domains
 from splitjax.data.ood_mixture import Ood, id_ood_sets, main_classes
 from splitjax.data.partition import client_split
 from splitjax.data.partition_util import padded
-from splitjax.data.sources import Dataset
 from splitjax.fields import Bounds
 from splitjax.types import UserError
 
@@ -139,17 +139,17 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
       f"eval.shift: own_test needs data that name each test sample's client"
       f" (client_test of npz:PATH); {data.name} does not: choose local"
     )
-  owners = [np.unique(data.train_client[part]) for part in parts]
-  if any(len(each) > 1 for each in owners):
+  owners = data.owners(parts)
+  if owners is None:
     raise UserError(
       "eval.shift: own_test needs clients as the data have them: choose"
       " data.partition natural"
     )
-  own = np.stack([data.test_client == each[0] for each in owners])
+  own = data.test_client == owners[:, None]
   if not own.any():
     told = "own_test finds no test sample of these clients"
     raise UserError(f"eval.shift: {told}: choose local")
-  rows = np.flatnonzero(~np.isin(data.test_client, np.concatenate(owners)))
+  rows = np.flatnonzero(~np.isin(data.test_client, owners))
   new = np.zeros_like(own)
   streams = np.random.SeedSequence((seed, _NEW)).spawn(len(own))
   for mine, mask, stream in zip(own, new, streams, strict=True):

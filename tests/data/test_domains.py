@@ -5,7 +5,7 @@ import pytest
 
 from splitjax import CORRUPTIONS, DOMAINS, SHIFTS, UserError
 from splitjax.data import GROUPS, domains, drift, sources
-from splitjax.data.sources import Dataset
+from splitjax.data.dataset import Dataset
 from splitjax.registry import Spec, read_spec
 
 TRAIN = np.tile(np.arange(3, dtype=np.int32), 10)

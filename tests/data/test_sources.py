@@ -10,7 +10,14 @@ import numpy as np
 import official as of
 import pytest
 
-from splitjax.data import SOURCES, array_cache, load, sources, tfds_store
+from splitjax.data import (
+  SOURCES,
+  Dataset,
+  array_cache,
+  load,
+  sources,
+  tfds_store,
+)
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
 from splitjax.types import UserError
@@ -177,7 +184,7 @@ def test_prepared_as_tfrecord(tmp_path):
     load("fashion_mnist", data_dir=tmp_path)
 
 
-TABLE = sources.Dataset(
+TABLE = Dataset(
   "mine",
   3,
   np.arange(12.0, dtype=np.float32).reshape(6, 2),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from splitjax.data import SHIFTS, ood_mixture
+from splitjax.data.dataset import Dataset
 from splitjax.data.partition_util import merged
-from splitjax.data.sources import Dataset
 from splitjax.registry import read_spec
 from splitjax.types import UserError
 

@@ -18,8 +18,8 @@ from splitjax import (
   UserError,
 )
 from splitjax.data import augmentations
+from splitjax.data.dataset import Dataset
 from splitjax.data.feed import Samples
-from splitjax.data.sources import Dataset
 from splitjax.engine import memory, rounds
 from splitjax.experiment import export, runner
 from splitjax.experiment.describe import describe, description

@@ -1,0 +1,81 @@
+"""A data set as arrays on the host."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax.data import inputs
+
+
+class Dataset(NamedTuple):
+  """A data set as arrays on the host; they may be memory-mapped, read-only.
+
+  Attributes:
+    name: its name in SOURCES, or npz:PATH.
+    classes: C; some may have no samples.
+    train_image: [Z, ...], inputs of any kind in `data.inputs`.
+    train_label: [Z] int32, 0 to C - 1.
+    test_image: [M, ...], as train_image.
+    test_label: [M] int32.
+    note: a sentence for reports on modified files or a user's arrays; else "".
+    train_client: [Z] int32, the client of each sample, from 0; None: not known.
+    test_client: [M] int32, the same for test samples, with the same numbers.
+    client_names: the name of each client number; (): the number is the name.
+    standardise: what networks get of the inputs, see `inputs.Standardise`.
+    vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
+    client_domains: the domain of each client number (`data.domains`); (): the
+      data name none.
+    public: [P, ...], as train_image, of no client, without labels; or None.
+  """
+
+  name: str
+  classes: int
+  train_image: np.ndarray
+  train_label: np.ndarray
+  test_image: np.ndarray
+  test_label: np.ndarray
+  note: str = ""
+  train_client: np.ndarray | None = None
+  test_client: np.ndarray | None = None
+  client_names: tuple[str, ...] = ()
+  standardise: inputs.Standardise = "channel"
+  vocabulary: int = 0
+  client_domains: tuple[str, ...] = ()
+  public: np.ndarray | None = None
+
+  @property
+  def kind(self) -> str:
+    """The kind of the inputs in a word or two, such as "images"."""
+    return inputs.kind(self.train_image, self.vocabulary)
+
+  @property
+  def told(self) -> str:
+    """A sentence on inputs that are no images; else ""."""
+    if self.kind == "images":
+      return ""
+    how = self.vocabulary, self.standardise
+    return f"Inputs are {inputs.described(self.train_image, *how)}."
+
+  def names(self, owners: np.ndarray) -> list[str]:
+    """Returns the names [..] of owners [..] int."""
+    each = owners.tolist()
+    return [self.client_names[i] if self.client_names else str(i) for i in each]
+
+  def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Finds the owner [N] of each client by its training rows, N arrays [S_n].
+
+    None if the data name no owners, or a client has samples of several.
+    """
+    if self.train_client is None:
+      return None
+    each = [np.unique(self.train_client[part]) for part in parts]
+    alone = all(len(found) == 1 for found in each)
+    return np.concatenate(each) if alone else None
+
+  def keep(self, split: str, rows: np.ndarray) -> "Dataset":
+    """Keeps rows of a split, "train" or "test"."""
+    keys = (f"{split}_{part}" for part in ("image", "label", "client"))
+    whole: dict[str, Any] = {key: getattr(self, key) for key in keys}
+    part = {k: x[rows] for k, x in whole.items() if x is not None}
+    return self._replace(**part)
