@@ -18,8 +18,8 @@ PERCENT, ANY = (0.0, 100.0), (-np.inf, np.inf)
 BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
 FAR = 3.0
 """Typical half-widths that an interval must exceed to leave the frame."""
-LEAST = 0.03
-"""Share of the bounds that an interval must exceed to leave the frame."""
+LEAST = 3.0
+"""Half-width in points that an interval must exceed to leave the frame."""
 
 
 def bars(
@@ -62,14 +62,14 @@ def frame(
   points: Iterable[float] = (),
   *,
   axis: str = "y",
-  bounds: tuple[float, float] = PERCENT,
 ) -> str:
   """Keeps intervals that are far wider than the others from setting the axis.
 
-  The axis shows all values [...], all further `points` that are drawn, such as
-  the seeds' dots, and all intervals, except intervals that are wider than `FAR`
-  typical ones and than the range of the values. The typical width is the lower
-  quartile, which stays narrow if one of two arms diverges. NaN are left out.
+  The axis shows all values [...], in per cent, all further `points` that are
+  drawn, such as the seeds' dots, and all intervals, except intervals that are
+  wider than `FAR` typical ones and than the range of the values. The typical
+  width is the lower quartile, which stays narrow if one of two arms diverges.
+  NaN are left out.
 
   Returns:
     A text for `title` on the width of intervals that leave the frame, or "".
@@ -79,16 +79,16 @@ def frame(
   if not values.size:
     return ""
   typical = np.quantile(halves, 0.25, method="lower")
-  least = max(FAR * typical, LEAST * (bounds[1] - bounds[0]))
+  least = max(FAR * typical, LEAST)
   far = (halves > least) & (2 * halves > np.ptp(values))
   if not far.any():
     return ""
-  below, above = bars(values, np.where(far, 0, halves), bounds)
+  below, above = bars(values, np.where(far, 0, halves))
   dots = [x for x in points if np.isfinite(x)]
   low = min((values - below).min(), *dots, np.inf)
   high = max((values + above).max(), *dots, -np.inf)
   margin = 0.05 * ((high - low) or 1.0)
-  below, above = bars(values, halves, bounds)
+  below, above = bars(values, halves)
   outside = values - below < low - margin, values + above > high + margin
   leave = far & np.logical_or(*outside)
   if not leave.any():
