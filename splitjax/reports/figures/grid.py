@@ -65,19 +65,15 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
       drawn["change_by_cell"] = changes(cells)
   if any(leakage.rows(results) for _, results in every):
     drawn["accuracy_over_leakage"] = over_settings(every)
-  # Cells can be drawn together only if target and test set are the same.
-  asked = {
-    (each["config"].get("eval", {}).get("target"), each["sets"][0])
-    for _, each in every
-  }
-  ((target, _), *others) = asked
-  together = target is not None and not others
-  if together and all(cost.priced(each) for _, each in every):
-    drawn["accuracy_over_bytes"] = cost.over_cost(every, "bytes")
-  paces = {str(each["config"].get("pace")) for _, each in every}
+  # Cells can be drawn together only if their first test set is the same.
   same = len({each["sets"][0] for _, each in every}) == 1
-  if len(paces) > 1 and same and all(cost.priced(each) for _, each in every):
-    for unit in ("seconds", "joules"):
+  if same and all(cost.priced(each) for _, each in every):
+    configs = [each["config"] for _, each in every]
+    targets = {c.get("eval", {}).get("target") for c in configs}
+    paces = {str(c.get("pace")) for c in configs}
+    units = ["bytes"] * (len(targets) == 1 and targets != {None})
+    units += ["seconds", "joules"] * (len(paces) > 1)
+    for unit in units:
       drawn[f"accuracy_over_{unit}"] = cost.over_cost(every, unit)
   return [
     style.save(figure, Path(folder) / f"{name}.png")
