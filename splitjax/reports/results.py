@@ -82,11 +82,9 @@ def rule(results: dict[str, Any]) -> str:
   )
 
 
-def gated(results: dict[str, Any]) -> bool:
-  """Checks if a row has two exits and so a threshold between them."""
-  return any(
-    row["summary"].get("common") is not None for row in results["rows"]
-  )
+def gated(results: dict[str, Any]) -> list[dict[str, Any]]:
+  """Returns the rows with two exits, and so a threshold between them."""
+  return [row for row in results["rows"] if row["summary"]["fixed"]]
 
 
 Accuracies = dict[Any, dict[str, float | None]]

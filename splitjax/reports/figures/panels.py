@@ -17,17 +17,12 @@ from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports.figures import style
 from splitjax.reports.figures.intervals import title
-from splitjax.reports.results import ends, heading, ratios, rule
+from splitjax.reports.results import ends, gated, heading, ratios, rule
 
 MOST_LINES = 6
 """The number of thresholds in a panel, evenly chosen from a longer grid."""
 
 MOST_COLUMNS = 4
-
-
-def gated(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns the rows with two exits."""
-  return [row for row in results["rows"] if row["summary"]["fixed"]]
 
 
 @style.of_results

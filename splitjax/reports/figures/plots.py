@@ -42,6 +42,7 @@ from splitjax.reports.figures.severity import accuracy_over_severity
 from splitjax.reports.results import (
   ends,
   exponent,
+  gated,
   heading,
   ratios,
   rule,
@@ -124,7 +125,7 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
   style.log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
   curves = [
     style.leaf(row, "summary", "fixed", "accuracy")[0][:, shown]
-    for row in panels.gated(results)
+    for row in gated(results)
   ]
   points = [100 * share for curve in curves for share in np.ravel(curve)]
   values, halves = style.percent(rows, *ACCURACY)
@@ -247,7 +248,7 @@ KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
   accuracy_over_rho: _mixed,
   accuracy_over_severity: severities,
   accuracy_latency: bool,
-  effect_of_threshold: lambda x: _mixed(x) and panels.gated(x),
+  effect_of_threshold: lambda x: _mixed(x) and gated(x),
   accuracy_per_client: bool,
   class_accuracy_per_client: panels.by_class,
   learning_curves: lambda results: results.get("learning"),
