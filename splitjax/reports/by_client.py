@@ -1,11 +1,11 @@
 """Accuracy by client, for named clients and for classes that one client has."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from splitjax.evaluation import metrics
 from splitjax.reports.formats import Table, markdown
-from splitjax.reports.results import ABSENT, ends, heading
+from splitjax.reports.results import ABSENT, ends, heading, with_half
 
 ALL = "all"
 """Word for all classes of a client together."""
@@ -75,7 +75,8 @@ def section(tree: dict[str, Any]) -> list[str]:
     who = f"{number} ({line['name']})" if line["name"] else str(number)
     place = who, str(line["class"]), str(line["training_samples"])
     cells = table.setdefault(place, {})
-    cells[line["row"], line["set"]] = _cell(line)
+    pair = line["accuracy"], line.get("half")
+    cells[line["row"], line["set"]] = with_half(pair)
   if not table:
     return []
   title = "## Accuracy of single clients"
@@ -97,8 +98,3 @@ def section(tree: dict[str, Any]) -> list[str]:
     for place, cells in table.items()
   ]
   return [title, markdown(Table(heads, body, 2)), words]
-
-
-def _cell(line: Line) -> str:
-  parts: Iterable[Any] = (line["accuracy"], line.get("half"))
-  return " ± ".join(f"{100 * x:.2f}" for x in parts if x is not None) or ABSENT

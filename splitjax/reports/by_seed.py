@@ -10,12 +10,12 @@ from splitjax.reports.formats import Table, markdown
 from splitjax.reports.quantities import Quantity
 from splitjax.reports.records import MEANS, Record
 from splitjax.reports.results import (
-  ABSENT,
   Accuracies,
   accuracies,
   ends,
   heading,
   paired,
+  with_half,
 )
 from splitjax.reports.tables import Column, axis_names, pivot, text
 
@@ -81,23 +81,12 @@ def differences(cells: Cells) -> Table | None:
     starts.add(len(lines))
     for run, now in others:
       if both := len(before.keys() & now.keys()):
-        cell = [_difference(before, now, name) for name in sets]
+        apart = (paired(before, now, name) for name in sets)
+        cell = [with_half(pair, sign="+") for pair in apart]
         lines.append([label, f"{run} − {first}", str(both), *cell])
   heads = ["method", "runs", "seeds", *map(heading, sets)]
   table = Table(heads, lines, 3, starts=frozenset(starts - {0}))
   return table if lines else None
-
-
-def _difference(before: Accuracies, now: Accuracies, name: str) -> str:
-  """The mean of paired differences in points, ± its half-width if there is."""
-  found = paired(before, now, name)
-  return ABSENT if found is None else _points(*found)
-
-
-def _points(mean: float, half: float | None) -> str:
-  """A difference of accuracies: 0.012 -> "+1.20"."""
-  shown = f"{100 * mean:+.2f}".replace("-", "−")
-  return shown if half is None else f"{shown} ± {100 * half:.2f}"
 
 
 def over_data_sets(
@@ -163,9 +152,11 @@ def gains(found: Sequence[Record]) -> list[str]:
       continue
     each = zip(axis_names(list(r.values)), r.values.values(), strict=True)
     cell = ", ".join(f"{name}={text(value)}" for name, value in each)
-    paper = "" if r.paper is None else f" (paper {_points(*r.paper)})"
+    gain = with_half((r.value, r.half), sign="+")
+    if r.paper is not None:
+      gain += f" (paper {with_half(r.paper, sign='+')})"
     cells.setdefault(cell, []).append(
-      f"{heading(r.set)} {_points(r.value, r.half)}{paper}, {r.row} − {r.over}"
+      f"{heading(r.set)} {gain}, {r.row} − {r.over}"
     )
   if not cells:
     return []

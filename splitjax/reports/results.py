@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from splitjax.evaluation import metrics
 from splitjax.registry import flat
@@ -58,6 +58,22 @@ def exponent(values: Iterable[float | None]) -> int:
 def times_ten(power: int) -> str:
   """Formats 8 as "×10⁸"."""
   return "×10" + str(power).translate(RAISED)
+
+
+def with_half(
+  pair: tuple[float | None, float | None] | None,
+  scale: float = 100.0,
+  digits: int = 2,
+  sign: Literal["", "+"] = "",
+) -> str:
+  """Formats a value and its half-width, if any, as in "1.20 ± 0.30"."""
+  value, half = pair or (None, None)
+  if value is None:
+    return ABSENT
+  shown = f"{scale * value:{sign}.{digits}f}"
+  if sign:
+    shown = shown.replace("-", "−")
+  return shown if half is None else f"{shown} ± {scale * half:.{digits}f}"
 
 
 def told(runs: Mapping[str, Sequence[str]]) -> list[str]:

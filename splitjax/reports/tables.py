@@ -13,7 +13,14 @@ from splitjax.reports import forgetting, records
 from splitjax.reports.formats import Table, markdown
 from splitjax.reports.quantities import QUANTITIES, RULE_KEYS, Quantity
 from splitjax.reports.records import Record
-from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
+from splitjax.reports.results import (
+  ABSENT,
+  ends,
+  exponent,
+  heading,
+  times_ten,
+  with_half,
+)
 
 POWERS = ("latency", "computation", "communication")
 """Metrics that are printed in units of a power of ten."""
@@ -145,18 +152,10 @@ def _cell(r: Record | None, c: Column, kind: str) -> str:
   """Formats our value (""), the paper's ("paper") or their "difference"."""
   if r is None:
     return ABSENT
-  pairs: dict[str, Any] = {
-    "": (r.value, r.half),
-    "paper": r.paper,
-    "difference": (records.difference(r), None),
-  }
-  pair, sign = pairs[kind], "+" if kind == "difference" else ""
-  if pair is None or pair[0] is None:
-    return ABSENT
-  form = f"{sign}.{c.quantity.digits}f"
-  parts = [f"{c.quantity.scale * x:{form}}" for x in pair if x is not None]
-  text = " ± ".join(parts)
-  return text.replace("-", "−") if sign else text
+  scale, digits = c.quantity.scale, c.quantity.digits
+  if kind == "difference":
+    return with_half((records.difference(r), None), scale, digits, "+")
+  return with_half(r.paper if kind else (r.value, r.half), scale, digits)
 
 
 def text(value: Any) -> str:
