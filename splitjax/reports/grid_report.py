@@ -6,9 +6,9 @@ from typing import Any
 
 from splitjax import files
 from splitjax.reports import (
+  by_client,
   by_seed,
   costs,
-  families,
   leakage,
   page,
   privacy,
@@ -97,7 +97,7 @@ def sections(
     *by_seed.gains(found),
     *([*paired, markdown(apart)] if apart else []),
     *by_seed.section(pairs),
-    *families.section(found),
+    *by_client.families(found),
     *costs.of_grid(found),
     *noise,
     *leakage.sections(trees, found),

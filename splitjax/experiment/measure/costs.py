@@ -15,7 +15,7 @@ from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
-from splitjax.reports.figures.pace import shares_and_staleness
+from splitjax.reports.figures.client_data import of_paces
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
@@ -32,7 +32,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
   """Draws who makes up the aggregate, and how stale its updates are."""
-  return shares_and_staleness(arrays, f"{label}, {of}")
+  return of_paces(arrays, f"{label}, {of}")
 
 
 def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Figures of the clients: their data (one stacked bar each) and their devices.
+"""Figures of the clients: data (one stacked bar each), devices and pace.
 
 Bars show numbers of samples instead of shares, so that clients of unequal size
 look unequal. Up to ten classes have a legend, more a colour bar.
@@ -27,6 +27,7 @@ from splitjax.reports.figures.style import (
   panels,
   plain_look,
   shades,
+  titled,
 )
 
 FILES = "clients", "test_sets", "devices"
@@ -127,6 +128,33 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
     plain_look(axes)
   legend(figure, [Line2D([], [], label=k, **s) for k, s in styles.items()])
   return figure
+
+
+def of_paces(arrays: dict[str, np.ndarray], of: str) -> Figure:
+  """Draws each client's share over its modelled seconds, and the staleness.
+
+  Args:
+    arrays: "share", "even" and "seconds" [N], and "staleness", the number of
+      updates of each tau, where rounds are buffered.
+    of: method and data, for the title.
+  """
+  buffered = "staleness" in arrays
+  figure = Figure(figsize=(3.4 * (1 + buffered), 2.9), layout="constrained")
+  axes, *more = figure.subplots(1, 1 + buffered, squeeze=False)[0]
+  relative = arrays["share"] / arrays["even"]
+  axes.scatter(arrays["seconds"], relative, s=14)
+  axes.axhline(1, color="black", linewidth=0.9, linestyle=":")
+  axes.set_xlabel("modelled seconds of a client's round")
+  axes.set_ylabel("share of the aggregate\n(1: all take part equally often)")
+  axes.set_ylim(bottom=0)
+  for axes in more:
+    count = arrays["staleness"]
+    axes.bar(np.arange(len(count)), count / count.sum())
+    axes.set_xlabel("staleness [rounds]")
+    axes.set_ylabel("share of updates")
+  for axes in figure.axes:
+    plain_look(axes)
+  return titled(figure, f"Who makes up the aggregate, {of}")
 
 
 def _legend(
