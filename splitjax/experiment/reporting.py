@@ -113,7 +113,7 @@ def report_seeds(
   drawn = plots.draw_all(results, place)
   drawn.append(first / "class_accuracy_per_client.png")
   for name in workdirs.OF_METHODS:
-    drawn += sorted(first.glob(f"{name}_*.png"))
+    drawn += [first / f"{name}_{key}.png" for key in keys]
   drawn += [first / f"{name}.png" for name in client_data.FILES]
   report.write(place, results, [path for path in drawn if path.exists()])
   return results

@@ -10,7 +10,9 @@ from splitjax import PACES
 from splitjax.experiment import runner
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.measure import costs
+from splitjax.experiment.measure.measurements import MEASUREMENTS
 from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.storage import workdirs
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.types import UserError
 
@@ -169,3 +171,9 @@ def test_paced_seeds_train_side_by_side(tmp_path):
       assert a["clients"]["steps"] == b["clients"]["steps"]
       assert a["cost"]["seconds"] == pytest.approx(b["cost"]["seconds"])
       assert a["loss"]["server"] == pytest.approx(b["loss"]["server"], abs=1e-4)
+  assert "seed0/cost_splitgp.png" in (places[0] / "report.md").read_text()
+
+
+def test_an_overwritten_run_loses_every_figure_of_a_method():
+  drawn = {n for n, each in MEASUREMENTS.items() if hasattr(each, "picture")}
+  assert {"cost", "confusion"} <= drawn <= set(workdirs.OF_METHODS)

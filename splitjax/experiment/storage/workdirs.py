@@ -25,7 +25,7 @@ CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 # Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
 
-OF_METHODS = "embeddings", "inside", "leakage", "confusion"
+OF_METHODS = "confusion", "cost", "embeddings", "inside", "leakage"
 """Names of single methods' figures, NAME_KEY."""
 
 FORMS = ("png", "pdf")
