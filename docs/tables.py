@@ -95,7 +95,7 @@ COLUMNS = {
   ],
   **{
     f"pgfedsplit_table2_{of}_small": PERSONAL
-    for of in ("fmnist", "fmnist_beta1", "cifar10", "cifar10_beta1")
+    for of in "fmnist fmnist_beta1 cifar10 cifar10_beta1 cifar10_seeds".split()
   },
   "leakage_small": [
     ("accuracy, ρ=0", "accuracy", "0.0"),

@@ -62,15 +62,17 @@ def registry_of(hint: Any) -> Mapping[str, Callable] | None:
   return each.__metadata__[0] if alternatives(each) == (Spec,) else None
 
 
-def by_key(value: Any, hint: Any, where: str) -> Any:
+def by_key(value: Any, hint: Any, where: str, known: Any = None) -> Any:
   """Maps key -> spec for a field of several Specs: names are their own keys.
 
-  Values of other fields are returned as they are.
+  A name that is a key of the field's present value keeps that spec, others get
+  their defaults. Values of other fields are returned as they are.
 
   Args:
     value: None, names separated by commas, several names, or a group.
     hint: the field's annotation.
     where: dotted path of the field.
+    known: its present value.
   """
   registry = registry_of(hint)
   if registry is None:
@@ -87,8 +89,10 @@ def by_key(value: Any, hint: Any, where: str) -> Any:
   if len(set(map(str, value))) < len(value):
     each = where.rpartition(".")[2].removesuffix("s")
     raise UserError(f"{where}={written(value)}: name each {each} once")
+  own = known if isinstance(known, Mapping) else {}
   return {
-    name: plain(read_spec(registry, {"name": name}, where)) for name in value
+    name: own.get(name) or plain(read_spec(registry, {"name": name}, where))
+    for name in value
   }
 
 

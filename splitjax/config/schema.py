@@ -216,8 +216,9 @@ def with_values(
 
   Choosing another method, network, partition, shift, allocation, loss, metric
   or attack drops the options and label of the previous one: the new one's
-  defaults hold, except for options that `values` also sets. `methods` replaces
-  `method`, and a headline that is not among them.
+  defaults hold, except for options that `values` also sets. Of several, those
+  that are named again stay as they are. `methods` replaces `method`, and a
+  headline that is not among them.
 
   Args:
     tree: the config as a nested dict.
@@ -248,7 +249,7 @@ def with_values(
       value = read(value, hint)
     if isinstance(value, str) and Spec in alternatives(hint):
       value = {"name": value}  # another name, with its defaults
-    value = nested.by_key(value, hint, path)
+    value = nested.by_key(value, hint, path, place.get(name))
     if name == "name" and of_spec and value != place.get(name):
       place.clear()
     place[name] = value

@@ -163,6 +163,20 @@ def test_names_of_methods_replace_those_of_a_config():
       sweep.plan(before, (), {**given, "method.x": "1"})
 
 
+def test_a_row_that_is_named_stays_as_it_is():
+  tree = tiny.tiny(few="splitgp", harmony="harmony", local="local").to_dict()
+  tree["methods"]["few"] |= {"lam": 0.7, "label": "Few"}
+  tree["headline"] = "few"
+  given = {"methods": "fedavg,few", "methods.few.gamma": "0.4"}
+  config = sweep.plan(tree, (), given).cells[0].config
+  assert list(config.methods) == ["fedavg", "few"] and config.headline == "few"
+  few = config.methods["few"]
+  assert (few.name, few.label) == ("splitgp", "Few")
+  assert (few.options["lam"], few.options["gamma"]) == (0.7, 0.4)
+  with pytest.raises(UserError, match="'fw'"):
+    sweep.plan(tree, (), {"methods": "fw"})
+
+
 def test_axes_of_methods_that_are_left_out_go_with_them():
   tree = tiny.tiny(harmony="harmony", splitgp="splitgp").to_dict()
   tree["sweep"] = {"methods.harmony.inner_steps": (1, 2), "rounds": (3, 4)}
