@@ -13,15 +13,22 @@ from splitjax.registry import unknown
 from splitjax.types import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
-CONFIGS = PACKAGE / "configs"
-if not CONFIGS.is_dir():
-  CONFIGS = PACKAGE.parent / "configs"
+CONFIGS = next(
+  (
+    folder
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")
+    if (folder / "quickstart.py").exists()
+  ),
+  None,
+)
 """Folder of the configs that come with splitjax: beside the package in a
 checkout, inside it when installed."""
 
 
 def names() -> list[str]:
   """Lists the names of the configs that come with splitjax."""
+  if CONFIGS is None:
+    return []
   files = sorted(CONFIGS.glob("[a-z]*.py"))
   return [p.stem for p in files if "\ndef get_config(" in p.read_text("utf-8")]
 
@@ -51,6 +58,7 @@ def with_paths(argv: Sequence[str]) -> list[str]:
       if path not in names():
         kind = "file or config of splitjax"
         raise UserError(unknown("--config", path, names(), kind))
+      assert CONFIGS is not None
       share(over=True)
       path = f"{CONFIGS / path}.py"
     out.append(f"--config={path}{words}")
@@ -84,7 +92,7 @@ def share(*, over: bool = False) -> None:
   Args:
     over: if true, even such a package is replaced.
   """
-  if not CONFIGS.is_dir():  # the package was copied without them
+  if CONFIGS is None:
     return
   found = importlib.util.find_spec("configs")
   origin = None if found is None else found.origin
