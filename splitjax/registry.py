@@ -155,6 +155,10 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   name = check_value(given["name"], str, f"{where}.name")
   label = check_value(given.get("label", ""), str, f"{where}.label")
   factory = find(registry, name, where)
+  if not callable(factory):
+    raise UserError(
+      f"{where}.name={name!r}: {factory!r} is registered, which is no function"
+    )
   with naming(f"{where}.name={name!r}"):
     known = options(factory)
   chosen = {key: value for key, (_, value) in known.items()}

@@ -85,16 +85,19 @@ def plan(
         f"--config.{path}: the field is swept: give its values as"
         f" --sweep={path}=VALUE,VALUE"
       )
+  before = tree.get("methods")
   tree = with_values(tree, overridden, "--config")
   if "methods" in tree:
     hint = hint_of(Config, ["methods"], tree)
     tree["methods"] = by_key(tree["methods"], hint, "methods")
-    if "methods" in overridden:  # the config's axes of others go with them
-      asked = {text.partition("=")[0] for text in more}
-      kept = tuple(f"methods.{key}." for key in tree["methods"])
-      for path in axes.keys() - asked:
-        if _of_method(path) and not path.startswith(kept):
-          del axes[path]
+  # The config's axes of methods that are left out go with them.
+  kept = tree.get("methods")
+  if isinstance(before, Mapping) and isinstance(kept, Mapping):
+    left = tuple(f"methods.{key}." for key in before.keys() - kept.keys())
+    asked = {text.partition("=")[0] for text in more}
+    for path in axes.keys() - asked:
+      if path.startswith(left):
+        del axes[path]
   if tree.get("paper") and (changed := _changes(tree, overridden)):
     tree["changed"] = changed
   seeds = axes.pop("seed", None)

@@ -186,6 +186,14 @@ def test_axes_of_methods_that_are_left_out_go_with_them():
   with pytest.raises(UserError, match="unknown field 'methods.harmony.inner_"):
     more = ["methods.harmony.inner_steps=1,2"]
     sweep.plan(tree, more, {"methods": "splitgp"})
+  # Others are mistakes, as they are without --config.methods.
+  single = {**tiny.tiny().to_dict(), "sweep": {"method.lam": (0.1, 0.2)}}
+  wrong = {**tree, "sweep": {"methods.splitpg.lam": (0.1, 0.2)}}
+  for given in (single, wrong):
+    with pytest.raises(UserError, match="did you mean 'methods.splitgp.lam'"):
+      sweep.plan(given, (), {"methods": "splitgp"})
+  with pytest.raises(UserError, match="methods=5 must be a group of fields"):
+    sweep.plan({**tree, "sweep": {}}, (), {"methods": 5})
 
 
 @pytest.mark.parametrize(

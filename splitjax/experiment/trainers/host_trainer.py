@@ -180,7 +180,7 @@ class HostTrainer(Trainer):
       return ()
     out = []
     for c, half in enumerate(self.whole(state).clients):
-      own = jax.tree.map(np.empty_like, half)
+      own = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), half)
       leaves, done = jax.tree.leaves(own), 0
       for part in self.evaluation_parts((c,), state, None, personal=True):
         count = len(part.ids)
