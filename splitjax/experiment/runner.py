@@ -82,8 +82,8 @@ def run(
   task = (built or Tasks()).take(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
-    lacking = workdirs.lacking(workdir, config)
-    enough = distributed.of_first([k not in lacking for k in config.methods])
+    done = workdirs.trained(workdir, config)
+    enough = distributed.of_first(list(done.values()))
     done = dict(zip(config.methods, enough, strict=True))
     with distributed.all_agree():
       if distributed.is_first_process():

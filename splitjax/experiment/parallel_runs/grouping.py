@@ -69,8 +69,8 @@ def train(
       "runs side by side train in one process: leave system.seeds_batched and"
       " system.settings_batched out, or start it without the flags of several"
     )
-  lacking = (workdirs.lacking(each.workdir, each.config) for each in settings)
-  if not (overwrite or any(lacking)):
+  known = (workdirs.trained(each.workdir, each.config) for each in settings)
+  if not overwrite and all(all(each.values()) for each in known):
     return  # files that training reads may be missing
   with contextlib.ExitStack() as held:
     runs, built = list[Run](), tasks.Tasks()
@@ -79,10 +79,10 @@ def train(
       task = built.take(on_one_device(config))
       own = ownership.owned(each.workdir, config, task.facts, overwrite)
       task = task._replace(config=held.enter_context(own))
-      left = workdirs.lacking(each.workdir, task.config)
+      finished = workdirs.trained(each.workdir, task.config)
       for key in task.config.methods:
         made = training_setup.make_setup(task, key)
-        done = key not in left
+        done = finished[key]
         runs.append(Run(each.name, each.workdir, made, done))
     # Only runs of one kind can share a program.
     alike = dict[Hashable, list[Run]]()

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from splitjax.config.schema import Config, significant
 from splitjax.config.validation import SCHEDULED
 from splitjax.methods import optimizers
-from splitjax.registry import flat
 from splitjax.types import UserError
 
 
@@ -54,9 +53,9 @@ def _looks_ahead(config: dict, done: int) -> str | None:
     optimizers.make(**chosen, rounds=rounds)
     for rounds in (done, config["rounds"])
   )
-  leaves = flat(config)
   for field in SCHEDULED:
-    if (name := leaves[field]) is None:
+    group, own = field.split(".")
+    if (name := config[group][own]) is None:
       continue
     same = jnp.array_equal(*(x.schedule(name)(times) for x in (short, whole)))
     if not same:

@@ -70,12 +70,11 @@ def finished(workdir: Path) -> list[str]:
   return [k for k in keys if read_about(workdir, k) is not None]
 
 
-def lacking(workdir: Path, config: Config) -> list[str]:
-  """Returns the methods of a config that lack some of its rounds, or all."""
-  none = {"rounds": 0}
+def trained(workdir: Path, config: Config) -> dict[str, bool]:
+  """Tells for each method of a config if it was trained for all its rounds."""
+  none, every = {"rounds": 0}, config.rounds
   about = {key: read_about(workdir, key) or none for key in config.methods}
-  every = config.rounds
-  return [k for k, each in about.items() if each.get("rounds", every) < every]
+  return {k: each.get("rounds", every) >= every for k, each in about.items()}
 
 
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
