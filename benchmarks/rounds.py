@@ -10,7 +10,7 @@ import numpy as np
 from splitjax.data import feed, inputs
 from splitjax.engine import fleets, rounds, sharding, tuning
 from splitjax.methods import METHODS, optimizers
-from splitjax.models import BACKBONES, backbones, target
+from splitjax.models import BACKBONES, drawing, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Shard
 
@@ -129,7 +129,7 @@ class Rounds:
     self.shards = tuple(shards)
 
     # The state in buffers that may be donated, and the program.
-    full = backbones.init(net, jax.random.key(0))
+    full = drawing.init(net, jax.random.key(0))
     specs = sharding.state_specs(len(fleet.cohorts))
     init = jax.jit(
       lambda: method.init(jax.random.key(1), fleet, full),

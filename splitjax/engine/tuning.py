@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax.engine import base, sharding
-from splitjax.models import backbones, convolution, formulations, target
+from splitjax.models import convolution, drawing, formulations, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import draw_block
 from splitjax.models.formulations import Conv, Layer
@@ -39,7 +39,7 @@ def layers(net: Backbone, batch: int) -> dict[Layer, int]:
     return jax.eval_shape(lambda x: draw_block(block, key, x)[0], x)
 
   with formulations.listening() as heard:
-    backbones.walk(net, trace, net.inputs(batch))
+    drawing.walk(net, trace, net.inputs(batch))
   return heard
 
 

@@ -18,7 +18,7 @@ from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones
+from splitjax.models import drawing
 from splitjax.models.backbones import Backbone
 from splitjax.models.toy import toy
 from splitjax.types import Method, Shard, State
@@ -51,7 +51,7 @@ class Sandbox(NamedTuple):
   def state(self, seed: int = 0) -> State:
     """Makes the state before the first round, in buffers to be donated."""
     key = jax.random.key(seed)
-    full = backbones.init(self.backbone, key)
+    full = drawing.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)
     return jax.tree.map(jnp.copy, state)
 

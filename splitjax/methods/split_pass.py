@@ -145,9 +145,9 @@ def split_pass(
 
   Example:
     >>> import jax, jax.numpy as jnp, splitjax
-    >>> from splitjax.models import backbones
+    >>> from splitjax.models import backbones, drawing
     >>> net = splitjax.BACKBONES["toy"]((2, 2, 1), classes=3)
-    >>> full = backbones.init(net, jax.random.key(0))
+    >>> full = drawing.init(net, jax.random.key(0))
     >>> own = backbones.prefix(net, full, 1)
     >>> rest = backbones.suffix(net, full, 1)
     >>> label, real = jnp.array([0, 1, 1, 2]), jnp.ones(4, bool)

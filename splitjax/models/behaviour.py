@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.models import backbones
+from splitjax.models import backbones, drawing
 from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, Tree
 
@@ -40,7 +40,7 @@ def check_numbers(net: Backbone) -> list[str]:
     Broken: a check fails.
   """
   with jax.default_matmul_precision("highest"):
-    full = _jit(lambda key: backbones.init(net, key))(jax.random.key(0))
+    full = _jit(lambda key: drawing.init(net, key))(jax.random.key(0))
     parts = [learns, leaves_padding_out, keeps_apart, draws_by_key]
     return [part(net, full) for part in parts[: 3 + net.random]]
 

@@ -13,7 +13,7 @@ import jax
 import jax.export
 
 from splitjax.files import unbound
-from splitjax.models import backbones, behaviour, shapes
+from splitjax.models import backbones, behaviour, drawing, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.behaviour import Broken
 from splitjax.models.forms import check_forms, kind
@@ -210,4 +210,4 @@ def check_any_batch(net: Backbone) -> None:
         f" as an export does ({said}): take x.shape[0] instead of len(x)"
       ) from error
 
-  backbones.walk(net, after, net.inputs(size))
+  drawing.walk(net, after, net.inputs(size))

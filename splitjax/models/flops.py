@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import backbones, formulations, shapes, target
+from splitjax.models import backbones, drawing, formulations, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, UserError
 
@@ -29,7 +29,7 @@ def forward(backbone: Backbone) -> dict[str, float]:
     out, *_ = shapes.drawn(backbone.block(name), x)
     return jax.ShapeDtypeStruct(out.shape, jnp.result_type(float))
 
-  backbones.walk(backbone, count, backbone.inputs(1))
+  drawing.walk(backbone, count, backbone.inputs(1))
   return found
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax.errors import InvalidRngError
 
-from splitjax.models import backbones, shapes
+from splitjax.models import backbones, drawing, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.behaviour import BATCH
 from splitjax.types import Segment, UserError
@@ -47,7 +47,7 @@ def check_forms(net: Backbone) -> None:
       raise UserError(f"{where}: {name} {gives} logits [B, {net.classes}]")
     return out
 
-  backbones.walk(net, check, net.inputs(BATCH))
+  drawing.walk(net, check, net.inputs(BATCH))
 
 
 def _float32(full: Segment, where: str) -> None:

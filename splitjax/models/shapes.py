@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from splitjax import trees
-from splitjax.models import backbones, formulations, target, windows
+from splitjax.models import backbones, drawing, formulations, target, windows
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
 from splitjax.types import Array, Segment, Tree
@@ -183,7 +183,7 @@ def slow_convolutions(
       found.append(name)
     return drawn(backbone.block(name), x)[0]
 
-  backbones.walk(backbone, look, backbone.inputs(1))
+  drawing.walk(backbone, look, backbone.inputs(1))
   if not found:
     return ""
   return (
@@ -217,7 +217,7 @@ def _convolves(program: Any) -> bool:
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
   """Runs `each_block` in shapes; equal blocks and inputs are traced once."""
-  return backbones.each_block(
+  return drawing.each_block(
     backbone,
     lambda name, x: drawn(backbone.block(name), x),
     backbone.inputs(1),

@@ -20,7 +20,7 @@ from splitjax.engine import (
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, shapes, target
+from splitjax.models import drawing, shapes, target
 from splitjax.models.cnn import cnn8
 from splitjax.models.vgg import vgg11
 from splitjax.types import Shard, UserError
@@ -127,7 +127,7 @@ def cnn_round(name, chunk, *, count=12, batch=32, width=0.25):
 
   shards = tuple(shard(len(c.places)) for c in fleet.cohorts)
   state = jax.eval_shape(
-    lambda key: method.init(key, fleet, backbones.init(net, key)),
+    lambda key: method.init(key, fleet, drawing.init(net, key)),
     jax.random.key(0),
   )
   plans = (plan,) * len(fleet.cohorts)

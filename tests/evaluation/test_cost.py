@@ -10,7 +10,7 @@ from splitjax.engine.resources import Profiles, Rates
 from splitjax.evaluation import cost
 from splitjax.methods import METHODS, sandbox
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, flops, formulations
+from splitjax.models import drawing, flops, formulations
 from splitjax.models.cnn import cnn4
 from splitjax.types import Batch
 
@@ -100,7 +100,7 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
   stage = method.stages[0]
 
   def step(key):
-    state = method.init(key, fleet, backbones.init(net, key))
+    state = method.init(key, fleet, drawing.init(net, key))
     client = jax.tree.map(lambda x: x[0], state.clients[0])
     client, server, _ = method.begin(client, state.server, None, 0, key)
     batches = (batch,) * method.traits.views

@@ -12,7 +12,7 @@ from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.feed import Samples
 from splitjax.methods import finetuning
-from splitjax.models import backbones
+from splitjax.models import backbones, drawing
 from splitjax.models.options import How
 from splitjax.models.toy import toy
 from splitjax.types import Half, Shard
@@ -40,7 +40,7 @@ def own(count):
 
 def held(net):
   """A client's blocks, whose running statistics are somebody else's."""
-  full = backbones.select(backbones.init(net, jax.random.key(1)), net.names())
+  full = backbones.select(drawing.init(net, jax.random.key(1)), net.names())
   return full._replace(stats=jax.tree.map(lambda x: x + 50, full.stats))
 
 
@@ -112,7 +112,7 @@ def test_who_has_no_variance_keeps_what_was_there():
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_option_decides(renew):
-  full = backbones.init(DENSE, jax.random.key(1))
+  full = drawing.init(DENSE, jax.random.key(1))
   client = Half(backbones.prefix(DENSE, full, 2))
   tune, samples = (
     finetuning.personaliser(DENSE, finetuning.Tuning(0.1, 2, renew)),

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.rounds import Setting
 from splitjax.methods import optimizers as optimizer
-from splitjax.models import backbones
+from splitjax.models import backbones, drawing
 from splitjax.types import Batch, Half
 
 torch = pytest.importorskip("torch")
@@ -73,7 +73,7 @@ def rested(server):
 def test_three_steps_are_ours(name):
   setting = Setting(clients=3, samples=16, batch=8, width=WIDTH)
   net, method = setting.network, setting.method(name)
-  full = backbones.init(net, jax.random.key(0))
+  full = drawing.init(net, jax.random.key(0))
   parts = (
     backbones.prefix(net, full, DEPTH),
     backbones.suffix(net, full, net.cuts[0]),

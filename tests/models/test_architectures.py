@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax.models import BACKBONES, backbones, shapes
+from splitjax.models import BACKBONES, backbones, drawing, shapes
 
 # (name, image, classes, options) -> parameters, and who says so.
 PUBLISHED = {
@@ -188,7 +188,7 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
   assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
 
   def walk(train):
-    segment = backbones.init(net, jax.random.key(0))
+    segment = drawing.init(net, jax.random.key(0))
     x, out = jnp.zeros((2, *net.shape)), {}
     names = (*net.names(), "head")
     for name in names:

@@ -10,7 +10,7 @@ import pytest
 from engine import assert_close
 from numpy_nets import fill
 
-from splitjax.models import BACKBONES, backbones, drawn_cut, shapes
+from splitjax.models import BACKBONES, backbones, drawing, drawn_cut, shapes
 from splitjax.models.block import redraw
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -62,7 +62,7 @@ SMALL = {
   ),
 }
 small = pytest.mark.parametrize("name", SMALL)
-init = jax.jit(backbones.init, static_argnums=0)
+init = jax.jit(drawing.init, static_argnums=0)
 
 
 def draw(net, seed=0):

@@ -9,7 +9,7 @@ import pytest
 from marks import slow
 from numpy_nets import Net, draw, max_pool
 
-from splitjax.models import BACKBONES, backbones, layers, shapes
+from splitjax.models import BACKBONES, backbones, drawing, layers, shapes
 from splitjax.models.layers import Chain, ConvBlock, DenseBlock, Pool
 from splitjax.models.mobilenet import DepthwiseBlock, Inverted
 from splitjax.models.options import How
@@ -225,7 +225,7 @@ def test_small_images_stand_in_the_middle_of_zeros():
     BACKBONES["vgg11"]((n, n, 1), 10, width=1 / 32, pad=n < 32)
     for n in (28, 32)
   )
-  full, names = backbones.init(large, jax.random.key(0)), large.names()
+  full, names = drawing.init(large, jax.random.key(0)), large.names()
   x = jax.random.normal(jax.random.key(1), (3, 28, 28, 1))
   framed = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
   got, _ = backbones.run(small, full, x, names=names, train=False)

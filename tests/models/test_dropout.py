@@ -15,7 +15,7 @@ from tiny_vit import SHAPE, images, tiny
 
 from splitjax import BACKBONES, UserError, check_backbone, split_pass
 from splitjax.methods.split_pass import local_loss
-from splitjax.models import backbones, behaviour, shapes
+from splitjax.models import backbones, behaviour, drawing, shapes
 from splitjax.models.layers import DenseBlock
 from splitjax.models.options import How
 from splitjax.models.toy import toy
@@ -69,7 +69,7 @@ def dropping(
 NET = dropping(toys.SHAPE, toys.CLASSES, depths=(1, 2, 3), length=4)
 KEY = jax.random.key(3)
 check = functools.partial(check_backbone, shape=toys.SHAPE, classes=4)
-init = jax.jit(backbones.init, static_argnums=0)
+init = jax.jit(drawing.init, static_argnums=0)
 
 
 def whole(net, seed=0):

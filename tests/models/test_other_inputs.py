@@ -7,7 +7,7 @@ import numpy_vit
 import pytest
 from numpy_nets import EPS, fill
 
-from splitjax.models import BACKBONES, backbones, shapes
+from splitjax.models import BACKBONES, backbones, drawing, shapes
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.numeric]
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.numeric]
 def drawn(net):
   """A random segment without zeros, and its outputs behind every block."""
   key = jax.random.key(0)
-  full = fill(jax.eval_shape(lambda: backbones.init(net, key)))
+  full = fill(jax.eval_shape(lambda: drawing.init(net, key)))
   return full, inputs(net, 3)
 
 

@@ -16,7 +16,7 @@ from tiny_vit import TINY, draw, images, tiny
 from splitjax.engine import fleets
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, drawn_cut, pretrained, shapes
+from splitjax.models import backbones, drawing, drawn_cut, pretrained, shapes
 from splitjax.models.vit import vit_s16
 from splitjax.types import UserError
 
@@ -74,7 +74,7 @@ def test_every_tensor_is_read_once_and_exits_are_drawn(save):
 
 def test_what_draws_a_network_holds_no_array_of_the_file(save):
   def text(net):
-    draw = jax.jit(lambda key: backbones.init(net, key))
+    draw = jax.jit(lambda key: drawing.init(net, key))
     return draw.lower(jax.random.key(0)).as_text()
 
   assert text(tiny(pretrained=save(numpy_vit.draw()))) == text(tiny())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_networks import TINY
 
-from splitjax.models import BACKBONES, backbones
+from splitjax.models import BACKBONES, backbones, drawing
 from splitjax.models.layers import Conv, Dense
 from splitjax.models.options import How
 
@@ -50,7 +50,7 @@ def test_gradients_stay_close_and_logits_are_float32(name):
   found = {}
   for dtype in ("float32", "bfloat16"):
     net = BACKBONES[name]((32, 32, 3), 10, dtype=dtype, **options)
-    full = jax.jit(lambda k, net=net: backbones.init(net, k))(jax.random.key(0))
+    full = jax.jit(lambda k, net=net: drawing.init(net, k))(jax.random.key(0))
 
     def loss(params, net=net, full=full):
       segment = full._replace(params=params)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy_nets import fill
 
-from splitjax.models import BACKBONES, backbones, shapes
+from splitjax.models import BACKBONES, backbones, drawing, shapes
 
 torch = pytest.importorskip("torch")
 nets = pytest.importorskip("torch_nets")
@@ -92,9 +92,7 @@ def ours(name):
   """Our network and a random segment of it."""
   kind, shape, options, *_ = NETWORKS[name]
   net = BACKBONES[kind](shape, 5, width=1 / 8, **options)
-  return net, fill(
-    jax.eval_shape(lambda: backbones.init(net, jax.random.key(0)))
-  )
+  return net, fill(jax.eval_shape(lambda: drawing.init(net, jax.random.key(0))))
 
 
 def theirs(name, net, full):

@@ -37,7 +37,7 @@ from splitjax.experiment.setup.network import (
   make_devices,
   make_network,
 )
-from splitjax.models import backbones, target
+from splitjax.models import backbones, drawing, target
 from splitjax.reports import tensorboard, tracking
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Array, Method, Segment, Tree, naming
@@ -290,4 +290,4 @@ def fresh_network(task: Task) -> Segment:
 )
 def _draw(net: backbones.Backbone, key: Array) -> Segment:
   """Draws a network by an unoptimised program: optimising takes longer."""
-  return backbones.init(net, key)
+  return drawing.init(net, key)
