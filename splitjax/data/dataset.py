@@ -74,7 +74,7 @@ class Dataset(NamedTuple):
     return np.concatenate(each) if alone else None
 
   def keep(self, split: str, rows: np.ndarray) -> "Dataset":
-    """Keeps rows of a split, "train" or "test"."""
+    """Keeps the rows [..] int of a split, "train" or "test"."""
     keys = (f"{split}_{part}" for part in ("image", "label", "client"))
     whole: dict[str, Any] = {key: getattr(self, key) for key in keys}
     part = {k: x[rows] for k, x in whole.items() if x is not None}

@@ -31,8 +31,8 @@ from splitjax.reports.figures.style import (
 )
 
 FILES = "clients", "test_sets", "devices"
-"""A run's figures of its clients' training samples, test samples and, where
-split depths depend on devices, devices, by the names of their files."""
+"""File names of a run's figures of its clients: training samples, test samples
+and, where they decide split depths, devices."""
 
 MOST_BARS = 600
 """The most segments drawn as bars with gaps; more are touching steps."""
