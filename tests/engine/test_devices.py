@@ -14,11 +14,16 @@ TESTS = Path(__file__).resolve().parent
 def test_on_eight_devices():
   """A process of its own, which runs the tests of on_eight_devices.py."""
   command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"]
-  flag = "--xla_force_host_platform_device_count=8"
+  # Beside the flags of all tests: this process inherits that they were tried.
+  flags = os.environ["XLA_FLAGS"], "--xla_force_host_platform_device_count=8"
   done = subprocess.run(
     [*command, "-p", "no:cacheprovider", "on_eight_devices.py"],
     cwd=TESTS,
-    env={**os.environ, "PYTHONPATH": str(TESTS.parent), "XLA_FLAGS": flag},
+    env={
+      **os.environ,
+      "PYTHONPATH": str(TESTS.parent),
+      "XLA_FLAGS": " ".join(flags),
+    },
     capture_output=True,
     text=True,
   )
