@@ -36,7 +36,7 @@ def test_a_config_comes_back_from_its_dict(large):
     assert Config.from_dict(config.to_dict()) == config
     return "equal"
 
-  fuzz(round_trips, configs(), large=large, examples=(8, 300))
+  fuzz(round_trips, configs(), large=large, examples=(8, 150))
 
 
 @BUDGETS
@@ -51,7 +51,7 @@ def test_a_right_config_is_built_or_names_what_the_data_forbid(large):
     assert len(task.test_sets.parts) == config.num_clients
     return "built"
 
-  fuzz(builds, configs(), large=large, examples=(2, 40))
+  fuzz(builds, configs(), large=large, examples=(2, 15))
 
 
 def is_built(tree):

@@ -37,14 +37,14 @@ def both(tmp_path, name, **changes):
 
 
 # A share of one's own; everybody the same, also momentum, or but for a personal
-# row; personalised exits; cohorts without a participant; faults.
+# row; personalised exits; cohorts without a participant; faults. One of them,
+# and a run that moves, as users compile.
 @pytest.mark.slow
-@pytest.mark.optimized
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
     ("splitgp", {"methods__own__lam": 0.9, "methods__own__finetune": True}),
-    ("harmony", SOME),
+    pytest.param("harmony", SOME, marks=pytest.mark.optimized),
     ("splitgp", {**FAMILIES, **SOME}),
     ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
     ("supersfl", {"participation": "stratified", **SOME}),
