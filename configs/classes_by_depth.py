@@ -10,9 +10,9 @@ highest are seen by the deepest clients alone, the lowest mostly by shallow
 ones. The server then learns a class from one depth, and is asked about it from
 all. If alignment across depths is worth something, it should be here.
 
-`:small` as in configs/harmony_figure2.py. Measured over three seeds, half an
-hour each on one busy core, at rho 0.8: HARMONY 77.1 ± 2.4, without CSA 73.3 ±
-2.6, with fixed depth 72.8 ± 3.3 (docs/results/classes_by_depth_small). The
+`:small` as in configs/harmony_figure2.py. Measured over three seeds, fifty
+minutes each on one busy core, at rho 0.8: HARMONY 77.1 ± 2.4, without CSA 73.3
+± 2.6, with fixed depth 72.8 ± 3.3 (docs/results/classes_by_depth_small). The
 paper's scale is not yet run.
 """
 

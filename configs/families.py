@@ -21,7 +21,7 @@ with a trunk for each family, what it brings within families.
 over three seeds, 24 trainings in two hours on a core (docs/results/beyond.md):
 at rho 0.8 HARMONY 63.5 ± 2.6, without CSA 59.5 ± 4.4 (4.0 ± 1.7 less, seed by
 seed), with a trunk for each family 62.8 ± 4.4 and 58.7 ± 5.3.
-With `cifar10`, in two hours and a quarter: 44.3 ± 2.4 and 44.3 ± 3.8 (0.0 ±
+With `cifar10`, in two hours and a quarter: 44.3 ± 2.3 and 44.3 ± 3.8 (0.0 ±
 1.4), with a trunk each 44.6 ± 2.9 and 44.3 ± 2.9. The paper's scale and `three`
 were not run.
 """

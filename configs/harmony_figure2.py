@@ -30,7 +30,7 @@ Measured over three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and
 (docs/results/harmony_figure2_small). `:ten_clients`: another fleet, see
 configs/harmony_figure4.py (whose `:middle` has these rows, too); 54.8 ± 2.1,
 64.6 ± 6.1 and 67.3 ± 1.8 at rho 0.8 (docs/results/harmony_figure2_ten_clients),
-20 minutes a seed on one busy core.
+half an hour a seed on one busy core.
 """
 
 import splitjax

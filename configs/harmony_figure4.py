@@ -40,7 +40,7 @@ with fine-tuning 66.6 ± 4.0, multi-exit with fine-tuning 68.0 ± 2.3, HARMONY
 theta over all; see docs/results/harmony.md for the training that diverged).
 
 `:middle`: twice the rounds of `small` and eight seeds, with Figure 2(b)'s other
-rows, so that differences of one point can be told from none. Not yet run.
+rows, so that differences of 1 to 2 points can be told from none. Not yet run.
 """
 
 import splitjax

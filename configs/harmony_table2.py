@@ -20,7 +20,7 @@ Not yet run.
 500 in all, alpha 0.05: with 0.01 so few steps leave HARMONY 11 points behind at
 rho 0. Measured over three seeds, about 22 minutes each on one busy core:
 HARMONY 79.8 ± 7.9 and 45.9 ± 4.8, SplitGP lam=0.2 with fine-tuning 80.5 ± 6.5
-and 46.1 ± 3.3; the server by itself is at a quarter
+and 46.1 ± 3.3; the server by itself is at a quarter at 0.8
 (docs/results/harmony_table2_small).
 """
 

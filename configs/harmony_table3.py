@@ -20,7 +20,7 @@ lam=0.9 82.73 ± 10.39 and 55.57 ± 6.96. Cost: 192,000 client-steps of 64 image
 a method and seed: days on a CPU. Not yet run.
 
 `:small`: a quarter of the width, 5,000 samples, 10 rounds of 10 steps of ten.
-That is too short to rank the methods. Measured over three seeds, 43 minutes
+That is too short to rank the methods. Measured over three seeds, 37 minutes
 each on one busy core: HARMONY 27.2 ± 8.4 and 18.5 ± 5.6, SplitGP lam=0.9
 59.6 ± 3.4 and 40.0 ± 2.3 (docs/results/harmony_table3_small).
 """

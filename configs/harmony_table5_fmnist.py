@@ -22,8 +22,8 @@ step. Not yet run.
 
 `:small`: an eighth of the width, 12,000 samples, 50 rounds of 14 steps of ten.
 Measured over three seeds, a quarter of an hour each on one busy core: at
-alpha_D = 0.1 HARMONY 89.6 ± 5.5 and 77.0 ± 5.4, SplitGP lam=0.9 93.8 ± 4.9 and
-56.9 ± 11.7; at 0.3 86.0 ± 3.2 and 83.9 ± 2.6, 87.0 ± 1.5 and 73.4 ± 6.2. With
+alpha_D = 0.1 HARMONY 89.5 ± 5.5 and 77.0 ± 5.3, SplitGP lam=0.9 93.8 ± 4.9 and
+56.9 ± 11.6; at 0.3 86.0 ± 3.2 and 83.9 ± 2.6, 87.0 ± 1.5 and 73.4 ± 6.2. With
 drift all but SplitGP lam=0.9 are within the intervals
 (docs/results/harmony_table5_fmnist_small).
 """

@@ -18,7 +18,7 @@ client-steps a method and seed: days on a CPU. Not yet run.
 with lr 0.025 and momentum 0.9, for it has a twentieth of the steps. Seen, three
 seeds, some twelve minutes each on one busy core, at rho 0 and 0.8: personalized
 FL 78.5 ± 3.4 and 43.6 ± 1.9, generalized FL 24.7 ± 0.8 and 24.7 ± 0.7, SplitGP
-82.6 ± 7.6 and 50.9 ± 5.1, above both everywhere; the shared networks have
+82.6 ± 7.6 and 50.9 ± 5.1, above both in the means; the shared networks have
 learned little yet (docs/results/splitgp_cifar10_small).
 """
 

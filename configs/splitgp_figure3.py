@@ -19,7 +19,7 @@ and 39466 at the server; the cut is the faster one up to P_C = 986
 (Proposition 2) and, with P_C = 20, at any R (Proposition 3). The client stores
 10.62 % of the network, as the paper says; it is the share of |phi| + |h|. For
 CIFAR-10 it says 10.64 % and --backbone=vgg11 --shape 32 32 3 gives 10.54: its
-|phi| = 972,554 has the 10,250 of |h| in it, and these are added once more.
+|phi| = 972,554 has the 10,250 of |h| in it; with these once more it is 10.647.
 """
 
 import argparse

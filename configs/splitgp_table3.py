@@ -18,7 +18,8 @@ Expected, at rho 0 and 0.8: lam=0.2 95.10 and 84.15, 0.3 96.93 and 82.39, 0.5
 `:small`: measured over three seeds, three minutes each on one core: lam=0.2
 92.0 ± 3.6 and 81.5 ± 6.0, 0.3 95.2 ± 1.1 and 81.4 ± 2.6, 0.5 96.1 ± 0.7 and
 79.0 ± 1.7, 0.9 96.1 ± 0.8 and 58.1 ± 7.3: the paper's order in the means,
-neighbours within the intervals (docs/results/splitgp_table3_small).
+neighbours within the intervals but for 0.5 and 0.9 at rho 0.8
+(docs/results/splitgp_table3_small).
 """
 
 import splitjax

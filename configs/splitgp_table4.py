@@ -11,8 +11,8 @@ and the cost.
 
 Expected, at rho 0.2 and 0.8: client model 90.93 and 83.85, full model 88.06 and
 83.96, both 90.93 and 84.15. Not yet run. Measured at `:small` over three seeds,
-90 CPU seconds each: client model 87.9 ± 3.3 and 81.0 ± 3.2, full model 81.7 ±
-8.2 and 78.3 ± 7.2, both 88.1 ± 3.4 and 81.7 ± 3.7.
+90 CPU seconds each: client model 88.6 ± 3.1 and 82.0 ± 4.1, full model 84.0 ±
+6.2 and 80.5 ± 6.6, both 88.8 ± 3.3 and 82.9 ± 4.8.
 """
 
 import splitjax

@@ -19,7 +19,7 @@ Expected, CIFAR-10: 95.58 ± 1.08 with the server, 93.81 at 70 % of the rounds,
 
 `:small,vgg11`, three seeds, four minutes a row and seed on one busy core: 39.2
 ± 5.8, 37.6 ± 0.5, 34.8 ± 2.6, 25.9 ± 3.0, 21.7 ± 2.6 and 17.3 ± 2.5 in that
-order: steeper than the paper's (docs/results/supersfl.md).
+order: without a server steeper than the paper's (docs/results/supersfl.md).
 """
 
 from configs import supersfl_settings as setting
