@@ -275,7 +275,7 @@ def _check_labels(methods: Mapping[str, Spec]) -> None:
 
 
 def _check_best(checkpoint: Any, evaluation: Any) -> None:
-  """Raises UserError if no checkpoint can be the best."""
+  """Raises UserError if checkpoint.every does not suit checkpoint.best."""
   best, every = checkpoint.best, checkpoint.every
   if best is None:
     return

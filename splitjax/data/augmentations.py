@@ -143,8 +143,8 @@ def coloured(image: Array, factors: Array) -> Array:
 def cutout(*, size: Annotated[int, Bounds(at_least=1)] = 8) -> Augmentation:
   """Blackens a square whose centre is any pixel; it may reach over the edge.
 
-  The authors' code does so after standardisation, which leaves the mean colour;
-  its squares are 16 wide for CIFAR-10, 8 for CIFAR-100.
+  The authors' code sets the square to 0 after standardisation, which is the
+  mean colour; its squares are 16 wide for CIFAR-10, 8 for CIFAR-100.
 
   References:
     DeVries and Taylor, Improved Regularization of Convolutional Neural Networks

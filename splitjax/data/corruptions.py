@@ -3,8 +3,8 @@
 A domain is written NAME:SEVERITY, such as "gaussian_blur:3"; "none" leaves
 images as they are. Unlike an augmentation, a domain is a fixed property of an
 image: it is computed once, on the device, from the image and the run's seed.
-Names and numbers are those of CIFAR-10-C; rotations are by 15 degrees a
-severity, the six domains of rotated MNIST.
+Names and numbers are those of CIFAR-10-C, but for rotation: 15 degrees per
+severity make, with "none", the six domains of rotated MNIST.
 
 References:
   Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common

@@ -151,7 +151,8 @@ class Samples(NamedTuple):
   def for_draws(self, rows: Array, real: Array, key: Array) -> Batch:
     """Makes a batch that is not augmented, with a key for random layers.
 
-    One key serves a pass over the data: the first row tells its batches apart.
+    `key` is the same for a whole pass over the data; a batch's key is folded
+    with its first row.
     """
     own = jax.random.fold_in(key, rows[0])
     return self.batch(rows, real)._replace(key=own)

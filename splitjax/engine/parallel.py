@@ -114,8 +114,8 @@ def train_cohort(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """Trains a device's clients of one cohort, `spec.chunk` of them at a time.
 
-  Only the sums of a chunk outlive it, so no more than `chunk` copies of the
-  server exist at once. `group` has n clients, a multiple of the chunk.
+  Of a chunk only its clients and sums are kept, so no more than `chunk` copies
+  of the server exist at once. `group` has n clients, a multiple of the chunk.
 
   Returns:
     As `train_clients`; the sums are stacked by chunk if `spec.ordered`.

@@ -47,10 +47,10 @@ def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
 
 
 def quick_options(deterministic: bool) -> dict[str, Any] | None:
-  """Chooses options to compile a lowered program with; None: unchanged.
+  """Chooses options for compiling a lowered program; None for the defaults.
 
-  They are not given to `jax.jit`: a jitted function that another one calls must
-  have no options.
+  Pass them to `compile`, not to `jax.jit`: a jitted function that another one
+  calls must have no options.
   """
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
   if goal.options:

@@ -63,7 +63,7 @@ def microseconds(
 
 
 def fastest(times: Mapping[Any, float | None]) -> Any:
-  """Returns the formulation of the least time; None if all fail or none is."""
+  """Returns the formulation with the least time; None if none has a time."""
   sound = {conv: time for conv, time in times.items() if time is not None}
   return min(sound, key=sound.__getitem__, default=None)
 

@@ -7,9 +7,10 @@
     thresholds of eval.threshold_rule.
   probabilities: [T, C] float, the softmax of the exit that answered.
 
-A metric that takes (labels, answers) alone saves memory: the probabilities of
-all test samples are then not kept. Keyword-only arguments are options of a
-config. A client without a value returns NaN; means over clients leave it out.
+If all metrics take (labels, answers) alone, the probabilities of the test
+samples are not kept, which saves memory. Keyword-only arguments are options of
+a config. A metric returns NaN for a client for whom it is not defined; means
+over clients leave it out.
 
   >>> import numpy as np, splitjax
   >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])

@@ -113,10 +113,10 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
 
 
 def _bytes(setup: Setup) -> np.ndarray:
-  """Predicts each client's bytes, [2, N]: without steps, and of all steps.
+  """Predicts each client's bytes, [2, N]: without steps, and with all of them.
 
-  A step's bytes are a number and another for each of its samples: two batches
-  tell both.
+  A step's bytes are linear in its samples, so two sizes of batch determine
+  them.
   """
   out = np.zeros((2, setup.fleet.num_clients))
   for c, (cohort, plan) in enumerate(

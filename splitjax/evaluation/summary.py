@@ -166,7 +166,7 @@ def _means(
 def _needs(
   gated: early_exit.Gated, sizes: latency.Sizes, answers: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-  """SplitGP's Table I over all clients: one share, and [R] each."""
+  """Computes SplitGP's Table I: the mean share stored, and two sums [R]."""
   found = latency.needs(sizes, gated.size, gated.offloaded, answers)
   share = found.storage / (sizes.prefix + sizes.server)
   return {

@@ -140,7 +140,7 @@ def _evaluate_seed(
 
 
 def _none_finished(workdir: Path, config: Config) -> workdirs.Unfinished:
-  """Makes the error where a workdir has none of a config's methods."""
+  """Makes the error for a workdir that has finished no method of a config."""
   named = ", ".join(config.methods)
   return workdirs.Unfinished(f"--workdir={workdir} has no finished {named}")
 

@@ -89,7 +89,7 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
 
 
 def _read(name: str) -> Results:
-  """Reads a finished workdir's results; raises UserError for any other."""
+  """Reads a run's or a grid's report; raises UserError if `name` has none."""
   remedy = "finish its training, or write its report with --workdir first"
   if not (Path(name) / report.JSON).exists():
     raise UserError(f"{name} has no report: {remedy}")

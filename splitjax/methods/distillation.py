@@ -70,7 +70,7 @@ def training_logits(
 ) -> tuple[Array, Tree]:
   """Computes a whole network's logits [B, C] in training, and its statistics.
 
-  `params` stand for those of the segment, for the gradient.
+  `params` replace those of the segment: the gradient is taken in them.
   """
   names = (*backbone.names(), "head")
   segment = segment._replace(params=params)

@@ -24,9 +24,9 @@ class Tuning(NamedTuple):
     inner_steps: M.
     refresh_stats: whether to take running statistics from D_n alone at the
       end, see `refresh`.
-    tuned_on: "epochs": the mini-batches of one permutation of D_n after
-      another; "batch": one mini-batch, as Adapt does in training; "all": the
-      gradient over all of D_n, as eq. 5 reads to the letter.
+    tuned_on: "epochs": a mini-batch per step, from shuffled epochs over D_n;
+      "batch": one mini-batch for all steps, as Adapt does in training; "all":
+      the gradient over all of D_n, as eq. 5 reads to the letter.
     epochs: E, epochs over D_n instead of M steps; 0: M steps.
     moves: block name -> whether it moves; None: all.
   """

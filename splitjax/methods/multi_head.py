@@ -23,14 +23,14 @@ def multi_head(
   pick: Pick = "softmax",
   mean: Mean = "uniform",
 ) -> Method:
-  """MultiHead: SplitFed v1 whose part-2 is averaged within a task alone.
+  """MultiHead: SplitFed v1 with part-2 averaged within each task only.
 
-  theta_l <- mean over the participants of task l of their copies; part-1 is
-  averaged over all. A task is a label: that of the client's group in the
-  partition, or else the label of which it has most samples. The server holds
-  one part-2 per label. The most confident part-2 among those trained at least
-  once answers a sample. In appendix B clients train whole networks: with a copy
-  of part-2 for each client the updates are the same, the messages are others.
+  theta_l <- the mean of the copies of task l's participants; part-1 is averaged
+  over all. A client's task is a label: its group's, if the partition has
+  groups, else its most frequent one. The server holds one part-2 per label. The
+  most confident part-2 among those trained at least once answers a sample. In
+  Hydra's appendix B clients train whole networks; here the server trains their
+  copies of part-2, with the same updates but other messages.
 
   Args:
     backbone: the network.

@@ -100,7 +100,7 @@ def build(
     sizes: samples of each client.
     batch: batch size.
     epochs: local epochs.
-    steps: local steps of a round; None: `epochs`.
+    steps: local steps of a round; None: those of `epochs`.
     image: [Z, H, W, c] uint8 instead of stripes.
   """
   stock, label = stripes(sum(sizes) + 5)

@@ -125,8 +125,8 @@ def with_trunk(
 def union(nets: Mapping[str, Backbone]) -> Backbone:
   """Makes one Backbone stand for the networks of several families.
 
-  It has the shapes, parameters and cuts of all; what runs a network takes that
-  of a family (`Backbone.of`, `Backbone.having`).
+  It has the shapes, parameters and cuts of all. To run a network, take a
+  family's with `Backbone.of` or `Backbone.having`.
   """
   first = next(iter(nets.values()))
   blocks = {name: x for net in nets.values() for name, x in net.blocks.items()}

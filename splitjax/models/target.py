@@ -26,7 +26,7 @@ class Target(NamedTuple):
     options: compiler options, pairs of name and value.
     described: whether the devices are described and cannot compute.
     formulations: pairs of a convolution (`convolution.Layer.name`) and the
-      formulation that was the fastest for it, see `models.tuning`.
+      formulation that was the fastest for it, see `engine.tuning`.
   """
 
   platform: str
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
   @property
   def local(self) -> tuple[jax.Device, ...]:
-    """Returns the devices of this process, or all if they are described."""
+    """Returns the devices of this process, or all if `described`."""
     mine = jax.process_index()
     return tuple(
       x for x in self.devices if self.described or x.process_index == mine

@@ -38,7 +38,8 @@ def gradient_direction(
   argmax_c cos(g, m_c), m_c the mean of the public gradients of class c, each of
   length 1. `auc_norm` is the area under the ROC curve of |g| between the
   client's most frequent class and its others, 0.5 or more, since either may
-  have the larger norm. `auc_chance` is its mean if norms tell nothing.
+  have the larger norm. `auc_chance` is the mean of `auc_norm` if norms tell
+  nothing.
 
   Args:
     message: the message with the gradients.

@@ -73,13 +73,13 @@ def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
 def heard(
   method: Method, client: Half, server: Half, batch: Batch, key: Array
 ) -> dict[str, Array]:
-  """Records one local step's messages, the first of each name: [B, ...] each.
+  """Records the first message [B, ...] of each name in one local step.
 
   Args:
     method: the method.
     client: the client's half after the download.
-    server: its copy of the server, or the only server.
-    batch: leaves [V, B, ...], or [B, ...] for the same in every view.
+    server: the client's copy of the server, or the only server.
+    batch: leaves [V, B, ...]; leaves [B, ...] are used in every view.
     key: [] PRNG key of the step.
 
   Returns:

@@ -148,9 +148,10 @@ def _computation(found: Computations, name: str, steps: float) -> Account:
 
 
 def calls(text: str) -> dict[str, int]:
-  """Counts in the text of local steps the calls of libraries, by their names.
+  """Counts the library calls in the text of local steps by name.
 
-  A TPU's products are convolutions; those in groups are counted apart.
+  A TPU's matrix products are convolutions; grouped convolutions are counted
+  apart.
   """
   found, _ = parse(text)
   total = Counter[str]()

@@ -141,11 +141,11 @@ def until_target(
 ) -> dict[str, Any]:
   """Returns the cost of training until a row's accuracy reached eval.target.
 
-  Accuracy is that on the first test set. The result's to_target has rounds,
-  bytes, seconds and joules up to the first evaluated round that reached the
-  target, None if none did. The result is {} where there is no target, the row
-  waited for the last round (eval.personal), or the lines lack this set or
-  costs.
+  Accuracy is that on the first test set. "to_target" has the rounds, bytes,
+  seconds and joules up to the first evaluated round that reached the target; it
+  is None if no round did. Returns {} without a target, for a row evaluated
+  after the last round only (eval.personal), or if lines lack costs or accuracy
+  on this set.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
   shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]

@@ -70,9 +70,9 @@ def queue(setup: TrainingSetup) -> client_order.QueueSpec:
 
 
 def positions(setup: TrainingSetup) -> list[int] | None:
-  """Finds when each label's clients are served, `client_order.positions`.
+  """Finds the position of each label's clients in a cycle of the server.
 
-  Returns None if clients are not served one after another.
+  Returns [C] like `client_order.positions`; None if the server has no cycles.
   """
   task = setup.task
   if not setup.topology.in_turn:

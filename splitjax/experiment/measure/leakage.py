@@ -217,7 +217,7 @@ def _make_attacks(
   count: int,
   jit: Callable[..., Any],
 ) -> Any:
-  """Makes a jitted (state, shards, *Victims) -> each cohort's Scores by key."""
+  """Makes a jitted (state, shards, *Victims) -> key -> Scores, per cohort."""
   task = setup.task
   method, net = setup.method, wired(task.config, task.network.backbone)
 

@@ -155,5 +155,5 @@ def vmapped() -> bool:
 
 
 def _each(common: Any, own: Any) -> Any:
-  """Returns a Shard with a value for shared data and one for each run's own."""
+  """Makes a Shard: `common` in the fields that runs share, `own` elsewhere."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))

@@ -102,11 +102,11 @@ def log_line(
 ) -> dict[str, Any]:
   """Makes a line of metrics.jsonl; `cost` is None if it is not modelled.
 
-  "clients" has columns for the clients that took part: number, local steps
-  (those without the server are "alone", if there are any), bytes, and, if costs
-  are modelled, busy seconds and joules with five digits. In buffered rounds
-  there is the "weight" of their updates, s(tau), and the line's "staleness" has
-  the number of updates of each tau, from 0 on.
+  "clients" has columns over the clients that took part: number, local steps,
+  bytes, "alone" (steps without the server) if there are any, and, if costs are
+  modelled, busy seconds and joules with five digits. In buffered rounds it also
+  has "weight", the factor s(tau) of each update, and the line has "staleness",
+  the number of updates with tau = 0, 1, ...
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):

@@ -68,7 +68,7 @@ def save(
 
 
 def reopen(workdir: Path, key: str) -> None:
-  """Makes the state of a finished method a checkpoint, to train it further.
+  """Copies a finished method's state to a checkpoint, to train it further.
 
   Nothing happens if the method is not finished. Raises UserError if its files
   are damaged.
