@@ -1,4 +1,4 @@
-r"""Reduced Fashion-MNIST: every method, minutes instead of hours on a CPU.
+r"""Reduced Fashion-MNIST: seven methods, minutes instead of hours on a CPU.
 
 python -m splitjax.data prepare fashion_mnist
 python launch.py --config=configs/fmnist_small.py \
