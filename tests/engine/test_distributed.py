@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 import tiny
@@ -155,7 +156,11 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   for _ in range(2):
     distributed.compile_quickly()
     assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=x {extra}"
-  assert sharding.quick_options(False) == sharding.OLDER_EMITTERS
+  had = sharding._has_older_emitters()
+  assert had or jax.__version_info__ >= (0, 11)
+  assert sharding.quick_options(False) == (
+    sharding.OLDER_EMITTERS if had else None
+  )
   assert sharding.quick_options(True) is None
   # A version of XLA without those emitters compiles as it does by default.
   sharding._has_older_emitters.cache_clear()
