@@ -3,8 +3,8 @@
 To add a method: write one file in this folder with a factory whose keyword-only
 arguments are the paper's hyperparameters, and add one line to METHODS. The
 contract tests then run it, and a config can name it. Most factories pass
-`base.method` a Stage with a local step (`split_pass.split_step` and
-`base.client_stage` are short ones) and an Aggregation (`base.mean`).
+`base.method` a Stage (from `base.client_stage`, or with a step from
+`split_pass.split_step`) and an Aggregation (from `base.mean`).
 
   >>> import functools, splitjax
   >>> splitgp = splitjax.METHODS["splitgp"]
@@ -82,4 +82,5 @@ METHODS: dict[str, Callable[..., Method]] = {
   "supersfl": supersfl,
   "dfl": dfl,
 }
-"""An argument that `partial` binds defines the method and is not an option."""
+"""An argument bound by `functools.partial` defines the method; it is no option
+that a config can set."""

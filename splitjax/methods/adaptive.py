@@ -17,7 +17,7 @@ from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Method, Row, Segment, Tree
 
 WINDOW = 10
-"""Epochs over which the loss must be steady to end FedALA's first learning."""
+"""Epochs over which the loss must be steady to end the first learning of W."""
 
 
 class Mixing(NamedTuple):
@@ -172,7 +172,7 @@ def fedala(
 
 
 def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
-  """Mixes own + (shared - own) * W; blocks without a W are the shared ones."""
+  """Mixes own + (shared - own) * W; takes blocks without a W from `shared`."""
   mixed = {
     name: jax.tree.map(
       lambda a, b, w: a + (b - a) * w, own[name], shared[name], w
@@ -183,7 +183,7 @@ def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
 
 
 def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
-  """Clients keep their own networks; the server's memory is the mean."""
+  """Stores the mean in the server's memory; clients keep their networks."""
   plain = base.mean(backbone, optimizer)
 
   def server(server, clients, active, sums):

@@ -19,10 +19,10 @@ from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Sums, Tree
 
 Keep = float | Callable[[str], float]
-"""lam, the share of its parameters that a client keeps, or lam by block."""
+"""lam, the share of its parameters a client keeps; or block name -> lam."""
 
 ServerMean = Literal["touched", "all"]
-"""The copies of a server block that its mean is over, see `contribute`."""
+"""The copies of a server block that are averaged, see `contribute`."""
 
 
 def contribute(
@@ -30,18 +30,18 @@ def contribute(
 ) -> Sums:
   """Computes one client's share of the round's sums.
 
-  Over "touched", a server block counts only if the client's features passed it
-  in this round (Opt.touched), its running statistics only if they were written
-  (Opt.wrote; HARMONY's early view writes none). Other copies hold the old
-  value. Over "all" they count too, as HARMONY's eq. 2 reads to the letter: the
-  fewer participants' features passed a block, the less it moves.
+  With over="touched", a server block counts only if the client's features
+  passed it in this round (Opt.touched), and its running statistics only if they
+  were written (Opt.wrote; HARMONY's early view writes none). With over="all",
+  copies that still hold the old value count too, as HARMONY's eq. 2 reads to
+  the letter: the fewer participants' features pass a block, the less it moves.
 
   Args:
     client: the client's half after its last step.
-    server: its copy of the server after that step.
+    server: the client's copy of the server after that step.
     weight: [] float, zeta up to a common factor; 0 for a client that does not
       participate.
-    over: the copies of theta that the mean is over.
+    over: the copies of theta that are averaged, as above.
   """
   flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
   if over == "all":
@@ -70,19 +70,19 @@ def contribute(
 
 
 def weighted(weight: Array, tree: Tree) -> Tree:
-  """Multiplies a tree by its weight: 0 if the weight is 0, even for NaN."""
+  """Multiplies a tree by `weight`; weight 0 gives 0, even of NaN."""
   return jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
 
 
 def mean(total: Tree, weight: Array, old: Tree) -> Tree:
-  """Divides total by weight; `old` if no client contributed (weight 0)."""
+  """Divides total by weight; returns `old` if weight is 0 (no contributor)."""
   some = weight > 0
   divisor = jnp.where(some, weight, 1.0)
   return trees.where(some, jax.tree.map(lambda x: x / divisor, total), old)
 
 
 def keep_share(keep: Keep, name: str) -> float:
-  """The lam of block `name`."""
+  """Returns lam of block `name`."""
   return keep(name) if callable(keep) else keep
 
 
@@ -91,17 +91,17 @@ def blend_clients(
 ) -> Half:
   """Blends phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
-  The mean of a block is over the participants that hold it, of an exit over
-  those of its depth (SplitGP eq. 9-10). A client that does not participate
-  keeps its parameters, unless lam = 0: then all clients get the mean.
+  A block's mean is over the participants that hold it, an exit's over those of
+  the exit's depth (SplitGP eq. 9-10). A client that does not participate keeps
+  its parameters, unless lam = 0: then all clients get the mean.
 
   Args:
     clients: a cohort after the round, leaves [N, ...].
-    active: [N] bool, whose update counts.
+    active: [N] bool, whether a client's update counts.
     sums: sums over all participants of all cohorts.
     keep: lam.
-    local_norm: whether batch normalisation, parameters and running statistics,
-      stays the client's own (FedBN, Li et al., ICLR 2021).
+    local_norm: whether clients keep their batch normalisation, parameters and
+      running statistics (FedBN, Li et al., ICLR 2021).
   """
   params, stats = {}, {}
   for name, own in clients.segment.params.items():
@@ -116,9 +116,9 @@ def blend_clients(
     common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
     rest = 1 - lam
     blended = trees.add(trees.scale(lam, mine), trees.scale(rest, common))
-    # With lam = 0 the mean itself: 0 * NaN would keep a diverged client so.
+    # With lam = 0 take the mean itself: 0 * NaN would keep a client's NaN.
     blended = trees.where(jnp.asarray(lam) == 0, common, blended)
-    # Which clients receive it. With lam = 1 none: 0 * NaN would spread NaN.
+    # Which clients receive the blend: with lam = 1 none, as 0 * NaN is NaN.
     gets = (weight > 0) & (active | (jnp.asarray(lam) == 0))
     gets &= jnp.asarray(lam < 1)
     new = trees.where(gets, blended, mine)
@@ -129,10 +129,10 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """Sets theta <- sum_i zeta_i theta_i, over clients whose features passed it.
+  """Sets theta <- sum_i zeta_i theta_i, by block, over the copies in `sums`.
 
-  `server` is that before the round; a block that no features passed stays as it
-  was. With keep_slots the optimiser's slots are averaged too.
+  `server` is the half before the round; a block without a copy in the sums does
+  not change. With keep_slots the optimiser's slots are averaged too.
   """
   params, stats = dict(server.segment.params), dict(server.segment.stats)
   slots = dict(server.opt) if keep_slots else {}
@@ -162,7 +162,7 @@ def federated_mean(
 ) -> Aggregation:
   """Builds the aggregation of most methods: weighted means, blended clients.
 
-  `contribute`, then `mean_server` and `blend_clients`.
+  It applies `contribute`, then `mean_server` and `blend_clients`.
 
   Args:
     keep: lam, the share that a client keeps; the server keeps none.
@@ -184,7 +184,7 @@ def federated_mean(
     del server
     return blend_clients(clients, active, sums, keep, local_norm)
 
-  # `alike` enters no program, so that one program serves all values of lam.
+  # `alike` is no part of the program: one program serves all values of lam.
   alike = hyper.value(keep) == 0 and not local_norm
   return Aggregation(
     share,
@@ -214,7 +214,7 @@ def combine(weights: Array, tree: Tree) -> Tree:
 
 
 def no_sums(client: Half, server: Half, weight: Array) -> Sums:
-  """The `contribute` of an aggregation that needs no sums."""
+  """Returns empty Sums, for an aggregation that needs none."""
   del client, server, weight
   return Sums({}, {}, {}, {}, {})
 
@@ -225,7 +225,7 @@ def same_server(
   active: tuple[Array, ...],
   sums: Sums,
 ) -> Half:
-  """The `server` of an aggregation whose server learns nothing."""
+  """Returns the server unchanged, for an aggregation that does not train it."""
   del clients, active, sums
   return server
 
@@ -233,6 +233,6 @@ def same_server(
 def same_clients(
   clients: Half, active: Array, sums: Sums, server: Half
 ) -> Half:
-  """The `clients` of an aggregation that gives its clients nothing."""
+  """Returns clients unchanged, for an aggregation that gives them nothing."""
   del active, sums, server
   return clients

@@ -24,8 +24,8 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import UserError
 
 MOST_LEVELS = 4
-"""Most split depths in use where an allocation's `levels` is None: each is
-traced into the round, so compile time grows with their number."""
+"""The most split depths that an allocation uses if `levels` is None: each depth
+is traced into the round, so compile time grows with their number."""
 
 EPSILON = 1e-9
 """SuperSFL's epsilon in eq. 1; the paper gives no value, this one is ours."""
@@ -130,8 +130,8 @@ def cut_costs(
   """Computes the cost of each cut: alpha T / |T| + (1 - alpha) E / |E|.
 
   Norms are over the cuts. T is the time of a training sample, 3 (near /
-  compute + far / server) + 2 size / bandwidth, E the client's energy in it. A
-  backward pass counts as two forward passes. For NumPy and jax arrays.
+  compute + far / server) + 2 size / bandwidth, E the client's energy for it. A
+  backward pass counts as two forward passes. Arrays may be NumPy's or jax's.
 
   Args:
     table: the cuts, [K].
@@ -159,8 +159,7 @@ def in_levels(
 ) -> np.ndarray:
   """Rounds depths down to a few of the cuts, evenly chosen.
 
-  No client gets more than its resources allow, except that the shallowest cut
-  is the least.
+  Only a depth below the shallowest cut is rounded up, to that cut.
 
   Args:
     depth: [N] int, 1..L - 1.

@@ -1,7 +1,7 @@
 """The parts that most methods share: initial state, download, prediction.
 
-A method's file defines its stages, and its aggregation if that is not `mean`;
-`method` adds the common parts, each of which a method may replace.
+A method's file defines its stages and any aggregation other than `mean`;
+`method` adds the common parts, which a method may replace.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def require(name: str, value: Any, holds: bool, must: str) -> None:
 
 
 def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
-  """Makes Aggregation.keep: lam for phi, lam_exit for h (None: lam too)."""
+  """Makes Aggregation.keep: lam for phi, lam_exit (None: lam) for exit h."""
   for name, share in (("lam", lam), ("lam_exit", lam_exit)):
     require(name, share, share is None or 0 <= share <= 1, "in 0..1")
   if lam_exit in (None, lam):
@@ -58,7 +58,8 @@ def rows(finetune: bool) -> tuple[Row, ...]:
 
 
 HEAD_WORK = Work(client=1.0)
-"""Work of a stage that trains the head alone: the head's own is not counted."""
+"""Work of a stage that trains the head alone: one forward pass of the network;
+the head's gradient counts as free."""
 
 FULL = Traits(("client",), "full")
 """Traits of clients that hold the whole network and answer by themselves."""
@@ -84,7 +85,7 @@ def method(
     optimizer: the optimiser of both halves.
     stages: what a client computes in a round; one Stage(step) for most.
     aggregation: the end of a round; None: `mean`, all clients get the mean.
-    traits: static facts; None: an exit and a server, in parallel.
+    traits: static facts; None: exit and server answer, rounds are parallel.
     tuning: personalisation after the last round; None: no steps.
     begin: as in Method; None: `download`.
     finish: as in Method; None: `upload`.
@@ -107,8 +108,8 @@ def method(
   parts = backbone, optimizer, aggregation
   keep = aggregation.keep
 
-  # A relay hands the client half from client to client instead of a download
-  # and an upload; the wire carries only what aggregation shares.
+  # A relay hands the client half from client to client, without download and
+  # upload; the ledger leaves out blocks that clients keep whole.
   def hand_on(client):
     return wire.merge(
       traffic(backbone, "up", client.segment, keep),
@@ -147,7 +148,7 @@ def mean(
   """Builds `aggregations.federated_mean` for this network and optimiser.
 
   Raises:
-    UserError: lam is out of range.
+    UserError: `keep`, lam, is not in 0..1.
   """
   if not callable(keep):
     require("lam", keep, 0 <= keep <= 1, "in 0..1")
@@ -169,7 +170,7 @@ def client_step(
   align: Callable[[Half, Array, Batch], Array] | None = None,
   descend: Callable = optimizers.descend,
 ) -> Callable:
-  """Builds a Stage's `alone`: one SGD step on l_C, which needs no server.
+  """Builds a Stage's `alone`: one optimiser step on l_C, without the server.
 
   Args:
     backbone: the network.
@@ -179,7 +180,7 @@ def client_step(
     add: client -> (block name -> gradient to add), such as a regulariser's.
     align: (client, z [B, ...], batch) -> [] float, a loss of the features at
       the client's cut, added to l_C and reported as "align".
-    descend: the optimiser step, called as `optimizers.descend`.
+    descend: the optimiser step, with the arguments of `optimizers.descend`.
   """
 
   def step(client, batches, key):
@@ -232,9 +233,9 @@ def head_then_body(
   of_head: Optimizer | None = None,
   **how: Any,
 ) -> tuple[Stage, Stage]:
-  """Builds `epochs` of the head with the body frozen, then the body's stage.
+  """Builds two stages: `epochs` of the head alone, then one of the body alone.
 
-  `of_head` is the head's optimiser, None: the body's; `how` are options of the
+  `of_head` is the head's optimiser; None: `optimizer`. `how` are options of the
   body's `client_step`.
   """
   own: dict[str, Any] = {"moves": is_head, "work": HEAD_WORK}
@@ -264,7 +265,7 @@ def is_head(name: str) -> bool:
 
 
 def own_head(name: str) -> float:
-  """Returns lam of clients that keep their head and share the body."""
+  """Returns lam of a block: 1 for the head, which clients keep; else 0."""
   return float(is_head(name))
 
 

@@ -24,7 +24,7 @@ class Clusters(NamedTuple):
     cluster: [N] int32, the cluster of each client, named by the smallest number
       of a client in it.
     rounds: [] int32, finished rounds.
-    rates: a Rates of floats: computing power of the server, watts.
+    rates: Rates, [] float each: the server's computing power, and watts.
   """
 
   cluster: Array
@@ -39,7 +39,7 @@ def kernels(params: Tree) -> list[Array]:
 
 
 def similarity(params: Tree) -> Array:
-  """Mean over layers of the linear CKA of flattened kernels, [N, N].
+  """Averages the linear CKA of flattened kernels over layers, [N, N].
 
   For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2.
 
@@ -59,7 +59,7 @@ def similarity(params: Tree) -> Array:
 
 
 def clusters(near: Array) -> Array:
-  """Clusters connected clients: [N, N] bool -> [N], see Clusters.cluster.
+  """Clusters connected clients: near [N, N] bool -> Clusters.cluster [N] int32.
 
   This is DBSCAN with clusters of at least one sample, as in the authors' code.
   """

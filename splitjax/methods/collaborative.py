@@ -36,17 +36,17 @@ def fedamp(
   a convex combination: where the a_ij of a client add up to more than 1, they
   are divided by their sum, and nothing of w_i is left in u_i.
 
-  The paper tunes all three options; the defaults are ours. They do not depend
-  on a scale, since squared distances differ by orders of magnitude between
-  networks and settings (0.1 and 12 on one small network, depending on the pull
-  of the proximal term).
+  The paper tunes all three options; the defaults are ours. They adapt to the
+  squared distances between networks, which differ by orders of magnitude
+  between settings (0.1 and 12 on one small network, depending on the weight of
+  the proximal term).
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
     sigma: scale of A; None: the mean squared distance between two participants
-      of the round. It must be of that order: with a far larger sigma all others
-      get the same weight, with a far smaller one none.
+      of the round. It must be of that order: a far larger sigma gives all other
+      participants the same weight, a far smaller one gives them none.
     alpha_k: the step size; None: sigma / participants. alpha_k / sigma is the
       largest weight of another participant.
     lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k
@@ -217,9 +217,9 @@ def train_header(
   clients: Sequence[Half],
   active: Sequence[Array],
 ) -> Half:
-  """Takes one SGD step of the head for every class mean of every client.
+  """Takes one SGD step of the head for every class mean of every participant.
 
-  Clients and whose updates count, [N] bool, are per cohort, one after another.
+  `clients` and `active`, [N] bool, whose update counts, are one per cohort.
   """
   mean, count = (
     jnp.concatenate([half.memory[i] for half in clients]) for i in range(2)

@@ -23,9 +23,10 @@ class Trial(NamedTuple):
 
   Attributes:
     made: the sandbox.
-    step: the round, compiled for it.
+    step: the compiled round.
     text: the compiled program as text.
-    before: the state before the first round, on the host, its key as numbers.
+    before: the state before the first round, on the host, with its key as
+      integers (`jax.random.key_data`).
     after: the state after the last round.
     metrics: the metrics of each round.
   """
@@ -47,8 +48,8 @@ def check_method(
   """Checks the contract of a method.
 
   Args:
-    factory: as in METHODS, (backbone, optimizer, *, options) -> Method; give
-      options that differ from its defaults by functools.partial.
+    factory: as in METHODS, (backbone, optimizer, *, options) -> Method; set
+      options by functools.partial.
     steady: losses that need not fall, such as a regulariser's.
     frozen: blocks that must not move, such as FedBABU's "head".
 
@@ -97,7 +98,7 @@ def _run(made: Sandbox, step: Any) -> tuple[State, list[Metrics]]:
 
 
 def keeps_its_form(tried: Trial) -> str:
-  """Checks structure, shapes and dtypes of the state, its round and key."""
+  """Checks structure, shapes and dtypes of the state, its key and round."""
   key = jax.random.key_data(tried.after.key)
   before, after = tried.before, tried.after._replace(key=key)
   forms: list[Any] = [jax.tree.structure(state) for state in (before, after)]
@@ -151,7 +152,7 @@ def learns(tried: Trial, steady: Collection[str] = ()) -> str:
 
 
 def learns_everywhere(tried: Trial, frozen: Collection[str] = ()) -> str:
-  """Checks that every parameter moves, except those of frozen blocks."""
+  """Checks that every parameter moves, but none in a frozen block."""
   before, after = tried.before, tried.after
   halves = [(after.server, before.server)]
   halves += list(zip(after.clients, before.clients, strict=True))
@@ -203,9 +204,9 @@ def draws_anew(tried: Trial) -> str:
 
 
 def keeps_the_ledger(tried: Trial) -> str:
-  """Checks that messages have names of wire.MESSAGES and a size."""
+  """Checks that messages have names of wire.MESSAGES, and sizes above 0."""
   ledger: dict[str, float] = {}
-  for of_round in tried.metrics:  # some are first sent in a later round
+  for of_round in tried.metrics:  # some messages are first sent later
     for name, size in of_round.wire.items():
       ledger[name] = ledger.get(name, 0.0) + float(size)
   unknown = ledger.keys() - wire.MESSAGES.keys()

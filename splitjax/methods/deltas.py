@@ -1,12 +1,13 @@
-"""Parameters sent as differences, in few bits, to values both sides know.
+"""Parameters sent in few bits, as differences from values both sides know.
 
-Client and server both know what the client held at the end of its last round. A
-download is the rounded difference between the client's next parameters and
-those; an upload is the rounded difference between its trained parameters and
-those that it began the round with. The receiver adds the difference. The
-rounding error of a download is therefore corrected by the next one. That of an
-upload is lost in the mean, unless the client adds it to its next upload (error
-feedback; Seide et al., 2014; Karimireddy et al., ICML 2019).
+Client and server both know the parameters that the client held at the end of
+its last round. A download is the rounded difference between the client's next
+parameters and these; an upload is the rounded difference between its trained
+parameters and those at the start of the round. The receiver adds the
+difference. The next download therefore corrects the rounding error of a
+download. The error of an upload is lost in the mean, unless the client adds it
+to its next upload (error feedback; Seide et al., 2014; Karimireddy et al., ICML
+2019).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ class Known(NamedTuple):
 
   Attributes:
     held: block name -> parameters that both sides know; within a round, those
-      that it began with.
+      at its start.
     residual: block name -> what rounding left out of the uploads so far; ()
       without error feedback.
   """

@@ -63,13 +63,13 @@ def dfl(
 ) -> Method:
   """DFL: in each round the cut of the least cost; FedAvg inside clusters.
 
-  Cuts are those of `backbone.depths`, their cost that of
-  `allocation.cut_costs`. The server's part of a client is never averaged with
-  that of another cluster.
+  Cuts are those of `backbone.depths`, their costs those of
+  `allocation.cut_costs`. Server parts are averaged inside clusters too, never
+  across them.
 
   The ledger counts prefixes in the rounds that use them: down in the first
   round and after an aggregation, up where the server clusters or aggregates.
-  Blocks that change sides because the cut moves during the warmup are free.
+  Blocks that change sides because the cut moves in the warmup are not counted.
 
   Args:
     backbone: the network.
@@ -77,17 +77,17 @@ def dfl(
       the server's learning rate, and `clip` limits each part's norm. Slots kept
       between rounds stay with the client, those of the server's part too.
     alpha: weight of time in the cost, 1 - alpha that of energy.
-    jitter: standard deviation of the logarithm of a round's bandwidth, instead
-      of measured throughput; ours. 0: always the mean.
-    warmup: rounds without aggregation before clients are clustered, the 3 of
-      the authors' code; 0: one cluster of all clients from the first round.
-    eps: clients whose networks are at most this far apart are in one cluster,
-      and so are their neighbours (`clusters`); 0.3 in the authors' code.
-    cut: the cut of every client in every round, as in SplitFed (the same method
-      if warmup=0); None: the cut of the least cost.
+    jitter: standard deviation of the logarithm of a round's bandwidth, drawn
+      where DFL measures throughput; ours. 0: always the mean bandwidth.
+    warmup: rounds without aggregation before clients are clustered; 3 in the
+      authors' code. 0: one cluster of all clients from the first round.
+    eps: clients whose networks are at most this far apart (1 - CKA) are in one
+      cluster, directly or through other clients; 0.3 in the authors' code.
+    cut: the cut of every client in every round; with warmup=0 this is SplitFed
+      v1. None: the cut of the least cost.
 
   Raises:
-    UserError: an option is out of range, `cut` is none of the network's, the
+    UserError: an option is out of range, `cut` is no cut of the network, the
       network has no kernels to compare, or the server's optimiser has other
       slots than the clients'.
 
@@ -183,7 +183,7 @@ def dfl(
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
-  """Builds `init`: one network for all clients, each on its own device."""
+  """Builds `init`: the same network for all clients, and their devices."""
   plain = base.initializer(backbone, optimizer, whole=True)
 
   def init(key, fleet, full) -> State:

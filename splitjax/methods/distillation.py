@@ -1,7 +1,7 @@
-"""Public samples in a round: their batches, and what networks answer on them.
+"""Public samples in a round: their batches, and the logits of networks on them.
 
-They have no labels (`data.public`), and every client and the server see all of
-them. They are the last P inputs on the device, P being `backbone.public`.
+Public samples have no labels (`data.public`); the server and every client see
+all of them. They are the last P inputs on the device, P = `backbone.public`.
 """
 
 import jax
@@ -26,7 +26,7 @@ def public_batch(
 
   Args:
     backbone: the network.
-    samples: of any client.
+    samples: those of any client; all hold the public samples.
     rows: [B] int32, 0 to P - 1.
     real: [B] bool.
     key: [] key of random layers; (): there are none.
@@ -38,9 +38,10 @@ def public_batch(
 
 
 def in_batches(order: Array, size: int) -> tuple[Array, Array]:
-  """Cuts an order [M] into batches [T, B] of at most `size`; and [T, B] bool.
+  """Cuts an order [M] into batches [T, B], B at most `size`.
 
-  Padding comes last and repeats the first sample.
+  Padding comes last and repeats the first samples. Also returns [T, B] bool,
+  False on padding.
   """
   count = len(order)
   size = min(size, count)
@@ -70,7 +71,7 @@ def training_logits(
 ) -> tuple[Array, Tree]:
   """Computes a whole network's logits [B, C] in training, and its statistics.
 
-  `params` replace those of the segment: the gradient is taken in them.
+  `params` replace those of the segment, to take gradients with respect to them.
   """
   names = (*backbone.names(), "head")
   segment = segment._replace(params=params)
@@ -78,9 +79,9 @@ def training_logits(
 
 
 def with_logits(rule: Aggregation) -> Aggregation:
-  """Adds the clients' logits to an aggregation's sums, in equal parts.
+  """Adds the clients' logits to an aggregation's sums, with weight 1 each.
 
-  They are the field `logits` of the memory of a client's copy of the server.
+  A client's logits are `memory.logits` of its copy of the server.
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:

@@ -1,6 +1,6 @@
 """The exchange of parameters between clients and server, and its bytes.
 
-They travel in float32, or as rounded differences (`deltas`) if
+Parameters travel in float32, or as rounded differences (`deltas`) if
 `wire.parameters` asks for another form.
 """
 
@@ -16,7 +16,7 @@ from splitjax.types import Aggregation, Ledger, Segment
 
 
 def shared(client: Segment, keep: aggregations.Keep) -> list[str]:
-  """Lists the blocks that a client exchanges: those it does not keep whole."""
+  """Lists the blocks that a client exchanges: those with lam below 1."""
   return [n for n in client.params if aggregations.keep_share(keep, n) < 1]
 
 
@@ -27,11 +27,11 @@ def traffic(
   keep: aggregations.Keep,
   form: str = "float32",
 ) -> Ledger:
-  """Counts the bytes of the parameters that aggregation moves one way.
+  """Counts the bytes of the parameters that one client sends or receives.
 
-  `direction` is "up" or "down", `client` one client's blocks, unbatched. A
-  block that it keeps whole (`keep`, lam, is 1) is not sent. `form` is as in
-  `wire.Parameters`.
+  `direction` is "up" or "down", `client` one client's blocks, unbatched. Blocks
+  with lam = 1 (`keep`) stay with the client and are not counted. `form` is as
+  in `wire.Parameters`.
   """
   names = shared(client, keep)
   if backbone.local_norm:
@@ -60,15 +60,16 @@ def download(
   sent: bool = True,
   head_down: bool = False,
 ) -> Callable:
-  """Builds a Method's `begin`: the download, and fresh optimisers.
+  """Builds a Method's `begin`: the download, and the optimisers' state.
 
   Args:
     backbone: the network.
     optimizer: the optimiser of both halves.
-    aggregation: the end of the round before.
-    before: what precedes it, (client, server, samples, round, key) -> client,
-      server, and the ledger of further messages; None: nothing.
-    sent: False where a relay hands the client half on instead.
+    aggregation: the method's; tells which blocks travel, and in which form.
+    before: called before the download, (client, server, samples, round, key) ->
+      (client, server, Ledger of further messages); None: nothing is called.
+    sent: whether to send the parameters; False where a relay hands them on, or
+      `before` counts them.
     head_down: whether clients also download a copy of the server's head.
   """
   form, keep = _form(backbone, aggregation), aggregation.keep
@@ -102,8 +103,8 @@ def upload(
 ) -> Callable:
   """Builds a Method's `finish`: the upload.
 
-  Arguments as in `download`; `before` is (client, server, samples, key) ->
-  client, server, ledger.
+  Arguments are as in `download`, except that `before` is (client, server,
+  samples, key) -> (client, server, Ledger).
   """
   form, keep = _form(backbone, aggregation), aggregation.keep
 

@@ -1,9 +1,9 @@
-"""One method for clients of several families: each trains its own network.
+"""One method for several families of clients, each with a network of its own.
 
-A factory makes a method for each family's network; `join` makes them one, which
-finds the family of a client by the names of its blocks. Blocks of the same name
-are one set of parameters, and aggregations average them over all clients that
-hold them.
+A factory makes a method for each family's network; `join` makes one method of
+them, which finds a client's family by the names of its blocks. Families may
+share blocks of the same name: aggregations then average these over all clients
+that hold them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,10 +36,10 @@ class Memories(NamedTuple):
 
 
 class Names:
-  """The names of blocks in a family's network and at the server of all.
+  """The names of blocks in a family's network and at the common server.
 
-  They are the same if families share trunk and head. Otherwise those of the
-  server and of sums are NAME@FAMILY.
+  Both are the same if families share trunk and head. Otherwise a block that all
+  families have is NAME@FAMILY at the server and in sums.
   """
 
   def __init__(self, net: Backbone, shared: bool):
@@ -51,11 +51,11 @@ class Names:
     self.common = frozenset.intersection(*self.known.values())
 
   def owner(self, half: Half) -> str:
-    """Finds the family of a client, or of several."""
+    """Finds the family of a client's half, or of a cohort's."""
     return self.net.having(half.segment).family
 
   def near(self, table: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """Selects a family's blocks of a dict by the server's names, or by its."""
+    """Selects a family's blocks from a dict; gives them the family's names."""
     known = self.known[family]
     names = {name: name.removesuffix(f"@{family}") for name in table}
     return {own: table[n] for n, own in names.items() if own in known}
@@ -78,7 +78,7 @@ class Names:
     return server._replace(segment=Segment(*parts), opt=opt, memory=memory)
 
   def merged(self, parts: Mapping[str, Half]) -> Half:
-    """Merges the families' parts; all have the same blocks in common."""
+    """Merges the families' parts of the server; shared blocks are equal."""
     params, stats, slots = (
       dict[str, Tree](),
       dict[str, Tree](),
@@ -139,7 +139,7 @@ def join(
   check(first, names)
 
   def client(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function of a client, and of the server's part for it."""
+    """Builds a function of a client; any server is the family's part."""
 
     def call(client, *rest):
       return pick(made[names.owner(client)])(client, *rest)
@@ -179,8 +179,8 @@ def join(
 def check(method: Method, names: Names) -> None:
   """Raises UserError if a method cannot train clients of several networks.
 
-  Facts of the method decide it: its topology, Method.cut, and what its
-  aggregation reads. `_init` checks the server's memory.
+  The check reads the method's topology, Method.cut and aggregation; `_init`
+  checks the server's memory.
   """
   rule = method.aggregation
   if topology_of(method.traits).one_server:
@@ -241,8 +241,8 @@ def _init(made: Mapping[str, Method], names: Names) -> Callable:
 def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
   """Builds the aggregation: every family's rule, on sums over all clients.
 
-  For a block that several families have, their rules give the same result; the
-  first one's is taken, and the compiler drops the others.
+  The rules of several families give the same result for a shared block; that of
+  the first family is taken, and the compiler drops the others.
   """
   rules = {family: method.aggregation for family, method in made.items()}
   first = next(iter(rules.values()))
@@ -289,7 +289,7 @@ def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
 def _of_family(
   names: Names, family: str, clients: Sequence[Half], active: Sequence[Any]
 ) -> tuple[tuple, tuple]:
-  """Selects the cohorts of a family: their clients, and whose updates count."""
+  """Selects a family's cohorts: halves, and [N] bool, whose updates count."""
   mine = [
     pair
     for pair in zip(clients, active, strict=True)

@@ -1,4 +1,4 @@
-"""The whole network on the client: FedAvg, FedProx, each +FT, FedBN, Local.
+"""The whole network on the client: FedAvg, FedProx, their +FT, FedBN, Local.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017.
@@ -31,8 +31,8 @@ def fedavg(
     backbone: the network.
     optimizer: the client's optimiser.
     lam: share of its own network that a client keeps. SplitGP's baseline
-      "personalized FL" mixes it with the global network in this way (Mansour
-      et al., Three Approaches for Personalization, 2020); lam is not stated.
+      "personalized FL" mixes own and global network in this way (Mansour et
+      al., Three Approaches for Personalization, 2020), with a lam not stated.
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
@@ -66,8 +66,9 @@ def fedavg(
 def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   """Local: every client trains by itself; nothing is sent or averaged.
 
-  No mean undoes a step that was too large: without normalisation the default
-  rate may need `optimizer.clip` or a smaller one (docs/methods.md has numbers).
+  No averaging corrects a step that was too large: without normalisation a
+  network may need `optimizer.clip` or a learning rate below the default
+  (docs/methods.md has numbers).
 
   Example:
     >>> import splitjax
@@ -85,8 +86,9 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
 def fedbn(backbone: Backbone, optimizer: Optimizer) -> Method:
   """FedBN: FedAvg whose clients keep their batch normalisation and send none.
 
-  It is `fedavg` with `batch_norm=local` of a config, by name, to stand beside
-  methods that average normalisation. A network without is refused.
+  FedBN equals `fedavg` in a config with batch_norm=local; as its own method it
+  can stand beside methods that average normalisation. A config refuses FedBN
+  for a network without batch normalisation.
 
   References:
     Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch

@@ -28,7 +28,7 @@ CLIP = 5.0
 
 
 class Answers(NamedTuple):
-  """The server's memory: in a client's copy its logits, else zeros.
+  """The server's memory: zeros; in a client's copy, the client's logits.
 
   Attributes:
     logits: [P, C] float, of the public samples.
@@ -48,27 +48,27 @@ def feddf(
 ) -> Method:
   """FedDF: FedAvg; then the server distils its clients' ensemble into the mean.
 
-  From the mean x_0 of the participants' networks, weighted by |D_k|, each step
-  descends KL(softmax(1/|S| sum_k f(x_k, d) / T), softmax(f(x_0, d) / T)) on a
-  mini-batch d of public samples (AVGLOGITS), by Adam with a cosine schedule to
-  0. Clients' logits are those of inference, and the student's are those of
-  training, with batch statistics. Clients send networks and no logits: the
-  server computes them, for the simulation at the clients. The work of the
-  server is not part of the modelled cost.
+  The student x_0 starts at the mean of the participants' networks, weighted by
+  |D_k|. Each step descends KL(softmax(1/|S| sum_k f(x_k, d) / T),
+  softmax(f(x_0, d) / T)) on a mini-batch d of public samples (AVGLOGITS), by
+  Adam with a cosine schedule to 0. Clients' logits are computed in inference
+  mode, the student's in training mode, with batch statistics. Clients send
+  networks and no logits: the server computes them, the simulation does so at
+  the clients. The modelled cost leaves out the server's work.
 
   Args:
     backbone: the network.
     optimizer: the clients' optimiser.
-    distil_steps: N. The paper takes up to 10,000, and fewer where the accuracy
-      on labelled validation samples of the server, which there are none here,
-      stays for 1,000; the default is ours.
+    distil_steps: N. The paper takes up to 10,000 and stops after 1,000 without
+      a gain of accuracy on the server's labelled validation samples. Here the
+      server has no such samples; the default is ours.
     distil_batch: batch size; 128 in the authors' code.
     distil_lr: learning rate of Adam; 1e-3 in the authors' code.
     temperature: T; 1 in the authors' code.
 
   Raises:
     UserError: an option is out of range, or clients do not send their
-      normalisation (batch_norm=local), without which nobody can run them.
+      normalisation (batch_norm=local), which the server needs to run them.
 
   Example:
     >>> import splitjax

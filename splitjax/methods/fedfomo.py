@@ -18,7 +18,7 @@ from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Method, Segment
 
 NEVER = 1e-12
-"""A smaller distance between two networks counts as 0."""
+"""Networks that are closer to theta_i than this get no weight."""
 
 
 class Memory(NamedTuple):
@@ -49,8 +49,8 @@ def fedfomo(
   on the client's validation samples, divided by their sum (eq. 6-7); theta_i <-
   theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD. theta_i is
   the network that the client's last local training began with; the trained
-  network is one of the theta_n (baseline_model=first_model, which the authors'
-  commands name).
+  network is one of the theta_n (baseline_model=first_model in the authors'
+  commands).
 
   A client thus downloads M - 1 of the M networks: those of highest affinity
   p_i, the sum of its weights over the rounds; each is replaced with probability
@@ -150,8 +150,8 @@ def choose(
 ) -> Array:
   """Chooses the m clients, [m] int32, whose networks `number` downloads.
 
-  These have the highest affinity [N], ties drawn; each is replaced with
-  probability epsilon by one drawn from the rest.
+  They are the other clients of highest affinity [N], ties broken by a draw;
+  each is replaced with probability epsilon by a client drawn from the rest.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
   count = affinity.shape[0]
@@ -159,7 +159,7 @@ def choose(
   itself = jnp.arange(count) == number
   order = jnp.lexsort((draw, -affinity, itself))  # itself comes last
   swap = jax.random.bernoulli(swap_key, epsilon, (m,))
-  # A replaced one becomes the next of the other clients in a random order.
+  # Each replaced client gives way to the next of the rest, in random order.
   rest = jax.random.uniform(pick_key, (count,))
   taken = jnp.zeros(count, bool).at[order[:m]].set(~swap) | itself
   drawn = jnp.argsort(jnp.where(taken, 2.0, rest))
@@ -172,9 +172,10 @@ def choose(
 def first_order(
   backbone: Backbone, start: Segment, others: Segment, samples: Samples
 ) -> Array:
-  """Weights [M] of networks with leaves [M, ...] (eq. 6-7); their sum: 1 or 0.
+  """Computes the weights [M] of networks `others`, leaves [M, ...] (eq. 6-7).
 
-  `start` is theta_i, from which losses and distances are measured.
+  Losses and distances are measured from `start`, theta_i. The weights add up to
+  1, or all are 0.
   """
   here = validation_loss(backbone, start, samples)
 
@@ -195,7 +196,7 @@ def first_order(
 def validation_loss(
   backbone: Backbone, client: Segment, samples: Samples
 ) -> Array:
-  """Mean task loss on a client's held-out samples, [] float."""
+  """Computes the mean task loss on a client's held-out samples, [] float."""
 
   def add(total, inputs):
     batch = samples.batch(*inputs)

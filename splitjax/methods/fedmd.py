@@ -22,9 +22,9 @@ class Consensus(NamedTuple):
 
   Attributes:
     logits: [M, C] float, the mean of the participants' logits; in a client's
-      copy, after its training, its own of the next samples.
-    start: [] int32, the first of the public samples that they are of.
-    known: [] bool, whether there are any.
+      copy, after its training, the client's logits of the next M samples.
+    start: [] int32, the first public sample of the M that the mean is of.
+    known: [] bool, whether there is a mean yet.
   """
 
   logits: Array
@@ -43,25 +43,25 @@ def fedmd(
 ) -> Method:
   """FedMD: digest the consensus on public samples, then train on private ones.
 
-  In a round a client takes steps on mean |f(x) - f~(x)|, over C logits, on M
-  public samples ("digest"), then its local epochs ("revisit"), and sends its
-  logits of the next M ("communicate"); f~ is their plain mean over the
-  participants. Networks are the clients' own. The first round has no consensus.
-  The paper's rounds begin with the logits and end with private training: they
-  are these, shifted by a half, and the last upload is of no use to anyone.
+  In a round a client descends |f(x) - f~(x)|, the mean over C logits, on M
+  public samples ("digest"), trains its local epochs ("revisit") and sends its
+  logits of the next M samples ("communicate"). f~ is the plain mean of the
+  participants' logits; the first round has none. Clients keep their networks.
+  The paper's rounds begin with the logits and end with private training: the
+  same steps, shifted by half a round. Here the last upload is not used.
 
-  The paper's clients begin with public samples and their labels; here these
-  have none. One optimiser takes all steps of a round, also digests.
+  The paper's clients first train on public samples with labels; here public
+  samples have none. One optimiser takes all steps of a round, digests included.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    alignment: M, public samples of a round, in turn; None: all. The authors'
-      code draws 5,000 for each round.
-    digest_epochs: passes over them; 1 in the authors' code.
+    alignment: M, the public samples of a round, taken in turn; None: all. The
+      authors' code draws 5,000 for each round.
+    digest_epochs: passes over the M samples; 1 in the authors' code.
     digest_batch: batch size of these passes; 256 in the authors' code.
-    initial_epochs: private epochs before the first round, by those who take
-      part in it; up to 25 with early stopping in the authors' code.
+    initial_epochs: private epochs before the first round, of the clients that
+      take part in it; up to 25 with early stopping in the authors' code.
 
   Raises:
     UserError: an option is out of range.
@@ -171,7 +171,7 @@ def fedmd(
 
 
 def following(memory: Consensus, count: int, every: int) -> Array:
-  """Returns the first of the public samples that clients answer next."""
+  """Returns the first public sample, [] int32, that clients answer next."""
   ahead = (memory.start + count) % max(every, 1)
   return jnp.where(memory.known, ahead, memory.start).astype(jnp.int32)
 

@@ -20,16 +20,16 @@ SMALLEST = 1e-3
 
 
 class Knowledge(NamedTuple):
-  """Class statistics that a client keeps and sends besides its network.
+  """Class statistics of a client, which sends all but the first two.
 
   Attributes:
-    anchor: [C, D], the prototypes that its features are drawn to.
-    aligned: [C] bool, whether the class has one in this round.
-    mean: [C, D], its own prototypes after training.
-    samples: [C] float, its samples of each class.
-    h: [C, D], pi_l mu_l: the share of class l in the client's samples times
-      its mean feature, both with the downloaded body.
-    v: [] float, the variance of its head's estimate.
+    anchor: [C, D], the prototypes that the client's features are drawn to.
+    aligned: [C] bool, whether a class has an anchor in this round.
+    mean: [C, D], the client's own prototypes after training.
+    samples: [C] float, the client's samples of each class.
+    h: [C, D], pi_l mu_l: the share of class l in the client's samples times the
+      class's mean feature, computed with the downloaded body.
+    v: [] float, the variance of the head's estimate, with that body.
   """
 
   anchor: Array
@@ -50,11 +50,11 @@ def fedpac(
 ) -> Method:
   """FedPAC: a head epoch, then body epochs with aligned features (Algorithm 1).
 
-  The body descends CE + lam 1/D |f(x) - c_y|^2, c_y being the global prototype
-  of the class, from the second round on; a class without one takes the client's
-  own. Bodies are averaged by |D_i|, prototypes by class counts; the head of
-  client i is sum_j a_ij head_j with a_i from `head_weights`. The statistics for
-  these are taken with the downloaded body, which all clients share.
+  The body descends CE + lam 1/D |f(x) - c_y|^2, in the first round CE alone.
+  c_y is the global prototype of the class, or the client's own if none exists.
+  Bodies are averaged by |D_i|, prototypes by class counts; the head of client i
+  is sum_j a_ij head_j with a_i from `head_weights`. The statistics for a_i are
+  computed with the downloaded body, which all clients share.
 
   Args:
     backbone: the network.
@@ -173,19 +173,19 @@ def combined_heads(shared: Aggregation) -> Aggregation:
 
 
 def head_weights(h: Array, v: Array, active: Array) -> Array:
-  """Computes the weight of each head in each client's (FedPAC eq. 10-11).
+  """Computes the weights of heads in each client's next head (eq. 10-11).
 
   a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
-  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. Where the program
-  has no finite solution the client keeps its own head.
+  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. Where the quadratic
+  program has no finite solution the client keeps its own head.
 
   Args:
     h: [N, C, D], pi_l mu_l of each client, see `Knowledge`.
     v: [N] float, variances.
-    active: [N] bool, the participants; others get and give nothing.
+    active: [N] bool, the participants; other clients keep their own heads.
 
   Returns:
-    [N, N], rows sum to 1.
+    [N, N] float, row i is a_i; rows sum to 1.
   """
   flat = h.reshape(len(h), -1)
   finite = active & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)

@@ -33,8 +33,8 @@ class Prototypes(NamedTuple):
 
   Attributes:
     mean: [C, D] float; 0 for a class without samples.
-    samples: [C] float, of each class; at the server those of the last round
-      that had any.
+    samples: [C] float, number of samples of each class; at the server, in the
+      last round that had any.
   """
 
   mean: Array
@@ -51,14 +51,14 @@ def fedproto(
 ) -> Method:
   """FedProto: local SGD on CE + lam 1/D |f(x) - c_y|^2 on an own network.
 
-  c_j is the mean over the clients of their mean features of class j (eq. 6),
-  which they take of their own samples after training; the server keeps that of
-  the last round in which a participant had the class. Eq. 6 also divides by
-  |N_j|, the number of clients with the class, after which it is no mean; the
-  authors' code does not, nor does this. A class without a prototype adds
-  nothing to the loss, as all do in the first round. Features are the input of
-  the head. The distance is divided by D, as in the authors' code, which takes
-  the features of a client's last epoch instead of another pass.
+  c_j is the mean over the participants of their mean features of class j (eq.
+  6), computed on their own samples after training; if no participant has the
+  class, c_j does not change. Eq. 6 also divides by |N_j|, the number of clients
+  with the class; the authors' code and this one leave that out, since c_j would
+  be no mean. A class without a prototype adds nothing to the loss; in the first
+  round no class has one. Features are the input of the head. The distance is
+  divided by D, as in the authors' code. That code takes the features from a
+  client's last epoch; here they take another pass.
 
   Args:
     backbone: the network.
@@ -67,9 +67,9 @@ def fedproto(
     mean: weight of a client in c_j: "size" is its samples of the class |D_ij|,
       as in the paper; "uniform" is the authors' code.
     predicts: "prototypes": the class of the nearest c_j, as the paper has it;
-      "head": the client's own classifier. The authors' code prints both, and
-      there a client chooses among the prototypes of its own classes; here among
-      all, since it also meets samples of other classes.
+      "head": the client's own classifier. The authors' code prints both. There
+      a client chooses among the prototypes of its own classes; here among all,
+      since test samples may be of other classes.
 
   Raises:
     UserError: an option is out of range.
@@ -130,7 +130,8 @@ def fedproto(
 def of_prototypes(*, uniform: bool) -> Aggregation:
   """Averages the prototypes in the clients' copies of the server's memory.
 
-  Clients keep their networks. With `uniform` all that have a class count alike.
+  Clients keep their networks. With `uniform` all clients that have a class have
+  the same weight in its prototype, else its number of samples.
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:

@@ -1,4 +1,4 @@
-"""Plain SGD on a client's own data: HARMONY's inner loop and every +FT."""
+"""Plain SGD on a client's own data: HARMONY's inner loop and every +FT row."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -20,13 +20,13 @@ class Tuning(NamedTuple):
   """Settings of personalisation after the last round.
 
   Attributes:
-    inner_lr: alpha.
-    inner_steps: M.
+    inner_lr: alpha, the learning rate.
+    inner_steps: M, the number of steps.
     refresh_stats: whether to take running statistics from D_n alone at the
       end, see `refresh`.
     tuned_on: "epochs": a mini-batch per step, from shuffled epochs over D_n;
       "batch": one mini-batch for all steps, as Adapt does in training; "all":
-      the gradient over all of D_n, as eq. 5 reads to the letter.
+      the gradient over all of D_n, as HARMONY's eq. 5 reads to the letter.
     epochs: E, epochs over D_n instead of M steps; 0: M steps.
     moves: block name -> whether it moves; None: all.
   """
@@ -142,9 +142,9 @@ def refresh(
   """Recomputes running statistics in one pass over D_n.
 
   mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b
-  of the pass, with n_b samples of n. The mean is that of D_n. The variance is
-  the biased one within batches, as in training; it lacks the variance between
-  the batches' means unless one batch holds all of D_n.
+  of the pass; n_b of the n samples are in b. The mean is that of D_n. The
+  variance averages the biased variances of the batches, as in training; it
+  lacks the variance between batch means unless one batch holds all of D_n.
 
   A layer keeps its old statistics if no batch has two values per channel.
 

@@ -1,9 +1,10 @@
 """HARMONY: heterogeneity-aware hybrid split federated learning.
 
-In every step meta-adaptation simulates two personalised extractors. One of them
-offloads its features at a random depth, and the server aligns both views by
-class. Labels stay with the client. The paper calls the early view dagger and
-the full one double dagger; the code says `early` and `late`.
+In every step meta-adaptation simulates two personalised extractors, one per
+view. The early view's features enter the server at a random depth, the late
+view's at the client's cut, and the server aligns both views by class. Labels
+stay with the client. The paper marks the early view by a dagger, the late one
+by a double dagger.
 """
 
 import dataclasses
@@ -101,8 +102,8 @@ def step_alone(
 def _work(options: HarmonyOptions) -> Work:
   """Counts the work of a step.
 
-  A view is M inner steps and a forward pass; the late one has the outer
-  gradient too. The early view is needed for alignment or for l_C.
+  A view costs M inner steps and a forward pass, the late view also the outer
+  backward pass. The early view is computed if alignment or l_C needs it.
   """
   inner, early = 3 * options.inner_steps, options.csa_weight > 0
   client = inner + 3 + (inner + 1) * (early or options.early)
@@ -140,12 +141,12 @@ def harmony(
     inner_lr: alpha. 0.05 with 3 steps diverged in a small check.
     inner_steps: M; 0 turns meta-adaptation off.
     csa_weight: weight of l_CSA (eq. 7); 0 turns alignment off.
-    csa_margin: m.
+    csa_margin: m, the margin of l_CSA.
     csa_normalize: scale embeddings to length 1 before l_CSA. The paper does
       not specify it; raw embeddings with weight 1 and margin 1 diverged.
     client_loss_views: the views in the client's loss, which eq. 8 leaves open:
       "late" is the view of the server's loss, "both" averages both views.
-    stochastic_depth: draw the early view's depth K; False: the client's own.
+    stochastic_depth: draw the early view's depth K; False: K is the client's.
     meta: "fomaml" applies the gradient at the adapted point to the start,
       "maml" differentiates through the inner steps (exact, slow).
     wire_dtype: form of the features where wire.features.form is None; the paper

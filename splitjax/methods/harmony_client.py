@@ -42,7 +42,7 @@ def adapt(
     return segment.params
 
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-  # On a CPU one after the other: a view's activations stay in its cache.
+  # On a CPU one after the other: a view's activations stay in the CPU's cache.
   if target.current().platform == "cpu":
     params = jax.lax.map(one, stacked)
   else:
@@ -57,15 +57,15 @@ def views(
   options: HarmonyOptions,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client to both batches, and maps gradients back (FO)MAML's way.
+  """Adapts the client to the batches; maps gradients back as (FO)MAML does.
 
   `start` is the client before the step, `batches` are B1 and B2. The views are
   crossed: the late view, adapted to B2, takes x1; the early one, if `early`, is
   adapted to B1 and takes x2.
 
   Returns:
-    Block name -> parameters of the late view, and of the early one if it is
-    needed; and a function from their gradients to the gradient at the start.
+    A list of block name -> parameters, of the late view and, if `early`, the
+    early one; and a function from their gradients to the gradient at `start`.
   """
   one, two = batches
 
@@ -105,8 +105,8 @@ def client_side(
     options: hyperparameters.
 
   Returns:
-    l_C [] float, nats, of the late view or the mean of both; block name ->
-    gradient at the late view's parameters and, if there are any, the early's.
+    l_C [] float, nats, of the late view or the mean of both; and a list of
+    block name -> gradient, at the late view's parameters and any early view's.
   """
   both = options.client_loss_views == "both"
   share = jnp.asarray(weight * (0.5 if both else 1.0), float)

@@ -1,8 +1,8 @@
 """The server's side of HARMONY: early view, U-shaped task loss, alignment.
 
 The early view enters the server at a random depth. The late view carries the
-task loss, whose labels stay with the client. l_CSA compares both; it trains the
-server's trunk alone. `harmony.py` is the client's side.
+task loss, whose labels stay with the client. l_CSA compares both views; it
+trains the server's trunk alone. `harmony_client.py` is the client's side.
 """
 
 from collections.abc import Callable
@@ -57,11 +57,11 @@ class Server(NamedTuple):
   """The result of a step at the server.
 
   Attributes:
-    grads: block name -> gradient of (1 - gamma) l_S + weight l_CSA.
+    grads: block name -> gradient of (1 - gamma) l_S + csa_weight l_CSA.
     stats: block name -> running statistics, of the late view alone.
-    passed: block name -> [] bool; None without an early view.
-    dz: gradient of (1 - gamma) l_S at the features of the late view.
-    losses: "server", and "csa" where it is on.
+    passed: block name -> [] bool, whether a view passed it; None: all in grads.
+    dz: [B, ...], gradient of (1 - gamma) l_S at the late view's features.
+    losses: "server" and, with alignment, "csa" -> [] float.
     ledger: the messages.
   """
 
@@ -81,16 +81,16 @@ def early_view(
   key: Array,
   options: HarmonyOptions,
 ) -> Early:
-  """Stochastic early feature extraction (HARMONY eq. 4 and 6).
+  """Computes the early view, from a random depth K on (HARMONY eq. 4 and 6).
 
   K is uniform over the fleet's cuts up to the client's depth, drawn for every
   client and step. The features enter the server at depth K. No gradient of the
   view reaches the client.
 
   `client` holds phi of the early view, `server` the client's copy of theta;
-  `batch` is B2, and `key` [], that of the step, draws K.
+  `batch` is B2, and the step's `key` [] draws K.
   """
-  # The depth K, and the features at every cut that it may be.
+  # K, and the features at every cut that K may be.
   depth = backbones.depth_of(backbone, client)
   cuts = tuple(c for c in backbone.cuts if c <= depth)
   if not options.stochastic_depth:
@@ -109,7 +109,7 @@ def early_view(
     last=k,
   )
 
-  # The client sends those of K alone.
+  # The client sends the features at K alone.
   taps, ledger = wire.send_one(backbone.wire, "up/features", taps, k, batch)
 
   # The server's trunk from depth K on.
@@ -205,7 +205,7 @@ def server_side(
   aligned, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(
     early.embedding, e
   )
-  (grads,) = early.pull(d_early)  # of all blocks; 0 where it did not pass
+  (grads,) = early.pull(d_early)  # of all blocks; 0 where not passed
   late = pull(d_e + d_late)[0]
   for name in names:
     grads[name] = jax.tree.map(jnp.add, grads[name], late[name])

@@ -16,13 +16,13 @@ from splitjax.types import Aggregation, Array, Tree
 
 
 class HeadMemory(NamedTuple):
-  """A client's memory; it sends all fields but `last`.
+  """A client's memory; the client sends alpha, mean and samples.
 
   Attributes:
-    last: [] int32, the round in which it last adapted a global head; -1 never.
-    alpha: [] float, its mixing coefficient in that round.
-    mean: [C, D], its prototypes after training.
-    samples: [C] float, its samples of each class.
+    last: [] int32, the last round that mixed a global head in; -1 if none.
+    alpha: [] float, the client's mixing coefficient in that round.
+    mean: [C, D], the client's prototypes after training.
+    samples: [C] float, the client's samples of each class.
     mixed: the mixed set, within a round; () between rounds.
   """
 
@@ -105,7 +105,7 @@ def scheduled_heads(
 
     # A head is stored and sent on once tau rounds have passed (eq. 9).
     since = clock.since + 1
-    since = jnp.where(on.any(), since, clock.since)  # nobody took part
+    since = jnp.where(on.any(), since, clock.since)  # else nobody took part
     fresh = jnp.where(on.any(), since >= tau, clock.fresh)
     heads = aggregations.mean(
       sums.client["head"][0], sums.client_weight["head"], clock.head

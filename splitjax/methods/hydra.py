@@ -40,23 +40,24 @@ def hydra(
 ) -> Method:
   """Hydra: SplitFed v2 with one copy of the last blocks per client group.
 
-  In every round each head starts as a copy of the common part-2b. A visit
-  trains the client's part-1, the shared part-2a and the head of the client's
-  group. The round ends with the mean of the heads. With one group this is
-  SplitFed v2. The ledger charges a client for its label counts once, when it
-  first takes part.
+  In every round each group's part-2b, its head, starts as a copy of the common
+  one. A visit trains the client's part-1, the shared part-2a and the head of
+  the client's group. The round ends with the mean of the heads. With one group
+  this is SplitFed v2. The ledger charges a client for its label counts once,
+  when it first takes part.
 
   Args:
     backbone: the network.
-    optimizer: optimiser of both halves; within a round each head has its slots.
+    optimizer: optimiser of both halves; in a round each head has its own slots.
     second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
-    groups: G; None: one for each class, or for each of `superclasses`.
-    superclasses: the classes of group g; None: class g. They may leave classes
-      out, but not name one twice.
-    assign: balanced: equally large groups (Algorithm 2). most: each client
+    groups: G, their number; None: one per class, or per entry of superclasses.
+    superclasses: the classes of each group; a class may be in none, but not in
+      two. None: group g has class g, or all classes if G is 1.
+    assign: "balanced": equally large groups (Algorithm 2). "most": each client
       joins the group that most of its samples belong to, so that groups may
-      differ in size or be empty, like the teams of the public code. Balanced
-      groups of unequal superclasses train some heads on other superclasses.
+      differ in size or be empty, like the teams of the public code. If
+      superclasses have unequal numbers of clients, "balanced" trains some heads
+      with clients of other superclasses.
     mean: the weight of a participant in the average of part-1; uniform in
       Hydra's code.
 
@@ -155,7 +156,7 @@ def mean_head(heads: Half) -> Half:
 
 
 def _mean(tree, on: Array):
-  """Averages leaves [G, ...] over groups that are `on`; takes 0 if none is."""
+  """Averages leaves [G, ...] over the groups `on`; if none, takes group 0's."""
   weight = on.astype(float)
   weighted = jax.vmap(aggregations.weighted)(weight, tree)
   return aggregations.mean(

@@ -1,11 +1,11 @@
 """Hyper-parameters as arguments, so that one program serves many settings.
 
-Compiled programs are found by their lowered text. Settings that differ only in
+Compiled programs are cached by their lowered text. Settings that differ only in
 numbers have the same text if the numbers are arguments and not constants. A
 method's factory still computes with its options as with numbers: while a
-program is traced, each is a `Number`. Arithmetic on it gives traced arrays. A
-comparison gives Python's True or False for the value at hand, which branches of
-the factory need; another branch has another text. Code that needs the value
+program is traced, each option is a `Number`. Arithmetic on a Number is traced.
+A comparison gives Python's True or False for the value at hand, so a factory
+can branch on it; the text depends on the branch. Code that needs the value
 itself, such as `float(lr)` or a key of a dict, makes it a constant of the text.
 """
 
@@ -20,7 +20,7 @@ Values = Mapping[str, float]
 
 
 class Number:
-  """A hyper-parameter while tracing, or the result of arithmetic on some.
+  """A hyper-parameter while tracing, or the result of arithmetic on Numbers.
 
   Functions of jax take it as the array that it holds.
 

@@ -29,8 +29,8 @@ def initializer(
   """Builds a Method's `init`: all clients start from one phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
-  the server nothing. Optimiser slots that live on between rounds are part of
-  the state. Memory is () where none is given.
+  the server nothing. The state has optimiser slots if the optimiser keeps them
+  between rounds. The memory of a half is () if no function for it is given.
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
@@ -61,7 +61,7 @@ def initializer(
 
 
 def predictor(backbone: Backbone) -> Callable:
-  """Builds a Method's `predict`: logits of both exits for a batch of images."""
+  """Builds a Method's `predict`: Logits of client and server for images."""
 
   def predict(client: Half, server: Half, image: Array) -> Logits:
     z, own = client_logits(backbone, client.segment, image)

@@ -1,7 +1,7 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
-It steps once, at the end of a round, for any method with a mean. The local
-optimiser of the server's half is another (`optimizer.server_name`).
+The optimiser steps once, at the end of a round, for any method with a mean. The
+server's half has a local optimiser besides (`optimizer.server_name`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution
@@ -28,9 +28,10 @@ class Means(NamedTuple):
 
   Attributes:
     clients: block name -> w, the parameters after the last step. A client's
-      parameters differ if it keeps a share of its own, or took no part.
+      parameters differ from w if it keeps a share of its own, or took no part.
     slots: block name -> optax state of that block.
-    server_slots: the same for the server's blocks, whose w the server holds.
+    server_slots: the same for the server's blocks; their w are the server's
+      parameters.
   """
 
   clients: dict[str, Tree]
@@ -94,7 +95,7 @@ def make(
     beta1: decay of m.
     beta2: decay of v.
     tau: adaptivity.
-    schedule: factor on lr by the number of a block's steps; None: 1.
+    schedule: number of a block's steps so far -> factor on lr; None: 1.
   """
   if name == "fedavgm":
     rule, usual = optax.trace(beta1), 1.0
@@ -119,7 +120,8 @@ def has_mean(method: Method) -> bool:
 def with_uniform_weights(method: Method) -> Method:
   """Gives every participant weight 1 in the means of a method.
 
-  Otherwise the weight is |D_n|, or what the method's option `mean` says.
+  The usual weight is |D_n|, or what the method's option `mean` says. A method
+  without a mean is returned as it is.
   """
   if not has_mean(method):
     return method
@@ -134,16 +136,15 @@ def with_uniform_weights(method: Method) -> Method:
 def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
   """Replaces the means of a method by w + tx(w - mean).
 
-  This holds for every mean over a round's sums: of prefixes, exits and whole
-  networks, and of copies of a server. Running statistics and blocks that
-  clients keep whole do not change, nor does a single server that clients visit,
-  which is no mean. A block that no participant updated takes no step. A method
-  without a mean is returned as it is.
+  The step applies to every mean over a round's sums: of prefixes, exits, whole
+  networks and copies of a server. It does not apply to running statistics,
+  blocks that clients keep whole, or a single server that clients visit. A
+  block that no participant updated takes no step. A method without a mean is
+  returned as it is.
 
   Raises:
-    UserError: the mean over clients is not what they hold next: clients and
-      server have one set of parameters (SuperSFL), or the server trains the
-      mean itself (FedDF).
+    UserError: the next parameters of clients are not their mean: clients and
+      server share parameters (SuperSFL), or the server trains the mean (FedDF).
   """
   if not has_mean(method):
     return method
@@ -204,7 +205,7 @@ def _step(
   total: Tree,
   weight: Array,
 ) -> tuple[Tree, Tree, Tree]:
-  """Computes a block's next w, its slots, and the sum whose mean is that w."""
+  """Computes a block's next w and slots, and the sum whose mean is that w."""
   mean = aggregations.mean(total, weight, w)
   gradient = jax.tree.map(jnp.subtract, w, mean)
   step, new = tx.update(gradient, slots, w)

@@ -37,8 +37,8 @@ def merge_sfl(
   Args:
     backbone: the network.
     optimizer: optimiser of both halves.
-    slowest: batch-size regulation, b_i in proportion to a client's speed.
-      Speeds are spaced evenly from this share of the batch (first client) to 1
+    slowest: speed of the first client, for batch-size regulation: b_i is the
+      batch size times a client's speed, and speeds are spaced evenly up to 1
       (last client). A slow client takes more, smaller batches, and the others
       wait for it. 1: no regulation, as in the public code. The paper's choice
       of clients by their labels is the config's participation=label_balanced.
@@ -154,5 +154,5 @@ def _flat(x: Array) -> Array:
 def _send(
   backbone: Backbone, name: str, x: Array, batch: Batch
 ) -> tuple[Array, Ledger]:
-  """Sends x [N, B, ...], each client's part alone; ledger entries are [N]."""
+  """Sends x [N, B, ...] client by client; ledger entries are [N]."""
   return jax.vmap(functools.partial(wire.send, backbone.wire, name))(x, batch)

@@ -18,7 +18,7 @@ class Mixed(NamedTuple):
   """Local and synthetic features of one client in a round.
 
   Attributes:
-    z: [M, D].
+    z: [M, D], the features.
     label: [M] int32.
     real: [M] bool, False on padding.
     anchor: [C, D], global prototypes.
@@ -44,9 +44,9 @@ def mixed_set(
   """Collects local features z and ceil(r / (1 - r) N_i) draws (eq. 15-17).
 
   A draw has label l with probability q_il, the client's share of class l, and
-  is from N(p_l, gamma_il^2 Sigma_l), gamma_il = sqrt(q_il) over its mean over
-  the client's classes (both are choices of ours). Draws of a class without a
-  global prototype are left out.
+  is from N(p_l, gamma_il^2 Sigma_l). gamma_il is sqrt(q_il) divided by its mean
+  over the client's classes; gamma and Sigma are choices of ours. Draws of a
+  class without a global prototype are left out.
 
   Args:
     backbone: the network.
@@ -112,14 +112,14 @@ def dispersion(
 
   Args:
     mean: [N, C, D], the clients' prototypes.
-    samples: [N, C] float, their class counts; 0 for those that do not count.
+    samples: [N, C] float, their class counts; 0 for clients that took no part.
     old: [C, D], the prototypes so far, which stay where nobody holds a class.
     known: [C] bool, whether a class has one so far.
     old_spread: the dispersion so far.
     sigma: "diagonal" or "full".
 
   Returns:
-    p [C, D]; known [C]; and the square root of Sigma: its diagonal's [C, D], or
+    p [C, D]; known [C]; and a square root of Sigma: of its diagonal [C, D], or
     rows s_i [N, C, D] with Sigma_l = sum_i s_il s_il^T.
   """
   held = samples > 0

@@ -1,4 +1,4 @@
-"""MOON: features are pulled to the global network's, away from the last own.
+"""MOON: features move to the global network's, away from the last local one's.
 
 Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021, Algorithm 1.
 """
@@ -25,11 +25,11 @@ def moon(
   l_con = -log e^{s(z, z_glob) / tau} / (e^{s(z, z_glob) / tau} + e^{s(z,
   z_prev) / tau}), s being the cosine, z the features of the local network,
   z_glob those of the network as it arrived, z_prev those of the client's own
-  network after its last round; in its first round that is the initial one.
+  network after its last round, or of the initial network in its first round.
 
   Features are the input of the head. The paper adds a projection head of two
-  layers, which is part of a network and none of a method: put it into the last
-  block of your own. The two other networks are in inference mode.
+  layers, which belongs to the network: put it into the last block of a network
+  of your own. The networks of z_glob and z_prev are in inference mode.
 
   Args:
     backbone: the network.

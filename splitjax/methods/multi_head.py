@@ -26,11 +26,11 @@ def multi_head(
   """MultiHead: SplitFed v1 with part-2 averaged within each task only.
 
   theta_l <- the mean of the copies of task l's participants; part-1 is averaged
-  over all. A client's task is a label: its group's, if the partition has
-  groups, else its most frequent one. The server holds one part-2 per label. The
-  most confident part-2 among those trained at least once answers a sample. In
-  Hydra's appendix B clients train whole networks; here the server trains their
-  copies of part-2, with the same updates but other messages.
+  over all participants. A client's task is a label: the number of its group, if
+  the partition has groups, else its most frequent label. The server holds one
+  part-2 per label. The most confident part-2 among those trained at least once
+  answers a sample. In Hydra's appendix B clients train whole networks; here the
+  server trains their copies of part-2: same updates, other messages.
 
   Args:
     backbone: the network.
@@ -115,7 +115,8 @@ def part_two(client: Half, server: Half) -> Half:
 def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
   """Averages part-1 by the aggregation `shared`, part-2 within each task.
 
-  A client's memory is its task; the server's says which were ever trained.
+  A client's memory is its task, [] int32; the server's is [tasks] bool, whether
+  the task's part-2 was ever trained.
   """
 
   def contribute(client, server, weight):

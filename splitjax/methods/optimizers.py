@@ -28,12 +28,12 @@ class Optimizer(NamedTuple):
     tx: optax transformation, applied block by block.
     schedule: name -> (time in rounds [] or [T] -> factor on a learning rate).
     rate: the schedule of the client's half.
-    server_rate: that of the server's.
+    server_rate: the schedule of the server's half.
     with_lr: learning rate -> tx with that rate; its slots have the same form.
     keep: whether its slots (momentum, moments) live on between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
     server_tx: tx of the server's blocks; None: `tx`.
-    by_step: whether the rate follows the steps of a round.
+    by_step: whether the rate changes with every local step, not once a round.
   """
 
   tx: optax.GradientTransformation
@@ -47,11 +47,11 @@ class Optimizer(NamedTuple):
   by_step: bool = False
 
   def rates(self, time: Array) -> tuple[Array, Array]:
-    """Computes the factors of a client's half and the server's at a time."""
+    """Computes the rate factors of client and server half at `time`."""
     return self.rate(time), self.server_rate(time)
 
   def rule(self, server: bool) -> optax.GradientTransformation:
-    """Returns the transformation for the server's blocks, or a client's."""
+    """Returns the transformation of the server's blocks or a client's."""
     return self.server_tx if server and self.server_tx else self.tx
 
 
@@ -76,37 +76,36 @@ def make(
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
-  """Makes an optimiser with weight decay and a schedule, reset every round.
+  """Makes an optimiser with weight decay and a schedule for each half.
 
   Args:
     name: key of OPTIMIZERS.
-    lr: beta, the learning rate of round 0.
-    momentum: decay of the buffer, which is zero at a round's start; beta_1 of
-      Adam's relatives.
+    lr: beta, the learning rate that the schedule multiplies.
+    momentum: decay of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: added to the gradient as weight_decay * parameter; for
       DECOUPLED optimisers added to the step, times the learning rate.
-    server_name: key of OPTIMIZERS for the server's half; None: name. The
-      optimiser on the mean of a round is another, see `mean_optimizer`.
+    server_name: key of OPTIMIZERS for the server's half; None: name. The mean
+      of a round has an optimiser of its own, see `mean_optimizer`.
     server_lr: learning rate of the server's half; None: lr.
     schedule: key of SCHEDULES (`schedules`): "constant", "cosine" from lr to 0
       over the rounds, "exponential", max(lr decay^(round / every), floor)
-      (Hydra, MergeSFL), "step", the same with whole multiples of `every`, or
+      (Hydra, MergeSFL), "step", the same with round / every rounded down, or
       "inverse", eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
     server_schedule: the same for the server's half; None: schedule.
     schedule_per: "round": the rate stays within a round; "step": it follows
       every local step, see `schedules`.
     rounds: R, length of the schedule.
-    warmup: rounds of a linear warm-up before it.
-    decay: factor per `every` rounds of the exponential schedule and of steps.
-    every: rounds.
-    floor: the learning rate at which these two end, at most lr; the server's
-      ends at the same share of its own.
+    warmup: rounds of a linear warm-up before the schedule.
+    decay: factor per `every` rounds of "exponential" and "step".
+    every: rounds in which these two schedules decay once.
+    floor: the smallest learning rate of these two, at most lr; the server's
+      smallest is the same share of server_lr.
     offset: a of the inverse schedule.
     decay_biases: False: weight decay spares biases and all other parameters of
-      less than two dimensions, as those of normalisation.
+      less than two dimensions, such as those of normalisation.
     keep_state: keep the slots between rounds: each client its own, the server
-      the mean of its copies.
-    clip: scale the gradient of a half down to this norm where it is larger,
+      the mean of its copies. False: slots are zero at a round's start.
+    clip: the largest norm of a half's gradient, which is scaled down to it
       before weight decay is added; None for no limit.
 
   Raises:
@@ -126,7 +125,7 @@ def make(
   own = server_name is not None or server_lr is not None
   numbers = schedules.Settings(1, decay, every, min(floor / lr, 1.0), offset)
 
-  @functools.cache  # an own schedule is tried once
+  @functools.cache  # a user's schedule is tried once
   def of_name(name: str) -> optax.Schedule:
     return schedules.make(name, numbers, rounds, warmup)
 
@@ -159,7 +158,7 @@ def begin_round(
 ) -> Half:
   """Gives a half its optimiser state: slots kept or fresh, no block touched.
 
-  `server` says whose half it is: `descend` takes its rule from then on.
+  `server` marks the server's half, for which `descend` takes the server's rule.
   """
   fresh = slots(optimizer.rule(server), half.segment)
   kept = half.opt if optimizer.keep else fresh
@@ -174,7 +173,7 @@ def begin_round(
 def clipped(
   grads: dict[str, Tree], limit: float, passed: dict[str, Array] | None = None
 ) -> dict[str, Tree]:
-  """Scales gradients down to a joint norm of `limit` if theirs is larger.
+  """Scales gradients down to a joint norm of `limit` if their norm is larger.
 
   The norm is the l2 norm of all blocks as one vector. Only blocks that `passed`
   (block name -> [] bool) count; None: all.
@@ -198,15 +197,15 @@ def descend(
 ) -> Half:
   """Takes an optimiser step on the blocks that have a gradient.
 
-  A block without a gradient, or with `passed` false, keeps its parameters,
-  statistics and slots: neither momentum nor weight decay moves it.
+  A block without a gradient, or with `passed` false, keeps its parameters and
+  slots: neither momentum nor weight decay moves it.
 
   Args:
     half: a half within a round.
     grads: block name -> gradient.
-    stats: block name -> new running statistics.
-    optimizer: the server's half takes its own rule; `clip` limits the joint
-      norm of the gradients that count.
+    stats: block name -> new running statistics, whatever `passed` says.
+    optimizer: its rule for this half's side takes the step; `clip` limits the
+      joint norm of the gradients of blocks that `passed`.
     passed: block name -> [] bool, whether features passed the block; None: all.
   """
   segment, opt = half.segment, half.opt

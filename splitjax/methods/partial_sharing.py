@@ -63,7 +63,7 @@ def fedrep(
   """FedRep: head epochs with the body frozen, then body epochs, head frozen.
 
   The body's epochs are the config's local_epochs; running statistics of a block
-  are written while it moves.
+  are written while the block moves.
 
   Args:
     backbone: the network.
@@ -110,18 +110,19 @@ def fedbabu(
 ) -> Method:
   """FedBABU: the random head never moves; the body is trained and averaged.
 
-  After the last round every client fine-tunes; the result row reports these.
+  After the last round every client fine-tunes; the result row reports the
+  fine-tuned networks.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
     tune: the part that fine-tuning moves; the paper compares both and prefers
       the whole network.
-    tune_epochs: E_f; 5 in the authors' code.
+    tune_epochs: E_f, epochs of fine-tuning; 5 in the authors' code.
     inner_lr: learning rate of fine-tuning.
     refresh_stats: end it with batch-norm statistics of the client's own data.
-    mean: the weight of a participant in the mean: "size" is its samples, as in
-      the methods that it is compared with; "uniform" is the authors' code.
+    mean: the weight of a participant in the mean: "size": its samples, as in
+      the other methods here; "uniform": 1, as in the authors' code.
 
   References:
     Oh et al., FedBABU: Towards Enhanced Representation for Federated Image

@@ -33,8 +33,8 @@ def per_fedavg(
   the optimiser's rate. The product with the Hessian is exact (forward over
   reverse mode); the paper's HF approximates it by a difference of gradients.
 
-  After training every client takes `inner_steps` such inner steps, and the row
-  reports the result.
+  After the last round every client takes `inner_steps` steps w <- w - alpha
+  grad f_n(w) on mini-batches; the result row reports these networks.
 
   Args:
     backbone: the network.
@@ -42,8 +42,8 @@ def per_fedavg(
     inner_lr: alpha; 0 is FedAvg on the batches D'. 0.01 is the default of
       HARMONY and every fine-tuning here; the paper tunes it.
     meta: "maml" or "fomaml", the paper's FO, without the Hessian.
-    inner_steps: of personalisation; the paper takes one.
-    refresh_stats: end it with batch-norm statistics of the client's own data.
+    inner_steps: steps after the last round; the paper takes one.
+    refresh_stats: end them with batch-norm statistics of the client's own data.
 
   Raises:
     UserError: an option is out of range.
@@ -61,7 +61,7 @@ def per_fedavg(
     del key
     one, two, *three = batches
     start = client.segment
-    # The gradient after a step on D, on D'.
+    # The gradient on D', at the network after a step on D.
     adapted = finetuning.sgd_step(backbone, start, one, inner_lr)
     near = front(backbone, adapted, two)
     grads = near.pull(jnp.zeros_like(near.features), jnp.ones(()))

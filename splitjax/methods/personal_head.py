@@ -22,9 +22,9 @@ def coefficient(
 ) -> Array:
   """Computes alpha, the argmin of eq. 13 over [0, 1], [] float.
 
-  mean over the mixed set of CE(alpha g_own + (1 - alpha) g_common, y) +
-  penalty alpha^2 KL(p_own || p_common), at temperature 1. It is convex in
-  alpha; `minimum_on_unit` finds it.
+  The objective is the mean over the mixed set of CE(alpha g_own + (1 - alpha)
+  g_common, y) + penalty alpha^2 KL(p_own || p_common), at temperature 1. It is
+  convex in alpha; `minimum_on_unit` minimises it.
 
   Args:
     backbone: the network; `own` and `common` are parameters of its head.

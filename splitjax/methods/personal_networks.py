@@ -1,7 +1,7 @@
 """Ditto and pFedMe: a personal network beside the one that is averaged.
 
 The client's half is the network that travels; its memory holds the personal
-one, which answers.
+network, which answers.
 """
 
 import jax
@@ -16,7 +16,7 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Row, Segment, Stage, Work
 
 PERSONAL = base.FULL._replace(rows=(Row("", True), Row(" global", False)))
-"""Traits of both: the personal network's row, and that of the mean."""
+"""Traits of both methods: a row of the personal networks, one of the mean."""
 
 
 def ditto(
@@ -26,14 +26,14 @@ def ditto(
 
   In each local step v <- v - eta (grad F_n(v) + lam (v - w)) with w as it
   arrived, and the copy of w takes FedAvg's step on the same batch, as in the
-  authors' code (Algorithm 1 with s = the local steps). v_n never travels, and
-  stays where a client takes no part.
+  authors' code (Algorithm 1 with s = the local steps). v_n never travels; it
+  does not change in rounds without the client.
 
   Args:
     backbone: the network.
-    optimizer: of w and of v. The paper's is SGD without momentum.
-    lam: lambda. 1 is that of the authors' scripts; their code also picks it of
-      0.1, 1 and 2 for each client, which a sweep of this option does for all.
+    optimizer: optimiser of w and of v; the paper's is SGD without momentum.
+    lam: lambda; 1 in the authors' scripts. Their code can also choose 0.1, 1 or
+      2 for each client; a sweep of this option chooses one lam for all.
 
   Raises:
     UserError: lam is negative.
@@ -119,14 +119,15 @@ def pfedme(
 
   Args:
     backbone: the network.
-    optimizer: that of w, to which momentum, weight decay, clipping and the
-      schedule apply; the paper's step has none of them.
+    optimizer: optimiser of w, with its momentum, weight decay, clipping and
+      schedule; the paper's step has none of them.
     lam: lambda; without momentum w goes the share eta lam of the way to theta:
-      choose it below 1.
+      choose eta lam below 1.
     inner_lr: learning rate of theta, below 2 / lam for descent. The default is
       ours.
-    inner_steps: K. The authors' code begins them at the last theta of the
-      round; here each begins at w, so that no step depends on another batch.
+    inner_steps: K. The authors' code starts the K steps at the theta of the
+      local step before; here they start at w, and no theta of another batch
+      enters.
 
   Raises:
     UserError: an option is out of range, or lam inner_lr is not below 2.

@@ -57,9 +57,9 @@ def pgfedsplit(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    tau: tau of round 0; the paper's 5, and 20 in its Table 3.
-    tau_min: its lower bound; bounds are not printed, these are ours.
-    tau_max: its upper bound.
+    tau: tau of round 0; 5 in the paper, and 20 in its Table 3.
+    tau_min: lower bound of tau; the paper prints no bounds, these are ours.
+    tau_max: upper bound of tau.
     adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
     alpha: a coefficient fixed for all (Figures 1 and 2); None: eq. 13.
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
@@ -69,11 +69,12 @@ def pgfedsplit(
     per_feature: whether the squared distance of eq. 14 is divided by D. The
       paper prints the sum over dimensions (False); the codes of FedProto and
       FedPAC, where the term comes from, take the mean. With the sum and lam = 5
-      it diverges on the small setting (configs/pgfedsplit_table2), so True.
+      training diverges (small setting, configs/pgfedsplit_table2), so True.
     sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
       leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
-      epochs in all and does not divide them; here the body's come on top.
+      epochs in all and does not say how they are divided; here the body's come
+      on top.
 
   Raises:
     UserError: an option is out of range.
@@ -165,7 +166,7 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
 
 
 def receive(backbone: Backbone, options: ScheduleOptions):
-  """Builds what precedes the download: the mixed set, the mixing of heads."""
+  """Builds `before` of `download`: makes the mixed set and mixes the heads."""
 
   def arrive(client, server, samples: Samples, round, key):
     clock, memory = server.memory, client.memory
@@ -199,7 +200,7 @@ def receive(backbone: Backbone, options: ScheduleOptions):
 
 
 def _sent(clock: Clock, options: ScheduleOptions) -> Ledger:
-  """Makes the ledger of prototypes, Gaussians and, if it is fresh, the head."""
+  """Counts the download: prototypes, Gaussians and, if fresh, the head."""
   known, d = clock.known.sum(), clock.mean.shape[1]
   of_class = trees.size(clock.spread) // len(clock.known)
   head = wire.parameters("down/head", clock.head)

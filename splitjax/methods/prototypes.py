@@ -23,7 +23,7 @@ class ClassStats(NamedTuple):
   Attributes:
     mean: [C, D] float, the prototypes; 0 for a class without samples.
     square: [C] float, E |z|^2 of each class; 0 for a class without samples.
-    samples: [C] float, of each class.
+    samples: [C] float, the number of samples of each class.
   """
 
   mean: Array
@@ -83,11 +83,11 @@ def class_stats(
 def distance_to(
   anchor: Array, known: Array, z: Array, batch: Batch, *, per_feature: bool
 ) -> Array:
-  """Mean over the batch of 1[y known] |z - p_y|^2, [] float.
+  """Computes the mean over a batch of 1[y known] |z - p_y|^2, [] float.
 
   Args:
     anchor: [C, D], the prototypes p.
-    known: [C] bool.
+    known: [C] bool, whether a class has a prototype.
     z: [B, D] or [B, ...] features.
     batch: labels and mask.
     per_feature: whether the squared distance is divided by D.

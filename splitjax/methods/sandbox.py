@@ -28,7 +28,7 @@ SIZES = (13, 5, 9, 4, 12, 7)
 """Samples of each client: unequal, and not all multiples of a batch of 4."""
 
 PUBLIC = 20
-"""Public samples, of methods that have any."""
+"""Number of public samples, for methods that use them."""
 
 
 class Sandbox(NamedTuple):
@@ -49,7 +49,7 @@ class Sandbox(NamedTuple):
   shards: tuple[Shard, ...]
 
   def state(self, seed: int = 0) -> State:
-    """Makes the state before the first round, in buffers to be donated."""
+    """Makes the state before the first round, in buffers a round may donate."""
     key = jax.random.key(seed)
     full = drawing.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)
@@ -61,7 +61,7 @@ class Sandbox(NamedTuple):
 
 
 def small(factory: Callable[..., Method]) -> Sandbox:
-  """Makes six clients of one or two depths, for the method of a factory.
+  """Makes a sandbox of a factory's method: six clients of one or two depths.
 
   Clients of a method with one server have one depth and are served in cycles.
 
@@ -101,7 +101,7 @@ def build(
     batch: batch size.
     epochs: local epochs.
     steps: local steps of a round; None: those of `epochs`.
-    image: [Z, H, W, c] uint8 instead of stripes.
+    image: [Z, H, W, c] uint8; None: `stripes`.
   """
   stock, label = stripes(sum(sizes) + 5)
   image = stock if image is None else image
@@ -119,7 +119,7 @@ def build(
     plan = feed.plan(each, batch, epochs, mean, std, own=own, limit=steps)
     plans.append(plan)
     shard = feed.shards(*on_device, mine, CLASSES, cohort.places, own)
-    if method.traits.validates:  # on the rows that belong to no client
+    if method.traits.validates:  # holds back rows that belong to no client
       rest = np.setdiff1d(
         np.arange(sum(sizes) + 5), np.concatenate(parts(sizes))
       )

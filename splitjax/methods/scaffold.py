@@ -26,8 +26,8 @@ def scaffold(
   of the y_i, and c <- c + |S|/N times the mean of c_i+ - c_i (eq. 5). Under
   plain SGD c_i+ is the mean of the K gradients g_i(y_i), and it is computed as
   this mean: with momentum, weight decay or a clip, which the paper does not
-  use, (x - y_i) / (K eta_l) would not be a gradient. Both c begin at 0, so the
-  first round is FedAvg's.
+  use, (x - y_i) / (K eta_l) would not be a gradient. c and c_i begin at 0, so
+  the first round is FedAvg's.
 
   The network and a control variate (as many numbers, in float32) travel in each
   direction. With batch_norm=local, normalisation has no control variate.
@@ -37,9 +37,9 @@ def scaffold(
     optimizer: the client's optimiser. The paper's eta_g is mean_optimizer.lr
       with mean_optimizer.name=fedavgm and beta1=0; without it 1, as in the
       paper's experiments.
-    mean: the weight of a participant in both means: its samples, as in FedAvg,
-      or the paper's uniform. With "size", c follows the mean of the c_i by
-      size, exactly so if all take part.
+    mean: the weight of a participant in both means: "size": its samples, as in
+      FedAvg; "uniform": 1, as in the paper. With "size", c follows the mean of
+      the c_i weighted by samples, exactly if all clients take part.
 
   Example:
     >>> import splitjax
@@ -96,7 +96,7 @@ def scaffold(
     del clients, active
     control, every = server.memory
     change, weight, some = sums.extra["change"]
-    # Where nobody takes part, the share of the second term is 0.
+    # Where nobody takes part, some / every is 0.
     change = aggregations.mean(change, weight, control)
     control = trees.add(control, trees.scale(some / every, change))
     return server._replace(memory=(control, every))

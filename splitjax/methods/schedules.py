@@ -1,9 +1,9 @@
 """Schedules of the learning rate, by optax: SCHEDULES maps names to them.
 
-A schedule is a factor on the learning rate at a time, which is counted in
-rounds. Within a round it stays, or follows every local step: after i of a
-client's T steps the time is round + i / T. A schedule over steps is thus one
-over rounds, t steps being t / T of them.
+A schedule maps a time, counted in rounds, to a factor on the learning rate. The
+factor is constant within a round, or follows every local step: after i of a
+client's T steps the time is round + i / T. To write a schedule over steps as
+one over rounds, count t steps as t / T rounds.
 
 >>> import optax, splitjax
 >>> splitjax.SCHEDULES["linear"] = lambda s: optax.linear_schedule(
@@ -30,9 +30,9 @@ class Settings(NamedTuple):
   """The numbers that a schedule is made of.
 
   Attributes:
-    length: rounds from the end of the warm-up to that of the run, at least 1.
-    decay: factor of the exponential schedule and of steps, per `every` rounds.
-    every: rounds.
+    length: rounds from the end of warm-up to the end of the run, at least 1.
+    decay: factor per `every` rounds of "exponential" and "step".
+    every: rounds in which these two schedules decay once.
     floor: smallest factor of these two, at most 1.
     offset: a of the inverse schedule, in rounds.
   """
@@ -45,7 +45,7 @@ class Settings(NamedTuple):
 
 
 def _exponential(s: Settings, staircase: bool = False) -> optax.Schedule:
-  floor = s.floor if s.decay < 1 else None  # a ceiling to optax from 1 on
+  floor = s.floor if s.decay < 1 else None  # to optax a ceiling if decay >= 1
   return optax.exponential_decay(
     1.0, s.every, s.decay, staircase=staircase, end_value=floor
   )

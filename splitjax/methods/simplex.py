@@ -12,7 +12,7 @@ STEPS = 1000
 def project(x: Array, allowed: Array) -> Array:
   """Finds the nearest point of the simplex {a >= 0, sum a = 1} to x [N].
 
-  Coordinates with allowed [N] false are 0; some must be allowed.
+  Coordinates with allowed [N] false are 0; at least one must be allowed.
   """
   x = jnp.where(allowed, x, -jnp.inf)
   falling = -jnp.sort(-x)
@@ -28,10 +28,10 @@ def minimise(q: Array, allowed: Array) -> Array:
 
   Args:
     q: [N, N] float, symmetric, positive semidefinite.
-    allowed: [N] bool; other coordinates are 0.
+    allowed: [N] bool, the coordinates that may differ from 0.
 
   Returns:
-    [N] float.
+    a, [N] float.
   """
   both = allowed[:, None] & allowed[None, :]
   q = jnp.where(both, q, 0.0)

@@ -1,7 +1,7 @@
 """One forward and one backward pass across the cut, message by message.
 
-Each side has its own `jax.vjp`, and the wire lies between them: the code is the
-protocol, and rounding on the wire is a straight-through estimator.
+Each side has its own `jax.vjp`, with the messages between them. A gradient thus
+passes the rounding of a message unchanged (a straight-through estimator).
 """
 
 from collections.abc import Callable
@@ -114,7 +114,7 @@ def back(
 def local_loss(
   backbone: Backbone, params: dict[str, Tree], stats: dict, batch: Batch
 ) -> Array:
-  """Computes CE((h o phi)(x), y), [] float, nats; statistics are not written.
+  """Computes CE((h o phi)(x), y), [] float, nats; drops new statistics.
 
   `params` and `stats` are those of phi and h by block name.
   """

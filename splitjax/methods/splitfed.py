@@ -83,17 +83,17 @@ def splitfed_v2(
 ) -> Method:
   """SplitFed v2: one server, which clients visit one after another.
 
-  A visit is a step of SGD on theta and on the client's own phi; the round ends
-  with the mean of the phi. The config's `order` gives the visits: single
-  batches, as in Hydra, or whole epochs, as in the authors' code (turn: epoch).
+  A visit trains theta and the client's own phi; the round ends with the mean of
+  the phi. The config's `order` sets the length of a visit: one batch, as in
+  Hydra, or a client's whole round, as in the authors' code (turn: epoch).
 
   Args:
     backbone: the network.
     optimizer: optimiser of both halves; the server's momentum continues from
       visit to visit.
     l2: weight of half the squared norm in the loss (Hydra, appendix H.5, which
-      gives no value). There is no L1, which the paper names and does not
-      examine, and no EWC: it needs a finished task before the next, and "cannot
+      gives no value). L1, which the paper names but does not examine, is left
+      out, and so is EWC: it needs a finished task before the next, and "cannot
       be directly applied in SFL" (appendix C.2).
     l2_on: whether the norm is of part-2 or of both parts. The client adds the
       gradient of its part itself, so nothing more is sent.
@@ -124,8 +124,8 @@ def splitfed_v3(
 ) -> Method:
   """SplitFed v3: v1 without averaging part-1.
 
-  At inference the most confident path answers a sample: every client's part-1,
-  followed by the common part-2.
+  At inference every client's part-1, followed by the common part-2, is a path;
+  the most confident path answers a sample.
 
   Args:
     backbone: the network.
@@ -150,7 +150,8 @@ def splitfed_v3(
 def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
-  The config's `order` gives the visits. Momentum is handed on with part-1.
+  The config's `order` sets order and length of the visits. Momentum is handed
+  on with part-1.
 
   Args:
     backbone: the network.

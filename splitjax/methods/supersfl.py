@@ -59,16 +59,16 @@ def supersfl(
       ablations.
     clip: tau, the largest norm of g_client over all blocks of the encoder; None
       for no limit.
-    lam: the pull to the server's own copy (eq. 8).
+    lam: weight of the pull to the server's own copy (eq. 8).
     sole_source: whether a block that a single participant holds is taken from
       it, without the pull: "if only one source provides layer l, that parameter
       is used directly" (Section II-D). False: eq. 8 for all blocks.
     normalise: whether the weights of eq. 8 are divided by their sum over the
       clients that hold the block, so that lam is weighed against 1 in every
-      block. False, the equations as printed: the w_i of eq. 6 sum to about 1/N
-      over all N clients and to less over the few that hold a deep block, so
-      that lam = 0.01 pulls block 1 of 50 clients by a third and the deepest
-      blocks by 78 to 93 %.
+      block. False: the equations as printed. Their w_i (eq. 6) sum to about 1/N
+      over all N clients and to less over the few that hold a deep block: with
+      50 clients and lam = 0.01 the server's copy makes up a third of block 1
+      and 78 to 93 % of the deepest blocks.
     eps: epsilon of eq. 3 and 6, which is not printed.
     answers: who predicts at inference: "server", since the paper reports one
       model's accuracy and names no exit, or "both", gated by entropy.
@@ -151,8 +151,8 @@ def client_weight(
   """Computes w_client of eq. 3, [] float.
 
   w = d_i / (d_i + d_s) * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1).
-  Without the loss term the second factor is left out, without the depth term
-  the first; with neither ("equal") w is a half (Section IV).
+  "no_loss" leaves out the second factor, "no_depth" the first; with "equal" w
+  is a half (Section IV).
 
   Args:
     client: [] float, L_c, nats.
@@ -190,7 +190,7 @@ def fused_step(
     nothing = jnp.zeros_like(near.features)
     own = _clipped(backbone, near.pull(nothing, jnp.ones(())), clip)
 
-    # Phase 2: features up; the server descends; their gradient and L_s down.
+    # Phase 2: features up; server step; the features' gradient and L_s down.
     z, up = wire.send(backbone.wire, "up/features", near.features, batch)
     far = back(backbone, server.segment, z, depth, batch)
     theta, dz = far.pull(jnp.ones(()))
@@ -247,7 +247,7 @@ def _alone(
 
 
 def _told(client: Half, loss: Array, real: Array) -> Half:
-  """Adds a step's loss to the client's memory; padding does not count."""
+  """Adds a step's loss to the client's memory, unless the batch is padding."""
   on = real.any().astype(float)
   total, steps, _ = client.memory
   memory = client.memory._replace(

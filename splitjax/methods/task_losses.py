@@ -1,8 +1,8 @@
 """LOSSES: the loss of the task, in every step that trains on labels.
 
-An entry makes the loss of one sample, of its logits and label; a batch has the
-mean over its real samples. So a sample's gradient does not depend on the other
-samples of its batch.
+An entry makes the loss of one sample from its logits and label; the loss of a
+batch is the mean over its real samples. So a sample's gradient does not depend
+on the other samples of its batch.
 
 >>> import jax, jax.numpy as jnp, splitjax
 >>> def hinge(classes, *, margin: float = 1.0):
@@ -36,10 +36,10 @@ Loss = Callable[[Array, Array], Array]
 
 
 def _of_classes(weights: tuple[float, ...], classes: int) -> Array:
-  """Checks a weight for each class; returns [C] float, 1 each if none is given.
+  """Checks class weights and returns them, [C] float; 1 each if none is given.
 
   Raises:
-    UserError: it is another number of weights, or one of them is negative.
+    UserError: there is not one weight per class, one is negative, or all are 0.
   """
   if not weights:
     return jnp.ones(classes)
@@ -79,8 +79,8 @@ def label_smoothing(classes: int, *, smoothing: float = 0.1) -> Loss:
 def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
   """Cross-entropy times a weight of the label's class, -w_y log p_y.
 
-  The mean is over samples. PyTorch's divides by the sum of the batch's weights
-  instead, and with it a batch of rare classes alone would weigh no more.
+  The loss of a batch is the mean over samples. PyTorch divides by the sum of
+  their weights: a batch of rare classes alone then weighs no more than others.
 
   Args:
     classes: C.
@@ -104,8 +104,8 @@ def focal(
 
   Args:
     classes: C.
-    gamma: focusing; 2 as in the paper, 0 is cross-entropy.
-    weights: alpha, one for each class; (): 1.
+    gamma: focusing parameter; 2 as in the paper, 0 is cross-entropy.
+    weights: alpha, one for each class; (): 1 each.
 
   References:
     Lin et al., Focal Loss for Dense Object Detection, ICCV 2017.
@@ -134,7 +134,7 @@ _OURS = dict(LOSSES)
 
 
 def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
-  """Makes the loss of each sample of a batch: [B, C] and [B] -> [B].
+  """Makes (logits [B, C], labels [B]) -> the loss of each sample [B].
 
   Raises:
     UserError: an option is out of range, or an entry of LOSSES makes no loss.
@@ -152,7 +152,7 @@ def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
 
 
 def _try(name: str, loss: Loss, classes: int) -> None:
-  """Tries a user's loss of the first class and the last."""
+  """Tries a user's loss on a sample of the first and one of the last class."""
   try:
     with jax.ensure_compile_time_eval():
       logits = jnp.linspace(-1.0, 1.0, classes)
