@@ -13,14 +13,14 @@ from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
 ROUND, TUNE, FAULT, ATTACK, DISTIL = 0, 1, 2, 3, 4
-"""Purposes of keys: folded into the run's key before anything is drawn."""
+"""Purposes of random draws, by the number folded into the run's key."""
 
 SMALL = 2**14
-"""Leaves of at most so many numbers are joined by `finite`."""
+"""Maximum size of a leaf that `finite` joins with other leaves."""
 
 LARGEST = 1e30
-"""A leaf whose absolute values sum to more counts as non-finite: sums over
-clients, weighted by their samples, may overflow."""
+"""A leaf counts as non-finite from this sum of its absolute values on: its sum
+over clients, weighted by their samples, may overflow."""
 
 
 def client_keys(key: Array, numbers: Array) -> Array:
@@ -46,9 +46,9 @@ class Topology(NamedTuple):
     round: (CohortSpec, RoundInputs, Participants) -> ((clients, counts), sums),
       as `parallel.train_cohort`.
     one_server: whether begin, step and finish get one shared server; begin and
-      finish must change it in the same way for every client. Clients then have
-      one depth, one stage and one device. False: every client trains with its
-      own copy of the server.
+      finish must change it in the same way for every client. A round then takes
+      clients of one depth, one stage and one device. False: every client trains
+      with its own copy of the server.
     in_turn: whether clients are served one after another, in the config's
       `order` (Shard.service_order).
     hands_on: whether one client half is handed from client to client.
@@ -71,10 +71,10 @@ class CohortSpec(NamedTuple):
     topology: the topology of the method.
     plan: batches and epochs.
     chunk: clients that a device trains at a time; None for all.
-    ordered: whether the sums of every chunk are kept, in client order.
+    ordered: whether sums are kept by chunk, in client order, and not added up.
     num_clients: N of the fleet, over all cohorts.
     faults: simulated faults; None for no faults.
-    partial: whether some clients, or padding, may take no step in a round.
+    partial: whether clients may take no step in a round: unsampled, or padding.
     vmapped: whether the round is vmapped over seeds.
     buffer: settings of buffered rounds; None: rounds are synchronous.
   """
@@ -96,10 +96,10 @@ class Participants(NamedTuple):
 
   Attributes:
     clients: their halves.
-    data: fields of their shards after image and label.
+    data: the fields of their Shard that follow image and label.
     active: [n] bool, False for a padding slot or a client that was not sampled.
-    keys: [n] keys of this round; () before `draws.draw_together`.
-    drawn: the Drawn of these keys; () before `draws.draw_together`.
+    keys: [n] clients' keys of this round; () before `draws.draw_together`.
+    drawn: the Drawn made with these keys; () before `draws.draw_together`.
   """
 
   clients: Half
@@ -115,7 +115,7 @@ class RoundInputs(NamedTuple):
   Attributes:
     server: the server's half, unstacked.
     image: [Z + P, ...], the training split and the public samples.
-    label: [Z] int32, its labels.
+    label: [Z] int32, labels of the training split.
     round: [] int32.
     key: [] key of the round's clients.
     fault_key: [] key of the run's faults; None without faults.
@@ -138,12 +138,12 @@ class RoundInputs(NamedTuple):
 class RoundSums(NamedTuple):
   """Sums over the participants of a round; additive over clients.
 
-  Entries of arrays [num_clients] are by client number.
+  Arrays [num_clients] are indexed by client number.
 
   Attributes:
     updates: sums for the aggregation.
-    losses: name -> [] float, sum over the clients that have this loss.
-    loss_counts: name -> [] float, number of those clients.
+    losses: name -> [] float, sum over the unmasked clients with this loss.
+    loss_counts: name -> [] float, number of clients in this sum.
     ledger: bytes sent.
     participants: [] float, number of participants.
     masked: [num_clients] float, 1 for a participant with a non-finite update.
@@ -151,8 +151,9 @@ class RoundSums(NamedTuple):
     steps: [num_clients] float, local steps taken.
     alone: [num_clients] float, local steps without the server.
     cuts: [num_clients] float, the client's Method.cut; () without cuts.
-    faults: "dropped" (did not participate because of a fault), "stragglers",
-      "alone" (took a step without the server) -> [] float; () without faults.
+    faults: kind -> [] float, number of clients: "dropped" (kept from the round
+      by a fault), "stragglers", "alone" (took a step without the server); ()
+      without faults.
   """
 
   updates: Sums
@@ -169,15 +170,15 @@ class RoundSums(NamedTuple):
 
 
 class Metrics(NamedTuple):
-  """Metrics of one round; arrays [num_clients] are by client number.
+  """Metrics of one round; arrays [num_clients] are indexed by client number.
 
   Attributes:
-    losses: name -> [] float, nats. The plain mean over the participants that
-      have this loss and are not masked, of each one's mean over its local
-      steps; NaN if there are none.
+    losses: name -> [] float, nats. Each client's mean over its local steps,
+      averaged without weights over the participants that have this loss and are
+      not masked; NaN without such participants.
     wire: message name -> [] float, bytes, summed over the participants.
     participants: [] int32.
-    masked: [num_clients] bool, whose non-finite updates were left out.
+    masked: [num_clients] bool, True if a non-finite update was left out.
     bytes: [num_clients] float, sent and received.
     steps: [num_clients] float, local steps taken.
     alone: [num_clients] float, local steps without the server.
@@ -201,9 +202,10 @@ class Metrics(NamedTuple):
 
 
 def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:
-  """Adds up the entries of clients, leaves [n, ...], whose numbers are [n].
+  """Adds up the RoundSums `each` of n clients, leaves [n, ...].
 
-  Entries of single clients are listed by number.
+  Values of single clients are put into arrays [num_clients], at the clients'
+  numbers `number` [n].
   """
 
   def listed(values):
@@ -234,9 +236,9 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
 
 
 def finite(tree: Tree) -> Array:
-  """Tells if no float is NaN or infinite and no leaf beyond LARGEST: [] bool.
+  """Tells if floats are finite and sum to < LARGEST in each leaf: [] bool.
 
-  Leaves of up to SMALL numbers are summed together.
+  Their absolute values are summed; leaves of up to SMALL numbers count as one.
   """
   floats = [
     x.astype(float)
@@ -277,8 +279,8 @@ def apply_faults(
   if not needs_server(spec.method):
     fault = fault._replace(server_down=None, step_down=None)
 
-  # A dropped client does not participate; neither does one that needs the
-  # server while it is unavailable.
+  # A client does not participate if it is dropped, or cannot train without the
+  # server while the server is unavailable.
   never, participating = jnp.bool_(False), active
   if fault.dropped is not None:
     participating &= ~fault.dropped

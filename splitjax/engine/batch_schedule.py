@@ -11,7 +11,7 @@ from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
 from splitjax.types import Array, Batch, Half, Method, Shard, Stage, Tree
 
 WIRE = 1 << 28
-"""Folded, plus the view, into a step's key for messages about a batch."""
+"""WIRE + view, folded into a step's key, gives the key of a view's batch."""
 
 
 class Visit(NamedTuple):
@@ -43,13 +43,13 @@ class BatchSchedule(NamedTuple):
   """The batches and keys of one client's local steps in a stage of a round.
 
   Attributes:
-    rows: [T, V, B] int32 of the data set.
+    rows: [T, V, B] int32, rows of the data set.
     real: [T, B] bool, False on padding; steps that are not taken are padding.
     augment_keys: [V] keys of augmentation.
     step_key: [] key of the local steps.
     finish_key: [] key of the upload.
     rates: ([T], [T]) float, factors on the learning rates of client and server
-      in each step; () if they stay within a round.
+      in each step; () if rates do not change within a round.
   """
 
   rows: Array
@@ -65,8 +65,8 @@ def drawn_for(
 ) -> Drawn:
   """Returns the visit's draws, drawing them now if the round did not.
 
-  If they are drawn now, the stage numbered `stage` gets `plan.epochs` epochs
-  instead of its own: a replay of messages takes more of them.
+  Draws made now have `plan.epochs` epochs in stage `stage`, instead of the
+  stage's own number of epochs: a replay of messages takes more.
   """
   if visit.drawn is not None:
     return visit.drawn
@@ -80,7 +80,7 @@ def drawn_for(
 def draw_schedule(
   method: Method, plan: BatchPlan, visit: Visit, stage: int = 0
 ) -> BatchSchedule:
-  """Schedules the batches of one of a client's stages in a round."""
+  """Schedules the batches of one client in one stage of a round."""
   drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
   # Turn the steps that are not taken into padding.
   orders = drawn.orders[stage][..., : len(shard.rows)]
@@ -105,8 +105,9 @@ def with_step_rates(
 ) -> BatchSchedule:
   """Adds BatchSchedule.rates to the schedule of stage `number`.
 
-  Before step i of the T that a client takes in all stages of a round the time
-  is round + i / T; a straggler ends earlier. `plan` is that of the round.
+  The rates in step i, from 0 on, are `method.rates` at time round + i / T; T
+  counts the client's steps in all stages of a round, of which a straggler takes
+  the first ones. `plan` is the plan of the round.
   """
   if method.rates is None:
     return schedule
@@ -132,8 +133,8 @@ def draw_batches(
 
   `shard` and `schedule` are those of this client, t is [] int32.
   """
-  # Number a step by its epoch and its place in it: the draws of a client with
-  # little data must not depend on the largest client of its cohort.
+  # Number a step by its epoch and its place in the epoch: the draws of a client
+  # with little data must not depend on the largest client of its cohort.
   number = t // plan.steps * EPOCH + t % plan.steps
   if plan.limit is not None:  # steps follow one another without gaps
     number = t
@@ -151,9 +152,9 @@ def draw_batches(
 
 
 def with_rates(pair: tuple[Half, Half], rates: Tree) -> tuple[Half, Half]:
-  """Sets the factors on learning rates for a step, (client's, server's) or ().
+  """Sets a step's factors on the learning rates of client and server.
 
-  With () client and server keep those of the round.
+  `rates` is (client's, server's), or () to keep the factors of the round.
   """
   if not rates:
     return pair

@@ -1,22 +1,23 @@
 """Buffered rounds: the server steps once m updates have arrived (FedBuff).
 
 M clients train at a time, each from the model that it was given when it began.
-A round takes the first m of them to be ready (of several at once those with
-lower numbers), trains these alone, and makes the next server; then as many
-clients begin as are missing to M. Who trains, until when and from which model
-are arrays of the state. Otherwise the round is that of m sampled participants.
+A round takes the m clients that are ready first (of several at once, those with
+lower numbers), computes their training alone, and makes the next server; then
+idle clients begin until M train again. Arrays of the state hold who trains,
+until when and from which model. All else is as in a round with m sampled
+participants.
 
 An update of staleness tau, from a model of tau rounds before, counts as
 
   w + s(tau) (w_i - w_i0),  s(tau) = (1 + tau)^-a,
 
-w being the server's model now, w_i0 the one that client i was given and w_i the
-one that it made of it. With equal weights their mean is FedBuff's step w +
-1/m sum_i s(tau_i) (w_i - w_i0); with tau = 0 an update counts as it is, as in a
-synchronous round. Blocks that clients blend with their own (0 < lam < 1, or
-FedALA's mixture) move by the difference to the mean that the client was given.
-Running statistics, optimiser slots and other sums of a method (SCAFFOLD's c,
-FedProto's prototypes) count as they arrive.
+where w is the server's current model, w_i0 the model that client i was given,
+and w_i the model that client i trained from w_i0. With equal weights the mean
+of the updates is FedBuff's step w + 1/m sum_i s(tau_i) (w_i - w_i0); with
+tau = 0 an update counts as w_i, as in a synchronous round. For blocks that
+clients blend with their own (0 < lam < 1, or FedALA's mixture) w_i0 is the mean
+that the client was given. Running statistics, optimiser slots and other sums of
+a method (SCAFFOLD's c, FedProto's prototypes) count without s(tau).
 
 References:
   Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
@@ -50,7 +51,7 @@ class Buffer(NamedTuple):
 
   Attributes:
     in_flight: M, clients that train at a time.
-    staleness: a.
+    staleness: a, the exponent of s(tau).
   """
 
   in_flight: int
@@ -58,11 +59,11 @@ class Buffer(NamedTuple):
 
 
 def in_flight(method: Method) -> Method:
-  """Adds to a method's state what its clients in flight have begun from.
+  """Adds a Flight, and the model each client begins from, to a method's state.
 
   Raises:
     UserError: clients and server have one set of parameters (SuperSFL), so
-      that an update of one is no difference to its own model.
+      that w_i - w_i0 is not the update of client i alone.
   """
   keep, halves = method.aggregation.keep, method.aggregation.halves
 
@@ -84,7 +85,7 @@ def in_flight(method: Method) -> Method:
           " synchronous"
         )
       for name, rows in params.items():
-        if share(name) < 1:  # the others are never sent
+        if share(name) < 1:  # blocks kept whole are never sent
           now.setdefault(name, trees.take(rows, 0))
 
     def begun(half: Half, count: int) -> Half:
@@ -108,9 +109,9 @@ def in_flight(method: Method) -> Method:
 def depart(
   buffer: Buffer, state: State, shards: Sequence[Shard], key: Array
 ) -> State:
-  """Lets idle clients begin until M are in flight, drawn as participants are.
+  """Lets idle clients, drawn uniformly, begin until M are in flight.
 
-  `key` [] is that of the round's sample.
+  `key` [] is the key of the round's sample.
   """
   flight = state.flight
   count = len(flight.left)
@@ -152,21 +153,21 @@ def land(
 ) -> tuple[Flight, dict[str, Array]]:
   """Ends the flight of the first `size` clients in the order of arrival.
 
-  The server computes for them once the last of them is there; one that comes in
-  the meantime waits.
+  The server computes for them once the last of them has arrived; any other
+  client that arrives meanwhile waits.
 
   Args:
-    buffer: a.
-    flight: that of the round.
-    round: [] int32, finished rounds before it.
+    buffer: has the exponent a.
+    flight: the clients in flight during the round.
+    round: [] int32, finished rounds.
     place: [N] int, from `arrivals`.
     size: m.
-    shards: those of all clients.
+    shards: for each cohort the shards of all its clients.
 
   Returns:
-    The flight after the round; and "seconds" [] of the round, "staleness" [N]
-    int32, tau of the updates that it took, -1 for other clients, and "weight"
-    [N] float, s(tau) of these updates, else 0.
+    The flight after the round; and a dict of "seconds" [], the round's length,
+    "staleness" [N] int32, tau of an update that the round took, -1 for other
+    clients, and "weight" [N] float, s(tau) of such an update, else 0.
   """
   here = place < size
   serves = _by_number(shards, len(place))[:, 1]
@@ -189,14 +190,14 @@ def rebased(
   now: tuple[dict[str, Tree], Half],
   pair: tuple[Half, Half],
 ) -> tuple[Half, Half]:
-  """Returns a client's halves after its round, as its update counts now.
+  """Replaces w_i by w + s(tau) (w_i - w_i0) in a client's trained halves.
 
   Args:
-    buffer: a.
+    buffer: has the exponent a.
     tau: [] int32.
     start: the model that the client began from.
     now: w, of the clients' shared blocks and of the server.
-    pair: the client's half and its copy of the server.
+    pair: the client's half and its copy of the server, after its round.
   """
   factor = _factor(buffer, tau)
 
@@ -217,7 +218,7 @@ def rebased(
 
 
 def next_means(now: dict[str, Tree], sums: Sums) -> dict[str, Tree]:
-  """Returns w of the clients' blocks after a round with these sums."""
+  """Returns w of the clients' blocks, as a round with these sums changes it."""
   out = dict(now)
   for name in (n for n in now if n in sums.client):
     (total, _), weight = sums.client[name], sums.client_weight[name]
@@ -233,14 +234,14 @@ def _factor(buffer: Buffer, tau: Array) -> Array:
 
 
 def _rank(values: Array) -> Array:
-  """Returns each value's place in ascending order, [N] int; ties in order."""
+  """Returns each value's place in ascending order, [N] int; ties by index."""
   count = len(values)
   order = jnp.argsort(values, stable=True)
   return jnp.zeros(count, int).at[order].set(jnp.arange(count))
 
 
 def _by_number(shards: Sequence[Shard], count: int) -> Array:
-  """Lists the clients' times by number, [N, 2]."""
+  """Lists all clients' Shard.times by client number: [N, 2]."""
   table = jnp.zeros((count, 2))
   for shard in shards:
     table = table.at[shard.number].set(shard.times)

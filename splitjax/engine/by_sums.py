@@ -1,4 +1,4 @@
-"""Checks that a `by_sums` aggregation depends on other clients' sums alone."""
+"""Checks that a `by_sums` aggregation reads other clients by sums alone."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,10 @@ from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
 def check_aggregation(
   method: Method, net: Backbone, fleet: Fleet, plans: Sequence[BatchPlan]
 ) -> None:
-  """Raises a UserError if an aggregation reads more than it says.
+  """Raises a UserError unless an aggregation reads other clients by sums alone.
 
-  With `Aggregation.by_sums` it may read other clients through the sums alone.
-  This traces its `server` without clients, and computes its `clients` on random
-  numbers and on NaN.
+  `Aggregation.by_sums` must say so. To test it, the aggregation's `server` is
+  traced without clients, and its `clients` computed on random numbers and NaN.
 
   `plans` has one entry for each cohort.
   """
@@ -40,7 +39,7 @@ def check_aggregation(
       jax.eval_shape(
         lambda _, *rest: rule.server(rest[0], (), (), rest[1]), *given
       )
-    except Exception as error:  # it met no clients and raised anything
+    except Exception as error:  # without clients it may raise anything
       raise _wrong("its `server` reads the clients") from error
     _try_clients(rule, *given)
 
@@ -55,8 +54,8 @@ def _try_clients(
   """Tries the `clients` of a rule on four clients, two of which participate.
 
   The result for a client must be the same as for that client alone, whatever
-  the others hold. A non-participant must keep its half or get the value that
-  all get. `half`, `server` and `sums` are shapes.
+  the others hold. A non-participant must keep its half or get a value that all
+  clients get. `half`, `server` and `sums` are shapes.
   """
   rng = np.random.default_rng(0)
 

@@ -109,10 +109,10 @@ ORDERS = {
 
 
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
-  """Finds the position of each label's clients in a forward cycle.
+  """Ranks the labels by the position of their clients in a forward cycle.
 
-  Returns [C] from 0 on, C classes; NO_TURN for a label without clients. None if
-  the order of that name has no cycles.
+  Returns the ranks of C classes, [C] from 0 on, NO_TURN for a label without
+  clients; None if the order `name` has no cycles.
   """
   if not name.startswith("cyclic"):
     return None
@@ -125,8 +125,8 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
 def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
   """Finds the position of every step of every client in the order.
 
-  `name` is a key of ORDERS. Returns [R, T_n] int for each client, R rounds and
-  its T_n steps, positions from 0 on.
+  `name` is a key of ORDERS. Returns [R, T_n] int for each client n: positions
+  from 0 on, of its T_n steps in R rounds.
   """
   ends = np.cumsum(spec.steps)[:-1]
   each = [
@@ -143,7 +143,7 @@ def queue_spec(
   seed: int,
   groups: np.ndarray | None = None,
 ) -> QueueSpec:
-  """Makes the QueueSpec of a fleet's clients; args as `with_service_order`."""
+  """Makes a fleet's QueueSpec; arguments are as in `with_service_order`."""
   real = _real(shard)
   steps, _ = plan.of_round(np.asarray(shard.size)[real], plan.batch)
   if groups is None:
@@ -170,15 +170,16 @@ def with_service_order(
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Args:
-    method: its topology decides whether there is an order, `group` the groups.
-    shard: that of all clients, leaves [N, ...]; padding clients come last.
+    method: its topology decides whether to add an order, its `group` which
+      groups.
+    shard: the shards of all clients, leaves [N, ...], padding clients last.
     plan: batches and epochs.
     order: name in ORDERS.
     turn: batches that a client is served in a row.
     rounds: R.
     seed: seed of the run.
     groups: [N] int, the label of each client's group, by number; None: the
-      label of which it has most samples (the first of several).
+      label that most of the client's samples have (the first of several).
   """
   ordered = topology_of(method.traits).in_turn
   if not ordered and method.group is None:
@@ -192,7 +193,7 @@ def with_service_order(
     spec = queue_spec(shard, plan, turn, seed, groups)
     # A client with fewer steps takes the first ones of every epoch.
     epochs, width = plan.epochs, plan.steps
-    if plan.limit is not None:  # as many as others, one after another
+    if plan.limit is not None:  # all take equally many, without gaps
       epochs, width = 1, plan.limit
     table = np.full((len(number), rounds, epochs, width), NO_TURN, np.int32)
     each = step_positions(spec, order, rounds)

@@ -21,10 +21,10 @@ def read(
   field: str,
   names: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
-  """Reads the lines of a CSV file, each with its place as text for errors.
+  """Reads a CSV file: for each line its place, as text for errors, and cells.
 
-  The column `client` has the clients' numbers. A column `name` instead has
-  their names, which are returned as numbers. ALL stays as it is.
+  The column `client` has the clients' numbers. A file may have a column `name`
+  instead; names are returned as numbers. ALL stays as it is.
 
   Args:
     path: the file, UTF-8. Empty lines do not count.

@@ -43,11 +43,11 @@ def local_step(
 ) -> tuple[tuple[Half, Half], Tree]:
   """Takes a client's t-th local step of a round.
 
-  `step` is from `step_with_faults`, `pair` is client and server; the others are
-  as in `draw_batches`. Returns the pair after the step and its outputs (losses,
-  ledger, loss_steps).
+  `step` is from `step_with_faults`, `pair` is client and server; the other
+  arguments are as in `draw_batches`. Returns the pair after the step and the
+  step's outputs (losses, ledger, loss_steps).
   """
-  with jax.named_scope("local_step"):  # by which `describe` finds it
+  with jax.named_scope("local_step"):  # `describe` looks for this name
     pair = with_rates(pair, trees.take(schedule.rates, t))
     batches, key = draw_batches(plan, shard, schedule, t)
     client, server, outputs = step(*pair, batches, key)
@@ -62,10 +62,10 @@ def client_round(
   """Runs one client's round, unbatched: download, all stages, upload.
 
   Returns:
-    Both halves; losses, averaged over the client's steps with this loss; its
-    ledger; loss name -> [] number of steps with this loss; [] float, its local
-    steps; and [] float, how many of them were without the server, None if it
-    is always there.
+    Both halves; loss name -> [] mean over the client's steps with this loss;
+    its ledger; loss name -> [] number of these steps; [] float, all its local
+    steps; and [] float, its local steps without the server, None if the server
+    is always available.
   """
   drawn = drawn_for(method, plan, visit)
   visit = visit._replace(drawn=drawn)
@@ -102,9 +102,9 @@ def run_stage(
   """Runs one of a client's stages: its steps, or its `once`.
 
   Returns:
-    The pair after it; sums over its steps: losses, ledger, and loss name -> []
-    steps with this loss; [] float, the steps taken; and [] float, those without
-    the server, None if it is always there.
+    The pair after the stage; sums over its steps: losses, ledger, and loss name
+    -> [] steps with this loss; [] float, the steps taken; and [] float, the
+    steps without the server, None if the server is always available.
   """
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
   of_round = plan
@@ -133,7 +133,7 @@ def run_stage(
   losses, ledger, loss_steps = outputs
   taken = schedule.real.any(axis=1).sum()
   alone = None
-  if loss_steps:  # a step with the server has every loss
+  if loss_steps:  # steps with the server have every loss
     alone = taken - functools.reduce(jnp.minimum, loss_steps.values())
   over = {name: loss_steps.get(name, taken) for name in losses}
   return pair, (losses, ledger, over), taken.astype(float), alone
@@ -165,10 +165,10 @@ def ragged_steps(
 
 
 def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
-  """Builds a stage's local step, which may have to do without the server.
+  """Builds a stage's local step, with or without the server.
 
-  While the server is unavailable (`fault`), a stage trains by its `alone`, if
-  it has one.
+  While the server is unavailable (`fault`), the step is the stage's `alone`, if
+  the stage has one.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,

@@ -110,17 +110,17 @@ MOST_PROCESSES = 65_536
 def use_cores(count: int | None = None) -> None:
   """Splits a CPU into several devices, so that clients train on all cores.
 
-  One device uses several cores only within large operations. Programs for the
-  CPU are compiled as by `compile_quickly`. Call it before anything is computed.
-  Accelerators are not affected.
+  One device uses several cores only within large operations. `compile_quickly`
+  is called, too. Call `use_cores` before anything is computed. Accelerators are
+  not affected.
 
   Args:
     count: number of devices; None for one per core, at most MOST_CORES, unless
       XLA_FLAGS or JAX_NUM_CPU_DEVICES sets it.
 
   Raises:
-    UserError: a count below 1, or one that contradicts XLA_FLAGS or a count
-      with which jax has already computed.
+    UserError: a count that is not in 1..MOST_DEVICES, is given although
+      XLA_FLAGS has a count, or differs from the count that jax began with.
 
   Example:
     >>> import jax, splitjax
@@ -153,14 +153,15 @@ def use_cores(count: int | None = None) -> None:
 
 
 def compile_quickly() -> None:
-  """Compiles for the CPU without unrolled loops.
+  """Sets XLA_FLAGS to compile for the CPU without unrolled loops.
 
   Together with XLA's older emitters of kernels, which `sharding` then asks for,
   this compiles programs in about two thirds of the CPU time, and rounds are as
-  fast; either alone saves less, or rounds are slower. XLA reads XLA_FLAGS when
-  it first compiles; if it already has extra options, this one is not added. A
-  version of XLA that does not know the option ignores it. Options of LLVM are
-  not used: an unknown one ends the process.
+  fast; without the emitters, or with the emitters alone, compiling takes longer
+  or rounds are slower. XLA reads XLA_FLAGS when it first compiles. If XLA_FLAGS
+  already has extra options, this one is not added. A version of XLA that does
+  not know the option ignores it. Options of LLVM are not used, because an
+  unknown option ends the process.
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "xla_backend_extra_options" not in flags:

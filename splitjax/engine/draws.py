@@ -1,7 +1,7 @@
 """Draws before a round: the clients' keys, and the order of their samples.
 
-A key comes from a path, numbers that are folded one after another into the key
-of the round's clients.
+Each key of a client comes from a path: numbers that are folded, one after
+another, into the client's key of the round.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from splitjax.engine.base import (
 from splitjax.types import Array, Method
 
 EPOCH = 1 << 20
-"""Fold-in numbers reserved in a client's keys for the steps of one epoch."""
+"""Fold-in numbers that a client's keys reserve for the steps of an epoch."""
 
 STAGE = 1 << 30
-"""The first fold-in number of a round's stages after the first."""
+"""STAGE + s is folded into keys of a round's stage s > 0, nothing for s = 0."""
 
 _END = -1
 """Fills paths up to the longest one; numbers of a path are at least 0."""
@@ -39,8 +39,8 @@ class Drawn(NamedTuple):
     finish_key: [] key of the upload.
     step_keys: for each stage, the key [] of its local steps.
     augment_keys: for each stage, [V] keys of augmentation.
-    orders: for each stage, [V, E, S] int32 from `feed.draw_order`; those of the
-      first view do not depend on V.
+    orders: for each stage, [V, E, S] int32 from `feed.draw_order`; the first
+      view's orders do not depend on V.
   """
 
   begin_key: Array
@@ -140,7 +140,8 @@ def draw_together(
     The groups with keys [n] and a Drawn with leaves [n, ...]. Orders are padded
     to the largest client; a smaller client's own samples come first.
   """
-  # Otherwise a draw may depend on how many the largest client needs.
+  # Without this option a client's numbers depend on how many are drawn at once,
+  # and so on the largest client: each cohort draws by itself.
   settings: Any = jax.config
   if len(groups) > 1 and not settings.jax_threefry_partitionable:
     return {

@@ -25,7 +25,7 @@ HEADER = ("round", "client", "fault", "share")
 """The first line of a schedule file."""
 
 _STREAM = 0xFA0175
-"""Separates the draw of rounds from other draws of the same seed."""
+"""Separates the draw of rounds without server from the seed's other draws."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Faults:
       need the server do not participate, and clients with the whole network are
       not affected (except in DFL, whose whole network stands for client and
       server). Download and aggregation still take place.
-    server_down_per: one draw per round, one per client and round, or one per
-      client and local step (for methods whose clients can train without it).
-      fraction: no draws; exactly round(server_down R) of the R rounds, chosen
-      by the seed, are without the server (SuperSFL, Table III).
+    server_down_per: round, client, step: one draw per round, per client and
+      round, or per client and local step (for methods whose clients can train
+      without the server). fraction: no draws; exactly round(server_down R) of
+      the R rounds, chosen by the seed, are without it (SuperSFL, Table III).
     timeout: seconds that a client waits for the server in a local step without
       it (SuperSFL's Algorithm 3); affects only the modelled time.
     schedule: CSV file of planned faults, see `read_schedule`.
@@ -74,7 +74,8 @@ class Schedule(NamedTuple):
 
   Attributes:
     dropout: bool, the client is dropped; None if no round has this fault.
-    straggler: float32, the share of local steps it takes, 1 for all; or None.
+    straggler: float32, the share of its local steps that the client takes, 1
+      for all of them; or None.
     server_down: bool, the server is unavailable; or None.
   """
 
@@ -84,13 +85,13 @@ class Schedule(NamedTuple):
 
 
 class ClientFault(NamedTuple):
-  """The faults of one client in one round; None for impossible ones.
+  """The faults of one client in one round; None where a fault is impossible.
 
   Attributes:
     dropped: [] bool, the client does not participate.
     share: [] float, share of its local steps that it takes.
     server_down: [] bool, the server is unavailable for it in this round.
-    step_down: [] float, probability that it is unavailable in a local step.
+    step_down: [] float, probability of an unavailable server, per local step.
   """
 
   dropped: Array | None = None
@@ -108,13 +109,13 @@ def draw_faults(
 ) -> ClientFault:
   """Draws one client's faults and adds its scheduled faults.
 
-  `key` [] is that of the run's faults, `round` [] int32 the number of finished
-  rounds. `shard` has the client's number and its schedule.
+  `key` [] is the key of the run's faults, `round` [] int32 the number of
+  finished rounds. `shard` has the client's number and its schedule.
   """
   scheduled = Schedule(*shard.schedule)
 
   def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
-    """Draws [] bool, the same for all clients of a round or `per_client`."""
+    """Draws [] bool, per client or one for the round; None without chance."""
     if not chance:
       return None
     own = jax.random.fold_in(jax.random.fold_in(key, KINDS.index(kind)), round)
@@ -139,7 +140,7 @@ def draw_faults(
   chance, down, step_down = faults.server_down, None, None
   if chance and faults.server_down_per == "step":
     step_down = jnp.asarray(chance, float)
-  elif faults.server_down_per != "fraction":  # whose rounds are scheduled
+  elif faults.server_down_per != "fraction":  # its rounds are scheduled
     down = draw("server_down", chance, faults.server_down_per == "client")
   if scheduled.server_down is not None:
     down = _either(down, scheduled.server_down[round])
@@ -174,7 +175,10 @@ def make_schedule(
   seed: int,
   names: Sequence[str] = (),
 ) -> Any:
-  """Reads the schedule; adds the rounds of server_down_per="fraction"."""
+  """Reads the schedule; adds the rounds of server_down_per="fraction".
+
+  Arguments and result are as in `read_schedule`; `seed` chooses the rounds.
+  """
   schedule = read_schedule(faults, clients, rounds, names)
   count = round(faults.server_down * rounds)
   if faults.server_down_per != "fraction" or not count:
@@ -209,7 +213,7 @@ def read_schedule(
     A Schedule with arrays [N, R] on the host; () without a file.
 
   Raises:
-    UserError: a missing file or an invalid line; the message names both.
+    UserError: a missing file or an invalid line, which the message names.
   """
   if faults.schedule is None:
     return ()
@@ -239,7 +243,7 @@ def check_size(field: str, clients: int, rounds: int) -> None:
 def _entry(
   place: str, line: list[str], faults: Faults, clients: int, rounds: int
 ) -> tuple[Any, int, str, float]:
-  """Checks one line of a schedule: clients, round from 0, fault, share."""
+  """Reads a schedule's line: index of clients, round from 0, fault, share."""
   round, client, kind, share = line
   if not 1 <= _number(round) <= rounds:
     raise UserError(f"{place}: round {round!r:.40} must be one of 1..{rounds}")

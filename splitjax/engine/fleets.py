@@ -28,7 +28,7 @@ class Cohort:
       the real ones so that all devices hold equally many; they never
       participate.
     chunk: clients that a device trains at a time; None for all that it holds.
-    family: the family of their network; "" if there are none.
+    family: the family of their network; "" if clients have no families.
   """
 
   depth: int
@@ -48,7 +48,7 @@ class Fleet:
   """All clients.
 
   Attributes:
-    cohorts: by depth, shallowest first; with families, one after another.
+    cohorts: by depth, shallowest first; with families, by family, then depth.
     power: client number -> P_C, parameters per unit of time.
     hardware: the clients' devices; None if unknown.
     participants: P, clients sampled per round.
@@ -56,7 +56,7 @@ class Fleet:
       samples each cohort's proportional quota, which needs no padding slots;
       "label_balanced" draws the first client and adds the others by `balanced`.
     devices: number of devices that every cohort is divided among.
-    exact: chunks and their order do not depend on the number of devices.
+    exact: whether chunks and their order are the same on any number of devices.
   """
 
   cohorts: tuple[Cohort, ...]
@@ -97,7 +97,7 @@ class Fleet:
 def even_depths(
   num_clients: int, depths: tuple[int, ...], seed: int
 ) -> np.ndarray:
-  """Deals depths [N] int in equal shares, shuffled by the seed.
+  """Deals the depths to clients in equal shares, shuffled by the seed: [N] int.
 
   Raises:
     UserError: fewer clients than depths.
@@ -154,7 +154,7 @@ def assign_depths(
       f"system.client_power={power} names {len(power)} powers for"
       f" {len(depths)} split depths {depths}: give one for each"
     )
-  # A cohort for each depth that a client has, of each family.
+  # For each family, one cohort for each depth that its clients have.
   kind = np.searchsorted(depths, given)
   cohorts = []
   for family, members in (families or {"": range(num_clients)}).items():
@@ -179,7 +179,7 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 
 
 def with_padding(state: State, fleet: Fleet) -> State:
-  """Adds padding clients until a state's cohorts have a fleet's sizes."""
+  """Repeats the last client of a state's cohorts, up to a fleet's sizes."""
   clients = tuple(
     trees.take(half, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
     for half, c in zip(state.clients, fleet.cohorts, strict=True)
@@ -188,17 +188,17 @@ def with_padding(state: State, fleet: Fleet) -> State:
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """Makes one cohort of the clients of one family, with all `length` blocks."""
+  """Merges the cohorts of one family into one, with all `length` blocks."""
   ids = tuple(sorted(n for cohort in fleet.cohorts for n in cohort.ids))
   one = Cohort(length, ids, family=fleet.cohorts[0].family)
   return dataclasses.replace(fleet, cohorts=(one,))
 
 
 def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
-  """Shrinks every cohort to its entry of `counts`, without padding clients.
+  """Shrinks every cohort to as many clients as `counts` says, without padding.
 
-  This is the fleet of a program for some of the clients; `participants` and
-  `num_clients` stay those of all.
+  The result is the fleet of a program for some of the clients. `participants`
+  and `num_clients` stay the numbers of the whole fleet.
   """
   cohorts = tuple(
     dataclasses.replace(cohort, ids=tuple(range(count)), padding=0)
@@ -208,7 +208,7 @@ def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
 
 
 def sampled(fleet: Fleet) -> Fleet:
-  """Shrinks every cohort to the clients that a round samples from it."""
+  """Shrinks every cohort to its number of `slots`, but at least one client."""
   return with_places(fleet, [max(1, n) for n in slots(fleet)])
 
 
@@ -231,9 +231,10 @@ def rounded(exact: np.ndarray) -> np.ndarray:
 
 
 def slots(fleet: Fleet) -> tuple[int, ...]:
-  """Counts the clients of each cohort that every round computes.
+  """Counts the clients of each cohort that a round computes.
 
-  Shapes are static: the quota under "stratified", otherwise min(N_c, P).
+  The numbers are the same in every round, because shapes are static: the quota
+  under "stratified", otherwise min(N_c, P).
   """
   if fleet.participation == "stratified":
     return quotas(fleet)
@@ -265,8 +266,8 @@ def divide(
     devices: number of devices.
     chunks: for each cohort the most clients that a device may train at a time;
       None for all.
-    exact: chunks have this size on any number of devices (at most the cohort);
-      otherwise they may be smaller, which needs less padding.
+    exact: whether chunks have this size (at most the cohort's) on any number of
+      devices; otherwise they may be smaller, which needs less padding.
 
   Returns:
     The fleet with padding clients, so that the places of every cohort are a

@@ -3,12 +3,12 @@
 The end of a round may change clients that did not participate: with lam = 0 all
 get the mean. Writing every client's half would take time and memory that grow
 with their number. A leaf is therefore stored as one value common to all
-clients, and one row for each client that has been written since.
+clients, and one row for each client written after that value was set.
 
 Spare rows, appended to the rows of the sampled clients, tell what a round does
 to non-participants. They have two different contents. If both come back
-unchanged, non-participants keep their values; if both come back equal to each
-other, all clients now have that value.
+unchanged, non-participants keep their values; if both come back with one value,
+all clients now have this value.
 """
 
 import math
@@ -27,7 +27,7 @@ _BLOCK = 64
 
 
 def spare_rows(row: Tree, count: int) -> Tree:
-  """Makes rows [count, ...] of zeros and ones in turn, at least two."""
+  """Makes rows of zeros and of ones in turn, [count, ...] with count >= 2."""
   content = np.arange(count) % 2
   return jax.tree.map(
     lambda x: np.broadcast_to(
@@ -46,20 +46,21 @@ def data_of(
   size: int,
   public: int = 0,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[tuple, ...]]:
-  """The images and labels of some clients of each cohort, as a round gets them.
+  """Collects images and labels of some clients of each cohort, for a round.
 
   Args:
-    image: [Z + P, ...], of all, public samples last.
+    image: [Z + P, ...], the training split, then the public samples.
     label: [Z] int32.
-    shards: of all clients.
-    places: [S] int in each cohort.
-    on: [S] bool, whose images are needed; others get rows of image 0.
-    size: number of images that there is room for; their shape is static.
-    public: P, the number of public samples, which follow them.
+    shards: for each cohort the shards of all its clients.
+    places: for each cohort [S] int, the places of these clients.
+    on: for each cohort [S] bool, clients whose images are needed; the rows of
+      the other clients point to image 0.
+    size: number of images returned before the public ones; static.
+    public: P, the number of public samples.
 
   Returns:
-    Images and labels of these clients, and per cohort the other fields of their
-    Shard, whose `rows` index these images.
+    Images [size + P, ...] and labels [size] of these clients, and per cohort
+    the other fields of their Shard, whose `rows` and `held` index these images.
   """
   # Image 0 stands first: padding reads it, as in the whole split.
   wanted, own, used = [np.zeros(1, int)], [], 1
@@ -138,7 +139,7 @@ class HostClients:
     """Reads all clients, leaves [N, ...]; read-only, valid until a `put`.
 
     A leaf that all clients share is a view of one value; in other leaves the
-    rows that were never written are filled in.
+    rows that have the common value are filled with it first.
     """
     return self._tree([leaf.whole() for leaf in self._leaves])
 
@@ -149,7 +150,7 @@ class HostClients:
 def common_value(
   before: np.ndarray, after: np.ndarray, name: str
 ) -> np.ndarray | None:
-  """Finds the value that a round gives to all clients; None: they keep theirs.
+  """Finds the value that a round gives to all clients; None if there is none.
 
   `before` and `after` are a leaf's spare rows [spare, ...] around the round.
 
@@ -213,7 +214,8 @@ class _Leaf:
 def _reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
   """Makes zeros whose memory is taken page by page, when a row is written.
 
-  NumPy asks Linux for pages of 2 MB, of which a few rows would take all.
+  NumPy asks Linux for pages of 2 MB: a few rows, each written in another page,
+  would take the memory of all.
   """
   count = math.prod(shape)
   memory = mmap.mmap(-1, max(count * dtype.itemsize, 1))

@@ -3,9 +3,10 @@
 Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. Chunks that are still too large are halved once XLA
 has counted (`experiment.trainers.programs`). benchmarks/results/README.md has
-estimates beside its counts. HARMONY with conv="in_turn" and several clients at
-once takes more. Not counted are the second kind of step under faults (up to an
-eighth) and the columns of thin convolutions on a CPU (`models.cpu`).
+estimates beside XLA's counts. HARMONY with conv="in_turn" and several clients
+at once takes more than estimated. Not counted are the step without the server
+under faults (up to an eighth) and the columns of thin convolutions on a CPU
+(`models.cpu`).
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,8 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Shard, State, Sums
 
 SHARE, ROOM = 0.6, 0.9
-"""Shares of a device's memory: that a run plans to use by the estimate, and
-that a compiled program may take."""
+"""Shares of a device's memory: the most that a run plans to use by the
+estimate, and the most that a compiled program may take."""
 
 COPIES = 2.25
 """Bytes of a client in training, in multiples of the network's: parameters,
@@ -33,12 +34,13 @@ momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
 HARMONY and FedAvg on a CPU."""
 
 TRAINING, WAITING = 3.05, 1.3
-"""The same on an accelerator, whose kernels leave whole gradients; and of a
-client that waits for the sums of a round. Fitted to SplitGP on cnn8, H100."""
+"""COPIES on an accelerator, whose kernels keep whole gradients; and that number
+for a client that waits for a round's sums. Fitted to SplitGP on cnn8, H100."""
 
 LAYOUTS = 1.5
-"""On a TPU convolutions lay a batch along `shapes.LANES`, in several layouts:
-fitted to XLA's count of SplitGP and HARMONY on cnn8, of SplitGP on vgg11."""
+"""Factor on a batch's memory on a TPU, where convolutions keep the batch, along
+`shapes.LANES`, in several layouts. Fitted to XLA's count of SplitGP and HARMONY
+on cnn8, of SplitGP on vgg11."""
 
 
 class Need(NamedTuple):
@@ -64,8 +66,8 @@ def need(
 ) -> Need:
   """Estimates the memory of a round on one device.
 
-  `plans` has one for each cohort of the clients, which are divided among the
-  devices; `data` are the bytes of the data set on each device.
+  `plans` has one plan per cohort of `fleet`, which is divided among devices;
+  `data` counts the bytes of the data set on each device.
   """
   if topology_of(method.traits).one_server:
     return _one_server(method, net, fleet, plans[0], data)
@@ -89,18 +91,18 @@ def need(
       at_once = min(cohort.chunk, each)
       chunked.append(at_once * (trained * full + own + rows))
     if cohort.chunk is not None or fleet.devices > 1:
-      sums += trees.num_bytes(added)  # of chunks, or to be exchanged
+      sums += trees.num_bytes(added)  # of chunks, or for other devices
   round = max(waiting + max(training), *chunked) + sums
   return Need(data, held, int(round))
 
 
 def _copies() -> float:
-  """Returns a client in training on the target, in multiples of its network."""
+  """Gives the bytes of a client in training, in multiples of the network's."""
   return COPIES if target.current().platform == "cpu" else TRAINING
 
 
 def _sizes(method: Method, net: Backbone) -> dict[str, tuple[int, int]]:
-  """Maps families to bytes of the network, and of activations for a sample."""
+  """Maps each family to bytes of its network, and of a sample's activations."""
   found = {}
   for family in net.families or ("",):
     full = trees.num_bytes(shapes.network(own := net.of(family)))
@@ -114,8 +116,8 @@ def round_shapes(
   """Traces the shapes in a round; nothing is computed.
 
   Returns:
-    Shapes of the state, of client and server of one client of the cohort after
-    `begin`, and of its share of the sums.
+    Shapes of the state; of the client half and the server half after `begin`,
+    for one client of the cohort; and of this client's contribution to the sums.
   """
 
   def start(full):
@@ -130,7 +132,7 @@ def round_shapes(
 
 
 def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
-  """Makes a client's shard of one input and no sample; its shapes are used."""
+  """Makes a shard with one input and no sample, used for its shapes."""
   rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
   image = jnp.zeros((1, *net.shape), jnp.uint8)
   label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
@@ -142,10 +144,10 @@ def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
 def _one_server(
   method: Method, net: Backbone, fleet: Fleet, plan: BatchPlan, data: int
 ) -> Need:
-  """Estimates as `need`, for one server: one step at a time.
+  """Estimates as `need`, for one server, which takes one step at a time.
 
-  The merged batches of all clients count as one step. Heads of groups are not
-  included, see `at_server`.
+  In a merged round a step takes the batches of all clients. Heads of groups are
+  not included, see `at_server`.
   """
   full, sample = _sizes(method, net)[""]
   halves = trees.num_bytes(round_shapes(method, net, fleet, plan)[0].clients)
@@ -163,9 +165,9 @@ def chunks(
 ) -> list[int | None]:
   """Chooses how many clients to train at a time: the fastest number that fits.
 
-  One on a CPU: one client keeps its cores busy, and its arrays stay in the
-  cache (benchmarks/scaling.py). Elsewhere all clients, or as many as fit into
-  the device's memory. Args as in `need`.
+  It is 1 on a CPU: one client keeps the cores busy, and its arrays stay in the
+  cache (benchmarks/scaling.py). Elsewhere it is all clients, or as many as fit
+  into the device's memory. Arguments are as in `need`.
 
   Returns:
     For each cohort a number; None for all.
@@ -194,10 +196,10 @@ def too_large(program: int) -> bool:
 
 
 def _rows(net: Backbone, batch: int) -> int:
-  """Counts the images that a batch takes room for, on a TPU with padding.
+  """Counts the images whose memory a batch takes: B, or more on a TPU.
 
-  Convolutions lay a batch along whole lanes there, in several layouts; matrix
-  products have channels on the lanes.
+  A TPU's convolutions lay a batch along whole lanes, in several layouts; its
+  matrix products have channels, not the batch, on the lanes.
   """
   if target.current().platform != "tpu":
     return batch
@@ -215,8 +217,8 @@ def at_server(
   These are the one server half, or for each participant a copy of the blocks
   behind the shallowest cut; and the server's memory, such as the heads of
   groups (Hydra, Section 4). Activations and optimiser slots do not count. A
-  server that has the clients' blocks too (SuperSFL) holds its whole network
-  once. `plan` is that of the first cohort.
+  server that has the clients' blocks too (SuperSFL) also holds its whole
+  network once. `plan` is the plan of the first cohort.
   """
   state, _, server, _ = round_shapes(method, net, fleet, plan)
   memory, params = server.memory, server.segment.params
@@ -241,10 +243,10 @@ def at_server(
 
 
 def activations(net: Backbone) -> int:
-  """Counts the bytes of activations that a sample needs, `shapes.activations`.
+  """Counts the bytes of a sample's activations, by `shapes.activations`.
 
-  Convolutions that the device has yet to time (`tuning`) count in the one
-  formulation that takes the most.
+  If the device has yet to time the convolutions (`tuning`), all count in the
+  formulation, patches or native, that takes the most.
   """
   goal = target.current()
   if goal.formulations or not formulations.measured("auto"):

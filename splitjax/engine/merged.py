@@ -33,7 +33,7 @@ def merged_round(
   step_of_all = spec.method.stages[0].step
   assert step_of_all is not None
 
-  @functools.partial(jax.jit, inline=True)  # for its cache
+  @functools.partial(jax.jit, inline=True)  # one trace for both uses
   @jax.named_scope("local_step")
   def step(clients, server, data, schedules, t):
     batches, keys = jax.vmap(

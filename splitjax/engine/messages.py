@@ -22,8 +22,8 @@ class Sent(NamedTuple):
   Attributes:
     counts: for each stage, message name -> how often a step sends it, recorded
       by `wire.listening`.
-    priced: names of all messages in the steps' ledgers, also of those whose
-      content is not sent by `wire.send`.
+    priced: names of all messages in the steps' ledgers, including messages
+      whose content `wire.send` does not send.
   """
 
   counts: tuple[dict[str, int], ...]
@@ -33,7 +33,8 @@ class Sent(NamedTuple):
 def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
   """Traces a step of each stage of a method, with a batch of two samples.
 
-  A client of the fleet's last cohort, whose cut is the deepest, takes the step.
+  A client of the last cohort takes the step: the one with the deepest cut, or
+  with families with the last family's deepest cut.
   """
   counts, priced = [], set[str]()
   for stage in method.stages:
@@ -47,7 +48,7 @@ def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
 def _ledger(
   method: Method, take: Callable, net: Backbone, fleet: Fleet
 ) -> Set[str]:
-  """Lists the names of a step's messages."""
+  """Finds the names of the messages in a step's ledger."""
   plan = feed.plan([2], 2, 1, *inputs.unscaled(net.vocabulary))
   last = len(fleet.cohorts) - 1
   _, client, server, _ = memory.round_shapes(method, net, fleet, plan, last)

@@ -1,6 +1,6 @@
 """Start and end of rounds with one server: downloads, then uploads and sums.
 
-`sequential` serves clients in turn, `merged` all in each step.
+In between, `sequential` serves clients in turn, `merged` all in each step.
 """
 
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ EMPTY = Half(Segment({}, {}))
 
 
 class Started(NamedTuple):
-  """Clients and server before the first turn; leaves [n, ...] but the server's.
+  """Clients (leaves [n, ...]) and the one server, before the first turn.
 
   Attributes:
     clients: their halves after the download.
@@ -99,9 +99,9 @@ def finish_round(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """Runs the upload and makes the sums of a round with one server.
 
-  `group` has the n clients before the round, `started` those before the first
-  turn. `clients` (leaves [n, ...]), `server` and `metrics` are those after the
-  last. Returns as `parallel.train_cohort`.
+  `group` has the n clients before the round, `started` the clients before the
+  first turn. `clients` (leaves [n, ...]), `server` and `metrics` are from after
+  the last turn. Returns as `parallel.train_cohort`.
   """
   method, rule = spec.method, spec.method.aggregation
 
@@ -156,7 +156,7 @@ def finish_round(
     sums = jax.tree.map(lambda x: x[None], sums)
 
   replaced = counts
-  # In a relay all clients get the half that was handed on last, if it counts.
+  # In a relay, if any client counts, all get the half that was handed on last.
   if spec.topology.hands_on:
     replaced = jnp.full_like(counts, counts.any())
   return (trees.where(replaced, new, group.clients), counts), sums

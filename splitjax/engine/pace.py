@@ -1,12 +1,12 @@
 """Paces: when the server ends a round, by the clients' modelled time.
 
   synchronous  when every participant is done;
-  deadline     at a time: later clients are left out, or send what they have;
-  buffered     when a number of updates is there, while the others train on
-               (`engine.buffered`).
+  deadline     after a time: later clients are left out, or send what they have;
+  buffered     when a number of updates has arrived, while other clients train
+               on (`engine.buffered`).
 
-Times are those of the cost model (`evaluation.cost`). The word is not
-`schedule`, which learning rates and faults have.
+Times are those of the cost model (`evaluation.cost`). The name is pace, because
+schedules are of learning rates and faults.
 
   >>> import splitjax
   >>> c = splitjax.default()
@@ -31,7 +31,7 @@ from splitjax.types import Method, UserError
 class ClientTimes(NamedTuple):
   """Modelled seconds of a round of each client by itself, [N] float64 each.
 
-  A round with t of its local steps takes start + t each_step.
+  A round in which a client takes t local steps lasts start + t each_step.
 
   Attributes:
     start: download, upload, and all else that does not grow with the steps.
@@ -53,14 +53,14 @@ class ClientTimes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deadline:
-  """Ends a round at a time, whoever is ready.
+  """Ends a round after a given time, whichever clients are ready.
 
   Attributes:
-    seconds: modelled seconds; None: by `quantile`.
-    quantile: of all clients' times for a whole round.
-    late: partial: a later client takes as many of its local steps as it is in
-      time for, and its update counts in full; without any it is left out. drop:
-      it is left out.
+    seconds: the time, modelled seconds; None: given by `quantile`.
+    quantile: the time as a quantile of all clients' times for a whole round.
+    late: partial: a client that needs longer takes only the local steps that
+      fit, and its update counts in full; if no step fits, the client is left
+      out. drop: a client that needs longer is left out.
   """
 
   seconds: Annotated[float | None, POSITIVE] = None
@@ -74,10 +74,10 @@ class Deadline:
     return float(np.quantile(times.whole, self.quantile))
 
   def shares(self, times: ClientTimes, stages: int) -> np.ndarray:
-    """Returns the share of its local steps that each client is in time for.
+    """Returns the share of its local steps that each client does in time.
 
-    0 for a client that is left out. A stage rounds its share up, so that
-    `stages` - 1 steps are kept back. [N] float.
+    [N] float, 0 for a client that is left out. Every stage rounds its steps up,
+    so `stages` - 1 steps are subtracted beforehand.
 
     Raises:
       UserError: no client is in time.
@@ -105,7 +105,7 @@ class Buffered:
   Attributes:
     size: m, updates in a round.
     staleness: a of the factor s(tau) = (1 + tau)^-a on an update that began tau
-      rounds before: 1 / sqrt(1 + tau) is the paper's, 0 leaves it out.
+      rounds before. The default gives the paper's 1 / sqrt(1 + tau), 0 gives 1.
 
   References:
     Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
@@ -135,17 +135,17 @@ def make_pace(spec: Spec) -> Any:
 
 
 def updates(spec: Spec, participants: int | None) -> int | None:
-  """Returns the updates of a round, None for all clients'.
+  """Returns the number of updates in a round; None for one of every client.
 
-  `participants` is participants_per_round, which is in a buffered pace the
-  number of clients in flight.
+  `participants` is participants_per_round; in a buffered pace this is not the
+  number of updates but of clients in flight.
   """
   pace = make_pace(spec)
   return pace.size if isinstance(pace, Buffered) else participants
 
 
 def check_config(config: Any) -> None:
-  """Raises UserError if fields of a schema.Config exclude its buffer."""
+  """Raises UserError if fields of a schema.Config do not fit pace=buffered."""
   pace, few = make_pace(config.pace), config.participants_per_round
   if not isinstance(pace, Buffered):
     return
@@ -193,9 +193,10 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
 def planned(
   pace: Any, times: ClientTimes | None, stages: int, given: Any, rounds: int
 ) -> Any:
-  """Returns the faults planned for the clients, [N, R], or ().
+  """Adds to the config's scheduled faults those that a Deadline plans.
 
-  `given` are those of the config; args otherwise as in `Deadline.shares`.
+  `given` and the result are a Schedule with leaves [N, R] or (); `times` and
+  `stages` are as in `Deadline.shares`. Other paces plan no faults.
   """
   if not isinstance(pace, Deadline) or times is None:
     return given
@@ -204,10 +205,10 @@ def planned(
 
 
 def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:
-  """Adds to scheduled faults that clients are cut short in every round.
+  """Adds to scheduled faults that clients take only a share of their steps.
 
-  `given` is a Schedule with leaves [N, R] or (), `share` as in
-  `Deadline.shares`.
+  `given` is a Schedule with leaves [N, R] or (); `share` [N], as
+  `Deadline.shares` returns it, holds in every round.
   """
   size = len(share), rounds
   check_size("pace", *size)

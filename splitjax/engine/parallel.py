@@ -1,8 +1,8 @@
 """Parallel rounds: a vmap over clients, each with its own copy of the server.
 
-The clients of a chunk are a vmap over `client_update.client_round` (none for a
-single client), and the chunks of a cohort a scan around it. A method never sees
-more than one client.
+A vmap maps `client_update.client_round` over the clients of a chunk (a single
+client is not vmapped), and a scan around it runs the chunks of a cohort. A
+method never sees more than one client.
 """
 
 import functools
@@ -40,8 +40,8 @@ def train_clients(
   `group` has n clients of one cohort.
 
   Returns:
-    The clients after the round, leaves [n, ...], and [n] bool, whose updates
-    count (the others are unchanged); and the sums over all.
+    The clients after the round, leaves [n, ...], and [n] bool, True if a
+    client's update counts (else the client is unchanged); and the sums.
   """
   may_idle = spec.partial or spec.faults is not None
 

@@ -14,8 +14,9 @@ from splitjax.files import expanded
 def keep_compiled(folder: str | Path) -> None:
   """Keeps compiled programs in a folder for later runs; "" keeps none.
 
-  Programs are executed, so a folder that others can write to is not used. Then,
-  or if the folder cannot be made, a warning is printed and nothing is kept.
+  Kept programs will be executed, so a folder that others can write to is not
+  used. If others can, or the folder cannot be made, a warning is printed and
+  nothing is kept.
   """
   path = expanded(folder) if folder else None
   if path is not None:
@@ -34,7 +35,7 @@ def keep_compiled(folder: str | Path) -> None:
 
 def _is_private(path: Path) -> bool:
   """Tells whether nobody but this user and root can write to a folder."""
-  if not hasattr(os, "getuid"):  # Windows: folders in a user's folder are
+  if not hasattr(os, "getuid"):  # Windows: a user's own folders are private
     return True
   about = path.stat()
   ours = about.st_uid in (0, os.getuid())
@@ -44,7 +45,8 @@ def _is_private(path: Path) -> bool:
 def look_for_no_device() -> None:
   """Keeps jax's plugins from devices: programs are only described (--target).
 
-  A config's file may have imported jax, which read the variable then.
+  Sets jax's option, too: jax reads the variable when it is imported, and a
+  config file may have imported it already.
   """
   os.environ.setdefault("JAX_PLATFORMS", "cpu")
   jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])

@@ -13,7 +13,7 @@ from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
 LATENCY = Bounds(at_least=0, at_most=1e9)
-"""Bounds of resources, far from where squares of costs leave float32."""
+"""Bounds of resources: squares of costs stay far inside float32's range."""
 
 _STREAM = 0xDE71CE
 """Separates the draws of profiles from other draws of the same seed."""
@@ -71,10 +71,10 @@ HEADER = ("client", *Profiles._fields)
 def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
   """Draws each resource uniformly, from a random stream of its own.
 
-  `ranges` has a pair of bounds instead of [N] values.
+  Each field of `ranges` is a pair of bounds instead of [N] values.
 
   Raises:
-    UserError: a range is no pair of rising numbers.
+    UserError: a range is not two numbers, the smaller first.
   """
   drawn = []
   for i, (name, bounds) in enumerate(ranges._asdict().items()):
@@ -96,7 +96,7 @@ def read_profiles(
   A column `name` instead of `client` has the clients' `names`.
 
   Raises:
-    UserError: a missing file or an invalid line; the message names both.
+    UserError: the file is missing, a line is invalid, or a client lacks one.
   """
   found: dict[int, tuple[float, ...]] = {}
   lines = client_table.read(path, HEADER, "fleet.profiles", names)

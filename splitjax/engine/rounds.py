@@ -1,8 +1,8 @@
 """Compiles a Method's round: sampling, training and aggregation.
 
-The one jitted function is a shard_map over the devices, with a Python loop over
-the cohorts inside, and then the aggregation. The state is donated, and all
-inputs of a round are on the device.
+One jitted function samples, trains in a shard_map over the devices, with a
+Python loop over the cohorts inside, and aggregates. The state is donated, and
+all inputs of a round are on the device.
 """
 
 from collections.abc import Callable
@@ -71,8 +71,8 @@ def make_round(
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
     faults: simulated faults; None for no faults.
-    buffer: settings of buffered rounds, whose updates are the fleet's
-      participants; the method is of `buffered.in_flight`. None: synchronous.
+    buffer: settings of buffered rounds; `fleet.participants` is then m, and
+      `method` from `buffered.in_flight`. None: rounds are synchronous.
     mesh: the devices; None for one.
     deterministic: whether any number of devices gives the same bits, for the
       same chunk size. Chunks are added in client order, which keeps the sums of
@@ -81,13 +81,13 @@ def make_round(
     vmapped: whether the round is to be vmapped over seeds.
     drawn: whether the sample is an argument: for each cohort [S] bool, which of
       its first S clients are sampled. The state then has only some of the
-      clients, which the aggregation's `server` must not read.
-    jit: called as `jax.jit` on the function and its options.
+      clients, and the aggregation's `server` must not read clients.
+    jit: stands for `jax.jit`, called on the function and jit's options.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), or with `drawn` (state,
-    shards, sampled), traced once, state donated; shards are one Shard per
-    cohort.
+    shards, sampled) -> (state, Metrics). It is traced once, and the state is
+    donated; `shards` has one Shard per cohort.
   """
   if faults is not None and not faults.on:
     faults = None
@@ -207,7 +207,7 @@ def make_round(
 
 
 def round_keys(key: Array, round: Array) -> Array:
-  """Derives the keys of a round's sample and of its clients from the run's."""
+  """Derives the keys [2] of a round's sample and clients from the run's key."""
   return fold(key, [(ROUND, round, use) for use in range(2)])
 
 
@@ -232,8 +232,8 @@ def aggregate(
 ) -> State:
   """Ends a round: makes the next server, then the next clients.
 
-  `state` is that before the round; other arguments are as in Aggregation, of
-  which `distil` alone takes `samples`.
+  `state` is from before the round; other arguments are those of Aggregation's
+  functions. Only `distil` takes `samples`.
   """
   means, flight = state.means, state.flight
   if rule.on_means is not None:

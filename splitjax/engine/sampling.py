@@ -14,10 +14,10 @@ class Sample(NamedTuple):
   """The clients of one cohort that a round computes.
 
   Attributes:
-    slots: [P'] int, positions in the cohort. A position beyond its end marks
-      padding and, if clients are dealt to devices, clients not sampled.
+    slots: [P'] int, positions in the cohort. A position beyond the cohort's end
+      marks padding or, if clients are dealt to devices, a client not sampled.
     active: [P'] bool, True for the sampled clients.
-    all_places: whether slots are all places in order, known at tracing.
+    all_places: whether `slots` lists all places in order; static.
   """
 
   slots: Array
@@ -26,13 +26,13 @@ class Sample(NamedTuple):
 
 
 def balanced(order: Array, counts: Array, most: int) -> Array:
-  """Chooses clients whose labels together are like those of all clients.
+  """Chooses clients whose merged labels are distributed like all clients'.
 
-  Follows MergeSFL's choice of workers: KL(Phi || Phi_0), from the merged labels
-  of the chosen clients to those of all clients, is to be small. The paper uses
-  a genetic algorithm; this search is greedy. It takes the first client in
-  `order`, then `most` - 1 times the client that makes KL smallest (the first in
-  order of several).
+  Follows MergeSFL's choice of workers: KL(Phi || Phi_0) is to be small, Phi
+  being the label distribution of the chosen clients, Phi_0 of all clients. The
+  paper uses a genetic algorithm; this search is greedy. It takes the first
+  client in `order`, then `most` - 1 times the client that makes KL smallest (of
+  several the first in `order`).
 
   Args:
     order: [N] int, clients in random order.
@@ -68,23 +68,24 @@ def sample_clients(
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
-  `key` [] is the round's; `numbers` are the clients' numbers, per cohort [N]
-  int32, padding last; `counts` [N, C] their samples of each class, which
-  "label_balanced" alone needs; `place` [N] int ranks the clients, None: a draw.
+  `key` [] is the key of the sample. Per cohort `numbers` [N] int32 are the
+  clients' numbers, padding last, and `counts` [N, C] their samples of each
+  class, which "label_balanced" alone needs. `place` [N] int ranks all clients,
+  of whom the first P participate; None: a random order.
 
   If several devices each train one client at a time, clients are dealt to them
-  in turn, from cohort to cohort, so that all train equally many. Otherwise one
+  in turn, from cohort to cohort, so that all train equally many. Undealt, one
   device would train all sampled clients, which come first, and another none.
 
   Returns:
     Per cohort a Sample of `fleets.slots` clients, padded to a multiple of
-    devices x chunk. It is the whole cohort in order, without a gather, where
-    that needs no more chunks and makes no device's share longer.
+    devices x chunk; or of the whole cohort in order, without a gather, if this
+    needs no more chunks and makes no device's share longer.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []
   if fleet.participants == fleet.num_clients:
-    # Nothing is gathered unless the longest share of a device gets shorter.
+    # Nothing is gathered unless it shortens the longest share of a device.
     sizes = [len(cohort.ids) for cohort in fleet.cohorts]
     rows = sum(-(-size // fleet.devices) for size in sizes)
     shorter = -(-sum(sizes) // fleet.devices) < rows
@@ -114,8 +115,8 @@ def sample_clients(
       active = jnp.argsort(order) < count
 
     # Compute all places, without a gather, if a gather would save no chunk and
-    # nothing is dealt. In exact fleets this does not depend on the number of
-    # devices, and so chunks do not.
+    # nothing is dealt. In exact fleets neither this nor, therefore, the chunks
+    # depend on the number of devices.
     chunk, singly = cohort.chunk or 1, fleet.singly(cohort)
     if not singly and -(-count // chunk) >= -(-len(cohort.ids) // chunk):
       samples.append(_all_places(cohort, active))
@@ -149,7 +150,7 @@ def _deal(
 
 
 def _all_places(cohort: Cohort, active: Array) -> Sample:
-  """Samples all places of a cohort; active [N] bool is of its real clients."""
+  """Samples all places of a cohort; `active` [N] bool is for real clients."""
   padding = jnp.zeros(cohort.padding, bool)
   return Sample(
     jnp.arange(len(cohort.places)),

@@ -4,8 +4,10 @@ The service order is data (Shard.service_order), so one program serves any
 order. A client that does not participate, or has fewer batches than others,
 takes no turn.
 
-  sequential   a turn: one client's next batch, through its own client half.
-  relay        the same, through one client half that is handed on.
+A turn is the next batch of one client:
+
+  sequential   through the client's own half;
+  relay        through one client half that is handed from client to client.
 """
 
 import functools
@@ -38,8 +40,8 @@ def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
     real: [n, T] bool, steps with samples.
 
   Returns:
-    [n * T] int32, client * T + step by position; and [] int, how many of them
-    are taken. The rest follow in any order.
+    [n * T] int32, client * T + step, sorted by position; and [] int, how many
+    steps are taken. The steps that are not taken come last, in any order.
   """
   taken = real & (service_order >= 0)
   last = jnp.iinfo(service_order.dtype).max
@@ -67,7 +69,7 @@ def sequential_round(
   num_clients, width = positions.shape
   queue, count = make_queue(positions, started.schedules.real.any(axis=-1))
   if method.rates is not None:
-    # What clients share follows the turns of the round, not each client's.
+    # Rates of what clients share follow all turns, not those of each client.
     each = jnp.arange(queue.size, dtype=float)
     place = jnp.zeros_like(each).at[queue].set(each)
     time = inputs.round + (place / jnp.maximum(count, 1)).reshape(
@@ -90,7 +92,7 @@ def sequential_round(
     return arguments[0], trees.zeros(jax.eval_shape(step, *arguments)[1])
 
   def serve(clients, server, who, t, holder, on):
-    """Takes a client's step if `on`: pair before, after; losses, ledger."""
+    """Takes step t of client `who` if `on`: old pair, new pair, sums."""
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
     client = trees.take(clients, 0 if relay else who)
@@ -154,9 +156,9 @@ def sequential_round(
 
 
 def for_group(method: Method, server: Half, group: Tree) -> Half:
-  """Selects the part of the server that trains with clients of a group [].
+  """Selects the part of the server that trains with clients of a `group` [].
 
-  Only this part is copied in case the turn must be undone.
+  A turn copies only this part, to be able to undo its step.
   """
   if method.group is None:
     return server
@@ -171,10 +173,10 @@ def with_group(method: Method, server: Half, group: Tree, after: Half) -> Half:
 
 
 def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
-  """Finds who was served last before this round: -1 nobody, n unknown.
+  """Finds which client was served last before this round, [] int32.
 
-  Returns [] int32; unknown if clients may miss a round. `order` is the service
-  order [n, R, T].
+  -1 in the first round; n, for unknown, if clients may miss a round. `order` is
+  the service order [n, R, T].
   """
   holder: Array | int = len(order)
   if not spec.partial and spec.faults is None:

@@ -31,7 +31,7 @@ simplifications, and so its rounding, depend on the number of devices. On a GPU
 some operations also add in an order that varies between runs."""
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
-"""XLA's older emitters of kernels, which compile a module of them at once."""
+"""Chooses XLA's older emitters, which compile a module of kernels at once."""
 
 AXIS = "clients"
 """The mesh's one axis."""
@@ -85,7 +85,8 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
     always: whether one device gets a mesh too.
 
   Raises:
-    UserError: more devices than there are, or fewer with several processes.
+    UserError: `count` is below 1 or above the number of devices, or, with
+      several processes, not that number.
   """
   goal = target.current()
   devices = goal.devices
@@ -119,9 +120,9 @@ def devices(mesh: Mesh | None) -> list[jax.Device]:
 
 
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
-  """Puts host arrays on the devices; spec: PartitionSpec of all leaves.
+  """Puts host arrays on the devices; `spec` is the PartitionSpec of all leaves.
 
-  On devices that are only described it returns their shapes.
+  For devices that are only described it returns the shapes of the arrays.
   """
   goal = target.current()
   where: Any = SingleDeviceSharding(goal.devices[0])

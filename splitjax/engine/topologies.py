@@ -27,7 +27,7 @@ def topology_of(traits: Traits) -> Topology:
   """Finds the topology that a method's traits name.
 
   Raises:
-    UserError: there is no topology of this name, or it is no Topology.
+    UserError: TOPOLOGIES lacks this name, or its entry is no Topology.
   """
   name = traits.topology
   if name not in TOPOLOGIES:

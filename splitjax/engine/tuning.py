@@ -20,18 +20,18 @@ from splitjax.models.formulations import Conv, Layer
 from splitjax.types import Array
 
 SECONDS, RUNS, MOST = 0.05, 3, 100
-"""Steps of so many seconds, at the most MOST, are timed RUNS times."""
+"""A run takes steps for SECONDS, but at most MOST; the best of RUNS counts."""
 
 BEHIND = 4
-"""A formulation whose first step, if long, takes over twice so many times the
-fastest is not timed again."""
+"""A formulation whose first step takes longer than SECONDS, and than 2 BEHIND
+steps of the fastest formulation, is not timed again."""
 
 
 def layers(net: Backbone, batch: int) -> dict[Layer, int]:
-  """Finds a network's distinct convolutions, with the images each gets.
+  """Maps a network's distinct convolutions to the number of images they get.
 
-  Only those of `splitjax.models.layers` and `convolution` have formulations,
-  and only if the config leaves the choice open. Nothing is computed.
+  Only those made by `splitjax.models.layers` and `convolution` are found, and
+  only if the config leaves their formulation open. Nothing is computed.
   """
 
   def trace(name: str, x: Any) -> Any:
@@ -71,14 +71,14 @@ def fastest(times: Mapping[Any, float | None]) -> Any:
 def _seconds(
   layer: Layer, conv: Conv, images: int, clients: int, limit: float
 ) -> float:
-  """Times a step; only its first run if that is far over `limit` [µs]."""
+  """Times a step; stops at the first if over SECONDS and twice `limit` [µs]."""
   where = target.current().local[0]
 
   def full(shape: tuple[int, ...], value: float) -> Array:
     return jnp.full((clients, *shape), value, layer.dtype, device=where)
 
   given = full((images, *layer.image), 0.5), full(layer.kernel, 0.01)
-  # Steps of length 0 leave the numbers as they are.
+  # A rate of 0 leaves the numbers as they are.
   rate = jax.device_put(jnp.zeros((), layer.dtype), where)
   program = jax.jit(steps(layer, conv))
   run = program.lower(*given, rate, 1).compile(sharding.quick_options(False))
@@ -97,7 +97,7 @@ def _seconds(
 
 
 def steps(layer: Layer, conv: Conv) -> Callable[..., tuple[Array, Array]]:
-  """Makes (images, kernels, rate, count) -> both after `count` steps.
+  """Makes (images, kernels, rate, count) -> (images, kernels) after the steps.
 
   Images [n, B, H, W, c] and kernels [n, k, k, c, f] are of n clients.
   """
