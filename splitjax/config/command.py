@@ -18,7 +18,7 @@ class Command:
     workdir: output folder of a run; describe writes figures there, if given.
     swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
     overridden: field -> the value that the command line sets.
-    file: the config file, if it is a user's.
+    file: path of the config file if it is a user's, else None.
     runs: finished workdirs that report compares.
     target: devices to describe a config for, such as h100:4; None: this
       machine's.
@@ -43,9 +43,9 @@ class Command:
 
 
 def check_flags(command: Command, modes: Collection[str]) -> None:
-  """Raises UserError if flags contradict, or the mode does not use one.
+  """Raises UserError if flags contradict each other or do not suit the mode.
 
-  `modes` are those that there are.
+  `modes` are all modes of the command line.
   """
   if command.mode != "train" and distributed.is_distributed():
     raise UserError(

@@ -43,8 +43,8 @@ class Eval:
       held-out samples (`splitjax.evaluation.calibration`).
     threshold: nats, for the rule fixed; if given, the report always shows it.
     holdout: share of each client's samples held out of training to calibrate
-      thresholds, which the report then always shows. They are left out of
-      |D_n|, zeta_n and the data's mean and standard deviation.
+      thresholds, which the report then always shows. |D_n|, zeta_n and the
+      data's mean and standard deviation are without the held-out samples.
     proxy: substitute for out-of-distribution samples in calibration, key of
       `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
@@ -54,14 +54,14 @@ class Eval:
     target: accuracy, a share of one; if given, the report has the rounds,
       bytes, modelled seconds and joules until the first test set reaches it.
     patience: rounds without a better value of `watch` after which a method's
-      training ends; None: it lasts all rounds. The last network is kept, the
-      best one too if `checkpoint.best` says so.
+      training ends; None: training lasts all rounds. The last network is kept,
+      and the best one if `checkpoint.best` says so.
     watch: "loss", the sum of the training losses; or the name of a test set,
-      such as "0.8": accuracy of the method's first row, chosen with the test
-      labels.
+      such as "0.8": accuracy of the method's first row on it, so that test
+      labels decide when training ends.
     inside: number of a round during which the network of a sequential method is
-      also evaluated: in its last cycle, after each group of clients with one
-      dominant label (`experiment.measure.forgetting_in_round`).
+      also evaluated: in the round's last cycle, after each group of clients
+      with one dominant label (`experiment.measure.forgetting_in_round`).
     metrics: key -> metric of each client's answers, beside accuracy, see
       `evaluation.client_metrics.METRICS`; or names separated by commas. Some
       metrics keep the probabilities of every test sample.

@@ -16,7 +16,7 @@ class Family:
   """A family of clients: those with the same kind of network.
 
   Attributes:
-    network: the network that the family's own blocks are of, and its cuts.
+    network: the network whose first blocks are the family's own; with cuts.
     share: its share of the clients, in proportion to the others'.
     blocks: the number of its own blocks, which the entry follows; None: all.
   """
@@ -31,11 +31,11 @@ class EntryConfig:
   """The entry between a family's own blocks and the trunk.
 
   Attributes:
-    width: D, what it projects features to.
+    width: D, the number of features that it projects to.
     grid: edge of the map [grid, grid, D] that it pools features to, for a trunk
       that takes images; 0: features are pooled to one vector [D].
-    shared: whether all families share trunk and head; False: each has its own,
-      so that it is trained as if it were alone, beside the others.
+    shared: whether all families share trunk and head; False: each family has
+      its own, and is trained as if it were alone, beside the other families.
   """
 
   width: Annotated[int, COUNT] = 64

@@ -20,20 +20,20 @@ class Data:
     partition: division of the training split among the clients.
     classes: C, if some classes have no samples; None: the data's number, for
       npz:PATH its `classes` or one more than its highest label.
-    train_samples: stratified subset of the training split; None for all.
-    test_samples: stratified subset of the test split; None for all.
-    pool: samples to divide: the training split, or both splits as one (as in
-      the public code of FedTHE; for eval.shift local and out_of_client).
+    train_samples: size of a stratified subset of the training split; None: all.
+    test_samples: size of a stratified subset of the test split; None: all.
+    pool: samples to divide. train: the training split; all: both splits as one
+      (as in the public code of FedTHE; for eval.shift local and out_of_client).
     dealt: which client gets which part. any: independent of its split depth;
       by_depth: parts with higher classes go to deeper clients.
-    domain: a fixed change of each client's images, for good, key of DOMAINS
+    domain: a change of each client's images, fixed for the run, key of DOMAINS
       (`data.domains`): none; drawn; by_group; from_data.
     public: unlabelled samples for methods that distil, which all clients and
-      the server see. train: held back from the training split before it is
-      dealt; or another data set with inputs of the same shape, a key of
-      SOURCES or npz:PATH, whose training split they are. None: none.
-    public_samples: their number, drawn alike in every run; None: all of
-      another data set.
+      the server see. train: samples held back from the training split before
+      it is dealt; key of SOURCES or npz:PATH: the training split of another
+      data set, with inputs of the same shape; None: no public samples.
+    public_samples: number of public samples, drawn alike in every run; None:
+      all of the other data set.
     augment: random changes of training images, drawn per client and step: none
       or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
       pixels and mirroring) or crop_flip + cutout(size=8).
@@ -108,17 +108,18 @@ class OptimizerConfig:
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: key of SCHEDULES: constant, cosine to 0 after the last round,
-      exponential: times `decay` per `every` rounds, `floor` at least, step: the
-      same at once every so many rounds, inverse: lr a / (a + round), a being
-      `offset`; or your own.
+    schedule: key of SCHEDULES. constant; cosine: to 0 after the last round;
+      exponential: times `decay` per `every` rounds, but at least `floor`; step:
+      the same, in one jump every `every` rounds; inverse: lr a / (a + round), a
+      being `offset`; or your own.
     server_schedule: schedule of the server's half; None: `schedule`.
-    schedule_per: step: the rate also changes within a round, step by step.
+    schedule_per: round: the rate changes between rounds; step: between local
+      steps, too.
     warmup: rounds of a linear warm-up before both schedules.
     decay: factor per `every` rounds of exponential and step.
-    every: rounds.
+    every: rounds in which exponential and step multiply by `decay` once.
     floor: smallest learning rate of exponential and step.
-    offset: of inverse, in rounds.
+    offset: a of inverse, in rounds.
     decay_biases: False: weight decay spares biases and the parameters of
       normalisation.
     keep_state: keep momentum and moments between rounds.
@@ -156,9 +157,9 @@ class MeanOptimizer:
     lr: eta_s, the server's learning rate; None: 1 for fedavgm, else 0.01.
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
-    tau: adaptivity, added to that moment's root; fedavgm has none.
-    schedule: of `lr` over the steps of a block, with the numbers and the
-      warm-up of config.optimizer; None: lr stays.
+    tau: adaptivity, added to the second moment's root; fedavgm has none.
+    schedule: key of SCHEDULES for `lr`, over the steps of a block; its numbers
+      and warm-up are those of config.optimizer. None: lr is constant.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -206,7 +207,7 @@ class Checkpoint:
       test set, such as "0.8": largest accuracy of the method's first row.
     keep_best: number of best checkpoints kept.
     rounds: rounds after which a checkpoint is written and kept, also after the
-      run, beside the others; None: no round is chosen.
+      run, beside the others; None: no such rounds.
   """
 
   every: Annotated[int | Literal["auto"], COUNT] = "auto"
@@ -227,8 +228,8 @@ class System:
 
   Attributes:
     conv: formulation of convolutions, see `models.convolution`. measured: each
-      layer takes the one that is the fastest on this kind of device, which the
-      first run there finds out and later ones remember (`compilation_cache`);
+      layer takes the one that is fastest on this kind of device; the first run
+      there times them, later runs read the times (`compilation_cache`).
       "auto": in_turn on a CPU, elsewhere measured (native if deterministic).
     devices: number of devices that share the clients; None: all of them, on a
       CPU as many as there is work for (launch.py's --cpu_devices).
@@ -251,8 +252,8 @@ class System:
       losses, normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric
       from 10 to 40.
-    server_power: P_S.
-    bandwidth: BW.
+    server_power: P_S, like P_C for the latency in the papers' units.
+    bandwidth: BW, for the same latency.
   """
 
   conv: Annotated[Conv, Effect.NUMERICS] = "auto"

@@ -10,7 +10,7 @@ from splitjax.wire.forms import Form
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-  """The form in which one row of numbers per sample is sent.
+  """The form of a message that has one row of numbers per sample.
 
   Attributes:
     form: float32, float16 or bfloat16: rounded to nearest. int8: 255 levels and
@@ -82,7 +82,7 @@ class Privacy:
   amplified: Annotated[bool, Effect.NUMERICS] = False
 
   def noisy(self) -> tuple[str, ...]:
-    """Channels with noise."""
+    """Lists the channels with noise."""
     return tuple(kind for kind in CHANNELS if getattr(self, kind).noise > 0)
 
   @property

@@ -1,8 +1,8 @@
 """Groups of config fields: nested dicts, checked by dataclasses' annotations.
 
-The type of a field is its annotation, as `fields` reads it; that of a group is
-a dataclass, of a registered name and its options Annotated[Spec, REGISTRY], of
-several of either dict[str, ...].
+A field is annotated with its type, as `fields` reads it; a group of fields with
+a dataclass; a registered name and its options with Annotated[Spec, REGISTRY];
+several groups or registered names with dict[str, ...].
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from splitjax.registry import Spec, options, plain, read_spec, unknown
 from splitjax.types import UserError
 
 LONGEST_KEY = 100
-"""Maximum length of the key of a group, because a method's names a folder."""
+"""Maximum length of a group's key: the key of a method names a folder."""
 
 
 def build(cls, given: Mapping[str, Any], where: str = ""):
@@ -56,7 +56,7 @@ def check_keys(where: str, given: Any) -> None:
 
 
 def registry_of(hint: Any) -> Mapping[str, Callable] | None:
-  """Returns the registry of a field of several Specs; None for others."""
+  """Returns the registry of a field of several Specs; None for other fields."""
   (kind, *_) = alternatives(hint)
   each: Any = get_args(kind)[1] if get_origin(kind) is dict else None
   return each.__metadata__[0] if alternatives(each) == (Spec,) else None
@@ -65,14 +65,14 @@ def registry_of(hint: Any) -> Mapping[str, Callable] | None:
 def by_key(value: Any, hint: Any, where: str, known: Any = None) -> Any:
   """Maps key -> spec for a field of several Specs: names are their own keys.
 
-  A name that is a key of the field's present value keeps that spec, others get
-  their defaults. Values of other fields are returned as they are.
+  A name that is already a key of the field keeps its spec; any other name gets
+  its default options. Values of fields without Specs are returned unchanged.
 
   Args:
     value: None, names separated by commas, several names, or a group.
     hint: the field's annotation.
     where: dotted path of the field.
-    known: its present value.
+    known: the field's present value.
   """
   registry = registry_of(hint)
   if registry is None:

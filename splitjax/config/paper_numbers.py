@@ -36,15 +36,16 @@ SCALE = {
     1.0,
   ),
 }
-"""Metric of a network's size -> the unit it is printed in; all others are
-percentages, which small networks are compared with, too."""
+"""Metric that depends on the network's size -> the unit it is printed in; all
+other metrics are percentages, which are compared with small networks', too."""
 
 
 class Printed(NamedTuple):
   """A number of a paper.
 
   Attributes:
-    value: a share of one, or parameters per unit of computing power.
+    value: a share of one; a latency in parameters per unit of computing power,
+      traffic in bytes; other metrics of SCALE as printed.
     half: half-width of its interval (Hydra: standard deviation), or None.
   """
 
@@ -63,7 +64,7 @@ class Line(NamedTuple):
 
 @functools.cache
 def _all() -> dict[str, dict[Line, Printed]]:
-  """Reads all numbers: source -> its numbers."""
+  """Reads all numbers: source -> position -> number."""
   path = Path(__file__).with_name("paper_numbers.csv")
   tables: dict[str, dict[Line, Printed]] = {}
   with path.open(encoding="utf-8", newline="") as file:

@@ -40,8 +40,8 @@ class Config:
 
   Attributes:
     data: the data set and its partition.
-    backbone: the network and its cuts; with families their trunk, whose depths
-      are not used.
+    backbone: the network and its cuts; with families the network of their
+      trunk, whose depths are not used.
     families: family -> its network, share of the clients and own blocks; {}:
       all clients have the network `backbone`.
     entry: the block between a family's own blocks and the trunk.
@@ -69,8 +69,8 @@ class Config:
     mean_weights: weight of a participant in the means of a round. method: its
       samples, or what the method's option `mean` says; uniform: 1.
     order: client order of sequential methods; others have none.
-    on_nan: reaction to a non-finite update: mask leaves the client out of that
-      round, stop ends the run.
+    on_nan: reaction to a client's non-finite update: mask leaves the update out
+      of the round, stop ends the run.
     wire: form of the messages across the cut.
     privacy: noise on these messages, and its account.
     faults: simulated client and server faults.
@@ -79,7 +79,7 @@ class Config:
     system: the machine.
     tensorboard: also write every round as TensorBoard event files.
     wandb: project of Weights & Biases to log every round to, see
-      `reports.tracking`; None: none.
+      `reports.tracking`; None: no such log.
     seed: seed of partition, depths, initialisation and every random draw.
     title: title of the report.
     scale: paper: a paper's setting; small: the same structure, shrunk. Shown in
@@ -216,9 +216,10 @@ def with_values(
 
   Choosing another method, network, partition, shift, allocation, loss, metric
   or attack drops the options and label of the previous one: the new one's
-  defaults hold, except for options that `values` also sets. Of several, those
-  that are named again stay as they are. `methods` replaces `method`, and a
-  headline that is not among them.
+  defaults hold, except for options that `values` also sets. In a field of
+  several (methods, metrics, attacks) a name that was there keeps its options.
+  Setting `methods` removes `method`, and empties a headline that is none of
+  them.
 
   Args:
     tree: the config as a nested dict.
@@ -253,7 +254,7 @@ def with_values(
     if name == "name" and of_spec and value != place.get(name):
       place.clear()
     place[name] = value
-  if "methods" in values:  # they replace a config's own
+  if "methods" in values:  # instead of a single method
     out.pop("method", None)
     named = out["methods"]
     if not isinstance(named, dict) or out.get("headline") not in named:
@@ -264,7 +265,7 @@ def with_values(
 def _group(tree: dict[str, Any], path: Sequence[str]) -> dict[str, Any] | None:
   """Returns the dict at a path of a config's dict; None if there is none.
 
-  Several names on the way, as of metrics, become a dict.
+  A field on the way that lists names, such as eval.metrics, becomes a dict.
   """
   place: Any = tree
   for depth, name in enumerate(path, 1):

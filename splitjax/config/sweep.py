@@ -90,7 +90,7 @@ def plan(
   if "methods" in tree:
     hint = hint_of(Config, ["methods"], tree)
     tree["methods"] = by_key(tree["methods"], hint, "methods")
-  # The config's axes of methods that are left out go with them.
+  # Drop the config's axes of methods that the command line leaves out.
   kept = tree.get("methods")
   if isinstance(before, Mapping) and isinstance(kept, Mapping):
     left = tuple(f"methods.{key}." for key in before.keys() - kept.keys())
@@ -121,7 +121,7 @@ def _changes(
 
 
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
-  """Maps field -> distinct values; those of the command line come first."""
+  """Maps field -> distinct values; the command line's replace the config's."""
   if not isinstance(group, Mapping):
     raise UserError(f"sweep={written(group)} must be a group of fields")
   asked = [_read(text) for text in more]
@@ -220,7 +220,7 @@ def _expand_methods(
       if name in methods:
         raise UserError(f"sweep.methods.{key}: two variants are named {name}")
       methods[name] = variant
-      if tree.get("headline") == key:  # of variants the first
+      if tree.get("headline") == key:  # now its first variant
         tree["headline"] = name
   for path in axes:
     if path == "methods":
@@ -242,7 +242,7 @@ def _variants(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
   """Yields key and spec of a method for each combination of its options.
 
-  `given` maps the paths of its fields that the command line sets to values.
+  `given` maps paths of the method's fields to values of the command line.
   """
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
@@ -260,7 +260,7 @@ def _variants(
 def _cells(
   tree: dict[str, Any], axes: dict[str, list], overridden: Mapping[str, Any]
 ) -> list[Cell]:
-  """Builds and checks a cell for every combination.
+  """Builds and checks a cell for every combination of the axes' values.
 
   Options in `overridden` hold in every cell, whatever names are swept.
   """

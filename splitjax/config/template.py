@@ -56,7 +56,7 @@ _STANDARD = Config(
 REGISTRIES: dict[str, Mapping[str, Callable]] = {"method": METHODS} | {
   field: registry for field, registry, _ in specs(Config, _STANDARD.to_dict())
 }
-"""Field -> the registry of the name that it holds."""
+"""Field that holds a registered name -> its registry."""
 
 
 class SpecDict(config_dict.ConfigDict):
@@ -132,8 +132,7 @@ def spec(
   """Returns a registry entry for a config file, with all its options.
 
   Args:
-    registry: METHODS, BACKBONES, PARTITIONS, SHIFTS, ALLOCATIONS, PACES or
-      ATTACKS.
+    registry: the registry of a config field, such as METHODS or BACKBONES.
     name: key of the registry.
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.
@@ -153,7 +152,7 @@ def compare(
 ) -> None:
   """Sets the methods that a config trains, key -> spec(METHODS, ...).
 
-  A `headline` that is none of them is emptied.
+  Empties a `headline` that is none of the keys.
 
   Example:
     >>> import splitjax

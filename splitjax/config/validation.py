@@ -155,7 +155,7 @@ def _check_fleet(fleet: Any) -> None:
 
 
 def _check_messages(wire: Any, privacy: Any) -> None:
-  """Raises UserError if a field of a message has no effect."""
+  """Raises UserError if feedback lacks rounding, or noise lacks a clip."""
   if wire.parameters.feedback and not wire.parameters.rounds:
     raise UserError(
       "wire.parameters.feedback=True: nothing is rounded in float32; set"
@@ -180,7 +180,7 @@ def _check_names(config: Any) -> None:
 
 
 def _check_means(chosen: Any) -> None:
-  """Raises UserError for settings of an optimiser of means without one."""
+  """Raises UserError if mean_optimizer has settings, but no name."""
   for field in ("lr", "schedule"):
     value = getattr(chosen, field)
     if chosen.name is None and value is not None:
@@ -191,7 +191,7 @@ def _check_means(chosen: Any) -> None:
 
 
 def _check_steps(config: Any) -> None:
-  """Raises UserError if numbers of the steps contradict each other."""
+  """Raises UserError if settings of local steps contradict each other."""
   chosen = config.optimizer
   if chosen.floor > chosen.lr:
     raise UserError(
@@ -216,7 +216,7 @@ def _check_steps(config: Any) -> None:
 
 
 def _check_inside(config: Any) -> None:
-  """Raises UserError if eval.inside is not a round of the run."""
+  """Raises UserError if eval.inside does not suit rounds, order or batching."""
   inside = config.eval.inside
   if inside is None:
     return
@@ -236,7 +236,7 @@ def _check_inside(config: Any) -> None:
 
 
 def _check_kept(config: Any) -> None:
-  """Raises UserError where a checkpoint is to be kept of no round."""
+  """Raises UserError if checkpoint.rounds names rounds after the last one."""
   if late := [n for n in config.checkpoint.rounds or () if n > config.rounds]:
     raise UserError(
       f"checkpoint.rounds={config.checkpoint.rounds}: {late[0]} is none of the"
@@ -245,7 +245,7 @@ def _check_kept(config: Any) -> None:
 
 
 def _check_patience(config: Any) -> None:
-  """Raises UserError if eval.patience cannot end a training as it says."""
+  """Raises UserError if eval.patience does not suit batching or eval.every."""
   chosen = config.eval
   if chosen.patience is None:
     return
