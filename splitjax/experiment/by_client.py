@@ -19,7 +19,8 @@ from splitjax.reports.results import ends
 from splitjax.types import Outputs
 
 Line = dict[str, Any]
-"""row, set, client, name, class, training_samples, test_samples, accuracy."""
+"""A line of clients.csv: row, set, client, name, class, training_samples,
+test_samples, accuracy."""
 
 TEXTS = "row", "set", "name"
 
@@ -27,16 +28,16 @@ TEXTS = "row", "set", "name"
 def measure(
   task: Task, rows: Sequence[dict[str, Any]], outputs: Sequence[Outputs]
 ) -> list[Line]:
-  """Measures every client's accuracy by class at the rule's thresholds.
+  """Measures every client's accuracy by class at the thresholds in `rows`.
 
   On every test set a client has one line for ALL classes together. On the first
   and the last set it also has a line for each class of which it holds training
   or test samples. If these lines would be more than MOST_OF_CLASSES, only
   classes that a single client trains on have lines.
 
-  Clients that do not train (`TestSets.new`) have lines only for the set of
-  their own samples, without a client number. Every training client's network
-  answers these samples, and the accuracy is over all answers.
+  Clients that do not train (`TestSets.new`) have lines without a client number.
+  Each training client's network answers some of their samples, and the accuracy
+  is over all these answers.
 
   Args:
     task: the task of the run.
@@ -45,7 +46,7 @@ def measure(
 
   Returns:
     The lines. name is "" where the data do not name their clients; accuracy is
-    a share of one, None without samples.
+    in [0, 1], None without test samples.
   """
   sets, lines = task.test_sets, list[Line]()
   counts = data_summary.class_counts(task)
@@ -78,7 +79,7 @@ class Group(NamedTuple):
   Attributes:
     known: the number and the name of each client.
     counts: [G, C] int, training samples by class.
-    owner: [N, K] int, the client in this group that owns a test sample.
+    owner: [N, K] int, the position in `known` of each test sample's owner.
   """
 
   known: list[Line]
@@ -122,7 +123,7 @@ def _counted(
 def _lines(
   start: Line, table: np.ndarray, classes: np.ndarray
 ) -> Iterator[Line]:
-  """Yields one client's lines from its counts [3, C] for some classes."""
+  """Yields a client's lines from counts [3, C]: ALL, and `classes` [C] bool."""
   shown = np.flatnonzero(classes & table[:2].any(axis=0)).tolist()
   columns = [table.sum(axis=1), *table[:, shown].T]
   for name, column in zip([ALL, *shown], columns, strict=True):
@@ -137,8 +138,8 @@ def over_rounds(
 ) -> Iterator[Line]:
   """Yields every client's accuracy in each evaluated round.
 
-  `logs` have the lines of metrics.jsonl, `names` the clients' or none. An
-  evaluation between rounds may use some of the samples (eval.samples).
+  `logs` have lines of metrics.jsonl, `names` are the clients' names, if any.
+  An evaluation between rounds may use only some of the samples (eval.samples).
   """
   for log in logs:
     for line in log:
@@ -151,7 +152,7 @@ def over_rounds(
 
 
 def write(folder: Path, lines: Iterable[Line], name: str = CLIENTS) -> None:
-  """Writes the lines, if there are any, to a CSV file in a folder."""
+  """Writes lines to a CSV file in a folder; without lines deletes the file."""
   lines = iter(lines)
   if (first := next(lines, None)) is None:
     (folder / name).unlink(missing_ok=True)

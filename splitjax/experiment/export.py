@@ -104,7 +104,7 @@ def _export(workdir: Path, chosen: int | str, key: str) -> Path:
 
 
 def _readme(card: dict[str, Any]) -> str:
-  """Fills the README's template, and copies the check of images into it."""
+  """Fills the README's template, also with the code of `unfit`."""
   code = {"unfit": inspect.getsource(unfit).strip(), **card["versions"]}
   text = README.read_text(encoding="utf-8")
   return Template(text).substitute(card, **code)
@@ -115,8 +115,8 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   Returns:
     The bytes of client.bin and, unless the client has the whole network, of
-    server.bin. The client takes inputs [b, ...], of images [b, H, W, c] uint8,
-    in the data's dtype, and returns a dict:
+    server.bin. The client takes inputs [b, ...] in the data's dtype, images as
+    [b, H, W, c] uint8, and returns a dict:
     "logits" [b, C] float32 and "entropy" [b] float32, nats, if it has an exit;
     "features" [b, ...] unless it has the whole network. The server takes the
     features and returns logits [b, C] float32.
@@ -129,7 +129,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   def on_device(image: Array) -> dict[str, Array]:
     x = standardise(image, network.mean, network.std)
-    if whole:  # some answer otherwise than by their head
+    if whole:  # not every method answers by its head
       logits = method.predict(half, trained.state.server, x).client
       outputs = dict[str, Array]()
     else:
@@ -217,7 +217,7 @@ def _card(
 def _threshold(
   config: Config, chosen: Mapping[str, float | None], classes: int
 ) -> float | None:
-  """Returns the README's threshold, nats; None if there is no gate.
+  """Returns the README's threshold, nats; None if there are not two exits.
 
   It is the threshold of the last test set, which has the most
   out-of-distribution samples. A client without test samples has no threshold

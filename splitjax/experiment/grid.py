@@ -41,9 +41,9 @@ def run(
   Args:
     cells: cells of `sweep.plan`, each with a name.
     workdir: the output folder. Cells of earlier starts stay in the report if
-      only the values of the swept fields set them apart from this grid.
+      they differ from this grid in nothing but the values of swept fields.
     numbers: the seeds of every cell; None: the config's own seed.
-    overwrite: deletes what another config left in a cell's workdir, and leaves
+    overwrite: deletes another config's run in a cell's workdir, and leaves
       cells of another config out of the report.
     stop: see `runner.run`.
 
@@ -130,12 +130,14 @@ def evaluate_again(
 
   Args:
     workdir: the grid's folder.
-    cells: those of a sweep over the same fields, or of one config; their `eval`
-      replaces that of the workdir's cells. None: each cell keeps its own.
+    cells: cells of a sweep over the same fields, or the only cell of a config
+      without a sweep; their `eval` replaces that of the grid's cells. None:
+      each cell keeps its own `eval`.
     only: the names of the cells that are evaluated; None: all.
 
   Raises:
-    UserError: see `reevaluate.evaluate_again`; or the grid lacks a cell.
+    UserError: see `reevaluate.evaluate_again`; or the grid has other fields or
+      lacks a cell of `only`.
   """
   workdir = Path(workdir)
   tree = workdirs.read_json(workdir / GRID)
@@ -158,7 +160,7 @@ def evaluate_again(
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Maps the names of this grid's cells from earlier starts to their values."""
+  """Maps the names of cells that earlier starts began to their values."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(
@@ -183,9 +185,9 @@ def _earlier_cells(
 
 
 def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:
-  """Describes how the begun grid differs from a cell's; None if it does not.
+  """Describes how the `begun` grid differs from that of `cell`; None if equal.
 
-  All cells of a grid share one config, so the first one is compared.
+  All cells of a grid share one config, so only the first begun is compared.
   """
   if not begun:
     return None
@@ -229,7 +231,7 @@ def _read_report(place: Path) -> Results:
     results = report.read(place)
   except UserError as error:
     raise workdirs.Unfinished(str(error)) from None
-  # A grid compares whole runs.
+  # A grid compares whole runs: the stopped method is left out.
   return reporting.report_again(place) if results.get("stopped") else results
 
 

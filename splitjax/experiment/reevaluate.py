@@ -34,7 +34,7 @@ def evaluate_again(
     workdir: the folder of the run, or of one run per seed.
     config: a Config, ConfigDict or nested dict that may differ from the run's
       in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own. A
-      path is that of a config file of your own, executed for what it registers
+      path names a config file of your own, only executed for what it registers
       (see `splitjax.load`).
 
   Returns:
@@ -42,8 +42,8 @@ def evaluate_again(
 
   Raises:
     Unfinished: no method is finished.
-    UserError: the config differs in more, the data have changed, or test sets
-      contain samples that the run has trained on.
+    UserError: the config differs in other fields, the data have changed, or
+      test sets contain samples that the run has trained on.
 
   Example:
     >>> import splitjax
@@ -91,13 +91,13 @@ def attack(
   *,
   round: int | None = None,
 ) -> dict[str, Any]:
-  """Attacks a saved method, whether it is finished or not.
+  """Attacks a finished method, or a checkpoint of any method.
 
   Args:
     workdir: the folder of the run, or of the run of one seed.
     key: the key of the method.
     attacks: like config.eval.attacks; None: the run's own.
-    round: attacks the checkpoint after that round; None: the last state.
+    round: attacks the checkpoint after this round; None: the finished method.
 
   Returns:
     Attack key -> its numbers, see `leakage.measure`. Nothing is written.
@@ -131,7 +131,7 @@ def attack(
 def _evaluate_seed(
   config: Config | None, workdir: Path, keys: Sequence[str]
 ) -> Results:
-  """Evaluates some methods of one seed's run, with that seed."""
+  """Evaluates methods `keys` of one seed's run, with the seed of the run."""
   own, _ = workdirs.read_config(workdir)
   chosen = reporting.with_methods(own if config is None else config, keys)
   if not chosen.methods:
@@ -148,7 +148,7 @@ def _none_finished(workdir: Path, config: Config) -> workdirs.Unfinished:
 def _build_task(
   workdir: Path, own: Config, config: Config, facts: dict[str, Any]
 ) -> Task:
-  """Builds an evaluation's task on the data of the run of config `own`."""
+  """Builds the task that evaluates the run of config `own` by `config`."""
   same = dataclasses.replace(
     config.privacy, delta=own.privacy.delta, amplified=own.privacy.amplified
   )
@@ -220,7 +220,7 @@ def _evaluate_method(
   whole = history.read(log, setup.fleet.num_clients)
   tuned = trainer.place(trained.state._replace(clients=trained.personal))
   end = scores.End(setup, whole, rows, outputs, shared, tuned)
-  if task.config.privacy == own.privacy:  # all rows have the training's account
+  if task.config.privacy == own.privacy:  # keep the account of the training
     first = stored["rows"][0]
     account = {k: first[k] for k in ("privacy",) if k in first}
     end = end._replace(account=account)
@@ -232,7 +232,7 @@ def _evaluate_method(
     row |= {k: old[k] for k in ("rounds", "wire", "bytes_per_round", "seconds")}
     names = "forgetting", "best", "best_weighted"
     kept = {k: x for k, x in old["summary"].items() if k in names}
-    if not same:  # of the last round alone
+    if not same:  # forgetting of the last round alone
       result = scores.score(setup, output)
       accuracy = result["accuracy"][task.test_sets.names[-1]]
       lost = forgetting.summarise([accuracy], [result["per_class"]])

@@ -59,7 +59,7 @@ def report_run(
 ) -> Results:
   """Writes the report on a config's finished methods and on `more`.
 
-  `more` has records of further methods, like `about` of `publish`.
+  `more` has records of further methods, in the form of `publish`'s `about`.
   """
   about = {key: workdirs.read_about(workdir, key) for key in config.methods}
   done = [
@@ -76,7 +76,7 @@ def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
 
 
 def with_methods(config: Config, keys: Sequence[str]) -> Config:
-  """Returns a config with some of its methods."""
+  """Returns a config with the methods `keys` alone."""
   methods = {k: config.methods[k] for k in keys if k in config.methods}
   return dataclasses.replace(config, methods=methods)
 
@@ -84,10 +84,10 @@ def with_methods(config: Config, keys: Sequence[str]) -> Config:
 def report_seeds(
   workdir: Path, into: str, one: Callable[[Path, Sequence[str]], Results]
 ) -> Results:
-  """Writes the reports of comparable seeds, and a common one.
+  """Writes a report on each seed that is comparable, and one on all of them.
 
   `one` writes the report on some methods of a seed's workdir and returns its
-  results; all reports go to the subfolder `into`.
+  results; each report goes to the subfolder `into` of its workdir.
   """
   every = workdirs.seeds_of(workdir)
   runs, keys = workdirs.comparable(every)
@@ -125,8 +125,8 @@ def publish(
   """Writes report and figures of finished methods.
 
   `known` are the facts of the data. `about` has each method's record
-  (`workdirs.read_about`) and its lines `by_client`; the record of a method that
-  was stopped says so under "stopped". Returns the content of report.json.
+  (`workdirs.read_about`) with "by_client", its lines of clients.csv, and, if it
+  was stopped, a note in "stopped". Returns the content of report.json.
   """
   if not about:
     raise Unfinished(f"--workdir={workdir}: no method is finished yet")
@@ -168,7 +168,7 @@ def publish(
 
 
 def _behind(config: Config, about: Sequence[Mapping[str, Any]]) -> list[str]:
-  """Notes methods that wait for more rounds, which other rows may have."""
+  """Makes a note on each method with fewer rounds than the config."""
   behind = {
     each["rows"][0]["label"]: each["rounds"]
     for each in about
@@ -184,7 +184,7 @@ def _behind(config: Config, about: Sequence[Mapping[str, Any]]) -> list[str]:
 def summary(
   results: Results, workdir: Path, into: str = "", file: str | None = None
 ) -> str:
-  """Formats results for a terminal, with their place and how to load a network.
+  """Formats results for a terminal, with paths and a call that loads a network.
 
   `into` is the report's folder in the workdir, `file` a user's config file.
   """

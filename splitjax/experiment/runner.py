@@ -44,16 +44,17 @@ def run(
   A method that is finished in the workdir is not trained again; one that was
   interrupted resumes from its newest sound checkpoint. Finished methods of
   earlier starts that the config leaves out stay in the report. With
-  system.settings_batched, methods that differ in numbers train side by side.
+  system.settings_batched, methods that differ in numeric options alone train
+  side by side.
 
   Args:
     config: the run's config; a ConfigDict or a nested dict is checked first.
     workdir: the folder for everything that is written.
     overwrite: deletes the run of another config in the workdir.
     stop: a function called after every round; it returns who asks to end early,
-      or None. On a request, a report of what is done is written, with the
-      present state of the stopped method; not after "SIGTERM", whose sender
-      does not wait.
+      or None. On a request a report is written, with the present state of the
+      stopped method. After "SIGTERM" no report is written, as its sender does
+      not wait.
     built: tasks that include the config's; None: its task is built here.
 
   Returns:
@@ -94,7 +95,7 @@ def run(
 
     # Train what is not finished; the network is drawn only if it is needed.
     full, left = None, [key for key in done if not done[key]]
-    if make_pace(config.pace) is not None:  # a deadline may be too early
+    if make_pace(config.pace) is not None:  # find a deadline that is too early
       for key in left:
         training_setup.make_setup(task, key)
     for key in left:
@@ -115,7 +116,7 @@ def run(
 def _train(
   setup: TrainingSetup, full: Segment, workdir: Path, stop: Stop
 ) -> None:
-  """Trains a method from the network `full`, or on from its checkpoint."""
+  """Trains a method from its checkpoint, or else from the network `full`."""
   begun, note = time.monotonic(), announcing(setup.labels[0])
   trainer = programs.that_fit(setup, lambda setup: make_trainer(setup, note))
   ahead = time.monotonic() - begun
@@ -146,7 +147,7 @@ def run_seeds(
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
   With system.seeds_batched all seeds train side by side in one program; with
-  system.settings_batched that number of them at a time.
+  system.settings_batched only that number of seeds at a time.
 
   Args:
     config: see `run`; its seed is replaced.
@@ -203,8 +204,8 @@ def owned_seeds(
   """Claims a workdir for the seeds of a config, for `run_seeds`."""
   validation.check_seeds(numbers, "seed")
   first = dataclasses.replace(config, seed=numbers[0])
-  # These facts may differ by seed: the first three may be those of a seed's own
-  # training samples, names of clients are chosen and devices drawn by the seed.
+  # These facts may differ by seed: the first three may describe a seed's own
+  # training samples; the seed chooses the clients' names and draws devices.
   own = ("mean", "std", "partition", "names", "devices")
   facts = {k: v for k, v in built.of(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
@@ -226,7 +227,7 @@ def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:
-  """Keeps a finished method; deletes what a kill left beside it."""
+  """Keeps a finished method: tidies its folder, rewrites TensorBoard's log."""
   finished.tidy(workdir, key)
   about = workdirs.read_about(workdir, key)
   if config.tensorboard and about is not None:

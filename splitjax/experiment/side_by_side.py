@@ -17,7 +17,7 @@ OWN = ("title", "paper", "seed", "system", "changed")
 
 
 def compare(runs: Sequence[str | Path], place: str | Path | None = None) -> str:
-  """Formats finished workdirs beside each other; with a place writes a report.
+  """Formats a table of finished workdirs; with a `place` also writes a report.
 
   Raises:
     UserError: as `gather` and `write`.
@@ -31,10 +31,10 @@ def compare(runs: Sequence[str | Path], place: str | Path | None = None) -> str:
 
 
 def gather(workdirs_: Sequence[str | Path]) -> Results:
-  """Gathers the results of finished workdirs in the layout of a grid's.
+  """Gathers the results of finished workdirs in the layout of a grid's results.
 
-  A run, or one over seeds, becomes a cell with the given name; every cell of a
-  grid becomes a cell. Nothing is written.
+  A run, of one or several seeds, becomes a cell named by its workdir; every
+  cell of a grid becomes a cell. Nothing is written.
 
   Args:
     workdirs_: at least two, each with a report.
@@ -102,7 +102,7 @@ def _read(name: str) -> Results:
 
 
 def text(whole: Results) -> str:
-  """Formats the table of `gather`, and differences by seed, for a terminal."""
+  """Formats `gather`'s results for a terminal: a table, differences by seed."""
   table = formats.terminal(tables.compare(grid_report.collect(whole)))
   pairs = [(each["values"], each["results"]) for each in whole["cells"]]
   if apart := by_seed.differences(pairs):
@@ -111,7 +111,7 @@ def text(whole: Results) -> str:
 
 
 def write(whole: Results, place: str | Path) -> Path:
-  """Writes the report of `gather` to a new folder; returns its page.
+  """Writes a report on `gather`'s results to a folder; returns its page.
 
   Raises:
     UserError: the folder holds a run or a grid.
@@ -139,7 +139,7 @@ def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:
     | flat({k: v for k, v in each["config"].items() if k not in OWN})
     for name, each in found.items()
   }
-  # Compare only methods that all have; each row names its method.
+  # Compare only methods that all runs have; each row names its method.
   keys = [set(each["config"]["methods"]) for each in found.values()]
   common = set.intersection(*keys)
   fields = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Trained methods in use; `train.finished` saves them."""
+"""Trained methods, loaded to predict; `train.finished` saves them."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,9 +33,9 @@ class Trained(NamedTuple):
     method: the trained method's functions.
     state: the state after the last round.
     personal: per cohort the personalised clients, leaves [N, ...]; equal to
-      state.clients if the method does not personalise, and for a checkpoint.
-    thresholds: per test set (a rho as text) the threshold of each client by the
-      config's rule, nats; None if the method does not have two exits.
+      state.clients for a checkpoint or a method that does not personalise.
+    thresholds: test set (a rho as text) -> each client's threshold by the
+      config's rule, nats; None for a checkpoint or a method without two exits.
     by_client: accuracy by client and class (see `by_client.measure`); [] for a
       checkpoint.
 
@@ -93,9 +93,9 @@ class Trained(NamedTuple):
   def predict(
     self, n: int | str, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
-    """Classifies inputs like client n: on the device if it is confident.
+    """Classifies inputs like client n: on the device if its exit is confident.
 
-    If a method lets its most confident path answer, that path does.
+    With `Traits.pick` the most confident of all clients' paths answers instead.
 
     Args:
       n: the client's number, or its name where the data name the clients.
@@ -169,17 +169,17 @@ def load(
   Args:
     workdir: the folder of the run.
     key: the key of the method in the config.
-    round: loads the checkpoint after that round instead, not personalised and
-      without thresholds.
-    config: a config file of your own, executed for what it registers: methods,
-      networks, partitions. Not needed where they are registered already.
+    round: loads the checkpoint after this round instead, not personalised and
+      without thresholds; None: the finished method.
+    config: a config file of your own, executed for the methods, networks and
+      partitions that it registers; not needed if they are registered already.
 
   Returns:
     The method with its state; `Trained.client(n)` is a client's own part.
 
   Raises:
-    UserError: there is no such run, the method is not finished, there is no
-      such checkpoint, it is damaged, or another version wrote it.
+    UserError: the run or the checkpoint does not exist, the method is not
+      finished, files are damaged, or another version wrote them.
 
   Example:
     >>> import splitjax

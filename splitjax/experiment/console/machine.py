@@ -14,7 +14,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def hardware() -> str:
-  """Returns the machine and this process's package versions in one line."""
+  """Returns devices, CPU and the versions of Python and jax in one line."""
   goal, name = target.current(), processor()
   return (
     f"{len(goal.devices)} {goal.kind} device(s) ({goal.platform}),"

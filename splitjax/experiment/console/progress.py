@@ -19,7 +19,7 @@ class Progress:
   """
 
   def __init__(self, label: str, rounds: int, done: int = 0):
-    """Starts at `done` of `rounds` finished rounds."""
+    """Starts the display, with `done` of `rounds` rounds finished."""
     self._label, self._rounds, self._done = label, rounds, done
     self._lines = not sys.stderr.isatty()
     self._begun = time.monotonic()
@@ -33,7 +33,7 @@ class Progress:
     )
 
   def round(self, number: int, text: str, evaluated: bool) -> None:
-    """Shows that a round is over, described by `text`."""
+    """Shows that round `number` is over; `text` describes it."""
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if evaluated and self._lines:
@@ -55,7 +55,7 @@ def say(text: str, *, aside: bool = False) -> None:
   With `aside` the line goes to stderr, apart from a command's result.
   """
   if distributed.is_first_process():
-    print_anywhere()  # a run from Python has no command line
+    print_anywhere()  # a run from Python has not called it
     file = sys.stderr if aside else sys.stdout
     tqdm.write(text, file=file)
     file.flush()

@@ -10,7 +10,7 @@ from typing import Any
 CTRL_C, SIGTERM = "Ctrl-C", "SIGTERM"
 
 Stop = Callable[[], str | None]
-"""A function that returns who asked to stop, such as "SIGTERM"; else None."""
+"""A function that returns who asked to stop, such as "SIGTERM", or None."""
 
 
 class Stopped(Exception):
@@ -31,10 +31,10 @@ def never() -> None:
 
 @contextlib.contextmanager
 def listening() -> Iterator[Stop]:
-  """Turns SIGTERM and the first Ctrl-C into a request; the second raises.
+  """Makes SIGTERM and Ctrl-C request a stop; Ctrl-C after a request raises.
 
   Supervisors send SIGTERM before they take a machine away. Outside the main
-  thread nothing changes: Python allows signal handlers only there.
+  thread nothing changes: Python lets only the main thread set handlers.
   """
   asked: list[str] = []
 
@@ -57,7 +57,7 @@ def listening() -> Iterator[Stop]:
   handlers = {signal.SIGTERM: on_term, signal.SIGINT: on_interrupt}
   before: dict[signal.Signals, Any] = {}
   for number, handler in handlers.items():
-    if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, say
+    if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
       before[number] = signal.signal(number, handler)
   try:
     yield stop

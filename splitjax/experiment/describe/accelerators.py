@@ -1,6 +1,6 @@
-"""Accelerators that are not there, described so that XLA compiles for them.
+"""Descriptions of absent accelerators, with which XLA compiles for them.
 
-`accelerators.json` has their figures and where they are from. XLA's compilers
+`accelerators.json` has the figures of each and their source. XLA's compilers
 are in jax's plugins, which the extra `splitjax[plan]` installs without NVIDIA's
 libraries.
 """
@@ -24,7 +24,7 @@ from splitjax.types import UserError
 
 FIGURES = Path(__file__).with_name("accelerators.json")
 MOST_GPUS = 8
-"""GPUs of one machine."""
+"""Largest number of GPUs of one machine."""
 
 INSTALL = f"pip install 'jax[cuda12-local,tpu]=={jax.__version__}'"
 
@@ -32,10 +32,10 @@ COMPILERS = {
   "cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
   "tpu": ("libtpu",),
 }
-"""Packages that bring XLA's compiler, by platform; one of them is enough."""
+"""Platform -> packages that bring XLA's compiler; any one of them is enough."""
 
 OPTIONS = {
-  # There is no device to time kernels on; Triton's products need that.
+  # Triton's matrix products need timed kernels, and no device can time them.
   "cuda": (
     ("xla_gpu_autotune_level", 0),
     ("xla_gpu_enable_triton_gemm", False),
@@ -48,9 +48,9 @@ TPU_ALONE = {
   "TPU_SKIP_MDS_QUERY": "1",
   "TPU_WORKER_HOSTNAMES": "localhost",
   "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # another process may describe one, too
+  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # another process may describe a TPU
 }
-"""Variables with which libtpu starts on a machine without a TPU."""
+"""Environment variables with which libtpu starts without a TPU."""
 
 
 class Accelerator(NamedTuple):
@@ -62,7 +62,7 @@ class Accelerator(NamedTuple):
     kind: its full name.
     memory: bytes.
     bandwidth: bytes of memory a second.
-    flops: the dtype of a config -> FLOPs a second of products.
+    flops: system.compute_dtype -> FLOPs a second of matrix products.
     source: where the figures are from.
     gpu: fields of XLA's description of a GPU; None for a TPU.
   """
@@ -84,7 +84,7 @@ def read(word: str) -> tuple[Accelerator, str]:
     The accelerator, and the count or topology.
 
   Raises:
-    UserError: the word is none of these.
+    UserError: the word has neither form, or names no known accelerator.
   """
   name, _, many = word.partition(":")
   known = json.loads(FIGURES.read_text())
@@ -106,11 +106,11 @@ def read(word: str) -> tuple[Accelerator, str]:
 
 
 def described(word: str) -> Target:
-  """Returns a word's devices as the target of programs.
+  """Describes the devices of a word, see `read`, as a target to compile for.
 
   Raises:
-    UserError: `read` does not know it, the plugin is missing or for another
-      jax, or it has no such topology.
+    UserError: `read` does not know the word, the plugin is missing or for
+      another jax, or the plugin cannot describe the devices.
   """
   kind, many = read(word)
   check_plugin(word, kind.platform)
@@ -144,9 +144,9 @@ def described(word: str) -> Target:
 
 
 def check_plugin(word: str, platform: str) -> None:
-  """Raises UserError where a platform's compiler is missing or of another jax.
+  """Raises UserError if a platform's compiler is missing or for another jax.
 
-  jax's metadata say which versions belong to it.
+  A CUDA plugin must have jax's version, libtpu the one in jax's metadata.
   """
   wanted = jax.__version__
   if platform == "tpu":

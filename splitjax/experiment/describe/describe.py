@@ -100,7 +100,7 @@ def _data(task: Task) -> dict[str, Any]:
 
 
 def _training(config: Config) -> dict[str, Any]:
-  """Describes a round's steps: their number, rate, loss and weights."""
+  """Describes a round's training: optimizer, steps, loss, weights of means."""
   chosen, steps = config.optimizer, config.local_steps
   return {
     "optimizer": chosen.name,
@@ -174,7 +174,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
 
 
 def on_devices(setup: TrainingSetup) -> dict[str, Any]:
-  """Describes how devices hold a method's clients, and their memory."""
+  """Describes a method's devices: number, clients side by side, memory."""
   needs = training_setup.need(setup)
   return {
     "devices": setup.fleet.devices,
@@ -184,11 +184,12 @@ def on_devices(setup: TrainingSetup) -> dict[str, Any]:
 
 
 def _flops(setup: TrainingSetup) -> dict[str, float] | None:
-  """Counts the FLOPs of a round with its participants and of all rounds.
+  """Counts the FLOPs of a round's participants, and of all rounds.
 
   They follow from `Stage.work` and XLA's count of a forward pass
-  (`models.flops`); a backward pass counts as two. Evaluation and fine-tuning at
-  the end are left out. Returns None where JAX has no CPU to count on.
+  (`models.flops`); a backward pass counts as two forward passes. Evaluation and
+  fine-tuning at the end are left out. Returns None if JAX has no CPU to count
+  on.
   """
   try:
     _, flops = costs.all_clients(setup)
@@ -200,7 +201,7 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 
 
 def _methods(task: Task) -> dict[str, dict[str, Any]]:
-  """Describes each method, and the memory of runs side by side if asked."""
+  """Describes each method, and the memory of system.settings_batched runs."""
   found = {key: _method(task, key) for key in task.config.methods}
   count = task.config.system.settings_batched
   alone = None
@@ -237,7 +238,7 @@ def _pace(setup: TrainingSetup) -> dict[str, Any] | None:
 
 
 def _service(setup: TrainingSetup) -> dict[str, Any]:
-  """Describes how one server serves its clients; {} if each has a copy."""
+  """Describes how one server serves clients; {} if each client has its own."""
   method, order = setup.method, setup.task.config.order
   if not setup.topology.one_server:
     return {}

@@ -98,7 +98,7 @@ def text_of_grid(
 
 
 def _device_lines(facts: dict[str, Any]) -> list[str]:
-  """Formats the clients' devices, where split depths depend on them."""
+  """Formats the clients' devices; [] if split depths do not depend on them."""
   if not facts["devices"]:
     return []
   known, units = facts["devices"], ("GB", "ms", "GFLOP/s", "Mbit/s")
@@ -170,7 +170,7 @@ def _flop_lines(method: dict[str, Any]) -> list[str]:
 
 
 def _pace_lines(pace: dict[str, Any] | None) -> list[str]:
-  """Formats the clients' modelled times, and whom the pace leaves behind."""
+  """Formats the clients' modelled times, and which are late or in flight."""
   if pace is None:
     return []
   each = (f"{name} {x:.4g} s" for name, x in pace["seconds"].items())
@@ -190,7 +190,7 @@ def _pace_lines(pace: dict[str, Any] | None) -> list[str]:
 
 
 def _convolution_lines(layers: list[dict[str, Any]]) -> list[str]:
-  """Formats what is known of convolutions that are measured."""
+  """Formats the known times of each convolution's formulations."""
   if not layers:
     return []
   lines = ["  convolutions, as measured with clients side by side:"]

@@ -1,7 +1,7 @@
-"""What a compiled program does, read from its text: kernels, bytes, exchange.
+"""Kernels, bytes and collectives of a compiled program, read from its text.
 
-XLA's own count has no GPU and takes a loop for one step. A kernel reads its
-operands and writes its result; of a slice, only that counts.
+XLA's own count does not cover GPUs and counts a loop's body once. Here a kernel
+reads its operands, or only the slices it takes of them, and writes its result.
 """
 
 import re
@@ -9,21 +9,21 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 STEP = "local_step"
-"""The scope that the engine gives a local step, in the text of its kernels."""
+"""The name scope of a local step, which the text of its kernels has."""
 
 FREE = {
   *("parameter", "constant", "tuple", "get-tuple-element", "bitcast"),
   *("after-all", "partition-id", "replica-id", "while", "conditional", "call"),
   *("opt-barrier", "add-dependency"),
 }
-"""Instructions that move nothing by themselves."""
+"""Instructions that move no bytes by themselves."""
 
 SLICES = {"dynamic-slice", "gather", "slice"}
 """Instructions that read a part of their first operand."""
 
 UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
-"""Instructions that change a part of their first operand, and the place of the
-operand that they write there."""
+"""Instruction that overwrites a part of its first operand -> the position of
+the operand that it writes there."""
 
 EXCHANGE = re.compile(
   r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)"
@@ -53,7 +53,7 @@ class Account(NamedTuple):
 
   Attributes:
     kernels: number of kernels that are started.
-    bytes: bytes that they read and write.
+    bytes: bytes that the kernels read and write.
     step_kernels: kernels of a local step, summed over the cohorts.
     step_bytes: bytes of a local step.
   """
@@ -64,7 +64,7 @@ class Account(NamedTuple):
   step_bytes: float = 0.0
 
   def plus(self, other: "Account", times: float = 1.0) -> "Account":
-    """Adds another account, with loops' `times`; steps are added once."""
+    """Adds another account `times` times, but its local step once."""
     return Account(
       self.kernels + times * other.kernels,
       self.bytes + times * other.bytes,
@@ -78,7 +78,7 @@ Computations = dict[str, dict[str, Instruction]]
 
 
 def parse(text: str) -> tuple[Computations, str]:
-  """Reads a compiled program's text; returns also the entry's name."""
+  """Parses a compiled program's text; returns also the entry's name."""
   found: Computations = {}
   entry, inside = "", dict[str, Instruction]()
   for line in text.splitlines():
@@ -94,7 +94,7 @@ def parse(text: str) -> tuple[Computations, str]:
 
 
 def size(kind: str, *, anywhere: bool = False) -> int:
-  """Counts the bytes of a type in the device's main memory, or `anywhere`."""
+  """Counts the bytes of a type; arrays on the chip count only if `anywhere`."""
   total = 0
   for dtype, shape, layout in _ARRAY.findall(kind):
     bits = 8 if dtype == "pred" else int((re.findall(r"\d+", dtype) or [0])[0])
@@ -115,9 +115,10 @@ def _called(each: Instruction) -> list[str]:
 
 
 def account(text: str, steps: float = 1.0) -> Account:
-  """Counts what a program does; `steps` where a loop's length is not known.
+  """Counts a program's kernels and bytes.
 
-  Of a condition it counts the larger branch.
+  A loop of unknown length counts `steps` times. Of a conditional's branches the
+  one that moves the most bytes counts.
   """
   found, entry = parse(text)
   total = _computation(found, entry, steps)
@@ -148,10 +149,10 @@ def _computation(found: Computations, name: str, steps: float) -> Account:
 
 
 def calls(text: str) -> dict[str, int]:
-  """Counts the library calls in the text of local steps by name.
+  """Counts library calls and convolutions in the text of local steps, by name.
 
-  A TPU's matrix products are convolutions; grouped convolutions are counted
-  apart.
+  A TPU's matrix products are convolutions, too; grouped convolutions have an
+  entry of their own.
   """
   found, _ = parse(text)
   total = Counter[str]()
@@ -176,7 +177,7 @@ def _add_calls(total: Counter[str], found: Computations, name: str) -> None:
 
 
 def _trips(found: Computations, loop: Instruction) -> float | None:
-  """Returns how often a loop runs, by XLA's note or the constant it ends at."""
+  """Returns a loop's length, by XLA's note or its condition; None: unknown."""
   if known := re.search(r"known_trip_count\W+n\W+(\d+)", loop.rest):
     return float(known[1])
   (condition,) = re.findall(r"condition=%?([\w.\-]+)", loop.rest)
@@ -189,7 +190,7 @@ def _trips(found: Computations, loop: Instruction) -> float | None:
 
 
 def _is_step(body: dict[str, Instruction]) -> bool:
-  """Tells whether a loop's body is a local step: a quarter of it says so."""
+  """Checks if a loop's body is a local step: a quarter of it names STEP."""
   own = [x for x in body.values() if x.code not in FREE]
   return 4 * sum(STEP in x.rest for x in own) >= len(own) > 0
 
@@ -199,10 +200,10 @@ def _moved(
   within: dict[str, Instruction],
   each: Instruction,
 ) -> float:
-  """Counts the bytes that a kernel reads and writes; `within` is its fusion."""
+  """Counts bytes that a kernel reads and writes; `within`: its fusion or {}."""
   if each.code.removesuffix("-start") in SLICES and "-start" in each.code:
     _, out = [x.group() for x in _ARRAY.finditer(each.kind)][:2]
-    return size(out, anywhere=True)  # of memory to the chip, or back
+    return size(out, anywhere=True)  # a copy between memory and chip
   if not within:  # an instruction alone is like a fusion of itself
     within = {
       name: Instruction(name, inside[name].kind, "parameter", (), f"{i})")
@@ -215,7 +216,7 @@ def _moved(
     if made.code == "parameter":
       total += _read(within, made.name)
     elif made.code in UPDATES:
-      # In place: the update is read and written, not the whole.
+      # In place: only the update is read and written, not the whole array.
       if made.kind.partition("{")[0] in each.kind:
         update = within[made.operands[UPDATES[made.code]]]
         total += size(update.kind) - size(made.kind)
@@ -223,7 +224,7 @@ def _moved(
 
 
 def _read(within: dict[str, Instruction], name: str) -> int:
-  """Counts the bytes of a fusion's operand that are read."""
+  """Counts the bytes that a fusion reads of its operand `name`."""
   users = [x for x in within.values() if name in x.operands]
   firsts = all(x.operands[0] == name for x in users)
   codes = {x.code for x in users}
@@ -237,7 +238,7 @@ def _read(within: dict[str, Instruction], name: str) -> int:
 
 
 def exchange(text: str) -> dict[str, dict[str, int]]:
-  """Returns each kind of collective: its number, and its bytes in all."""
+  """Maps each kind of collective to its number and their bytes in all."""
   out = defaultdict[str, dict[str, int]](lambda: {"number": 0, "bytes": 0})
   for inside in parse(text)[0].values():
     for each in inside.values():

@@ -37,12 +37,12 @@ def planned(
   """Describes a config for the devices of a word such as h100:4 or v5e:2x2.
 
   Returns:
-    What `describe` returns, for these devices, and "target": their figures and,
-    by method, each program as it was compiled, or the compiler's error.
+    The facts of `describe` for these devices, and "target": their figures and,
+    by method, each compiled program's facts or the compiler's error.
 
   Raises:
-    UserError: as `describe`; the word is unknown or its plugin missing; or the
-      clients lie on the host, whose rounds begin with a draw on the device.
+    UserError: as `describe`; the word is unknown or its plugin missing; or
+      system.clients_on=host, whose rounds begin with a draw on a real device.
   """
   if config.system.clients_on == "host":
     raise UserError(
@@ -79,7 +79,7 @@ def planned(
 def _method(
   trainer: "_Planner", one: Task | None, kind: Accelerator
 ) -> dict[str, Any]:
-  """Compiles what is left of a method; returns facts of all and of its round.
+  """Compiles a method's remaining programs; returns the facts of all.
 
   `one` is the task of one of several runs side by side, None for a single run.
   """
@@ -98,13 +98,13 @@ def _method(
   ]
   fits: bool | None = not large
   if fits and any("error" in each for each in trainer.found.values()):
-    fits = None  # a program that was not compiled for another reason
+    fits = None  # a program failed to compile for another reason
   remedy = _remedy(setup, large) if large else None
   return {**found, "fits": fits, "too_large": large, "remedy": remedy}
 
 
 def _remedy(setup: TrainingSetup, large: list[str]) -> str:
-  """Returns how a method may fit, one of whose programs are too `large`."""
+  """Advises how to make a method fit if its programs `large` do not."""
   if all(name.endswith("runs") for name in large):
     return "lower system.settings_batched"
   if not {"round", "personalisation"} & {*large}:
@@ -127,7 +127,7 @@ class _Planner(Trainer):
   """
 
   def __init__(self, setup: TrainingSetup):
-    """Compiles nothing, see `Trainer`."""
+    """Makes a trainer without any compiled program, see `Trainer`."""
     super().__init__(setup)
     self.found = dict[str, dict[str, Any]]()
     self.texts = dict[str, str]()
@@ -139,8 +139,8 @@ class _Planner(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the part of clients that do not share answers: the same shapes."""
-    del personal  # personalised clients share none
+    """Yields the clients without shared answers; sharing changes no shape."""
+    del personal  # personalised clients share no answers
     return super().evaluation_parts(cohorts, state, samples, personal=True)
 
   def _program(
@@ -160,7 +160,7 @@ class _Planner(Trainer):
       )
 
   def too_large(self) -> bool:
-    """Compiles all; tells whether a program takes too much memory."""
+    """Compiles all programs; checks if one takes too much memory."""
     self.compile(self.shapes(self.setup.places))
     return any(
       each.get("full") or memory.too_large(each.get("total", 0))
@@ -168,7 +168,7 @@ class _Planner(Trainer):
     )
 
   def side_by_side(self, one: TrainingSetup, count: int) -> None:
-    """Compiles the round of several runs like one, each on one device."""
+    """Compiles the round of `count` runs like `one`, each run on one device."""
     name = f"round of {count} runs"
     spread = lowering.devices(self.task.config.system, count)
 
@@ -193,7 +193,7 @@ class _Planner(Trainer):
 
 
 def _facts(program: Any) -> dict[str, Any]:
-  """Returns a compiled program's bytes on a device, exchange and kernels."""
+  """Returns a compiled program's bytes on a device, exchange and host waits."""
   each, text = bytes_of(program), program.as_text()
   return {
     **each,
@@ -206,11 +206,11 @@ def _facts(program: Any) -> dict[str, Any]:
 def _bound(
   setup: TrainingSetup, kind: Accelerator, text: str
 ) -> dict[str, Any]:
-  """Returns the work of a device in a local step, and a round's least time.
+  """Returns a device's work in a local step and a round, and a round's bound.
 
-  The bound takes the device's peak rates: the FLOPs that the method declares
-  over that of products, or the bytes that the compiled kernels move over that
-  of memory, whichever is longer. No cache is counted.
+  The bound is the longer of two times: the FLOPs that the method declares at
+  the peak rate of matrix products, and the bytes that the compiled kernels move
+  at the memory's peak rate. No cache is counted.
   """
   config, devices = setup.task.config, setup.fleet.devices
   work, flops = costs.all_clients(setup)
@@ -233,7 +233,7 @@ def _bound(
 
 
 def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
-  """Formats `planned`'s "target"; `side_by_side` is that of each method."""
+  """Formats `planned`'s "target"; `side_by_side` is `describe`'s by method."""
   lines = [
     f"Compiled for {facts['name']}: {facts['devices']} x {facts['kind']},"
     f" {facts['memory'] / 1e9:.0f} GB each; nothing was run",

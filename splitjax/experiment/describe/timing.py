@@ -87,7 +87,7 @@ def text(facts: dict[str, Any]) -> str:
 
 
 def _duration(seconds: float) -> str:
-  """Formats seconds as hours, or as minutes or seconds below 0.1 hours."""
+  """Formats seconds in h, below 0.1 h in min, below 1 min in s."""
   if seconds < 60:
     return f"{seconds:.1f} s"
   short = seconds < 0.1 * HOUR

@@ -1,8 +1,8 @@
 """The bytes that a round sends, found without training.
 
-The first round is compiled with steps that send their messages and learn
-nothing, and with its ledger as the only output: a compiler need not find out by
-itself that the training is of no use.
+The first round is compiled with its ledger as the only output. Its steps are
+replaced by steps that send the same messages and change nothing, so that the
+compiler sees at once that no training is needed.
 """
 
 import jax
@@ -15,7 +15,7 @@ from splitjax.types import Ledger, Stage
 
 
 def of_round(setup: TrainingSetup) -> Ledger:
-  """Returns the ledger of the first round without faults, bytes."""
+  """Returns the ledger of the first round, without faults."""
   net = setup.task.network.backbone
   # The ledger depends on shapes alone, so a network of zeros is enough.
   zeros, method = trees.zeros(shapes.network(net)), setup.method

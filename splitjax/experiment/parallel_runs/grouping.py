@@ -1,9 +1,10 @@
-"""Runs trained side by side: a vmap around the round, spread over devices.
+"""Runs trained side by side: one program for all, spread over devices.
 
-The runs are seeds of a config, cells of a sweep, methods that differ in
-numbers, or all of these. They may differ in hyper-parameters, which are
-arguments of the program (`methods.hyper`), in partition, initial network and
-random draws. Runs that do not share a program train in another group or alone.
+The runs are seeds of a config, cells of a sweep, methods that differ in numeric
+options, or a mixture. They may differ in partition, initial network, random
+draws and hyper-parameters, which are arguments of the program
+(`methods.hyper`). Runs that do not share a program train in another group or
+alone.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ class PlannedRun(NamedTuple):
   """One of several configs to run.
 
   Attributes:
-    name: for people: "seed 1" or "alpha=0.1, seed 1"; "" for a single run.
+    name: a label: "seed 1" or "alpha=0.1, seed 1"; "" for a single run.
     config: the config, with the run's seed.
     workdir: the folder of this run.
   """
@@ -51,18 +52,21 @@ def train(
   overwrite: bool,
   stop: Stop,
 ) -> None:
-  """Trains and saves the unfinished runs of several configs as `run` does.
+  """Trains and saves the unfinished runs of several configs side by side.
+
+  A run that shares no program with another is left to `runner.run`.
 
   Args:
     settings: the configs.
     count: the largest number of runs that train side by side.
-    strict: every method must fit into one program for all runs and into memory.
+    strict: all runs of a method must share one program and fit into memory.
     overwrite: see `runner.run`.
     stop: see `runner.run`.
 
   Raises:
-    UserError: see `run`; if `strict`, also if runs cannot train side by side.
-    Stopped: see `run`.
+    UserError: see `runner.run`; there are several processes; or `strict` is set
+      and runs cannot train side by side.
+    Stopped: see `runner.run`.
   """
   if jax.process_count() > 1:
     raise UserError(
@@ -71,7 +75,7 @@ def train(
     )
   known = (workdirs.trained(each.workdir, each.config) for each in settings)
   if not overwrite and all(all(each.values()) for each in known):
-    return  # files that training reads may be missing
+    return  # without data files, which may be missing
   with contextlib.ExitStack() as held:
     runs, built = list[Run](), tasks.Tasks()
     for each in settings:
@@ -112,8 +116,8 @@ def _train_alike(
 ) -> None:
   """Trains runs of one kind in groups that share a program.
 
-  Runs that an earlier start left keep their group, with its finished runs. A
-  run that shares no program with another trains later, alone.
+  A group that an earlier start left unfinished stays together, finished runs
+  included. A run that shares no program with another trains later, alone.
   """
   if len(runs) < 2 or all(run.finished for run in runs):
     return
@@ -132,7 +136,7 @@ def _train_alike(
 
 
 def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
-  """Maps each run's title to its `round_text`, with padding."""
+  """Maps each run's title to the `lowering.round_text` of its padded setup."""
   known, texts = dict[str, tuple[str, bool]](), {}
   for run, setup in zip(runs, padding.padded(runs), strict=True):
     config = {**setup.task.config.to_dict(), "seed": 0}
@@ -151,7 +155,8 @@ def _train_as_before(
 ) -> set[str]:
   """Trains earlier starts' unfinished groups; returns their runs' titles.
 
-  Groups of more than `most` runs are not kept.
+  A group is given up if it has more than `most` runs, lacks one of its runs, or
+  no longer shares a program.
   """
   known, placed = {run.title: run for run in runs}, set[str]()
   before = dict.fromkeys(
@@ -169,7 +174,7 @@ def _train_as_before(
 
 
 def _kind(run: Run) -> Hashable:
-  """Returns the facts that padded runs must share to be one program."""
+  """Returns facts in which runs must agree to share a program once padded."""
   setup, fleet = run.setup, run.setup.fleet
   return (
     *(
@@ -186,7 +191,7 @@ def _kind(run: Run) -> Hashable:
 
 
 def on_one_device(config: Config) -> Config:
-  """Returns a config whose run uses one device, beside other runs."""
+  """Returns a config with system.devices=1, for a run beside other runs."""
   alone = dataclasses.replace(config.system, devices=1)
   return dataclasses.replace(config, system=alone)
 
@@ -204,10 +209,10 @@ def _bytes(need: memory.Need, count: int, devices: int) -> int:
 
 
 def _that_fit(run: Run, wanted: int, strict: bool) -> int:
-  """Returns how many runs like this fit into memory; says if not all do.
+  """Returns how many of `wanted` runs fit in memory; prints a line if not all.
 
   Raises:
-    UserError: not all do, and `strict`.
+    UserError: not all fit, and `strict` is set.
   """
   need = training_setup.need(run.setup)
   devices = lowering.devices(run.setup.task.config.system, wanted)

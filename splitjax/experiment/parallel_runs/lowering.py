@@ -33,7 +33,7 @@ def stacked(runs: Sequence[Any]) -> Any:
 
 
 def specs(cohorts: int) -> tuple:
-  """Makes the specs of the round's arguments: each device has its runs."""
+  """Makes sharding specs of the round's arguments, which divide the runs."""
   return DIVIDED, (_each(COPIED, DIVIDED),) * cohorts, DIVIDED, DIVIDED
 
 
@@ -45,17 +45,17 @@ def lower(
   scaled: bool,
   traced: bool,
 ) -> Any:
-  """Traces the round of all runs, see `_make_round`; its states are donated."""
+  """Lowers the round of all runs (`_make_round`), which donates the states."""
   together = _make_round(setup, scaled=scaled, traced=traced)
   step = sharding.on_each(together, mesh, specs(len(setup.shards)), DIVIDED)
   return jax.jit(step, donate_argnums=0).lower(*given)
 
 
 def lower_shapes(setup: TrainingSetup, count: int, spread: int) -> Any:
-  """Traces the round of `count` runs that are like one, in shapes alone.
+  """Lowers the round of `count` runs like that of `setup`, from shapes alone.
 
-  `setup` is that of one run on one device (`grouping.on_one_device`); the runs
-  are divided among `spread` devices of the target.
+  `setup` is for one run on one device (`grouping.on_one_device`); the runs are
+  divided among `spread` devices of the target.
   """
   goal, task = target.current(), setup.task
   mesh = sharding.make(spread)
@@ -87,8 +87,8 @@ def lower_shapes(setup: TrainingSetup, count: int, spread: int) -> Any:
 def round_text(setup: TrainingSetup) -> tuple[str, bool]:
   """Returns a padded run's program text, and if its numbers are arguments.
 
-  Runs with equal texts train in one program. If a method's code needs the
-  values of its numbers, the text has them as constants.
+  Runs with equal texts train in one program. The numbers (hyper-parameters) are
+  constants in the text if the method's code needs their values.
   """
   plan, task = setup.plans[0], setup.task
   state = abstract_state(setup.method, task.network, setup.places)
@@ -106,9 +106,11 @@ def round_text(setup: TrainingSetup) -> tuple[str, bool]:
 
 
 def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
-  """Makes one run's (state, shards, scale, values) -> (state, Metrics).
+  """Makes one run's round, (state, shards, scale, values) -> (state, Metrics).
 
-  If samples are held out, mean and deviation differ by run (`scaled`).
+  If `scaled`, mean and deviation of the data are the argument `scale`: they
+  differ by run if samples are held out. If `traced`, hyper-parameters are the
+  argument `values`.
   """
 
   def one(state, shards, scale, arrays):
@@ -125,8 +127,9 @@ def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
 def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
   """Makes the uncompiled round of all runs.
 
-  It maps (states, shards, scales, values), leaves [runs, ...], to (states,
-  Metrics). `setup` is that of one padded run; see `_one_round` for the rest.
+  It maps (states, shards, scales, values) to (states, Metrics); leaves are
+  [runs, ...], except images and labels, which the runs share. `setup` is one
+  padded run's; `scaled` and `traced` are as in `_one_round`.
   """
   one = _one_round(setup, scaled=scaled, traced=traced)
   if vmapped():
@@ -146,10 +149,10 @@ def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
 
 
 def vmapped() -> bool:
-  """Checks if a device computes its runs together.
+  """Checks if a device computes its runs at once, by a vmap.
 
-  A CPU takes them one after another within the program: the activations of one
-  run fit into a core's cache, and vmapped runs take longer.
+  On a CPU the program computes them one after another, as vmapped runs take
+  longer: the activations of a single run fit into a core's cache.
   """
   return target.current().platform != "cpu"
 

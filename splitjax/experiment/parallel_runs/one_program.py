@@ -34,19 +34,19 @@ from splitjax.types import Shard, State
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
   """Trains and saves the runs of a group that are not finished.
 
-  The program is always that of the whole group, so that bits do not depend on
-  where an earlier start was killed. Runs that are finished, or have done
-  another number of rounds, are replaced by a copy of another run's state, whose
-  results are ignored.
+  The program always has the size of the whole group, so that results are equal
+  to the bit wherever an earlier start was killed. In place of a run that is
+  finished or has done another number of rounds, the program trains a copy of
+  another run's state, whose result is ignored.
 
   Args:
     runs: at least two runs that share a program.
-    traced: if true, hyper-parameters are arguments of the program; else they
-      are equal in all runs.
+    traced: whether hyper-parameters are arguments of the program; else they are
+      constants, equal in all runs.
     stop: see `runner.run`.
 
   Raises:
-    UserError: the runs differ in more than can be padded; or see
+    UserError: padding cannot make the runs' shapes equal; or see
       `train.loop.train`.
     Stopped: see `train.loop.train`.
   """
@@ -71,7 +71,7 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
       recorders[i], state = opened.enter_context(opening)
       states[i] = _on_host(state)
     _rewrite_logs(recorders.values())
-    # Runs that are ahead come first: one that diverges again is behind.
+    # Runs that are ahead come first: a run behind may fail again (on_nan=stop).
     rounds = {recorder.done for recorder in recorders.values()}
     for done in sorted(rounds, reverse=True):
       mine = {i: r for i, r in recorders.items() if r.done == done}
@@ -82,7 +82,7 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
 
 
 def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
-  """Writes the logs of workdirs that several methods share."""
+  """Rewrites metrics.jsonl of each workdir, which its methods share."""
   shared = dict[Path, list[Recorder]]()
   for recorder in recorders:
     shared.setdefault(recorder.workdir, []).append(recorder)
@@ -101,8 +101,8 @@ def _run_rounds(
 ) -> State:
   """Compiles and runs the rounds; returns the last states [runs, ...].
 
-  `recorders` are those of the runs that train, by run number; `states`, on the
-  host, are removed from their dict.
+  `recorders` maps the numbers of the runs that train to their recorders. Their
+  `states`, on the host, are removed from the dict.
   """
   members = list(recorders)
   mine = [runs[i] for i in members]
@@ -164,7 +164,7 @@ def _compiled(
     specs = lowering.specs(len(shards))
     given = jax.device_put(given, sharding.sharding(mesh, specs))
 
-  # Compile one round for all, or reuse one with the same text.
+  # Compile the round of all runs, or reuse a program with the same text.
   begun = time.monotonic()
   scaled = len(set(scales)) > 1
   how = {"scaled": scaled, "traced": traced}
@@ -194,7 +194,7 @@ def _on_host(state: State) -> State:
 
 
 def _wrapped(state: State) -> State:
-  """Makes PRNG keys of the key data in a NumPy state, or in stacked ones."""
+  """Converts a NumPy state, single or stacked, to JAX arrays and PRNG keys."""
   state = jax.tree.map(jnp.asarray, state)
   return state._replace(key=jax.random.wrap_key_data(state.key))
 

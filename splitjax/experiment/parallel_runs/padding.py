@@ -19,10 +19,10 @@ class Run(NamedTuple):
   """One method of one config.
 
   Attributes:
-    name: the config's name for people, such as "seed 1".
+    name: the config's label, such as "seed 1".
     workdir: the config's folder.
-    setup: the method's setup; setups share equal data on the device.
-    finished: true if it was trained before.
+    setup: the method's setup; runs with equal data share them on the device.
+    finished: true if an earlier start finished the run.
   """
 
   name: str
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
-  """Pads the setups of runs to common shapes, which changes no draw.
+  """Pads the setups of runs to common shapes; random draws stay the same.
 
   Raises:
     UserError: the runs differ in more than padding can make equal.
@@ -48,13 +48,13 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
   if system.seeds_batched:
     field = "system.seeds_batched=True"
 
-  # They read the same images.
+  # The runs must read the same images.
   if len({setup.task.facts["digest"] for setup in own}) > 1:
     raise UserError(
       f"{field}: data.domain gives each seed other images; leave it out: they"
       " train one after another"
     )
-  # The numbers of depths and of chunks must be equal.
+  # Cohorts must have the same depths, numbers of clients and padded sizes.
   fleets = [setup.fleet.cohorts for setup in own]
   kinds = {tuple((c.family, c.depth, len(c.ids)) for c in x) for x in fleets}
   if len(kinds) > 1:
@@ -110,10 +110,10 @@ def static(plan: BatchPlan) -> BatchPlan:
 
 
 def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
-  """Gives all runs every kind of planned fault that one has.
+  """Gives all runs a table of every kind of planned fault that one run has.
 
-  A deadline cuts clients short in one run and leaves them out in another. A
-  table that a run lacks is added without a fault in it.
+  A deadline, for example, may cut clients short in one run and leave them out
+  in another. A table that a run lacks is added without a fault in it.
   """
   found = [Schedule(*each.shards[0].schedule) for each in setups]
   usual: dict[str, Any] = {"dropout": False, "server_down": False}
@@ -140,14 +140,14 @@ def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
 
 
 def _width(shard: Shard) -> int:
-  """Returns the columns that a cohort's rows need, held-out ones included."""
+  """Returns the columns of a cohort's rows, or of its held rows if wider."""
   return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
 
 
 def _widened(
   setup: TrainingSetup, shard: Shard, width: int, plan: BatchPlan
 ) -> Shard:
-  """Gives a cohort's shard room for `width` samples of each client."""
+  """Pads the rows of a cohort's shard to `width` samples of each client."""
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
   shard = shard._replace(rows=rows)

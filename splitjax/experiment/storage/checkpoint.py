@@ -1,8 +1,8 @@
 """States on disk, written completely or not at all, and verified when read.
 
 A checkpoint is a folder named by its round: `state/` (orbax), `record.json`
-(the run it belongs to, the mark of its log, notes) and `manifest.json` with a
-digest of every other file, written last.
+(facts of the run, the length and digest of its log, notes) and `manifest.json`
+with a digest of every other file, written last.
 """
 
 import json
@@ -35,7 +35,7 @@ def rounds_in(folder: Path) -> list[int]:
 
 
 def complete(partial: Path, record: dict[str, Any]) -> None:
-  """Adds record and manifest to a written state, which makes a checkpoint."""
+  """Completes a checkpoint: adds record and manifest to its written state."""
   place = partial.with_suffix("")
   shutil.rmtree(place, ignore_errors=True)
   files.write_json(partial / RECORD, {**record, "format": fingerprint.FORMAT})
@@ -54,8 +54,8 @@ def read_step(
 
   Raises:
     Damaged: the files are not those that were written.
-    OSError: a file cannot be read now, which says nothing of its content.
-    UserError: another version wrote it; or raised by `wanted`.
+    OSError: a file cannot be read now, but may be undamaged.
+    UserError: another version wrote the checkpoint; or raised by `wanted`.
   """
   manifest = _json(place / MANIFEST)
   fingerprint.verify_files(place, manifest)
@@ -67,7 +67,7 @@ def read_step(
 
 
 def read_record(place: Path) -> dict[str, Any]:
-  """Reads a checkpoint's record unverified; raises Damaged if it is none."""
+  """Reads a checkpoint's record unverified; Damaged if missing or no JSON."""
   return _json(place / RECORD)
 
 
@@ -106,7 +106,7 @@ def unwritten(place: Path, error: Exception) -> UserError:
 
 
 def read_state(place: Path, shapes: Tree, digests: dict[str, str]) -> Tree:
-  """Reads what `write_state` wrote, or raises Damaged."""
+  """Reads a tree that `write_state` wrote, or raises Damaged."""
   fingerprint.verify_files(place, digests)
   return _restore(place, shapes)
 
@@ -114,8 +114,8 @@ def read_state(place: Path, shapes: Tree, digests: dict[str, str]) -> Tree:
 def _restore(place: Path, wanted: Tree) -> Tree:
   """Reads verified files; raises UserError if they hold another tree.
 
-  Only leaves count: a field that is empty need not be in the files, so that a
-  later version may add one.
+  Only arrays are compared: the files may lack a field without arrays, so that a
+  later version can add such a field.
   """
   leaves = _by_path(wanted)
   with ocp.StandardCheckpointer() as saver:
@@ -137,7 +137,7 @@ def _restore(place: Path, wanted: Tree) -> Tree:
 
 
 def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
-  """Maps paths to leaves, whether fields of types or keys of dicts."""
+  """Maps each leaf's path to the leaf; fields and dict keys look the same."""
   found, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
@@ -146,7 +146,7 @@ def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
 
 
 def _compare(saved: dict[tuple[str, ...], Any], wanted: dict) -> None:
-  """Raises ValueError that names the first array that differs in form."""
+  """Raises ValueError naming the first array whose dtype or shape differs."""
   for path in (*saved, *wanted):
     there, here = _form(saved.get(path)), _form(wanted.get(path))
     if there != here:
@@ -154,7 +154,7 @@ def _compare(saved: dict[tuple[str, ...], Any], wanted: dict) -> None:
 
 
 def _form(x: Any) -> str:
-  """Says an array's dtype and shape; a key's are those of its bits."""
+  """Returns dtype and shape of an array, or of a PRNG key's data, as text."""
   if x is None:
     return "none"
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -176,7 +176,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def reason(error: Exception) -> str:
-  """Returns the first line of an error's message, or the end of a long one."""
+  """Returns the first line of an error's message, or the end of a long line."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
 

@@ -16,12 +16,12 @@ from typing import Any
 from splitjax.types import UserError
 
 FORMAT = 4
-"""Version of checkpoints and finished methods on disk."""
+"""Version of the file format of checkpoints and finished methods."""
 
 LIBRARIES = (
   "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",
 )  # fmt: skip
-"""Packages that the bits of a run depend on, besides this program."""
+"""Packages whose version can change the last bits of a run's results."""
 
 
 class Damaged(Exception):
@@ -37,8 +37,8 @@ def of_files(folder: Path) -> dict[str, str]:
 def verify_files(folder: Path, files: Mapping[str, str]) -> None:
   """Compares files below a folder with the digests that `of_files` returned.
 
-  Other files are ignored. Raises Damaged; OSError where a file cannot be read
-  now.
+  Files without a digest are ignored. Raises Damaged if a file is missing or
+  differs, OSError if it cannot be read now.
   """
   for name, digest in files.items():
     try:
@@ -61,12 +61,12 @@ def of_json(tree: Any) -> str:
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
-  """Adds to a JSON record a digest of itself."""
+  """Returns a JSON record with its own digest added, as "seal"."""
   return {**record, "seal": of_json(record)}
 
 
 def opened(record: Any) -> dict[str, Any]:
-  """Returns a record without its digest, or raises Damaged."""
+  """Verifies a sealed record and removes its digest, or raises Damaged."""
   if not isinstance(record, dict):
     raise Damaged("its record is empty")
   content = {k: v for k, v in record.items() if k != "seal"}
@@ -76,9 +76,9 @@ def opened(record: Any) -> dict[str, Any]:
 
 
 def check_format(place: Path, record: Mapping[str, Any]) -> None:
-  """Raises UserError where another version wrote what this one cannot read.
+  """Raises UserError if files have a format that this version cannot read.
 
-  `record` was written with the files; it may have "format" and "versions".
+  `record` was written with the files; it may lack "format" and "versions".
   """
   found = record.get("format", "unknown")
   if found == FORMAT:

@@ -18,7 +18,7 @@ def summarise_masked(
   rounds: Sequence[tuple[int, Sequence[int]]],
   names: Sequence[str] = (),
 ) -> str:
-  """Makes the note that sums up masked updates, from (round, clients) pairs."""
+  """Makes a run's note on masked updates, from (round, clients) pairs."""
   clients = sorted({client for _, masked in rounds for client in masked})
   count = len(rounds)
   return (
@@ -36,10 +36,10 @@ def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
 def due(
   config: Config, rows: tuple[Row, ...], number: int
 ) -> tuple[tuple[Row, ...], int | None] | None:
-  """Says what to evaluate after a round, numbered from 1 on; None: nothing.
+  """Chooses what to evaluate after round `number` (1, 2, ...).
 
-  Returns those of a method's `rows` and the number of test samples of each
-  client, None for all.
+  Returns the chosen ones of a method's `rows` and the number of test samples of
+  each client (None: all samples); or None if no evaluation is due.
   """
   if number == config.rounds:
     return rows, None
@@ -51,15 +51,15 @@ def due(
 
 
 SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
-"""Entries of a line that every evaluation adds, see `measure.scores.score`."""
+"""Entries that every evaluation adds to a line, see `measure.scores.score`."""
 
 
 def between_rounds(
   line: dict[str, Any], config: Config, rows: tuple[Row, ...]
 ) -> dict[str, Any]:
-  """Takes the scores off a round that was the last before a run went on.
+  """Removes the scores of a round after which the run had ended, then went on.
 
-  They stay if an evaluation of all rows on all samples was due anyway.
+  Scores stay if all rows are due on all samples after this round anyway.
   """
   whole = due(config, rows, line["round"]) == (rows, None)
   if whole or not line.get("last"):
@@ -71,10 +71,10 @@ class History(NamedTuple):
   """All rounds of a method.
 
   Attributes:
-    lines: the lines of its log, without the numbers of single clients.
+    lines: the lines of the method's log, without their entries by client.
     clients: sums over the rounds, [N] each: "bytes", local "steps", steps
-      "served" by the server, "visits" (rounds with served steps), in buffered
-      rounds "weight", and, if costs are modelled, busy "seconds" and "joules".
+      "served" by the server, "visits" (rounds with served steps), "weight" if
+      rounds are buffered, busy "seconds" and "joules" if costs are modelled.
   """
 
   lines: list[dict[str, Any]]
@@ -82,7 +82,7 @@ class History(NamedTuple):
 
 
 def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
-  """Reads a method's history from its log lines, which it modifies."""
+  """Makes a method's history from its log lines, which are modified."""
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:
     own = line.pop("clients")
@@ -100,13 +100,13 @@ def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
 def log_line(
   key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
 ) -> dict[str, Any]:
-  """Makes a line of metrics.jsonl; `cost` is None if it is not modelled.
+  """Makes a line of metrics.jsonl; `cost` is None if costs are not modelled.
 
   "clients" has columns over the clients that took part: number, local steps,
   bytes, "alone" (steps without the server) if there are any, and, if costs are
-  modelled, busy seconds and joules with five digits. In buffered rounds it also
-  has "weight", the factor s(tau) of each update, and the line has "staleness",
-  the number of updates with tau = 0, 1, ...
+  modelled, busy seconds and joules with five digits. In buffered rounds
+  "clients" also has "weight", the factor s(tau) of each update, 0 if masked,
+  and the line has "staleness", the number of updates with tau = 0, 1, ...
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):
@@ -145,7 +145,7 @@ def log_line(
 
 
 def _short(values: np.ndarray) -> list[float]:
-  """Keeps whole numbers, and rounds others to five digits."""
+  """Rounds to five digits, except whole numbers, which stay."""
   every = map(float, values)
   return [int(x) if x.is_integer() else float(f"{x:.5g}") for x in every]
 
@@ -181,12 +181,12 @@ def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def evaluated(line: dict[str, Any], label: str) -> bool:
-  """Checks if a result row was evaluated after the round of a line."""
+  """Checks if a round's line has an evaluation of result row `label`."""
   return label in line.get("accuracy", {})
 
 
 def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
-  """Checks if a row was left to the last round (eval.personal=last)."""
+  """Checks if an evaluation left row `label` out (eval.personal=last)."""
   return any("accuracy" in x and not evaluated(x, label) for x in lines)
 
 
@@ -216,7 +216,7 @@ def curves(
 
 
 def best(curve: dict[str, list[float | None]]) -> list[float | None]:
-  """Returns each test set's highest value of a curve; None without values."""
+  """Returns the maximum of each test set's curve; None if it has no values."""
   known = ([x for x in each if x is not None] for each in curve.values())
   return [max(each) if each else None for each in known]
 
@@ -243,7 +243,7 @@ def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
 
 
 def checkpoint_metrics(line: dict[str, Any], label: str) -> dict[str, float]:
-  """Maps the metrics that `Checkpoint.best` can name to a round's values."""
+  """Returns a round's values of the metrics that `Checkpoint.best` can name."""
   loss = _total(line["loss"])
   metrics = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
   return {k: v for k, v in metrics.items() if v is not None}

@@ -2,8 +2,8 @@
 
 Fields whose declared effect is NONE (the machine, file locations, checkpoints)
 do not count. Data sets, pretrained networks and fault schedules count by the
-digests of their content, not by their paths. More rounds than a run has had
-continue it if its learning rates stay what they were.
+digests of their content, not by their paths. A config with more rounds
+continues a run if faults and the earlier rounds' learning rates are unchanged.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ from splitjax.types import UserError
 
 
 def difference(theirs: dict, mine: dict) -> str | None:
-  """Returns the first field in which two runs differ; None if they are equal.
+  """Describes the first field in which two runs differ; None if equal.
 
   Both are {"config": ..., "data": ...} like config.json. Only methods that
-  both runs have are compared: each trains by itself. `mine` may continue
-  `theirs` to more rounds.
+  both runs have are compared, as each trains by itself. More rounds in `mine`
+  are no difference if they continue `theirs`.
   """
   one, two = (
     {"config": _significant(tree["config"]), "data": tree["data"]}
@@ -47,7 +47,7 @@ def difference(theirs: dict, mine: dict) -> str | None:
 
 
 def _looks_ahead(config: dict, done: int) -> str | None:
-  """Names a schedule whose rates in `done` rounds depend on the last round."""
+  """Names a schedule whose first `done` rounds change with config["rounds"]."""
   chosen, times = config["optimizer"], jnp.arange(64 * done) / 64
   short, whole = (
     optimizers.make(**chosen, rounds=rounds)
@@ -64,7 +64,7 @@ def _looks_ahead(config: dict, done: int) -> str | None:
 
 
 def unlike(theirs: Config, mine: Config) -> str | None:
-  """Describes how two configs differ as runs, wherever their files are."""
+  """Describes how two configs differ as runs, or in rounds; None if equal."""
   if theirs.rounds != mine.rounds:
     return f"rounds is {theirs.rounds} there and {mine.rounds} here"
   a, b = ({"config": c.to_dict(), "data": {}} for c in (theirs, mine))
@@ -72,7 +72,7 @@ def unlike(theirs: Config, mine: Config) -> str | None:
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """Adds to a config the methods that earlier starts had, in `theirs`.
+  """Adds the methods of earlier starts, in the config `theirs`, to a config.
 
   Raises UserError where two methods then have the same label.
   """

@@ -18,13 +18,13 @@ from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
 DAMAGED = "damaged"
-"""The folder beside the checkpoints for damaged ones."""
+"""The folder to which damaged checkpoints are moved, beside `folder`."""
 
 NEWEST = 2
-"""The number of newest checkpoints kept in training, unless one is given."""
+"""How many of the newest checkpoints are kept in training by default."""
 
 PAUSE = 60.0
-"""Seconds between checkpoints, unless their rounds are given."""
+"""Least seconds between checkpoints if `Checkpoint.every` is "auto"."""
 
 
 class CheckpointManager:
@@ -41,8 +41,8 @@ class CheckpointManager:
   def due(self, round: int, last: bool) -> bool:
     """Checks if a checkpoint is due after this round.
 
-    The trained method is saved elsewhere after the last round; a checkpoint of
-    that round is written only if checkpoints are kept.
+    After the last round the trained method is saved elsewhere, so a checkpoint
+    is due only if checkpoints stay after the run (`Checkpoint.stay`).
     """
     if last:
       return self._chosen.stay
@@ -56,9 +56,9 @@ class CheckpointManager:
   def save(self, state: Tree, record: dict[str, Any]) -> None:
     """Starts writing a checkpoint; the next round may begin meanwhile.
 
-    The state may be donated afterwards. The record has the "round", and the
-    "metrics" that `best` may name. Raises UserError if this checkpoint or the
-    one before could not be written.
+    The state may be donated once this returns. The record has the "round", and
+    the "metrics" that `Checkpoint.best` can name. Raises UserError if this
+    checkpoint or the previous one could not be written.
     """
     self.wait()
     partial = self.folder / f"{record['round']}{checkpoint.PARTIAL}"
@@ -89,9 +89,10 @@ class CheckpointManager:
   def newest(
     self, wanted: Callable[[dict[str, Any]], Tree]
   ) -> tuple[Tree, dict[str, Any]] | None:
-    """Reads the newest sound checkpoint, or returns None; moves damaged ones.
+    """Reads the newest sound checkpoint; moves damaged newer ones aside.
 
-    Raises UserError like `read_step`, or if there are checkpoints, all damaged.
+    Returns its state and record, or None if there is no checkpoint. Raises
+    UserError like `read_step`, or if every checkpoint is damaged.
     """
     rounds = checkpoint.rounds_in(self.folder)[::-1]
     for round in rounds:
@@ -108,13 +109,13 @@ class CheckpointManager:
     return None
 
   def close(self) -> None:
-    """Waits for unfinished writing, also after an error elsewhere."""
+    """Waits until pending writes end, and raises none of their errors."""
     self._thread.shutdown()
     with contextlib.suppress(Exception):
       self._saver.close()
 
   def _complete(self, partial: Path, record: dict[str, Any]) -> None:
-    """Completes a checkpoint in a thread, then deletes those not to be kept."""
+    """Completes a checkpoint in a thread, then deletes those no longer kept."""
     self._saver.wait_until_finished()
     if not distributed.is_first_process():
       return
@@ -126,7 +127,7 @@ class CheckpointManager:
       shutil.rmtree(self.folder / str(round))
 
   def _best_of(self, rounds: list[int]) -> set[int]:
-    """Returns the rounds of the best checkpoints; of equal ones, the later."""
+    """Returns the rounds of the best checkpoints; of equal ones, later ones."""
     best = self._chosen.best
     if best is None:
       return set()
@@ -141,8 +142,8 @@ class CheckpointManager:
   def _put_aside(self, round: int, damage: Damaged) -> None:
     """Moves a damaged checkpoint to another folder and prints a line.
 
-    With several processes it is an error instead: each may read the files
-    differently, and must not move files that another one reads.
+    With several processes it raises UserError instead: another process may find
+    the same files sound, and must not lose them while it reads.
     """
     if distributed.is_distributed():
       raise UserError(

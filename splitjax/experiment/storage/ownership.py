@@ -1,8 +1,8 @@
 """Ownership of a workdir: one config, and one process at a time.
 
 A workdir belongs to the config in its config.json. Settings of the machine
-(paths of data, number of devices) do not count, digests of the data do. Methods
-can join later: each has its folder.
+(paths of data, number of devices) may change later, digests of the data may
+not. Methods can join later, as each has its own folder.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ WRITTEN = (
   workdirs.EXPORTED, workdirs.DESCRIBED, workdirs.METRICS, workdirs.CLIENTS,
   workdirs.OVER_ROUNDS, report.JSON, report.PAGE, report.CSV, report.TEX,
 )  # fmt: skip
-"""Names of all that a run writes, besides figures and the config."""
+"""Names of files and folders that a run writes; `_names` adds the others."""
 
 
 @contextlib.contextmanager
@@ -38,12 +38,12 @@ def owned(
 ) -> Iterator[Config]:
   """Claims a workdir for a run, and locks it against other processes.
 
-  `facts` are those of the task's data. With `over_seeds` the workdir holds one
-  folder per seed, each with a run. `overwrite` deletes the run of another
-  config.
+  `facts` describe the task's data. With `over_seeds` the workdir holds one
+  folder per seed, each with a run. With `overwrite` another config's run is
+  deleted.
 
   Yields:
-    The config with the methods that earlier starts brought to the workdir.
+    The config, with the methods of earlier starts in the workdir added.
 
   Raises:
     UserError: the workdir belongs to another config, has files but no run, or
@@ -84,7 +84,7 @@ def _check_folder(workdir: Path) -> None:
 
 @contextlib.contextmanager
 def locked_workdir(workdir: Path) -> Iterator[None]:
-  """Locks a workdir, made if needed; raises UserError if it is in use."""
+  """Makes a workdir if needed and locks it; UserError if it is in use."""
   with contextlib.ExitStack() as held:
     try:
       held.enter_context(files.locked(workdir / workdirs.LOCK, wait=False))
@@ -124,9 +124,9 @@ def _names(run: Path) -> list[str]:
 def _claim(
   workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
 ) -> None:
-  """Writes config.json if it is new, another config's, or lacks something.
+  """Writes config.json if it is missing or lacks methods or rounds.
 
-  It may lack a method, or rounds that continue its run.
+  Another config's run is first deleted if `overwrite`, else raises UserError.
   """
   path, known = workdir / workdirs.CONFIG, dict[str, Any]()
   if path.exists():
@@ -148,7 +148,7 @@ def _claim(
   whole = _joined(workdir, config).to_dict()
   same = list(whole["methods"]) == list(known.get("methods", ()))
   if not same or whole["rounds"] != known["rounds"]:
-    for key in known.get("methods", ()):  # they may be about to be trained on
+    for key in known.get("methods", ()):  # their training may go on
       workdirs.verified(workdir, key)
     mine["config"] = {**whole, "seed": mine["config"]["seed"]}
     files.write_json(path, fingerprint.sealed(mine))

@@ -1,8 +1,8 @@
 """The log lines of a method, kept on disk and not in memory.
 
 Checkpoints and finished methods store a mark: the log's length and digest.
-metrics.jsonl has the same lines, of all methods of a workdir; each of the two
-files can repair the other.
+metrics.jsonl repeats the lines of all methods of a workdir. Lines that one of
+the two files has lost are restored from the other.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
 
 
 class RoundLog:
-  """The lines of one method, which iteration reads from the file one by one.
+  """The log of one method; iterating reads its lines from the file in turn.
 
-  With several processes the first one writes.
+  With several processes only the first process writes.
   """
 
   def __init__(self, workdir: Path, key: str):
@@ -35,7 +35,7 @@ class RoundLog:
     self._size, self._digest = 0, hashlib.sha256()
 
   def restore(self, mark: dict[str, Any]) -> None:
-    """Restores the log to a mark; raises Damaged if its lines are lost."""
+    """Restores the log's lines up to a mark; raises Damaged if any are lost."""
     for content in (self._own(), self.in_metrics()):
       whole = content[: mark["bytes"]]
       digest = hashlib.sha256(whole)
@@ -70,7 +70,7 @@ class RoundLog:
     self._digest.update(text)
 
   def mark(self) -> dict[str, Any]:
-    """Returns the log's length and digest, with all its lines on the disk."""
+    """Returns the log's length and digest once all lines are on the disk."""
     if self._path.exists():
       with self._path.open("rb") as file:
         os.fsync(file.fileno())  # survives a power failure
@@ -89,7 +89,7 @@ class RoundLog:
 
 
 def as_bytes(line: dict[str, Any]) -> bytes:
-  """Encodes a line for both files."""
+  """Encodes a line for rounds.jsonl and metrics.jsonl."""
   text = json.dumps(line, allow_nan=False, separators=(",", ":"))
   return text.encode() + b"\n"
 
@@ -108,9 +108,9 @@ def rewrite_metrics(
 ) -> None:
   """Writes metrics.jsonl from the logs of finished methods and `opened`.
 
-  `methods` are the keys of all methods in the workdir. The file may be cut or
-  lost, or have rounds that are repeated. Lines of other methods stay: their
-  logs may be lost.
+  `methods` are the keys of all methods in the workdir. The old file may be cut
+  off or missing, or repeat rounds. Its lines of unfinished methods that are not
+  `opened` stay, as their own logs may be lost.
   """
   named = {log.key for log in opened}
   done, other = list[RoundLog](), list[RoundLog]()

@@ -1,4 +1,4 @@
-"""Names in a run's folder, and reading its JSON files."""
+"""Names of the files in a run's folder, and readers of the JSON files."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from splitjax.registry import flat
 from splitjax.reports.figures import client_data, plots
 from splitjax.types import UserError
 
-# Files and folders of a workdir. The lock exists while a process uses it.
+# Files and folders of a workdir. LOCK exists while a process uses the workdir.
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 DESCRIBED, EVALUATED, EXPORTED = "describe", "evaluate", "export"
 CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
@@ -26,17 +26,17 @@ CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
 
 OF_METHODS = "confusion", "cost", "embeddings", "inside", "leakage"
-"""Names of single methods' figures, NAME_KEY."""
+"""Figures of single methods: NAME_KEY, such as cost_splitgp."""
 
 FORMS = ("png", "pdf")
 """Each figure is written in every one of these formats."""
 
 SEEDS = "one run each"
-"""Stands for the seed in the config of a workdir of several seeds."""
+"""The `seed` in the config.json of a workdir of several seeds."""
 
 
 class Unfinished(UserError):
-  """Raised if no method is finished that could be reported or evaluated."""
+  """Raised if there is no finished method to report or evaluate."""
 
 
 def folder(workdir: Path, key: str) -> Path:
@@ -45,7 +45,7 @@ def folder(workdir: Path, key: str) -> Path:
 
 
 def figures(keys: Iterable[str]) -> list[str]:
-  """Returns the names of all files that the methods' figures can have."""
+  """Returns the names of all figures that a run of these methods can have."""
   own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
   every = *client_data.FILES, *plots.FILES, *own
   return [f"{name}.{form}" for name in every for form in FORMS]
@@ -71,7 +71,7 @@ def finished(workdir: Path) -> list[str]:
 
 
 def trained(workdir: Path, config: Config) -> dict[str, bool]:
-  """Tells for each method of a config if it was trained for all its rounds."""
+  """Tells for each method of a config if all config.rounds are trained."""
   none, every = {"rounds": 0}, config.rounds
   about = {key: read_about(workdir, key) or none for key in config.methods}
   return {k: each.get("rounds", every) >= every for k, each in about.items()}
@@ -80,10 +80,10 @@ def trained(workdir: Path, config: Config) -> dict[str, bool]:
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 
-  They are finished in equally many rounds. Of all possible choices it takes the
-  one with the most networks, then with the most runs, then with the most
-  rounds: a method that is being added, or rounds that are, wait until enough
-  seeds have finished them. No keys are returned where nothing is finished.
+  All chosen methods have equally many rounds in all chosen runs. The choice has
+  as many networks (runs x methods) as possible, then as many runs, then as many
+  rounds: methods or rounds that are being added count once enough seeds have
+  finished them. Returns runs and keys of methods, both [] if none is finished.
   """
   rounds = {
     (run, key): (read_about(run, key) or {}).get("rounds", 0)
@@ -109,7 +109,7 @@ def unfinished(
 ) -> list[str]:
   """Names the unfinished parts of a run, or of one run per seed.
 
-  It was started for `methods` and `seeds`; a single run has seeds None.
+  The run was started for `methods` and `seeds`, None for a single run.
 
   Returns:
     "seed 1" if that seed has no finished method, else "seed 1 harmony" for each
@@ -139,7 +139,7 @@ def read_json(path: Path) -> Any:
 
 
 def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
-  """Reads a sealed record; UserError says to restore it, or to `remedy`."""
+  """Reads a sealed record, or raises UserError that advises a `remedy`."""
   try:
     return fingerprint.opened(read_json(path))
   except fingerprint.Damaged as damage:
@@ -150,7 +150,7 @@ def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def read_own(workdir: Path) -> dict[str, Any]:
-  """Reads config.json, of a run or of several seeds: config and data.
+  """Reads config.json of a run or of several seeds: the config and data facts.
 
   Raises Unfinished if there is none, UserError if it is damaged.
   """
@@ -200,7 +200,7 @@ def read_about(workdir: Path, key: str) -> dict | None:
 
 @contextlib.contextmanager
 def undamaged(place: Path, name: str = "") -> Iterator[None]:
-  """Says what to do where a method's folder, or a part of it, is damaged."""
+  """Turns Damaged, raised for `place`/`name`, into UserError with a remedy."""
   try:
     yield
   except fingerprint.Damaged as damage:
@@ -213,8 +213,8 @@ def undamaged(place: Path, name: str = "") -> Iterator[None]:
 def verified(workdir: Path, key: str) -> dict | None:
   """Reads the record of a finished method and verifies its state.
 
-  Returns None if it is not finished. Raises UserError if files are damaged or
-  another version wrote them.
+  Returns None if the method is not finished. Raises UserError if files are
+  damaged or another version wrote them.
   """
   about, place = read_about(workdir, key), folder(workdir, key)
   if about is not None:
