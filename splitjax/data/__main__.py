@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _terminate(*_: object) -> NoReturn:
   """Handles SIGTERM with the same clean-up as KeyboardInterrupt."""
-  signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second: cleaning up
+  signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ignores a second one
   raise KeyboardInterrupt("terminated")
 
 

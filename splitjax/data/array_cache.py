@@ -21,8 +21,8 @@ def store(arrays: Arrays, folder: Path) -> None:
   the parent folder (`files.locked`).
 
   Raises:
-    OSError: the folder cannot be written. The files are not memory-mapped while
-      written: on a full disk that would kill the process.
+    OSError: the folder cannot be written. Writing through memory-mapped files
+      would instead kill the process on a full disk.
   """
   shutil.rmtree(folder.parent, ignore_errors=True)
   partial = folder.with_name("partial")

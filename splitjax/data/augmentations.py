@@ -41,7 +41,7 @@ PAD = 4
 
 
 def of_each(one: Callable[[Array, Array], Array]) -> Augmentation:
-  """Makes an augmentation of (image [H, W, c] uint8, key []) -> image."""
+  """Makes an augmentation from (image [H, W, c] uint8, key []) -> image."""
 
   def every(image: Array, key: Array) -> Array:
     return jax.vmap(one)(image, jax.random.split(key, len(image)))
@@ -122,8 +122,9 @@ def colour(
 def coloured(image: Array, factors: Array) -> Array:
   """Scales brightness, contrast and saturation of [H, W, c] by factors [3].
 
-  As torchvision's ColorJitter in this fixed order: from black, from the mean
-  grey of the image, and from the grey of each pixel (three channels alone).
+  As in torchvision's ColorJitter, but always in this order, factors scale the
+  distance from black, from the mean grey of the image and, if there are three
+  channels, from the grey of each pixel.
   """
   weights = jnp.array((0.299, 0.587, 0.114))
 
@@ -199,7 +200,7 @@ def parse(text: str) -> list[dict[str, Any]]:
 
 
 def _term(node: ast.expr) -> dict[str, Any]:
-  """Reads `name` or `name(option=value)`; raises ValueError for others."""
+  """Reads `name` or `name(option=value)`; raises ValueError for other nodes."""
   options = {}
   if isinstance(node, ast.Call) and not node.args:
     options = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
@@ -212,7 +213,8 @@ def _term(node: ast.expr) -> dict[str, Any]:
 def make(text: str) -> Augmentation:
   """Makes the augmentation that data.augment names.
 
-  The first has the batch's key itself, others fold their place in.
+  Its first change gets the batch's key itself, each later one the key folded
+  with the change's place.
 
   Raises:
     UserError: a name or an option is unknown or out of bounds.

@@ -1,4 +1,4 @@
-"""Checks that a data set, loaded by the code of a run, has its known facts."""
+"""Checks that a data set, loaded as for a run, agrees with its known facts."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def check_facts(name: str, data_dir: Place) -> None:
     data_dir: folder of all prepared data.
 
   Raises:
-    UserError: a fact differs, or `sources.load` raises it.
+    UserError: the data differ from a fact, or `sources.load` raises it.
   """
   data = sources.load(name, data_dir=data_dir)
   for sentence in filter(None, (data.note, data.told)):

@@ -35,8 +35,8 @@ from splitjax.registry import unknown
 from splitjax.types import Array, UserError, naming
 
 Corruption = Callable[[Array, Array, Array], Array]
-"""(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> such
-an image; numbers beyond 0..255 are cut off, others rounded."""
+"""(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
+[H, W, c]; its numbers are then rounded and clipped to 0..255."""
 
 Look = Sequence[str]
 """Domains that are applied one after another; (): the image as it is."""
@@ -93,13 +93,13 @@ def saturate(image: Array, severity: Array, key: Array) -> Array:
 
 
 def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
-  """Blurs with sigma 0.4 to 1 pixels, cut off at 4 sigma; edges continue."""
+  """Blurs with sigma 0.4 to 1 pixels, cut off at 4 sigma; repeats the edges."""
   del key
   return _along_sides(image, severity, _smooth, (0.4, 0.6, 0.7, 0.8, 1.0))
 
 
 def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
-  """Adds normal noise of deviation 0.04 to 0.1 (of 1) to every number."""
+  """Adds normal noise of deviation 0.04 to 0.1 times 255 to every number."""
   scale = 255 * _at(severity, 0.04, 0.06, 0.08, 0.09, 0.1)
   return image + scale * jax.random.normal(key, image.shape)
 
@@ -111,7 +111,7 @@ def pixelate(image: Array, severity: Array, key: Array) -> Array:
 
 
 def _at(severity: Array, *each: float) -> Array:
-  """Returns the number of a severity, of five."""
+  """Picks the number of a severity from five, for severities 1 to 5."""
   return jnp.array(each)[severity - 1]
 
 
@@ -121,7 +121,7 @@ def _along_sides(
   make: Callable[[int, float], np.ndarray],
   each: Sequence[float],
 ) -> Array:
-  """Multiplies columns and rows by make(side, number) [side, side]."""
+  """Multiplies columns and rows by matrices make(side, each[severity - 1])."""
   down, across = (
     jnp.array([make(side, number) for number in each])[severity - 1]
     for side in image.shape[:2]
@@ -131,7 +131,7 @@ def _along_sides(
 
 
 def _smooth(side: int, sigma: float) -> np.ndarray:
-  """Weights of a Gaussian filter that repeats the pixels at the edges."""
+  """Returns weights [side, side] of a Gaussian filter; edges are repeated."""
   reach = int(4 * sigma + 0.5)
   step = np.arange(-reach, reach + 1)
   weight = np.exp(-((step / sigma) ** 2) / 2)
@@ -142,13 +142,17 @@ def _smooth(side: int, sigma: float) -> np.ndarray:
 
 
 def _coarse(side: int, share: float) -> np.ndarray:
-  """Weights of a resizing to a share of the side, and back."""
+  """Returns weights [side, side] of resizing to a share of a side and back."""
   few = max(1, int(side * share))
   return _box(few, side) @ _box(side, few)
 
 
 def _box(before: int, after: int) -> np.ndarray:
-  """Weights [after, before]: means of pixels whose centres a pixel covers."""
+  """Returns weights [after, before] that resize as Pillow's BOX does.
+
+  A new pixel is the mean of the old ones whose centres it covers, or, where new
+  pixels are smaller, the old one that covers its centre.
+  """
   wide = before / after
   centre = wide * (np.arange(after)[:, None] + 0.5)
   place = (np.arange(before) + 0.5 - centre) / max(wide, 1)
@@ -168,10 +172,10 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 def read(text: str, severity: int, where: str) -> tuple[str, ...]:
-  """Reads domains separated by commas; `severity` is that of bare names.
+  """Reads domains separated by commas; `severity` is for names without one.
 
   Raises:
-    UserError: a name is unknown, or a severity is none of 1 to 5.
+    UserError: a name is unknown, or a severity is not one of 1 to 5.
   """
   found = []
   for each in text.split(","):

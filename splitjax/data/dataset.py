@@ -9,7 +9,7 @@ from splitjax.data import inputs
 
 
 class Dataset(NamedTuple):
-  """A data set as arrays on the host; they may be memory-mapped, read-only.
+  """A data set as arrays on the host, possibly memory-mapped and read-only.
 
   Attributes:
     name: its name in SOURCES, or npz:PATH.
@@ -18,15 +18,17 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image.
     test_label: [M] int32.
-    note: a sentence for reports on modified files or a user's arrays; else "".
+    note: a sentence for reports if the data were prepared from modified files,
+      or on how a user's arrays were read; "": there is none.
     train_client: [Z] int32, the client of each sample, from 0; None: not known.
-    test_client: [M] int32, the same for test samples, with the same numbers.
+    test_client: [M] int32, the client of each test sample, by the same numbers.
     client_names: the name of each client number; (): the number is the name.
-    standardise: what networks get of the inputs, see `inputs.Standardise`.
+    standardise: how inputs are standardised, see `inputs.Standardise`.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    client_domains: the domain of each client number (`data.domains`); (): the
-      data name none.
-    public: [P, ...], as train_image, of no client, without labels; or None.
+    client_domains: the domain of each client number (`data.domains`); (): not
+      known.
+    public: [P, ...], as train_image, the public samples (`data.public`); None:
+      there are none.
   """
 
   name: str
@@ -51,21 +53,22 @@ class Dataset(NamedTuple):
 
   @property
   def told(self) -> str:
-    """A sentence on inputs that are no images; else ""."""
+    """A sentence that describes inputs other than images; "" for images."""
     if self.kind == "images":
       return ""
     how = self.vocabulary, self.standardise
     return f"Inputs are {inputs.described(self.train_image, *how)}."
 
   def names(self, owners: np.ndarray) -> list[str]:
-    """Returns the names [..] of owners [..] int."""
+    """Returns the names of K owners, [K] int."""
     each = owners.tolist()
     return [self.client_names[i] if self.client_names else str(i) for i in each]
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Finds the owner [N] of each client by its training rows, N arrays [S_n].
 
-    None if the data name no owners, or a client has samples of several.
+    A sample's owner is the client that the data name for it (train_client).
+    Returns None if the data name no owners, or if a client has several.
     """
     if self.train_client is None:
       return None
@@ -74,7 +77,7 @@ class Dataset(NamedTuple):
     return np.concatenate(each) if alone else None
 
   def keep(self, split: str, rows: np.ndarray) -> "Dataset":
-    """Keeps the rows [..] int of a split, "train" or "test"."""
+    """Keeps only the rows [K] int of a split, "train" or "test"."""
     keys = (f"{split}_{part}" for part in ("image", "label", "client"))
     whole: dict[str, Any] = {key: getattr(self, key) for key in keys}
     part = {k: x[rows] for k, x in whole.items() if x is not None}

@@ -19,13 +19,13 @@ _ALPHA = Bounds(above=0, at_most=1e6)
 """Bounds of alpha. At 1e6 the split is even: shares differ by 0.1 %."""
 
 _REDRAWS = 2000
-"""Largest number of draws for a group of clients."""
+"""Largest number of draws per group of clients; all groups share the total."""
 
 _WORK = 15_000_000
-"""Largest number of random numbers: under a second unless alpha < 0.1."""
+"""Largest number of random numbers drawn: under 1 s unless alpha < 0.1."""
 
 _OVERHEAD = 1000
-"""Fixed cost of a draw, in random numbers."""
+"""Fixed cost of a draw, as a number of random numbers."""
 
 
 def dirichlet(
@@ -41,15 +41,15 @@ def dirichlet(
   """Splits every class over the clients in proportions drawn from Dir(alpha).
 
   All proportions are redrawn until every client has `min_samples`; the number
-  of draws is limited by their work, not by a clock. Hsu et al., Measuring the
+  of draws is limited by their cost, not by a clock. Hsu et al., Measuring the
   Effects of Non-Identical Data Distribution for Federated Visual
   Classification, 2019; used by Hydra, HARMONY, PGFedSplit and SuperSFL.
 
-  With `groups_of`, the shuffled samples are first cut into one share per group
-  of that many successive clients, in proportion to its size (the last group may
-  be smaller), and each share is split by a separate Dirichlet draw. The public
-  code of FedTHE (Jiang and Lin, ICLR 2023) does so with groups of 10. It
-  finally cuts all clients to equal sizes; this function does not.
+  With `groups_of`, successive clients form groups of this size (the last group
+  may be smaller). The shuffled samples are cut into one share per group, in
+  proportion to its number of clients, and a separate Dirichlet draw splits each
+  share. The public code of FedTHE (Jiang and Lin, ICLR 2023) does so with
+  groups of 10, then cuts all clients to equal sizes; this function does not.
 
   Args:
     labels: [Z] integer, labels of the training split.
@@ -142,7 +142,7 @@ def _split(
 
 
 def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
-  """Sets shares [C, N] to 0 for clients that already have the mean."""
+  """Zeroes shares [C, N] of clients with the mean size, rescales the others."""
   share, held = share.copy(), np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):
     row *= held < counts.sum() / len(held)

@@ -2,10 +2,10 @@
 
   f(data, parts, groups, seed, *, options) -> N texts
 
-with each client's training rows and the label of its group, or None; a text is
-a domain as in `data.corruptions`, such as "rotation:3" or "none". With the
-partition `iid` clients then have labels alike and skewed features, the setting
-of FedBN (Li et al., ICLR 2021).
+`parts` are the clients' training rows and `groups` [N] the labels of their
+groups, or None; a text is a domain as in `data.corruptions`, such as
+"rotation:3" or "none". With the partition `iid`, clients then have labels alike
+and skewed features, the setting of FedBN (Li et al., ICLR 2021).
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Domains(NamedTuple):
 
   Attributes:
     clients: N domains.
-    owner: [Z] int, the client that each training row was dealt to, -1: none.
+    owner: [Z] int, the client that each training row was dealt to; -1: to none.
   """
 
   clients: tuple[str, ...]
@@ -58,15 +58,15 @@ def drawn(
   corruptions: str = USUAL,
   severity: Annotated[int, SEVERITY] = 3,
 ) -> list[str]:
-  """Deals the domains to clients at random, each to equally many.
+  """Deals domains to clients at random, each to equally many to within one.
 
   Args:
     data: not used.
-    parts: of N clients.
+    parts: N arrays [S_n], of which only N is used.
     groups: not used.
-    seed: fixes which clients get which.
+    seed: fixes which clients get which domain.
     corruptions: the domains, separated by commas: "none, rotation:5, contrast".
-    severity: of those written without one.
+    severity: severity of the corruptions written without one.
   """
   del data, groups
   known = read(corruptions, severity, "data.domain.corruptions")
@@ -83,11 +83,11 @@ def by_group(
   corruptions: str = USUAL,
   severity: Annotated[int, SEVERITY] = 3,
 ) -> list[str]:
-  """Gives all clients of a group one domain: group g the g-th of the list.
+  """Gives all clients of group g the g-th domain of the list.
 
-  Groups are the partition's (`splitjax.data.GROUPS`); with any other, clients
-  are grouped in turn by their number. After the last domain follows the first
-  one again. Options are those of `drawn`.
+  Groups are the partition's (`splitjax.data.GROUPS`); if it has none, client n
+  gets the n-th domain. After the last domain the list begins again. Options are
+  those of `drawn`.
   """
   del data, seed
   known = read(corruptions, severity, "data.domain.corruptions")
@@ -132,9 +132,9 @@ def assign(
   """Gives each client its domain, and each training row its client.
 
   Raises:
-    UserError: the data are no images, or not such as a corruption takes; a
-      function of DOMAINS gives no domain to a client; two clients of different
-      domains share a sample.
+    UserError: the inputs are no images, or images that a corruption does not
+      take; a function of DOMAINS gives no domain to a client; two clients of
+      different domains share a sample.
   """
   where = f"data.domain={chosen.name}"
   given = DOMAINS[chosen.name](data, parts, groups, seed, **chosen.options)
@@ -160,7 +160,7 @@ def assign(
 
 
 def require_images(data: Dataset, domains: Sequence[str], where: str) -> None:
-  """Raises UserError unless the inputs are images that the domains suit."""
+  """Raises UserError if a domain other than NONE does not suit the inputs."""
   if set(domains) <= {NONE}:
     return
   if data.kind != "images":

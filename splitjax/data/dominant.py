@@ -94,24 +94,24 @@ def custom_shard(
   even split. Every sample is used: shares are rounded up or down, and a group
   that was rounded down comes first at the next label (`round_fairly`).
 
-  Hydra appendix E.3 leaves open (1) which labels are dominant in a group:
-  successive ones, as in Hydra's public code; (2) how many clients a group has
-  (it says "the client belonging to the group"): N / L, rounded up or down, and
-  p / n is the group's percentage for any N; (3) which "other groups" share the
-  remainder: those for which the label is not dominant. The public code, with
-  L = N = 10, n = 2 and p = 80, divides the remainder by N - 1 instead of N - n,
-  and drops the samples that this leaves.
+  Hydra appendix E.3 leaves three points open. Here (1) a group's dominant
+  labels are successive, as in Hydra's public code; (2) a group has N / L
+  clients, rounded up or down (the appendix says "the client belonging to the
+  group"), and p / n is the group's percentage for any N; (3) the "other groups"
+  that share the remainder are those for which the label is not dominant. The
+  public code, with L = N = 10, n = 2 and p = 80, divides the remainder by N - 1
+  instead of N - n, and drops the samples left over by this division.
 
   Args are those of `dominant_label`, but N is at least L, and p is the
-  percentage for the groups; n_dominant is n, the number of dominant labels of
-  a group, at least 2 and less than L.
+  percentage for the n groups together; n_dominant is n, the number of dominant
+  labels of a group, at least 2 and less than L.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: all labels would be dominant, there are fewer than 3 labels or
-      fewer clients than labels, or a client would get no sample.
+    UserError: n is not below L, there are fewer than 3 labels or fewer clients
+      than labels, or a client would get no sample.
   """
   classes = _count_labels(labels, num_clients, "custom_shard", 3)
   require(
@@ -132,7 +132,7 @@ def custom_shard(
 
 
 def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """Returns each client's group label c mod L, [N] int64, for L labels."""
+  """Returns the label of client c's group, number c mod L of L, [N] int64."""
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
 
@@ -156,7 +156,7 @@ def _partition(
   labels: np.ndarray, num_clients: int, seed: int, p: float, n: int
 ) -> list[np.ndarray]:
   """Splits labels over L groups, then each group's samples over its clients."""
-  # Samples [label, group] by the percentages, rounded.
+  # Numbers of samples [label, group]: the percentages, rounded.
   rng = np.random.default_rng(seed)
   classes, counts = np.unique(labels, return_counts=True)
   group = np.arange(len(counts))

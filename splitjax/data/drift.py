@@ -1,8 +1,8 @@
 """Drift of inputs: images in clients' domains, and shifts that change them.
 
-A test image is shown under a *look*, domains that are applied one after
-another; OWN stands for the client's. The images of a run are those of its data
-set, changed once when the task is built (`changed`), so that the rounds know
+A test image is shown under a *look*: domains that are applied one after
+another, where OWN stands for the client's domain. The images of the data set
+are changed once, when the task is built (`changed`), so that the rounds know
 nothing of domains.
 """
 
@@ -26,7 +26,7 @@ from splitjax.data.test_sets import (
 from splitjax.types import UserError
 
 OWN = "own"
-"""The client's domain in a look."""
+"""Stands for the client's domain in a look."""
 
 _TRAIN, _TEST = (0xC0DE, 0), (0xC0DE, 1)
 """Separate the draws of both splits from others of the same seed."""
@@ -42,9 +42,9 @@ def covariate(
 ) -> TestSets:
   """Tests clients on their classes under corruptions of growing severity.
 
-  The samples are all test samples of the client's classes in its domain. Set
-  "severity 0" has them as they are, "severity s" once under each corruption,
-  so that its accuracy is the mean over corruptions, as CIFAR-10-C's.
+  Set "severity 0" has all test samples of the client's classes in its domain.
+  Set "severity s" has each of these samples once under each corruption at
+  severity s: its accuracy is the mean over corruptions, as in CIFAR-10-C.
 
   Args:
     data: the data set.
@@ -86,22 +86,24 @@ def unseen_domain(
   corruption: str = "brightness",
   severity: Annotated[int, SEVERITY] = 3,
 ) -> TestSets:
-  """Tests clients on their classes in their domain, and in one left out.
+  """Tests clients on their classes in their domain, and in a left-out domain.
 
-  Set "own domain" has all test samples of the client's classes in its domain,
-  "unseen domain" the same under a corruption that no client trains on at any
-  severity. "none" is the domain of images as they are.
+  Set "own domain" has all test samples of the client's classes in its domain.
+  Set "unseen domain" has the same samples in the left-out domain instead: under
+  a corruption that no client trains on at any severity.
 
   Args:
     data: the data set.
     parts: training rows.
     rhos: None.
     seed: not used.
-    corruption: the domain left out, one name.
-    severity: of the corruption, unless its name has one.
+    corruption: the domain left out, one name; "none": images as they are.
+    severity: severity of the corruption, unless its name has one.
 
   Raises:
-    UserError: see `covariate`; or `changed` finds a client in that domain.
+    UserError: rhos are given, there is no test split, or the corruption is
+      unknown, not a single one or does not suit the data. `changed` raises it
+      if a client trains on the corruption.
   """
   del seed
   where = "eval.shift.corruption"
@@ -125,7 +127,7 @@ def _own_classes(
   names: Sequence[str],
   looks: Sequence[tuple[str, ...]],
 ) -> TestSets:
-  """Builds sets of all test samples of clients' classes under some looks."""
+  """Builds set r: test samples of clients' classes, under looks of_set[r]."""
   main = main_classes(data.train_label, parts, data.classes)
   count = len(data.test_label)
   own = [np.flatnonzero(known[data.test_label]) for known in main]
@@ -142,9 +144,9 @@ def changed(
   """Puts the images into clients' domains and under the test sets' looks.
 
   A training sample is changed once, by the domain of the client that it was
-  dealt to, also where another client is tested on it. The test split becomes
-  the pairs of an image and a look that occur in test sets; its labels and
-  clients follow, and rows of the test sets are those of the pairs.
+  dealt to, even if another client is tested on it. The new test split has an
+  image, with its label and client, for each pair of an image and a look that
+  occurs in the test sets; the rows of the test sets are renumbered to match.
 
   Raises:
     UserError: a client trains on the domain that the test sets leave out.
@@ -169,7 +171,7 @@ def changed(
   if test_sets.pool == "train" or not (drifted or test_sets.looks):
     return data, test_sets
 
-  # Looks with the clients' domains in them, and the pairs that occur.
+  # Looks with the clients' domains for OWN, and the pairs that occur.
   known = dict[tuple[str, ...], int]()
   table = np.array(
     [
@@ -203,8 +205,8 @@ def described(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
   """Returns the arrays that `changed` depends on, beside the data.
 
-  The first are those of training images, the second those of the test split; []
-  where it leaves them as they are.
+  The first list is for the training images: [] if no client has a domain but
+  NONE. The second is for the test split: [] if there are also no looks.
   """
   domains = test_sets.domains
   drifted = domains is not None and set(domains.clients) != {NONE}
@@ -221,7 +223,7 @@ def described(
 
 
 def _resolved(look: Sequence[str], own: str) -> tuple[str, ...]:
-  """Returns a look's domains with the client's for OWN, without NONE."""
+  """Replaces OWN in a look by the client's domain `own`, and drops NONE."""
   each = (own if domain == OWN else domain for domain in look)
   return tuple(domain for domain in each if domain != NONE)
 

@@ -10,11 +10,12 @@ class Facts(NamedTuple):
     classes: C.
     shape: shape of one input, (H, W, c) of images.
     train, test: Z and M; None: not known.
-    counts: samples of each class, [C] of both splits; None: not documented.
-    store: the name under which it is prepared; None if it needs no preparation.
+    counts: samples of each class, [C] for train and [C] for test; None: not
+      documented.
+    store: name under which the data are prepared; None: no need to prepare.
     label: the field of the prepared data with the label.
     client: the field that names a sample's client; None if there is none.
-    vocabulary: V, if inputs are token ids.
+    vocabulary: V; 0 if inputs are no token ids.
     dtype: dtype of the inputs.
     names: the names of the client numbers; (): the numbers.
   """

@@ -25,13 +25,13 @@ class BatchPlan(NamedTuple):
     batch: B.
     epochs: local epochs per round.
     steps: local steps per epoch of the cohort's largest client.
-    equal: True if every client of the cohort takes that many steps.
-    mean: mean per channel or feature in the training split, in the data's own
-      values; () for token ids (`data.inputs`).
-    std: standard deviation of the same.
+    equal: True if every client of the cohort takes `steps` steps.
+    mean: mean per channel or feature in the training split, in the units of
+      the inputs; () for token ids (`data.inputs`).
+    std: standard deviation, in the form of `mean`.
     augment: augmentation of training images, as data.augment names it.
     limit: local steps that each client takes in a round, the first ones of
-      these epochs; None: all of them.
+      `epochs`; None: all steps of `epochs`.
   """
 
   batch: int
@@ -77,7 +77,7 @@ class Samples(NamedTuple):
   plan: BatchPlan
 
   def batches(self) -> Array:
-    """[] int32, the client's real batches per epoch; the rest are padding."""
+    """Counts the client's real batches per epoch, [] int32, without padding."""
     own = self.shard.batch
     most = self.plan.batch
     size = most if isinstance(own, tuple) else jnp.minimum(own, most)
@@ -95,7 +95,7 @@ class Samples(NamedTuple):
     return self.in_batches(draw_order(key, held, self.shard.size))
 
   def in_batches(self, order: Array) -> tuple[Array, Array]:
-    """Returns an epoch as `epoch` does, in an order [S] from `draw_order`."""
+    """Cuts an order [S] from `draw_order` into the batches of `epoch`."""
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
     shape = (plan.steps, plan.batch)
@@ -111,7 +111,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
-    """Batches all samples, or the held-out ones, once in stored order.
+    """Batches all samples, or the held-back ones, once, in stored order.
 
     Returns rows [steps, B] int32 of the data set and real [steps, B] bool.
     """
@@ -123,8 +123,8 @@ class Samples(NamedTuple):
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
     """Returns all batches of a round in the orders [V, E, S] of `draw_order`.
 
-    Rows are [T, V, B] int32 and real is [T, B] bool (the same for every view),
-    with T steps in E epochs.
+    A step has V batches (views). Rows are [T, V, B] int32 and real is [T, B]
+    bool, the same for every view, with T steps in E epochs.
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
@@ -139,7 +139,7 @@ class Samples(NamedTuple):
   ) -> Batch:
     """Gathers, augments and standardises one batch: rows [B] int32, real [B].
 
-    `key` [] seeds the augmentation and random layers; None: there are neither.
+    `key` [] seeds the augmentation and random layers; None: neither is applied.
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
@@ -151,8 +151,8 @@ class Samples(NamedTuple):
   def for_draws(self, rows: Array, real: Array, key: Array) -> Batch:
     """Makes a batch that is not augmented, with a key for random layers.
 
-    `key` is the same for a whole pass over the data; a batch's key is folded
-    with its first row.
+    `key` is that of a whole pass over the data; the batch gets it folded with
+    the batch's first row.
     """
     own = jax.random.fold_in(key, rows[0])
     return self.batch(rows, real)._replace(key=own)
@@ -176,7 +176,7 @@ def unfit(
   dtype: str = "uint8",
   vocabulary: int = 0,
 ) -> str:
-  """Describes why inputs are not [B, *shape] of a dtype; "" if they are.
+  """Describes why inputs do not fit [B, *shape] of a dtype; "" if they do.
 
   Numbers must be finite, and token ids below the vocabulary, if it is not 0.
   """
@@ -200,8 +200,8 @@ def standardise(
 ) -> Array:
   """Converts inputs [B, ..., c] of any dtype to (x - mean) / std, float.
 
-  Mean and std have c numbers (or one), or as many as a sample. Token ids, whose
-  mean is (), become int32 and keep their values.
+  Mean and std have c numbers (or one), or one for each number of a sample.
+  Token ids, whose mean is (), become int32 and keep their values.
   """
   if not len(mean):
     return image.astype(jnp.int32)
@@ -212,7 +212,7 @@ def standardise(
 def scale_of(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> tuple[Array, Array]:
-  """Returns mean and std as arrays that fit inputs [B, ...]."""
+  """Returns mean and std as arrays that broadcast to inputs [B, ...]."""
   each = jnp.array(mean), jnp.array(std)
   if len(mean) <= image.shape[-1]:
     return each
@@ -235,10 +235,10 @@ def epochs(
   sizes: Sequence[int] | np.ndarray,
   batches: Sequence[int] | np.ndarray,
 ) -> int:
-  """Counts the epochs in which every client can take its steps of a round.
+  """Counts the epochs that suffice for every client's steps in a round.
 
   `sizes` [N] are the clients' samples and `batches` [N] or [1] their batch
-  sizes.
+  sizes. If `local_steps` is None, the count is `local_epochs`.
   """
   if local_steps is None:
     return local_epochs
@@ -283,11 +283,11 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  `image` [Z, ...] and `label` [Z] int32 are the split, on the device;
-  `parts` are each client's rows of it; `classes` is C; `numbers` are the
-  clients' indices in the fleet; `batches` [N] int are batch sizes per client,
-  if any; `put` places an array on the device. Returns a Shard with rows [N, S],
-  size [N], counts [N, C], number [N] and, if given, batch [N].
+  `image` [Z + P, ...], on the device, and `label` [Z] int32 are the training
+  split, with P public images; `parts` are the clients' rows; `classes` is C;
+  `numbers` are the clients' indices in the fleet; `batches` [N] int are their
+  batch sizes, or None; `put` places arrays on device or host. Returns a Shard
+  with rows [N, S], size [N], counts [N, C], number [N] and batch [N], if given.
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)

@@ -1,8 +1,8 @@
 """Held-out samples of each client, on which it chooses its thresholds.
 
-They are rows of the training split. Each comes with what an out-of-distribution
-proxy needs (`splitjax.evaluation.ood_proxies`): another held-out sample of the
-same client and a random number. No client uses another client's data.
+They are rows of the training split. For an out-of-distribution proxy
+(`splitjax.evaluation.ood_proxies`), each comes with another held-out sample of
+the same client and a random number. No client uses another client's data.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Holdout(NamedTuple):
     rows: [N, H] int32 of the training split; -1 for padding.
     label: [N, H] int32, their classes; undefined for padding.
     partner: [N, H] int32, another held-out row of the client, of another class
-      if it has one; the row itself if it has no other.
+      if there is one; the row itself if the client holds out only this one.
     draw: [N, H] int32, below 2^31, the seed of a proxy.
   """
 
@@ -51,7 +51,7 @@ def hold_out(
     stream: HOLD for choosing thresholds, VALIDATE for validation in training.
 
   Returns:
-    The remaining and the held-out rows, sorted.
+    The remaining and the held-out rows, N sorted arrays each.
 
   Raises:
     UserError: a client has fewer than two samples.
@@ -61,7 +61,7 @@ def hold_out(
 
 
 def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
-  """Arranges held-out samples as arrays, each with a partner.
+  """Arranges held-out samples as arrays, each sample with a partner.
 
   Args:
     label: [Z] int, labels of the training split.
@@ -81,7 +81,7 @@ def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
 def _partner(
   label: np.ndarray, own: np.ndarray, row: int, rng: np.random.Generator
 ) -> int:
-  """Picks another row of the client, of another class if it has one."""
+  """Picks another row of `own`, if possible of another class; else `row`."""
   other = own[label[own] != label[row]]
   if not len(other):
     other = own[own != row]

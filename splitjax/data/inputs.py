@@ -1,7 +1,7 @@
-"""The inputs of a data set, images, series, tables or token ids; their checks.
+"""Inputs of a data set (images, series, tables, token ids) and their checks.
 
 Arrays keep their shape and dtype on host and device. A data set says how its
-inputs are standardised (`Standardise`), and for token ids how many there are.
+inputs are standardised (`Standardise`), and how many token ids there are.
 Names such as `train_image` stand for inputs of every kind.
 
 | inputs | array |
@@ -23,16 +23,17 @@ from splitjax.files import printable
 from splitjax.types import UserError
 
 Standardise = Literal["channel", "feature", "none"]
-"""channel: (x - mean) / std for each entry of the last axis over the training
-samples: the channels of images and series, the features of a table. feature:
-for each number of a sample, which is the same for a table. none: networks get
-the numbers as they are. Token ids are never standardised."""
+"""channel: (x - mean) / std, with mean and std over the training samples for
+each entry of the last axis: channels of images and series, features of a table.
+feature: with mean and std for each number of a sample, which for a table equals
+channel. none: networks get the numbers as they are. Token ids are never
+standardised."""
 
 STEPS = 256
-"""Numbers that float32 must have between the least and the largest one."""
+"""Fewest float32 numbers between the least and largest value of an entry."""
 
 BLOCK = 4096
-"""Samples per block where arrays may be memory-mapped."""
+"""Samples read at a time from arrays that may be memory-mapped."""
 
 FORMS = (
   "give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as [Z, F], or"
@@ -67,7 +68,7 @@ def described(image: np.ndarray, vocabulary: int, standardise: str) -> str:
 
 
 def read_how(given: Mapping[str, np.ndarray], where: str) -> dict[str, Any]:
-  """Reads standardise and vocabulary, V, 0 for inputs that are no token ids.
+  """Reads standardise and vocabulary (V; 0 if inputs are no token ids).
 
   Raises:
     UserError: one of them is invalid, or they contradict each other.
@@ -98,16 +99,16 @@ def read_how(given: Mapping[str, np.ndarray], where: str) -> dict[str, Any]:
 def checked(
   image: np.ndarray, what: str, vocabulary: int = 0, *, train: bool = True
 ) -> np.ndarray:
-  """Checks inputs [Z, ...]; returns 64-bit numbers with 32, as devices compute.
+  """Checks inputs [Z, ...]; casts 64-bit numbers to 32 bits, as on devices.
 
   Args:
-    image: the array; without samples only if `train` is False.
+    image: the array; it may have no samples if `train` is False.
     what: its name, with which errors begin.
-    vocabulary: V, if they are token ids.
-    train: whether they are the training split.
+    vocabulary: V, if the inputs are token ids; else 0.
+    train: whether the inputs are the training split.
 
   Raises:
-    UserError: the array is of a kind that no network takes.
+    UserError: the array has a form or numbers that no network takes.
   """
   shape, dtype = list(image.shape), image.dtype
   if image.ndim < 2 or dtype.kind not in "iuf":
@@ -142,7 +143,7 @@ def checked(
 
 
 def _check_axes(image: np.ndarray, what: str) -> None:
-  """Raises UserError if axes [Z, H, W, c] seem to be in another order."""
+  """Raises UserError if the axes seem to be others than [Z, H, W, c]."""
   shape = list(image.shape)
   _, first, high, wide = shape
   if first in (1, 3) and min(high, wide) > 4:
@@ -160,9 +161,10 @@ def _check_axes(image: np.ndarray, what: str) -> None:
 def _in_32_bits(
   image: np.ndarray, what: str, low: float, high: float
 ) -> np.ndarray:
-  """Casts 64-bit numbers from `low` to `high`; others stay as they are.
+  """Casts 64-bit numbers, and uint32, to 32 bits; leaves others as they are.
 
-  Arrays in another byte order than the machine's get its own.
+  All get the machine's byte order. `low` and `high` are the least and the
+  largest number of the array.
   """
   image = image.astype(image.dtype.newbyteorder("="), copy=False)
   if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
@@ -183,7 +185,7 @@ def _in_32_bits(
 
 
 def blocks(image: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
-  """Yields the chosen rows of an array, all if None, block by block."""
+  """Yields the chosen rows of an array (None: all rows), block by block."""
   for start in range(0, len(image if rows is None else rows), BLOCK):
     part = slice(start, start + BLOCK)
     yield image[part if rows is None else rows[part]]
@@ -192,7 +194,8 @@ def blocks(image: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
 def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Returns the least and the largest number of each entry of the last axis.
 
-  Float64 [c] each; of uint8 those of all entries, [1]; zeros without samples.
+  Both are float64 [c], or [1], over all entries, for uint8; zeros if there are
+  no samples.
   """
   axes = tuple(range(image.ndim - (image.dtype != np.uint8)))
   each = [(x.min(axis=axes), x.max(axis=axes)) for x in blocks(image, None)]
@@ -205,8 +208,8 @@ def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _check_steps(low: np.ndarray, high: np.ndarray, what: str) -> None:
   """Raises UserError where float32 cannot tell the numbers of an entry apart.
 
-  Networks compute in float32. Numbers of 1.7e9, such as times in seconds, are
-  128 apart there.
+  Networks compute in float32, whose numbers are 128 apart near 1.7e9 (as times
+  in seconds are).
   """
   step = np.maximum(np.abs(low), np.abs(high)) * 2.0**-23
   lost = np.flatnonzero((low < high) & (high - low < STEPS * step))
@@ -224,7 +227,7 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def unscaled(vocabulary: int = 0) -> Scale:
-  """Returns a scale that leaves numbers as they are, or token ids."""
+  """Returns the scale that leaves numbers (or token ids) as they are."""
   return ((), ()) if vocabulary else ((0.0,), (1.0,))
 
 
@@ -235,8 +238,8 @@ def statistics(
 ) -> Scale:
   """Computes mean and standard deviation per channel, or per feature.
 
-  One block of samples at a time, without a second copy of a data set that may
-  be memory-mapped; for uint8 exactly, from histograms of the values.
+  Reads one block of samples at a time, without a second copy of a data set that
+  may be memory-mapped. For uint8 it is exact, from histograms of the values.
 
   Args:
     image: [Z, ..., c].
@@ -245,8 +248,8 @@ def statistics(
       number of a sample.
 
   Returns:
-    mean and std, c numbers each, or as many as a sample has; the std of a
-    constant channel is set to 1.
+    mean and std, c numbers each, or one for each number of a sample; the std of
+    a constant channel is set to 1.
   """
   if standardise == "feature":
     image = image.reshape(len(image), -1)
@@ -266,10 +269,10 @@ def statistics(
 
 
 def _moments(image: np.ndarray, rows: np.ndarray | None) -> Scale:
-  """Computes `statistics` of other dtypes in two passes, in float64.
+  """Computes `statistics` of dtypes but uint8, in float64 and two passes.
 
-  Values count from those of the first sample, so that a constant entry has a
-  deviation of exactly 0.
+  The first value of each channel is subtracted before the sums, so that a
+  constant channel has a deviation of exactly 0.
   """
   channels, first, count = image.shape[-1], None, 0
   total = square = np.zeros(channels)

@@ -29,7 +29,7 @@ NUMBERED = (
   "np.unique(np.concatenate([y_train, y_test]), return_inverse=True)[1]"
 )
 _FEW = 20
-"""Labels below this count as classes even if few samples have them."""
+"""If all labels are below this number, they are classes, even if rare."""
 
 
 def load(
@@ -38,20 +38,21 @@ def load(
   """Reads and checks a file of arrays.
 
   Args:
-    name: npz:PATH. x_train and x_test are inputs as in `data.inputs`, images
-      of one channel also uint8 [Z, H, W]; y_train and y_test are integers 0 to
+    name: npz:PATH. x_train and x_test are inputs as in `data.inputs`; grey
+      images may also be uint8 [Z, H, W]. y_train and y_test are integers 0 to
       C - 1, [Z] or [Z, 1]. Both arrays of the test split may be missing.
-      client_train, and optionally client_test, name the client of each sample:
-      integers or texts [Z]; client_domain its client's domain, a text such as
-      "rotation:3" (`data.domains`). `classes` is C, `standardise` a text, see
-      `inputs.Standardise`, `vocabulary` V of token ids. No other array is read.
+      client_train, and optionally client_test, name the client of each sample,
+      integers or texts [Z]. client_domain [Z] is the domain (`data.domains`) of
+      each training sample's client, such as "rotation:3". `classes` is C,
+      `vocabulary` V, `standardise` a text, see `inputs.Standardise`. No other
+      array is read.
     mapped: memory-map x_train if the file is not compressed.
     classes: C; None: the file's, else one more than the highest label.
 
   Returns:
-    C; the arrays of `Dataset` by name (test arrays are empty without a
-    test split), client_names in ascending order, standardise and vocabulary; a
-    sentence on images without a channel axis, or "".
+    C; fields of `Dataset` by name (without a test split, its arrays are empty;
+    client_names ascend); a note for reports on images without a channel axis
+    and labels without 0, or "".
 
   Raises:
     UserError: the file is missing or an array is invalid; the message names the
@@ -74,10 +75,11 @@ def checked(
   *,
   named: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, dict[str, Any], str]:
-  """Checks inputs and labels of both splits, see `load`, but for clients.
+  """Checks inputs and labels of both splits, see `load`, but no clients.
 
-  `given` has the arrays by the names of a file; errors begin with `where` and
-  call them what `named` calls them. Returns and raises as `load`.
+  `given` has the arrays under the names of a file; errors begin with `where`
+  and name an array as `named` maps its name. Returns and raises as `load`, but
+  without the fields on clients.
   """
   said = {key: named.get(key, key) for key in _KEYS}
   arrays: Arrays = {}
@@ -219,7 +221,7 @@ def _stated(given: Arrays, where: str) -> int | None:
 
 
 def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
-  """Returns C: the stated number, or that of the labels of both splits."""
+  """Returns C: the stated number, or one more than the highest label."""
   labels = [arrays["train_label"], arrays["test_label"]]
   high = max(int(label.max(initial=0)) for label in labels)
   if stated is not None:

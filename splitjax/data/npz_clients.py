@@ -10,9 +10,10 @@ from splitjax.types import UserError
 
 
 def read(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
-  """Numbers the clients in the order of their names (texts or integers).
+  """Numbers the clients in ascending order of their names, texts or integers.
 
-  A client named only in client_test does not train.
+  Returns the fields of `Dataset` on clients, by name. A client named only in
+  client_test does not train.
   """
   found: dict[str, list[Any]] = {}
   for split in ("train", "test"):
@@ -49,7 +50,7 @@ def read(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
 def _domains(
   given: Arrays, owners: Arrays, names: tuple[str, ...], where: str
 ) -> tuple[str, ...]:
-  """Returns the domain of each client, "none" for one that does not train."""
+  """Returns N domains, "none" where clients do not train; () if not given."""
   if "client_domain" not in given:
     return ()
   if "train_client" not in owners:

@@ -5,8 +5,8 @@ seed, then its own parameters by keyword, which are the options of
 `data.partition` in a config. It returns one index array per client; they are
 disjoint, sorted, not empty, and the same for the same seed.
 
-This module has `shard` and `iid`, and `client_split`, which splits each
-client's samples after any partition.
+This module has `shard`, `iid` and `natural`, and `client_split`, which splits
+each client's samples after any partition.
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ def shard(
   """Gives each client k of num_shards equal chunks of label-sorted samples.
 
   The samples are sorted by label (stably) and cut into `num_shards` equal
-  chunks; the first chunks have one more where there is a remainder. Each client
+  chunks; if there is a remainder, the first chunks have one more. Each client
   gets k random chunks, without replacement, so N k chunks are used. If
   num_shards is a multiple of the number of equally large classes, a client has
-  at most k classes; otherwise a chunk may span two classes.
+  at most k classes; otherwise a chunk may span several classes.
 
   The Shard-k setting of HARMONY and SplitGP (Han et al., INFOCOM 2023), after
   McMahan et al., AISTATS 2017.
@@ -111,10 +111,10 @@ def natural(
   *,
   min_samples: Annotated[int, COUNT] = 1,
 ) -> list[np.ndarray]:
-  """Keeps the clients of the data: hospitals, writers, devices.
+  """Gives each client all samples of one owner: a hospital, writer or device.
 
-  Client n is the n-th owner in ascending order, for every seed. If there are
-  more than num_clients owners, N are chosen at random and sorted.
+  Client n is the n-th owner in ascending order. If there are more than N
+  owners, N of them are first chosen at random; else the seed has no effect.
 
   Args:
     owners: [Z] int, the owner of each sample; given instead of labels.
@@ -197,8 +197,8 @@ def client_split(
     f"pieces; set data.partition.min_samples to {pieces} or more where the "
     "partition has it, or lower num_clients",
   )
-  # Before the cut after piece j lie at least j samples, and behind it at least
-  # one for each later piece.
+  # At least j samples lie before the cut after piece j, and at least one for
+  # each later piece behind it.
   step = np.arange(1, pieces)
   cuts = np.rint(np.cumsum(shares)[:-1] * sizes[:, None]).astype(np.int64)
   cuts = np.maximum.accumulate(np.maximum(cuts - step, 0), axis=1) + step

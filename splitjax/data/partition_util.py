@@ -81,9 +81,10 @@ def deal(
 def owner_names(
   data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
 ) -> list[str]:
-  """Returns the clients' names under a partition by owners, or [].
+  """Returns the clients' names, which are their owners' names, or [].
 
-  There are no names if clients share an owner or have several.
+  Returns [] unless the partition deals by owners and gives each client one
+  owner, which no other client has.
 
   Args:
     data: the data set.
@@ -165,7 +166,7 @@ def round_fairly(
   Row by row, every share is rounded down, and the remaining samples go, one
   each, to the columns with the largest rounding loss so far. Ties are random.
   Shares [C, G] float64, whose rows sum to whole numbers, become [C, G] int64
-  with the same row sums, less than one from `exact` unless `least` is more.
+  with the same row sums, each less than 1 from `exact` unless `least` is more.
   """
   whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   rest = exact - whole
@@ -190,7 +191,7 @@ def shuffled_by_class(
 
 
 def owners(sizes: np.ndarray) -> np.ndarray:
-  """Expands sizes [C, G] to each sample's column, class by class, [Z] int64."""
+  """Expands sizes [C, G] to [Z] int64: each sample's column, class by class."""
   classes, columns = sizes.shape
   return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())
 

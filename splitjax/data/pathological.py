@@ -47,10 +47,11 @@ def pathological(
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all samples of
-    the classes that a client holds.
+    the classes that at least one client holds.
 
   Raises:
-    UserError: k is too large, or a class has fewer samples than holders.
+    UserError: there are fewer than k classes, fewer samples than clients, or a
+      class has fewer samples than holders.
   """
   require_clients(num_clients, len(labels))
   classes, counts = np.unique(labels, return_counts=True)
@@ -76,7 +77,8 @@ def pathological(
   total = np.where(holders > 0, weight.sum(axis=1), 1.0)
   exact = counts[:, None] * weight / total[:, None]
   # Every holder gets at least one sample (`least`). Weights differ by a factor
-  # of 1.5 at most: if one share is below 1, none is above 1.5.
+  # of 1.5 at most: if a share below 1 becomes 1, the others are at most 1.5 and
+  # are rounded down to 1, so that the class has enough samples.
   sizes = round_fairly(exact, rng, holds)
   sizes = np.column_stack([sizes, counts - sizes.sum(axis=1)])
   return shards_of_rows(

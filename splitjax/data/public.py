@@ -1,7 +1,7 @@
 """Public samples: inputs without labels, which all clients and the server see.
 
-Methods that distil compare networks on them. They lie behind the training split
-on the device (`methods.distillation`).
+Methods that distil compare networks on these samples. On the device, they lie
+behind the training split (`methods.distillation`).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from splitjax.data.dataset import Dataset
 from splitjax.types import Method, UserError, naming
 
 HELD_BACK = "train"
-"""The `data.public` that holds samples of the training split back."""
+"""Value of `data.public` to hold back samples of the training split."""
 
 
 def check(chosen: Any) -> None:
@@ -43,7 +43,7 @@ def check(chosen: Any) -> None:
 
 
 def check_use(name: str | None, methods: Mapping[str, Method]) -> None:
-  """Raises UserError where methods lack public samples, or have no use for any.
+  """Raises UserError if methods lack public samples, or if no method uses any.
 
   `name` is data.public, `methods` are those of a config by key.
   """
@@ -67,7 +67,8 @@ def with_public(data: Dataset, chosen: Any) -> Dataset:
   the data set is returned as it is.
 
   Raises:
-    UserError: there are not so many samples, or their inputs differ in form.
+    UserError: data.public_samples is too large, or the public inputs differ
+      from the clients' in dtype, shape or vocabulary.
   """
   name, samples = chosen.public, chosen.public_samples
   if name is None:
@@ -98,7 +99,7 @@ def with_public(data: Dataset, chosen: Any) -> Dataset:
 
 
 def described(data: Dataset, name: str | None) -> str:
-  """Describes the public samples, by data.public, in a sentence; else ""."""
+  """Describes public samples in a sentence, or ""; `name` is data.public."""
   if data.public is None:
     return ""
   origin = f"of {name}"

@@ -1,4 +1,4 @@
-"""SOURCES: where data sets come from; `load` reads one or a part of it.
+"""SOURCES: where data sets come from; `load` reads a data set or part of one.
 
 `digits` is bundled with scikit-learn; `npz:PATH` is a file of a user's own
 arrays (npz.py); the others are prepared once with `python -m splitjax.data
@@ -28,7 +28,7 @@ _SPLIT_SEED = 0
 def digits(data_dir: Place = None) -> Dataset:
   """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
 
-  They have no official split; this is a stratified 80/20 split with a fixed
+  They have no official split and are split 80/20, stratified, with a fixed
   seed, so that runs with any seed are tested on the same samples: 1,437 for
   training and 360 for test. The 17 grey levels 0 to 16 become 0 to 255.
   """
@@ -139,7 +139,7 @@ def load(
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
-    classes: C, if it exceeds the number that the data show; None: that number.
+    classes: C, if more than the data show; None: as many as the data show.
     mapped: also memory-map the training images of npz:PATH (those of prepared
       data always are); the file must not change meanwhile.
 
@@ -197,7 +197,7 @@ def _checked(data: Dataset) -> Dataset:
   given = {key: getattr(data, name) for key, name in named.items()}
   given[field] = np.array(getattr(data, field))
   _, arrays, _ = npz.checked(given, where, data.classes, named=named)
-  # Owners, whose numbers are those of the names.
+  # Owners, numbered as client_names are.
   most = len(data.client_names) or np.inf
   for split, name in zip(SPLITS, owners, strict=True):
     owner, label = getattr(data, name), arrays[f"{split}_label"]
@@ -236,5 +236,5 @@ def _rank(group: np.ndarray) -> np.ndarray:
 
 
 def shuffled(group: np.ndarray) -> np.ndarray:
-  """Returns the rows of [Z] in random order, the same in all runs."""
+  """Returns the rows of `group` [Z] in a random order, the same in all runs."""
   return np.random.default_rng(_SPLIT_SEED).permutation(len(group))

@@ -24,7 +24,7 @@ _NEW = 0x0E3
 """Separates the draw of new clients' samples from others of the same seed."""
 
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
-"""The papers' ratios for ten classes."""
+"""The ratios of SplitGP and HARMONY for ten classes."""
 
 Parts = Sequence[np.ndarray]
 """N arrays [S_n] int64, rows of each client."""
@@ -47,7 +47,7 @@ class TestSets(NamedTuple):
     validation: N arrays [H_n] int64, rows of the training split held out to
       choose thresholds (`holdout`); () if there are none.
     groups: [N] int, the label of each client's group (`GROUPS`), or None.
-    domains: the clients' domains; None: `none` for all.
+    domains: the clients' domains; None: all images stay as they are.
     looks: L looks (`data.drift`): row l M + m is image m of the test split
       under look l; (): every image in its client's domain.
     unseen: a corruption that no client may train on; "": none.
@@ -73,7 +73,7 @@ class TestSets(NamedTuple):
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Counts the images of the largest `clients` clients, plus one to pad."""
+    """Counts training rows of the `clients` largest clients, plus a padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property
@@ -87,7 +87,7 @@ def id_ood(
 ) -> TestSets:
   """Mixes ID and OOD samples of the test split at every rho (HARMONY eq. 11).
 
-  See `id_ood_sets`. SplitGP section VI, HARMONY section 5.
+  See `id_ood_sets`, SplitGP section VI and HARMONY section 5.
 
   Args:
     data: the data set.
@@ -95,10 +95,11 @@ def id_ood(
     rhos: R ratios; None: RHOS.
     seed: fixes which OOD samples a client gets.
     ood: "balanced": the OOD samples' classes are equally frequent; "natural":
-      as frequent as in the split. The papers do not say.
+      as frequent as in the split. The papers leave this open.
 
   Returns:
-    Rows of the test split, one set per rho; UserError if there is no split.
+    One set of rows of the test split per rho. Raises UserError if the data have
+    no test split.
   """
   require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
@@ -122,12 +123,13 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
 
 def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
-  """Tests each client on its samples of the test split (data name clients).
+  """Tests each client on the test samples that the data name as its own.
 
-  If the data name clients that do not train, each client also answers as many
-  of their test samples as it has itself, or all, drawn without replacement
-  (`TestSets.new`). They show how the networks do at a client that joins later;
-  they are in no set and change no other result.
+  If the data also name clients that do not train, each training client answers
+  test samples of these clients: as many as it has of its own, or all if there
+  are fewer, drawn without replacement (`TestSets.new`). These samples show how
+  the networks do at a client that joins later; they are in no set and change no
+  other result.
 
   Arguments are those of `id_ood`; there is one set, "own". Raises UserError if
   rhos are given, the data do not name the clients of test samples, a client
@@ -167,11 +169,11 @@ def local(
   *,
   train_fraction: Annotated[float, _FRACTION] = 0.75,
 ) -> TestSets:
-  """Tests each client on samples not trained on (PGFedSplit: 25 % of its own).
+  """Tests each client on those of its samples that it does not train on.
 
-  Arguments are those of `id_ood`; there is one set, "local", of rows of the
-  training split. Raises UserError if rhos are given, or a client has fewer than
-  two samples.
+  PGFedSplit tests on 25 %. Arguments are those of `id_ood`; there is one set,
+  "local", of rows of the training split. Raises UserError if rhos are given, or
+  if a client has fewer than two samples.
   """
   require_no_rhos(rhos, "local")
   kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
@@ -242,9 +244,10 @@ def of_rows(
   names: Sequence[str],
   looks: tuple[tuple[str, ...], ...] = (),
 ) -> TestSets:
-  """Builds test sets of rows test_rows[r][n] for set r, client n.
+  """Builds test sets: set r of client n has the rows test_rows[r][n].
 
-  They are of the training split, or with `looks` of the test split under them.
+  They are rows of the training split, or, with `looks`, of the test split under
+  these looks, numbered as in `TestSets`. `kept` are the training rows.
   """
   main = main_classes(data.train_label, kept, data.classes)
   rows = padded([np.concatenate(each) for each in zip(*test_rows, strict=True)])

@@ -32,10 +32,10 @@ Place = str | os.PathLike | None
 
 SPLITS = ("train", "test")
 COPIES = "splitjax_arrays"
-"""Folder of the plain arrays in data_dir."""
+"""Folder in data_dir that holds the plain arrays."""
 
 ORIGIN = "prepared_from"
-"""Key of metadata.json, a file of TFDS, that lists the official files."""
+"""Key in TFDS's metadata.json: the files that the data were prepared from."""
 
 _BATCH = 1000  # records per read; reading one by one takes four times as long
 
@@ -78,8 +78,8 @@ def commands(name: str, data_dir: Place) -> tuple[str, str]:
 def note(folder: Path) -> str:
   """Returns a sentence for reports if data were prepared from modified files.
 
-  Returns "" if all files were official, or if another program prepared the
-  data, because it does not record the files. A damaged record is a UserError.
+  Returns "" if all files were official, or if they were not recorded because
+  another program prepared the data. A damaged record is a UserError.
   """
   path = folder / "metadata.json"
   if not path.is_file():
@@ -100,13 +100,12 @@ def note(folder: Path) -> str:
 def load(
   name: str, data_dir: Place, fields: Sequence[str] = ("label",)
 ) -> tuple[Arrays, str]:
-  """Reads a prepared data set, from its plain-array copy if that is current.
+  """Reads a prepared data set, from its plain-array copy if one is current.
 
   Returns:
-    Arrays: train_image [Z, ...] and test_image, and two per field,
-    such as train_label [Z] int32 and test_label, in the order of TFDS;
-    memory-mapped and read-only unless data_dir cannot be written. And the
-    `note`.
+    The arrays train_image [Z, ...] and test_image, and two per field, such as
+    train_label [Z] int32 and test_label, in the order of TFDS, memory-mapped
+    and read-only unless data_dir cannot be written; and the `note`.
 
   Raises:
     UserError: the data are not prepared, stored as tfrecord, or damaged.
@@ -127,9 +126,9 @@ def load(
 
 
 def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:
-  """Opens the copy as plain arrays, made first if there is none."""
+  """Opens the plain-array copy; makes it first if it is missing or damaged."""
   current, decoded = copies / _stamp(folder), None
-  # Missing or damaged; numpy raises many errors for a damaged header.
+  # The copy may be missing or damaged; numpy raises many kinds of errors.
   with contextlib.suppress(Exception):
     return array_cache.read(current, keys)
   try:

@@ -29,9 +29,9 @@ CLASSES = ["World", "Sports", "Business", "Sci/Tech"]
 def token_ids(text: str) -> np.ndarray:
   """Converts a text to [TOKENS] uint16: a hash of each word, then zeros.
 
-  Words are runs of the letters a to z and digits of the text in lower case; the
-  id of a word is 1 + crc32(word) mod (VOCABULARY - 1), so that 0 is padding
-  alone and other words may share an id. Words after the first TOKENS are cut.
+  Words are runs of letters a to z and digits in the lower-case text; the id of
+  a word is 1 + crc32(word) mod (VOCABULARY - 1), so that only padding is 0, and
+  different words may share an id. Words after the first TOKENS are cut.
   "Oil, oil prices" becomes 7262, 7262, 150, 0, 0, ...
   """
   words = re.findall("[a-z0-9]+", text.lower())[:TOKENS]

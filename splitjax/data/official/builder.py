@@ -1,8 +1,9 @@
 """Writes parsed official files with tensorflow-datasets (TFDS).
 
 The builders of TFDS need TensorFlow to prepare data: they decode archives and
-encode images with it. The builder here therefore writes array_record files with
-the name, version, features and keys of the TFDS builder, which can read them.
+encode images with it. The builder here needs none: it writes array_record files
+with the name, version, features and keys of the TFDS builder, so that TFDS can
+read them.
 """
 
 import contextlib
@@ -63,7 +64,7 @@ def write(
 
   Local.name = name
   builder = Local(data_dir=folder, file_format="array_record")
-  tfds.display_progress_bar(False)  # has no totals
+  tfds.display_progress_bar(False)  # its bar has no totals
   with contextlib.redirect_stdout(io.StringIO()):  # it announces a download
     builder.download_and_prepare()
   return Path(builder.data_dir)
@@ -103,7 +104,7 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
 
 
 def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Yields samples with their TFDS keys: the row in the official order.
+  """Yields (TFDS key, sample); the key is the row in the official order.
 
   TFDS orders the records by the hashes of these keys.
   """
@@ -128,7 +129,7 @@ def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _input(x: np.ndarray | bytes) -> dict[str, Any]:
-  """Returns a sample's input by the name of its feature."""
+  """Returns a sample's input as {name of its feature: input}."""
   if isinstance(x, bytes):
     return {"image": x}
   return {"image": _png(x)} if x.dtype == np.uint8 else {"input": x}

@@ -70,7 +70,7 @@ class Store(NamedTuple):
 
   Attributes:
     forms: official forms; the first one is downloaded.
-    about: None if TFDS has a builder of that name.
+    about: the description; None if TFDS has a builder of the same name.
     remark: what is left out of the official files; "" if nothing is.
   """
 
@@ -192,7 +192,7 @@ _CINIC10_FILE = File(
   687_544_992,
   (
     "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-    # The target of its redirection.
+    # The address to which the one above redirects.
     "https://datashare.ed.ac.uk/server/api/core/bitstreams/"
     "e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
   ),

@@ -45,7 +45,7 @@ class Layout(NamedTuple):
   Attributes:
     folder: the folder of all files in the archive.
     batches: split -> its files in order.
-    fields: name of a label field -> its position.
+    fields: name of a label field -> its Field.
   """
 
   folder: str
@@ -92,7 +92,7 @@ def cifar(paths: Paths) -> Parsed:
   """Reads an archive of CIFAR: images [32, 32, 3], ids as in TFDS.
 
   Raises:
-    UserError: the archive is damaged; all parsers raise it.
+    UserError: the archive is damaged (all parsers raise this error).
   """
   ((name, path),) = paths.items()
   layout = LAYOUTS[name]
@@ -171,7 +171,8 @@ _ALLOWED = {
 class _Unpickler(pickle._Unpickler):
   """Unpickler for byte arrays, numbers, text, lists and dicts, nothing else.
 
-  It is Python's, since the one in C allocates gigabytes for a damaged number.
+  It derives from Python's unpickler, since the one in C allocates gigabytes for
+  a damaged number.
   """
 
   def find_class(self, module: str, name: str) -> Any:

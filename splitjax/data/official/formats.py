@@ -4,8 +4,8 @@ A parser takes {official file name -> path} and returns Parsed; nothing is
 extracted to disk. cifar.py parses the archives of CIFAR, image_archives.py
 those of JPEG and PNG files, uci_har.py series, ag_news.py texts.
 
-`prepare` compares the files' md5 with the official ones first, so parsers meet
-damaged files only if the user allows modified ones.
+`prepare` first compares the files' checksums with the official ones, so parsers
+meet damaged files only if the user allows modified ones.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class Split(NamedTuple):
   """One split of a data set, in its official order.
 
   Attributes:
-    images: Z arrays [H, W, c] uint8, or contents of JPEG or PNG files, or other
-      inputs, arrays of another dtype; can be iterated once.
+    images: Z images (arrays [H, W, c] uint8, or contents of JPEG or PNG files)
+      or other inputs (arrays of another dtype); may be iterable only once.
     labels: field -> [Z] int64.
     ids: Z sample names; empty if the data set has none.
   """

@@ -80,7 +80,7 @@ def tiny_imagenet(paths: Paths) -> Parsed:
 
 
 def _unzipped(path: Path, names: list[str]) -> Iterator[bytes]:
-  """Reads the images one by one instead of the whole archive."""
+  """Yields the images one by one, without reading the whole archive."""
   with reading(path), zipfile.ZipFile(path) as archive:
     for name in names:
       yield _rgb(archive.read(name), f"{path}: {name}", 64)

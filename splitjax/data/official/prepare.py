@@ -97,7 +97,7 @@ def _complete(store: Store, folder: Path) -> Form:
 def _verified(
   form: Form, paths: Paths, allow_modified: bool
 ) -> list[dict[str, Any]]:
-  """Compares all files with the official ones; returns a record of them."""
+  """Compares all files with the official ones; returns a record of each."""
   origin = []
   for file, official in form.files.items():
     kind = official.algorithm
@@ -114,7 +114,7 @@ def _verified(
 
 
 def _holds(path: Path, members: Mapping[str, str]) -> bool:
-  """Checks if an archive holds the official members, packed in another way."""
+  """Checks if an archive holds the official members, however packed."""
   if not members:
     return False
   try:
@@ -130,7 +130,7 @@ def _holds(path: Path, members: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def _tidied(folder: Path) -> Iterator[None]:
-  """Removes the folder and its parents at the end if new and empty."""
+  """Removes at the end those of folder and parents that are new and empty."""
   new = [path for path in (folder, *folder.parents) if not path.exists()]
   try:
     yield
@@ -172,7 +172,7 @@ def _write(
   origin: list[dict[str, Any]],
   folder: Path,
 ) -> Path:
-  """Writes a data set into another folder, then renames it."""
+  """Writes a data set into the folder .half, then renames it to its version."""
   half = folder / ".half"
   shutil.rmtree(half, ignore_errors=True)  # left by a killed process
   try:

@@ -2,7 +2,7 @@
 
 Anguita et al., A Public Domain Dataset for Human Activity Recognition Using
 Smartphones, ESANN 2013. The prepared data are the raw signals of the folder
-"Inertial Signals", not the 561 features that the authors computed of them.
+"Inertial Signals", not the 561 features that the authors computed from them.
 """
 
 import io
@@ -20,7 +20,7 @@ from splitjax.data.official.formats import (
 )
 
 INNER = "UCI HAR Dataset.zip"
-"""The archive, also within the archive that the repository serves."""
+"""The official archive; the repository also serves it inside another one."""
 
 FOLDER, PEOPLE = "UCI HAR Dataset", list(FACTS["uci_har"].names)
 SIGNALS = tuple(
@@ -28,8 +28,8 @@ SIGNALS = tuple(
   for kind in ("body_acc", "body_gyro", "total_acc")
   for axis in "xyz"
 )
-"""The channels in their order here: acceleration of the body and with gravity,
-in units of g, and angular velocity, in rad/s."""
+"""The channels in order, each along x, y and z: acceleration of the body in g,
+angular velocity in rad/s, acceleration with gravity in g."""
 
 
 def uci_har(paths: Paths) -> Parsed:
