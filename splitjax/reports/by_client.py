@@ -1,4 +1,4 @@
-"""Accuracy by client (with a name, or classes of its own) and by family."""
+"""Accuracy of named clients, of classes that only one has, and of families."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,15 +13,15 @@ ALL = "all"
 """Word for all classes of a client together."""
 
 MOST = 60
-"""Maximum lines of the table; beyond it the page says where all numbers are."""
+"""Most lines of the table; instead of a longer one, the page names the file."""
 
 MOST_OF_CLASSES = 50_000
-"""Maximum lines of single classes of a method; beyond it, only classes that
-one client alone trains on."""
+"""Most lines by class of a method; if there were more, only classes that a
+single client trains on have lines."""
 
 Line = dict[str, Any]
-"""row, set, client, name, class, training_samples, test_samples, accuracy; over
-several seeds also half, the half-width of the 95 % interval."""
+"""Keys: row, set, client, name, class, training_samples, test_samples and
+accuracy; over several seeds also half, the half-width of the 95 % interval."""
 
 _KEY = "row", "set", "client", "name", "class"
 
@@ -48,10 +48,10 @@ def chosen(lines: Sequence[Line]) -> list[Line]:
 
 
 def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
-  """Computes means and 95 % intervals of each line over seeds.
+  """Averages the lines of named clients over seeds, with 95 % intervals.
 
-  Returns [] if the seeds differ in clients or classes, because client 7 of one
-  seed is then not client 7 of another.
+  Returns [] if clients have no names, or if the seeds differ in clients or
+  classes: client 7 of one seed is then not client 7 of another.
   """
   keys = [[tuple(line[k] for k in _KEY) for line in one] for one in every]
   if any(one != keys[0] for one in keys):
@@ -67,7 +67,7 @@ def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 def section(tree: dict[str, Any]) -> list[str]:
-  """Makes title, table and explanation; [] if no line is chosen."""
+  """Makes title, table and explanation; [] if the results have no lines."""
   lines: list[Line] = tree.get("by_client") or []
   sets = [tree["sets"][i] for i in ends(tree)]
   columns = [(row["label"], name) for name in sets for row in tree["rows"]]
@@ -103,7 +103,7 @@ def section(tree: dict[str, Any]) -> list[str]:
 
 
 def families(found: Sequence[Record]) -> list[str]:
-  """Tabulates the accuracy of each family's clients; [] without families."""
+  """Tabulates accuracy and offloading by family; [] without families."""
   each = []
   for r in found:
     family, _, metric = r.metric.rpartition(":")

@@ -39,9 +39,9 @@ PAIRED = (
 
 
 def section(cells: Cells) -> list[str]:
-  """Makes title, table and explanation; [] if there is only one seed.
+  """Makes title, table and explanation; [] for fewer than two seeds.
 
-  A run has one cell, without values. Cells of a single seed are left out.
+  For a run, `cells` is [({}, results)]. Cells of a single seed are left out.
   """
   known = [(values, tree) for values, tree in cells if "seeds" in tree]
   seeds = list(dict.fromkeys(s for _, tree in known for s in tree["seeds"]))
@@ -65,10 +65,11 @@ def section(cells: Cells) -> list[str]:
 
 
 def differences(cells: Cells) -> Table | None:
-  """Compares runs of a method with the first that has it, paired by seed.
+  """Compares a method's later runs with its first run, paired by seed.
 
-  The table has a line per method and later run. A cell is a compared workdir
-  (`run`). Returns None if no method has two runs with a common seed.
+  The table has a line per method and later run: the run's accuracy minus the
+  first run's, averaged over common seeds. `cells` are the compared workdirs,
+  named by `run`. Returns None if no later run shares a seed with the first.
   """
   sets = list(dict.fromkeys(name for _, tree in cells for name in tree["sets"]))
   found: dict[str, list[tuple[str, Accuracies]]] = {}
@@ -92,14 +93,15 @@ def differences(cells: Cells) -> Table | None:
 def over_data_sets(
   cells: Sequence[dict[str, Any]], found: Sequence[Record]
 ) -> list[Record]:
-  """Means over workdirs side by side that differ in their data sets.
+  """Averages accuracies over compared workdirs with different data sets.
 
-  PGFedSplit's Table 2 has them. Grids give one mean per name of a cell, whose
-  `run` is "mean/CELL". The interval is over the seeds' means if they are known.
+  PGFedSplit's Table 2 prints such means. Runs give one mean, grids one over
+  their cells of the same name; its `run` is "mean" or "mean/CELL". The interval
+  is over the seeds' means of accuracy, if all workdirs have the same seeds.
 
   Args:
     cells: `name`, `results` and `cell`, the cell's name in its grid or "".
-    found: their records.
+    found: the records of the cells.
   """
   groups: dict[str, dict[str, dict[str, Any]]] = {}
   for each in cells:
@@ -129,7 +131,7 @@ def over_data_sets(
 def _half(
   trees: dict[str, dict[str, Any]], each: Sequence[Record]
 ) -> float | None:
-  """Half-width of the mean accuracy over runs, if all have the same seeds."""
+  """Computes the half-width of runs' mean accuracy; None if seeds differ."""
   rows = [
     accuracies(tree, row)
     for tree in trees.values()
@@ -145,7 +147,7 @@ def _half(
 
 
 def gains(found: Sequence[Record]) -> list[str]:
-  """A list with the gains of a run, or of each cell of a grid; [] without."""
+  """Lists the gains of a run, or of each cell of a grid; [] without gains."""
   cells: dict[str, list[str]] = {}
   for r in found:
     if r.metric != "gain" or r.value is None:

@@ -18,7 +18,7 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 
 
 def at_inference(found: Sequence[Record], last: str) -> list[str]:
-  """The columns of SplitGP's Table I, on one test set; [] without them."""
+  """Tabulates SplitGP's Table I on the test set `last`; [] without storage."""
   here = {"offload", "computation", "communication", "latency"}
   shown = [r for r in found if r.set == last and r.metric in here]
   shown += [r for r in found if r.metric == "storage"]
@@ -55,7 +55,7 @@ def _modelled(found: Sequence[Record]) -> list[str]:
 
 
 def _words(found: Sequence[Record], first: str) -> str:
-  """Explains the columns of `_modelled`; accuracy is that on `first`."""
+  """Explains the columns of `_modelled`, with accuracy on the set `first`."""
   text = (
     "Of all rounds, modelled from each client's bytes and local steps, the"
     " network's FLOPs and the devices of `fleet` in the settings;"

@@ -2,9 +2,9 @@
 
 Over several seeds a value is the median over the last five rounds of all seeds,
 as in the paper ("median of the last five rounds across all runs"). Its
-half-width is that of the 95 % interval (Student's t) of the medians per seed.
-The paper instead prints the standard deviation over all runs, which is also
-given. The pooled median need not be in the middle of the interval.
+half-width is that of the 95 % interval (Student's t) of the medians per seed;
+their mean may differ from the pooled median. The paper instead prints the
+standard deviation over all runs, which is also given.
 
 References:
   Hydra (Tirana et al., AAAI 2026), Tables 1-9.
@@ -27,7 +27,7 @@ class Profile(NamedTuple):
 
   by: str  # "position" or "class"
   values: np.ndarray  # [P] float, shares
-  halves: np.ndarray  # [P] half-widths over seeds; NaN where there are none
+  halves: np.ndarray  # [P] half-widths over seeds; NaN without an interval
 
 
 def shown(results: dict[str, Any]) -> bool:
@@ -75,7 +75,7 @@ def explanation(results: dict[str, Any]) -> str:
 
 
 def profile(row: dict[str, Any]) -> Profile:
-  """Returns a row's late accuracy by position, or by class without an order."""
+  """Returns late accuracy by position in the row's order, or else by class."""
   value = row["summary"]["forgetting"]
   if "profile" in value:
     half = row["interval"]["summary"]["forgetting"]
@@ -89,10 +89,10 @@ def profile(row: dict[str, Any]) -> Profile:
 def by_position(
   results: dict[str, Any],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-  """Returns accuracy by position after each evaluated round, if ordered.
+  """Returns accuracy by position, for the rows with an order of service.
 
-  Maps row label -> values and half-widths over seeds [..][P], shares; the
-  half-widths of a single run are NaN.
+  Maps row label -> values and half-widths over seeds, shares [..][P] by
+  evaluated round and position; the half-widths of a single run are NaN.
   """
   found = {}
   for row in results["rows"]:
@@ -108,9 +108,9 @@ def by_position(
 
 
 def add_positions(runs: Sequence[dict[str, Any]]) -> None:
-  """Adds per_position to the learning curves of seeds with equal positions.
+  """Adds per_position to learning curves if its shape is equal in all seeds.
 
-  The order of the labels may differ between seeds.
+  The label at a position may differ between seeds.
   """
   each = [by_position(run) for run in runs]
   for label in set.intersection(*map(set, each)):
@@ -123,7 +123,7 @@ def add_positions(runs: Sequence[dict[str, Any]]) -> None:
 def over_seeds(
   same: Sequence[dict[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Combines one row of several runs: summary.forgetting and half-widths.
+  """Returns summary.forgetting of a row over several runs, and half-widths.
 
   The half-widths are those of accuracy, gap, backward and the profile [P].
   Standard deviations are over the late rounds of all runs.
@@ -150,7 +150,7 @@ def _deviation(values: np.ndarray) -> float | None:
 
 
 def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:
-  """Returns the kind of profile, and each run's late accuracies [rounds, P]."""
+  """Returns "position" or "class", and late accuracies [rounds, P] per run."""
   late = [
     np.array(row["summary"]["forgetting"]["late"]["per_class"], float)
     for row in same
@@ -164,9 +164,10 @@ def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:
 
 
 def _pooled(late: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
-  """Pools [rounds, P] per seed to medians [P] and half-widths [P].
+  """Pools late values [rounds, P] per seed to medians [P] and half-widths [P].
 
-  An entry is None if a seed has no number; half-widths need two seeds.
+  An entry is None if a seed has no number for it; half-widths of a single seed
+  are None.
   """
   own = np.stack([forgetting.late(values) for values in late])
   missing = np.isnan(own).any(axis=0)

@@ -25,7 +25,7 @@ def markdown(table: Table) -> str:
   ]
   heads = [head.replace("|", "\\|") for head in table.heads]
   text = _render(table, heads, lines, "pipe")
-  return re.sub(" {2,}", " ", text)  # wide tables are read rendered
+  return re.sub(" {2,}", " ", text)  # Markdown needs no padding
 
 
 def terminal(table: Table) -> str:
@@ -33,7 +33,7 @@ def terminal(table: Table) -> str:
   lines = [
     [cell.replace(" ± ", "±") for cell in line] for line in _marked(table, "*")
   ]
-  # The heads are a line, because tabulate widens columns by its headers.
+  # The heads are passed as a line: tabulate widens columns that have headers.
   heads = [head.replace(" ", "\n") for head in table.heads]
   text = _render(table, (), [heads, SEPARATING_LINE, *lines], "simple")
   return "\n".join(line.rstrip() for line in text.splitlines())
@@ -47,7 +47,7 @@ def latex(table: Table, caption: str) -> str:
     "unknown_char_policy": lambda letter: f"U+{ord(letter):04X}",
     "unknown_char_warning": False,
   }
-  # tabulate escapes ASCII, pylatexenc the rest; then marks become \textbf.
+  # tabulate escapes ASCII; marks become \textbf; pylatexenc escapes the rest.
   lines: list[Any] = []
   for i, line in enumerate(_marked(table, "\x02", "\x03")):
     lines += [SEPARATING_LINE] * (i in table.starts) + [line]

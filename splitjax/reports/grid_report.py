@@ -43,7 +43,7 @@ def write(
 
 
 def collect(whole: Results) -> list[records.Record]:
-  """Returns every number of a grid as records."""
+  """Returns every number of a grid, and means over data sets, as records."""
   found = [
     record
     for cell in whole["cells"]

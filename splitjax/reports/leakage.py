@@ -1,8 +1,8 @@
 """Leakage in a report: results of attacks on the messages.
 
-A row of results holds them in summary.leakage: attack key -> attack, units,
-mean and depth, see `experiment.measure.leakage.measure`. The first number of an
-attack is the leakage, the second is the score without the messages.
+A row's summary.leakage maps attack key -> attack, units, mean and depth, see
+`experiment.measure.leakage.measure`. The first number of an attack is the
+leakage, the second the score that is reached without the messages.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def attacks(results: dict[str, Any]) -> dict[str, dict[str, str]]:
-  """Maps attack key -> its numbers and their units, the leakage first."""
+  """Maps attack key -> number -> unit; the first number is the leakage."""
   return {
     key: found["units"]
     for row in rows(results)
@@ -67,7 +67,7 @@ def sections(
 
 
 def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
-  """Makes an attack's columns; the first also by depth if a row has several."""
+  """Makes an attack's columns, the leakage also by depth if depths differ."""
   # A report of an earlier version may have fewer numbers.
   units = {name: unit for own in each for name, unit in own["units"].items()}
   first = next(iter(units))
@@ -86,7 +86,7 @@ def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
 
 
 def _sent(attacked: Sequence[dict[str, Any]]) -> list[str]:
-  """Says which methods send labels anyway, or do not send their networks."""
+  """Says which methods send raw labels, and which features but no prefix."""
   raw = dict.fromkeys(
     r["label"] for r in attacked if r["wire"].get("up/labels")
   )

@@ -20,7 +20,7 @@ MEASURED = (
   "summary", "wire", "bytes_per_round", "server_bytes", "seconds", "cost",
   "to_target", "privacy",
 )  # fmt: skip
-"""Parts of a result row that are averaged; the others must be equal."""
+"""Parts of a result row that are averaged; label and method must be equal."""
 
 CURVES = (
   "accuracy", "weighted", "std", "worst_tenth", "loss", "per_class",
@@ -32,9 +32,9 @@ CURVES = (
 def combine(runs: Sequence[Results]) -> Results:
   """Combines seeds of one config to means and 95 % intervals (Student's t).
 
-  Client 7 of one seed is not client 7 of another, so the accuracies of clients
-  are pooled and other values of clients left out. A value that is null for one
-  seed is null.
+  Client 7 of one seed is not client 7 of another, so the accuracies and costs
+  of clients are pooled, and other values of clients are left out. The mean of a
+  value is null if the value is null for one seed.
 
   Args:
     runs: results of one seed each; a single run has null intervals.
@@ -118,7 +118,7 @@ def _may_end_early(run: Results) -> bool:
 def _shorten(copies: list[Results]) -> None:
   """Cuts curves of seeds that ended early (eval.patience) to common rounds.
 
-  A row without a common evaluated round has no curve.
+  The curve of a row without a common evaluated round is deleted.
   """
   for label in list(copies[0].get("learning", {})):
     curves = [copy["learning"][label] for copy in copies]
@@ -132,14 +132,14 @@ def _shorten(copies: list[Results]) -> None:
 
 
 def _first(tree: Any, count: int) -> Any:
-  """Returns the first entries of all lists in a tree."""
+  """Cuts all lists in a tree to their first `count` entries."""
   if isinstance(tree, dict):
     return {key: _first(each, count) for key, each in tree.items()}
   return tree[:count] if isinstance(tree, list) else tree
 
 
 def _check_comparable(runs: list[Results]) -> None:
-  """Raises UserError for a repeated seed, or other differences of runs."""
+  """Raises UserError if a seed repeats, or if runs differ in anything else."""
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
     raise UserError(f"seeds {seeds}: one occurs twice")
@@ -167,7 +167,7 @@ def _check_comparable(runs: list[Results]) -> None:
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
-  """Copies the first tree with measured parts as means, plus intervals."""
+  """Copies the first tree, with means of measured parts and `interval`."""
   merged, interval = dict(copies[0]), {}
   for name in (each for each in measured if each in copies[0]):
     pair = _spread([copy.get(name) for copy in copies])
@@ -176,7 +176,7 @@ def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
 
 
 def _spread(leaves: list[Any]) -> tuple[Any, Any]:
-  """Combines equal trees, one per seed, to means and half-widths."""
+  """Combines trees of equal layout, one per seed, to means and half-widths."""
   first = leaves[0]
   if any(leaf is None for leaf in leaves):
     return None, None

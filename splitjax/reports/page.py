@@ -87,7 +87,7 @@ def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   option, rhos = results.swept(tree), results.ratios(tree) or []
   known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
   parts = []
-  for most in (1.0, 0.2):  # SplitGP's two, Section VI
+  for most in (1.0, 0.2):  # upper ends of ρ in SplitGP, Sec. VI
     inside = [name for name in tree["sets"] if rhos and float(name) <= most]
     if option is None or len(inside) < 2:
       continue
@@ -107,7 +107,7 @@ def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 
 def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
-  """Names the key with the highest mean; [] if there is no mean."""
+  """Names the key with the highest mean; [] if every key lacks a value."""
   known = {k: [x for x in v if x is not None] for k, v in each.items()}
   mean = {k: math.fsum(v) / len(v) for k, v in known.items() if v == each[k]}
   top = max(mean, key=mean.__getitem__, default=None)
@@ -115,7 +115,7 @@ def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
 
 
 def _means(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates the ways in which papers report an accuracy, and its spread."""
+  """Tabulates the means of accuracy that papers report, and its spread."""
   if all(r.value is None for r in found if r.metric == "best"):
     return []
   shown = *records.MEANS, "std", "worst_tenth"
@@ -211,7 +211,7 @@ def _bytes(count: float | None) -> str:
 
 
 def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
-  """Says which methods send raw labels; the others still reveal something."""
+  """Says which methods send raw labels, and what the others may reveal."""
   sends = [row["label"] for row in rows if row["wire"].get("up/labels")]
   keeps = [row["label"] for row in rows if not row["wire"].get("up/labels")]
   sentences = []
@@ -226,7 +226,7 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _skew(found: Sequence[Record]) -> list[str]:
-  """Tabulates skew measures of embeddings, for rows that keep them."""
+  """Tabulates skew measures of rows whose embeddings were stored."""
   known = {record.metric for record in found}
   names = "silhouette", "silhouette_family", "silhouette_depth"
   columns = [column(name) for name in names if name in known]

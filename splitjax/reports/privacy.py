@@ -13,7 +13,7 @@ BARE = (
   "up/features", "up/labels", "up/match", "up/embedding_gradient",
   "up/head_gradient", "up/prototypes", "up/statistics",
 )  # fmt: skip
-"""Messages about samples that go up in training; models are sent as well."""
+"""Messages about samples that clients upload in training, besides models."""
 
 
 def section(tree: dict[str, Any]) -> list[str]:
@@ -71,7 +71,7 @@ def _epsilon(found: dict[str, float] | None) -> str:
 
 
 def _words(amplified: bool, several: bool) -> str:
-  """Explains the numbers."""
+  """Explains the epsilons of a run."""
   text = "Means over seeds of each seed's largest and median. " * several
   text += (
     "ε bounds how well *one sample's rows in the named messages* of the whole"

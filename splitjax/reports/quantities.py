@@ -14,7 +14,8 @@ class Quantity(NamedTuple):
     unit: unit in brackets behind the name, or "".
     scale: factor from a record's value to the unit.
     digits: digits after the decimal point.
-    best: max or min; the leading row is marked; None: no row is marked.
+    best: max or min, whichever is better: a row that leads by it is marked;
+      None: no row is marked.
   """
 
   at: str
@@ -26,7 +27,7 @@ class Quantity(NamedTuple):
 
 
 LATE, TARGET = "summary.forgetting.", "to_target."
-"""Prefixes of paths: metrics of the last rounds, and the cost to a target."""
+"""Path prefixes of metrics of the last rounds, and of costs to a target."""
 
 QUANTITIES = {
   "accuracy": Quantity("", "accuracy", best=max),
@@ -88,7 +89,8 @@ QUANTITIES = {
     "summary.skew.distance_ratio", "distance ratio", "", 1, 3, min
   ),
 }
-"""The metrics of a report, in the order of the CSV; one line per metric."""
+"""Key of a metric -> its quantity. In the CSV the metrics per test set come
+before those of a whole row, both in this order."""
 
 RULE_KEYS = {
   "accuracy": Quantity("", "accuracy"),

@@ -45,10 +45,10 @@ class Record(NamedTuple):
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
     metric: key of QUANTITIES or of the config's eval.metrics; "RULE.KEY" for a
-      rule without test labels; "ATTACK: NUMBER" for an attack;
+      rule that chooses thresholds; "ATTACK: NUMBER" for an attack;
       "FAMILY:accuracy" and "FAMILY:offload" of a family; or "gain".
-    set: name of the test set; "" for a metric of the whole row; "" or a split
-      depth for an attack.
+    set: name of the test set; "max" for the largest latency over the sets; ""
+      for a metric of the whole row; "" or "depth K" for an attack.
     value: shares of one, parameters per computing power, bytes, seconds.
     half: half-width of the 95 % interval over seeds; None for a single seed.
     paper: the number that the paper prints, or None.
@@ -57,7 +57,7 @@ class Record(NamedTuple):
     scale: "paper", "small" or "", as in the config.
     rule: eval.threshold_rule of the run.
     changed: changes of the paper's setting on the command line.
-    over: the other row of a gain, see `results.gains`.
+    over: of a gain, the best other row (`results.gains`); else "".
   """
 
   values: dict[str, Any]
@@ -90,7 +90,9 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   seeds, changed = results.get("seeds", (0,)), tuple(config.get("changed", ()))
   run: Any = len(seeds), source, scale, rule(results), changed
   asked = {**flat(config), **values}
-  if "order.turn" in values:  # the public code's reading of phi
+  # As in the public code, a swept turn stands for phi. The paper's cells by
+  # num_clients and order.name are then used only if these are swept as well.
+  if "order.turn" in values:
     for field in {"num_clients", "order.name"} - values.keys():
       asked.pop(field, None)
   printed = paper_numbers.numbers(source, asked)
@@ -98,7 +100,7 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   records = []
   for row in results["rows"]:
     for metric, name, value, half in _numbers(row, sets, forgets):
-      # The paper's power is measured; ours is modelled.
+      # Power is compared, too: the paper's is measured, ours modelled.
       same = scale == "paper" or metric not in paper_numbers.SCALE
       paper = _printed(printed, row["label"], metric, name) if same else None
       where = values, row["label"], metric, name
@@ -115,7 +117,7 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
 def _printed(
   numbers: Mapping[Line, Printed], row: str, metric: str, name: str
 ) -> Printed | None:
-  """The paper's number of a row's metric on a test set, if it prints one."""
+  """Finds the paper's number of a row's metric on a test set; None without."""
   for line, number in numbers.items():
     same_line = (line.row, line.metric) == (row, metric)
     if same_line and paper_numbers.same_set(line.set, name):
@@ -163,8 +165,8 @@ def of_attacks(
 ) -> Iterator[tuple[str, str, float | None, float | None]]:
   """Yields the numbers of the attacks on a row.
 
-  Each has "ATTACK: NUMBER", "" for all attacked clients or "depth K" for those
-  of one depth, the value and its half-width over seeds.
+  Each is a tuple: "ATTACK: NUMBER"; "" for all attacked clients, or "depth K"
+  for the clients of one depth; the value; its half-width over seeds.
   """
   for key, found in (row["summary"].get("leakage") or {}).items():
     paths = {"": ("mean",)} | {
@@ -186,7 +188,7 @@ def at(tree: Any, path: Sequence[str]) -> Any:
 
 
 def remarks(records: Sequence[Record]) -> list[str]:
-  """Writes the sentences that a reader of the table needs."""
+  """Writes sentences on a table's intervals, thresholds and paper numbers."""
   seeds = {record.seeds for record in records}
   several = seeds != {1}
   sentences = ["One seed: no interval"]

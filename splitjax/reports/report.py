@@ -6,6 +6,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
   sets [R]: names of the test sets; a mixture's name is its rho, as text
   names (one seed only): clients' names; [] if the data do not name them
   notes (optional): sentences for the end of the page, such as the hardware
+  stopped (one seed only, optional): sentences on methods stopped midway
   rows: a list of
     label, method, rounds
     summary: from `evaluation.summary.summarise`; its forgetting is from
@@ -30,6 +31,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
   by_client: lines from `reports.by_client.chosen`
   learning: row label ->
     round [..], accuracy, weighted, std, worst_tenth: set -> [..], loss [..]
+    metrics (optional): key of eval.metrics -> set -> [..]
     per_class [..][C]: accuracy of every class on the last set; null or missing
       in runs of an earlier version
     per_position (seeds only) [..][P]: accuracy by position in the order of
@@ -55,7 +57,7 @@ from splitjax.reports import formats, page, records, tables
 from splitjax.types import UserError
 
 Results = dict[str, Any]
-"""The JSON tree above."""
+"""Results in the layout above."""
 
 JSON, PAGE = "report.json", "report.md"
 CSV, TEX = "report.csv", "report.tex"
@@ -92,7 +94,7 @@ def write_records(
 ) -> None:
   """Writes all numbers to report.csv and the main table to report.tex.
 
-  The caption consists of the title, `records.remarks` and the sentences `more`.
+  The table's caption has the title, `records.remarks` and the sentences `more`.
   """
   caption = ". ".join([title or "splitjax", *records.remarks(found), *more])
   files.write_text(folder / CSV, records.as_csv(found))

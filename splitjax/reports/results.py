@@ -23,7 +23,7 @@ def ratios(results: dict[str, Any]) -> list[float] | None:
 
 
 def severities(results: dict[str, Any]) -> list[int] | None:
-  """Returns the severity of each test set; None if they are no `covariate`."""
+  """Returns the severity of each test set; None without severities."""
   parts = [name.partition("severity ") for name in results["sets"]]
   if any(before or not number.isdigit() for before, _, number in parts):
     return None
@@ -44,13 +44,13 @@ def client(n: int, names: Sequence[str]) -> str:
 
 
 def ends(results: dict[str, Any]) -> list[int]:
-  """Finds the sets with smallest and largest ρ, or the first and last set."""
+  """Returns indices of smallest and largest ρ, else of first and last set."""
   order: Any = ratios(results) or range(len(results["sets"]))
   return list(dict.fromkeys([order.index(min(order)), order.index(max(order))]))
 
 
 def exponent(values: Iterable[float | None]) -> int:
-  """Returns the exponent of the largest power of ten below all values."""
+  """Returns floor(log10) of the smallest value above 0; 0 without any."""
   positive = [value for value in values if value]
   return math.floor(math.log10(min(positive))) if positive else 0
 
@@ -77,9 +77,9 @@ def with_half(
 
 
 def told(runs: Mapping[str, Sequence[str]]) -> list[str]:
-  """Merges the notes of several runs (name -> notes), once each.
+  """Merges the notes of several runs (name -> notes); each note occurs once.
 
-  A note that not all runs have is preceded by the names of those that do.
+  A note that only some runs have is preceded by their names.
   """
   names: dict[str, list[str]] = {}
   for name, notes in runs.items():
@@ -92,14 +92,14 @@ def told(runs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def rule(results: dict[str, Any]) -> str:
-  """Returns the rule whose thresholds the headline numbers use."""
+  """Returns the rule that chose the thresholds of the reported numbers."""
   return (
     results.get("config", {}).get("eval", {}).get("threshold_rule", "oracle")
   )
 
 
 def gated(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns the rows with two exits, and so a threshold between them."""
+  """Returns the rows with two exits, which a threshold chooses between."""
   return [row for row in results["rows"] if row["summary"]["fixed"]]
 
 
@@ -108,7 +108,7 @@ Accuracies = dict[Any, dict[str, float | None]]
 
 
 def accuracies(results: dict[str, Any], row: dict[str, Any]) -> Accuracies:
-  """The accuracies of a row."""
+  """Returns the accuracies of a row by seed; {} if they are not stored."""
   seeds, each = [results.get("seed")], [row["summary"]["accuracy"]]
   if "seeds" in results:
     seeds, each = results["seeds"], row.get("by_seed", {}).get("accuracy", [])
@@ -121,10 +121,10 @@ def accuracies(results: dict[str, Any], row: dict[str, Any]) -> Accuracies:
 def paired(
   before: Accuracies, now: Accuracies, name: str
 ) -> tuple[float, float | None] | None:
-  """The mean of `now` minus `before` over their common seeds, on a test set.
+  """Averages `now` minus `before` on a test set over their common seeds.
 
-  With the half-width of its 95 % interval (Student's t over the differences);
-  None where no seed has both.
+  Returns the mean and the half-width of its 95 % interval (Student's t over the
+  differences; None for one seed), or None if no seed has both accuracies.
   """
   pairs = [(before[s].get(name), now[s].get(name)) for s in before if s in now]
   apart = [b - a for a, b in pairs if a is not None and b is not None]
@@ -132,7 +132,7 @@ def paired(
 
 
 class Gain(NamedTuple):
-  """The accuracy of a row minus that of the best other one, seed by seed."""
+  """The mean over seeds of a row's accuracy minus the best other row's."""
 
   row: str
   set: str
@@ -144,10 +144,10 @@ class Gain(NamedTuple):
 def gains(results: dict[str, Any]) -> Iterator[Gain]:
   """Yields the headline row's gain over the best other row on two test sets.
 
-  The sets are those of the smallest and the largest ρ, or the first and the
-  last if they are no mixtures; a single set has no gain. The headline row is
-  that of the config's `headline`, or of the first method. The best other row
-  is the one of another method that has the highest mean over seeds.
+  The two sets have the smallest and the largest ρ, or are the first and the
+  last if no set is a mixture; with a single set there is no gain. The headline
+  row is that of the method `headline` of the config, else of the first method.
+  The best other row has the highest mean over seeds among the other methods.
   """
   methods = results["config"].get("methods") or {}
   key = results["config"].get("headline") or next(iter(methods), None)
@@ -172,9 +172,9 @@ def gains(results: dict[str, Any]) -> Iterator[Gain]:
 
 
 def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-  """The option in which all methods differ, and row label -> its value.
+  """Returns the only option in which methods differ, and label -> its value.
 
-  None where they differ in their names or in several options.
+  Returns None if methods differ in no option, in several or in their names.
   """
   methods = results["config"].get("methods") or {}
   specs = {
@@ -191,11 +191,11 @@ def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
 
 
 def folded(trees: Sequence[dict[str, Any]]) -> str:
-  """Writes the section: a line of common settings, then one per method.
+  """Writes the section of settings: first common ones, then a line per method.
 
   Args:
-    trees: results of a run, or of every cell of a grid; only fields with one
-      value in all cells (for a method: in all that have it) are listed.
+    trees: results of a run, or of every cell of a grid. A field is listed if it
+      has one value in all cells (of a method: in all cells with the method).
   """
   fields = [
     {

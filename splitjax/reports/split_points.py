@@ -46,9 +46,9 @@ def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
 
 
 def table_1(depth: Mapping[str, Any], setting: Setting, pixels: int) -> str:
-  """SplitGP's Table I for one sample and a cut, a dict of `split_depths`.
+  """Tabulates SplitGP's Table I for one sample and one cut.
 
-  `pixels` is q, the numbers of a raw sample.
+  `depth` is a dict of `split_depths`, `pixels` is q, numbers of a raw sample.
   """
   sizes, beta = sizes_of(depth), setting.offloaded
   whole = sizes.prefix + sizes.server

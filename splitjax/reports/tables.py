@@ -1,7 +1,7 @@
 """Tables of a report: records pivoted into rows and columns.
 
-`main` makes the table of a run, `compare` that of a grid or beside a paper's
-numbers, `page` the others. `formats` renders them.
+`main` makes the table of a run, `compare` the table of a grid or of a run
+beside a paper's numbers, `page` the others. `formats` renders them.
 """
 
 import math
@@ -43,10 +43,11 @@ def column(
   power: int = 0,
   brief: bool = False,
 ) -> Column:
-  """Makes the column of a metric: of QUANTITIES, RULE.KEY, or the user's.
+  """Makes the column of a metric.
 
-  The head names the test set if `place`. POWERS are in units of 10^power.
-  Percentages have one digit fewer if `brief`.
+  `metric` is a key of QUANTITIES or of eval.metrics, or RULE.KEY. With `place`
+  the head names the test set. POWERS are in units of 10^`power`. With `brief`
+  percentages have one digit fewer.
   """
   rule, _, key = metric.rpartition(".")
   own = Quantity("", metric.replace("_", " "), "", 1.0, 3)
@@ -66,12 +67,13 @@ def column(
 def pivot(
   found: Sequence[Record], columns: Sequence[Column], corner: str = "method"
 ) -> Table:
-  """Pivots records into a table: a line per row, then the paper's if printed.
+  """Pivots records into a table with a line per row.
 
-  Leading values are marked within each cell of a grid (`_ahead`). If cells have
-  different numbers of seeds, a column says how many. `corner` is the head of
-  the column with the rows' labels. When workdirs are compared, the runs of a
-  method are on neighbouring lines.
+  If the paper prints numbers of a row, two more lines have these and the
+  differences. Leading values are marked within each cell of a grid (`_ahead`).
+  If cells have different numbers of seeds, a column says how many. `corner` is
+  the head of the column with the rows' labels. When workdirs are compared, the
+  runs of a method are on neighbouring lines.
   """
   if corner == "method" and any("run" in r.values for r in found):
     corner = "run"
@@ -159,17 +161,18 @@ def _cell(r: Record | None, c: Column, kind: str) -> str:
 
 
 def text(value: Any) -> str:
-  """Formats a value of a grid's field; JSON holds tuples as lists."""
+  """Formats a value of a grid's field; tuples, in JSON lists, as "(a, b)"."""
   if isinstance(value, list | tuple):
     return f"({', '.join(map(str, value))})"
   return ABSENT if value is None else str(value)
 
 
 def main(results: dict[str, Any], brief: bool) -> Table:
-  """Makes a run's table: accuracy on all test sets, the rest on two.
+  """Makes a run's table: accuracy on all test sets, other metrics on two.
 
-  These two are the first and the last. If `brief`, for a terminal of 100
-  characters, costs are on the last set only, with fewer digits over seeds.
+  The two have the smallest and the largest ρ (`ends`). With `brief`, for a
+  terminal of 100 characters, other metrics are on the last of them only, with
+  fewer digits over seeds.
   """
   names = results["sets"]
   shown = [names[r] for r in sorted(ends(results))]
@@ -195,7 +198,8 @@ def compare(found: Sequence[Record]) -> Table:
   """Makes the table of a grid, or of a run beside its paper.
 
   It has accuracy on every test set, forgetting if it is measured, all other
-  numbers that the paper prints, and the costs on the last set.
+  numbers that the paper prints, and on the last set offload ratio, latency and
+  eval.metrics.
   """
   sets = list(dict.fromkeys(r.set for r in found if r.metric == "accuracy"))
   keys = [("accuracy", name) for name in sets]

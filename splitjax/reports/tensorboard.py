@@ -2,8 +2,8 @@
 
 tensorboardX writes messages, frames and checksums. Its SummaryWriter is not
 used: it writes in a thread behind a bounded queue, so that after an error such
-as a full disk the training would wait forever. The package is imported with the
-first file, because it imports PyTorch if that is installed.
+as a full disk the training would wait forever. The package is imported only if
+it is used, because it imports PyTorch if that is installed.
 """
 
 import functools
@@ -33,14 +33,14 @@ Line = dict[str, Any]
 def rewrite(workdir: Path, key: str, lines: Iterable[Line]) -> Path:
   """Rewrites a method's event file with the finished rounds.
 
-  `lines` is iterated twice. Returns the file, to append to. It gets a new name,
-  because a running TensorBoard would not reread a replaced file.
+  `lines` is iterated twice. Returns the file, to append to. The file gets a new
+  name, because a running TensorBoard would not reread a replaced file.
   """
   folder = workdir / FOLDER / key
   folder.mkdir(parents=True, exist_ok=True)
   for old in folder.glob(f"{NAME}*"):
     if old.stat().st_size:
-      os.truncate(old, 0)  # a running TensorBoard waits for a deleted file
+      os.truncate(old, 0)  # a running TensorBoard would wait for a deleted file
     else:
       old.unlink()
   path, now = folder / f"{NAME}{time.time_ns()}", time.time()

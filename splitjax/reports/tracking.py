@@ -1,8 +1,8 @@
 """Logging to Weights & Biases: the scalars of TensorBoard, a run per method.
 
-`WANDB_MODE=offline` writes into the workdir alone, and `wandb sync` sends it
-later; `wandb login` comes before the first run online. The package is imported
-when a run begins.
+With `WANDB_MODE=offline` a run is written to the workdir alone, and `wandb
+sync` sends it later. Online, `wandb login` is needed before the first run. The
+package is imported only if a config asks for it.
 """
 
 import uuid
@@ -25,10 +25,10 @@ class Tracker:
   def __init__(
     self, workdir: Path, folder: Path, name: str, config: dict[str, Any]
   ):
-    """Begins the run, or goes on with that of an earlier start.
+    """Begins the run, or resumes it if an earlier start has begun it.
 
     Args:
-      workdir: gets FOLDER; its name is the group of the runs.
+      workdir: the place of FOLDER; its name is the group of the runs.
       folder: the method's folder, which keeps the run's id.
       name: the run's name.
       config: the run's config; its `wandb` is the project.
@@ -40,7 +40,7 @@ class Tracker:
     if not place.exists():
       folder.mkdir(parents=True, exist_ok=True)
       files.write_text(place, uuid.uuid4().hex)
-    # It draws nothing on the screen and reads no repository.
+    # wandb then prints nothing and reads no git repository.
     quiet = {"console": "off", "silent": True, "disable_git": True}
     try:
       self._run = wandb.init(
@@ -59,7 +59,7 @@ class Tracker:
       raise UserError(f"wandb={config['wandb']}: {said}; {REMEDY}") from error
 
   def append(self, line: dict[str, Any]) -> None:
-    """Adds a round, a line of metrics.jsonl."""
+    """Logs a round, given its line of metrics.jsonl."""
     self._run.log(tensorboard.scalars(line), step=line["round"])
 
   def finish(self) -> None:
@@ -68,10 +68,10 @@ class Tracker:
 
 
 def library() -> Any:
-  """Imports the package.
+  """Imports wandb.
 
   Raises:
-    UserError: it is not installed.
+    UserError: the package is not installed.
   """
   try:
     import wandb

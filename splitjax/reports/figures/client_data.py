@@ -35,28 +35,29 @@ FILES = "clients", "test_sets", "devices"
 and, where they decide split depths, devices."""
 
 MOST_BARS = 600
-"""The most segments drawn as bars with gaps; more are touching steps."""
+"""Most segments to draw as bars with gaps; more are drawn as touching steps."""
 
 COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC "
   "#AA4499 #DDCC77 #117733 #88CCEE #CC6677"
 ).split()
-"""Paul Tol's "muted", its grey slightly darker, for the colour-blind. Light and
+"""Paul Tol's palette "muted", grey made darker, for the colour-blind. Light and
 dark colours alternate, so that neighbours differ in grey print too."""
 
 PARTS = {
   "ID: classes that the client trains on": "#0072B2",
   "OOD: classes that it does not train on": "#E69F00",
 }
-"""Okabe and Ito's blue and orange, a dark and a light colour."""
+"""Label -> colour: Okabe and Ito's blue and orange, one dark, one light."""
 
 
 def of_classes(
   distributions: Mapping[str, np.ndarray], clients: Sequence[str] = ()
 ) -> Figure:
-  """Draws training samples [N, C] by client and class; a panel per title.
+  """Draws training samples by client and class.
 
-  `clients` are the names of the clients, () without names.
+  `distributions` has a panel per title, with counts [N, C]. `clients` are the
+  names of the clients, () without names.
   """
   classes = next(iter(distributions.values())).shape[1]
   if classes <= len(COLOURS):
@@ -83,9 +84,11 @@ def of_tests(
 ) -> Figure:
   """Draws every client's test sets, one panel per set.
 
-  Samples [R, N] are of classes that the client trains on (`inside`) or of
-  others (`outside`); `names` are those of the sets, `clients` those of the
-  clients, () without names.
+  Args:
+    inside: [R, N], numbers of samples of classes that the client trains on.
+    outside: [R, N], numbers of samples of other classes.
+    names: names of the R sets.
+    clients: names of the N clients, () without names.
   """
   sets = {}
   for name, *parts in zip(names, inside, outside, strict=True):
@@ -131,11 +134,11 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
 
 
 def of_paces(arrays: dict[str, np.ndarray], of: str) -> Figure:
-  """Draws each client's share over its modelled seconds, and the staleness.
+  """Draws clients' shares of the aggregate over their seconds, and staleness.
 
   Args:
-    arrays: "share", "even" and "seconds" [N], and "staleness", the number of
-      updates of each tau, where rounds are buffered.
+    arrays: as `experiment.measure.costs.shares` returns: "share", "even" and
+      "seconds" [N]; if rounds are buffered also "staleness", updates by tau.
     of: method and data, for the title.
   """
   buffered = "staleness" in arrays
@@ -170,7 +173,7 @@ def _stacks(
   ylabel: str,
   names: Sequence[str],
 ) -> Figure:
-  """Draws one panel of stacked bars per title and counts [N, C]."""
+  """Draws a panel per title: its counts [N, C] as a stacked bar per client."""
   clients = max(map(len, distributions.values()))
   columns = 1 if clients > 400 else 3
   size = (min(8.6, 2.6 + 0.02 * clients), 2.4)

@@ -22,14 +22,14 @@ AXES = {
   "seconds": ("modelled seconds", 1.0),
   "joules": ("modelled joules", 1.0),
 }
-"""Cost -> the name and the unit of its axis."""
+"""Cost -> the name of its axis, and the factor to its unit."""
 
 PER_CLIENT = {
   "seconds": ("modelled seconds of a client", 1.0),
   "joules": ("modelled joules of a client", 1.0),
   "bytes": ("MB sent and received", 1e-6),
 }
-"""Cost of a client -> the name and the unit of its axis."""
+"""Cost of a client -> the name of its axis, and the factor to its unit."""
 
 FASTER = {"rounds": "rounds", "bytes": "megabytes", "seconds": "modelled time"}
 """Cost to the target -> its name in `speed_up`."""
@@ -50,10 +50,10 @@ def priced(results: dict[str, Any]) -> bool:
 
 @style.of_results
 def accuracy_over_cost(results: dict[str, Any]) -> Figure:
-  """Draws accuracy on the first test set over four costs of training.
+  """Draws accuracy on the first test set over rounds, bytes, seconds, joules.
 
-  These are rounds, bytes, seconds and joules. Accuracy and cost are means over
-  seeds, whose last accuracies are dots. The dotted line is eval.target.
+  Accuracy and cost are means over seeds; dots are the seeds' last accuracies.
+  The dotted line is eval.target.
   """
   curves, styles = results["learning"], style.row_styles(results["rows"])
   names = "", "accuracy [%]"
@@ -75,7 +75,7 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
 
   `cells` are pairs of a name and results, `cost` is bytes, seconds or joules.
   Each row has a panel, each cell a colour. Accuracy and cost are means over
-  seeds, whose last accuracies are dots. The dotted line is eval.target.
+  seeds; dots are the seeds' last accuracies. The dotted line is eval.target.
   """
   runs = [results for _, results in cells]
   labels = list(dict.fromkeys(x for each in runs for x in each["learning"]))
@@ -102,7 +102,7 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
 
 
 def _dots(*runs: dict[str, Any]) -> str:
-  """Says what the dots of `_curve` are; "" where there are none."""
+  """Says in words what the dots of `_curve` are; "" without dots."""
   rows = (row for results in runs for row in results["rows"])
   return (
     "dots: seeds, at the mean cost"
@@ -119,9 +119,10 @@ def _curve(
   points: int,
   **look: Any,
 ) -> np.ndarray:
-  """Draws a row's accuracy over a cost [rounds], which is returned.
+  """Draws a row's accuracy over a cost; returns the costs [evaluated rounds].
 
-  The means over seeds are a line, the seeds' last accuracies dots at its end.
+  The means over seeds are a line with about `points` markers, the seeds' last
+  accuracies dots at its end.
   """
   curve = results["learning"][label]
   spent = curve["round"] if cost == "round" else curve["cost"][cost]
@@ -138,7 +139,7 @@ def _curve(
 
 
 def _targets(every: Sequence[Axes], results: dict[str, Any]) -> str:
-  """Draws eval.target, if there is one; returns what the title says of it."""
+  """Draws eval.target, if any; returns words on it for the title, or ""."""
   target = results["config"].get("eval", {}).get("target")
   if target is None:
     return ""
@@ -148,7 +149,7 @@ def _targets(every: Sequence[Axes], results: dict[str, Any]) -> str:
 
 
 def raced(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns rows that reached eval.target; [] unless the first and another."""
+  """Returns rows that reached eval.target; [] unless first and another did."""
   rows = results["rows"]
   reached = [row for row in rows if row.get("to_target")]
   return reached if len(reached) > 1 and reached[0] is rows[0] else []
@@ -165,7 +166,8 @@ def speed_up(results: dict[str, Any]) -> Figure:
   """Draws how much cheaper each row reaches eval.target (SuperSFL Figure 4).
 
   A bar is the first row's cost to the target divided by the row's, both means
-  over seeds: above 1 the row needs less. Rows that missed it are left out.
+  over seeds: above 1 the row needs less. Rows that missed the target are left
+  out.
   """
   rows = raced(results)
   wanted = "several rows, the first too, that reached eval.target"
@@ -184,7 +186,7 @@ def speed_up(results: dict[str, Any]) -> Figure:
 
 @style.of_results
 def power(results: dict[str, Any]) -> Figure:
-  """Draws power per point of accuracy, and CO2, of each row (Figure 5)."""
+  """Draws each row's power per point of accuracy and CO2 (SuperSFL Fig. 5)."""
   known, rows = powered(results), results["rows"]
   style.need(known, "power", "rows with a modelled cost")
   table = {
@@ -218,7 +220,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """Returns the cost of each row's clients; [] if a row has none."""
+  """Returns cost -> clients' values [..] for each row; [] if a row has none."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")

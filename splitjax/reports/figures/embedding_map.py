@@ -1,8 +1,8 @@
 """A t-SNE map of server embeddings, by class, depth and client.
 
-This is HARMONY's Figure 5. It shows the result of `splitjax.evaluation.skew`:
-one cluster per class, or one per class and client. Distances on a t-SNE map
-have no unit, and empty space has no meaning.
+This is HARMONY's Figure 5. It shows the skew that `splitjax.evaluation.skew`
+measures: embeddings form a cluster per class without skew, per class and client
+with skew. Distances on the map have no unit, and empty space has no meaning.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
-"""The most groups with an entry in the legend; colours repeat beyond it."""
+"""Most groups that a legend lists; of more groups it only gives the number."""
 
 
 def draw(
@@ -29,11 +29,12 @@ def draw(
   silhouette: float | None = None,
   distance_ratio: float | None = None,
 ) -> Figure:
-  """Draws the map by class, family and split depth if several, and client.
+  """Draws the map with a panel each for class, family, split depth and client.
 
+  A single split depth has no panel, families only if they are given.
   Embedding k has position places[k] [2] on the map, class classes[k], client
   clients[k], split depth depths[k] and, where there are families, families[k].
-  The two numbers are written over the first and the last panel.
+  `silhouette` is written over the first panel, `distance_ratio` over the last.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]
   if len(np.unique(depths)) == 1:
@@ -62,7 +63,7 @@ def _number(value: float | None) -> str:
 def _groups(
   axes: Axes, places: np.ndarray, group: np.ndarray, name: str
 ) -> None:
-  """Draws points, colour and marker by group, with a legend of up to 20."""
+  """Draws points with colours and markers by group, and a legend."""
   numbers = np.unique(group)
   count = 10 if len(numbers) <= 10 else 20
   colours: Any = colormaps[f"tab{count}"](range(count))

@@ -20,7 +20,7 @@ from splitjax.reports.figures.intervals import band, bars, frame, title
 
 MOST_COLUMNS = 4
 MOST_POSITIONS = 10
-"""The last positions shown in a panel of `position_curves` (Figure 14)."""
+"""Number of last positions in a panel of `position_curves` (Figure 14)."""
 LATE = "summary", "forgetting", "accuracy"
 GAP = "summary", "forgetting", "gap"
 ALL_CLASSES = {"color": "black", "linewidth": 1.8, "zorder": 3}
@@ -36,7 +36,8 @@ def accuracy_gap(results: dict[str, Any]) -> Figure:
 def class_accuracy(results: dict[str, Any]) -> Figure:
   """Draws accuracy of every class over the rounds, a panel per row (Figure 10).
 
-  Classes are rows of colours, with their mean below; all are means over seeds.
+  Classes are lines of colours, above the accuracy on all classes; numbers are
+  means over seeds.
   """
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
   names = "round", "class"
@@ -58,7 +59,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
 def _over_rounds(
   axes: Axes, rounds: Sequence[int], shares: np.ndarray, mean: np.ndarray
 ) -> Any:
-  """Draws classes [rounds, C] as rows of colours, the mean below them."""
+  """Draws shares [rounds, C] as a line of colours per class, above `mean`."""
   classes = shares.shape[1]
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
@@ -81,8 +82,8 @@ def _over_rounds(
 def order_accuracy(results: dict[str, Any]) -> Figure:
   """Draws late accuracy by position in the order of service.
 
-  Rows without an order are drawn by class, in a separate panel. The thin line
-  is the row's late accuracy.
+  Rows without an order are drawn by class, in a separate panel. A thin line is
+  a row's late accuracy on all classes.
   """
   rows = forgetting.rows(results)
   profiles = {row["label"]: forgetting.profile(row) for row in rows}
@@ -154,7 +155,7 @@ def _profile(
   count: int,
   look: dict[str, Any],
 ) -> None:
-  """Draws one row's accuracies, beside those of the other rows."""
+  """Draws the `i`-th of `count` rows, beside the points of the others."""
   # Positions are counted from 1, classes from 0.
   first = 1 if profile.by == "position" else 0
   at = np.arange(first, first + len(profile.values))
@@ -170,7 +171,8 @@ def _profile(
 def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
   """Draws confusion matrices [S, C, C] after steps of a round (Figure 11).
 
-  Rows are the true classes, NaN for a class without a sample.
+  `names` are those of the steps. Rows of a matrix are the true classes; a class
+  without a sample has NaN.
   """
   axes_names = "predicted class", "class"
   figure, every = style.panels(len(names), 5, (2.3, 2.4), axes_names)
@@ -226,6 +228,6 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 
 
 def _cell_marker(i: int) -> dict[str, Any]:
-  """Returns the marker of a grid's i-th cell, first filled, then hollow."""
+  """Returns the marker of a grid's i-th cell, hollow if all filled are used."""
   fill = "full" if i < len(style.MARKERS) else "none"
   return {"marker": style.MARKERS[i % len(style.MARKERS)], "fillstyle": fill}

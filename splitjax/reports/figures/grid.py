@@ -41,12 +41,12 @@ AXIS_NAMES = {
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Draws the figures of a grid: accuracy, gap, leakage, megabytes.
+  """Draws the figures that a grid has the numbers for; returns their paths.
 
-  Returns the paths of those with numbers to show: accuracy_over_FIELD.png
-  (FIELD is the last word of the grid's field), accuracy_gap.png,
-  change_by_cell.png, accuracy_over_leakage.png, and, for a grid with one
-  target, accuracy_over_bytes.png; where cells differ in their pace,
+  Compared workdirs have accuracy_by_run.png, a grid accuracy_over_FIELD.png
+  (FIELD is the last word of its field). Both may have accuracy_gap.png,
+  change_by_cell.png, accuracy_over_leakage.png; accuracy_over_bytes.png if all
+  cells have one target; and, if cells differ in their pace,
   accuracy_over_seconds.png and accuracy_over_joules.png.
   """
   drawn = {}
@@ -84,8 +84,9 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 def by_run(whole: dict[str, Any]) -> Figure:
   """Draws accuracy of every row in every run, on two common test sets.
 
-  They are the first and the last one. Each row and run has a line in the
-  figure, each run a colour. Several seeds add intervals and dots.
+  These are the first and the last set, if all runs have them. Each row of each
+  run has a line in the figure, each run a colour. Several seeds add intervals
+  and dots.
   """
   cells = {cell["name"]: cell["results"] for cell in whole["cells"]}
   first = next(iter(cells.values()))
@@ -124,9 +125,9 @@ def by_run(whole: dict[str, Any]) -> Figure:
 
 
 def varied(whole: dict[str, Any]) -> str:
-  """Returns the one field that varies and is a number; "" if there is none.
+  """Returns the grid's field if it is the only one and numeric, else "".
 
-  It is also "" if only one value of the field has results.
+  The result is also "" if only one value of the field has results.
   """
   cells = whole["cells"]
   values = [value for cell in cells for value in cell["values"].values()]
@@ -184,7 +185,7 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   """Draws late accuracy and performance gap by row and cell, as bars.
 
   The number over a row's bars is its change against the first row of the same
-  cell, in percent of that row's value (Hydra Figures 5, 12 and 17).
+  cell, in percent of the first row's value (Hydra Figures 5, 12 and 17).
 
   Args:
     cells: pairs of a name and results.
@@ -224,7 +225,7 @@ def _late(
 ) -> tuple[float, float, float]:
   """Returns a row's metric of the last rounds, half-width, first row's metric.
 
-  They are NaN without the row; the last is NaN for the first row too.
+  Without the row, the first two are NaN; for the first row, the last is NaN.
   """
   found = {
     row["label"]: style.leaf(row, *path) for row in forgetting.rows(results)
@@ -247,7 +248,7 @@ def logarithmic(option: str, values: Sequence[float]) -> bool:
 def _find(
   results: dict[str, Any], label: str, name: str
 ) -> tuple[float, float, list[float]]:
-  """Returns a row's accuracy, half-width and seeds' accuracies, or NaN."""
+  """Returns accuracy, half-width, seeds' accuracies; NaN, NaN, [] without."""
   for row in results["rows"]:
     if row["label"] == label and name in results["sets"]:
       r = results["sets"].index(name)

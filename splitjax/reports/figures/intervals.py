@@ -1,8 +1,8 @@
 """Intervals over seeds in figures, and the title line that describes them.
 
 Error bars end at the bounds of a quantity (0 and 100 %) and stand side by side.
-One that is far wider than the others leaves the frame instead of stretching the
-axis.
+An error bar that is far wider than the others leaves the frame instead of
+stretching the axis.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,9 +17,9 @@ from splitjax.reports.results import rule
 PERCENT, ANY = (0.0, 100.0), (-np.inf, np.inf)
 BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
 FAR = 3.0
-"""Typical half-widths that an interval must exceed to leave the frame."""
+"""Multiple of the typical half-width that intervals out of the frame exceed."""
 LEAST = 3.0
-"""Half-width in points that an interval must exceed to leave the frame."""
+"""Half-width in points that intervals out of the frame exceed, too."""
 
 
 def bars(
@@ -42,7 +42,8 @@ def band(
 ) -> None:
   """Draws a curve [P] with its interval: a band, or a bar for one round.
 
-  Shares are drawn in percent; values without bounds, multiplied by `scale`.
+  `scale` multiplies the values; if it is 100, for shares in percent, intervals
+  end at 0 and 100.
   """
   values, bounds = scale * shares, PERCENT if scale == 100 else ANY
   below, above = bars(values, scale * halves, bounds)
@@ -65,11 +66,11 @@ def frame(
 ) -> str:
   """Keeps intervals that are far wider than the others from setting the axis.
 
-  The axis shows all values [...], in per cent, all further `points` that are
-  drawn, such as the seeds' dots, and all intervals, except intervals that are
-  wider than `FAR` typical ones and than the range of the values. The typical
-  width is the lower quartile, which stays narrow if one of two arms diverges.
-  NaN are left out.
+  The axis shows all values [...], in per cent, and all further `points` that
+  are drawn, such as the seeds' dots. It shows all intervals except those whose
+  half-width exceeds `FAR` typical ones and `LEAST`, and whose width exceeds the
+  range of the values. The typical half-width is the lower quartile, which stays
+  narrow if one of two methods diverges. NaN are left out.
 
   Returns:
     A text for `title` on the width of intervals that leave the frame, or "".
@@ -103,7 +104,7 @@ def frame(
 def dodged(
   x: Sequence[float] | np.ndarray, place: float, count: int
 ) -> np.ndarray:
-  """Returns positions [P] of row `place` of `count`, so that bars stay apart.
+  """Returns x [P] moved for row `place` of `count`, so that bars stay apart.
 
   A half-integer `place` is between two rows.
   """
@@ -119,9 +120,9 @@ class Series(NamedTuple):
 
   Attributes:
     values: [P].
-    halves: [P], half-widths; NaN where there are none.
-    seeds: the values of the seeds at each position, P times [..], or none.
-    style: the row's.
+    halves: [P], half-widths; NaN without an interval.
+    seeds: P arrays [..], the seeds' values at each position; or empty.
+    style: the row's drawing style.
   """
 
   values: np.ndarray
@@ -140,7 +141,7 @@ def draw(
 ) -> None:
   """Draws the `i`-th of `count` lines over x [P], ascending.
 
-  Intervals stand beside those of other lines, the seeds' dots behind the means.
+  Intervals of the lines stand side by side, the seeds' dots behind the means.
   `wide` says that the x axis is logarithmic.
   """
 
@@ -173,10 +174,11 @@ def title(
     what: the quantity that is drawn.
     shown: the mark of the interval: "bars", "dots" (bars and a dot per seed) or
       "bands"; "" if only means are drawn; "clients" if the clients of all seeds
-      are.
+      are drawn.
     every: the results that are drawn, of one run or of several cells.
     more: the text that `frame` returns.
-    gated: true if all that is drawn depends on the rule of the thresholds.
+    gated: true if all that is drawn depends on the rule of the thresholds; the
+      title then names the rule, if it is not the oracle.
   """
   configs = [each.get("config", {}) for each in every]
   names = [config.get("data", {}).get("name", "") for config in configs]

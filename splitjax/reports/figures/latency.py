@@ -1,8 +1,8 @@
 """Inference time over client power and over bandwidth (SplitGP Figure 3).
 
 It compares a network cut between client and server with the whole network at
-the client or at the server. Marks show the bounds of Propositions 2 and 3,
-where the cut becomes slower than one of the others.
+the client or at the server. Marks show the bounds beyond which the cut network
+is slower than that at the client (Proposition 2) or server (Proposition 3).
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def inference_time(
 ) -> Figure:
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
-  `depth` is one of `split_depths`; `pixels` is q, the pixels of an image.
+  `depth` is a dict of `split_depths`, `pixels` is q, numbers of a raw sample.
   """
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded
@@ -77,7 +77,7 @@ def inference_time(
 
 
 def _at_most(name: str, bound: float) -> str:
-  """Formats a bound for a title; infinite where the cut is always faster."""
+  """Formats a bound for a title; it is infinite if the cut is always faster."""
   return f"{name} ≤ {bound:.3g}" if np.isfinite(bound) else f"any {name}"
 
 

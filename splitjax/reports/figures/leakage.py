@@ -19,15 +19,15 @@ from splitjax.reports.figures.intervals import (
 from splitjax.reports.results import heading
 
 MOST = 3
-"""The most panels in a line."""
+"""Most panels in a line of the figure."""
 
 BOUNDS = {
   "accuracy": PERCENT,
-  "correlation": (0.0, 1.0),  # of distances
+  "correlation": (0.0, 1.0),  # distance correlation
   "auc": (0.0, 1.0),
   "ssim": (-1.0, 1.0),
 }
-"""Leakage -> its least and largest value, where intervals end."""
+"""Measure of leakage -> its least and largest value, where intervals end."""
 
 
 @style.of_results
@@ -107,8 +107,8 @@ def pictures(arrays: dict[str, np.ndarray], title: str) -> Figure:
   """Draws the pictures that attacks on a method made, client by client.
 
   Args:
-    arrays: ATTACK/NAME -> [n, K, H, W, c] float in 0..1, and ATTACK/depth and
-      ATTACK/client [n].
+    arrays: ATTACK/NAME -> K pictures of n clients, [n, K, H, W, c] float in
+      0..1; ATTACK/depth and ATTACK/client -> [n].
     title: the title of the figure.
   """
   lines = []

@@ -1,8 +1,8 @@
 """Figures with one panel or line per row.
 
 They show how accuracy depends on the entropy threshold (SplitGP Figure 6(b)),
-and how it is distributed over the clients, which a mean hides, and over their
-classes (PGFedSplit Figure 4).
+how it differs between clients, which a mean hides, and how it differs between
+their classes (PGFedSplit Figure 4).
 """
 
 import textwrap
@@ -20,7 +20,7 @@ from splitjax.reports.figures.intervals import title
 from splitjax.reports.results import ends, gated, heading, ratios, rule
 
 MOST_LINES = 6
-"""The number of thresholds in a panel, evenly chosen from a longer grid."""
+"""Most thresholds in a panel; from a longer grid so many are evenly chosen."""
 
 MOST_COLUMNS = 4
 
@@ -29,9 +29,9 @@ MOST_COLUMNS = 4
 def effect_of_threshold(results: dict[str, Any]) -> Figure:
   """Draws accuracy over ρ: a line per threshold, a panel per two-exit row.
 
-  All clients have the same threshold. The dashed line is the oracle, with one
-  threshold per client; the dotted line is the config's rule if it is another.
-  Only means are drawn: intervals of so many lines would hide one another.
+  Each threshold is used by all clients. The dashed line is the oracle, with one
+  threshold per client; the dotted line is the config's rule, if that is not the
+  oracle. Only means are drawn: so many intervals would hide one another.
   """
   rows = gated(results)
   known = ratios(results) and rows
@@ -78,7 +78,7 @@ def _thresholds(
 def _rules(
   results: dict[str, Any], rows: list[dict[str, Any]]
 ) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-  """Maps the labels of rule and oracle to a style, and a path in a row."""
+  """Maps oracle and config's rule to a style and the path of its accuracy."""
   name, own = rule(results), ("summary", "accuracy")
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}
   dashed = {**look, "linestyle": (0, (4, 2))}
@@ -95,7 +95,7 @@ def _rules(
 def accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Draws each client's accuracy as a dot, on the first and last test set.
 
-  Thresholds are those of the config's rule. Seeds' clients are pooled.
+  Thresholds are those of the config's rule. Clients of all seeds are pooled.
   """
   rows, shown = results["rows"], ends(results)
   columns = [[100 * of_clients(row, r) for row in rows] for r in shown]
@@ -113,8 +113,9 @@ def accuracy_per_client(results: dict[str, Any]) -> Figure:
 def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Draws every client's accuracy by class, and the classes it trained on.
 
-  Shown is one seed, and only if all clients share a test set. Clients are rows
-  of colours, classes are columns; each row of the results has a panel.
+  Results must have one seed and a test set that all clients share. Each row of
+  the results has a panel, a heat map with a line per client and a column per
+  class.
   """
   style.need(
     by_class(results),
@@ -147,7 +148,7 @@ def by_class(results: dict[str, Any]) -> bool:
 
 
 def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
-  """Returns accuracies on the r-th set, [..], of clients with samples in it."""
+  """Returns the accuracies [..] of all clients with samples in the r-th set."""
   held = row["pooled"] if "pooled" in row else row["summary"]["per_client"]
   return np.array([x for x in held["accuracy"][r] if x is not None], float)
 
@@ -155,7 +156,7 @@ def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
 def sideways(
   labels: Sequence[str], count: int, width: float, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-  """Makes a figure with a line per label, and panels beside one another."""
+  """Makes `count` panels of `width` inches side by side, a line per label."""
   longest, lines = max(map(len, labels)), len(labels)
   size = 1.2 + 0.08 * longest + width * count, 1.4 + 0.4 * lines
   figure = Figure(figsize=size, layout="constrained")
@@ -171,9 +172,9 @@ def spreads(
   width: float,
   **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-  """Draws the clients of each row in a panel per column, as `sideways`.
+  """Draws a dot per client in panels of `sideways`, a line per row.
 
-  `columns` are the values of the rows' clients, [..] each.
+  Each of `columns` is a panel: for each row, the values of its clients [..].
   """
   labels, styles = [row["label"] for row in rows], style.row_styles(rows)
   figure, every = sideways(labels, len(columns), width, **options)
@@ -187,8 +188,8 @@ def spreads(
 def _spread(
   axes: Axes, place: int, values: np.ndarray, look: dict[str, Any]
 ) -> None:
-  """Draws the dots of one row, their quartiles and their mean."""
-  # A fixed quasi-random offset keeps equal accuracies apart.
+  """Draws the dots of one row, with their quartiles and their mean."""
+  # A fixed quasi-random offset keeps dots of equal values apart.
   beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
   axes.plot(
     np.sort(values),
@@ -209,7 +210,7 @@ def _spread(
 
 
 def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
-  """Draws a table of percentages as colours, with one colour for NaN."""
+  """Draws a table of percentages as colours, NaN in the colour `missing`."""
   colours = colormaps["cividis"].with_extremes(bad=missing)
   look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
   return axes.imshow(table, vmin=0, vmax=100, **look)
@@ -226,7 +227,7 @@ def heat_maps(
 ) -> None:
   """Draws a heat map of shares in every panel, with row and column numbers.
 
-  `tables` are pairs of a title and shares of one; `name` says what these are.
+  `tables` are pairs of a title and shares of one; `name` labels the colour bar.
   """
   image: Any = None
   for axes, (head, table) in zip(every, tables, strict=True):

@@ -99,8 +99,8 @@ def accuracy_over_rho(results: dict[str, Any]) -> Figure:
 def accuracy_latency(results: dict[str, Any]) -> Figure:
   """Draws accuracy against total latency on first, middle and last test set.
 
-  Each point of a line is one threshold for all clients, the star is the
-  config's rule. A method with one exit is a single point.
+  A method with two exits has a line, whose points are thresholds common to all
+  clients, and a star for the config's rule. A method with one exit is a point.
   """
   names, rows = results["sets"], results["rows"]
   order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
@@ -141,8 +141,8 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
 def learning_curves(results: dict[str, Any]) -> Figure:
   """Draws accuracy over the rounds on the first and the last test set.
 
-  The metrics of eval.metrics are beside it, on the last set. If only one round
-  was evaluated, points with error bars replace lines with bands.
+  Further panels show the metrics of eval.metrics on the last set. If only one
+  round was evaluated, points with error bars replace lines with bands.
   """
   curves = results["learning"]
   names = [results["sets"][r] for r in ends(results)]
@@ -180,8 +180,8 @@ def learning_curves(results: dict[str, Any]) -> Figure:
 def accuracy_spread(results: dict[str, Any]) -> Figure:
   """Draws how unequal clients are over the rounds, on the last test set.
 
-  The mean accuracy of the worst tenth of the clients, and the standard
-  deviation over clients.
+  The panels show the mean accuracy of the worst tenth of the clients, and the
+  standard deviation over clients.
   """
   known = {k: c for k, c in results["learning"].items() if "std" in c}
   style.need(known, "accuracy_spread", "accuracies of clients over rounds")
@@ -265,13 +265,13 @@ KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
   position_curves: lambda x: forgetting.shown(x) and forgetting.by_position(x),
   accuracy_gap: forgetting.shown,
 }
-"""Figure -> whether results have the numbers for it."""
+"""Figure -> check that is true if results have the numbers for it."""
 
 NAMES = {
   order_accuracy: "accuracy_by_order",
   position_curves: "accuracy_by_position",
 }
-"""Figures whose file has another name."""
+"""Figure -> name of its file, if this is not the function's name."""
 
 FILES = {NAMES.get(draw, draw.__name__): draw for draw in KNOWN}
 """Every figure by the name of its file."""

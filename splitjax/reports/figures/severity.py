@@ -17,16 +17,16 @@ PANELS: dict[str, tuple[str, ...]] = {
     "summary", "rules", "calibrated", "below",
   ),
 }  # fmt: skip
-"""Name of a quantity -> its path in a row, a share of one."""
+"""Name of a quantity -> its path in a row; values are shares of one."""
 
 
 @style.of_results
 def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   """Draws accuracy and offloading over the severity of a drift.
 
-  Beside them are the share that thresholds calibrated before the drift offload,
-  the points that they lose, and the config's metrics, such as the calibration
-  error `ece`. A panel has the rows that know its quantity.
+  Further panels show the offloaded share, and the points below the oracle, of
+  thresholds calibrated before the drift; and the config's metrics, such as the
+  calibration error `ece`. A panel shows the rows that have its quantity.
   """
   known, rows = severities(results), results["rows"]
   style.need(known, "accuracy_over_severity", "severities (eval.shift)")

@@ -1,8 +1,8 @@
 """The common style of all figures: colours, markers, legends, files.
 
-A method has one colour and marker in every figure, whatever else is in it.
-Variants of a method (other labels) differ in shade, line style and marker. A
-"+FT" row looks like the row it fine-tunes, but dashed and with hollow markers.
+A method of COLOURS has one colour and marker in every figure. Variants of a
+method (other labels) differ in shade, line style and marker. A "+FT" row looks
+like the row it fine-tunes, but dashed and with hollow markers.
 """
 
 import functools
@@ -83,7 +83,7 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 def percent(
   rows: Iterable[dict[str, Any]], *path: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the shares at a path of every row, and half-widths, in per cent."""
+  """Reads shares at a path of K rows and half-widths, in per cent, [K, ...]."""
   pairs = 100 * np.array([leaf(row, *path) for row in rows])
   return pairs[:, 0], pairs[:, 1]
 
@@ -96,7 +96,7 @@ def log_axis(axes: Axes) -> None:
 
 
 def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
-  """Sets logarithmic x axes if positive values span a decade; returns if so."""
+  """Sets logarithmic x axes if values > 0 span over a decade; returns if so."""
   known = [x for x in np.concatenate(values) if x > 0]
   wide = bool(known) and max(known) > 10 * min(known)
   for axes in every if wide else ():
@@ -108,7 +108,7 @@ def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
 def name_clients(
   axes: Axes, side: Literal["x", "y"], names: Sequence[str]
 ) -> None:
-  """Writes names, if given, instead of numbers on an axis of few clients."""
+  """Labels an axis of clients with names, if given and at most MOST_NAMES."""
   if 0 < len(names) <= MOST_NAMES:
     short = [textwrap.shorten(name, 20, placeholder="…") for name in names]
     turned = 90 if side == "x" else 0
@@ -153,7 +153,7 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def shades(count: int) -> list[tuple[float, ...]]:
-  """Returns colours of an ordered quantity, dark to light in grey print too."""
+  """Returns colours for ordered values, dark to light even in grey print."""
   return list(map(tuple, colormaps["viridis"](np.linspace(0, 0.88, count))))
 
 
@@ -164,10 +164,11 @@ def panels(
   names: tuple[str, str],
   **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-  """Makes a figure of `count` panels, `most` in a line, that share their axes.
+  """Makes a figure of `count` panels of `size` inches, up to `most` in a line.
 
-  The panels' `size` is in inches. Only the left panels have a name and numbers
-  on the y axis, only the lowest of each column on the x axis.
+  Panels share both axes unless `options` say otherwise. Of `names`, the lowest
+  panel of each column has the name of the x axis, the left panels have the name
+  of the y axis.
   """
   rows = math.ceil(count / most)
   columns = math.ceil(count / rows)
@@ -229,7 +230,7 @@ def finish(
 ) -> Figure:
   """Adds the plain look, a legend below the panels and the title.
 
-  The legend has a line per label of `styles`, if any. Returns the figure.
+  The legend has an entry per label of `styles`, if any. Returns the figure.
   """
   for axes in every:
     plain_look(axes)
@@ -259,7 +260,7 @@ def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
 
 
 def titled(figure: Figure, title: str) -> Figure:
-  """Adds a title that is as wide as the figure, and returns the figure."""
+  """Adds a title, wrapped to the width of the figure; returns the figure."""
   width = int(11 * figure.get_figwidth())
   lines = [textwrap.fill(line, width) for line in title.splitlines()]
   figure.suptitle("\n".join(lines), fontsize=11)
@@ -267,7 +268,7 @@ def titled(figure: Figure, title: str) -> Figure:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-  """Writes a PNG, whose path is returned, and beside it a PDF for print."""
+  """Writes a PNG, and beside it a PDF for print; returns the PNG's path."""
   path = Path(path)
   figure.savefig(path, dpi=DPI)
   figure.set_layout_engine("none")  # the PDF keeps the computed layout
