@@ -1,4 +1,4 @@
-"""One function per formula, written for one client's batch.
+"""Losses and their terms, one function per formula, for one client's batch.
 
 Every mean is over the real samples of the batch. Padding has weight zero, and
 a batch of padding alone gives 0 and a zero gradient.
@@ -15,7 +15,7 @@ from splitjax.types import Array
 
 
 def masked_mean(x: Array, real: Array) -> Array:
-  """Mean of x [B] over the samples with real [B] bool; 0 if there are none."""
+  """Mean of x [B] over the samples that are `real` [B] bool; 0 if none is."""
   return jnp.where(real, x, 0.0).sum() / jnp.maximum(real.sum(), 1)
 
 
@@ -73,7 +73,7 @@ def distance(a: Array, b: Array) -> Array:
 
 
 def unit(x: Array) -> Array:
-  """Scales rows [B, D] to length 1; a zero row stays zero, gradient finite."""
+  """Scales rows [B, D] to length 1; zero rows stay, with a finite gradient."""
   square = jnp.square(x).sum(axis=-1, keepdims=True)
   return x * jax.lax.rsqrt(jnp.maximum(square, 1e-12))
 
@@ -98,7 +98,7 @@ def csa(
     same: [B] bool, I: whether the two samples of a pair share their class.
     real: [B] bool.
     margin: m, in the units of the embeddings.
-    normalize: scale embeddings to length 1 first. Raw ones need a smaller
+    normalize: scale embeddings to length 1 first. Raw embeddings need a smaller
       weight and a larger margin, because their squared distance dominates the
       loss.
 

@@ -8,10 +8,10 @@ from splitjax.types import Array, Tree
 
 
 def where(flag: Array, new: Tree, old: Tree) -> Tree:
-  """Takes `new` where `flag` is true, leaf by leaf.
+  """Takes `new` where `flag` is true and `old` elsewhere, leaf by leaf.
 
   Args:
-    flag: [] bool, or [N] bool against leaves [N, ...].
+    flag: [] bool, or [N] bool for leaves [N, ...].
     new: pytree of arrays.
     old: pytree of the same structure and shapes.
 
@@ -54,7 +54,7 @@ def repeat(tree: Tree, n: int) -> Tree:
 
 
 def take(tree: Tree, rows: Array | np.ndarray | int | slice) -> Tree:
-  """Takes rows of the leading axis: [N, ...] -> [len(rows), ...] or [...]."""
+  """Takes rows of leaves [N, ...]: [len(rows), ...], or [...] for one int."""
   return jax.tree.map(lambda x: x[rows], tree)
 
 
@@ -78,7 +78,7 @@ def put_window(tree: Tree, start: Array | int, new: Tree) -> Tree:
 
 
 def zeros(shapes: Tree) -> Tree:
-  """Makes zeros of the same shapes and dtypes (from structs or arrays)."""
+  """Makes zeros with the shapes and dtypes of a pytree of arrays or structs."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 

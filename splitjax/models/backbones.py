@@ -46,15 +46,15 @@ class Backbone:
     head: the last classifier.
     local_norm: clients keep their own batch normalisation, parameters and
       running statistics (FedBN); see `block.norm_free`.
-    start: parameters that replace those drawn by `init`; None: none.
+    start: parameters that replace those drawn by `init`; None: all are drawn.
     draws: the distribution of kernels and biases, see `block.redraw`.
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
-    vocabulary: V, if inputs are token ids, int32 0 to V - 1; 0: numbers, float.
+    vocabulary: V, if inputs are token ids, int32 0 to V - 1; 0: float inputs.
     family: the family of clients that have this network; its own blocks and
       exits are named family/NAME (`families`). "": all clients have it.
-    families: family -> its network, if this stands for several
-      (`families.union`): its blocks are those of all, but it cannot be run.
+    families: family -> its network, if this Backbone stands for several
+      (`families.union`): it then has the blocks of all and cannot be run.
     public: P, the number of the run's public samples (`data.public`).
 
   Example:
@@ -133,7 +133,7 @@ class Backbone:
     return any(map(is_random, every))
 
   def of(self, family: str) -> "Backbone":
-    """Returns the network of a family; itself if there are none."""
+    """Returns the network of a family; itself if it has no families."""
     return self.families[family] if self.families else self
 
   def having(self, client: Segment) -> "Backbone":
@@ -173,7 +173,7 @@ def prefix(
 
 
 def classifier_at(backbone: Backbone, depth: int) -> str:
-  """Names the classifier of a client of depth K: its exit, or the head."""
+  """Names the classifier of a client of depth K: its exit; at L the head."""
   if depth == backbone.length:
     return "head"
   return exit_name(depth, backbone.family)
@@ -190,7 +190,7 @@ def depth_of(backbone: Backbone, client: Segment) -> int:
 
 
 def classifier(backbone: Backbone, client: Segment) -> str | None:
-  """Names a client's own classifier: its exit, the head, or None."""
+  """Names a client's own classifier: its exit or the head; None without one."""
   own = [name for name in client.params if name not in backbone.blocks]
   return own[0] if own else None
 
@@ -210,12 +210,12 @@ def run(
   Args:
     backbone: the network.
     segment: parameters and statistics of at least `names`.
-    x: [B, ...] input of the first of them.
+    x: [B, ...] input of the first block.
     names: blocks (or an exit, or the head) in order.
     train: batch statistics if True, running statistics if False.
     real: [B] bool, samples that batch statistics are taken over; None: all.
     key: [] key of random blocks in training, such as Batch.key; each block
-      draws by its name, so a part of a network draws as the whole does. () is
+      folds its name in, so a part of a network draws as the whole does. () is
       enough for a network without such blocks, and for inference.
 
   Returns:

@@ -23,7 +23,7 @@ TOLERANCE = 1e-3
 _jit = functools.partial(
   jax.jit, compiler_options={"xla_backend_optimization_level": 0}
 )
-"""Compiles without optimisation: compiling takes longer than six samples."""
+"""Compiles without optimisation: compiling takes longer than a run."""
 
 
 class Broken(AssertionError):
@@ -68,10 +68,10 @@ def _run(
 
 
 def learns(net: Backbone, full: Segment) -> str:
-  """Checks that gradients are finite, and that every parameter has an effect.
+  """Checks that gradients are finite and that parameters except biases matter.
 
-  Parameters are moved off their start, where a gate of zero hides a branch. A
-  parameter without gradient may be frozen, but must move an output.
+  Parameters are moved off their initial values, where a gate of zero hides a
+  branch. A parameter may have gradient 0 (frozen) if moving it moves an output.
   """
 
   def outputs(params: Tree) -> list[Any]:
@@ -82,7 +82,7 @@ def learns(net: Backbone, full: Segment) -> str:
   def loss(params: Tree) -> jax.Array:
     return sum(((out**2).mean() for out in outputs(params)), jnp.zeros(()))
 
-  # Gradients at a point off the start.
+  # Gradients at a point off the initial values.
   flat, form = jax.tree.flatten(full.params)
   draw = np.random.default_rng(0).standard_normal
   noise = [draw(x.shape, np.float32) for x in flat]
@@ -95,7 +95,7 @@ def learns(net: Backbone, full: Segment) -> str:
     if not np.isfinite(leaf).all():
       name = jax.tree_util.keystr(path, simple=True, separator="/")
       raise Broken(f"the gradient of {name} is not finite")
-  # A parameter without a gradient: does it move an output?
+  # Does a parameter whose gradient is 0 change an output?
   for i, (path, leaf) in enumerate(paths):
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     if leaf.any() or name.endswith("bias"):
@@ -131,7 +131,7 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
 
 
 def keeps_apart(net: Backbone, full: Segment) -> str:
-  """Checks that at inference a sample's logits do not depend on others."""
+  """Checks that at inference logits do not depend on other samples."""
   x = _images(net, 0)
 
   def outputs(x):

@@ -1,4 +1,4 @@
-"""A block of a network; drawing it, applying it, scanning over equal ones."""
+"""Blocks of a network: drawing, applying, and scanning over equal blocks."""
 
 import functools
 import itertools
@@ -46,7 +46,7 @@ class Block(Protocol):
 
 
 def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
-  """Draws one block; returns its output, parameters and running statistics."""
+  """Draws one block for x [1, ...]: output, parameters, running statistics."""
   real = jnp.ones((1,), bool)
   variables = block.init(key, x, False, real)
   # flax draws statistics in float32 even where the default float is float64.
@@ -62,7 +62,7 @@ class Pretrained(NamedTuple):
   Attributes:
     params: block name -> its parameters, on the host.
     note: a sentence on their origin, for the report.
-    digest: hexadecimal; part of the identity of a run.
+    digest: of the tensors, hexadecimal; part of the identity of a run.
   """
 
   params: dict[str, Tree]
@@ -82,8 +82,8 @@ def redraw(params: Tree, key: Array) -> Tree:
   """Draws kernels and biases again, as PyTorch's layers do by default.
 
   Both are uniform in +- 1 / sqrt(fan_in). These kernels are sqrt(6) = 2.45
-  times narrower than He's of variance 2 / fan_in, whose biases start at 0.
-  Other leaves, such as those of normalisation, stay.
+  times narrower than those of "he", which draws with variance 2 / fan_in and
+  sets biases to 0. Other leaves, such as those of normalisation, stay.
 
   Args:
     params: parameters of one block; a dict with a "kernel" [..., inputs,
@@ -128,10 +128,10 @@ def apply(
 ) -> tuple[Array, Tree]:
   """Runs one block on x [B, ...]; returns output and new running statistics.
 
-  `key` [] is that of its random numbers; None for a block without any.
+  `key` [] is for the block's random numbers; None if it draws none.
 
-  It is jitted so that equal blocks are traced and lowered once, however often
-  they run. XLA inlines the calls, so this costs nothing at run time.
+  The function is jitted so that equal blocks are traced and lowered once,
+  however often they run. XLA inlines the calls: no cost at run time.
   """
   draws = {} if key is None else {"rngs": {"dropout": key}}
   if not stats:
@@ -156,8 +156,8 @@ def scan(
   """Runs equal blocks without statistics one after another, by one scan.
 
   `block` is any of them, `params` the parameters of each, in order. The
-  input x [B, ...] has the shape of every output; real is [B] bool; `keys` are
-  those of each block's random numbers, if it draws any.
+  input x [B, ...] has the shape of every output; real is [B] bool; `keys` has a
+  key for each block, or is None if they draw no random numbers.
   """
 
   def step(x, inputs):
@@ -188,7 +188,7 @@ def stretches(
 
 
 def exit_name(depth: int, family: str = "") -> str:
-  """Names the exit behind block `depth` of a network, or of a family's."""
+  """Names the exit after block `depth`, with its family before it if given."""
   return f"{family}/exit{depth}" if family else f"exit{depth}"
 
 
@@ -221,7 +221,7 @@ def norm_free(tree: Tree) -> Tree:
 
 
 def own_norm(local: bool, new: Tree, own: Tree) -> Tree:
-  """Returns `new`, if `local` with the normalisation of `own`."""
+  """Returns `new`; if `local`, with the batch normalisation leaves of `own`."""
   if not local:
     return new
   return jax.tree_util.tree_map_with_path(

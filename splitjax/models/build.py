@@ -32,10 +32,10 @@ def cut(
     classes: C.
     options: options of the factory.
     vocabulary: V, if inputs are token ids.
-    field: field of the config that names it, for messages.
+    field: field of the config that names the network, for error messages.
 
   Raises:
-    UserError: the network does not take such inputs, an invalid size, or a
+    UserError: inputs that the network does not take, an invalid size, or a
       depth that the network does not have.
   """
   check_inputs(name, BACKBONES[name], shape, vocabulary)
@@ -76,8 +76,8 @@ def check_inputs(
   """Raises UserError if a factory does not take inputs of a shape.
 
   The annotation of its first argument says how many axes it takes, such as
-  tuple[int, int, int] for images; an argument `vocabulary` that it takes token
-  ids. A factory without an annotation is not checked.
+  tuple[int, int, int] for images; without one, axes are not checked. A factory
+  takes token ids if it has an argument `vocabulary`.
   """
   known = inspect.signature(factory).parameters
   axes = get_args(next(iter(known.values())).annotation)

@@ -72,10 +72,10 @@ def cnn1d(
   """Makes two convolutions along time, then dense 1024-512-C.
 
   conv c-32, 32-64 with windows of 9 steps, each with ReLU and a max-pool of 2.
-  On series of 128 steps and nine sensors with six classes it has the 2,253,958
-  parameters of the network for this task in public code of personalised
-  federated learning (HARCNN), which has a 1x9 convolution of images instead. An
-  exit is a dense layer on the flattened features.
+  On series of 128 steps and nine sensors with six classes it has 2,253,958
+  parameters, as has HARCNN in public code of personalised federated learning,
+  which convolves the series as images, by 1x9 kernels. An exit is a dense layer
+  on the flattened features.
 
   Args:
     shape: (T, c) of one series.

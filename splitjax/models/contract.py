@@ -35,7 +35,7 @@ def check_backbone(
     factory: as in BACKBONES, (shape, classes, *, options) -> Backbone; give
       options that differ from its defaults by functools.partial.
     shape: shape of the inputs to try it with.
-    classes: C of the classes to try it with.
+    classes: C, the number of classes to try it with.
 
   Returns:
     One sentence for each part of the contract, and one on convolutions that
@@ -74,7 +74,7 @@ def _promises(
   shape: tuple[int, ...],
   classes: int,
 ) -> list[str]:
-  """Checks a factory's network, and that a second call made an equal one."""
+  """Checks a factory's network, and that a second call makes an equal one."""
   if "depths" not in known:
     raise UserError("it has no option depths, the cuts in use")
   made_by = getattr(unbound(factory), "__name__", str(factory))
@@ -145,7 +145,7 @@ def check_asked(
   """Checks that a factory made the network that it was asked for.
 
   Args:
-    net: the network that it returned, of the right kinds.
+    net: the network that the factory returned, checked by `check_kinds`.
     shape: shape of the inputs.
     classes: C.
     depths: the cut depths asked for.
@@ -167,10 +167,10 @@ def check_asked(
 
 
 def check_hashable(net: Backbone) -> None:
-  """Checks that blocks can be keys, as compiled functions need.
+  """Checks that blocks hash and compare, as static arguments of jit must.
 
   Raises:
-    UserError: a block cannot; the message names it.
+    UserError: a block does not; the message names it.
   """
   for name, block in _named(net).items():
     try:
@@ -185,7 +185,7 @@ def check_hashable(net: Backbone) -> None:
 
 
 def check_any_batch(net: Backbone) -> None:
-  """Checks that blocks can be traced for any batch size, as an export is.
+  """Checks that blocks can be traced for any batch size, as an export needs.
 
   Raises:
     UserError: a block cannot; the message names it.

@@ -25,8 +25,8 @@ from splitjax.types import Array
 
 WIDE = 32
 """From so many channels on, a pool on a CPU stores the place of each maximum: a
-round of cnn8 takes 5 % less. With fewer channels, a round of a narrow network
-would take a third more.
+round of cnn8 takes 5 % less time. With fewer channels, this would make a round
+of a narrow network a third longer.
 """
 
 
@@ -50,7 +50,7 @@ def conv2d(
       XLA's own "SAME" pads unequally; "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native", "auto" (by device)
       or "measured" (see `formulations`). "in_turn" needs stride 1 and padding
-      "same"; others are computed as "patches".
+      "same"; other convolutions are then computed as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
@@ -74,7 +74,7 @@ def depthwise(
   """Convolves every channel with its own filter, padding "same".
 
   Formulations other than "native" sum k x k shifted images, each times one
-  number per channel; no matrix product is involved.
+  number per channel, in the default float; there is no matrix product.
 
   Args:
     x: [B, H, W, c] float.
@@ -83,7 +83,7 @@ def depthwise(
     conv: the formulation, as in `conv2d`.
 
   Returns:
-    [B, H', W', c], x's dtype; the sum is computed in the default float.
+    [B, H', W', c], x's dtype; H' = ceil(H / stride).
   """
   k, margin = kernel.shape[0], windows.margin(kernel.shape[0], "same")
   how = formulations.of_call(conv, x, kernel, stride, "same", depthwise=True)
@@ -133,7 +133,7 @@ def max_pool_3x3(x: Array) -> Array:
 def _larger(a: Array, b: Array) -> Array:
   """Takes the larger of two arrays, the first of equal ones; NaN if one is NaN.
 
-  The gradient of jax's `max` compares x with the maximum instead. If XLA
+  jax's `max` is not used: its gradient compares x with the maximum. If XLA
   computes x twice, in two fusions with different rounding, nothing is equal and
   the gradient is 0 / 0.
   """
@@ -141,7 +141,7 @@ def _larger(a: Array, b: Array) -> Array:
 
 
 def adaptive_mean_pool(x: Array, size: int) -> Array:
-  """Averages over size x size windows of an image: [B, size, size, c].
+  """Averages images over a grid of windows: [B, H, W, c] -> [B, size, size, c].
 
   Window i of an axis of length n is [floor(i n / size), ceil((i + 1) n / size))
   (neighbours overlap by one if size does not divide n), as in PyTorch. The mean

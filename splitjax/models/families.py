@@ -77,9 +77,9 @@ def with_trunk(
 
   Args:
     family: the family, an identifier other than "trunk".
-    own: the network that its own blocks and exits are of.
-    blocks: the number of its own blocks; None: all. Its head is left out.
-    entry: the block between both.
+    own: the network of its own blocks and exits; its head is left out.
+    blocks: the number of blocks of `own` that it gets; None: all.
+    entry: the block between its own blocks and the trunk.
     trunk: the network of the following blocks and the head, for inputs of the
       shape of the entry's output; its exits are left out.
 
@@ -152,7 +152,7 @@ def _renamed(
 
 
 def _merged(starts: list[Pretrained | None]) -> Pretrained | None:
-  """Merges the checkpoints of several parts of a network, if there are any."""
+  """Merges the checkpoints of a network's parts; None if no part has one."""
   given = list(filter(None, starts))
   if len(given) < 2:
     return given[0] if given else None

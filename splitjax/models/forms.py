@@ -62,7 +62,7 @@ def _float32(full: Segment, where: str) -> None:
 
 
 def _output(net: Backbone, full: Segment, name: str, x: Any, where: str) -> Any:
-  """Finds a block's output form; checks batch, dtype and statistics."""
+  """Finds a block's output shape; checks batch axis, dtype and statistics."""
   handed = jnp.result_type(float)
   segment = backbones.select(full, (name,))
   for train in (False, True):

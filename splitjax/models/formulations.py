@@ -1,9 +1,9 @@
-"""Which formulation a convolution is computed in: `convolution` has them.
+"""The choice of a convolution's formulation; `convolution` computes them.
 
-"auto" takes "in_turn" on a CPU. On an accelerator nobody knows before it has
-timed them: there, and with "measured" everywhere, each layer of a network takes
-what was the fastest (`engine.tuning`). The choices are part of the target of
-programs, and so of the keys of jax's caches.
+"auto" takes "in_turn" on a CPU. Which is the fastest on an accelerator must be
+measured: there, and with "measured" everywhere, each layer of a network takes
+the formulation of the least time (`engine.tuning`). The choices are part of the
+target of programs, and so of the keys of jax's caches.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ MEASURED = ("auto", "measured")
 """Values that let a layer take the formulation that was measured for it."""
 
 VERSION = 1
-"""Grows when a formulation is computed otherwise, so that its times are old."""
+"""Raised when a formulation changes: times of other versions are stale."""
 
 _PLAIN = jax.make_user_context(False)
 
@@ -34,14 +34,14 @@ _HEARD: ContextVar[dict["Layer", int] | None] = ContextVar(
 
 
 class Layer(NamedTuple):
-  """A convolution of some images, apart from how many they are.
+  """A convolution of images, without their number.
 
   Attributes:
     image: (H, W, c) of its input.
     kernel: (k, k, c, f), or (k, k, 1, c) of a depthwise one.
     stride: the step of the windows.
     padding: see `convolution.conv2d`.
-    dtype: name of the dtype of both.
+    dtype: name of the dtype of image and kernel.
     depthwise: whether every channel has its own filter.
   """
 
@@ -64,7 +64,7 @@ class Layer(NamedTuple):
 
   @property
   def formulations(self) -> list[Conv]:
-    """The formulations that differ for this layer on the target."""
+    """The formulations that compute this layer differently on the target."""
     turn = self.stride == 1 and self.padding == "same" and not self.depthwise
     on_cpu = target.current().platform == "cpu"
     first: list[Conv] = ["in_turn"] if turn and on_cpu else []
@@ -78,12 +78,13 @@ def plain() -> Any:
 
 @contextlib.contextmanager
 def listening() -> Iterator[dict[Layer, int]]:
-  """Records the convolutions traced within that no option decides about.
+  """Records the convolutions traced within if their formulation is left open.
 
   A 1x1 convolution is the same product in every formulation, and left out.
 
   Yields:
-    Layer -> the largest number of images it got at once, in their order.
+    Layer -> the largest number of images it got at once, in the order in which
+    layers were first traced.
   """
   heard: dict[Layer, int] = {}
   token = _HEARD.set(heard)
@@ -96,7 +97,8 @@ def listening() -> Iterator[dict[Layer, int]]:
 def measured(conv: Conv) -> bool:
   """Tells whether layers take the formulations that `engine.tuning` chose.
 
-  "auto" does so on accelerators. A device that is only described measures none.
+  They do with "measured", and with "auto" on accelerators; on devices that are
+  only described they never do.
   """
   goal = target.current()
   automatic = conv == "auto" and goal.platform != "cpu"
@@ -106,7 +108,8 @@ def measured(conv: Conv) -> bool:
 def formulation(conv: Conv, layer: Layer | None = None) -> Conv:
   """Resolves "auto" and "measured": the target's choice for a layer.
 
-  Without a choice it is "in_turn" on CPUs, "native" on other devices.
+  Without a choice it is "in_turn" on CPUs, "native" on other devices; within
+  `plain` it is always "native".
   """
   if _PLAIN.value:
     return "native"

@@ -11,7 +11,7 @@ from splitjax.models.layers import Dense, flatten
 from splitjax.types import Array
 
 ExitPool = Literal["mean", "max"]
-"""Pooling of an exit; the papers that name its size do not say which."""
+"""Kind of an exit's pool; the papers name its size, not its kind."""
 
 
 class Classifier(nn.Module):
@@ -60,7 +60,7 @@ def network(
   """Makes a network with exits of an adaptive pool, flatten, a dense layer.
 
   The head is the dense layer alone: its input is the embedding [B, D], which
-  methods send and align. So is an exit after a block that returns [B, D].
+  methods send and align. An exit after a block that returns [B, D] has no pool.
 
   Args:
     name: key of BACKBONES.
@@ -68,7 +68,7 @@ def network(
     blocks: name -> block; the last returns [B, D].
     classes: C.
     depths: cut depths in use.
-    pool: edge length to which exits pool.
+    pool: edge length to which exits pool; 0 for no pool.
     exit_pool: kind of the exits' pools.
     dropout: of exits and head, see `Classifier`.
   """

@@ -17,7 +17,8 @@ def client_logits(
     image: [B, ...] as a network gets it (Batch.image).
 
   Returns:
-    Features [B, ...] after its last block, and its logits [B, C] or None.
+    Features [B, ...] after its last block, and its logits [B, C]; None for the
+    logits if it has no classifier.
   """
   names = backbone.names(0, backbones.depth_of(backbone, client))
   z, _ = backbones.run(backbone, client, image, names, train=False)

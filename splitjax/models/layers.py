@@ -1,7 +1,7 @@
 """The linen modules of the backbones; other packages use only `Block`.
 
-Normalisation layers have flax's names: a leaf belongs to one if and only if a
-key on its path contains "Norm_" ("BatchNorm_0", "GroupNorm_0", "LayerNorm_0").
+Normalisation layers have flax's names: a leaf is of such a layer if and only if
+a key on its path contains "Norm_" (BatchNorm_0, GroupNorm_0, LayerNorm_0).
 """
 
 import math
@@ -23,7 +23,7 @@ he_normal = nn.initializers.he_normal()
 
 
 LARGE = 2**20
-"""For a kernel of more entries a product on a CPU is faster with its input
+"""A product with a kernel of more numbers is faster on a CPU if its input is
 transposed: 50 x 2304 times 2304 x 1024 takes 1.8 ms instead of 3.0."""
 
 
@@ -94,7 +94,7 @@ class Dense(nn.Module):
 
 
 def product(x: Array, kernel: Array, axes: int) -> Array:
-  """Multiplies x and a kernel: sums over last axes of x, first of the kernel.
+  """Multiplies x and a kernel: sums over x's last axes and the kernel's first.
 
   On a CPU jax.jvp is not defined for a kernel of more than LARGE numbers.
 
@@ -115,8 +115,8 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
 def biased(x: Array, bias: Array) -> Array:
   """Adds a bias in the default float; the result has x's dtype.
 
-  The bias's gradient is a sum over samples and pixels; in bfloat16 a sum of
-  ones would stop at 256.
+  The bias's gradient is a sum over samples and pixels, too long for bfloat16: a
+  sum of ones would stop at 256.
   """
   return (x.astype(float) + bias).astype(x.dtype)
 
@@ -131,8 +131,8 @@ class ConvBlock(nn.Module):
     padding: padding of the convolution.
     bias: whether the convolution has one.
     act: "relu", "relu6" (at most 6) or "none".
-    pool: a key of POOLS; "mean" returns [B, features].
-    edge: smaller images are put in the middle of edge x edge zeros first.
+    pool: a key of POOLS; "mean" and "max, mean" return [B, features].
+    edge: smaller images are first put in the middle of edge x edge zeros.
     how: formulation, dtype, normalisation.
   """
 
@@ -158,12 +158,12 @@ class ConvBlock(nn.Module):
     x = normalise(layer(x), train, real, self.how)
     pool, act = POOLS[self.pool], ACTIVATIONS[self.act]
     # A monotone activation commutes with a maximum, and so does its gradient;
-    # after the pool only a quarter of the values are left for it.
+    # after the pool it is computed of a quarter of the values.
     return act(pool(x)) if self.pool in MAXIMA else pool(act(x))
 
 
 class Pool(nn.Module):
-  """A pool as a separate block, counted by cut depths.
+  """A pool as a block of its own, which cut depths count.
 
   Attributes:
     kind: a key of POOLS; "none" returns its input.
@@ -173,7 +173,7 @@ class Pool(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, H, W, c] to [B, H', W', c], or [B, c] for "mean"."""
+    """Maps [B, H, W, c] to [B, H', W', c], or [B, c] with a mean."""
     del train, real
     return POOLS[self.kind](x)
 
@@ -219,11 +219,11 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   Statistics are computed in the default float, whatever the dtype.
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
-  mean and biased variance of the batch's real samples, else the running ones,
-  which move by a tenth of the gap in every training pass. A batch with fewer
-  than two values per channel (real samples times pixels) has no variance and
-  leaves them unchanged; PyTorch raises an error there. PyTorch's running
-  variance is the unbiased one, larger by n / (n - 1).
+  mean and biased variance of the batch's real samples, at inference the running
+  ones. A training pass moves these a tenth of the way to the batch's. A batch
+  with fewer than two values per channel (real samples times pixels) has no
+  variance and leaves them unchanged; PyTorch raises an error there. PyTorch's
+  running variance is the unbiased one, larger by n / (n - 1).
 
   "group" is group norm (Wu and He 2018), eps 1e-5: each sample by itself, in as
   many groups as the largest divisor of the channels up to 32. It has the same

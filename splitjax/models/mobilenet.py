@@ -112,7 +112,7 @@ class Inverted(nn.Module):
 
 
 def is_small(strides: Strides, shape: tuple[int, int, int]) -> bool:
-  """Tells whether strides for small images apply: "auto" is up to 32x32."""
+  """Tells whether strides for small images apply; with "auto" up to 32x32."""
   if strides == "auto":
     return max(shape[:2]) <= 32
   return strides == "small"
@@ -133,17 +133,17 @@ def mobilenet_v1(
   """MobileNetV1 in Hydra's 26 layers.
 
   The stem, then the depthwise and pointwise convolutions of blocks 1 to 12
-  (dw1, pw1, dw2, ...), then block 13 with the mean pool; with the classifier it
-  is Hydra's layer 26. Exit: mean over the image, dense. For small images
-  the stem has stride 1, so that 32x32 ends as 2x2. With 10 classes 3,217,226
-  parameters.
+  (dw1, pw1, dw2, ...), then block 13 with the mean pool; block 13 and the
+  classifier are Hydra's layer 26. Exit: mean over the image, dense. For small
+  images the stem has stride 1, so that 32x32 ends as 2x2. With 10 classes
+  3,217,226 parameters.
 
   Args:
     shape: (H, W, c) of one image.
     classes: C.
     depths: cut depths in use, 1 to 25.
     width: factor on every layer's channels.
-    repeats: blocks of 64, 128, 256, 512 and 1024 channels.
+    repeats: numbers of blocks with 64, 128, 256, 512 and 1024 channels.
     strides: "standard" has stride 2 in the stem, "small" stride 1; "auto" is
       "small" up to 32x32.
     conv: formulation of the convolutions, see `convolution.conv2d`.
@@ -188,8 +188,8 @@ def mobilenet_v2(
 
   The mean pool belongs to the last block. Exit: mean over the image, dense.
   With 100 classes 2,351,972 parameters, as in HARMONY Table 1. Unlike in the
-  public checkpoints `width` is not rounded to multiples of 8, and narrows the
-  last 1x1 convolution too.
+  public checkpoints channels times `width` are not rounded to multiples of 8,
+  and a width below 1 narrows the last 1x1 convolution too.
 
   Args as in `mobilenet_v1`, but depths in 1..18, of which the stem is 1, and
   repeats for seven groups, n of the paper's table 2. Strides "standard" are the

@@ -114,7 +114,7 @@ def fingerprint(file: Mapping[str, np.ndarray]) -> str:
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
-  """Loads an .npz file, by key; error messages begin with `where`."""
+  """Loads an .npz file as key -> array; messages begin with `where`."""
   try:
     return read_arrays(expanded(path))
   except OSError as error:
@@ -131,8 +131,8 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
 def tensor(name: str, number: int, at: tuple) -> str:
   """Forms the key of a parameter in the file.
 
-  `number` is the block's, from 0; `at` the parameter's path in the block, from
-  jax.
+  `number` is the block's, from 0; `at` is the parameter's path in the block, as
+  jax gives it.
   """
   path = jax.tree_util.keystr(at, simple=True, separator="/")
   path = f"head/{path}" if name == "head" else path

@@ -32,9 +32,9 @@ class Residual(nn.Module):
 
   Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1, with the stride in the
   3x3 as in the usual implementations (He et al. have it in the first 1x1, with
-  the same number of parameters). Each is normalised; all but the last have a
-  ReLU. The shortcut is the input, or a normalised 1x1 convolution with the
-  stride where the shapes differ.
+  the same number of parameters). Each convolution is normalised; all but the
+  last have a ReLU. The shortcut is the input or, where the shapes differ, a
+  normalised 1x1 convolution with the stride.
 
   Attributes:
     inner: channels of the branch.

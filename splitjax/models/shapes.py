@@ -20,7 +20,7 @@ PRODUCTS = ("conv_general_dilated", "dot_general")
 """Primitives of convolutions and of matrix products."""
 
 LANES = 128
-"""Numbers of a TPU's registers that lie side by side."""
+"""The count of numbers that lie side by side in a TPU's register."""
 
 
 def network(backbone: Backbone) -> Segment:
@@ -43,8 +43,8 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
   """Describes a cut: depth, block before it, parameters of the three parts.
 
   Returns:
-    depth; behind, the block before the cut; phi, h and theta, parameters; cut,
-    the shape of the features.
+    "depth"; "behind", the name of the block before the cut; "phi", "h" and
+    "theta", the numbers of parameters; "cut", the shape of a sample's features.
   """
   size, behind = parameters(backbone), backbone.names()[depth - 1]
   return {
@@ -60,11 +60,12 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
 def activations(backbone: Backbone) -> int:
   """Counts the bytes of activations that a backward pass needs per sample.
 
-  They are what `jax.vjp` keeps, or if it is less, what products and
-  convolutions read and write and two gradients of the largest: XLA computes
-  what is element by element between them, such as a normalisation, again. A
-  TPU's products compute even what they read again. On a GPU the columns of the
-  largest convolution count, too, of which `windows.native` makes its gradient.
+  They are the smaller of two counts. One is what `jax.vjp` keeps. The other is
+  what products and convolutions read and write, and two gradients of the
+  largest array: XLA computes elementwise operations between them, such as a
+  normalisation, again (on a TPU all that they read). On a GPU the columns that
+  `windows.native` makes for the largest convolution are added to the first, and
+  replace the two gradients in the second if they are larger.
   """
   return _activations(backbone, target.current(), jnp.result_type(float))
 
@@ -95,9 +96,10 @@ def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
 def of_products(
   backbone: Backbone, names: Sequence[str] = PRODUCTS
 ) -> list[int]:
-  """Lists the bytes that primitives of a sample's forward pass read and write.
+  """Lists the bytes of the arrays that primitives `names` read and write.
 
-  On a TPU those that they write, a product its channels along lanes.
+  The primitives are those of one sample's forward pass. On a TPU only arrays
+  that they write count, and a product's channels fill whole lanes.
   """
   fused = target.current().platform == "tpu"
 
@@ -112,7 +114,7 @@ def of_products(
 
 
 def _bytes(x: Any, lanes: int) -> int:
-  """Counts an array's bytes if its last axis fills whole lanes."""
+  """Counts an array's bytes, its last axis rounded up to whole `lanes`."""
   last = x.shape[-1] if x.shape else 1
   return x.size // last * -(-last // lanes) * lanes * x.dtype.itemsize
 
@@ -125,7 +127,7 @@ def _forward(backbone: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
 
 
 def _columns(equation: Any) -> list[int]:
-  """Lists the bytes of a convolution's columns; [] if it is none."""
+  """Lists the bytes of a convolution's columns; [] for other primitives."""
   if equation.primitive.name != "conv_general_dilated":
     return []
   kernel, out = equation.invars[1].aval, equation.outvars[0].aval
@@ -157,7 +159,7 @@ def _of_each_image(
 
 @functools.lru_cache(maxsize=16)
 def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
-  """Traces the forward pass of one sample and that of two; _: for the cache."""
+  """Traces the forward passes of one sample and of two; _ is for the cache."""
 
   def of(count):
     given = *network(backbone), backbone.inputs(count)
@@ -169,10 +171,10 @@ def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
 def slow_convolutions(
   backbone: Backbone, how: formulations.Conv = "auto"
 ) -> str:
-  """Names the blocks whose convolutions are slow on a CPU; "" if none is.
+  """Says which blocks have convolutions that are slow on a CPU; "" if none.
 
   Convolutions of flax and lax are slow in the loop over a client's steps. `how`
-  is the formulation of `convolution.conv2d`, which could replace them.
+  is the formulation that would replace them; "" too unless it is "in_turn".
   """
   if formulations.formulation(how) != "in_turn":
     return ""

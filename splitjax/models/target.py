@@ -1,7 +1,7 @@
-"""The devices that programs are compiled for; no other module asks jax.
+"""The devices that programs are compiled for; no other module asks for them.
 
-They are the process's own devices, or devices that are only described: programs
-are then lowered and compiled for them, and nothing runs.
+They are the devices of the run's processes, or devices that are only described:
+for described ones programs are lowered and compiled, and nothing runs.
 """
 
 import os
@@ -16,7 +16,7 @@ GPUS = ("gpu", "cuda", "rocm")
 
 
 class Target(NamedTuple):
-  """The devices of programs, by which forms, chunks and options are chosen.
+  """The devices of programs; formulations, chunks and options depend on them.
 
   Attributes:
     platform: "cpu", "gpu" or "tpu".
@@ -24,7 +24,7 @@ class Target(NamedTuple):
     devices: all devices, over all processes.
     memory: bytes of memory of each device; None: `capacity` asks the device.
     options: compiler options, pairs of name and value.
-    described: whether the devices are described and cannot compute.
+    described: whether the devices are only described and cannot compute.
     formulations: pairs of a convolution (`convolution.Layer.name`) and the
       formulation that was the fastest for it, see `engine.tuning`.
   """

@@ -62,10 +62,10 @@ def transformer_text(
   """Makes a transformer encoder; a cut of depth d follows block d.
 
   Its blocks are those of `vit`: pre-norm, an MLP four times as wide, an exact
-  GELU. Block 1 holds the embeddings of tokens and positions, the
-  last block the final norm: its output [B, D] is the normalised class token.
-  Exit: layer norm and dense on the class token. The defaults have 64 V +
-  204,548 parameters for texts of 64 tokens and 4 classes, without exits.
+  GELU. Block 1 holds the embeddings of tokens and positions. The last block
+  holds the final norm; its output [B, D] is the normalised class token. Exit:
+  layer norm and dense on the class token. The defaults have 64 V + 204,548
+  parameters for texts of 64 tokens and 4 classes, without exits.
 
   No mask crosses the cut: padding is a token with an embedding of its own, like
   any other id.
@@ -73,7 +73,7 @@ def transformer_text(
   Args:
     shape: (T,), tokens of one text.
     classes: C.
-    vocabulary: V; the data's number, which a config does not set.
+    vocabulary: V, taken from the data; a config does not set it.
     depths: cut depths in use, 1 to length - 1.
     width: D, a multiple of the heads.
     heads: number of heads.

@@ -164,7 +164,7 @@ class First(nn.Module):
 class Last(nn.Module):
   """A transformer block and the final norm, of the class token alone.
 
-  No later layer uses the other tokens, so the block updates this one alone.
+  No later layer uses other tokens, so the block updates only the class token.
 
   Attributes:
     heads: number of heads.
@@ -220,8 +220,8 @@ def vit(
 ) -> Backbone:
   """Makes a vision transformer; a cut of depth d follows transformer block d.
 
-  Block 1 holds the embedding, the last block the final norm: its output [B, D]
-  is the normalised class token. Exit: layer norm and dense on the class token.
+  Block 1 holds the embedding. The last block holds the final norm; its output
+  [B, D] is the normalised class token. Exit: layer norm, dense on that token.
   vit_s16 on 100 classes has 21,704,164 parameters (HARMONY Table 1), whatever
   the size of the images, since they are resized to `resolution` on the device.
 
@@ -229,7 +229,7 @@ def vit(
     shape: (H, W, c) of one image.
     classes: C.
     name: key of BACKBONES.
-    heads: number of heads, each 64 wide at width 1; D is their sum.
+    heads: number of heads, each 64 wide at width 1; D is their total width.
     depths: cut depths in use, 1 to length - 1.
     width: factor on D, rounded to a multiple of the heads.
     length: L, the number of transformer blocks.
@@ -238,8 +238,8 @@ def vit(
     dtype: dtype of matrix products; "bfloat16" leaves parameters, norms,
       softmax, residual sums and logits in float32.
     scan: run the equal blocks between the first and the last by one lax.scan.
-      XLA then compiles one of them, but their stacked parameters take twice
-      their size more memory. Off, since on CPUs it also compiled more slowly.
+      XLA then compiles one of them, but stacking takes twice their parameters'
+      memory in addition. Off by default: on CPUs it compiled more slowly, too.
     dropout: share of the numbers that a training step drops, behind the
       position embedding and every dense layer but those of queries, keys and
       values, as in the paper.

@@ -1,9 +1,9 @@
 """Windows of images: gathered, or convolved by XLA with gradients of our own.
 
 jax writes the gradient at a kernel as a convolution whose window is the whole
-image. Compiled for an H100, that of clients with kernels of their own is a
-grouped convolution of cuDNN with such a window, and on a TPU so is that of a
-depthwise convolution. There `native` computes it by products instead.
+image. If clients have kernels of their own, programs for an H100 compute this
+gradient by a grouped convolution of cuDNN with such windows; programs for a TPU
+do so for depthwise convolutions. There `native` computes it by products.
 """
 
 import functools
@@ -20,7 +20,7 @@ Padding = Literal["same", "valid"]
 
 
 def margin(k: int, padding: Padding) -> int:
-  """Returns the zeros that padding adds on every side, for an edge k."""
+  """Counts the zeros that padding adds on every side for k x k kernels."""
   return k // 2 if padding == "same" else 0
 
 
@@ -51,7 +51,7 @@ def patches(
 
 
 def shifted(x: Array, k: int, stride: int, margin: int) -> list[Array]:
-  """Shifts images k*k ways, [B, H', W', c] each, one per place in a window."""
+  """Lists k*k shifted images [B, H', W', c], one per place in a window."""
   batch, height, width, channels = x.shape
   x = padded(x, margin)
   rows, columns = (n + 2 * margin - k for n in (height, width))
@@ -91,8 +91,9 @@ def native(
 
 
 AT_KERNEL = {"gpu": "dense", "tpu": "depthwise"}
-"""Platform -> the convolutions whose kernel gradients are products. A TPU's
-compiler turns other groups into an axis; cuDNN has depthwise gradients."""
+"""Platform -> the convolutions whose kernel gradients are products. Others have
+XLA's: a TPU's compiler turns the groups of dense ones into an axis, and cuDNN
+has gradients of depthwise ones."""
 
 
 @functools.cache
@@ -113,7 +114,7 @@ def _native(margin: int, stride: int, groups: int) -> Callable:
 
 @functools.cache
 def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
-  """Builds (x, g) -> the kernel's gradient; of a client alone it is XLA's."""
+  """Builds (x, g) -> the kernel's gradient; without `vmap` it is XLA's."""
   padding: Padding = "same" if margin else "valid"
 
   @jax.custom_batching.custom_vmap
@@ -150,7 +151,7 @@ def _depthwise_kernel(k: int, margin: int, stride: int) -> Callable:
 
 
 def bilinear(forward: Callable, gradients: Callable) -> Callable:
-  """Gives a function linear in both arguments gradients of its own.
+  """Gives custom gradients to a function that is linear in both arguments.
 
   Args:
     forward: (x, w) -> y, linear in x and in w.

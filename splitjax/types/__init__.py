@@ -1,6 +1,6 @@
 """The types that several packages share; every array field gives its shape.
 
-Axis letters, the same in every file:
+Axis letters, where a docstring gives them no other meaning:
 
   N clients of a cohort (or of the fleet)   T local steps of a round
   B samples of a batch                      V batches of a step (1, HARMONY: 2)
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-  """Imports jax at the first use of `Array`, to report errors in flags fast."""
+  """Imports jax only when `Array` is used: wrong flags are reported sooner."""
   if name != "Array":
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   from jax import Array
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
 
 class UserError(ValueError):
-  """An error that the user can fix; it names field, value and remedy.
+  """An error that the user can fix; its text names field, value and remedy.
 
   Example:
     >>> import splitjax
@@ -71,7 +71,7 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def naming(place: str) -> Iterator[None]:
-  """Puts a place before the message of a UserError, unless it is there."""
+  """Puts `place` before the text of a UserError raised within, only once."""
   try:
     yield
   except UserError as error:

@@ -36,10 +36,11 @@ class Opt(NamedTuple):
   """Optimiser state of one half, by block, so that a step can skip blocks.
 
   Attributes:
-    rate: [] float, the schedule's factor on the learning rate in this round.
+    rate: [] float, the schedule's present factor on the learning rate.
     slots: block name -> optax state of that block.
     touched: block name -> [] bool, whether a step of this round updated it.
-    wrote: block name -> [] bool, whether one of them updated its statistics.
+    wrote: block name -> [] bool, whether a step of this round updated its
+      running statistics.
   """
 
   rate: Array
@@ -59,12 +60,12 @@ class Half(NamedTuple):
 
   Attributes:
     segment: its blocks.
-    opt: an Opt within a round; between rounds its slots with
-      optimizer.keep_state, else ().
+    opt: an Opt within a round. Between rounds the Opt's slots if
+      optimizer.keep_state is set, else ().
     memory: the method's own state of this side; () if it has none.
     known: a deltas.Known if the client's parameters travel as differences;
       else ().
-    start: in buffered rounds a client's Start, between rounds; else ().
+    start: a Start in a client's half between buffered rounds; else ().
   """
 
   segment: Segment
@@ -78,10 +79,10 @@ class Start(NamedTuple):
   """The model that a client was given when it began a buffered round.
 
   Attributes:
-    client: its half.
-    server: the server.
-    mean: block name -> parameters of the mean that it blended with its own, of
-      the blocks that it blends.
+    client: the client's half.
+    server: the server's half.
+    mean: block name -> the mean's parameters that the client was given, for
+      blocks that it blends with its own (all, if not Aggregation.halves).
   """
 
   client: Half
@@ -93,10 +94,11 @@ class Flight(NamedTuple):
   """The clients in flight between buffered rounds, by client number.
 
   Attributes:
-    left: [N] float, seconds until a client is ready, infinite for an idle one;
-      negative if it was while the server computed.
-    since: [N] int32, finished rounds when it began.
-    now: block name -> parameters of the clients' last mean, of shared blocks.
+    left: [N] float, seconds until the client is ready; infinite if it is idle,
+      negative if it became ready while the server computed.
+    since: [N] int32, number of finished rounds when the client began.
+    now: block name -> latest mean of the clients' parameters, for the blocks
+      that they send.
   """
 
   left: Array
@@ -108,10 +110,10 @@ class State(NamedTuple):
   """Everything that one round hands to the next; a checkpoint holds all of it.
 
   Attributes:
-    round: [] int32, finished rounds.
+    round: [] int32, number of finished rounds.
     key: [] PRNG key of the run; each round folds its number in.
     clients: one Half per cohort, leaves [N, ...]. On several devices or in
-      chunks N includes padding clients (fleet.Cohort), also in checkpoints.
+      chunks N includes padding clients (fleets.Cohort), also in checkpoints.
     server: the server's Half, unstacked.
     means: state of the optimiser of the means, a mean_optimizer.Means; () if
       there is none.
@@ -129,7 +131,7 @@ class State(NamedTuple):
 class Shard(NamedTuple):
   """One client's data on the device.
 
-  In a cohort all fields but the data set are stacked.
+  In a cohort's Shard all fields but image and label are stacked, [N, ...].
 
   Attributes:
     image: [Z + P, ...], the inputs of the whole training split and the P public
@@ -138,7 +140,7 @@ class Shard(NamedTuple):
     label: [Z] int32, of the whole training split, one copy for all.
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.
-    counts: [C] int32, samples of each class.
+    counts: [C] int32, the client's samples of each class.
     number: [] int32, the client's number in the fleet. All its random draws
       depend on this number alone. It is data, not part of the program, so one
       program serves any clients of a cohort.
@@ -190,8 +192,8 @@ class Batch(NamedTuple):
 class Logits(NamedTuple):
   """Logits of a client's exit and of the server, [B, C] each.
 
-  A method without an exit repeats the server's logits as the client's. One
-  with the whole network on the client repeats the client's as the server's.
+  A method without an exit repeats the server's logits as the client's. A method
+  whose clients hold the whole network repeats the client's as the server's.
   """
 
   client: Array
@@ -208,8 +210,8 @@ class Sums(NamedTuple):
     server_weight: block name -> [] float, weight of the clients whose copy of
       the block was updated.
     stats_weight: block name -> [] float, weight of the clients whose copy of
-      its running statistics was updated, which not every update of a block
-      implies.
+      the block's running statistics was updated; a step may update a block's
+      parameters alone.
     extra: name -> any other quantity that a method adds up over its clients.
   """
 
@@ -224,13 +226,13 @@ class Sums(NamedTuple):
 class Exits(NamedTuple):
   """Predictions of both exits for every test sample.
 
-  Thresholds and gates are arithmetic on these: no network runs twice. If
-  clients with the same answers share the evaluation, an exit that does not
-  answer has NaN and -1, since its values would be those of another client.
+  Thresholds and gates are arithmetic on these numbers: no network runs twice.
+  Clients with the same answers may share the evaluation. An exit that does not
+  answer then has NaN and -1, since its values would be another client's.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.
-    confidence: [N, M] float32, its largest softmax value.
+    confidence: [N, M] float32, largest softmax value of the client's exit.
     client: [N, M] int32, the client's prediction.
     server: [N, M] int32, the server's prediction.
     probabilities: [N, M, 2, C] float32, the softmax of the client's exit and of

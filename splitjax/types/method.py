@@ -1,4 +1,4 @@
-"""A method: what one client and the server do in a round, and how it ends."""
+"""A method: what a client and the server do in a round, and the round's end."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Traits(NamedTuple):
       `engine.topologies.TOPOLOGIES`.
     pick: the measure of confidence, if the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
-    validates: share of its training samples that each client holds back for
+    validates: share of the training samples that each client holds back for
       validation during training (Shard.held).
-    public: whether it computes on public samples (`data.public`).
+    public: whether the method computes on public samples (`data.public`).
   """
 
   answers: tuple[str, ...] = ("client", "server")
@@ -57,17 +57,17 @@ class Traits(NamedTuple):
 
 
 class Work(NamedTuple):
-  """The cost of a local step on one sample, other than its bytes.
+  """The cost of a local step on one sample, apart from its messages' bytes.
 
-  Computation is in forward passes, of which a backward pass counts as two.
+  Computation is counted in forward passes; a backward pass counts as two.
   `server` and `trips` do not count where clients hold the whole network.
 
   Attributes:
     client: passes through the client's half.
     server: passes through the server's half.
-    trips: messages per step whose answer from the server the client awaits.
+    trips: messages per step after which the client waits for an answer.
     alone: as `client`, in a step without the server (Stage.alone).
-    public: as `client`, of each public sample in a round.
+    public: as `client`, per public sample and round.
   """
 
   client: float = 3.0
@@ -105,30 +105,32 @@ class Aggregation(NamedTuple):
 
   Attributes:
     contribute: (client, server, weight []) -> Sums of one client.
-    server: (server, clients, active, sums) -> Half. Makes the next server from
-      the server before the round, all cohorts after it (a tuple, leaves
-      [N, ...]; clients that took no part are unchanged), per cohort [N] bool,
-      whose updates count, and the sums over those.
+    server: (server, clients, active, sums) -> Half. Makes the next server.
+      `server` is that before the round. `clients` are all cohorts after it, a
+      tuple with leaves [N, ...]; clients that took no part are unchanged.
+      `active`, per cohort [N] bool, tells whose updates count; `sums` are over
+      these clients.
     clients: (clients, active, sums, server) -> Half. Makes the next clients of
       one cohort; `server` is the next server.
-    keep: lam, the share of its parameters that a client keeps; a block that is
-      kept whole is not sent.
-    alike: whether all clients of a cohort give the same answers between rounds,
-      because they hold the same network, except for exits that do not answer.
-      They may then share an evaluation; compiled programs do not depend on it.
+    keep: lam, the share of its parameters that a client keeps, or block name ->
+      lam; a block that is kept whole is not sent.
+    alike: whether all clients of a cohort hold the same network between rounds,
+      apart from exits that do not answer, and so give the same answers. They
+      may then share an evaluation; compiled programs do not depend on `alike`.
     halves: whether a client uploads its trained half and downloads its next
       one, so that both may travel as differences (wire.parameters in a config).
-      If not, a buffered round takes the mean as what a client was given.
+      If not, a buffered round counts a client's update as the difference to the
+      mean that the client was given, not to its half.
     by_sums: whether the result for a client depends on other clients through
       the sums alone: `server` reads no halves, `clients` makes each client from
-      its half, the sums and the server. A round then needs its participants
-      alone (system.clients_on=host).
+      its half, the sums and the server. A round then needs the halves of its
+      participants only (system.clients_on=host).
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
-      means of the sums, before `server` and `clients` see them; it gets
-      State.means and the server before the round. None: no such step.
+      means of the sums, before `server` and `clients` see them; `means` is
+      State.means, `server` that before the round. None: no such step.
     distil: (server, sums, samples, key) -> sums. The server's own training of
-      the means on public samples, after `on_means`; it may read the
-      public samples of `samples` alone. None: no such training.
+      the means on public samples, after `on_means`; of `samples` it may read
+      the public ones alone. None: no such training.
   """
 
   contribute: Callable
@@ -145,21 +147,21 @@ class Aggregation(NamedTuple):
 class Method(NamedTuple):
   """A federated method: one client-server pair's round, and the aggregation.
 
-  All functions but init, those of the aggregation and paths take ONE client,
-  unbatched. `samples` is the client's own data (splitjax.data.feed.Samples).
+  A function of a `client` takes ONE client, unbatched; `clients` are stacked.
+  `samples` is the client's own data (splitjax.data.feed.Samples).
 
   Attributes:
     init: (key, fleet, full) -> State. Cuts the initial network `full` (Segment)
       for every client; key is the run's.
     begin: (client, server, samples, round, key) -> (client, server, Ledger).
       The download, before the first batch.
-    stages: what a client computes in a round, one after another. Only rounds in
-      parallel take more than one.
+    stages: the parts of a client's round, in order. Only the topology
+      "parallel" takes more than one.
     finish: (client, server, samples, key) -> (client, server, Ledger).
       The upload, after the last batch.
     aggregation: the end of the round.
-    personalise: (client, server, samples, key) -> client. Adapts a client after
-      the last round.
+    personalise: (client, server, samples, key) -> client. Adapts a copy of a
+      client for evaluation (Row.personal).
     predict: (client, server, image [B, ...]) -> Logits.
     traits: static facts.
     group: (counts [N, C]) -> [N] int, the server's group of each client,
@@ -169,15 +171,15 @@ class Method(NamedTuple):
     batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
       all have B.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
-      "relay" from one client to the next: "up" from the one, "down" to the
-      other. The first client of a run gets it from the server. None: no relay.
+      "relay" from one client to the next: "up" from the former, "down" to the
+      latter. The server sends the half to a run's first client. None: no relay.
     part_two: (client, server) -> Half, the server half of a client's path if
-      it depends on the client; None: the server.
-    paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits
-      of a cohort's P paths at once, for `pick`; None: `predict` of each client.
+      it depends on the client; None: `server` itself.
+    paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits of a
+      cohort's P paths at once, for `pick`; None: `predict` makes each client's.
     rates: (time in rounds [] or [T]) -> the factors on the learning rates of
-      client and server, if they follow each step; None: `begin` sets them for
-      the round.
+      client and server, if they change with each step; None: `begin` sets them
+      for the round.
     cut: (client) -> [] int32, for time and energy: the depth at which a client
       that holds the whole network was cut in the last round; None: its depth.
   """

@@ -2,7 +2,7 @@
 
 A method calls `send` with the name of a message; the config decides in which
 form it travels. Random numbers come from the key of the batch and the message's
-name, so that they depend on neither chunks nor devices.
+name, so they do not depend on how clients are divided into chunks or devices.
 """
 
 import dataclasses
@@ -95,7 +95,7 @@ KINDS: dict[str, str] = {
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message with one row per sample -> its channel. Others are float32."""
+"""Message name -> its channel. Rows of other messages travel in float32."""
 
 
 def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
@@ -124,10 +124,11 @@ def send_one(
   chosen: Array,
   batch: Batch,
 ) -> tuple[dict[int, Array], Ledger]:
-  """Sends one of several tensors; only the device knows which.
+  """Sends one of several tensors, chosen by a traced number.
 
-  `among` are tensors as in `send`, by number; that of `chosen` [] int is sent.
-  Returns all tensors as if received, and the ledger entry of the one sent.
+  `among` maps numbers to tensors [B, ...]; that of number `chosen` [] int is
+  sent. Returns all of them as if each had been received, and the ledger entry
+  of the one that is sent.
   """
   arrived, ledger = dict[int, Array](), dict[str, Array]()
   for number, x in among.items():
@@ -139,7 +140,7 @@ def send_one(
 def _through(
   wire: Wire, name: str, x: Array, batch: Batch
 ) -> tuple[Array, Ledger]:
-  """Sends as `send`, unrecorded."""
+  """Sends as `send` does, but records nothing for `listening`."""
   channel = getattr(wire, KINDS[name]) if name in KINDS else PLAIN
   x = _private(channel, name, x, batch)
   form, n = channel.form or "float32", trees.size(x) // x.shape[0]
@@ -186,10 +187,10 @@ def clipped(channel: Channel, x: Array) -> Array:
 
 
 def _short(clip: float, x: Array) -> Array:
-  """Scales rows [B, n] down to norm `clip`; infinity becomes a large number."""
+  """Scales x to rows [B, n] of norm at most `clip`; infinity becomes large."""
   rows = x.astype(float).reshape(x.shape[0], -1)
-  # Squares of large numbers overflow, so the norm is that of scaled rows; very
-  # large numbers are cut off so that the scaling does not overflow either.
+  # Squares of large numbers overflow, so rows are divided by their peak before
+  # the norm; very large numbers are cut off, so that peak * norm is finite too.
   most = float(jnp.finfo(rows.dtype).max) ** 0.75
   rows = jnp.clip(rows, -most, most)
   peak = jnp.abs(rows).max(axis=1, keepdims=True)
@@ -199,7 +200,7 @@ def _short(clip: float, x: Array) -> Array:
 
 
 def _key(batch: Batch, name: str, use: int) -> Array:
-  """Derives the key of a message about a batch, for its form or its noise."""
+  """Derives a message's key for one `use`, FORM or NOISE, from its batch's."""
   if isinstance(batch.key, tuple):
     raise ValueError(
       f"{name}: its channel draws random numbers, and the batch has no key:"

@@ -26,16 +26,16 @@ DTYPES = {
 numbers cross the cut in float64, unrounded, at the price of float32."""
 
 LEVELS = 127
-"""The largest number of int8 in use: its levels are symmetric."""
+"""The largest int8 in use; -128 is not, so that the levels are symmetric."""
 
 
 def cast(x: Array, form: str) -> Array:
-  """Rounds x, of any shape, to the numbers of a dtype of DTYPES, to even.
+  """Rounds x, of any shape, to numbers of the dtype DTYPES[form], ties to even.
 
   Values beyond the dtype's range are clipped to its largest number (65,504 in
   float16), not sent as infinity; bfloat16's subnormal numbers become 0. The
-  result has x's dtype, and no number is narrowed on the way: a compiler may
-  drop a conversion and its inverse, as XLA's does on GPUs, and round nothing.
+  result has x's dtype. Nothing is converted to the narrow dtype and back: a
+  compiler may drop such a pair, as XLA's does on GPUs, and round nothing.
   """
   narrow = jnp.finfo(jnp.result_type(DTYPES[form]))
   limit = float(narrow.max)
@@ -71,15 +71,16 @@ def int8(x: Array, peak: Array, key: Array) -> Array:
 
 
 def topk(rows: Array, count: int) -> Array:
-  """Keeps the `count` largest |x| of each row [B, n]; others become 0."""
+  """Keeps the `count` largest |x| of each row [B, n]; sets others to 0."""
   return _at_largest(jnp.abs(rows), rows, count)
 
 
 def random(rows: Array, count: int, key: Array) -> Array:
-  """Keeps `count` random numbers of each row [B, n], times n / count: unbiased.
+  """Keeps numbers at `count` random places of each row [B, n], times n / count.
 
-  Both sides draw the places from the shared key, so that no index is sent. Each
-  row has its own places, so that errors average out over a batch.
+  Others become 0; the mean is unbiased. Both sides draw the places from the
+  shared key, so that no index is sent. Each row has its own places, so that
+  errors average out over a batch.
   """
   draw = jax.random.uniform(key, rows.shape)
   scaled = cast(rows * (rows.shape[1] / count), "float32")
@@ -87,7 +88,7 @@ def random(rows: Array, count: int, key: Array) -> Array:
 
 
 def _at_largest(size: Array, rows: Array, count: int) -> Array:
-  """Keeps, of each row [B, n], the `count` numbers of largest `size`."""
+  """Keeps the `count` numbers of each row [B, n] whose `size` is largest."""
   _, index = jax.lax.top_k(size, count)
   place = jnp.arange(len(rows))[:, None], index
   return jnp.zeros_like(rows).at[place].set(rows[place])
@@ -106,8 +107,8 @@ def named(key: Array, name: str) -> Array:
 def row_bytes(form: str, n: int, count: int) -> float:
   """Bytes of one row of n numbers, of which topk and random send `count`.
 
-  topk and random send float32 values. An index takes as many whole bits as tell
-  n places apart. The scale of int8 is not included.
+  topk and random send float32 values, topk with an index for each, of as many
+  whole bits as tell n places apart. The scale of int8 is not included.
   """
   bits = {
     "int8": 8 * n,

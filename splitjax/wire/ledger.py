@@ -57,13 +57,12 @@ _HEARD: ContextVar[dict[str, list[Any]] | None] = ContextVar(
 
 @contextlib.contextmanager
 def listening() -> Iterator[dict[str, list[Any]]]:
-  """Records the messages that a function sends while it is traced within.
+  """Records the messages of functions that are traced within this context.
 
   Yields:
-    Message name -> the messages of that name as their receiver gets them, in
-    the order of sending; a message that is one of several tensors is number ->
-    tensor. Parameters, raw labels and statistics are only counted and not
-    recorded.
+    Message name -> list of its messages as the receiver gets them, in the order
+    of sending; a message of `send_one` is a dict, number -> tensor. Parameters,
+    raw labels and statistics are only counted and not recorded.
   """
   heard: dict[str, list[Any]] = {}
   token = _HEARD.set(heard)
@@ -82,7 +81,7 @@ def received(name: str, x: Any) -> Any:
 
 
 def labels(real: Array) -> Ledger:
-  """Makes the ledger of a batch of int32 labels; real: [B] bool."""
+  """Makes the ledger of int32 labels, of samples that are `real` [B] bool."""
   return price("up/labels", 4 * real.sum())
 
 
@@ -102,9 +101,10 @@ def parameters(name: str, tree: Tree) -> Ledger:
 
 
 def deltas(name: str, segment: Segment, form: str) -> Ledger:
-  """Makes the ledger of parameters in a form, statistics in their own dtypes.
+  """Makes the ledger of a segment whose parameters travel in `form`.
 
-  int8 has a scale of 4 bytes for each tensor. {} if the segment is empty.
+  Statistics keep their dtypes. int8 has a scale of 4 bytes for each tensor. {}
+  if the segment is empty.
   """
   if form == "float32":
     return parameters(name, segment)

@@ -60,7 +60,7 @@ def _largest(x: Array) -> tuple[Array, Array]:
 
 
 def _is_larger(a: Array, b: Array) -> Array:
-  """Tells whether the first is the maximum: the first of equal ones, or NaN."""
+  """Tells whether a is the maximum; it is if both are equal, or if a is NaN."""
   return (a >= b) | (a != a)
 
 
@@ -71,7 +71,7 @@ def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
   on = place[:, :, None, :, None] == four
   x = jnp.where(on, g[:, :, None, :, None], 0).reshape(b, 2 * h, 2 * w, c)
   odd = ((0, edge - 2 * n) for edge, n in zip(edges, (h, w), strict=True))
-  # The barrier: computed once, and not in every operation that reads it.
+  # The barrier: x is computed once, and not in every operation that reads it.
   return (jax.lax.optimization_barrier(jnp.pad(x, ((0, 0), *odd, (0, 0)))),)
 
 

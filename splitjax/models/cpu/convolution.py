@@ -27,7 +27,7 @@ from splitjax.models.windows import bilinear, by_xla
 from splitjax.types import Array
 
 THIN, NARROW = 8, 16
-"""Up to so many input channels and filters a product with columns is faster."""
+"""A product with columns is faster up to so many input channels and filters."""
 
 PIXELS = 2048
 """Pixels of each part of the batch, in the gradient at a kernel."""
@@ -46,10 +46,11 @@ def in_turn(function: Callable) -> Callable:
 
 
 def batched(function: Callable) -> Callable:
-  """Makes `vmap` add a leading axis to a function of any number of them.
+  """Makes `vmap` pass its axis on as a leading axis of all arguments.
 
-  jax's own rule would put the axis behind that of a `stack`; XLA's copies would
-  then take longer than the convolution.
+  The function takes any number of leading axes. jax's own rule would put the
+  axis behind that of a `stack`; XLA's copies would then take longer than the
+  convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -144,17 +145,17 @@ def _columns(x: Array, k: int) -> Array:
 
 
 def _in_parts(total: Callable, x: Array, g: Array) -> Array:
-  """Adds up a sum over samples [B, H, W, ...] part by part of the batch.
+  """Computes a sum over samples, `total`, by adding up parts of the batch.
 
-  A part stays in the cache: 14x14 maps of 50 samples at once take twice as
-  long.
+  x and g are [B, H, W, ...]. A part stays in the cache: 14x14 maps of all 50
+  samples at once take twice as long.
   """
   batch, *edges, _ = x.shape
   pixels = math.prod(edges)
   if not isinstance(batch, int) or batch * pixels <= PIXELS:
     return total(x, g)  # an export has a symbol for the batch
   count = -(-batch * pixels // PIXELS)
-  # Equal parts if a quarter more of them suffice: a rest would be compiled too.
+  # Up to a quarter more parts, if equal ones: a rest would be compiled too.
   more = range(count, count + count // 4 + 1)
   count = next((n for n in more if batch % n == 0), count)
   size = -(-batch // count)
@@ -172,8 +173,8 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
   """Computes the gradient at the kernel by a convolution over channels.
 
-  For 5x5 kernels it is faster with x as the kernel: a round of cnn4 takes a
-  tenth less.
+  For 5x5 kernels x is the kernel of this convolution, which is faster: a round
+  of cnn4 takes a tenth less time.
   """
   if k > 3 and x.shape[-1] >= 8:
     out = by_xla(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)

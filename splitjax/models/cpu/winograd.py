@@ -93,8 +93,8 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
 def _axis(n: int) -> tuple[np.ndarray, ...]:
   """Makes the transforms of an axis of n pixels: [a, t, n], [a, 3], [n, a, t].
 
-  Also returns [a, t] bool, which points each tile has. The last point is at
-  infinity: the kernel's leading coefficient.
+  There are a points and t tiles. Also returns [a, t] bool, the points that each
+  tile has. The last point is at infinity: the kernel's leading coefficient.
   """
   tiles = -(-n // 4)
   sizes = [n // tiles + (i < n % tiles) for i in range(tiles)]
@@ -114,7 +114,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
 
 
 def _tile(m: int) -> tuple[np.ndarray, np.ndarray]:
-  """Makes the first and the last transform of a tile: [a, a], [m, a]."""
+  """Makes a tile's first and last transform, [a, a], [m, a]; a = m + 2."""
   points = np.array(POINTS[: m + 1], float)
   into, back = np.zeros((m + 2, m + 2)), np.zeros((m, m + 2))
   back[:, :-1] = points ** np.arange(m)[:, None]
