@@ -11,12 +11,12 @@ from splitjax.reports.figures.forgetting import confusion as heat_maps
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Counts every client's answers to each class at the rule's thresholds.
+  """Counts each client's answers by class, at eval.threshold_rule's thresholds.
 
   Returns:
-    Row label -> [R, N, C, C] int32, by test set and client: rows are the
-    classes, columns the answers. Their sum over N is that of all clients. {}
-    unless the config asks for them (eval.confusion).
+    Row label -> [R, N, C, C] int32 by test set, client, class and answer. The
+    sum over N is the matrix of all clients. {} unless the config asks for the
+    matrices (eval.confusion).
   """
   if not end.task.config.eval.confusion:
     return {}
@@ -37,7 +37,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws the sum of all clients' matrices on the last test set."""
+  """Draws the sum of clients' matrices on the last test set, as shares."""
   every = {row: x[-1].sum(axis=0) for row, x in arrays.items()}
   shares = [ratio(x, x.sum(axis=1, keepdims=True)) for x in every.values()]
   return heat_maps(np.stack(shares), list(every))

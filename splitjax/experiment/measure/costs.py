@@ -19,7 +19,7 @@ from splitjax.reports.figures.client_data import of_paces
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Adds to every row the cost of the training and the cost to the target."""
+  """Adds training cost and cost to target to every row; returns `shares`."""
   lines, arrays = end.whole.lines, shares(end.setup, end.whole)
   for row in end.rows:
     row["summary"]["per_client"]["cost"] = of_clients(end.whole)
@@ -31,18 +31,18 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws who makes up the aggregate, and how stale its updates are."""
+  """Draws clients' shares of the aggregate, and the staleness of updates."""
   return of_paces(arrays, f"{label}, {of}")
 
 
 def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
   """Returns each client's share of the aggregate in all rounds, [N] arrays.
 
-  "share" is that of the weights |D_n| s(tau) of parameters that counted
-  (mean_weights=uniform has 1 instead of |D_n|), "even" what it is if all take
-  part equally often, "seconds" the modelled time of a round; and "staleness"
-  [most tau + 1] counts updates, where rounds are buffered. The result is {} in
-  synchronous rounds.
+  "share": the client's share of the weights |D_n| s(tau) of all updates that
+  counted (1 instead of |D_n| with mean_weights=uniform). "even": its share if
+  all clients took part equally often. "seconds": its modelled time for a round.
+  "staleness" [most tau + 1], in buffered rounds: the number of updates with
+  each tau. The result is {} in synchronous rounds.
   """
   if setup.times is None or not whole.lines:
     return {}
@@ -68,10 +68,10 @@ def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
 
 
 def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
-  """Returns the mean staleness, and what the slower half of clients counts.
+  """Returns mean "staleness", and "slow_share" of the slower half of clients.
 
-  Their share of the aggregate is relative to what it would be if all clients
-  took part equally often.
+  "slow_share" is the share of the slower half in the aggregate, divided by its
+  share if all clients took part equally often.
   """
   slower = np.argsort(arrays["seconds"])[len(arrays["seconds"]) // 2 :]
   even = arrays["even"][slower].sum()
@@ -85,7 +85,7 @@ def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
 def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
   """Returns the work of a round in which all take part, and its FLOPs.
 
-  Clients with the whole network are cut anywhere: each cut has the same FLOPs.
+  With Method.cut, clients count at the first cut: all cuts have equal FLOPs.
   """
   cuts = None
   if setup.method.cut is not None:
@@ -98,7 +98,7 @@ def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
 def of_metrics(
   setup: TrainingSetup, plan: cost.RoundWork, metrics: Metrics
 ) -> cost.Cost:
-  """Returns the cost of a round that was trained."""
+  """Returns the cost of a trained round; `plan` is a whole round's work."""
   task = setup.task
   profiles, rates = _devices(task)
   if setup.method.cut is not None:
@@ -120,7 +120,7 @@ def of_metrics(
 
 
 def _deadline(setup: TrainingSetup, metrics: Metrics) -> float | None:
-  """Returns the deadline of a round that did not wait for all; else None."""
+  """Returns the deadline if a round ended without all clients; else None."""
   pace, times = setup.pace, setup.times
   if not isinstance(pace, Deadline) or times is None or not metrics.faults:
     return None
@@ -141,11 +141,11 @@ def until_target(
 ) -> dict[str, Any]:
   """Returns the cost of training until a row's accuracy reached eval.target.
 
-  Accuracy is that on the first test set. "to_target" has the rounds, bytes,
+  The accuracy is on the first test set. "to_target" has the rounds, bytes,
   seconds and joules up to the first evaluated round that reached the target; it
   is None if no round did. Returns {} without a target, for a row evaluated
-  after the last round only (eval.personal), or if lines lack costs or accuracy
-  on this set.
+  after the last round only (eval.personal), or if lines lack costs or the
+  accuracy on the first test set.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
   shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
@@ -168,19 +168,19 @@ def until_target(
 
 
 def _priced(lines: Sequence[dict[str, Any]]) -> bool:
-  """Checks if costs are modelled: the network's FLOPs are known."""
+  """Checks if lines have costs, which need the network's FLOPs to be known."""
   return all("cost" in line for line in lines)
 
 
 def of_run(
   task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
 ) -> dict[str, Any]:
-  """Returns the cost of all rounds, from lines with `of_metrics`.
+  """Returns the cost of all rounds, from lines with the cost of `of_metrics`.
 
-  `accuracy` is the last one on the first test set, a share of one. The result's
-  cost has seconds, client_joules, server_joules, grams of CO2, watts (the mean
-  power), and watts_per_point (watts over percentage points of accuracy). The
-  result is {} where lines have no cost.
+  `accuracy` is the last one on the first test set, from 0 to 1. The result has
+  "cost": seconds, client_joules, server_joules, grams of CO2, watts (the mean
+  power), and watts_per_point (watts per percentage point of accuracy). The
+  result is {} if lines have no cost.
   """
   if not _priced(lines):
     return {}
@@ -205,7 +205,7 @@ def of_clients(whole: History) -> dict[str, list[float]]:
 def curve(
   lines: Sequence[dict[str, Any]], label: str
 ) -> dict[str, list[float]]:
-  """Returns bytes, modelled seconds and joules up to a row's evaluations."""
+  """Returns total bytes, seconds and joules up to each evaluation of a row."""
   if not _priced(lines):
     return {}
   each = {

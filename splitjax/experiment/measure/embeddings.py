@@ -1,9 +1,9 @@
 """Server embeddings of trained clients: computed, saved, measured, drawn.
 
 An embedding z_S is the input of the server's last dense layer for an image that
-passed a client's prefix. The prefixes are those of the method's last row,
-personalised where that row is. All clients embed the same images, so that
-embeddings differ by the prefixes alone.
+passed a client's prefix. Prefixes are personalised if the method's last result
+row is. All clients embed the same images, so that embeddings differ by the
+prefixes alone.
 """
 
 from collections.abc import Callable
@@ -51,14 +51,14 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   """Embeds the drawn images at every client, measures and maps them.
 
   Returns:
-    The content of embeddings.npz; {} if none are wanted or there is no server.
-    row: label of the result row. pool, rows [S], label [S]: the images. depth
-    [N]: split depth of each client; family [N] of text, if there are families.
-    embedding [N, S, D] float32. measured [K]:
-    indices of the measured embeddings, counted client by client. silhouette,
-    distance_ratio: see `skew`, NaN for None; with families also
-    silhouette_family and silhouette_depth, by those instead of classes. map
-    [K, 2]: t-SNE of the measured embeddings, empty without a map.
+    The content of embeddings.npz; {} if none are wanted or clients hold the
+    whole network. row: label of the result row. pool, rows [S], label [S]: the
+    images. depth [N]: split depth of each client; family [N] of text, if there
+    are families. embedding [N, S, D] float32. measured [K]: the measured
+    embeddings' indices in [N * S, D]. silhouette, distance_ratio: see `skew`,
+    NaN for None; with families also silhouette_family and silhouette_depth,
+    which group embeddings by family and depth instead of class. map [K, 2]:
+    t-SNE of the measured embeddings, empty without a map.
   """
   task = setup.task
   count = task.config.eval.embeddings
@@ -92,7 +92,7 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
 
 
 def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes a jitted (state, pool, shown) -> embeddings [N, .., D] by cohort."""
+  """Makes a jitted (state, pool, shown) -> embeddings [n, .., D] per cohort."""
   task = setup.task
   net = task.network.backbone
 

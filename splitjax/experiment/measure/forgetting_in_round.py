@@ -25,7 +25,7 @@ from splitjax.types import State
 class Interruption(NamedTuple):
   """A point of a round, after some turns, at which the network is evaluated.
 
-  `label` is that of the clients served last; None before the first turn.
+  `label` is that of the clients served last; None before the last full cycle.
   """
 
   turns: int
@@ -33,11 +33,11 @@ class Interruption(NamedTuple):
 
 
 def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
-  """Returns the points before the last full cycle and after its groups.
+  """Returns the points before the last full cycle and after each group in it.
 
-  A group is a stretch of turns of clients with one label; in a full cycle every
-  client has its turn. `turns` [N, T] int are the positions of steps in the
-  order of service `line`; below 0 the step has no turn.
+  In a full cycle every client has its turn; a group is consecutive turns of
+  clients with one label. `turns` [N, T] int are the positions of each client's
+  steps in the order of service, below 0 without a turn; `line` describes them.
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()

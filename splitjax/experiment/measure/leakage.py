@@ -40,16 +40,16 @@ Seen = tuple[Messages, Public]
 """Arguments of an attack besides its key."""
 
 PICTURES = 5
-"""Axes of the pictures of all clients, [n, K, H, W, c]."""
+"""The number of axes of all clients' pictures, [n, K, H, W, c]."""
 
 
 class Victims(NamedTuple):
   """The attacked clients and their samples, on the host.
 
   Attributes:
-    places: per cohort [n] int32, the attacked clients' positions in its stack.
+    places: per cohort [n] int32, the attacked clients' positions there.
     pairs: per cohort Pairs [n, M], a training and a test sample in each pair.
-    public: image [p, ...] and label [p] int32.
+    public: image [p, ...] and label [p] int32 of the server's public samples.
   """
 
   places: tuple[np.ndarray, ...]
@@ -63,10 +63,10 @@ def measure(
   """Runs all attacks of the config for which the method sends enough.
 
   Returns:
-    Attack key -> attack: its name; units: number -> unit; mean: number -> mean
-    over the attacked clients; depth: split depth as text -> number -> mean. And
-    the content of leakage.npz: KEY/depth [n] and KEY/client [n] of the clients,
-    KEY/PICTURES [n, K, H, W, c] float32; {} without pictures.
+    Attack key -> a dict of attack: its name; units: name of a number -> unit;
+    mean: name -> mean over the attacked clients; depth: split depth as text ->
+    name -> mean. And the content of leakage.npz, {} without pictures: KEY/depth
+    [n] and KEY/client [n] of the clients, KEY/NAME [n, K, H, W, c] float32.
   """
   task = setup.task
   wanted, key = task.config.eval.attacks, setup.key
@@ -103,7 +103,7 @@ def measure(
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Attacks the clients that the server knows, which are not personalised."""
+  """Attacks the clients as the server knows them, before personalisation."""
   if end.state is None:
     return {}
   numbers, arrays = measure(end.setup, end.state)
@@ -126,9 +126,9 @@ def _means(
 
 
 def draw(setup: TrainingSetup) -> Victims:
-  """Draws clients of every depth, their samples and public ones by the seed.
+  """Draws by the seed clients of every depth, their samples and public samples.
 
-  The two samples of a pair, for training and for test, have the same class.
+  The training and the test sample of a pair have the same class.
   """
   task = setup.task
   config, data = task.config, task.data
@@ -185,7 +185,7 @@ def _run(
 ) -> dict[str, dict[str, np.ndarray]]:
   """Runs attacks depth by depth; returns key -> scores, leaves [n, ...].
 
-  All run in one program, so that the method's step is compiled once.
+  All attacks run in one program, which compiles the method's step once.
   """
   task = setup.task
   count = task.config.eval.attack_samples
@@ -233,7 +233,7 @@ def _make_attacks(
     }
 
   def every(state, shards, places, pairs, public):
-    # These are the next round's keys, so its first step has the same batches.
+    # By the next round's keys, attacked steps have that round's batches.
     _, client_key = round_keys(state.key, state.round)
     common = state.server, tuple(shards[0][:2]), public, state.round
     out = []

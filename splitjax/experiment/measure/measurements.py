@@ -35,7 +35,7 @@ MEASUREMENTS: dict[str, Any] = {
 }
 """Name -> a module with
 
-  on_end(End) -> Arrays, {} without
+  on_end(End) -> Arrays, {} if there are none
   picture(Arrays, the method's label, data set and seed) -> a figure or None
 
 `picture` is missing where no arrays are stored."""

@@ -25,9 +25,9 @@ def on_end(end: End) -> dict[str, Any]:
 def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
   """Returns the privacy account of all rounds of a method.
 
-  The result's privacy has message name -> max and median epsilon over clients;
-  "up" is for all noisy messages to the server together. The result is {}
-  without an account or noisy messages.
+  The result has "privacy": message name -> max and median epsilon over clients;
+  "up" is for all noisy messages to the server together. The result is {} if no
+  account is asked for or no message has noise.
   """
   config = setup.task.config
   if not config.privacy.accounted:

@@ -29,10 +29,10 @@ from splitjax.types import Method, Outputs, State
 def client_sizes(
   method: Method, network: Network, *, at_server: bool = False
 ) -> latency.Sizes:
-  """Returns each client's |phi|, |h|, |theta| behind its cut, and channels.
+  """Returns each client's |phi|, |h|, |theta| behind its cut, and cut channels.
 
-  The channels are those at the cut. With `at_server` the whole network is at
-  the server and clients send the numbers of a sample (SplitGP eq. 29).
+  If clients train the whole network, it counts as |phi|; with `at_server` as
+  |theta|, and clients send the numbers of a sample (SplitGP eq. 29).
   """
   out = np.zeros((4, network.fleet.num_clients), np.int64)
   for cohort in network.fleet.cohorts:
@@ -81,7 +81,7 @@ def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
 
   Returns:
     "fixed": a number, if the config has one; "calibrated": [N] float64, if
-    samples are held out for it. A method with one exit has neither.
+    samples are held out. A method with one exit has neither.
   """
   task = setup.task
   chosen, given = task.config.eval, dict[str, Any]()
@@ -112,10 +112,10 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
     weighted by their test samples. "per_class" [C] is the accuracy of every
     class over all clients' samples of the LAST set (the largest rho of the
     papers' mixtures, "w/ drift" of out_of_client); NaN for a class without a
-    sample. "by_client" maps test sets to each client's accuracy [N], of four
-    digits and NaN without samples; "std" and "worst_tenth" to their
-    `metrics.spread`. "metrics", if any, maps keys of eval.metrics to test set
-    -> mean over clients.
+    sample. "by_client" maps test sets to each client's accuracy [N], rounded to
+    four digits, NaN without samples; "std" and "worst_tenth" map test sets to
+    the accuracies' `metrics.spread`. "metrics", if eval.metrics has any, maps
+    their keys to test set -> mean over clients.
   """
   task = setup.task
   test_sets = tested(task, outputs.test.entropy.shape[1])
@@ -158,7 +158,7 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
 def score_rows(
   setup: TrainingSetup, outputs: Sequence[Outputs]
 ) -> list[dict[str, Any]]:
-  """Returns the result rows of a method: label, method and summary."""
+  """Returns the result rows of a method, with the summary of each."""
   task = setup.task
   method, rows = setup.method, (setup.method.traits.rows, setup.labels)
   system = task.config.system

@@ -30,10 +30,11 @@ from splitjax.types import Method, UserError, naming
 
 
 def check_first(config: Config) -> None:
-  """Checks partition, network and methods of a config as far as is quick.
+  """Checks partition, network and methods of a config before data are loaded.
 
-  It uses the shapes of the known data sets, so that a mistake is found before
-  data are loaded. Everything is checked again with the data.
+  Input shapes and classes are those known of the data set (`FACTS`). Without
+  them, or with a user's own network, only shards are checked. `build` checks
+  everything again with the data.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
   used = config.backbone, *(x.network for x in config.families.values())
@@ -53,7 +54,10 @@ def check_first(config: Config) -> None:
 
 
 def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
-  """Returns the owner of each training sample [Z]; UserError without owners."""
+  """Returns the owner of each training sample, [Z].
+
+  Raises UserError if samples have no owners, or data.dealt is by_depth.
+  """
   name = chosen.partition.name
   if data.train_client is None:
     raise UserError(
@@ -71,14 +75,15 @@ def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
 def device_bytes(
   config: Config, data: Dataset, test_sets: TestSets
 ) -> dict[str, int]:
-  """Counts the bytes of a run's data on the device, by kind.
+  """Returns kind of data in words -> the bytes that it takes on the device.
 
-  Indices take 4 bytes each: training rows, test rows, and three for each row
-  that calibrates thresholds, all padded to the largest client.
+  An index takes 4 bytes. A client has an index for each training row and test
+  row and three for each row that calibrates thresholds, all padded to the
+  largest client.
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)
-  if config.system.clients_on == "host":  # only for a round's participants
+  if config.system.clients_on == "host":  # the device has only participants
     clients = config.participants_per_round or clients
     count = test_sets.images_of(clients)
   chunk = min(config.eval.chunk, shown)
@@ -98,10 +103,11 @@ def device_bytes(
 
 
 def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
-  """Raises UserError where the data or their orders exceed the device.
+  """Raises UserError if the data or the orders of their samples do not fit.
 
-  Before its round a participant draws the order of its samples for every epoch
-  (`engine.draws`): 4 bytes a sample, four times as much while it draws.
+  Data must fit into data.device_budget_gb, orders into the device's memory.
+  Before its round a participant draws the order of its samples in every epoch
+  (`engine.draws`): 4 bytes a sample, and 16 more while it draws.
   """
   sizes = device_bytes(config, data, test_sets)
   size, budget = sum(sizes.values()), config.data.device_budget_gb
@@ -131,7 +137,7 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
 
 
 def check_layers(config: Config, net: Backbone) -> None:
-  """Raises UserError where a setting has no layer to act on."""
+  """Raises UserError if the network has no layer for dtype, init or norm."""
   name, dtype = config.backbone.name, config.system.compute_dtype
   used = [name, *(each.network.name for each in config.families.values())]
   for each in used if dtype != "float32" else ():
@@ -189,7 +195,7 @@ def check_methods(
 
 
 def _check_optimizers(config: Config, methods: Methods) -> None:
-  """Raises UserError where an optimiser is set that no method uses."""
+  """Raises UserError if an optimiser or mean_weights is set but not used."""
   for field in ("server_name", "server_lr", "server_schedule"):
     value = getattr(config.optimizer, field)
     if value is not None and not any(map(needs_server, methods.values())):
@@ -210,7 +216,7 @@ def _check_optimizers(config: Config, methods: Methods) -> None:
 
 
 def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
-  """Raises UserError where a field names no metric of the run's rounds."""
+  """Checks that rounds have the metrics of checkpoint.best and eval.watch."""
   names = "loss", *test_sets.names
   always = config.eval.personal == "always"
   waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
@@ -260,7 +266,11 @@ def _check_one_server(
 
 
 def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
-  """Raises UserError where a round needs clients that do not take part."""
+  """Raises UserError if system.clients_on=host does not suit the run.
+
+  The run must have one process and no test sets of the training split; rounds
+  and answers of its methods must need no clients beyond the participants.
+  """
   where = "system.clients_on=host: "
   if distributed.is_distributed():
     raise UserError(f"{where}it is for one process; leave it 'device'")

@@ -27,7 +27,7 @@ from splitjax.types import UserError
 
 
 def check_options(config: Config, data: Dataset) -> None:
-  """Raises UserError where an option is for other inputs than the data's."""
+  """Raises UserError if augmentation or calibration does not suit inputs."""
   what = f"the inputs of {data.name} are {data.kind}"
   augment, proxy = config.data.augment, config.eval.proxy
   shipped = [
@@ -59,7 +59,7 @@ def check_options(config: Config, data: Dataset) -> None:
 def make_test_sets(
   config: Config, data: Dataset, devices: dict[str, list] | None = None
 ) -> TestSets:
-  """Deals training samples and test sets to clients with these devices."""
+  """Deals training samples and test sets; `devices`: see `client_depths`."""
   chosen, count = config.data.partition, config.num_clients
   partition = PARTITIONS[chosen.name]
   basis = data.train_label
@@ -92,7 +92,7 @@ def make_test_sets(
 def client_depths(
   config: Config, data: Dataset, devices: dict[str, list] | None
 ) -> np.ndarray:
-  """Returns the split depth of each client, [N] int."""
+  """Returns each client's split depth [N] in `devices`; None: the config's."""
   if devices is None:
     form = data.train_image.shape[1:], data.classes, data.vocabulary
     devices = make_devices(config, make_backbone(config, *form))
@@ -103,9 +103,9 @@ def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
   """Returns the facts for `make_network`, and data digests, JSON-ready.
 
   Inputs are standardised with the statistics of the training split, or of the
-  training samples alone if that split also has test or held-out samples. All
-  is of the data before `drift.changed`, so that it is the same on any machine;
-  digests also name the changes.
+  training samples alone if that split also has test or held-out samples. Facts
+  are those before `drift.changed`, and so the same on any machine; digests also
+  cover the changes (`drift.described`).
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
@@ -113,13 +113,13 @@ def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
     mean, std = inputs.unscaled(data.vocabulary)
   else:
     mean, std = inputs.statistics(data.train_image, rows, data.standardise)
-  # Facts of images are those of runs from before there were other inputs.
+  # Facts of images stay those of versions in which all inputs were images.
   dtype, form = data.train_image.dtype.name, dict[str, Any]()
   if dtype != "uint8":
     form["dtype"] = dtype
   if data.vocabulary:
     form["vocabulary"] = data.vocabulary
-  # The partition already reflects the owners of training samples.
+  # Owners of training samples need no digest: the partition follows from them.
   also = [] if data.test_client is None else [data.test_client]
   if data.public is not None:
     form["public"] = len(data.public)

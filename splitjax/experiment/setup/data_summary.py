@@ -118,7 +118,7 @@ def _augment(task: Task) -> list[str]:
 
 
 def _loss(task: Task) -> list[str]:
-  """Names the task's loss if it is another than cross-entropy."""
+  """Names the task's loss unless it is cross-entropy."""
   loss = task.config.loss
   if loss.name == "cross_entropy":
     return []
@@ -139,7 +139,7 @@ def _untrained(counts: np.ndarray) -> list[str]:
 def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
   """Names the classes that a single client trains on, in one sentence.
 
-  Means over clients hide them.
+  A mean over clients hides the accuracy of such classes.
   """
   classes = np.flatnonzero((counts > 0).sum(axis=0) == 1)
   if not len(classes):
@@ -164,11 +164,11 @@ def _new(task: Task) -> list[str]:
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
-  """Counts the pairs of a split depth and a class that some client holds.
+  """Says how many pairs of a split depth and a class some client holds.
 
-  Where all pairs are held, the server sees every class from every depth, and an
-  alignment of depths has less to do. `counts` [N, C] are the clients' samples
-  of each class.
+  If clients hold all pairs, the server sees every class from every depth, and
+  aligning the depths matters less. `counts` [N, C] are the clients' samples of
+  each class.
   """
   held = sum(int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts)
   total = len(cohorts) * counts.shape[1]

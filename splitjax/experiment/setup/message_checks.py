@@ -30,11 +30,11 @@ def sent(network: Network, method: Method) -> Sent:
 
 
 def check_messages(config: Config, network: Network, methods: Methods) -> None:
-  """Raises UserError where a channel is set that no message passes.
+  """Raises UserError if a channel is set through which no method sends.
 
-  It is enough if one method sends such a message, as with other settings that
-  some methods do not use. But no method may count such a message in its ledger
-  without sending it.
+  One sending method suffices, as for any setting that other methods do not use.
+  But it is an error if a method counts the channel's bytes in its ledger and
+  sends no message through the channel.
   """
   form, net = config.wire.parameters.form, network.backbone
   parts = shapes.network(net).params
@@ -78,10 +78,11 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
 def check_attacks(
   config: Config, network: Network, methods: Methods, data: Dataset
 ) -> None:
-  """Raises UserError where an attack of the config could not be run.
+  """Raises UserError if an attack of the config cannot run.
 
-  It cannot if its factory makes no attack, no method sends what the attack
-  needs, or no samples are left that belong to no client.
+  An attack cannot run if its factory makes no Attack, it takes other inputs
+  than the data's, no method sends the messages that it needs, or the test split
+  is empty, from which the server's public samples come.
   """
   wanted = config.eval.attacks
   if wanted and not len(data.test_label):
@@ -118,7 +119,7 @@ def _check_kind(key: str, attack: Attack, data: Dataset) -> None:
 def attacks_on(
   wanted: Mapping[str, Spec], network: Network, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Maps attack keys to the attack, and the messages that it lacks."""
+  """Returns key -> (attack, messages that it needs and `method` lacks)."""
   if not wanted:
     return {}
   fleet = method_factory.own_fleet(method, network)

@@ -107,8 +107,8 @@ def wired(
 ) -> Backbone:
   """Adds a config's loss and channels (wire and privacy) to the network.
 
-  `noise` maps KIND.clip and KIND.noise to numbers, `of_loss` the options of the
-  loss; None: the config's.
+  `noise` maps KIND.clip and KIND.noise to numbers, `of_loss` the loss's options
+  to values. None stands for those of the config.
   """
   noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {
@@ -127,9 +127,9 @@ def wired(
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
-  """Returns a method's fleet: clients with the whole network are one cohort.
+  """Returns a method's fleet: the network's, in its cohorts by split depth.
 
-  Each family has such a cohort of its own.
+  If clients hold the whole network, each family is one cohort.
   """
   net, fleet = network.backbone, network.fleet
   if method.traits.depth != "full":

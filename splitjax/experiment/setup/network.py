@@ -28,14 +28,14 @@ from splitjax.types import UserError, naming
 
 
 class Network(NamedTuple):
-  """The network and the clients: all that is needed to read a saved state.
+  """The network and the clients, which suffice to read a saved state.
 
   Attributes:
     backbone: the network, at the cuts in use.
     fleet: the clients.
     mean: mean per channel or feature in the training split, in the data's own
       values; () for token ids (`data.inputs`).
-    std: standard deviation of the same.
+    std: standard deviation, in the form of `mean`.
     names: the clients' names; () where the data do not name them.
     dtype: dtype of the inputs.
   """
@@ -53,7 +53,7 @@ def make_backbone(
 ) -> Backbone:
   """Builds a config's network for inputs of a shape; checks the depths.
 
-  With families it stands for the networks of all (`families.union`).
+  With families the result is the union of their networks (`families.union`).
   """
   if not config.families:
     return _one(config, config.backbone, shape, classes, vocabulary)
@@ -79,7 +79,7 @@ def _one(
   vocabulary: int = 0,
   field: str = "backbone",
 ) -> Backbone:
-  """Builds the network of a spec; arguments as of `build.cut`."""
+  """Builds a spec's network; for the other arguments see `build.cut`."""
   factory, options = BACKBONES[spec.name], spec.options
   settings = {
     "conv": config.system.conv,
@@ -98,7 +98,8 @@ def _one(
 def from_scratch(config: Config) -> Config:
   """Returns the config without the files that only training reads.
 
-  These are pretrained weights and a schedule of faults; they may be missing.
+  Without pretrained weights and a schedule of faults, a config can be checked
+  and a finished run evaluated where these files are missing.
   """
 
   def bare(spec: Spec) -> Spec:
@@ -146,7 +147,7 @@ def make_devices(
 ) -> dict[str, list]:
   """Returns the clients' depths and resources, [N] each, JSON-ready.
 
-  With families also the family of each client.
+  With families, the result also has each client's family.
 
   Raises:
     UserError: ranges, profiles or options of the allocation are invalid.
@@ -164,7 +165,7 @@ def make_devices(
     shares = {name: family.share for name, family in config.families.items()}
     told["family"] = deal_families(count, shares, config.seed)
 
-  # Depths among the cuts of the client's network, family by family.
+  # Choose depths family by family, among the cuts of its network.
   depth = np.zeros(count, int)
   everyone = {"": list(range(count))}
   for family, own in (_members(told, config) or everyone).items():
@@ -187,7 +188,7 @@ def make_devices(
 
 
 def everywhere(backbone: Backbone, **fields: Any) -> Backbone:
-  """Sets fields of a network, and of its families'."""
+  """Returns a network with `fields` set, also in its families' networks."""
   of = {
     family: dataclasses.replace(net, **fields)
     for family, net in backbone.families.items()
@@ -224,7 +225,7 @@ def deal_families(
 def _members(
   devices: Mapping[str, list], config: Config
 ) -> dict[str, list[int]] | None:
-  """Returns the numbers of each family's clients; None if there are none."""
+  """Returns family -> numbers of its clients; None without families."""
   if not config.families:
     return None
   of = devices["family"]
@@ -235,5 +236,5 @@ def _members(
 
 
 def rates(fleet: FleetConfig) -> Rates:
-  """Returns the server's speed and the powers of a config's fleet."""
+  """Returns the server's speed, the powers and the CO2 per kWh of a fleet."""
   return Rates(*(getattr(fleet, name) for name in Rates._fields))

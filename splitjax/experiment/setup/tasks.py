@@ -1,6 +1,6 @@
 """Everything that a run of a Config needs: data, clients, network, methods.
 
-Errors in a configuration are raised here or before, when nothing has been
+Errors in a configuration are raised here or earlier, before anything is
 compiled.
 """
 
@@ -59,14 +59,13 @@ class Task(NamedTuple):
     thresholds: [E] entropy thresholds, nats.
     image: [Z + P, ...], the training split and the P public samples, on the
       device, or on the host with system.clients_on=host.
-    label: [Z] int32, labels of the training split, in the same memory.
-    pool: [T, ...], the split that test sets are drawn from, in the
-      same memory.
+    label: [Z] int32, labels of the training split, in the memory of `image`.
+    pool: [T, ...], the split that test sets are drawn from, on the device.
     shown: [N, chunks, B] int32, rows in `pool` of the clients' test samples,
-      padded, in the same memory.
+      padded, in the memory of `image`.
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
-    held: samples that thresholds are chosen on, on the host; or None.
+    held: held-out samples that thresholds are chosen on, on the host, or None.
     aside: `held` in chunks [N, chunks, B] on the device; None without `held`.
   """
 
@@ -96,8 +95,8 @@ def build(
   """Loads the data, deals it to the clients and cuts the network.
 
   `hardware` are the devices of an earlier run (`network.make_devices`); None:
-  the config's. With `trained`, the methods may be some of a finished run's, and
-  no setting of training is checked to be of use to them.
+  the config's. `trained` says that the methods are some of a finished run's: it
+  is no error if none of them uses a channel or public samples that are set.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -189,7 +188,7 @@ def build(
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
-    half = max(1, config.eval.batch_size // 2)  # each goes with its proxy
+    half = max(1, config.eval.batch_size // 2)  # each row also has a proxy
     tables = held.rows, held.partner, held.draw
     each: Any = [chunked(table, half) for table in tables]
     aside = sharding.put(mesh, ProxyPlan(*each))
@@ -217,8 +216,8 @@ class Tasks:
   """Tasks of several configs, each built once; equal data are shared.
 
   All cells of a sweep are built, and so checked, before the first one trains;
-  this cache keeps their tasks until then. It also keeps the task of the first
-  of several seeds, whose facts claim the workdir.
+  this cache keeps each cell's task until the cell trains. Of several seeds it
+  keeps the first one's task, whose facts claim the workdir.
   """
 
   def __init__(self):
@@ -250,8 +249,8 @@ class Tasks:
 def _devices(config: Config, network: Network) -> int | None:
   """Returns the number of devices that share the clients; None: all.
 
-  The devices of a CPU are its cores: a core that would train only padding
-  clients is left to the other devices.
+  The devices of a CPU are its cores. A core that would train only padding
+  clients does not count: the other devices compute on it.
   """
   goal = target.current()
   several = distributed.is_distributed() or goal.platform != "cpu"
@@ -289,5 +288,5 @@ def fresh_network(task: Task) -> Segment:
   compiler_options={"xla_backend_optimization_level": 0},
 )
 def _draw(net: backbones.Backbone, key: Array) -> Segment:
-  """Draws a network by an unoptimised program: optimising takes longer."""
+  """Draws a network, unoptimised: optimising takes longer than it saves."""
   return drawing.init(net, key)

@@ -33,8 +33,7 @@ class TrainingSetup(NamedTuple):
     task: all that the methods of the run share.
     key: the method's key in the config.
     method: the functions of a client-server pair.
-    fleet: the method's clients, divided among the devices; one cohort if they
-      have the whole network.
+    fleet: the method's clients (`own_fleet`), divided among the devices.
     plans: per cohort, the batch schedule.
     shards: per cohort, the clients' data.
     sizes: [N] int, training samples of each client, on the host.
@@ -60,7 +59,7 @@ class TrainingSetup(NamedTuple):
 
   @property
   def topology(self) -> Topology:
-    """How the server meets the method's clients."""
+    """How clients and server work together in a round."""
     return topology_of(self.method.traits)
 
   @property
@@ -70,12 +69,12 @@ class TrainingSetup(NamedTuple):
 
   @property
   def pace(self) -> Any:
-    """When the server ends a round: None, a Deadline or a Buffered."""
+    """The Deadline or Buffered that ends a round; None: it waits for all."""
     return pace.make_pace(self.task.config.pace)
 
   @property
   def buffer(self) -> Buffer | None:
-    """The settings of buffered rounds; None if rounds are synchronous."""
+    """The settings of buffered rounds; None with any other pace."""
     if not isinstance(self.pace, Buffered):
       return None
     config = self.task.config
@@ -84,7 +83,7 @@ class TrainingSetup(NamedTuple):
 
   @property
   def faults(self) -> Faults:
-    """The simulated faults, with those that are planned in the shards."""
+    """The config's faults, with schedule "pace" if a deadline plans faults."""
     faults = self.task.config.faults
     if faults.schedule is None and any(each.schedule for each in self.shards):
       return dataclasses.replace(faults, schedule="pace")
@@ -97,11 +96,11 @@ class TrainingSetup(NamedTuple):
 
 
 def make_setup(task: Task, key: str) -> TrainingSetup:
-  """Sets a method up in a task."""
+  """Makes the setup of the method `key` in a task, with its data in place."""
   # The fleet, and how each cohort walks through its data.
   config, network = task.config, task.network
   method = task.methods.get(key)
-  if method is None:  # of an earlier start, in the workdir
+  if method is None:  # from an earlier start of the workdir
     method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
   batches = np.full(config.num_clients, config.batch_size)
@@ -125,7 +124,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     for cohort in fleet.cohorts
   )
 
-  # Divide among devices; then each cohort's data, in the order of service.
+  # Divide clients among devices; then make shards with the order of service.
   fleet = _divide(task, method, fleet, plans)
   setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batches)
   if setup.pace is not None:
@@ -165,7 +164,7 @@ def side_by_side(setup: TrainingSetup) -> list[int]:
 
 
 def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
-  """Returns a setup with `count` clients of one cohort alone."""
+  """Returns a setup with `count` clients of cohort number `cohort` alone."""
   fleet = dataclasses.replace(
     setup.fleet,
     cohorts=(setup.fleet.cohorts[cohort],),
@@ -181,7 +180,7 @@ def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
 def training_rows(
   task: Task, method: Method
 ) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
-  """Returns the rows that each client trains on and validates on."""
+  """Returns each client's training rows, and validation rows or None."""
   parts = task.test_sets.parts
   if not method.traits.validates:
     return parts, None
@@ -226,7 +225,7 @@ def _divide(
 
 
 def need(setup: TrainingSetup) -> memory.Need:
-  """Returns a round's memory on one device, heads of groups included."""
+  """Returns a round's memory on one device, with heads of Method.group."""
   task = setup.task
   net, method, fleet = task.network.backbone, setup.method, setup.fleet
   if task.config.system.clients_on == "host":
@@ -239,7 +238,7 @@ def need(setup: TrainingSetup) -> memory.Need:
 
 
 def server_bytes(setup: TrainingSetup) -> int:
-  """Returns bytes of the server's parameters in a round, `memory.at_server`."""
+  """Returns the bytes of the server's parameters, see `memory.at_server`."""
   net, fleet = setup.task.network.backbone, setup.fleet
   return memory.at_server(setup.method, net, fleet, setup.plans[0])
 
@@ -259,8 +258,8 @@ def _shard(
 ) -> Shard:
   """Makes a cohort's Shard, before it is placed.
 
-  `parts` and `held` are the rows that each client of the fleet trains and
-  validates on.
+  For all clients, `parts` are the training rows, `held` the validation rows
+  (None: there are none) and `batches` [N] the batch sizes (None: the config's).
   """
   at_host = task.config.system.clients_on == "host"
   put = np.asarray if at_host else jnp.asarray

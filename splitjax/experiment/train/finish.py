@@ -48,11 +48,11 @@ PARTS = (
 def summarise(
   recorder: Recorder, state: State | None = None, own: State | None = None
 ) -> dict[str, Any]:
-  """Closes the log of a method, scores its last evaluation and measures it.
+  """Closes a method's log, scores its last evaluation and measures the method.
 
-  `own` is `state` with personalised clients; None for a training that was
-  stopped. Returns the result rows, learning curves and notes of about.json, and
-  the content of other files: the lines `by_client` and `arrays`.
+  `own` is `state` with personalised clients; both are None for a training that
+  was stopped. Returns the content of about.json (result rows, learning curves,
+  notes) and of other files: "by_client", lines of clients.csv, and "arrays".
   """
   setup, task = recorder.setup, recorder.setup.task
   whole = recorder.close()
@@ -104,7 +104,7 @@ def summarise(
     "tests": data_summary.notes(task),
     "sets": sets,
     "grid": task.thresholds,
-    # Test set -> each client's threshold by the config's rule; None for none.
+    # Test set -> each client's threshold by the config's rule; or None.
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": machine.hardware(),
     "formulations": measured.record(),
@@ -159,7 +159,8 @@ def _exits(
 ) -> dict[str, np.ndarray]:
   """Returns exits.npz's content: the test samples, and each row's exits.
 
-  Held-out samples are under held/, their exits under ROW/own/ and ROW/proxy/.
+  Held-out samples are under held/, their exits under ROW/own/ and those of
+  their proxies under ROW/proxy/.
   """
   names = "pool", "rows", "label", "main", "sets", "names"
   arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}

@@ -35,11 +35,11 @@ def save(
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
-  With several processes each saves its part of the state, and the first one the
-  rest. The state has its padding clients; `personal` has the personalised
-  clients of every cohort, () if there are none. `about` says under
-  "checkpoints" if they are kept. `lines` are those of clients.csv, and `arrays`
-  maps names of further files to their content.
+  Each process saves its part of the state, and the first one the rest. `state`
+  includes padding clients; `personal` has the personalised clients of every
+  cohort, () if there are none. `about` says under "checkpoints" if checkpoints
+  are kept. `lines` are the lines of clients.csv, and `arrays` maps names of
+  further files to their content.
   """
   place = workdirs.folder(workdir, key)
   with distributed.all_agree():
@@ -85,7 +85,7 @@ def reopen(workdir: Path, key: str) -> None:
 def tidy(workdir: Path, key: str) -> None:
   """Deletes the checkpoints of a finished method, unless they are kept.
 
-  Damaged ones were moved away and stay until the user deletes them.
+  Damaged checkpoints lie in another folder, until the user deletes them.
   """
   about = workdirs.read_about(workdir, key)
   if about is not None and not about.get("checkpoints"):

@@ -83,7 +83,7 @@ def run_rounds(
       else:
         lines.append(line)
     if failed:
-      # The runs beside a failed one lose nothing.
+      # Save the other runs, so that they lose no round.
       for i, recorder in enumerate(recorders):
         if i not in failed:
           recorder.save_checkpoint(number, part(state, i))

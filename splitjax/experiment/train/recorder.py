@@ -35,18 +35,18 @@ class Recorder:
     labels: the labels of the result rows.
     title: a name for the screen and for notes.
     identity: the facts of the run, JSON, that every checkpoint holds.
-    done: the number of rounds that were done when it was opened.
+    done: the number of rounds that were done when the recorder was opened.
     log: the lines of the finished rounds.
-    masked: true if clients were masked in one of them.
+    masked: true if clients were masked in a finished round.
     seconds: time spent in train, compile and evaluate.
     notes: sentences for a reader of the report.
     events: TensorBoard's file in the first process; None if there is none.
     tracker: the run at Weights & Biases, in the first process, or None.
     outputs: the outputs of each result row in the last evaluation.
-    plan: the work of a whole round of each client; None if its FLOPs are not
-      known, so that no cost is modelled.
-    best: the best value of eval.watch, larger is better, and its round; None
-      before the first.
+    plan: each client's work in a whole round; None if the network's FLOPs are
+      unknown, so that no cost is modelled.
+    best: the best value of eval.watch (minus the loss, so that larger is
+      better) and its round; None before the first value.
   """
 
   def __init__(
@@ -58,7 +58,7 @@ class Recorder:
     stop: Stop,
     note: str = "",
   ):
-    """Starts before the first round; `note` sets it apart from other seeds."""
+    """Starts before the first round; `note` in the title tells seeds apart."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
     self.rows = setup.method.traits.rows
     self.labels = setup.labels
@@ -95,7 +95,7 @@ class Recorder:
     return self._last["round"] - self.best[1] >= patience
 
   def remember(self, line: dict[str, Any]) -> None:
-    """Takes in the line of a finished round, of this start or an earlier."""
+    """Updates `masked` and `best` by a finished round's line."""
     line = history.between_rounds(line, self.task.config, self.rows)
     self._last, name = line, self.task.config.eval.watch
     self.masked |= bool(line["masked"])
@@ -127,9 +127,9 @@ class Recorder:
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where due.
 
-    `number` is the round's, from 1 on; `metrics` are on the host; `seconds` are
-    measured. Returns a description of the round, and True if it was evaluated.
-    Raises UserError if clients were masked and on_nan is "stop".
+    `number` counts rounds from 1; `metrics` are on the host; `seconds` is the
+    round's measured time. Returns a description of the round, and True if it
+    was evaluated. Raises UserError if clients were masked and on_nan is "stop".
     """
     config = self.task.config
     cost = self.plan and costs.of_metrics(self.setup, self.plan, metrics)
@@ -166,7 +166,7 @@ class Recorder:
     due: tuple[tuple[Row, ...], int | None] | None,
     evaluate: Evaluate,
   ) -> dict[str, Any]:
-    """Adds the scores that are due to a round's line, JSON."""
+    """Evaluates `due` rows and adds their scores to a round's line, JSON."""
     if due is not None:
       with self.timed("evaluate"):
         self.outputs = evaluate(*due)
@@ -182,7 +182,7 @@ class Recorder:
       label: scores.score(self.setup, each)
       for label, each in zip(labels, self.outputs, strict=True)
     }
-    # A row that waits for the last round may be the only one.
+    # Nothing is found if every row waits for the last round.
     names = next(iter(found.values()), history.SCORES)
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 

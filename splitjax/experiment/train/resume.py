@@ -39,10 +39,10 @@ def open_recorder(
 
   `full` is the fresh network; `note` sets the method apart from others of the
   same label. `group` names the runs that share a program, and `devices` is the
-  number of devices it runs on. Yields the recorder and the trainer's state
-  before the next round. If no error is raised, the last checkpoint is complete
-  afterwards. Raises UserError if a checkpoint is another run's or could not be
-  written.
+  number of devices that the program runs on. Yields the recorder and the
+  trainer's state before the next round. Without an error, the last checkpoint
+  is complete when the context ends. Raises UserError if a checkpoint is another
+  run's or could not be written.
   """
   setup = trainer.setup
   config, key = setup.task.config, setup.key
@@ -51,7 +51,7 @@ def open_recorder(
   with contextlib.closing(manager):
     with distributed.all_agree():
       if distributed.is_first_process():
-        finished.reopen(workdir, key)  # it was finished in fewer rounds
+        finished.reopen(workdir, key)  # if it has finished fewer rounds
     mine = _identity(setup)
     mine["group"] = list(group)
     if devices is not None:
@@ -61,7 +61,7 @@ def open_recorder(
     with distributed.all_agree():
       if distributed.is_first_process():
         recorder.rewrite_logs()
-        # From here on it is no longer finished in fewer rounds.
+        # A method that is to train more rounds is no longer finished.
         about = workdirs.folder(workdir, key) / workdirs.ABOUT
         about.unlink(missing_ok=True)
     given = [state]
@@ -88,9 +88,9 @@ def begun(workdir: Path, key: str) -> dict[str, Any]:
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
   """Returns the facts of a run for its checkpoints, without the group, JSON.
 
-  config and data: as in config.json. versions, devices: what else the bits
-  depend on. places: clients of each cohort in the state, padding included.
-  formulations: see `measured.record`.
+  config and data: as in config.json. versions, devices: the other facts that
+  the results' bits depend on. places: the number of clients of each cohort in
+  the state, padding included. formulations: see `measured.record`.
   """
   task = setup.task
   return {
@@ -149,7 +149,7 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
 
 def _changes(label: str, record: dict, mine: dict) -> list[str]:
-  """Describes changes since the checkpoint that may change the bits."""
+  """Describes changes since the checkpoint that may change results' bits."""
   changes = []
   for name, was in record["versions"].items():
     now = mine["versions"].get(name)

@@ -1,10 +1,10 @@
-"""A cache of compiled programs, found by their text within a process.
+"""A cache of a process's compiled programs, whose keys are their texts.
 
-The text is the lowered program and its compiler options. A round's text does
-not depend on the seed, since the partition is an argument, nor on a learning
-rate or a loss weight, since those are arguments too (`methods.hyper`). So seeds
-of a config, cells of a sweep and methods that differ in numbers share one text,
-which is compiled once. jax's cache does the same on the disk.
+A text is the lowered program and its compiler options. A round's text does not
+depend on the seed, a learning rate or a loss weight: the partition and these
+numbers are arguments of the program (`methods.hyper`). So seeds of a config,
+cells of a sweep and methods that differ in numbers share one text, which is
+compiled once. jax caches programs on the disk in the same way.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ LIMIT = 64
 """The number of compiled programs kept; the least recently used one goes."""
 
 Note = Callable[[str, str | None], None]
-"""A function that gets a program's name and None before it is compiled, or,
-if it is reused, the label of the method that it was compiled for."""
+"""A function (name of a program, owner), called before the program is compiled
+(owner None) or reused (owner: label of the method it was compiled for)."""
 
 
 def quiet(name: str, owner: str | None) -> None:
@@ -43,7 +43,7 @@ def quiet(name: str, owner: str | None) -> None:
 
 
 def announcing(label: str) -> Note:
-  """Makes a Note that prints, each line once, for programs of `label`."""
+  """Makes a Note that prints a line, once, on each program of `label`."""
   line = functools.cache(say)
 
   def note(name, owner):
@@ -61,7 +61,7 @@ class Compiled(NamedTuple):
       network's pretrained weights) and without arguments.
     owner: the label of the method that it was compiled for.
     names: the hyper-parameters that it takes. A method with the same text may
-      take others, but the program uses only those that both take.
+      have others, but the program uses only those that both methods have.
   """
 
   program: Any
@@ -75,8 +75,8 @@ _compiled: OrderedDict[bytes, Compiled] = OrderedDict()
 def hyper_parameters(setup: TrainingSetup) -> dict[str, float]:
   """Returns the numbers that a program takes as arguments, by their paths.
 
-  These are numbers of the options of method and loss, of the optimiser, and of
-  noise if there is any.
+  These are the floats in the options of method and loss, in the optimiser's
+  settings, and in the privacy settings of channels with noise.
   """
   config = setup.task.config
   spec = config.methods[setup.key]
@@ -138,7 +138,7 @@ def compile_program(
     mesh=mesh,
     names=tuple(sorted(values)),
   )
-  # The numbers have the program's precision; processes compare them.
+  # Numbers get the program's precision: jax compares them between processes.
   kind = jax.numpy.result_type(float)
   host = {n: np.asarray(values.get(n, 0.0), kind) for n in found.names}
   return functools.partial(_call, found.program, sharding.put(mesh, host))
@@ -179,8 +179,8 @@ def _lowered(
 ) -> Any:
   """Traces a program: (*given, hyper-parameters) -> results.
 
-  Hyper-parameters are constants, and a line says so, if the method's code
-  cannot be traced with them as arguments.
+  If the method's code cannot be traced with hyper-parameters as arguments, they
+  become constants, and a printed line says so.
   """
 
   def lower(traced: bool) -> Any:
@@ -229,8 +229,8 @@ def once(
     lowered: the traced program.
     owner: the label of the method that it is compiled for.
     note: see `Note`.
-    arguments: `args_info` of the arguments whose shapes, dtypes and shardings
-      identify the program; None: of all arguments.
+    arguments: `args_info` of the arguments that are told in the text, see
+      `text_of`; None: of all arguments.
     options: the compiler options that the program was lowered with.
     deterministic: if true, rounding must not depend on the devices.
     mesh: the devices.
@@ -254,8 +254,8 @@ def once(
 def text_of(lowered: Any, arguments: Tree = None) -> str:
   """Returns the text of a traced program, with facts that jax leaves out.
 
-  These are the shapes, dtypes and shardings of `arguments` (None: of all) and
-  of the results, and which arguments the program uses.
+  These are the structure, shapes, dtypes and donation of `arguments` (None: of
+  all), the structure of the results, and which arguments the program uses.
   """
   leaves, structure = jax.tree.flatten(arguments or lowered.args_info)
   forms = [(x.shape, x.dtype, x.donated) for x in leaves]
@@ -266,7 +266,7 @@ def text_of(lowered: Any, arguments: Tree = None) -> str:
 def _used(lowered: Any) -> list[str]:
   """Returns the names of the arguments that a traced program uses.
 
-  If jax does not tell them, the result matches no other program's.
+  If jax does not tell the names, the result matches no other program's.
   """
   operations = lowered.compiler_ir("stablehlo").body.operations
   (main,) = (x for x in operations if x.attributes["sym_name"].value == "main")

@@ -2,8 +2,8 @@
 
 A client sees its own test samples, or only the first of them in a partial
 evaluation. Clients of a cohort that hold the same network give the same
-answers: where it is less work, they divide the samples of the split among them,
-and each client's answers are looked up. One compiled program serves both cases.
+answers: if it is less work, each of them answers a share of the split, and a
+client's answers are looked up. One compiled program serves both cases.
 """
 
 import functools
@@ -25,8 +25,9 @@ class Shown(NamedTuple):
   Attributes:
     rows: [N, chunks, B] int32, rows of the task's pool.
     first: [N] int32, the number of each client's chunks that are computed.
-    mine: [N, M, 2] int32, the client and the column that hold the answer for
-      each of a client's test samples; None: its first M columns.
+    mine: [N, M, 2] int32, for each of a client's test samples the client and
+      the column that hold the answer; None: a client's answers are in its own
+      first M columns.
     sharing: the clients that divide the split among them.
   """
 
@@ -51,7 +52,7 @@ class Shown(NamedTuple):
 def forget_exit(
   exits: Exits, sharing: Sequence[int], answers: tuple[str, ...]
 ) -> None:
-  """Erases the exit outputs of clients `sharing` a split if no exit answers."""
+  """Erases exit outputs of clients `sharing` if "client" is not an answer."""
   if "client" not in answers:
     for leaf in exits[:3]:
       leaf[[*sharing]] = np.nan if leaf.dtype.kind == "f" else -1
@@ -73,10 +74,10 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
 
 
 def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
-  """Checks if clients of a cohort, not personalised, share the split.
+  """Checks if a cohort's clients, unless personalised, divide the split.
 
-  They do if they hold the same network and the split has fewer samples
-  than their test sets together.
+  They do if they hold the same network, each answers by its own path (no
+  `pick`), and the split has fewer chunks than their test sets together.
   """
   task = setup.task
   method, ids = setup.method, list(setup.fleet.cohorts[cohort].ids)
@@ -126,7 +127,7 @@ def show(
 
 
 def split_proxies(task: Task, both: Exits) -> list[Exits]:
-  """Splits exits [N, H] into held-out samples and proxies, unpadded."""
+  """Splits exits into those of held-out samples and of proxies, [N, H] each."""
   assert task.held is not None and task.aside is not None
   clients, chunks, size = task.aside.rows.shape
   count = task.held.rows.shape[1]

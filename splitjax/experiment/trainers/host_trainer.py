@@ -5,7 +5,7 @@ were there. The host gathers the sampled clients' halves and images, the
 compiled round runs on these alone, and the halves are written back. While a
 round runs, the images of the next one are gathered. Evaluation and
 personalisation take as many clients of a cohort at a time as a round does; if
-all clients of a cohort answer alike, one of them answers for all.
+all clients of a cohort answer alike, one client per device answers for all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class RoundSample(NamedTuple):
   """The sampled clients of a round, with their data on the devices.
 
   Attributes:
-    places: per cohort [S] int, the clients' positions in it, on the host.
+    places: per cohort [S] int, the clients' positions there, on the host.
     on: per cohort [S] bool, False for a slot without a client, on the host.
     shards: per cohort, the clients' data, leaves [S, ...].
   """
@@ -63,7 +63,7 @@ class HostTrainer(Trainer):
     """Compiles nothing, see `Trainer`."""
     super().__init__(setup, note)
     devices = setup.fleet.devices
-    self._spare = devices if devices > 1 else 2  # rows are divided among them
+    self._spare = devices if devices > 1 else 2  # devices divide the rows
     self._drawn = dict[int, RoundSample]()  # by number of earlier rounds
     counts = setup.fleet.participation == "label_balanced"
     facts = [
@@ -73,7 +73,7 @@ class HostTrainer(Trainer):
     self._facts = sharding.put(self.task.mesh, tuple(facts))
 
   def init(self, full: Segment) -> State:
-    """Makes the first state like `Trainer.init`, with one client per cohort.
+    """Makes the first state like `Trainer.init`, from one client per cohort.
 
     Raises:
       UserError: the method gives its clients different halves.
@@ -94,9 +94,9 @@ class HostTrainer(Trainer):
     return self.hold(state._replace(clients=clients))
 
   def make_init(self, setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-    """Makes a jitted (seed, network) -> state with one client per cohort.
+    """Makes a jitted (seed, network) -> (state of a client per cohort, alike).
 
-    It also returns, leaf by leaf, if all clients of a cohort are alike.
+    `alike` tells for each leaf whether all clients of the cohort are equal.
     """
     whole = super().make_init(setup, jit=lambda function, **_: function)
 
@@ -132,7 +132,7 @@ class HostTrainer(Trainer):
     return rest._replace(clients=clients)
 
   def inputs(self, state: State) -> tuple:
-    """Samples the next round's clients; returns `make_round`'s arguments."""
+    """Samples the next round's clients; returns the round's arguments."""
     number = int(state.round)
     if number not in self._drawn:
       self._drawn[number] = self._gather(self._draw(state, 0))
@@ -147,7 +147,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=clients), drawn.shards, on
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """Makes the jitted round of the sampled clients, after `inputs`."""
+    """Makes the jitted round of as many clients as `inputs` has sampled."""
     drawn = next(iter(self._drawn.values()))
     count = [len(places) + self._spare for places in drawn.places]
     part = setup._replace(fleet=fleets.with_places(setup.fleet, count))
@@ -206,8 +206,8 @@ class HostTrainer(Trainer):
   ) -> Iterator[EvaluationPart]:
     """Yields the clients of one cohort, as many at a time as a round trains.
 
-    If all its clients hold the same network, one client per device answers a
-    share of the test split for all. Only personalisation needs training images.
+    If clients of the cohort share the test split, one client per device answers
+    a part of it for all. Only personalisation needs training images.
     """
     setup, task = self.setup, self.task
     (c,) = cohorts
@@ -248,7 +248,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes the part of a cohort at `places`; `data`: training images too."""
+    """Makes the part of a cohort at `places`; `data`: with training images."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)
@@ -259,7 +259,7 @@ class HostTrainer(Trainer):
     return EvaluationPart((cohort,), setup, mine, shards, ids, images)
 
   def _draw(self, state: State, ahead: int) -> Any:
-    """Samples, on the device, the clients of the round `ahead` of the next."""
+    """Samples the clients of round `state.round + ahead` on the device."""
     given = state.key, state.round + ahead, *self._facts
     return self._program("sample", programs.make_sample, self.setup, given)(
       *given

@@ -1,7 +1,7 @@
-"""The formulations of a method's convolutions, as they were measured.
+"""The formulations of a method's convolutions: the fastest, by measured times.
 
-A run goes on with those that it began with: its checkpoints hold them. Times
-are remembered by `times`.
+A resumed run keeps the formulations in its checkpoints. Measured times are
+remembered by `times`.
 """
 
 import contextlib
@@ -28,16 +28,17 @@ def chosen(
 ) -> Iterator[None]:
   """Sets the formulations of programs that are traced within.
 
-  They are measured, once for a kind of device, if the config asks for it.
+  If the config asks for it, they are the fastest, measured once for a kind of
+  device; otherwise nothing is set.
 
   Args:
     setup: the method.
-    begun: the record of the method's checkpoint or its about.json, if there is
-      one: its `record` holds, unless it is of another device.
-    runs: runs that a device trains side by side.
+    begun: the record in the method's checkpoint or about.json, if there is one.
+      Its formulations are kept unless they are of another device.
+    runs: the number of runs that a device trains side by side.
 
   Raises:
-    UserError: the file of remembered times is damaged or another file.
+    UserError: the file of remembered times is damaged or holds no times.
   """
   if not asked(setup.task.config.system):
     yield
@@ -65,7 +66,7 @@ def using(table: Mapping[str, str]) -> Any:
 def record() -> dict[str, Any]:
   """Returns the formulations in use, for checkpoints and reports; {} if none.
 
-  They are "layers", layer in words -> formulation, and "device".
+  Its entries are "layers" (layer in words -> formulation) and "device".
   """
   table = dict(target.current().formulations)
   return {"device": device(), "layers": table} if table else {}
@@ -83,10 +84,10 @@ def note(label: str) -> list[str]:
 
 
 def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
-  """Lists a method's layers with what is remembered of them, for `describe`.
+  """Lists a method's layers with their remembered times, for `describe`.
 
   Each has its "layer", "images" and "clients", "microseconds" by formulation
-  ({} before the first run) and the one that is "chosen" (None before it).
+  ({} before the first run) and "chosen", the fastest (None before that run).
   """
   if not asked(setup.task.config.system):
     return []
@@ -103,7 +104,7 @@ def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
 def asked(system: System) -> bool:
   """Tells whether formulations are to be measured.
 
-  Deterministic runs have fixed ones: times differ between numbers of devices.
+  Not for deterministic runs: the fastest may differ by the number of devices.
   """
   return formulations.measured(system.conv) and not system.deterministic
 
@@ -141,7 +142,7 @@ def _fastest(setup: TrainingSetup, runs: int) -> dict[str, str]:
 def _times(
   setup: TrainingSetup, found: Mapping[Layer, int], clients: int
 ) -> Times:
-  """Returns the times of layers; measures, says and remembers new ones."""
+  """Returns the times of layers; measures, prints and remembers new times."""
   known = times.known()
   new = [x for x in found.items() if _words(*x, clients) not in known]
   if not new:

@@ -1,6 +1,6 @@
 """The jitted programs of a method, before they are traced.
 
-And a trainer of them that fits into a device's memory, by the compiler's count.
+`that_fit` makes a trainer whose programs, once compiled, fit into a device.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
   """Makes a method's trainer, with fewer clients at once until it fits.
 
   `system.clients_per_chunk=auto` takes as many clients as fit by an estimate.
-  Where these are several, the programs are compiled, and as long as one takes
-  more memory than the device has, half as many clients are taken. Programs of
-  clients on the host wait for their data; there the estimate holds alone.
+  If there are several, the programs are compiled, and the clients halved as
+  long as a program takes more memory than the device has. Only the estimate
+  counts with clients on the host, whose programs wait for data.
   """
   while True:
     trainer, fewer = make(setup), _with_half_as_many(setup)
@@ -39,7 +39,7 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
 
 
 def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
-  """Halves the chunks that "auto" chose; None if nothing is left to halve."""
+  """Halves the chunks that "auto" chose; None where they cannot be halved."""
   config = setup.task.config
   most = max(training_setup.side_by_side(setup))
   chosen = config.system.clients_per_chunk == "auto"

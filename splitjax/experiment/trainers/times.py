@@ -38,7 +38,7 @@ def device() -> str:
 
 
 def _versions() -> str:
-  """Returns the key of the times that hold here."""
+  """Returns the key of times for this kind of device and these versions."""
   jaxlib = metadata.version("jaxlib")
   return (
     f"{device()}, jax {jax.__version__}, jaxlib {jaxlib},"
@@ -55,7 +55,7 @@ def _place() -> Path | None:
 
 
 def known() -> Times:
-  """Returns the times that hold here, of this process and of the disk."""
+  """Returns the process's and the file's times for this device and versions."""
   own, path = _known.get(_versions(), {}), _place()
   return own if path is None else read(path).get(_versions(), {}) | own
 
@@ -76,10 +76,10 @@ def remember(times: Times) -> None:
 
 
 def read(path: Path) -> dict[str, Times]:
-  """Reads remembered times; a file that is not there has none.
+  """Reads remembered times; {} if there is no file.
 
   Raises:
-    UserError: the file is damaged, too large, or another file.
+    UserError: the file is damaged, too large, or holds no times.
   """
   try:
     tree = json.loads(files.read_bytes(path, LARGEST))
@@ -97,7 +97,7 @@ def read(path: Path) -> dict[str, Times]:
 
 
 def _sound(tree: Any) -> bool:
-  """Tells whether a JSON tree has the form device -> layer -> Times."""
+  """Tells whether a JSON tree has the form device and versions -> Times."""
 
   def maps(tree: Any, inside: Any) -> bool:
     return isinstance(tree, dict) and all(map(inside, tree.values()))

@@ -37,7 +37,7 @@ class EvaluationPart(NamedTuple):
   """The clients that one call of a program evaluates or personalises.
 
   Attributes:
-    cohorts: the numbers of their cohorts.
+    cohorts: the numbers of the clients' cohorts.
     setup: a setup of these clients alone.
     state: their state, on the devices.
     shards: their data, on the devices.
@@ -60,8 +60,8 @@ class Trainer:
     setup: the method in its task.
     task: the task of the setup.
     note: see `compile_cache.Note`.
-    by_place: true if the images of a part are in the order of its clients'
-      places (their positions in the cohorts).
+    by_place: true if row n of a part's images is for the n-th client of the
+      part; false: for client number n.
   """
 
   by_place = False
@@ -93,7 +93,7 @@ class Trainer:
   def place(self, state: State) -> State:
     """Adds to a saved state the padding clients that this trainer needs.
 
-    Its cohorts begin with the real clients, in their order.
+    The saved cohorts must begin with their real clients, in order.
     """
     fleet, placed = self.setup.fleet, _state_sharding(self.setup)
     grow = jax.jit(
@@ -131,7 +131,7 @@ class Trainer:
     return state, self.setup.shards
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """Makes the jitted round of `inputs`, for a setup like this trainer's."""
+    """Makes the jitted round on `inputs`, for a setup like this trainer's."""
     return programs.make_round(setup, **options)
 
   def compile(self, state: State) -> None:
@@ -140,7 +140,7 @@ class Trainer:
     self.compile_evaluation(state)
 
   def too_large(self) -> bool:
-    """Compiles all, from shapes; tells if a program takes too much memory."""
+    """Compiles all programs from shapes; tells if one takes too much memory."""
     try:
       self.compile(self.shapes(self.setup.places))
     except jax.errors.JaxRuntimeError as error:
@@ -209,7 +209,7 @@ class Trainer:
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the clients of some cohorts, as many as a program takes."""
+    """Yields the clients of `cohorts`, as many at a time as a program takes."""
     images = show(self.setup, samples, personal=personal)
     every = np.arange(self.task.config.num_clients)
     mine = self.setup, state, self.setup.shards
@@ -244,9 +244,9 @@ class Trainer:
   def _evaluations(self, part: EvaluationPart) -> list[tuple[Any, tuple]]:
     """Returns compiled evaluations of a part's clients, and their arguments.
 
-    The first evaluates the test samples that they see; its result is Exits. If
-    thresholds are chosen on held-out samples, a second evaluates these and
-    their proxies.
+    The first evaluates the test samples shown to the clients; its result is
+    Exits. If thresholds are chosen on held-out samples, a second evaluates
+    held-out samples and their proxies.
     """
     task, state, images = self.task, part.state, part.images
     numbers = tuple(shard.number for shard in part.shards)
@@ -283,7 +283,7 @@ class Trainer:
     key: Hashable = None,
     **options: Any,
   ) -> Any:
-    """Returns a program, compiled once per key and form of the arguments."""
+    """Returns a program, compiled once per `name` and `key`."""
     if (name, key) not in self._programs:
       self._programs[name, key] = compile_program(
         make, name, setup, given, self.note, **options
