@@ -13,21 +13,22 @@ Defaults are the paper's first: mobilenet, cifar10, dl80, shallow.
   Figure 19                            hydra_figure19
 
 The paper's setting: 100 rounds of one epoch, batch 64, plain SGD with lr 0.05
-times 0.993 a round but not below 0.005, N = phi L clients for L labels, judged
-on the whole test split after every round; ten seeds. What it prints is the
+times 0.993 a round but not below 0.005, N = phi L clients for L labels, tested
+on the whole test split after every round; ten seeds. The paper prints the
 median over the last five rounds and all seeds, with the standard deviation.
-Networks are drawn as PyTorch's layers are by default (init=torch), in which the
-public code is written.
+Weights start as PyTorch draws them by default (init=torch), since the public
+code is written in PyTorch.
 
-`small` keeps clients, DL ratio, orders and cuts: a quarter of MobileNet's
-width, an eighth of ResNet's (all its blocks, so that layers keep their
-numbers), batches of ten, three seeds; of phi the smallest and the largest.
+`small` keeps clients, DL ratio, orders and cuts. It takes a quarter of
+MobileNet's width, an eighth of ResNet's (with all blocks, so that layers keep
+their numbers), batches of ten, three seeds, and only the smallest and the
+largest phi.
 
-phi = N / L is swept as num_clients. Where the paper names none there are L
-clients (its appendix D.1: L clients, more of them annotated by phi). The public
-code has L clients at any phi and takes phi batches of one in a row; the word
-`code` asks for that, sweeping order.turn. The paper's columns over phi may come
-from it.
+phi = N / L is swept as num_clients. Where the paper names no phi there are L
+clients (appendix D.1: L clients; a phi is printed beside results with more).
+The public code has L clients at any phi and takes phi batches of a client in a
+row; the word `code` does the same by a sweep of order.turn. The paper's columns
+over phi may come from that code.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -42,11 +43,11 @@ class Model(NamedTuple):
   """A network as the paper cuts it.
 
   Attributes:
-    title: in tables.
+    title: name in tables.
     name: key of BACKBONES.
-    cuts: Hydra's shallow, mid and deep one.
+    cuts: Hydra's shallow, mid and deep cut.
     heads: last block of part-2a for short and for long heads.
-    small: width of the scale small.
+    small: width at the scale small.
   """
 
   title: str
@@ -61,10 +62,10 @@ MODELS = {
   "resnet101": Model("ResNet101", "resnet101", (2, 10, 33), (34, 31), 0.125),
   "resnet18": Model("ResNet18", "resnet18", (2, 6, 10), (9, 6), 0.125),
 }
-"""ResNet-101's heads: the paper cuts at 33 and 30 of the 35 layers that its
-text counts; with stem, max-pool and mean pool counted apart, as in its appendix
-and here, that is 34 (the last bottleneck, the pool, the classifier) and 31.
-ResNet-18 is trained without Hydra there; its heads are as much of it."""
+"""ResNet-101's heads: the paper's text counts 35 layers and cuts at 33 and 30.
+Its appendix, as we do, counts stem, max-pool and mean pool apart, which makes
+34 (a head of last bottleneck, pool and classifier) and 31. The paper trains no
+ResNet-18 with Hydra; the heads here have as many blocks as ResNet-101's."""
 
 
 class Set(NamedTuple):
@@ -85,8 +86,9 @@ SETS = {
   "svhn": Set("SVHN", "svhn_cropped", 10, "none"),
   "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", 200, "crop_flip"),
 }
-"""Augmented as in the public code, but for its rotations of CIFAR-100 (15
-degrees) and its resized crops of Tiny-ImageNet, which are no option here."""
+"""Augmented as in the public code, without its rotations of CIFAR-100 (15
+degrees; splitjax has `rotation`) and its resized crops of Tiny-ImageNet (which
+splitjax lacks)."""
 
 
 class Split(NamedTuple):
@@ -110,7 +112,7 @@ SPLITS = {
 CUTS = ("shallow", "mid", "deep")
 
 CODE = "code"
-"""The word for phi as the public code has it."""
+"""The word for a sweep of phi as in the public code, by order.turn."""
 
 WORDS: dict[str, Collection[str]] = {
   "model": MODELS,
@@ -141,19 +143,19 @@ class Case(NamedTuple):
 
   @property
   def labels(self) -> int:
-    """L."""
+    """L, the number of labels."""
     return SETS[self.data].labels
 
 
 def case(text: str, usual: Case | None = None) -> Case:
-  """The case that the words after the colon name.
+  """Reads the case from the words after the colon.
 
   Args:
-    text: the words; `compare` reads the others.
-    usual: the defaults.
+    text: the words; those that name no part of a case are ignored.
+    usual: the case whose parts count where no word names one; None: Case().
 
   Raises:
-    UserError: two words for one field.
+    UserError: two words name the same part.
   """
   found: dict[str, str] = {}
   for word in text.split(","):
@@ -174,16 +176,15 @@ def begin(
   samples: int = 4_000,
   rounds: int = 20,
 ):
-  """A config in the paper's setting, but for its methods; phi is 1.
+  """Makes a config in the paper's setting with phi = 1, without methods.
 
   Args:
     text: the words after the colon.
-    what: which table or figure.
-    asked: of `case`.
-    printed: words -> the table that prints what they ask for.
-    samples: training samples of the scale small; more if ten clients for each
-      label want more.
-    rounds: of the scale small.
+    what: the table or figure, for the title.
+    asked: the case that `case` returns.
+    printed: words of a case -> the paper's table that prints it.
+    samples: training samples at the scale small; more if phi = 10 needs more.
+    rounds: rounds at the scale small.
   """
   model, data, split = (
     MODELS[asked.model],
@@ -219,11 +220,11 @@ def begin(
 
 
 def rows(asked: Case, *names: str) -> dict:
-  """Methods by their names in the paper's tables, key -> method.
+  """Returns methods of the paper's tables, labelled as there: key -> method.
 
   Args:
-    asked: of `case`.
-    *names: of sfl, splitfed_v1, hydra, hydra_long.
+    asked: the case that `case` returns.
+    *names: some of sfl, splitfed_v1, hydra, hydra_long.
   """
   short, long = MODELS[asked.model].heads
   known = {
@@ -242,13 +243,13 @@ def rows(asked: Case, *names: str) -> dict:
 
 
 def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
-  """As `settings.compare`, with this module's words."""
+  """Calls `settings.compare`; `text` may also have the words of this module."""
   words = [CODE, *(word for known in WORDS.values() for word in known)]
   settings.compare(c, text, methods, [*words, *also])
 
 
 def orders(c, text: str, asked: Case, *names: str) -> dict:
-  """The grid over orders at the server and phi, for `vary`."""
+  """Returns the fields of a grid over server orders and phi, for `vary`."""
   phis = (1, 5, 10) if c.scale == "paper" else (1, 10)
   if CODE in text.split(","):
     return {"order.name": names, "order.turn": phis}
@@ -257,6 +258,6 @@ def orders(c, text: str, asked: Case, *names: str) -> dict:
 
 
 def vary(c, fields: dict) -> None:
-  """Ten seeds, three at the scale small, and a grid."""
+  """Sweeps ten seeds, at the scale small three, and the fields of a grid."""
   seeds = tuple(range(10)) if c.scale == "paper" else settings.SEEDS
   splitjax.vary(c, {"seed": seeds, **fields})

@@ -1,13 +1,14 @@
 """Settings that the configs of the papers' tables and figures share.
 
-The scale `paper` is the papers' own setting. HARMONY prints ranges of rounds,
-batches and learning rates alone: the choice within them is ours. So is He's
-initialisation (init=he) here and in SplitGP's configs; the papers do not say.
-`small` keeps its structure (clients, cuts, partition, mixtures, participants)
-and shrinks the width of the network, samples, batches and rounds for two CPU
-cores. As at the papers' scale a client takes about twenty local steps a round,
-and 500 or more in all where that is affordable: with fewer steps HARMONY stays
-behind SplitGP, because first-order MAML learns from small gradients.
+The scale `paper` is the papers' own setting. HARMONY prints only ranges of
+rounds, batch sizes and learning rates; the values within them are our choice,
+and so is He's initialisation (init=he) here and in SplitGP's configs: neither
+paper names one. The scale `small` keeps the structure of `paper` (clients,
+cuts, partition, mixtures, participants) and shrinks the width of the network,
+samples, batches and rounds for two CPU cores. At both scales a client takes
+about twenty local steps a round; at `small` it takes 500 or more in all where
+two cores can afford them: with fewer steps HARMONY stays behind SplitGP,
+because first-order MAML learns from small gradients.
 """
 
 from collections.abc import Iterable
@@ -16,30 +17,31 @@ import splitjax
 from splitjax import METHODS, PARTITIONS
 
 SEEDS = (0, 1, 2)
-"""HARMONY: three. SplitGP prints one; three here, for an interval."""
+"""HARMONY uses three; SplitGP reports one, which would give no interval."""
 
 
 HEADLINES = ("harmony", "pgfedsplit", "supersfl", "hydra", "splitgp")
-"""Keys of the papers' own methods; reports show the gain of the first."""
+"""Keys of the papers' own methods; a report shows the gain of the first of them
+that its config trains."""
 
 SCALES = ("paper", "small")
 BATCHES = "batches"
 """The word for a grid over batch sizes, see `batches`."""
 
 TEN_CLIENTS = "ten_clients"
-"""The word for the other small fleet, see `ten_clients`."""
+"""The word for the small scale with ten clients, see `ten_clients`."""
 
 MIDDLE = "middle"
-"""The word for more rounds and seeds of HARMONY's small scale, see `middle`."""
+"""The word for the small scale with more rounds and seeds, see `middle`."""
 
 
 def begin(text: str, title: str, paper: str = ""):
-  """A ConfigDict at its defaults, at the scale of `text`.
+  """Makes a ConfigDict with defaults, at the scale that `text` names.
 
   Args:
     text: the words after the colon of --config=FILE:text, separated by
       commas: a scale (default paper) and keys of methods.
-    title: of the report.
+    title: title of the report.
     paper: the table whose printed numbers the report compares with.
   """
   c = splitjax.default()
@@ -57,17 +59,17 @@ def compare(
   also: Iterable[str] = (),
   scales: Iterable[str] = SCALES,
 ) -> None:
-  """Makes a config train these methods, or those of them that `text` names.
+  """Makes a config train the methods that `text` names, or else all of them.
 
   Args:
     c: the config.
     text: as in `begin`.
     methods: key -> method.
-    also: further words that the config file has read itself.
-    scales: that it has.
+    also: other words allowed in `text`, which the config file itself reads.
+    scales: scales that the config file has.
 
   Raises:
-    UserError: a word that is neither a scale nor a key.
+    UserError: `text` has a word that is not in scales, also or methods.
   """
   words = [word for word in text.split(",") if word]
   for word in words:
@@ -88,13 +90,13 @@ def finish(
   fields: dict | None = None,
   also: Iterable[str] = (),
 ):
-  """`compare` over `SEEDS`, or eight with `MIDDLE`, and a grid; the config.
+  """Sets methods, seeds (SEEDS; with MIDDLE eight) and a grid; returns `c`.
 
   Args:
     c: the config.
     text: as in `begin`.
     methods: key -> method.
-    fields: field -> values of the grid.
+    fields: field -> values of the grid; None: no grid.
     also: as in `compare`.
   """
   compare(c, text, methods, also)
@@ -104,13 +106,13 @@ def finish(
 
 
 def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> dict:
-  """HARMONY's schemes by their names in the paper's tables, key -> method.
+  """Returns schemes of HARMONY's tables, labelled as there: key -> method.
 
   Args:
     *names: some of splitfed, multi_exit, multi_exit_ft, splitgp_09,
       splitgp_02, harmony; multi_exit_ft and splitgp_02 also have a +FT row.
-    inner_lr: alpha, of HARMONY's inner steps and of fine-tuning.
-    inner_steps: M, of the same.
+    inner_lr: alpha, learning rate of HARMONY's inner steps and of fine-tuning.
+    inner_steps: M, number of inner steps, and of fine-tuning steps.
   """
   inner = {"inner_lr": inner_lr, "inner_steps": inner_steps}
   known = {
@@ -144,17 +146,17 @@ def train(
   weight_decay: float = 0.0,
   evaluations: int = 5,
 ) -> None:
-  """Rounds, batches and the outer optimiser of both halves."""
+  """Sets rounds, batches, evaluations and both halves' outer optimiser."""
   c.rounds, c.batch_size, c.local_epochs = rounds, batch, epochs
   c.optimizer.lr, c.optimizer.weight_decay = lr, weight_decay
   c.eval.every = max(1, rounds // evaluations)
 
 
 def batches(c, text: str) -> dict:
-  """The field of a grid over HARMONY's batch sizes, if `text` has the word.
+  """Returns batch_size -> HARMONY's five sizes, if `text` has BATCHES; else {}.
 
-  The paper prints these five and does not say which table takes which. The
-  small scale takes a fifth of each.
+  The paper prints these sizes and does not say which table uses which. The
+  small scale takes a fifth of each, rounded up.
   """
   share = 5 if c.scale == "small" else 1
   sizes = tuple(-(-size // share) for size in (50, 64, 128, 256, 512))
@@ -162,7 +164,7 @@ def batches(c, text: str) -> dict:
 
 
 def fashion_mnist(c, **options) -> None:
-  """Fashion-MNIST on the 8-layer CNN, N=50; see `_fifty`."""
+  """Sets Fashion-MNIST on the 8-layer CNN, N=50; `options` are `_fifty`'s."""
   c.data.name = "fashion_mnist"
   c.backbone = splitjax.spec(
     splitjax.BACKBONES, "cnn8", width=1.0 if c.scale == "paper" else 0.125
@@ -171,7 +173,7 @@ def fashion_mnist(c, **options) -> None:
 
 
 def cifar10(c, **options) -> None:
-  """CIFAR-10 on VGG-11, N=50; see `_fifty`."""
+  """Sets CIFAR-10 on VGG-11, N=50; `options` are those of `_fifty`."""
   c.data.name = "cifar10"
   c.backbone = splitjax.spec(
     splitjax.BACKBONES, "vgg11", width=1.0 if c.scale == "paper" else 0.125
@@ -182,14 +184,14 @@ def cifar10(c, **options) -> None:
 def _fifty(
   c, *, rounds: int, lr: float, weight_decay: float, small: int = 50
 ) -> None:
-  """50 clients, Shard-2, cuts behind convolution 2, 3 and 4.
+  """Sets 50 clients, Shard-2, and cuts behind convolutions 2, 3 and 4.
 
   Args:
     c: the config.
-    rounds: of the scale paper.
-    lr: beta.
-    weight_decay: of the scale paper and small alike.
-    small: rounds of the scale small.
+    rounds: rounds at the scale paper.
+    lr: beta, at both scales.
+    weight_decay: weight decay at both scales.
+    small: rounds at the scale small.
   """
   c.num_clients = 50
   c.backbone.depths = (2, 3, 4)
@@ -197,18 +199,19 @@ def _fifty(
   if c.scale == "paper":
     train(c, rounds=rounds, batch=50, lr=lr, weight_decay=weight_decay)
     return
-  # 200 samples a client: twenty steps a round, as many as in the paper.
+  # 200 samples a client: twenty steps a round, about as many as in the paper.
   c.data.train_samples, c.data.test_samples = 10_000, 2_000
   train(c, rounds=small, batch=10, lr=lr, weight_decay=weight_decay)
   c.eval.batch_size = c.eval.samples = 200
 
 
 def ten_clients(c) -> None:
-  """After `fashion_mnist`: ten clients of 600 samples on a wider network.
+  """Changes `fashion_mnist` to ten clients of 600 samples and a wider network.
 
-  Each depth lacks some classes here. Among the 50 clients of `small` nearly
-  every depth has clients of every class (`describe` prints the share), so that
-  there is less for alignment to do. 24 steps a round, 960 in all.
+  With ten clients, each depth lacks some classes. With the 50 of `small`,
+  nearly every depth has clients of every class (`describe` prints the share),
+  which leaves less for alignment to do. A client takes 24 steps a round, 960 in
+  all.
   """
   c.title = c.title.replace("N=50", "N=10")
   c.num_clients = 10
@@ -219,11 +222,11 @@ def ten_clients(c) -> None:
 
 
 def middle(c) -> None:
-  """After `fashion_mnist`: twice the rounds of `small`, for eight seeds.
+  """Changes `fashion_mnist` to twice the rounds of `small`, for eight seeds.
 
-  2,000 local steps of a client (the paper's scale: 2,880). At `small` methods
-  differ seed by seed by 1 to 2 points around their mean difference, as a
-  standard deviation; so the 95 % interval of eight seeds is ±0.8 to ±1.7.
+  A client takes 2,000 local steps (at the paper's scale 2,880). At `small` the
+  difference between two methods has a standard deviation over seeds of 1 to 2
+  points; so the half-width of its 95 % interval over eight seeds is 0.8 to 1.7.
   """
   c.title += ", 100 rounds"
   train(c, rounds=100, batch=10, lr=0.025)
@@ -231,23 +234,23 @@ def middle(c) -> None:
 
 
 def twenty_rounds(c, *, every: int) -> None:
-  """After `fashion_mnist` at `small`: ten clients of 200 samples, 20 rounds.
+  """Changes `fashion_mnist` at `small` to 10 clients of 200 samples, 20 rounds.
 
-  For grids of many cells. `every` is the rounds between two evaluations.
+  Meant for grids of many cells. An evaluation follows every `every` rounds.
   """
   c.title = c.title.replace("N=50", "N=10")
   c.num_clients, c.data.partition.num_shards = 10, 20
   c.data.train_samples, c.rounds = 2_000, 20
-  # Where evaluations are close to each other, of less.
+  # Evaluations at most two rounds apart take fewer samples.
   c.eval.every, c.eval.samples = every, 200 if every > 2 else 60
 
 
 def drift(c, *, min_samples: int = 20) -> None:
-  """HARMONY's Table 5: Dirichlet, clients tested with and without drift.
+  """Sets HARMONY's Table 5: Dirichlet, clients tested with and without drift.
 
   Args:
     c: the config.
-    min_samples: the fewest that a client may have: it splits them 60/20/20.
+    min_samples: fewest samples of a client, which it splits 60/20/20.
   """
   c.data.pool = "all"
   c.data.partition = splitjax.spec(
@@ -257,12 +260,12 @@ def drift(c, *, min_samples: int = 20) -> None:
 
 
 def splitgp(c) -> None:
-  """SplitGP's own setting: one cut, learning rate and powers."""
+  """Sets SplitGP's own cut, optimiser and client power."""
   c.backbone.depths = (4,)
   c.optimizer.lr, c.optimizer.momentum = 0.01, 0.0
   c.system.client_power = (20.0,)
   if c.scale == "small":
-    # Fewer steps: without more than 0.01 little is learned.
+    # At lr 0.01, the fewer steps of this scale learn little.
     c.optimizer.lr, c.optimizer.momentum = 0.025, 0.9
 
 

@@ -19,7 +19,7 @@ HELP = ("-h", "-help", "--help", "help")
 
 
 def main() -> None:
-  """Runs the subcommand; flags alone train, as launch.py does."""
+  """Runs the subcommand; trains if only flags are given, as launch.py does."""
   print_anywhere()
   program, *rest = sys.argv
   word = rest[0] if rest else "--help"

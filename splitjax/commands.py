@@ -53,7 +53,7 @@ def launch(command: Command) -> int:
 
 
 def _one_line(error: Exception) -> str:
-  """Formats an error as one line, with its place unless it is a UserError."""
+  """Formats an error as one line: its message, a remedy, or type and place."""
   if isinstance(error, UserError | OSError):  # such as a full disk
     return str(error)
   if "RESOURCE_EXHAUSTED" in str(error):
@@ -133,7 +133,7 @@ def _train(command: Command) -> str:
 
 
 def _report(command: Command) -> str:
-  """Rewrites the reports of a workdir without running anything."""
+  """Rewrites the reports of a workdir from saved results, or compares runs."""
   if len(command.runs) == 1 and command.workdir is None:
     command = dataclasses.replace(command, workdir=command.runs[0], runs=())
   if command.runs:
@@ -172,7 +172,7 @@ def _evaluate(command: Command) -> str:
 
 
 def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
-  """Formats results, which are {} in all processes but the first."""
+  """Formats results; "" for {}, which all processes but the first have."""
   from splitjax.experiment import reporting
 
   where = _workdir(command), into, command.file
@@ -180,7 +180,7 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
 
 
 def _describe(command: Command) -> str:
-  """Describes a config; for a grid, the cells' names and the first in full."""
+  """Describes a config; lists the cells of a grid and describes the first."""
   plan = _plan(command)
   _check_first(plan)
   from splitjax.experiment.describe import describe, description
@@ -210,7 +210,7 @@ def _describe(command: Command) -> str:
 
 
 def _export(command: Command) -> str:
-  """Exports a client; returns the folders and the commands to run them."""
+  """Exports a client; returns the folders and which file says how to run it."""
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)

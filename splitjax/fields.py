@@ -62,9 +62,9 @@ class Effect(enum.IntEnum):
 
   Attributes:
     NONE: changes no result: bookkeeping, the machine, or where files are
-      stored. Runs that differ in nothing else are the same run.
+      stored. Runs that differ only in such fields count as the same run.
     NUMERICS: changes random draws, rounding, or the measurements and reports.
-      Such runs differ, but a paper's experiment stays the same experiment.
+      Runs that differ only in such fields are runs of the same experiment.
     SETTING: changes the experiment.
   """
 
@@ -114,9 +114,9 @@ def readable(hint: Any) -> bool:
 def native(value: Any) -> Any:
   """Converts a config, or a part of one, to built-in Python values.
 
-  NumPy's and jax's numbers and arrays become numbers and tuples of numbers,
-  with the digits that float32 shows; paths become texts, ranges tuples and
-  ConfigDicts dicts. Other values stay.
+  NumPy's and jax's numbers and arrays become numbers and tuples of numbers (a
+  float32 0.1 becomes 0.1); paths become texts, ranges tuples and ConfigDicts
+  dicts. Other values stay.
   """
   if isinstance(value, type):
     return value
@@ -177,7 +177,8 @@ def check_value(value: Any, hint: Any, where: str) -> Any:
     where: dotted path of the field.
 
   Raises:
-    UserError: the type is wrong, or a number or text is out of bounds.
+    UserError: the type is wrong, a number is out of bounds, or a text has
+      characters that no field may hold.
   """
   value = _typed(value, hint, where)
   marks = getattr(hint, "__metadata__", ())
@@ -198,7 +199,7 @@ def check_value(value: Any, hint: Any, where: str) -> Any:
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
-  """Converts like `check_value`, without declared bounds."""
+  """Converts a value as `check_value` does, but ignores declared bounds."""
   finite = not isinstance(value, float) or math.isfinite(value)
   if finite:
     _check_representable(value, hint, where)
@@ -230,7 +231,7 @@ def _check_representable(value: Any, hint: Any, where: str) -> None:
 
 
 def written(value: Any) -> str:
-  """Formats a value for a message: its repr in one line of 200 characters."""
+  """Formats a value for a message: its repr in one line, cut to 200 letters."""
   try:
     text = " ".join(repr(value).splitlines())
   except ValueError:  # Python refuses to print integers of thousands of digits

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of file systems without locks."""
+"""Error numbers that file systems without locks give."""
 
 _LONGEST = 300
 
@@ -50,7 +50,7 @@ _LIBRARIES = (
   *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
   "<frozen",
 )
-"""Folders with code that is not the user's."""
+"""Prefixes of the file names of code that is not the user's."""
 
 
 def unbound(factory: Callable) -> Callable:
@@ -67,14 +67,14 @@ def is_own(factory: Callable) -> bool:
 
 
 def own_place(error: BaseException) -> str:
-  """Returns file and line of the user's code that raised an error, or ""."""
+  """Returns the last file and line of user code in a traceback; "" if none."""
   frames = traceback.extract_tb(error.__traceback__)
   own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
   return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
 def blame(error: BaseException) -> str:
-  """Formats an error of a user's code, or of splitjax, as a line with place."""
+  """Formats an error in one line, with file and line, the user's if any."""
   last = traceback.extract_tb(error.__traceback__)[-1]
   place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"
   return f"{reason(error)} ({place}); --debug shows the whole traceback"
@@ -126,7 +126,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     path.write_text(f"process {os.getpid()} on {platform.node()}")
     yield
   finally:
-    # Remove the file before unlocking: after that it may be another's.
+    # Remove the file while it is ours: once unlocked, another may hold it.
     path.unlink(missing_ok=True)
     lock.release()
 
@@ -142,12 +142,12 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
   with beside.open("wb") as file:
     write(file)
     file.flush()
-    os.fsync(file.fileno())  # so that this also holds after a power failure
+    os.fsync(file.fileno())  # atomic also if the power fails
   beside.replace(path)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-  """Writes name -> array (npz) atomically; without arrays, no file."""
+  """Writes name -> array (npz) atomically; without arrays, removes the file."""
   if not arrays:
     path.unlink(missing_ok=True)
     return
@@ -181,9 +181,10 @@ def read_array(file: Any, key: str) -> Any:
 
 
 def open_file(path: str | Path, most: int | None = None) -> IO[bytes]:
-  """Opens a regular file that a user names; pipes and devices may never end.
+  """Opens a file that a user names, not a pipe or device, which may never end.
 
-  `most` is the maximum number of bytes, for files that are read as a whole.
+  `most` is the maximum size in bytes, for a file that is read as a whole; None:
+  any size.
 
   Raises:
     OSError: the file is missing, not a regular file, or larger than `most`.
@@ -209,7 +210,8 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
   """Reads all arrays of an npz file; nothing is unpickled.
 
-  `read` returns an array of a numpy.lib.npyio.NpzFile.
+  `read` takes the open file (numpy.lib.npyio.NpzFile) and an array's name, and
+  returns the array.
 
   Raises:
     OSError: the file cannot be opened.
@@ -224,7 +226,7 @@ def read_arrays(
         return arrays
     except ObjectArray:
       raise
-    except Exception as error:  # five libraries without a common base class
+    except Exception as error:  # the libraries' errors share no base class
       memory = isinstance(error, MemoryError)  # a damaged size
       more = ", or larger than memory has room for" if memory else ""
       raise ValueError(f"no whole .npz file of plain arrays{more}") from error
@@ -238,7 +240,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 
 def plain(tree: Any) -> Any:
-  """Converts to strict JSON: lists for arrays and tuples, None for NaN, inf."""
+  """Converts to strict JSON: arrays, tuples to lists, and NaN, inf to None."""
   if isinstance(tree, dict):
     return {str(key): plain(value) for key, value in tree.items()}
   if isinstance(tree, list | tuple):

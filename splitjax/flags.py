@@ -1,4 +1,4 @@
-"""The flags of the command line: train, evaluate, report, describe or export.
+"""Flags of the command line, for train, evaluate, report, describe and export.
 
 splitjax train --config=quickstart --workdir=runs/quickstart
 python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
@@ -130,7 +130,7 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs the command of the flags; a user's error is one line and status 2."""
+  """Runs the command that the flags give; exits with its status, 2 on error."""
   from splitjax import commands  # --help must not wait for jax
 
   if not flags.FLAGS["verbosity"].present:
@@ -152,7 +152,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _join() -> None:
-  """Connects the processes of a run, and this one's devices and cache."""
+  """Sets up this process's cache and devices; connects a run's processes."""
   from splitjax.engine import distributed, prepare
 
   prepare.keep_compiled(_CACHE.value)
@@ -226,8 +226,8 @@ def parse(argv: Sequence[str]) -> list[str]:
 def _split(argv: Sequence[str]) -> list[str]:
   """Stores --config.FIELD=VALUE in `_overridden`; returns the other arguments.
 
-  It also takes --config.FIELD VALUE, and --config.FIELD or --noconfig.FIELD for
-  True and False. If a field is given twice, the last value counts.
+  Also reads --config.FIELD VALUE, and --config.FIELD or --noconfig.FIELD as
+  True or False. If a field is given twice, the last value counts.
   """
   _overridden.clear()
   rest, words = list[str](), list(argv)
@@ -284,7 +284,7 @@ def _check_config() -> None:
 
 
 def _said(error: Exception, argv: Sequence[str]) -> str:
-  """Returns the last line of a library's message, or says the remedy."""
+  """Returns an error's last line, or the remedy for a missing get_config()."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
   # ml_collections executes a config file under this name.
   loaded = module == "config_config"

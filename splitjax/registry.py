@@ -23,7 +23,7 @@ class Spec:
   Attributes:
     name: key of the registry.
     options: all options of the factory that a config can set.
-    label: name in tables and figures; "": `name`.
+    label: name in tables and figures; if empty, they show `name`.
   """
 
   name: str
@@ -38,8 +38,8 @@ BOUND = ("conv", "dtype", "norm", "vocabulary")
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
   """Maps each option of a factory to (annotation, default).
 
-  Options are its keyword-only arguments, except those that a functools.partial
-  binds, because they define the method, and those that other config fields set.
+  Options are the factory's keyword-only arguments, except BOUND and those that
+  a functools.partial binds, which define the method.
 
   Raises:
     UserError: the factory is not a function, or an option has no annotation or
@@ -82,7 +82,7 @@ def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:
   """Returns the factory registered under a name.
 
   Raises:
-    UserError: the name is unknown; the message has the nearest and all choices.
+    UserError: the name is unknown; see `unknown` for the message.
   """
   if name not in registry:
     raise UserError(unknown(f"{where}.name", name, registry, "name"))
@@ -101,7 +101,10 @@ def nearest(text: str, known: Iterable[str]) -> list[str]:
 def unknown(
   where: str, name: Any, known: Iterable[str], kind: str = "field"
 ) -> str:
-  """Writes the error message for an unknown name, with the nearest names."""
+  """Writes the error message for an unknown name, with the choices.
+
+  Of more than MOST choices it shows the nearest three.
+  """
   known = [str(k) for k in known]
   text = written(name).strip("'")
   near = difflib.get_close_matches(text, known, 1)
@@ -117,10 +120,10 @@ def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
   """Writes the error message for a dotted path that a config lacks.
 
   Args:
-    where: the flag or field that named it.
+    where: the flag or field that named the path.
     path: the unknown path, or its last word.
-    tree: the config as a nested dict; the message has its nearest fields and
-      the names beside the path.
+    tree: the config as a nested dict; the message suggests its nearest fields
+      and lists the names in the group of the path.
   """
   leaves = list(flat(dict(tree)))
   group, _, word = path.rpartition(".")

@@ -35,12 +35,12 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 def print_anywhere() -> None:
   """Makes stdout spell letters that its encoding lacks.
 
-  Otherwise the first ρ ends a training whose output is a Windows pipe or has
-  PYTHONIOENCODING=ascii. stderr escapes such letters already; a stream whose
-  error handler is not one of Python's two defaults is left alone.
+  Otherwise printing the first ρ ends a training, if stdout is a Windows pipe or
+  PYTHONIOENCODING is ascii. stderr escapes such letters already; a stdout whose
+  error handler is not one of Python's two defaults stays as it is.
   """
   stream: Any = sys.stdout
   if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
     codecs.register_error(_SPELLED, _spelled)
-    if hasattr(stream, "reconfigure"):  # a notebook's takes all letters
+    if hasattr(stream, "reconfigure"):  # a notebook's stdout takes any letter
       stream.reconfigure(errors=_SPELLED)

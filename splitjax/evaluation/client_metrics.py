@@ -10,7 +10,7 @@
 If all metrics take (labels, answers) alone, the probabilities of the test
 samples are not kept, which saves memory. Keyword-only arguments are options of
 a config. A metric returns NaN for a client for whom it is not defined; means
-over clients leave it out.
+over clients leave that client out.
 
   >>> import numpy as np, splitjax
   >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
@@ -33,7 +33,7 @@ def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
   """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
 
   The mean is over the classes of the client's test samples. An answer with any
-  other class is a mistake of the true class.
+  other class counts as a false negative of the true class.
   """
   from sklearn import metrics
 
@@ -77,9 +77,9 @@ def ece(
 ) -> float:
   """Expected calibration error (Guo et al., ICML 2017, eq. 3).
 
-  ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)|. Bin B_m has the samples whose
-  answer has a probability in ((m - 1) / M, m / M]; an empty bin adds 0.
-  scikit-learn has no such function.
+  ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)| over M = `bins` bins. Bin B_m has
+  the samples whose answer has a probability in ((m - 1) / M, m / M]; an empty
+  bin adds 0. NaN if a probability is NaN. scikit-learn has no such function.
   """
   if bins < 1:
     raise UserError(f"bins={bins} must be at least 1")
@@ -100,7 +100,7 @@ METRICS: dict[str, Callable[..., float]] = {
 
 
 def take_probabilities(specs: Mapping[str, Spec]) -> bool:
-  """Checks if a metric of a config has a third argument."""
+  """Checks if any metric of a config takes a third argument, probabilities."""
   each = [inspect.signature(METRICS[s.name]) for s in specs.values()]
   return any(
     p.kind is not p.KEYWORD_ONLY
@@ -112,7 +112,7 @@ def take_probabilities(specs: Mapping[str, Spec]) -> bool:
 def check_metrics(
   specs: Mapping[str, Spec], classes: int, taken: Collection[str]
 ) -> None:
-  """Tries each metric on 2 C made-up samples.
+  """Tries each metric on two made-up samples of every class.
 
   Raises UserError if a metric returns no number, or if its key is one of
   `taken`, the names of other numbers of a report.
@@ -180,7 +180,7 @@ def _number(key: str, spec: Spec, given: list[np.ndarray]) -> float:
   except UserError as error:
     raise UserError(f"{where} ({spec.name}): {error}") from None
   except TypeError as error:
-    if error.__traceback__ and error.__traceback__.tb_next:  # raised within it
+    if error.__traceback__ and error.__traceback__.tb_next:  # inside the metric
       raise
     raise UserError(
       f"{where}: {spec.name} must take (labels, answers) or (labels, answers,"

@@ -1,8 +1,8 @@
 """The modelled time of each client's round, before the run.
 
-It is that of the cost model (`evaluation.cost`), with the bytes of a round
-without faults. What a method draws in a step, as HARMONY's depth, counts by its
-mean over a few draws.
+The cost model (`evaluation.cost`) gives the time from the bytes of a round
+without faults. If the bytes of a step depend on a random draw, such as
+HARMONY's depth, they are averaged over a few draws.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Method, Stage
 
 DRAWS = 32
-"""Draws whose bytes are averaged."""
+"""Number of random draws over which bytes are averaged."""
 
 
 class Setup(Protocol):
-  """The clients of a method: some fields of a `TrainingSetup`."""
+  """A method and its clients: some fields of a `TrainingSetup`."""
 
   @property
   def method(self) -> Method:
@@ -43,7 +43,7 @@ class Setup(Protocol):
 
   @property
   def plans(self) -> Sequence[BatchPlan]:
-    """Per cohort, the batch schedule."""
+    """The batch schedule of each cohort."""
 
   @property
   def sizes(self) -> np.ndarray:
@@ -55,9 +55,9 @@ class Setup(Protocol):
 
 
 def client_times(setup: Setup) -> ClientTimes:
-  """Returns the modelled seconds of each client's round by itself.
+  """Returns the modelled seconds of a round of each client by itself.
 
-  `setup` needs no shards.
+  The shards of `setup` are not needed, and may be missing.
 
   Raises:
     UserError: the network's FLOPs are not known (`flops.forward`).
@@ -79,8 +79,9 @@ def client_times(setup: Setup) -> ClientTimes:
 def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
   """Returns each client's work in a round in which it takes all its steps.
 
-  `cuts` [N] int are the depths at which clients with the whole network are cut
-  in this round (0: the client takes no part); None: they are not cut.
+  `cuts` [N] int, for a method that cuts clients' whole networks anew in every
+  round, are this round's depths (0: the client takes no part). None: each
+  client has its cohort's depth, and the server works only if `method` cuts.
   """
   method, net = setup.method, setup.backbone
   served = method.traits.depth == "cut" or cuts is not None
@@ -138,11 +139,11 @@ def _bytes(setup: Setup) -> np.ndarray:
 def _ledgers(setup: Setup, c: int) -> tuple[float, np.ndarray, np.ndarray]:
   """Predicts the bytes of a client of cohort c.
 
-  The compiler drops everything but the ledger.
+  Only byte counts are computed: the compiler drops all else of a step.
 
   Returns:
-    The bytes outside of steps; and [stages] those of a step on one sample, and
-    on a whole batch.
+    Bytes outside of steps; bytes of a step on one sample, [stages]; bytes of a
+    step on a whole batch, [stages].
   """
   net, method, plan = setup.backbone, setup.method, setup.plans[c]
   zeros = jax.tree.map(

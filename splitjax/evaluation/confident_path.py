@@ -18,7 +18,7 @@ def most_confident(logits: Array, pick: Pick) -> Array:
       logits_c, as in Hydra's code.
 
   Returns:
-    [B, C].
+    [B, C], the logits of the chosen answers.
   """
   score = jax.nn.softmax(logits) if pick == "softmax" else logits
   best = score.max(axis=-1).argmax(axis=0)

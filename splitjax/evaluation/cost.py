@@ -4,19 +4,20 @@ Nothing is measured: cost follows from the devices' profiles, the FLOPs of the
 network, and each client's bytes and steps in a round. The model is ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
-its bandwidth, plus a latency for each message whose answer it awaits. These are
-one for download and upload of a round, and `Work.trips` in each step with the
-server. Latency is the time of a round trip, as clients measure it in SuperSFL
-(Section II-A). Before a step without the server a client waits for
-`faults.timeout` (Algorithm 3).
+its bandwidth, plus a latency for each message whose answer it awaits: one for
+download and upload of a round, and `Work.trips` in each step with the server.
+Latency is the time of a round trip, as clients measure it in SuperSFL (Section
+II-A). Before a step without the server a client waits for `faults.timeout`
+(SuperSFL's Algorithm 3).
 
 A round lasts as long as its slowest client, since clients compute and send at
 the same time, even if one server serves them in turn. A relay lasts as long as
-all clients together, since each continues the half of the one before. The time
-of the server is added; it computes for one client after another.
+all clients together, since each client continues the half of the client before.
+To either is added the time of the server, which serves clients one by one.
 
-Energy is power times busy seconds: a client computes or sends, waiting costs
-nothing; the server computes. Grams are energy times a grid factor.
+Energy is power times seconds: of computing and of sending at a client, whose
+waiting costs nothing, and of computing at the server. Grams are energy times a
+grid factor.
 
 Left out are class means, what a method learns before its first step (FedALA's
 weights), a server's own training, fine-tuning after the last round, evaluation
@@ -40,10 +41,10 @@ class RoundWork(NamedTuple):
     client: FLOPs at the client, in all its local steps.
     server: FLOPs at the server.
     steps: local steps.
-    trips: messages whose answer it awaits.
+    trips: messages in local steps whose answer the client awaits.
     alone: FLOPs at the client if it takes all steps without the server.
-    once: FLOPs at the client in stages without steps, which a client that is
-      cut short does in whole; 0: the method has none.
+    once: FLOPs at the client outside of local steps: stages without steps, and
+      public samples. They count in full even if the client takes fewer steps.
   """
 
   client: np.ndarray
@@ -89,12 +90,12 @@ def of_round(
     profiles: profiles of all clients.
     rates: rates of the server and of power.
     sent: [N], bytes that each client sent and received.
-    steps: [N], local steps that it took; the work of all steps is in
-      proportion to them.
-    alone: [N], how many of them were without the server.
+    steps: [N], local steps that each client took; the share steps / plan.steps
+      of the plan's work counts.
+    alone: [N], how many of these steps were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.
-    ends: seconds after which the round ends; None: its slowest client's.
+    ends: seconds after which the round ends; None: when its clients are done.
   """
   spent = busy(plan, profiles, sent, steps, alone, timeout=timeout)
   each = spent.computes + spent.transfers + spent.waits
@@ -117,7 +118,8 @@ class Busy(NamedTuple):
     computes: seconds of computation.
     transfers: seconds of sending and receiving.
     waits: seconds of waiting for messages.
-    served: local steps with the server, a share of those of a whole round.
+    served: local steps with the server, as a share of a whole round's steps; a
+      client without steps has 1 if it sent anything, else 0.
   """
 
   computes: np.ndarray

@@ -27,8 +27,8 @@ from splitjax.evaluation.metrics import ratio
 from splitjax.types import Array, Exits, UserError
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
-"""Thresholds for ten classes, nats: SplitGP's eight, between always (0) and
-never asking the server (2.4, above log 10 and, unlike infinity, JSON)."""
+"""Thresholds for ten classes, nats: 0, which always asks the server; SplitGP's
+eight; 2.4, which never asks it (above log 10 and, unlike infinity, JSON)."""
 
 
 class Gated(NamedTuple):

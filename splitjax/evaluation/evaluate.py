@@ -32,11 +32,11 @@ def picked_outputs(
   batch: int,
   probabilities: bool,
 ) -> Exits:
-  """Computes outputs for a split whose samples the most confident path answers.
+  """Computes the most confident path's outputs for all samples of a split.
 
-  `clients` of each cohort are those after a round, without padding clients.
-  Inputs [P, ...] pass the networks `batch` at a time. Returns Exits
-  with leaves [P].
+  `clients` has the client halves of each cohort, without padding clients;
+  `image` has the inputs [P, ...], which pass the networks `batch` at a time.
+  Returns Exits with leaves [P].
   """
 
   def chunk(rows):
@@ -59,10 +59,10 @@ def gather_images(image: Array, rows: Array) -> Array:
 
 
 def first_outputs(chunk: Callable, shown: Any, first: Array) -> Exits:
-  """Computes the `first` [] int32 chunks of one client's outputs.
+  """Computes one client's outputs for its first chunks; `first` [] is how many.
 
   `chunk` maps a row of the leaves [chunks, ...] of `shown` to Exits [B'].
-  Returns Exits with leaves [chunks * B'], zero in the other chunks.
+  Returns Exits with leaves [chunks * B'], zero in the remaining chunks.
   """
 
   def of(i):
@@ -114,8 +114,8 @@ def map_clients(
       def of(mine, c=c):
         return one(c, common, mine)
 
-      # As many clients at a time as in a round, in which few may participate.
-      # One on a CPU, without an axis, even if a server trains all at once.
+      # As many clients at a time as a round trains, which may be few of all.
+      # On a CPU one, without a client axis, even if a round trains all at once.
       chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
       if chunk <= 1 or (on_cpu and not fleet.exact):
         out.append(jax.lax.map(of, part))
@@ -132,10 +132,10 @@ def map_clients(
 
 
 def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
-  """Finds each client's place among those of all cohorts: [num_clients] int32.
+  """Finds each client's row in the joined cohorts: [num_clients] int32.
 
-  `numbers` are the clients' per cohort, [N] int32. Padding clients repeat a
-  number and are skipped.
+  `numbers` has the client numbers of each cohort, [N] int32. Padding clients
+  repeat a number and are skipped.
   """
   real = np.concatenate(
     [np.arange(len(c.places)) < len(c.ids) for c in fleet.cohorts]
@@ -151,7 +151,7 @@ def compiled(
   deterministic: bool,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
-  """Jits a program whose results have a PartitionSpec on a mesh."""
+  """Jits a program; its results get the PartitionSpec `spec` on the mesh."""
   return jit(
     program,
     out_shardings=sharding.sharding(mesh, spec),
@@ -179,9 +179,9 @@ def make_evaluate(
     fleet: the clients.
     gather: (image, a chunk of `shown`) -> [B', ...], the inputs that
       a client is shown.
-    by_place: whether row n of `shown` is that of the n-th client in the only
-      cohort; False: that of client number n.
-    probabilities: whether Exits keep them.
+    by_place: if true, row n of `shown` is for the n-th client in the only
+      cohort; if false, for client number n.
+    probabilities: whether Exits keep probabilities.
     mesh: the devices; None for one.
     deterministic: as in `make_round`.
     jit: as in `make_round`.
@@ -189,8 +189,9 @@ def make_evaluate(
   Returns:
     A jitted (clients, server, numbers, image [P, ...], shown [N,
     chunks, B] int32, first [N] int32) -> Exits, leaves [N, chunks * B'] in the
-    order of the clients' numbers. Clients and numbers, [N] int32, are per
-    cohort. `first` is how many chunks to compute for each client; None: all.
+    order of the clients' numbers. `clients` and `numbers` ([N] int32) have one
+    entry per cohort. `first` is how many chunks to compute for each client;
+    None: all.
   """
 
   def one(c, common, mine):
@@ -209,7 +210,7 @@ def make_evaluate(
       first = jnp.full(len(rows), rows.shape[1], jnp.int32)
     mine = shown, first
     own = [mine] if by_place else [trees.take(mine, n) for n in numbers]
-    # The split's outputs are computed once; each client takes its samples.
+    # All clients share the answers: compute them once, then take samples.
     if method.traits.pick is not None and gather is gather_images:
       real, size = without_padding(fleet, clients), shown.shape[-1]
       outputs = picked_outputs(

@@ -20,7 +20,7 @@ import numpy as np
 from splitjax.evaluation.metrics import over_clients, ratio
 
 LATE = 5
-"""Hydra reports the median over so many last rounds."""
+"""Number of last rounds over which Hydra reports the median."""
 
 
 def class_accuracy(
@@ -49,7 +49,7 @@ def class_accuracy(
 def confusion(
   predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
 ) -> np.ndarray:
-  """Counts the confusion matrix: answers to each class (Hydra Figure 11).
+  """Computes the confusion matrix: answers to each class (Hydra Figure 11).
 
   Args as in `class_accuracy`, which is its diagonal.
 
@@ -137,8 +137,8 @@ def late(values: np.ndarray) -> np.ndarray:
   """Takes the median over the last five evaluated rounds (all Hydra's tables).
 
   Args:
-    values: [R, ...] float, by round; all of them if there are fewer than
-      five; NaN values are ignored.
+    values: [R, ...] float, by round; if R < 5 the median is over all R. NaN
+      values are ignored.
 
   Returns:
     [...] float64; NaN if all values are NaN.
@@ -158,9 +158,9 @@ def summarise(
     per_class: [R][C], A_l^r, by evaluated round; None for NaN.
 
   Returns:
-    accuracy, gap, backward: `late` of each; rounds: the number of rounds in
-    these; late: the values of these rounds, accuracy, gap, backward [..] and
-    per_class [..][C].
+    accuracy, gap, backward: `late` of each; rounds: the number of last rounds
+    that `late` covers; late: the values of these rounds, accuracy, gap,
+    backward [rounds] and per_class [rounds][C].
   """
   classes = np.array(per_class, np.float64)
   curves = {

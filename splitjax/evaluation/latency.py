@@ -22,7 +22,7 @@ class Sizes(NamedTuple):
     prefix: |phi_n|; the whole network, with its head, if the client holds it.
     exit: |h_n|; 0 if there is none or if `prefix` includes it.
     server: |theta|, only the blocks that this client's features pass.
-    channels: dim_cut, the channel dimension at the cut (not a size).
+    channels: dim_cut, the number of channels at the cut, not parameters.
   """
 
   prefix: np.ndarray
@@ -103,8 +103,8 @@ def needs(
 ) -> Needs:
   """The storage, computation and communication of a test set (SplitGP Table I).
 
-  These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|, computed as
-  `latency` with all other times zero.
+  These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|, computed by
+  `latency` with infinite power or bandwidth for all that does not count.
 
   Args as in `latency`.
   """
@@ -122,7 +122,7 @@ def deployments(
 ) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
   """Maps each deployment to the sizes of its parts and the exits that answer.
 
-  "cut" is the given one. "client" and "server" have the whole network on that
+  "cut" has the given sizes. "client" and "server" have the whole network on one
   side (SplitGP eq. 28 and 29); the server gets raw samples of `pixels` numbers.
   """
   whole, none = sizes.prefix + sizes.server, 0 * sizes.prefix
@@ -182,7 +182,7 @@ def largest_bandwidth(
 
   (q - beta q_c) / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
   which follows from eq. 29 and 30; SplitGP's eq. 33 prints (1 - beta) before
-  |phi| too. Infinite if the cut also computes faster.
+  |phi| too. Infinite if the cut does not compute longer than the server.
 
   Args and Returns as in `largest_prefix`; pixels: q, at least beta q_c.
   """

@@ -103,7 +103,7 @@ def confidence_interval(
   mean = float(np.mean(values))
   if len(values) == 1:
     return mean, None
-  from scipy import special  # a config that names metrics does not wait for it
+  from scipy import special  # a config that names metrics loads without
 
   quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
   error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
@@ -119,7 +119,7 @@ def held_elsewhere(counts: np.ndarray) -> np.ndarray:
     counts: [N, C] int, training samples of each class.
 
   Returns:
-    [N] int64, out of the client's C - (classes it holds).
+    [N] int64, at most C minus the number of classes that the client holds.
   """
   held = np.asarray(counts) > 0
   return (~held & held.any(axis=0)).sum(axis=1)

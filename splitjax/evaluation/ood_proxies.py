@@ -7,12 +7,13 @@ many of them a threshold offloads. Nothing is trained on them.
 
 Measured on `configs/quickstart.py` (HARMONY, SplitGP with lambda 0.9, 0.2 and
 0.2+FT) and 20 rounds of `configs/fmnist_small.py` (HARMONY, SplitGP 0.2 and
-0.2+FT), one seed each, a fifth held out. Percentage points below the oracle,
-mean over these seven rows and five rhos, at expected_rho 0.2 and 0.4: patches
-1.5 and 1.6, mix 1.8 and 1.8, noise 1.7 and 1.7. The entropies of noise are
-above those of real out-of-distribution samples in six rows; those of patches
-and mix are close to them. Variants of patches, a grid of two (1.4, 1.5) and
-quarter turns (1.5, 1.6), differ by less than such runs vary.
+0.2+FT), one seed each, a fifth held out. The mean accuracy over these seven
+rows and five rhos is below the oracle's, at expected_rho 0.2 and 0.4, by these
+percentage points: patches 1.5 and 1.6, mix 1.8 and 1.8, noise 1.7 and 1.7. The
+entropies of noise are above those of real out-of-distribution samples in six
+rows; the entropies of patches and mix are close to them. Two variants of
+patches, a grid of 2 x 2 (1.4, 1.5) and quarter turns (1.5, 1.6), differ by less
+than such runs vary.
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def patches(image: Array, other: Array, key: Array) -> Array:
 
 
 def mix(image: Array, other: Array, key: Array) -> Array:
-  """Averages two samples of different classes, number by number.
+  """Averages two samples of different classes, element by element.
 
   Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
   class both images are of that class, so the mean is a poor proxy. `key` is not
@@ -87,12 +88,12 @@ PROXIES: dict[str, Callable[[Array, Array, Array], Array]] = {
   "mix": mix,
   "noise": noise,
 }
-"""eval.proxy -> (image [H, W, c] uint8, another of the client's, key []) -> a
-proxy [H, W, c] uint8. `mix` also takes other numbers than pixels."""
+"""eval.proxy -> (image [H, W, c] uint8, another image of the client, key []) ->
+proxy [H, W, c] uint8. `mix` also takes samples that are not images."""
 
 
 def with_proxies(kind: str) -> Callable[[Array, ProxyPlan], Array]:
-  """Builds an evaluation's `gather` of held-out samples and their proxies.
+  """Builds the `gather` of an evaluation on held-out samples and their proxies.
 
   Args:
     kind: key of PROXIES.

@@ -1,6 +1,6 @@
 """Privacy accounting: epsilon of one sample's rows, by dp-accounting.
 
-An observer who sees a sample's rows in the named messages, and knows the
+An observer who sees a sample's rows in the noisy messages, and knows the
 networks that made them, cannot tell the sample from any other better than
 (epsilon, delta) allows. Neighbouring data sets differ in one replaced sample.
 Two clipped rows are at most 2 clip apart, which is the sensitivity; the noise
@@ -8,12 +8,12 @@ multiplier is therefore `noise` / 2. docs/privacy.md lists what epsilon does not
 cover.
 
 By default every transmission of a sample counts in full: k Gaussian mechanisms
-of equal sensitivity are one with a k-th of the variance, whose epsilon is exact
-(Balle and Wang, ICML 2018). An epoch sends each sample once, in any order, so k
-is the number of passes. The amplified account assumes that each step draws its
-batch anew without replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
-by Renyi orders). Steps over shuffled epochs do not, so this epsilon is an
-estimate and not a bound.
+of equal sensitivity equal one with a k-th of the variance, for which epsilon is
+exact (Balle and Wang, ICML 2018). An epoch sends each sample once, in any
+order, so k is the number of passes. The amplified account assumes that each
+step draws its batch anew without replacement (Wang, Balle and Kasiviswanathan,
+AISTATS 2019, by Renyi orders). Training shuffles each epoch instead, so the
+amplified epsilon is an estimate and not a bound.
 """
 
 import functools
@@ -66,8 +66,8 @@ def epsilon(
 ) -> float:
   """Computes the epsilon of one client's sample over all `releases`.
 
-  If `amplified`, this is the smaller of the default and the amplified account,
-  since sampling bounds are loose for large batches.
+  If `amplified`, returns the smaller epsilon of the default and the amplified
+  account, since sampling bounds are loose for large batches.
   """
   sent = [r for r in releases if r.times]
   if not sent:

@@ -4,8 +4,8 @@ An embedding z_S is the input of the server's last dense layer. Prefixes of
 different depths and data map the same image to different embeddings: HARMONY's
 Figure 5 shows this skew, two numbers measure it.
 
-  silhouette: of all embeddings, grouped by class; from -1 to 1, larger if the
-    classes are better separated, over all clients.
+  silhouette: of the embeddings of all clients, grouped by class; from -1 to 1,
+    larger if the classes are better separated.
   distance ratio: over embeddings of different clients, the mean distance within
     a class divided by that between classes; 0 if clients agree completely, 1 if
     the class makes no difference.
@@ -28,13 +28,13 @@ from splitjax.evaluation.metrics import ratio
 
 MOST = 2000
 """Largest number of embeddings to measure and map; of more, a fixed sample is
-taken. The time of a map and of all pairs grows with the square."""
+taken. The time of a map and of all pairs grows with the number's square."""
 
 
 def chosen(embeddings: np.ndarray) -> np.ndarray:
   """Selects the embeddings to measure: the finite ones, at most MOST.
 
-  `embeddings` are [K, D] float. Returns [..] int64, rows of them, ascending.
+  `embeddings` are [K, D] float. Returns [..] int64, row numbers, ascending.
   """
   finite = np.flatnonzero(np.isfinite(embeddings).all(axis=1))
   if len(finite) <= MOST:
@@ -85,7 +85,8 @@ def distance_ratio(
     images: [K] int, x; None: all different.
 
   Returns:
-    At least 0; None if a mean has no pair, or the distances are 0.
+    At least 0; None if a mean has no pair, or all distances between classes
+    are 0.
   """
   z = _unit(embeddings)
   images = np.arange(len(z)) if images is None else images

@@ -78,28 +78,28 @@ def split_depths(
 
   Args:
     name: key of BACKBONES.
-    shape: shape of one input, (H, W, c) of images; the server receives q
-      numbers of a raw sample, H W c of an image.
+    shape: shape of one input, (H, W, c) of images. A raw sample sent to the
+      server has q numbers, the product of `shape`.
     classes: C.
     setting: the client, its link and its requirements.
     depths: the depths to evaluate, ascending; None: all.
-    batch: samples of a step, for the memory.
+    batch: samples of a step, for `memory` below.
     vocabulary: V, for a backbone of token ids.
     **options: options of the backbone.
 
   Returns:
-    One dict per depth, JSON-ready: depth; behind, the client's last block;
-    phi, h, theta, parameters; channels, q_c, the channel dimension at the cut
-    (HARMONY eq. 12); features, numbers of one sample at the cut. bottleneck:
-    whether no shallower cut sends fewer (Hydra, appendix D.2, after Kang et
-    al.). memory: bytes in float32 of the parameters behind the cut and of the
-    outputs of their blocks for a batch, such as one of Hydra's heads has.
-    Latency of one sample, parameters over power: cut (SplitGP eq. 30),
-    at_client (28), at_server (29). Bounds, null for infinite: largest_prefix
-    (Prop. 1, null without a limit), largest_power (Prop. 2), largest_bandwidth
-    (Prop. 3). Booleans, whether they hold: within_limit and large_enough (both
-    sides of Prop. 1), beats_client (Prop. 2), beats_server
-    (Prop. 3). feasible: Proposition 1.
+    One dict per depth, JSON-ready: depth; behind, name of the client's last
+    block; phi, h, theta, numbers of parameters; channels, q_c, the channel
+    dimension at the cut (HARMONY eq. 12); features, numbers of one sample at
+    the cut. bottleneck: whether no shallower cut sends fewer numbers (Hydra,
+    appendix D.2, after Kang et al.). memory: bytes in float32 of the parameters
+    behind the cut and of their blocks' outputs for a batch, as in one of
+    Hydra's heads. Latency of one sample, parameters over power: cut (SplitGP
+    eq. 30), at_client (28), at_server (29). Bounds, None for infinite:
+    largest_prefix (Prop. 1, None without a limit), largest_power (Prop. 2),
+    largest_bandwidth (Prop. 3). Booleans, true if met: within_limit and
+    large_enough, the upper and lower bound of Prop. 1; feasible, both of them;
+    beats_client (Prop. 2); beats_server (Prop. 3).
 
   Raises:
     UserError: an unknown backbone, or an invalid option or setting.
@@ -139,7 +139,7 @@ def sizes_of(depth: Mapping[str, Any]) -> latency.Sizes:
 def _evaluated(
   counts: dict[str, Any], setting: Setting, pixels: int
 ) -> dict[str, Any]:
-  """Adds latencies, bounds and whether they hold to the sizes of a depth."""
+  """Adds to a depth's sizes its latencies, its bounds and whether they hold."""
   size, rates, beta = sizes_of(counts), setting.resources(), setting.offloaded
   limit = math.inf if setting.limit is None else setting.limit
   largest = None

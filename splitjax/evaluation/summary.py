@@ -39,7 +39,7 @@ def summarise(
     exits: [N, M] each.
     labels: [M] or [N, M] int, as in `early_exit.score`.
     samples: [R, N, M] bool, or int, as in `early_exit.score`.
-    main: [N, M] bool, the client trained on the sample's class.
+    main: [N, M] bool, whether the client trained on the sample's class.
     thresholds: [E] float, nats.
     answers: which exits can answer, as in `types.Traits`.
     sizes: parameters, [N] each.
@@ -56,20 +56,20 @@ def summarise(
     JSON: answers; clients [R], the number of clients with samples, which enter
     the means; at the rule's thresholds accuracy, offload, latency (the sum over
     clients), id, ood, offload_id, offload_ood [R]; SplitGP's Table I: storage,
-    the share of the whole network that a client stores, the mean over clients,
-    computation and communication [R], sums over clients;
+    the mean over clients of the share of the whole network that a client
+    stores; computation and communication [R], sums over clients;
     weighted [R]: accuracy weighted by the clients' test samples; std and
     worst_tenth [R]: `metrics.spread` of the clients' accuracies;
     device_only, server_only [R], null for an exit that the method lacks;
-    fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
-    best single threshold for all clients [R], both null without two exits;
+    fixed: accuracy, offload, latency [E][R] of each threshold for all clients;
+    common [R]: the best accuracy of fixed; both null without two exits;
     per_client: accuracy, offload, threshold [R][N]; with counts also
     training_samples [N][C] and class_accuracy [N][C] on the last set;
     rules, if any are given: see `_rules`;
     families, if there are any: family -> clients, and accuracy and offload [R]
     over these clients;
-    metrics, if any are asked for: key -> [R], means over clients, of values
-    that per_client then has as metrics, key -> [R][N].
+    metrics, if `own` has any: key -> [R], means over clients; per_client then
+    has their values as metrics, key -> [R][N].
     The caller adds best and best_weighted [R], which are accuracy and weighted
     of the best evaluated round; and skew (silhouette, distance_ratio) if
     embeddings were kept.
@@ -177,7 +177,7 @@ def _needs(
 
 
 LEAST_GAIN = 0.001
-"""Shares of the oracle's gain are NaN below this gain, which would be noise."""
+"""If the oracle gains less, shares of its gain are NaN: they would be noise."""
 
 
 def _rules(

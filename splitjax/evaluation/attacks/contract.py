@@ -12,7 +12,7 @@ from splitjax import losses, wire
 from splitjax.types import Array, Batch, UserError
 
 OR = " or "
-"""Separates messages of which an attack needs any one."""
+"""Separates alternative messages: an attack needs one of them."""
 
 Scores = dict[str, Array]
 """Name -> [] float, a number; or [K, H, W, c] float in 0..1, pictures."""
@@ -24,7 +24,7 @@ class Truth(NamedTuple):
   Attributes:
     label: [V, n] int32.
     image: [n, ...], the inputs of the first view as the client's network got
-      them, augmented if the data are: of images float in 0..1, other numbers
+      them, with augmentation: images are float in 0..1, other numbers
       standardised, token ids int32.
     trained: M samples that the client has trained on.
     held: M samples of the same classes that nobody has trained on.
@@ -45,10 +45,10 @@ class Messages(NamedTuple):
 
   Attributes:
     sent: message name -> [n, ...], as the receiver got it.
-    sample: [V, n] int32, which of the client's samples, 0..size - 1, the V
-      batches of a step had. The server is assumed to recognise a sample that it
+    sample: [V, n] int32, numbers of the client's samples, 0..size - 1, in the V
+      batches of each step. The server is assumed to recognise a sample that it
       meets again.
-    size: S, static.
+    size: S, the client's samples with padding; static.
     real: [n] bool, False on padding.
     truth: for the score alone.
   """
@@ -109,7 +109,7 @@ def missing(attack: Attack, sent: set[str]) -> list[str]:
 
 
 def check_attack(where: str, attack: Attack) -> None:
-  """Raises a UserError, which begins with `where`, if it is no Attack."""
+  """Raises a UserError, which begins with `where`, if `attack` is invalid."""
   if not isinstance(attack, Attack):
     raise UserError(f"{where}: its factory must return an Attack")
   for name in (name for need in attack.needs for name in need.split(OR)):

@@ -22,8 +22,8 @@ from splitjax.types import Array
 def distance_correlation() -> Attack:
   """Measures the distance correlation of inputs and features sent up.
 
-  `permuted` is its value for features that belong to other inputs: with few
-  samples in many dimensions it is far above 0 although nothing is shared.
+  `permuted` is the value after a permutation of the features among samples:
+  with few samples in many dimensions it is far above 0 by chance.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
@@ -46,7 +46,8 @@ def correlation(x: Array, z: Array, real: Array) -> Array:
   """Distance correlation of two sets of rows (Székely et al., eq. 2.8-2.10).
 
   sqrt(V(x, z) / sqrt(V(x, x) V(z, z))) with V(x, z) = mean_kl A_kl B_kl, A_kl =
-  |x_k - x_l| minus its means over k and over l plus its mean, B_kl of z.
+  |x_k - x_l| minus its means over k and over l plus its mean over both, and
+  B_kl the same of z.
 
   Args:
     x: [n, ...] float.
@@ -67,7 +68,7 @@ def _centred(x: Array, real: Array) -> Array:
   """Doubly centred distances [n, n] of the real rows of x; 0 elsewhere."""
   x = x.reshape(len(x), -1).astype(float)
   both = real[:, None] & real[None, :]
-  # Row by row: differences [n, n, D] do not fit, squares lose digits.
+  # Row by row: [n, n, D] exceeds memory, and |x|^2 + |y|^2 - 2 xy loses digits.
   apart = jax.lax.map(lambda row: jnp.linalg.norm(x - row, axis=-1), x)
   apart = jnp.where(both, apart, 0.0)
   count = jnp.maximum(real.sum(), 1)

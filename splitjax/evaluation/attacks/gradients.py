@@ -1,9 +1,9 @@
-"""Labels from gradients: their norm, their direction, that of an embedding.
+"""Labels guessed from the direction and the norm of gradients.
 
 At the cut, gradients of one class point in similar directions. Their norm tells
-how wrong the network was, and it is more wrong on rare classes. The direction
-is compared with those of public samples, whose labels the server knows, or with
-those that the server computes itself for each class.
+how wrong the network was; networks are more wrong on rare classes. Directions
+are compared with those of public samples' gradients, whose labels the server
+knows, or with those of gradients that the server computes for each class.
 
 References:
   Li et al., Label Leakage and Protection in Two-party Split Learning, ICLR
@@ -68,7 +68,7 @@ def gradient_direction(
 
 
 def embedding_gradient() -> Attack:
-  """Guesses the class whose gradient is closest in direction to the received.
+  """Guesses the class whose gradient is closest to the message in direction.
 
   Only the head h follows the embedding e. With p = softmax(h(e)) the gradient
   of CE(h(e), y) is J^T (p - 1_y), J the Jacobian of h; of the C components of

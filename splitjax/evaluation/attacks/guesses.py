@@ -59,12 +59,12 @@ def auc_by_chance(positive: Array, negative: Array) -> Array:
   """Mean of max(area, 1 - area) for a score that tells nothing.
 
   1/2 + sd sqrt(2 / pi), sd^2 = (p + n + 1) / (12 p n), the variance of Mann and
-  Whitney's U over p n pairs without ties. The area is taken as normal, which is
-  coarse for a handful of samples.
+  Whitney's U / (p n) without ties. The area is taken as normally distributed,
+  which is coarse for a handful of samples.
 
   Args:
-    positive: [n] bool, p of them.
-    negative: [n] bool.
+    positive: [n] bool, true p times.
+    negative: [n] bool, true n times.
 
   Returns:
     [] float; NaN without a positive or without a negative sample.

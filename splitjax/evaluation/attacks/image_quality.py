@@ -27,7 +27,7 @@ def psnr(x: Array, y: Array, real: Array) -> Array:
     real: [n] bool.
 
   Returns:
-    [] float; infinite if they are equal.
+    [] float; infinite if all real images are equal in x and y.
   """
   error = masked_mean(jnp.square(x - y).mean(axis=(1, 2, 3)), real)
   return -10 * jnp.log10(error)

@@ -26,7 +26,7 @@ from splitjax.types import Array
 def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
   """Tells training samples from others by how well the classifier does.
 
-  The score is the area under the ROC curve between samples that the client has
+  `auc` is the area under the ROC curve between samples that the client has
   trained on and as many held-out ones of the same classes; no threshold has to
   be chosen. The classifier is the one that the client sends up, not its
   personalised copy, which stays with the client.
@@ -56,7 +56,7 @@ def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
 
 
 def _score(logits: Array, label: Array, kind: str) -> Array:
-  """Scores samples, [n] float, larger if one looks like a training sample."""
+  """Scores samples [n], float: larger for what looks like a training sample."""
   if kind == "loss":
     return -losses.each_cross_entropy(logits, label)
   log_p = logits - jnp.max(logits, axis=-1, keepdims=True)

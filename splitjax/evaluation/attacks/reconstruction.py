@@ -31,7 +31,7 @@ from splitjax.models.convolution import conv2d
 from splitjax.types import Array, Tree
 
 SHOWN = 8
-"""Number of pictures of a client."""
+"""Number of a client's inputs that are shown beside their reconstructions."""
 
 
 def reconstruction(
@@ -134,7 +134,7 @@ def train(
 def draw(
   key: Array, features: tuple[int, ...], image: tuple[int, ...], width: int
 ) -> Tree:
-  """Draws a decoder from features [h, w, k], or others, to images [H, W, c].
+  """Draws a decoder from features, [h, w, k] or others, to images [H, W, c].
 
   Kernels are drawn by He's rule. Biases and the last layers are 0, so that a
   fresh decoder corrects nothing.
@@ -163,7 +163,8 @@ def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
   """Decodes features [n, ...] to corrections of images [n, *shape] float.
 
   Features with spatial axes pass a convolution, the sub-pixel shuffle and two
-  convolutions, with a linear convolution in parallel; others a hidden layer.
+  convolutions, with a linear convolution in parallel. Other features pass one
+  hidden layer.
   """
   height, across, _ = shape
   if z.ndim != 4:

@@ -48,10 +48,10 @@ class Pairs(NamedTuple):
 
 
 def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
-  """Lists a client's messages that are recorded, or are its parameters.
+  """Lists the messages that `heard` records and those that `finish` uploads.
 
-  Nothing is computed. Messages that are only counted in a ledger, such as raw
-  labels, are not among them.
+  They are only traced, not computed. A message that a step only counts in its
+  ledger, such as raw labels, is not listed.
   """
   plan = BatchPlan(2, 1, 1, True, *unscaled(net.vocabulary))
   _, client, server, _ = round_shapes(method, net, fleet, plan)
@@ -95,7 +95,7 @@ def heard(
     batches.append(one._replace(key=jax.random.fold_in(key, WIRE + v)))
   with wire.listening() as sent:
     step(client, server, tuple(batches), key)
-  # A message that is one of several tensors may be another in each step.
+  # Drop messages of `wire.send_one`: each step may send another tensor.
   single = {
     name: [x for x in every if not isinstance(x, dict)]
     for name, every in sent.items()
@@ -202,9 +202,10 @@ def _of_public(
   public: tuple[Array, Array],
   listen: Callable,
 ) -> tuple[dict[str, Array], Array]:
-  """Collects the messages of public samples, and their numbers [n] int32.
+  """Collects messages of public samples, and the samples' numbers [n] int32.
 
-  Each view of a step has other samples. Arguments as in `_own`.
+  The views of a step have different samples; the numbers are those of the
+  first. Arguments as in `_own`.
   """
   (image, label), views = public, method.traits.views
   steps = max(len(label) // plan.batch, 1)
@@ -228,7 +229,7 @@ def _images(image: Array, plan: BatchPlan) -> bool:
 
 
 def _seen(image: Array, plan: BatchPlan) -> Array:
-  """Converts images to pixels in 0..1; other inputs are standardised."""
+  """Scales images to 0..1 and standardises other inputs."""
   if _images(image, plan):
     return image.astype(float) / 255.0
   return standardise(image, plan.mean, plan.std)
