@@ -48,5 +48,6 @@ def embedding(
   depth = backbones.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = backbones.run(backbone, client, image, own, train=False)
+  z = wire.clipped(backbone.wire.features, z)
   z, _ = backbones.run(backbone, server, z, rest, train=False)
   return z.reshape(len(z), -1).astype(float)

@@ -170,6 +170,9 @@ def test_membership_is_known_where_losses_are_apart_and_not_where_alike():
   # Sure of a wrong class: like a member by confidence, unlike by loss.
   wrong = inside + 30 * np.eye(C)[(label + 1) % C]
   assert attack(wrong, inside) == 0 and attack(wrong, inside, "confidence") == 1
+  # The loss is the task's.
+  known = known._replace(loss=lambda logits, label: -logits[:, 0])
+  assert attack(sure, inside) == attack(sure[:, [0]], inside[:, [0]]) != 1
 
 
 def similarity(x, y, side):

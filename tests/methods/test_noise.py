@@ -127,3 +127,9 @@ def test_the_server_predicts_from_clipped_features(float64):
   short = z * (0.5 / norm).reshape(3, *[1] * (z.ndim - 1))
   want = inference.server_logits(plain.backbone, server.segment, short, depth)
   np.testing.assert_allclose(got.server, want, rtol=1e-10)
+  halves = client.segment, server.segment
+  deep = inference.embedding(made.backbone, *halves, image)
+  head = server.segment.params["head"]["out"]
+  np.testing.assert_allclose(
+    deep @ head["kernel"] + head["bias"], want, rtol=1e-10
+  )

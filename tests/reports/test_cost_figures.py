@@ -111,6 +111,10 @@ def test_speed_up_over_the_first_row():
     "speed-up, megabytes": [1, 4],
     "speed-up, modelled time": [1, 0.5],
   }
+  # A row that sends nothing has no bar of bytes.
+  whole["rows"][-1]["to_target"]["bytes"] = 0
+  (_, none) = bars(plots.speed_up(whole))["speed-up, megabytes"]
+  assert np.isnan(none)
   # Nothing to compare with where the first row is not there.
   whole["rows"][0]["to_target"] = None
   assert not cost_figures.raced(whole)

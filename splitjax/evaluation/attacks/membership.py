@@ -11,7 +11,6 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from splitjax import losses
 from splitjax.evaluation.attacks import guesses
 from splitjax.evaluation.attacks.contract import (
   OR,
@@ -20,7 +19,7 @@ from splitjax.evaluation.attacks.contract import (
   Public,
   Scores,
 )
-from splitjax.types import Array
+from splitjax.types import Array, Batch
 
 
 def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
@@ -39,10 +38,7 @@ def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
   def run(messages: Messages, public: Public, key: Array) -> Scores:
     del key
     truth = messages.truth
-    each = [
-      _score(public.classify(part.image), part.label, score)
-      for part in (truth.trained, truth.held)
-    ]
+    each = [_score(public, part, score) for part in (truth.trained, truth.held)]
     yes, no = truth.trained.real, truth.held.real
     area = guesses.auc(
       jnp.concatenate(each),
@@ -55,9 +51,10 @@ def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
   return Attack(run, (needs,), {"auc": "", "chance": ""})
 
 
-def _score(logits: Array, label: Array, kind: str) -> Array:
-  """Scores samples [n], float: larger for what looks like a training sample."""
+def _score(public: Public, batch: Batch, kind: str) -> Array:
+  """Scores samples, [n] float, larger if one looks like a training sample."""
+  logits = public.classify(batch.image)
   if kind == "loss":
-    return -losses.each_cross_entropy(logits, label)
+    return -public.loss(logits, batch.label)
   log_p = logits - jnp.max(logits, axis=-1, keepdims=True)
   return -jnp.log(jnp.exp(log_p).sum(axis=-1))

@@ -167,7 +167,7 @@ def speed_up(results: dict[str, Any]) -> Figure:
 
   A bar is the first row's cost to the target divided by the row's, both means
   over seeds: above 1 the row needs less. Rows that missed the target are left
-  out.
+  out; a row that needs none of a cost, as no bytes, has no bar.
   """
   rows = raced(results)
   wanted = "several rows, the first too, that reached eval.target"
@@ -175,7 +175,7 @@ def speed_up(results: dict[str, Any]) -> Figure:
   first = rows[0]["to_target"]
   table = {
     f"speed-up, {name}": [
-      (first[cost] / row["to_target"][cost], None) for row in rows
+      (first[cost] / (row["to_target"][cost] or np.nan), None) for row in rows
     ]
     for cost, name in FASTER.items()
   }

@@ -30,8 +30,8 @@ def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   """
   known, rows = severities(results), results["rows"]
   style.need(known, "accuracy_over_severity", "severities (eval.shift)")
-  keys = {key for row in rows for key in row["summary"].get("metrics", ())}
-  paths = {**PANELS, **{key: ("summary", "metrics", key) for key in keys}}
+  own = [key for row in rows for key in row["summary"].get("metrics", ())]
+  paths = {**PANELS, **{key: ("summary", "metrics", key) for key in own}}
   shown = {
     name: [row for row in rows if at(row, path) is not None]
     for name, path in paths.items()
