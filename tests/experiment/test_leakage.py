@@ -158,6 +158,7 @@ def ran(tmp_path_factory, quick_compile_all):
     patch.setitem(ATTACKS, "echo", echo)
     c = tiny.tiny(splitgp="splitgp", fedavg="fedavg")
     c.checkpoint.every, c.checkpoint.best, c.rounds = 1, "loss", 2
+    c.optimizer.server_lr = c.optimizer.lr  # of no use to FedAvg alone
     made = config("echo,distance_correlation,membership", c)
     workdir = tmp_path_factory.mktemp("leaky") / "w"
     yield made, workdir, splitjax.run(made, workdir)
@@ -225,5 +226,6 @@ def test_a_checkpoint_can_be_attacked(ran):
   same(last, {k: row["summary"]["leakage"][k] for k in names})
   before = splitjax.attack(workdir, "splitgp", names, round=2)
   assert before == last
+  assert splitjax.attack(workdir, "fedavg", "membership")
   with pytest.raises(UserError, match="fedavg sends no up/features"):
     splitjax.attack(workdir, "fedavg", "distance_correlation")

@@ -95,8 +95,8 @@ def build(
   """Loads the data, deals it to the clients and cuts the network.
 
   `hardware` are the devices of an earlier run (`network.make_devices`); None:
-  the config's. `trained` says that the methods are some of a finished run's: it
-  is no error if none of them uses a channel or public samples that are set.
+  the config's. `trained` says that the methods are some of a finished run's: no
+  setting of training has to suit them or be of use to one of them.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -149,13 +149,13 @@ def build(
     made = {
       key: make_method(config, network.backbone, key) for key in config.methods
     }
-    checks.check_methods(config, network, made, test_sets)
     message_checks.check_attacks(config, network, made, data)
     client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
     for key, method in made.items():
       with naming(f"methods.{key}"):
         abstract_state(method, network)
     if not trained:
+      checks.check_methods(config, network, made, test_sets)
       message_checks.check_messages(config, network, made)
       public.check_use(config.data.public, made)
       if config.privacy.accounted:
@@ -232,7 +232,8 @@ class Tasks:
       data = task.data
       how = data.name, data.standardise, data.vocabulary
       images = task.facts["digest"], task.facts.get("looks")
-      same = f"{images} {how} {task.test_sets.pool} {task.mesh}"
+      place = task.test_sets.pool, task.mesh, config.system.clients_on
+      same = f"{images} {how} {place}"
       first = self._data.setdefault(same, task)
       names = "data", "image", "label", "pool"
       copies = {name: getattr(first, name) for name in names}
