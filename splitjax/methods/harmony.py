@@ -102,13 +102,15 @@ def step_alone(
 def _work(options: HarmonyOptions) -> Work:
   """Counts the work of a step.
 
-  A view costs M inner steps and a forward pass, the late view also the outer
-  backward pass. The early view is computed if alignment or l_C needs it.
+  A view costs M inner steps and a forward pass; one that l_C takes also the
+  outer backward pass. The early view is computed if alignment or l_C needs it.
   """
-  inner, early = 3 * options.inner_steps, options.csa_weight > 0
-  client = inner + 3 + (inner + 1) * (early or options.early)
-  alone = inner + 3 + (inner + 1) * (options.client_loss_views == "both")
-  return Work(client, 3.0 * (1 + early), trips=2, alone=alone)
+  inner, aligned = 3 * options.inner_steps, options.csa_weight > 0
+  late, both = inner + 3, options.client_loss_views == "both"
+  early = late if both else (inner + 1) * aligned
+  return Work(
+    late + early, 3.0 * (1 + aligned), trips=2, alone=late * (1 + both)
+  )
 
 
 def harmony(

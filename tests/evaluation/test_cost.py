@@ -66,6 +66,9 @@ def test_nobody_takes_part():
   assert got.seconds == got.server_joules == got.busy.sum() == 0
 
 
+BOTH = {"client_loss_views": "both", "inner_steps": 0}
+
+
 @pytest.mark.parametrize(
   ("name", "options", "within"),
   [
@@ -78,6 +81,7 @@ def test_nobody_takes_part():
       ("moon", {}, 0.05),
       ("pfedme", {"inner_steps": 1}, 0.05),  # XLA counts a scan's body once
       ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
+      ("harmony", BOTH | {"csa_weight": 0.0}, 0.05),
       ("per_fedavg", {}, 0.1),
       ("per_fedavg", {"meta": "fomaml"}, 0.1),
     ),

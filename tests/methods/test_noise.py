@@ -128,8 +128,7 @@ def test_the_server_predicts_from_clipped_features(float64):
   want = inference.server_logits(plain.backbone, server.segment, short, depth)
   np.testing.assert_allclose(got.server, want, rtol=1e-10)
   halves = client.segment, server.segment
-  deep = inference.embedding(made.backbone, *halves, image)
-  logits, _ = backbones.run(
-    made.backbone, halves[1], deep, ("head",), train=False
-  )
+  net = dataclasses.replace(plain.backbone, wire=Wire(Channel(clip=0.5)))
+  deep = inference.embedding(net, *halves, image)
+  logits, _ = backbones.run(net, halves[1], deep, ("head",), train=False)
   np.testing.assert_allclose(logits, want, rtol=1e-10)
