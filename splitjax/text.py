@@ -33,7 +33,7 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_anywhere() -> None:
-  """Makes stdout spell letters that its encoding lacks.
+  """Makes stdout `spell` letters that it cannot encode.
 
   Otherwise printing the first ρ ends a training, if stdout is a Windows pipe or
   PYTHONIOENCODING is ascii. stderr escapes such letters already; a stdout whose

@@ -35,7 +35,7 @@ class EntryConfig:
     grid: edge of the map [grid, grid, D] that it pools features to, for a trunk
       that takes images; 0: features are pooled to one vector [D].
     shared: whether all families share trunk and head; False: each family has
-      its own, and is trained as if it were alone, beside the other families.
+      its own and is trained as if there were no other.
   """
 
   width: Annotated[int, COUNT] = 64

@@ -40,8 +40,8 @@ class Config:
 
   Attributes:
     data: the data set and its partition.
-    backbone: the network and its cuts; with families the network of their
-      trunk, whose depths are not used.
+    backbone: the network and its cuts. With families: the network of their
+      trunk; `families` has the cuts.
     families: family -> its network, share of the clients and own blocks; {}:
       all clients have the network `backbone`.
     entry: the block between a family's own blocks and the trunk.
@@ -66,8 +66,8 @@ class Config:
     loss: the task's loss, key of LOSSES, in every step that trains on labels.
     optimizer: the outer optimiser.
     mean_optimizer: the server's step on the mean update of a round.
-    mean_weights: weight of a participant in the means of a round. method: its
-      samples, or what the method's option `mean` says; uniform: 1.
+    mean_weights: weight of a participant in the means of a round. uniform: 1;
+      method: its number of samples or the method's option `mean`.
     order: client order of sequential methods; others have none.
     on_nan: reaction to a client's non-finite update: mask leaves the update out
       of the round, stop ends the run.

@@ -141,12 +141,12 @@ def _own_classes(
 def changed(
   data: Dataset, test_sets: TestSets, seed: int
 ) -> tuple[Dataset, TestSets]:
-  """Puts the images into clients' domains and under the test sets' looks.
+  """Applies clients' domains to training images and looks to test images.
 
-  A training sample is changed once, by the domain of the client that it was
-  dealt to, even if another client is tested on it. The new test split has an
-  image, with its label and client, for each pair of an image and a look that
-  occurs in the test sets; the rows of the test sets are renumbered to match.
+  A training sample gets the domain of the client that it was dealt to, even if
+  another client is tested on it. The new test split has an image, with its
+  label and client, for each pair of an image and a look that occurs in the test
+  sets; the rows of the test sets are renumbered to match.
 
   Raises:
     UserError: a client trains on the domain that the test sets leave out.

@@ -245,8 +245,8 @@ def at_server(
 def activations(net: Backbone) -> int:
   """Counts the bytes of a sample's activations, by `shapes.activations`.
 
-  If the device has yet to time the convolutions (`tuning`), all count in the
-  formulation, patches or native, that takes the most.
+  If convolutions are yet to be timed (`tuning`), returns the larger count of
+  all as patches and all as native.
   """
   goal = target.current()
   if goal.formulations or not formulations.measured("auto"):

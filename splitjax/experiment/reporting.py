@@ -84,7 +84,7 @@ def with_methods(config: Config, keys: Sequence[str]) -> Config:
 def report_seeds(
   workdir: Path, into: str, one: Callable[[Path, Sequence[str]], Results]
 ) -> Results:
-  """Writes a report on each seed that is comparable, and one on all of them.
+  """Writes a report on each seed and one on all; skips unfinished seeds.
 
   `one` writes the report on some methods of a seed's workdir and returns its
   results; each report goes to the subfolder `into` of its workdir.

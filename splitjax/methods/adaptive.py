@@ -134,7 +134,7 @@ def fedala(
     return jax.lax.while_loop(unsettled, epoch, start)[0]
 
   def mixed(client: Half, shared: Segment, samples, key, some) -> Half:
-    """Mixes `shared` into the client; learns W first if `some`, [] bool."""
+    """Learns W if `some` [] is set; then mixes `shared` into the client."""
     weights, learned = client.memory
     epochs = jnp.where(some, jnp.where(learned, 1, most_epochs), 0)
     if names and eta:

@@ -170,9 +170,9 @@ def text(value: Any) -> str:
 def main(results: dict[str, Any], brief: bool) -> Table:
   """Makes a run's table: accuracy on all test sets, other metrics on two.
 
-  The two have the smallest and the largest ρ (`ends`). With `brief`, for a
-  terminal of 100 characters, other metrics are on the last of them only, with
-  fewer digits over seeds.
+  The two have the smallest and the largest ρ (`ends`). `brief` is for a
+  terminal of 100 characters: other metrics are on the second only;
+  percentages over seeds have fewer digits.
   """
   names = results["sets"]
   shown = [names[r] for r in sorted(ends(results))]

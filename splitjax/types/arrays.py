@@ -179,8 +179,8 @@ class Batch(NamedTuple):
     image: [B, ...] float, the standardised inputs; token ids int32.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
-    key: [] PRNG key for the draws of messages about the batch and of random
-      layers; () where there are none.
+    key: [] PRNG key of random layers and of messages about the batch; () for a
+      batch without random draws.
   """
 
   image: Array

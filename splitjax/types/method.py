@@ -114,13 +114,13 @@ class Aggregation(NamedTuple):
       one cohort; `server` is the next server.
     keep: lam, the share of its parameters that a client keeps, or block name ->
       lam; a block that is kept whole is not sent.
-    alike: whether all clients of a cohort hold the same network between rounds,
-      apart from exits that do not answer, and so give the same answers. They
-      may then share an evaluation; compiled programs do not depend on `alike`.
+    alike: whether all clients of a cohort give the same answers between rounds:
+      their networks differ at most in exits that do not answer. They may then
+      share an evaluation; compiled programs do not depend on `alike`.
     halves: whether a client uploads its trained half and downloads its next
       one, so that both may travel as differences (wire.parameters in a config).
-      If not, a buffered round counts a client's update as the difference to the
-      mean that the client was given, not to its half.
+      If not, a client's update in a buffered round is its trained half minus
+      the mean that it was given.
     by_sums: whether the result for a client depends on other clients through
       the sums alone: `server` reads no halves, `clients` makes each client from
       its half, the sums and the server. A round then needs the halves of its

@@ -149,7 +149,7 @@ def _computation(found: Computations, name: str, steps: float) -> Account:
 
 
 def calls(text: str) -> dict[str, int]:
-  """Counts library calls and convolutions in the text of local steps, by name.
+  """Counts library calls and convolutions by name in a program's local steps.
 
   A TPU's matrix products are convolutions, too; grouped convolutions have an
   entry of their own.

@@ -174,7 +174,7 @@ def _train_as_before(
 
 
 def _kind(run: Run) -> Hashable:
-  """Returns facts in which runs must agree to share a program once padded."""
+  """Returns facts that must be equal in runs padded to share a program."""
   setup, fleet = run.setup, run.setup.fleet
   return (
     *(

@@ -83,7 +83,7 @@ class TrainingSetup(NamedTuple):
 
   @property
   def faults(self) -> Faults:
-    """The config's faults, with schedule "pace" if a deadline plans faults."""
+    """The config's faults; schedule is "pace" for faults planned in no file."""
     faults = self.task.config.faults
     if faults.schedule is None and any(each.schedule for each in self.shards):
       return dataclasses.replace(faults, schedule="pace")

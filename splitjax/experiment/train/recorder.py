@@ -58,7 +58,7 @@ class Recorder:
     stop: Stop,
     note: str = "",
   ):
-    """Starts before the first round; `note` in the title tells seeds apart."""
+    """Starts at round 0; adds `note` to the title, to tell seeds apart."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
     self.rows = setup.method.traits.rows
     self.labels = setup.labels

@@ -1,9 +1,9 @@
 """The images that each client's networks see in an evaluation.
 
 A client sees its own test samples, or only the first of them in a partial
-evaluation. Clients of a cohort that hold the same network give the same
-answers: if it is less work, each of them answers a share of the split, and a
-client's answers are looked up. One compiled program serves both cases.
+evaluation. The clients of a cohort may hold one network and so give the same
+answers. If it is less work, they divide the split among them, and a client's
+answers are looked up. One compiled program serves both cases.
 """
 
 import functools
