@@ -10,7 +10,7 @@ from splitjax import trees
 from splitjax.methods.split_pass import local_loss
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
-from splitjax.types import Array, Batch, Half, Segment
+from splitjax.types import Array, Batch, Half, Segment, Tree
 
 TunedOn = Literal["epochs", "batch", "all"]
 """The samples that the M steps of personalisation take, see `Tuning`."""
@@ -54,12 +54,20 @@ def sgd_step(
     backbone, client.params, client.stats, batch
   )
   on = batch.real.any()  # a batch of padding changes nothing
+  return _descend(client, grads, jnp.where(on, lr, 0.0), moves)
+
+
+def _descend(
+  client: Segment,
+  grads: dict[str, Tree],
+  lr: float | Array,
+  moves: Callable[[str], bool] | None,
+) -> Segment:
+  """Takes params - lr * grads; `moves` is as in Tuning."""
   params = dict(client.params)
   for name, old in client.params.items():
     if moves is None or moves(name):
-      params[name] = jax.tree.map(
-        lambda p, g: p - jnp.where(on, lr, 0.0) * g, old, grads[name]
-      )
+      params[name] = jax.tree.map(lambda p, g: p - lr * g, old, grads[name])
   return client._replace(params=params)
 
 
@@ -81,7 +89,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
     batches = jnp.maximum(samples.batches(), 1)
 
     def whole(segment, _):
-      return full_step(backbone, segment, samples, epoch_key, inner_lr), None
+      return full_step(backbone, segment, samples, epoch_key, tuning), None
 
     def inner(segment, t):
       if tuned_on == "batch":
@@ -115,7 +123,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
 
 
 def full_step(
-  backbone: Backbone, client: Segment, samples, key: Array, lr: float
+  backbone: Backbone, client: Segment, samples, key: Array, tuning: Tuning
 ) -> Segment:
   """Takes a step of plain SGD on the mean loss over all of D_n.
 
@@ -132,8 +140,7 @@ def full_step(
 
   zeros = jax.tree.map(jnp.zeros_like, client.params)
   grads, _ = jax.lax.scan(add, zeros, samples.epoch(key))
-  params = jax.tree.map(lambda p, g: p - lr * g, client.params, grads)
-  return client._replace(params=params)
+  return _descend(client, grads, tuning.inner_lr, tuning.moves)
 
 
 def refresh(

@@ -144,10 +144,15 @@ def test_what_the_steps_of_personalisation_take(tuned_on):
       {"block1": {}, "exit1": {}},
     )
   )
-  tune = finetuning.personaliser(
-    NET, finetuning.Tuning(ALPHA, 4, False, tuned_on)
+  tuning = finetuning.Tuning(ALPHA, 4, False, tuned_on)
+  still = tuning._replace(moves=lambda name: name != "block1")
+  got, kept = (
+    finetuning.personaliser(NET, each)(
+      client, None, samples, key
+    ).segment.params["block1"]["w"]
+    for each in (tuning, still)
   )
-  got = tune(client, None, samples, key).segment.params["block1"]["w"]
+  assert float(kept) == W
 
   def rows(epoch, t):
     drawn = jax.random.fold_in(jax.random.split(key)[0], epoch)
