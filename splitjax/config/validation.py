@@ -196,12 +196,12 @@ def _check_steps(config: Any) -> None:
   if chosen.floor > chosen.lr:
     raise UserError(
       f"optimizer.floor={chosen.floor:g} must be at most"
-      f" optimizer.lr={chosen.lr:g}, the rate that it ends"
+      f" optimizer.lr={chosen.lr:g}, the rate that decays to it"
     )
   if chosen.warmup and chosen.warmup >= config.rounds:
     raise UserError(
       f"optimizer.warmup={chosen.warmup:g} must be below the"
-      f" rounds={config.rounds}, after which no warm-up ends"
+      f" rounds={config.rounds}, or the warm-up never ends"
     )
   if not chosen.decay_biases and not chosen.weight_decay:
     raise UserError(

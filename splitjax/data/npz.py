@@ -228,7 +228,7 @@ def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
     if high >= stated:
       raise UserError(
         f"{where} has a label {high} and {stated} classes (data.classes, or"
-        " classes in the file): number them from 0, or raise that"
+        " classes in the file): number labels from 0, or state more classes"
       )
     return stated
   # If most numbers occur rarely or never, they are measurements, not classes.

@@ -181,7 +181,7 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
     ).one_server,
     "draws or plans its cuts anew in every round, and with them its clients'"
     " times": method.cut is not None,
-    "reads all clients at the end of a round, of whom the buffer has a few"
+    "reads all clients at the end of a round, but the buffer holds only some"
     " (Aggregation.by_sums is False)": buffer and not rule.by_sums,
     "compares clients on the same public samples (Traits.public)": buffer
     and method.traits.public,

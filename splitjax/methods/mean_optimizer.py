@@ -162,8 +162,8 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
       params = half.segment.params
       if {n for n in params if not is_exit(n)} <= server.keys():
         raise UserError(
-          "mean_optimizer: clients and server share their parameters, which"
-          " are no mean over clients alone; leave mean_optimizer.name None"
+          "mean_optimizer: clients and server share their parameters, so the"
+          " mean is not one over clients alone; leave mean_optimizer.name None"
         )
       for name, rows in params.items():
         if aggregations.keep_share(rule.keep, name) < 1:

@@ -173,7 +173,7 @@ def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
   if "head/kernel" not in file:
     return "; no head in it"
   if any(key.startswith("pre_logits/") for key in file):
-    return "; its head left out, which reads a further layer (pre_logits)"
+    return "; its head left out: there it follows a further layer (pre_logits)"
   theirs = file["head/kernel"].shape
   if len(theirs) == 2 and theirs[1] != classes:
     return f"; its head left out: {theirs[1]} classes there, {classes} here"

@@ -201,8 +201,8 @@ def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   assert training_setup.side_by_side(fewer.setup) == [3]
   assert fewer.task.config.system.clients_per_chunk == "auto"
   (told,) = capsys.readouterr().err.splitlines()
-  assert told.startswith("own: 6 clients side by side do not fit into the ")
-  assert told.endswith(" of a device, as compiled; takes 3")
+  assert told.startswith("own: compiled for 6 clients side by side, a prog")
+  assert told.endswith(" GB of a device; takes 3")
   # A number that is stated is not changed, nor compiled ahead.
   assert training_setup.side_by_side(stated.setup) == [6]
   assert not stated._programs

@@ -121,7 +121,7 @@ def changed(key, array):
     (numpy_vit.draw(classes=7), "its head left out: 7 classes there, 5 here"),
     (
       changed("pre_logits/kernel", np.eye(12)),
-      "its head left out, which reads a further layer (pre_logits)",
+      "its head left out: there it follows a further layer (pre_logits)",
     ),
     (without("head/kernel", "head/bias"), "no head in it"),
   ],

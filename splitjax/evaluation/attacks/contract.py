@@ -120,6 +120,6 @@ def check_attack(where: str, attack: Attack) -> None:
       )
   if len(attack.numbers) < 2:
     raise UserError(
-      f"{where}: numbers must name the leakage and what is reached without the"
-      " messages"
+      f"{where}: numbers must name two scores: the leakage, and what a guess"
+      " without the messages reaches"
     )

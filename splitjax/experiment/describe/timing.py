@@ -72,7 +72,7 @@ def _timed(setup: TrainingSetup, full: Any) -> dict[str, float]:
 def text(facts: dict[str, Any]) -> str:
   """Formats the times for a terminal."""
   lines = [
-    "Seconds, one round timed, and how long a run takes (rounds, evaluations)",
+    "Seconds of one round, and from it of a whole run with its evaluations",
     f"  {'method':<24} {'compile':>8} {'round':>8} {'evaluation':>10}"
     f" {'the last':>8} {'run':>8}",
   ]

@@ -51,8 +51,8 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
   # The runs must read the same images.
   if len({setup.task.facts["digest"] for setup in own}) > 1:
     raise UserError(
-      f"{field}: data.domain gives each seed other images; leave it out: they"
-      " train one after another"
+      f"{field}: data.domain gives each seed other images; leave {field} out,"
+      " and the seeds train one after another"
     )
   # Cohorts must have the same depths, numbers of clients and padded sizes.
   fleets = [setup.fleet.cohorts for setup in own]
@@ -60,7 +60,7 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
   if len(kinds) > 1:
     raise UserError(
       f"{field}: fleet.allocation gives each seed other numbers of clients by"
-      " depth; leave it out: they train one after another"
+      f" depth; leave {field} out, and the seeds train one after another"
     )
   places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
   if len(places) > 1:

@@ -125,8 +125,8 @@ def _loss(task: Task) -> list[str]:
   options = ", ".join(f"{k} {v}" for k, v in loss.options.items())
   given = f" ({options})" if options else ""
   return [
-    f"Steps train on the loss {loss.name}{given}, and the training losses shown"
-    " are its, not cross-entropies."
+    f"Steps train on the loss {loss.name}{given}; the training losses shown are"
+    " values of it, not cross-entropies."
   ]
 
 

@@ -38,9 +38,9 @@ WAITED = (
 
 PARTS = (
   "Before the last round, evaluations use at most {} test samples of each"
-  " client (eval.samples). So do numbers of several rounds (learning curves,"
-  " best rounds, costs to a target, medians over rounds); the last round's"
-  " tables use all samples."
+  " client (eval.samples), and with them all numbers of several rounds:"
+  " learning curves, best rounds, costs to a target, medians over rounds. The"
+  " tables of the last round use all samples."
 )
 """The note on evaluations with some of the test samples."""
 

@@ -30,9 +30,9 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
       return trainer
     most = max(training_setup.side_by_side(setup))
     say(
-      f"{setup.labels[0]}: {most} clients side by side do not fit into the"
-      f" {target.current().capacity / 1e9:.3g} GB of a device, as compiled;"
-      f" takes {max(training_setup.side_by_side(fewer))}",
+      f"{setup.labels[0]}: compiled for {most} clients side by side, a program"
+      f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
+      f" device; takes {max(training_setup.side_by_side(fewer))}",
       aside=True,
     )
     setup = fewer
