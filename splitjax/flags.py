@@ -58,9 +58,7 @@ _SWEEP = flags.DEFINE_multi_string(
   " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
 )
 flags.DEFINE_bool(
-  "overwrite",
-  False,
-  "Delete the results of another config; resume those of this one.",
+  "overwrite", False, "Delete another config's results; resume this one's."
 )
 flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
 _TIME = flags.DEFINE_bool(

@@ -142,7 +142,7 @@ def _split(
 
 
 def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
-  """Zeroes shares [C, N] of clients with the mean size, rescales the others."""
+  """Zeroes shares [C, N] of clients that have the mean, rescales the others."""
   share, held = share.copy(), np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):
     row *= held < counts.sum() / len(held)

@@ -283,10 +283,10 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  `image` [Z + P, ...], on the device, and `label` [Z] int32 are the training
-  split, with P public images; `parts` are the clients' rows; `classes` is C;
-  `numbers` are the clients' indices in the fleet; `batches` [N] int are their
-  batch sizes, or None; `put` places arrays on device or host. Returns a Shard
+  `image` [Z + P, ...] and `label` [Z] int32 are the training split, with P
+  public images, where `put` places arrays, on device or host; `parts` are the
+  clients' rows; `classes` is C; `numbers` are the clients' indices in the
+  fleet; `batches` [N] int are their batch sizes, or None. Returns a Shard
   with rows [N, S], size [N], counts [N, C], number [N] and batch [N], if given.
   """
   size = np.array([len(part) for part in parts], np.int32)

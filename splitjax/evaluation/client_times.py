@@ -81,7 +81,7 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
 
   `cuts` [N] int, for a method that cuts clients' whole networks anew in every
   round, are this round's depths (0: the client takes no part). None: each
-  client has its cohort's depth, and the server works only if `method` cuts.
+  client has its cohort's depth, and the server works if Traits.depth is "cut".
   """
   method, net = setup.method, setup.backbone
   served = method.traits.depth == "cut" or cuts is not None

@@ -119,7 +119,7 @@ class Busy(NamedTuple):
     transfers: seconds of sending and receiving.
     waits: seconds of waiting for messages.
     served: local steps with the server, as a share of a whole round's steps; a
-      client without steps has 1 if it sent anything, else 0.
+      client whose whole round has no steps has 1 if it sent anything, else 0.
   """
 
   computes: np.ndarray

@@ -14,7 +14,12 @@ from splitjax.evaluation.privacy import library
 from splitjax.experiment import by_client, reporting, trained_method
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import leakage, measurements, scores
-from splitjax.experiment.setup import data_summary, tasks, training_setup
+from splitjax.experiment.setup import (
+  checks,
+  data_summary,
+  tasks,
+  training_setup,
+)
 from splitjax.experiment.setup.network import from_scratch
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history, identity, round_log, workdirs
@@ -116,10 +121,9 @@ def attack(
   workdir = files.expanded(workdir)
   trained = trained_method.load(workdir, key, round)
   own, facts = workdirs.read_config(workdir)
-  own = reporting.with_methods(own, [key])
-  config = own
+  config = reporting.with_methods(own, [key])
   if attacks is not None:
-    tree = own.to_dict()
+    tree = config.to_dict()
     tree["eval"]["attacks"] = attacks
     config = Config.from_dict(tree)
   task = _build_task(workdir, own, config, facts)
@@ -167,6 +171,8 @@ def _build_task(
   # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)
   task = task._replace(config=config)
+  if config.methods.keys() == own.methods.keys():  # one may need a field
+    checks.check_methods(config, task.network, task.methods, task.test_sets)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} has"

@@ -159,7 +159,8 @@ def in_levels(
 ) -> np.ndarray:
   """Rounds depths down to a few of the cuts, evenly chosen.
 
-  Only a depth below the shallowest cut is rounded up, to that cut.
+  No client gets more than its resources allow, but for a depth below the
+  shallowest cut, which is rounded up to that cut.
 
   Args:
     depth: [N] int, 1..L - 1.

@@ -26,8 +26,8 @@ def multi_head(
   """MultiHead: SplitFed v1 with part-2 averaged within each task only.
 
   theta_l <- the mean of the copies of task l's participants; part-1 is averaged
-  over all participants. A client's task is a label: the number of its group, if
-  the partition has groups, else its most frequent label. The server holds one
+  over all participants. A client's task is a label: that of its group, if the
+  partition has groups, else its most frequent label. The server holds one
   part-2 per label. The most confident part-2 among those trained at least once
   answers a sample. In Hydra's appendix B clients train whole networks; here the
   server trains their copies of part-2: same updates, other messages.

@@ -44,10 +44,9 @@ def server_logits(
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
-  """Computes the input [B, D] of the server's head for inputs."""
+  """Computes the input [B, D] of the server's head for inputs, unclipped."""
   depth = backbones.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = backbones.run(backbone, client, image, own, train=False)
-  z = wire.clipped(backbone.wire.features, z)
   z, _ = backbones.run(backbone, server, z, rest, train=False)
   return z.reshape(len(z), -1).astype(float)

@@ -20,7 +20,8 @@ MEASURED = (
   "summary", "wire", "bytes_per_round", "server_bytes", "seconds", "cost",
   "to_target", "privacy",
 )  # fmt: skip
-"""Parts of a result row that are averaged; label and method must be equal."""
+"""Parts of a result row that are averaged; label, method and, without
+eval.patience, rounds must be equal."""
 
 CURVES = (
   "accuracy", "weighted", "std", "worst_tenth", "loss", "per_class",
@@ -139,7 +140,7 @@ def _first(tree: Any, count: int) -> Any:
 
 
 def _check_comparable(runs: list[Results]) -> None:
-  """Raises UserError if a seed repeats, or if runs differ in anything else."""
+  """Raises UserError if a seed repeats, or settings, sets or rounds differ."""
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
     raise UserError(f"seeds {seeds}: one occurs twice")
