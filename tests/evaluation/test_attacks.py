@@ -250,7 +250,7 @@ def test_an_attack_of_ones_own_is_checked():
   for wrong, said in (
     (3, "must return an Attack"),
     (fine._replace(needs=("up/secret",)), "'up/secret', which is no message"),
-    (fine._replace(numbers={"accuracy": "%"}), "what is reached without"),
+    (fine._replace(numbers={"accuracy": "%"}), "a guess without the messages"),
   ):
     with pytest.raises(UserError, match=said):
       contract.check_attack("eval.attacks.own", wrong)

@@ -62,7 +62,7 @@ def test_a_plan_has_the_chunks_that_fit_as_compiled(monkeypatch, capsys):
   facts = plan.planned(tiny.resolved(own="splitgp"), "h100")
   assert facts["methods"]["own"]["side_by_side"] == [1, 1]
   assert facts["target"]["methods"]["own"]["fits"]
-  assert "own: 3 clients side by side do not fit" in capsys.readouterr().err
+  assert "own: compiled for 3 clients side by side" in capsys.readouterr().err
 
 
 @pytest.mark.slow
