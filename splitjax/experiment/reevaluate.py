@@ -171,7 +171,8 @@ def _build_task(
   # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)
   task = task._replace(config=config)
-  if config.methods.keys() == own.methods.keys():  # one may need a field
+  # Fields of the training may be of use to a method that is left out here.
+  if config.methods.keys() == own.methods.keys():
     checks.check_methods(config, task.network, task.methods, task.test_sets)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(

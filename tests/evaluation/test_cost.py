@@ -66,9 +66,6 @@ def test_nobody_takes_part():
   assert got.seconds == got.server_joules == got.busy.sum() == 0
 
 
-BOTH = {"client_loss_views": "both", "inner_steps": 0}
-
-
 @pytest.mark.parametrize(
   ("name", "options", "within"),
   [
@@ -81,7 +78,11 @@ BOTH = {"client_loss_views": "both", "inner_steps": 0}
       ("moon", {}, 0.05),
       ("pfedme", {"inner_steps": 1}, 0.05),  # XLA counts a scan's body once
       ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
-      ("harmony", BOTH | {"csa_weight": 0.0}, 0.05),
+      (
+        "harmony",
+        {"client_loss_views": "both", "csa_weight": 0.0, "inner_steps": 0},
+        0.05,
+      ),
       ("per_fedavg", {}, 0.1),
       ("per_fedavg", {"meta": "fomaml"}, 0.1),
     ),

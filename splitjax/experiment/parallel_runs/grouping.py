@@ -71,7 +71,8 @@ def train(
   if jax.process_count() > 1:
     raise UserError(
       "runs side by side train in one process: leave system.seeds_batched and"
-      " system.settings_batched out, or start one process (no --distributed)"
+      " system.settings_batched out, or start one process, without"
+      " --distributed and --coordinator_address"
     )
   known = (workdirs.trained(each.workdir, each.config) for each in settings)
   if not overwrite and all(all(each.values()) for each in known):
