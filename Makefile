@@ -9,12 +9,9 @@ JAX ?=
 # Modules of tests are independent: one process per core.
 PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
 # Instruction sets for which the numeric tests are compiled again; `make test`
-# takes the processor's best. One has no fused multiply-add, one no 512-bit
-# vectors: it is left out where the processor has none either. Where /proc/cpuinfo
-# does not tell, as on macOS or ARM, both run.
-# AVX lies between: it rounds as SSE4_2 but for longer vectors.
-CPU := $(shell grep -m1 ^flags /proc/cpuinfo 2>/dev/null)
-ISAS ?= SSE4_2 $(if $(CPU),$(if $(filter avx512f,$(CPU)),AVX2),AVX2)
+# takes the processor's best. This one has no fused multiply-add; AVX and AVX2
+# lie between: make test-all ISAS='SSE4_2 AVX2'
+ISAS ?= SSE4_2
 SLOWEST = tests/test_benchmarks.py  # first, so that nobody waits for it
 NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
