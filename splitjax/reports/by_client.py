@@ -1,4 +1,4 @@
-"""Accuracy of named clients, of classes that only one has, and of families."""
+"""Accuracy of named clients, of classes of a single client, and of families."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, heading, with_half
 
 ALL = "all"
-"""Word for all classes of a client together."""
+"""The value of class in lines about all classes of a client together."""
 
 MOST = 60
-"""Most lines of the table; instead of a longer one, the page names the file."""
+"""The most lines of the table; for more, the page only names the file."""
 
 MOST_OF_CLASSES = 50_000
-"""Most lines by class of a method; if there were more, only classes that a
-single client trains on have lines."""
+"""The most lines that a method may have for single classes. If there were more,
+only classes that a single client trains on have lines."""
 
 Line = dict[str, Any]
 """Keys: row, set, client, name, class, training_samples, test_samples and
@@ -27,7 +27,10 @@ _KEY = "row", "set", "client", "name", "class"
 
 
 def chosen(lines: Sequence[Line]) -> list[Line]:
-  """Chooses a report's lines: named clients, classes that only one client has.
+  """Chooses the lines that a report shows.
+
+  These are the lines on all classes of a named client, and the lines on a class
+  that only one client trains on.
 
   Args:
     lines: lines of a run, from `experiment.by_client.measure`.

@@ -67,9 +67,10 @@ def section(cells: Cells) -> list[str]:
 def differences(cells: Cells) -> Table | None:
   """Compares a method's later runs with its first run, paired by seed.
 
-  The table has a line per method and later run: the run's accuracy minus the
-  first run's, averaged over common seeds. `cells` are the compared workdirs,
-  named by `run`. Returns None if no later run shares a seed with the first.
+  The table has one line for each method and each later run. The line has the
+  later run's accuracy minus the first run's, averaged over common seeds. Each
+  of `cells` is a compared workdir, whose name is the value of the field `run`.
+  Returns None if no later run shares a seed with the first.
   """
   sets = list(dict.fromkeys(name for _, tree in cells for name in tree["sets"]))
   found: dict[str, list[tuple[str, Accuracies]]] = {}
@@ -95,9 +96,10 @@ def over_data_sets(
 ) -> list[Record]:
   """Averages accuracies over compared workdirs with different data sets.
 
-  PGFedSplit's Table 2 prints such means. Runs give one mean, grids one over
-  their cells of the same name; its `run` is "mean" or "mean/CELL". The interval
-  is over the seeds' means of accuracy, if all workdirs have the same seeds.
+  PGFedSplit's Table 2 prints such means. Compared runs give one mean. Compared
+  grids give one for each name of a cell, over the cells of that name. In the
+  records the field `run` is "mean" or "mean/CELL". If all workdirs have the
+  same seeds, accuracy has an interval, over the seeds' means.
 
   Args:
     cells: `name`, `results` and `cell`, the cell's name in its grid or "".
@@ -131,7 +133,10 @@ def over_data_sets(
 def _half(
   trees: dict[str, dict[str, Any]], each: Sequence[Record]
 ) -> float | None:
-  """Computes the half-width of runs' mean accuracy; None if seeds differ."""
+  """Computes the half-width over seeds of the runs' mean accuracy.
+
+  Returns None for other metrics, or if the runs have different seeds.
+  """
   rows = [
     accuracies(tree, row)
     for tree in trees.values()

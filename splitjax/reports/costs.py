@@ -18,7 +18,7 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 
 
 def at_inference(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates SplitGP's Table I on the test set `last`; [] without storage."""
+  """Tabulates SplitGP's Table I on the set `last`; [] if no row has storage."""
   here = {"offload", "computation", "communication", "latency"}
   shown = [r for r in found if r.set == last and r.metric in here]
   shown += [r for r in found if r.metric == "storage"]
@@ -39,7 +39,7 @@ def at_inference(found: Sequence[Record], last: str) -> list[str]:
 
 
 def of_grid(found: Sequence[Record]) -> list[str]:
-  """Writes the costs of a grid's cells: of all rounds, and to eval.target."""
+  """Tabulates what cells of a grid cost in all rounds and up to eval.target."""
   part = _modelled(found)
   part += [_words(found, "the first test set")] if part else []
   if not {r.metric for r in found} & set(TARGETS):
@@ -74,7 +74,7 @@ def _words(found: Sequence[Record], first: str) -> str:
 
 
 def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Writes modelled time and energy: of all rounds, and to eval.target."""
+  """Tabulates time and energy of all rounds, and the cost up to eval.target."""
   part = _modelled(found)
   if not part or all(row.get("cost") is None for row in tree["rows"]):
     return []

@@ -91,8 +91,9 @@ def by_position(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
   """Returns accuracy by position, for the rows with an order of service.
 
-  Maps row label -> values and half-widths over seeds, shares [..][P] by
-  evaluated round and position; the half-widths of a single run are NaN.
+  Maps a row's label to two arrays [rounds, P]: the shares by evaluated round
+  and position, and their half-widths over seeds. The half-widths of a single
+  run are NaN.
   """
   found = {}
   for row in results["rows"]:

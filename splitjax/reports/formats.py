@@ -18,7 +18,7 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-  """Writes a table in Markdown, leading cells in bold."""
+  """Writes a table in Markdown, with the cells that are ahead in bold."""
   lines = [
     [cell.replace("|", "\\|") for cell in line]
     for line in _marked(table, "**", "**")
@@ -29,7 +29,7 @@ def markdown(table: Table) -> str:
 
 
 def terminal(table: Table) -> str:
-  """Writes a table as aligned text, leading cells starred."""
+  """Writes a table as aligned text, with a star at cells that are ahead."""
   lines = [
     [cell.replace(" ± ", "±") for cell in line] for line in _marked(table, "*")
   ]
@@ -40,7 +40,10 @@ def terminal(table: Table) -> str:
 
 
 def latex(table: Table, caption: str) -> str:
-  """Writes a table in LaTeX (booktabs and graphicx), leading cells in bold."""
+  """Writes a table in LaTeX, with the cells that are ahead in bold.
+
+  The text needs the packages booktabs and graphicx.
+  """
   from pylatexenc.latexencode import UnicodeToLatexEncoder
 
   unknown: Any = {
@@ -67,7 +70,7 @@ def latex(table: Table, caption: str) -> str:
 
 
 def _marked(table: Table, before: str, after: str = "") -> list[list[str]]:
-  """Puts the text of leading cells between two marks."""
+  """Puts the text of cells that are ahead between two marks."""
   return [
     [
       f"{before}{cell}{after}" if (i, j) in table.ahead else cell

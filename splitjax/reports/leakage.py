@@ -1,8 +1,9 @@
 """Leakage in a report: results of attacks on the messages.
 
-A row's summary.leakage maps attack key -> attack, units, mean and depth, see
-`experiment.measure.leakage.measure`. The first number of an attack is the
-leakage, the second the score that is reached without the messages.
+A row's summary.leakage maps the key of an attack to a dict with the entries
+attack, units, mean and depth, see `experiment.measure.leakage.measure`. An
+attack has several numbers. The first is the leakage, and the second is the
+score that is reached without the messages.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,10 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def attacks(results: dict[str, Any]) -> dict[str, dict[str, str]]:
-  """Maps attack key -> number -> unit; the first number is the leakage."""
+  """Maps each attack's key to a dict, name of a number -> its unit.
+
+  The first number is the leakage.
+  """
   return {
     key: found["units"]
     for row in rows(results)
@@ -67,7 +71,10 @@ def sections(
 
 
 def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
-  """Makes an attack's columns, the leakage also by depth if depths differ."""
+  """Makes an attack's columns: one for each of its numbers.
+
+  If split depths differ, the leakage also has a column for each depth.
+  """
   # A report of an earlier version may have fewer numbers.
   units = {name: unit for own in each for name, unit in own["units"].items()}
   first = next(iter(units))
@@ -86,7 +93,7 @@ def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
 
 
 def _sent(attacked: Sequence[dict[str, Any]]) -> list[str]:
-  """Says which methods send raw labels, and which features but no prefix."""
+  """Names methods that send raw labels, or that send features but no prefix."""
   raw = dict.fromkeys(
     r["label"] for r in attacked if r["wire"].get("up/labels")
   )

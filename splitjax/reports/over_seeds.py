@@ -20,8 +20,8 @@ MEASURED = (
   "summary", "wire", "bytes_per_round", "server_bytes", "seconds", "cost",
   "to_target", "privacy",
 )  # fmt: skip
-"""Parts of a result row that are averaged; label, method and, without
-eval.patience, rounds must be equal."""
+"""Parts of a result row that are averaged. Label and method must be the same in
+all seeds; rounds must be the same too, unless eval.patience is set."""
 
 CURVES = (
   "accuracy", "weighted", "std", "worst_tenth", "loss", "per_class",
@@ -117,9 +117,10 @@ def _may_end_early(run: Results) -> bool:
 
 
 def _shorten(copies: list[Results]) -> None:
-  """Cuts curves of seeds that ended early (eval.patience) to common rounds.
+  """Cuts learning curves to the evaluated rounds that all seeds have.
 
-  The curve of a row without a common evaluated round is deleted.
+  Seeds may have ended early (eval.patience). If a row's curves have no round in
+  common, they are deleted.
   """
   for label in list(copies[0].get("learning", {})):
     curves = [copy["learning"][label] for copy in copies]
@@ -168,7 +169,10 @@ def _check_comparable(runs: list[Results]) -> None:
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
-  """Copies the first tree, with means of measured parts and `interval`."""
+  """Averages the measured parts of trees, and copies the rest of the first.
+
+  Half-widths of the averages are under "interval".
+  """
   merged, interval = dict(copies[0]), {}
   for name in (each for each in measured if each in copies[0]):
     pair = _spread([copy.get(name) for copy in copies])

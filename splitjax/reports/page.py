@@ -83,7 +83,10 @@ def _paper(found: Sequence[Record]) -> list[str]:
 
 
 def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Names the value of a swept option that is best if ρ is uniform."""
+  """Names the best value of a swept option if ρ is uniformly distributed.
+
+  It has the highest mean accuracy over the ρ of the grid.
+  """
   option, rhos = results.swept(tree), results.ratios(tree) or []
   known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
   parts = []
@@ -115,7 +118,7 @@ def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
 
 
 def _means(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates the means of accuracy that papers report, and its spread."""
+  """Tabulates means of accuracy as papers report them, and its spread."""
   if all(r.value is None for r in found if r.metric == "best"):
     return []
   shown = *records.MEANS, "std", "worst_tenth"

@@ -7,7 +7,7 @@ from splitjax.reports.formats import Table, markdown
 from splitjax.reports.results import ABSENT
 
 TOGETHER = "up"
-"""Key for all uploaded messages with noise together."""
+"""Key of the epsilon of all noisy uploads together."""
 
 BARE = (
   "up/features", "up/labels", "up/match", "up/embedding_gradient",
@@ -90,7 +90,7 @@ def _words(amplified: bool, several: bool) -> str:
 
 
 def _bare(rows: Sequence[dict[str, Any]]) -> list[str]:
-  """Lists messages about samples that go up without noise."""
+  """Lists the messages about samples that clients upload without noise."""
   each = []
   for row in rows:
     bare = [

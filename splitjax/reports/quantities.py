@@ -14,8 +14,8 @@ class Quantity(NamedTuple):
     unit: unit in brackets behind the name, or "".
     scale: factor from a record's value to the unit.
     digits: digits after the decimal point.
-    best: max or min, whichever is better: a row that leads by it is marked;
-      None: no row is marked.
+    best: max or min, whichever is better. Tables mark a row that leads by this
+      metric; None: they mark none.
   """
 
   at: str

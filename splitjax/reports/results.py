@@ -44,7 +44,11 @@ def client(n: int, names: Sequence[str]) -> str:
 
 
 def ends(results: dict[str, Any]) -> list[int]:
-  """Returns indices of smallest and largest ρ, else of first and last set."""
+  """Returns the indices of the sets with the smallest and the largest ρ.
+
+  If the sets are not mixtures, these are the first and the last set. A single
+  set gives one index.
+  """
   order: Any = ratios(results) or range(len(results["sets"]))
   return list(dict.fromkeys([order.index(min(order)), order.index(max(order))]))
 
@@ -146,8 +150,9 @@ def gains(results: dict[str, Any]) -> Iterator[Gain]:
 
   The two sets have the smallest and the largest ρ, or are the first and the
   last if no set is a mixture; with a single set there is no gain. The headline
-  row is that of the method `headline` of the config, else of the first method.
-  The best other row has the highest mean over seeds among the other methods.
+  row belongs to the method that the config names as `headline`, or else to the
+  first method. The best other row is the row of another method that has the
+  highest mean over seeds.
   """
   methods = results["config"].get("methods") or {}
   key = results["config"].get("headline") or next(iter(methods), None)
@@ -172,9 +177,11 @@ def gains(results: dict[str, Any]) -> Iterator[Gain]:
 
 
 def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-  """Returns the only option in which methods differ, and label -> its value.
+  """Finds the only option in which the methods of a run differ.
 
-  Returns None if methods differ in no option, in several or in their names.
+  Returns:
+    The option, and the label of each method -> its value. None if the methods
+    differ in no option, in several, or in their names.
   """
   methods = results["config"].get("methods") or {}
   specs = {
@@ -191,11 +198,12 @@ def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
 
 
 def folded(trees: Sequence[dict[str, Any]]) -> str:
-  """Writes the section of settings: first common ones, then a line per method.
+  """Writes the section of settings: a general line, then a line per method.
 
   Args:
-    trees: results of a run, or of every cell of a grid. A field is listed if it
-      has one value in all cells (of a method: in all cells with the method).
+    trees: results of a run, or of every cell of a grid. A setting is listed if
+      it has the same value in all cells; a method's setting, if it has the same
+      value in all cells with this method.
   """
   fields = [
     {

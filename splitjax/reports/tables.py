@@ -45,9 +45,9 @@ def column(
 ) -> Column:
   """Makes the column of a metric.
 
-  `metric` is a key of QUANTITIES or of eval.metrics, or RULE.KEY. With `place`
-  the head names the test set. POWERS are in units of 10^`power`. With `brief`
-  percentages have one digit fewer.
+  `metric` is a key of QUANTITIES or of eval.metrics, or it is RULE.KEY. If
+  `place` is true, the head names the test set. Metrics of POWERS are printed in
+  units of 10^`power`. If `brief` is true, percentages have one digit fewer.
   """
   rule, _, key = metric.rpartition(".")
   own = Quantity("", metric.replace("_", " "), "", 1.0, 3)
@@ -69,11 +69,12 @@ def pivot(
 ) -> Table:
   """Pivots records into a table with a line per row.
 
-  If the paper prints numbers of a row, two more lines have these and the
-  differences. Leading values are marked within each cell of a grid (`_ahead`).
-  If cells have different numbers of seeds, a column says how many. `corner` is
-  the head of the column with the rows' labels. When workdirs are compared, the
-  runs of a method are on neighbouring lines.
+  If the paper prints numbers of a row, two more lines show the paper's numbers
+  and the differences. In each cell of a grid and each column, the value that is
+  ahead of all others is marked (`_ahead`). If cells have different numbers of
+  seeds, a column says how many. `corner` is the head of the column with the
+  rows' labels. When workdirs are compared, the runs of a method are on
+  neighbouring lines.
   """
   if corner == "method" and any("run" in r.values for r in found):
     corner = "run"
@@ -151,7 +152,11 @@ def _ahead(rows: dict[str, dict], c: Column) -> str | None:
 
 
 def _cell(r: Record | None, c: Column, kind: str) -> str:
-  """Formats our value (""), the paper's ("paper") or their "difference"."""
+  """Formats one cell of a table.
+
+  `kind` is "" for our value, "paper" for the paper's value, and "difference"
+  for our value minus the paper's.
+  """
   if r is None:
     return ABSENT
   scale, digits = c.quantity.scale, c.quantity.digits
@@ -161,7 +166,7 @@ def _cell(r: Record | None, c: Column, kind: str) -> str:
 
 
 def text(value: Any) -> str:
-  """Formats a value of a grid's field; tuples, in JSON lists, as "(a, b)"."""
+  """Formats a value of a grid's field; tuples (lists in JSON) as "(a, b)"."""
   if isinstance(value, list | tuple):
     return f"({', '.join(map(str, value))})"
   return ABSENT if value is None else str(value)
@@ -170,9 +175,9 @@ def text(value: Any) -> str:
 def main(results: dict[str, Any], brief: bool) -> Table:
   """Makes a run's table: accuracy on all test sets, other metrics on two.
 
-  The two have the smallest and the largest ρ (`ends`). `brief` is for a
-  terminal of 100 characters: other metrics are on the second only;
-  percentages over seeds have fewer digits.
+  These two sets have the smallest and the largest ρ (`ends`). A `brief` table
+  fits a terminal of 100 characters: it has the other metrics on the second of
+  the two only, and percentages over seeds have fewer digits.
   """
   names = results["sets"]
   shown = [names[r] for r in sorted(ends(results))]

@@ -68,8 +68,9 @@ def append(path: Path, line: Line) -> None:
 def scalars(line: Line) -> dict[str, float]:
   """Maps the tags of one round to values; null becomes NaN.
 
-  Tags have the suffix of a row (+FT) instead of its label, so that methods
-  share their tags. The gap between classes is on the global test set only.
+  Tags contain the suffix of a row (+FT) instead of its label, so that all
+  methods use the same tags. Only the global test set has a tag for the gap
+  between classes.
   """
   sent = line["wire"]
   values = {f"loss/{name}": value for name, value in line["loss"].items()}

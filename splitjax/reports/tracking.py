@@ -28,7 +28,8 @@ class Tracker:
     """Begins the run, or resumes it if an earlier start has begun it.
 
     Args:
-      workdir: the place of FOLDER; its name is the group of the runs.
+      workdir: the folder that contains FOLDER. The name of the workdir becomes
+        the group of the runs.
       folder: the method's folder, which keeps the run's id.
       name: the run's name.
       config: the run's config; its `wandb` is the project.

@@ -32,9 +32,9 @@ from splitjax.types import Method, UserError, naming
 def check_first(config: Config) -> None:
   """Checks partition, network and methods of a config before data are loaded.
 
-  Input shapes and classes are those known of the data set (`FACTS`). Without
-  them, or with a user's own network, only shards are checked. `build` checks
-  everything again with the data.
+  Input shape and classes are taken from `FACTS`. If the data set is not there,
+  or if a network is the user's own, only a partition into shards is checked.
+  `build` checks everything again with the data.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
   used = config.backbone, *(x.network for x in config.families.values())
@@ -75,11 +75,11 @@ def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
 def device_bytes(
   config: Config, data: Dataset, test_sets: TestSets
 ) -> dict[str, int]:
-  """Returns kind of data in words -> the bytes that it takes on the device.
+  """Returns how many bytes each kind of data takes on the device.
 
-  An index takes 4 bytes. A client has an index for each training row and test
-  row and three for each row that calibrates thresholds, all padded to the
-  largest client.
+  The keys name the kinds in words. An index takes 4 bytes. Every client has one
+  index for each training row, one for each test row, and three for each row
+  that calibrates thresholds. All clients are padded to the largest.
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)
@@ -103,11 +103,11 @@ def device_bytes(
 
 
 def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
-  """Raises UserError if the data or the orders of their samples do not fit.
+  """Raises UserError if the data, or the orders of their samples, do not fit.
 
-  Data must fit into data.device_budget_gb, orders into the device's memory.
-  Before its round a participant draws the order of its samples in every epoch
-  (`engine.draws`): 4 bytes a sample, and 16 more while it draws.
+  The data must fit into data.device_budget_gb. Before a round each participant
+  draws the order of its samples in every epoch (`engine.draws`). These orders
+  must fit into the device's memory: 4 bytes a sample, 16 more during the draw.
   """
   sizes = device_bytes(config, data, test_sets)
   size, budget = sum(sizes.values()), config.data.device_budget_gb
@@ -137,7 +137,11 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
 
 
 def check_layers(config: Config, net: Backbone) -> None:
-  """Raises UserError if the network has no layer for dtype, init or norm."""
+  """Raises UserError if the network does not support dtype, init or norm.
+
+  It must compute in system.compute_dtype, draw its layers by `init`, and have
+  the norm layers that `batch_norm` or the method fedbn needs.
+  """
   name, dtype = config.backbone.name, config.system.compute_dtype
   used = [name, *(each.network.name for each in config.families.values())]
   for each in used if dtype != "float32" else ():
@@ -216,7 +220,10 @@ def _check_optimizers(config: Config, methods: Methods) -> None:
 
 
 def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
-  """Checks that rounds have the metrics of checkpoint.best and eval.watch."""
+  """Raises UserError if checkpoint.best or eval.watch cannot be followed.
+
+  Each must be a known metric, and one that is measured before the last round.
+  """
   names = "loss", *test_sets.names
   always = config.eval.personal == "always"
   waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
@@ -238,7 +245,6 @@ def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
 def _check_one_server(
   config: Config, cuts: tuple[int, ...], key: str, method: Method
 ) -> None:
-  """Raises UserError where a config does not suit a method with one server."""
   name, few = config.methods[key].name, config.participants_per_round
   if len(cuts) > 1:
     raise UserError(
@@ -268,8 +274,10 @@ def _check_one_server(
 def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
   """Raises UserError if system.clients_on=host does not suit the run.
 
-  The run must have one process and no test sets of the training split; rounds
-  and answers of its methods must need no clients beyond the participants.
+  The run must have one process, and its test sets must not come from the
+  training split. A method must not have one server for all clients, or answer
+  with the networks of several. Its aggregation may read other clients only as
+  sums.
   """
   where = "system.clients_on=host: "
   if distributed.is_distributed():

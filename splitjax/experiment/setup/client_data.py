@@ -59,7 +59,10 @@ def check_options(config: Config, data: Dataset) -> None:
 def make_test_sets(
   config: Config, data: Dataset, devices: dict[str, list] | None = None
 ) -> TestSets:
-  """Deals training samples and test sets; `devices`: see `client_depths`."""
+  """Deals training samples and test sets to the clients.
+
+  `devices` gives the split depths, as in `client_depths`.
+  """
   chosen, count = config.data.partition, config.num_clients
   partition = PARTITIONS[chosen.name]
   basis = data.train_label
@@ -92,7 +95,11 @@ def make_test_sets(
 def client_depths(
   config: Config, data: Dataset, devices: dict[str, list] | None
 ) -> np.ndarray:
-  """Returns each client's split depth [N] in `devices`; None: the config's."""
+  """Returns each client's split depth, [N].
+
+  `devices` are those of an earlier run (`make_devices`). If None, the config's
+  devices are made anew.
+  """
   if devices is None:
     form = data.train_image.shape[1:], data.classes, data.vocabulary
     devices = make_devices(config, make_backbone(config, *form))
@@ -100,12 +107,12 @@ def client_depths(
 
 
 def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
-  """Returns the facts for `make_network`, and data digests, JSON-ready.
+  """Returns the facts for `make_network` and digests of the data, JSON-ready.
 
   Inputs are standardised with the statistics of the training split, or of the
-  training samples alone if that split also has test or held-out samples. Facts
-  are those before `drift.changed`, and so the same on any machine; digests also
-  cover the changes (`drift.described`).
+  training samples alone if that split also has test or held-out samples. The
+  data are those before `drift.changed`, so that the result is the same on any
+  machine. The digests also cover what will be changed (`drift.described`).
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None

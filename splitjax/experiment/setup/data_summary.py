@@ -164,11 +164,11 @@ def _new(task: Task) -> list[str]:
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
-  """Says how many pairs of a split depth and a class some client holds.
+  """Says how many (split depth, class) pairs occur among the clients.
 
-  If clients hold all pairs, the server sees every class from every depth, and
-  aligning the depths matters less. `counts` [N, C] are the clients' samples of
-  each class.
+  A pair occurs if a client with this depth holds samples of this class. If all
+  pairs occur, the server sees every class from every depth, and aligning the
+  depths matters less. `counts` [N, C] are the clients' samples of each class.
   """
   held = sum(int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts)
   total = len(cohorts) * counts.shape[1]

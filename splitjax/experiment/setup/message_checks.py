@@ -30,11 +30,11 @@ def sent(network: Network, method: Method) -> Sent:
 
 
 def check_messages(config: Config, network: Network, methods: Methods) -> None:
-  """Raises UserError if a channel is set through which no method sends.
+  """Raises UserError if the config sets a channel that no method sends through.
 
-  One sending method suffices, as for any setting that other methods do not use.
-  But it is an error if a method counts the channel's bytes in its ledger and
-  sends no message through the channel.
+  It suffices if one method does; the others may leave the setting unused. But
+  it is an error if a method counts the channel's bytes in its ledger and sends
+  no message through the channel.
   """
   form, net = config.wire.parameters.form, network.backbone
   parts = shapes.network(net).params
@@ -80,9 +80,10 @@ def check_attacks(
 ) -> None:
   """Raises UserError if an attack of the config cannot run.
 
-  An attack cannot run if its factory makes no Attack, it takes other inputs
-  than the data's, no method sends the messages that it needs, or the test split
-  is empty, from which the server's public samples come.
+  An attack cannot run if its factory makes no Attack, if it takes other inputs
+  than the data's, or if no method sends the messages that it needs. No attack
+  can run if the test split is empty, because the server's public samples come
+  from there.
   """
   wanted = config.eval.attacks
   if wanted and not len(data.test_label):
@@ -119,7 +120,12 @@ def _check_kind(key: str, attack: Attack, data: Dataset) -> None:
 def attacks_on(
   wanted: Mapping[str, Spec], network: Network, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Returns key -> (attack, messages that it needs and `method` lacks)."""
+  """Makes the wanted attacks, and lists the messages that they lack.
+
+  Returns:
+    Attack key -> the attack, and the messages that it needs but that `method`
+    does not send.
+  """
   if not wanted:
     return {}
   fleet = method_factory.own_fleet(method, network)

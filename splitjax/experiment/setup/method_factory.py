@@ -1,4 +1,4 @@
-"""Makes and checks the methods of a Config; gives the shapes of states."""
+"""Makes and checks the methods of a Config; derives the shapes of states."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ def make_method(
 ) -> Method:
   """Makes the method of a key in config.methods; checks its options.
 
-  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME, loss.NAME,
-  privacy.CHANNEL.NAME.
+  `numbers` maps hyper-parameters to values that replace those of the config.
+  Its keys are optimizer.NAME, options.NAME, loss.NAME, privacy.CHANNEL.NAME.
   """
   spec = config.methods[key]
   chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
@@ -82,9 +82,9 @@ def make_method(
 def _check_one_mean(
   config: Config, key: str, made: Method, buffer: bool
 ) -> None:
-  """Raises UserError if a setting needs one mean, and each family has its own.
+  """Raises UserError if a setting needs one mean but every family has its own.
 
-  `buffer` says whether rounds are buffered.
+  Buffered rounds (`buffer`) and mean_optimizer need one mean of all clients.
   """
   apart = config.families and not config.entry.shared
   if apart and not needs_server(made):
@@ -107,8 +107,8 @@ def wired(
 ) -> Backbone:
   """Adds a config's loss and channels (wire and privacy) to the network.
 
-  `noise` maps KIND.clip and KIND.noise to numbers, `of_loss` the loss's options
-  to values. None stands for those of the config.
+  `noise` maps KIND.clip and KIND.noise to numbers, `of_loss` maps options of
+  the loss to values. Where one of them is None, the config's values are taken.
   """
   noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {
@@ -127,9 +127,10 @@ def wired(
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
-  """Returns a method's fleet: the network's, in its cohorts by split depth.
+  """Returns the network's fleet, divided into the method's cohorts.
 
-  If clients hold the whole network, each family is one cohort.
+  A cohort has the clients of one split depth. If clients hold the whole
+  network, each family is one cohort.
   """
   net, fleet = network.backbone, network.fleet
   if method.traits.depth != "full":
@@ -152,8 +153,9 @@ def abstract_state(
 ) -> State:
   """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `places` counts the clients of each cohort, padding included; None: no
-  padding. Raises UserError if the method cannot start with these clients.
+  `places` are the numbers of clients in the cohorts, padding included; None:
+  there is no padding. Raises UserError if the method cannot start with these
+  clients.
   """
   fleet = own_fleet(method, network)
   if places is not None:

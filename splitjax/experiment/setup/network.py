@@ -96,10 +96,10 @@ def _one(
 
 
 def from_scratch(config: Config) -> Config:
-  """Returns the config without the files that only training reads.
+  """Returns the config without its pretrained weights and schedule of faults.
 
-  Without pretrained weights and a schedule of faults, a config can be checked
-  and a finished run evaluated where these files are missing.
+  Only training reads their files. Where the files are missing, the resulting
+  config can still be checked, and a finished run of it evaluated.
   """
 
   def bare(spec: Spec) -> Spec:
@@ -199,9 +199,10 @@ def everywhere(backbone: Backbone, **fields: Any) -> Backbone:
 def deal_families(
   num_clients: int, shares: Mapping[str, float], seed: int
 ) -> list[str]:
-  """Deals families to clients by their shares, shuffled by the seed.
+  """Assigns a family to every client, by the families' shares.
 
-  The counts are N share / (sum of shares), rounded by largest remainders.
+  A family gets N share / (sum of shares) clients, rounded by largest
+  remainders. The seed decides which clients these are.
 
   Returns:
     [N] the family of each client.
@@ -225,7 +226,7 @@ def deal_families(
 def _members(
   devices: Mapping[str, list], config: Config
 ) -> dict[str, list[int]] | None:
-  """Returns family -> numbers of its clients; None without families."""
+  """Returns the indices of each family's clients; None without families."""
   if not config.families:
     return None
   of = devices["family"]

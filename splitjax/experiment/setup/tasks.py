@@ -52,10 +52,10 @@ class Task(NamedTuple):
     methods: the config's methods by key.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: facts of the data (`client_data.facts`); "names" of the clients,
-      where the data name them; "pretrained" and "faults": digests of pretrained
-      weights and of a schedule of faults, if there are any; "devices" of the
-      clients, if `fleet` is not the default.
+    facts: facts of the data (`client_data.facts`). Also the clients' "names",
+      where the data name them, and "devices", if `fleet` is not the default.
+      Also the digests "pretrained", of pretrained weights, and "faults", of a
+      schedule of faults, where there are any.
     thresholds: [E] entropy thresholds, nats.
     image: [Z + P, ...], the training split and the P public samples, on the
       device, or on the host with system.clients_on=host.
@@ -65,7 +65,8 @@ class Task(NamedTuple):
       padded, in the memory of `image`.
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
-    held: held-out samples that thresholds are chosen on, on the host, or None.
+    held: the held-out samples that serve to choose thresholds, on the host;
+      None if nothing is calibrated.
     aside: `held` in chunks [N, chunks, B] on the device; None without `held`.
   """
 
@@ -94,9 +95,9 @@ def build(
 ) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
 
-  `hardware` are the devices of an earlier run (`network.make_devices`); None:
-  the config's. `trained` says that the methods are some of a finished run's: no
-  setting of training has to suit them or be of use to one of them.
+  `hardware` are the clients' devices in an earlier run (`make_devices`); None:
+  the config's. `trained` says that the methods come from a finished run: the
+  training settings then need not suit them, nor be used by any of them.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -216,12 +217,12 @@ class Tasks:
   """Tasks of several configs, each built once; equal data are shared.
 
   All cells of a sweep are built, and so checked, before the first one trains;
-  this cache keeps each cell's task until the cell trains. Of several seeds it
-  keeps the first one's task, whose facts claim the workdir.
+  this cache keeps each cell's task until the cell trains. If a cell has several
+  seeds, the cache keeps the task of the first seed, with whose facts the cell
+  claims its workdir.
   """
 
   def __init__(self):
-    """Starts without tasks."""
     self._built, self._data = dict[str, Task](), dict[str, Task]()
 
   def of(self, config: Config) -> Task:
@@ -248,10 +249,10 @@ class Tasks:
 
 
 def _devices(config: Config, network: Network) -> int | None:
-  """Returns the number of devices that share the clients; None: all.
+  """Returns how many devices the clients are divided among; None: all.
 
   The devices of a CPU are its cores. A core that would train only padding
-  clients does not count: the other devices compute on it.
+  clients is left out, because the other devices can compute on it.
   """
   goal = target.current()
   several = distributed.is_distributed() or goal.platform != "cpu"
@@ -275,7 +276,7 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def fresh_network(task: Task) -> Segment:
-  """Returns the initial network, drawn or read, for every method of a run."""
+  """Draws, or reads if pretrained, the network that all methods start from."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
   # Leave out the file's weights, which the compiled function would keep alive.
@@ -289,5 +290,8 @@ def fresh_network(task: Task) -> Segment:
   compiler_options={"xla_backend_optimization_level": 0},
 )
 def _draw(net: backbones.Backbone, key: Array) -> Segment:
-  """Draws a network, unoptimised: optimising takes longer than it saves."""
+  """Draws a network in a program compiled without optimisation.
+
+  Optimising the program would take longer than it saves.
+  """
   return drawing.init(net, key)

@@ -69,7 +69,7 @@ class TrainingSetup(NamedTuple):
 
   @property
   def pace(self) -> Any:
-    """The Deadline or Buffered that ends a round; None: it waits for all."""
+    """The Deadline or Buffered that ends a round; None: rounds wait for all."""
     return pace.make_pace(self.task.config.pace)
 
   @property
@@ -83,7 +83,10 @@ class TrainingSetup(NamedTuple):
 
   @property
   def faults(self) -> Faults:
-    """The config's faults; schedule is "pace" for faults planned in no file."""
+    """The config's faults.
+
+    `schedule` is "pace" if faults are planned for clients, but not in a file.
+    """
     faults = self.task.config.faults
     if faults.schedule is None and any(each.schedule for each in self.shards):
       return dataclasses.replace(faults, schedule="pace")
@@ -208,7 +211,10 @@ def with_turns(
 def _divide(
   task: Task, method: Method, fleet: Fleet, plans: tuple[feed.BatchPlan, ...]
 ) -> Fleet:
-  """Divides clients among the devices, and there into chunks that fit."""
+  """Divides clients among devices, and each device's clients into chunks.
+
+  Chunks have system.clients_per_chunk clients, or with "auto" as many as fit.
+  """
   system, net = task.config.system, task.network.backbone
   devices = sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
@@ -225,7 +231,10 @@ def _divide(
 
 
 def need(setup: TrainingSetup) -> memory.Need:
-  """Returns a round's memory on one device, with heads of Method.group."""
+  """Returns the memory that a round needs on one device.
+
+  With Method.group it includes the heads that the server keeps for its groups.
+  """
   task = setup.task
   net, method, fleet = task.network.backbone, setup.method, setup.fleet
   if task.config.system.clients_on == "host":
@@ -258,8 +267,9 @@ def _shard(
 ) -> Shard:
   """Makes a cohort's Shard, before it is placed.
 
-  For all clients, `parts` are the training rows, `held` the validation rows
-  (None: there are none) and `batches` [N] the batch sizes (None: the config's).
+  `parts` and `held` have the training and the validation rows of all clients,
+  `batches` [N] has their batch sizes. Without validation rows `held` is None;
+  `batches` is None where all clients have the config's batch size.
   """
   at_host = task.config.system.clients_on == "host"
   put = np.asarray if at_host else jnp.asarray

@@ -26,7 +26,7 @@ CUTS = (
   " training the whole network. The cut of a round changes no accuracy, only"
   " messages, time and energy."
 )
-"""The note on a method whose cuts are arguments (Method.cut)."""
+"""The note on a method with Method.cut, whose clients hold whole networks."""
 
 
 WAITED = (
@@ -50,9 +50,10 @@ def summarise(
 ) -> dict[str, Any]:
   """Closes a method's log, scores its last evaluation and measures the method.
 
-  `own` is `state` with personalised clients; both are None for a training that
-  was stopped. Returns the content of about.json (result rows, learning curves,
-  notes) and of other files: "by_client", lines of clients.csv, and "arrays".
+  `own` is the state after the clients were personalised; it and `state` are
+  None if the training was stopped. Returns the content of about.json (result
+  rows, learning curves, notes), the lines of clients.csv under "by_client", and
+  the content of other files under "arrays".
   """
   setup, task = recorder.setup, recorder.setup.task
   whole = recorder.close()
@@ -159,8 +160,8 @@ def _exits(
 ) -> dict[str, np.ndarray]:
   """Returns exits.npz's content: the test samples, and each row's exits.
 
-  Held-out samples are under held/, their exits under ROW/own/ and those of
-  their proxies under ROW/proxy/.
+  Held-out samples are under held/. The exits for them are under ROW/own/, and
+  the exits for their proxies under ROW/proxy/.
   """
   names = "pool", "rows", "label", "main", "sets", "names"
   arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}

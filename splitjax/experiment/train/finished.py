@@ -35,11 +35,11 @@ def save(
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
-  Each process saves its part of the state, and the first one the rest. `state`
-  includes padding clients; `personal` has the personalised clients of every
-  cohort, () if there are none. `about` says under "checkpoints" if checkpoints
-  are kept. `lines` are the lines of clients.csv, and `arrays` maps names of
-  further files to their content.
+  Each process saves its part of the state; the first process saves everything
+  else. `state` includes padding clients; `personal` has the personalised
+  clients of every cohort, () if there are none. If about["checkpoints"] is
+  true, the checkpoints are kept. `lines` are the lines of clients.csv, and
+  `arrays` maps names of further files to their content.
   """
   place = workdirs.folder(workdir, key)
   with distributed.all_agree():
@@ -85,7 +85,8 @@ def reopen(workdir: Path, key: str) -> None:
 def tidy(workdir: Path, key: str) -> None:
   """Deletes the checkpoints of a finished method, unless they are kept.
 
-  Damaged checkpoints lie in another folder, until the user deletes them.
+  Damaged checkpoints are not touched. They were moved to another folder, where
+  they stay until the user deletes them.
   """
   about = workdirs.read_about(workdir, key)
   if about is not None and not about.get("checkpoints"):

@@ -22,7 +22,8 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
 
   Raises:
     Stopped: a stop was requested; a checkpoint of the last round is written.
-    UserError: a checkpoint could not be written; or see `Recorder.record`.
+    UserError: a checkpoint could not be written, or clients were masked and
+      on_nan is "stop".
   """
   task, label = trainer.task, recorder.labels[0]
   in_turn = trainer.setup.topology.in_turn
@@ -123,7 +124,10 @@ def raise_if_stopped(recorder: Recorder) -> None:
 
 
 def _stop_requested(stop: Stop) -> str | None:
-  """Returns who asked any process to stop; all processes must call it."""
+  """Returns who asked one of the processes to stop; None if nobody did.
+
+  All processes must call this function at the same point.
+  """
   asked = stop()
   if not distributed.any_process(asked is not None):
     return None

@@ -24,7 +24,7 @@ from splitjax.reports.tracking import Tracker
 from splitjax.types import Outputs, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
-"""Evaluator: (rows, test samples of each client or None: all) -> outputs."""
+"""Evaluates result rows on a number of test samples per client; None: all."""
 
 
 class Recorder:
@@ -43,10 +43,10 @@ class Recorder:
     events: TensorBoard's file in the first process; None if there is none.
     tracker: the run at Weights & Biases, in the first process, or None.
     outputs: the outputs of each result row in the last evaluation.
-    plan: each client's work in a whole round; None if the network's FLOPs are
-      unknown, so that no cost is modelled.
-    best: the best value of eval.watch (minus the loss, so that larger is
-      better) and its round; None before the first value.
+    plan: each client's work in a whole round. None if the network's FLOPs are
+      unknown; no cost is modelled then.
+    best: the best value of eval.watch and its round; None before the first
+      value. A loss counts with a minus sign, so that larger is better.
   """
 
   def __init__(
@@ -88,14 +88,14 @@ class Recorder:
 
   @property
   def ended(self) -> bool:
-    """True if eval.patience ends the training before the config's rounds."""
+    """True if eval.patience ends the training, whatever rounds remain."""
     patience = self.task.config.eval.patience
     if patience is None or self.best is None:
       return False
     return self._last["round"] - self.best[1] >= patience
 
   def remember(self, line: dict[str, Any]) -> None:
-    """Updates `masked` and `best` by a finished round's line."""
+    """Updates `masked` and `best` from the line of a finished round."""
     line = history.between_rounds(line, self.task.config, self.rows)
     self._last, name = line, self.task.config.eval.watch
     self.masked |= bool(line["masked"])
@@ -166,7 +166,11 @@ class Recorder:
     due: tuple[tuple[Row, ...], int | None] | None,
     evaluate: Evaluate,
   ) -> dict[str, Any]:
-    """Evaluates `due` rows and adds their scores to a round's line, JSON."""
+    """Evaluates the rows that are due; adds their scores to a round's line.
+
+    `due` is (rows, test samples of each client), or None if nothing is due.
+    Returns the line, JSON.
+    """
     if due is not None:
       with self.timed("evaluate"):
         self.outputs = evaluate(*due)
@@ -187,7 +191,7 @@ class Recorder:
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def record_of(self, number: int) -> dict[str, Any]:
-    """Returns the record of a checkpoint after a round, JSON."""
+    """Returns what a checkpoint after round `number` records, JSON."""
     record = {
       **self.identity,
       "round": number,
@@ -202,9 +206,10 @@ class Recorder:
     self.manager.save(state, self.record_of(number))
 
   def close(self) -> History:
-    """Reads the whole log; adds the note that sums up masked updates.
+    """Reads the whole log; adds a note that summarises masked updates.
 
-    If the training was stopped, its last line gets the scores at the stop.
+    If the training was stopped, the log's last line gets the scores that were
+    evaluated at the stop.
     """
     with distributed.all_agree():
       self.log.mark()  # the first process has now written all of it

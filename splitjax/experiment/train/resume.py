@@ -37,12 +37,12 @@ def open_recorder(
 ) -> Iterator[tuple[Recorder, State]]:
   """Opens a method's logs and checkpoints where its training stopped.
 
-  `full` is the fresh network; `note` sets the method apart from others of the
-  same label. `group` names the runs that share a program, and `devices` is the
-  number of devices that the program runs on. Yields the recorder and the
-  trainer's state before the next round. Without an error, the last checkpoint
-  is complete when the context ends. Raises UserError if a checkpoint is another
-  run's or could not be written.
+  `full` is the fresh network; `note` is added to the method's title, to tell it
+  from others with the same label. `group` names the runs that share a program,
+  and `devices` is the number of devices that the program runs on. Yields the
+  recorder and the trainer's state before the next round. Without an error, the
+  last checkpoint is complete when the context ends. Raises UserError if a
+  checkpoint belongs to another run or could not be written.
   """
   setup = trainer.setup
   config, key = setup.task.config, setup.key
@@ -75,7 +75,11 @@ def open_recorder(
 
 
 def begun(workdir: Path, key: str) -> dict[str, Any]:
-  """Returns the record of a method's end or newest sound checkpoint, or {}."""
+  """Returns the record of a finished method, or else of its newest checkpoint.
+
+  Checkpoints whose record cannot be read are skipped. If there is no record,
+  the result is {}.
+  """
   if (about := workdirs.read_about(workdir, key)) is not None:
     return about.get("record", {})
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
@@ -86,11 +90,12 @@ def begun(workdir: Path, key: str) -> dict[str, Any]:
 
 
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
-  """Returns the facts of a run for its checkpoints, without the group, JSON.
+  """Returns the facts of a run that its checkpoints hold, JSON.
 
-  config and data: as in config.json. versions, devices: the other facts that
-  the results' bits depend on. places: the number of clients of each cohort in
-  the state, padding included. formulations: see `measured.record`.
+  "config" and "data" are as in config.json; "versions" and "devices" are the
+  other facts on which the bits of results depend. "places" are the numbers of
+  clients in the state's cohorts, padding included; "formulations" is as in
+  `measured.record`. The "group" is left out.
   """
   task = setup.task
   return {

@@ -1,10 +1,10 @@
-"""A cache of a process's compiled programs, whose keys are their texts.
+"""A cache of a process's compiled programs, keyed by the text of the program.
 
-A text is the lowered program and its compiler options. A round's text does not
-depend on the seed, a learning rate or a loss weight: the partition and these
-numbers are arguments of the program (`methods.hyper`). So seeds of a config,
-cells of a sweep and methods that differ in numbers share one text, which is
-compiled once. jax caches programs on the disk in the same way.
+The text is the lowered program with its compiler options. The text of a round
+does not depend on the seed, a learning rate or a loss weight, because the
+partition and these numbers are arguments of the program (`methods.hyper`). So
+seeds of a config, cells of a sweep and methods that differ in numbers share one
+text, which is compiled once. jax caches programs on the disk in the same way.
 """
 
 import contextlib
@@ -31,11 +31,12 @@ from splitjax.models import target
 from splitjax.types import Tree
 
 LIMIT = 64
-"""The number of compiled programs kept; the least recently used one goes."""
+"""The most programs kept; one more displaces the least recently used one."""
 
 Note = Callable[[str, str | None], None]
-"""A function (name of a program, owner), called before the program is compiled
-(owner None) or reused (owner: label of the method it was compiled for)."""
+"""A function of a program's name and an owner, called before the program is
+compiled or reused. The owner is the label of the method that a reused program
+was compiled for, or None for a program that is about to be compiled."""
 
 
 def quiet(name: str, owner: str | None) -> None:
@@ -43,7 +44,7 @@ def quiet(name: str, owner: str | None) -> None:
 
 
 def announcing(label: str) -> Note:
-  """Makes a Note that prints a line, once, on each program of `label`."""
+  """Makes a Note that announces `label`'s programs, each line only once."""
   line = functools.cache(say)
 
   def note(name, owner):
@@ -60,8 +61,8 @@ class Compiled(NamedTuple):
     program: the executable alone, without the function (which closes over the
       network's pretrained weights) and without arguments.
     owner: the label of the method that it was compiled for.
-    names: the hyper-parameters that it takes. A method with the same text may
-      have others, but the program uses only those that both methods have.
+    names: the hyper-parameters that it takes. A later method with the same text
+      may have others; the program then uses only those that both have.
   """
 
   program: Any
@@ -145,9 +146,9 @@ def compile_program(
 
 
 def bytes_of(program: Any) -> dict[str, int]:
-  """Returns kind -> the bytes that a compiled program takes on a device.
+  """Returns how many bytes of each kind a compiled program takes on a device.
 
-  {} if the device's compiler does not count them.
+  Returns {} if the device's compiler does not count bytes.
   """
   memory = program.memory_analysis()
   if memory is None:
@@ -203,7 +204,7 @@ def _lowered(
 
 @functools.cache
 def _say_constants(key: str, reason: str) -> None:
-  """Prints once that a method's numbers are constants."""
+  """Prints once that hyper-parameters are constants of a method's program."""
   say(
     f"{key}: hyper-parameters are constants of its program, which is compiled"
     f" for each value ({reason})"
@@ -229,7 +230,7 @@ def once(
     lowered: the traced program.
     owner: the label of the method that it is compiled for.
     note: see `Note`.
-    arguments: `args_info` of the arguments that are told in the text, see
+    arguments: `args_info` of the arguments that the text describes, see
       `text_of`; None: of all arguments.
     options: the compiler options that the program was lowered with.
     deterministic: if true, rounding must not depend on the devices.

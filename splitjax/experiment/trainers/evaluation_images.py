@@ -1,9 +1,10 @@
 """The images that each client's networks see in an evaluation.
 
-A client sees its own test samples, or only the first of them in a partial
-evaluation. The clients of a cohort may hold one network and so give the same
-answers. If it is less work, they divide the split among them, and a client's
-answers are looked up. One compiled program serves both cases.
+A client sees its own test samples, or in a partial evaluation only the first of
+them. Clients of a cohort that hold the same network give the same answers. If
+it is less work, such clients divide the test split among them: each classifies
+a part, and the answers for a client's samples are looked up. One compiled
+program serves both cases.
 """
 
 import functools
@@ -24,10 +25,10 @@ class Shown(NamedTuple):
 
   Attributes:
     rows: [N, chunks, B] int32, rows of the task's pool.
-    first: [N] int32, the number of each client's chunks that are computed.
-    mine: [N, M, 2] int32, for each of a client's test samples the client and
-      the column that hold the answer; None: a client's answers are in its own
-      first M columns.
+    first: [N] int32, how many of its first chunks are computed for a client.
+    mine: [N, M, 2] int32. mine[n, m] is the row (a client) and the column of
+      the exits with the answer for test sample m of client n. None: a client's
+      answers are in its own first M columns.
     sharing: the clients that divide the split among them.
   """
 
@@ -37,9 +38,9 @@ class Shown(NamedTuple):
   sharing: Sequence[int] = ()
 
   def of(self, exits: Exits, size: int, answers: tuple[str, ...]) -> Exits:
-    """Returns the exits [N, size] of clients' own test samples, on the host.
+    """Returns the exits [N, size] for clients' own test samples, on the host.
 
-    `answers` are the sides that answer, see `types.Traits`.
+    `answers` says which of client and server answer, see `types.Traits`.
     """
     if self.mine is None:
       return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :size], exits)
@@ -52,7 +53,10 @@ class Shown(NamedTuple):
 def forget_exit(
   exits: Exits, sharing: Sequence[int], answers: tuple[str, ...]
 ) -> None:
-  """Erases exit outputs of clients `sharing` if "client" is not an answer."""
+  """Erases the outputs of the client's exit for the clients `sharing`.
+
+  Does nothing if "client" is one of the sides that answer, `answers`.
+  """
   if "client" not in answers:
     for leaf in exits[:3]:
       leaf[[*sharing]] = np.nan if leaf.dtype.kind == "f" else -1
@@ -67,17 +71,18 @@ def tested(task: Task, samples: int | None) -> TestSets:
 
 
 def chunks(task: Task, samples: int | None) -> np.ndarray:
-  """Counts the chunks that hold a client's first `samples`, [N] int32."""
+  """Counts the chunks with each client's first `samples` test samples, [N]."""
   real = tested(task, samples).rows >= 0
   last = (np.arange(1, real.shape[1] + 1) * real).max(axis=1)
   return -(-last // task.shown.shape[-1]).astype(np.int32)
 
 
 def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
-  """Checks if a cohort's clients, unless personalised, divide the split.
+  """Checks if a cohort's clients divide the test split among them.
 
-  They do if they hold the same network, each answers by its own path (no
-  `pick`), and the split has fewer chunks than their test sets together.
+  Clients that are not personalised do if they hold the same network, if each
+  answers by its own path (no `pick`), and if the split has fewer chunks than
+  their test sets together.
   """
   task = setup.task
   method, ids = setup.method, list(setup.fleet.cohorts[cohort].ids)
@@ -94,7 +99,11 @@ def show(
   *,
   personal: bool,
 ) -> Shown:
-  """Chooses the images that clients see to test `samples` each; None: all."""
+  """Chooses the images that clients see if each is tested on `samples` samples.
+
+  If `samples` is None, each is tested on all of its samples. `personal` says
+  that the clients are personalised.
+  """
   task = setup.task
   first, sets = chunks(task, samples), tested(task, samples)
   cohorts = setup.fleet.cohorts

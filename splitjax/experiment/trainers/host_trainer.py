@@ -1,11 +1,12 @@
 """Training and evaluation of a method whose clients lie on the host.
 
-A round's clients are sampled on the device, by the same keys as if all clients
-were there. The host gathers the sampled clients' halves and images, the
-compiled round runs on these alone, and the halves are written back. While a
-round runs, the images of the next one are gathered. Evaluation and
-personalisation take as many clients of a cohort at a time as a round does; if
-all clients of a cohort answer alike, one client per device answers for all.
+A round's clients are sampled on the device, with the random keys that would be
+used if all clients were there. The host gathers the sampled clients' halves and
+images, the compiled round runs on these alone, and the halves are written back.
+While a round runs, the images of the next one are gathered. Evaluation and
+personalisation process as many clients of a cohort at a time as a round does.
+If all clients of a cohort give the same answers, one client on each device
+answers for all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ from splitjax.types import Segment, Shard, State, Tree, UserError
 
 
 def make_trainer(setup: TrainingSetup, note: Note = quiet) -> Trainer:
-  """Makes a method's trainer, with clients where the config places them."""
+  """Makes a HostTrainer if system.clients_on is "host", otherwise a Trainer."""
   at_host = setup.task.config.system.clients_on == "host"
   return (HostTrainer if at_host else Trainer)(setup, note)
 
@@ -44,9 +45,9 @@ class RoundSample(NamedTuple):
   """The sampled clients of a round, with their data on the devices.
 
   Attributes:
-    places: per cohort [S] int, the clients' positions there, on the host.
+    places: per cohort [S] int, the clients' positions in it, on the host.
     on: per cohort [S] bool, False for a slot without a client, on the host.
-    shards: per cohort, the clients' data, leaves [S, ...].
+    shards: per cohort, the clients' data, stacked [S, ...] as in `Shard`.
   """
 
   places: tuple[np.ndarray, ...]
@@ -60,7 +61,6 @@ class HostTrainer(Trainer):
   by_place = True
 
   def __init__(self, setup: TrainingSetup, note: Note = quiet):
-    """Compiles nothing, see `Trainer`."""
     super().__init__(setup, note)
     devices = setup.fleet.devices
     self._spare = devices if devices > 1 else 2  # devices divide the rows
@@ -94,9 +94,10 @@ class HostTrainer(Trainer):
     return self.hold(state._replace(clients=clients))
 
   def make_init(self, setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-    """Makes a jitted (seed, network) -> (state of a client per cohort, alike).
+    """Makes a jitted function (seed, network) -> (state, alike).
 
-    `alike` tells for each leaf whether all clients of the cohort are equal.
+    The state has one client per cohort. `alike` tells for each of its arrays
+    whether all clients of the cohort have the same value.
     """
     whole = super().make_init(setup, jit=lambda function, **_: function)
 
@@ -120,12 +121,12 @@ class HostTrainer(Trainer):
     return state._replace(clients=held, round=put[0], server=put[1])
 
   def whole(self, state: State) -> State:
-    """Returns the state to save: leaves [N, ...] of all clients, read-only."""
+    """Returns the state to save, with read-only arrays [N, ...] of clients."""
     clients: Any = tuple(each.whole() for each in _held(state))
     return state._replace(clients=clients)
 
   def shapes(self, places: Sequence[int]) -> Tree:
-    """Returns shapes like `Trainer.shapes`, with clients read to the host."""
+    """Returns shapes like `Trainer.shapes`; clients are read to the host."""
     state = abstract_state(self.setup.method, self.task.network, places)
     clients = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), state.clients)
     rest = checkpoint.on_first_device(state._replace(clients=()))
@@ -147,7 +148,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=clients), drawn.shards, on
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """Makes the jitted round of as many clients as `inputs` has sampled."""
+    """Makes the jitted round, for as many clients as `inputs` has sampled."""
     drawn = next(iter(self._drawn.values()))
     count = [len(places) + self._spare for places in drawn.places]
     part = setup._replace(fleet=fleets.with_places(setup.fleet, count))
@@ -175,7 +176,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=held), jax.device_get(metrics)
 
   def personalise(self, state: State) -> tuple:
-    """Personalises every client, leaves [N, ...] on the host."""
+    """Personalises every client; returns arrays [N, ...] on the host."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
     out = []
@@ -194,7 +195,7 @@ class HostTrainer(Trainer):
     return tuple(out)
 
   def evaluated_together(self) -> list[tuple[int, ...]]:
-    """Lists the cohorts one by one: a part has clients of one cohort."""
+    """Lists each cohort by itself, as a part has clients of one cohort only."""
     return [(c,) for c in range(len(self.setup.fleet.cohorts))]
 
   def evaluation_parts(
@@ -206,8 +207,8 @@ class HostTrainer(Trainer):
   ) -> Iterator[EvaluationPart]:
     """Yields the clients of one cohort, as many at a time as a round trains.
 
-    If clients of the cohort share the test split, one client per device answers
-    a part of it for all. Only personalisation needs training images.
+    If the clients divide the test split (`shares`), one client on each device
+    answers its part for all. Only personalisation gets training images.
     """
     setup, task = self.setup, self.task
     (c,) = cohorts
@@ -248,7 +249,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes the part of a cohort at `places`; `data`: with training images."""
+    """Makes a part of the clients at `places`; `data` adds training images."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)

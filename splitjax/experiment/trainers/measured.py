@@ -1,7 +1,7 @@
-"""The formulations of a method's convolutions: the fastest, by measured times.
+"""The formulations of a method's convolutions: the fastest by measurement.
 
-A resumed run keeps the formulations in its checkpoints. Measured times are
-remembered by `times`.
+A resumed run keeps the formulations that its checkpoints name. The module
+`times` remembers what was measured.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ def chosen(
   begun: Mapping[str, Any] | None = None,
   runs: int = 1,
 ) -> Iterator[None]:
-  """Sets the formulations of programs that are traced within.
+  """Sets the formulations for programs that are traced inside the context.
 
-  If the config asks for it, they are the fastest, measured once for a kind of
-  device; otherwise nothing is set.
+  If the config asks for measured formulations, these are the fastest ones,
+  measured once for each kind of device. Otherwise nothing is set.
 
   Args:
     setup: the method.
     begun: the record in the method's checkpoint or about.json, if there is one.
-      Its formulations are kept unless they are of another device.
+      Its formulations are kept unless they were measured on another device.
     runs: the number of runs that a device trains side by side.
 
   Raises:
@@ -51,14 +51,17 @@ def chosen(
 
 
 def kept(about: Mapping[str, Any]) -> Any:
-  """Makes a context with a finished run's formulations, if of this device."""
+  """Makes a context that sets the formulations of a finished run.
+
+  It sets nothing if they were measured on another kind of device.
+  """
   before = about.get("formulations") or {}
   same = before.get("device") == device()
   return using(before["layers"]) if same else contextlib.nullcontext()
 
 
 def using(table: Mapping[str, str]) -> Any:
-  """Makes a context with these formulations: layer in words -> formulation."""
+  """Makes a context that sets `table`: layer in words -> its formulation."""
   pairs = tuple(table.items())
   return target.aimed_at(target.current()._replace(formulations=pairs))
 
@@ -73,7 +76,7 @@ def record() -> dict[str, Any]:
 
 
 def note(label: str) -> list[str]:
-  """Says in a sentence which formulations are in use; [] without a choice."""
+  """Says in a sentence which formulations are in use; [] if none are set."""
   by = dict[str, list[str]]()
   for layer, conv in target.current().formulations:
     by.setdefault(conv, []).append(f"({layer})")
@@ -86,8 +89,9 @@ def note(label: str) -> list[str]:
 def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
   """Lists a method's layers with their remembered times, for `describe`.
 
-  Each has its "layer", "images" and "clients", "microseconds" by formulation
-  ({} before the first run) and "chosen", the fastest (None before that run).
+  An entry has "layer", "images", "clients", "microseconds" by formulation, and
+  "chosen", the fastest formulation. Before the first run "microseconds" is {}
+  and "chosen" is None.
   """
   if not asked(setup.task.config.system):
     return []
@@ -104,7 +108,8 @@ def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
 def asked(system: System) -> bool:
   """Tells whether formulations are to be measured.
 
-  Not for deterministic runs: the fastest may differ by the number of devices.
+  Deterministic runs measure none, as the fastest formulation may depend on the
+  number of devices.
   """
   return formulations.measured(system.conv) and not system.deterministic
 

@@ -17,12 +17,12 @@ from splitjax.models import target
 
 
 def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
-  """Makes a method's trainer, with fewer clients at once until it fits.
+  """Makes a method's trainer, with chunks of clients that fit into memory.
 
-  `system.clients_per_chunk=auto` takes as many clients as fit by an estimate.
-  If there are several, the programs are compiled, and the clients halved as
-  long as a program takes more memory than the device has. Only the estimate
-  counts with clients on the host, whose programs wait for data.
+  With `system.clients_per_chunk=auto`, an estimate says how many clients fit at
+  once. If these are several, the programs are compiled, and the number is
+  halved as long as a program takes more memory than the device has. With
+  clients on the host, whose programs wait for data, the estimate decides alone.
   """
   while True:
     trainer, fewer = make(setup), _with_half_as_many(setup)
@@ -39,7 +39,11 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
 
 
 def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
-  """Halves the chunks that "auto" chose; None where they cannot be halved."""
+  """Makes a setup with chunks half as large as those that "auto" chose.
+
+  Returns None if "auto" did not choose them, if they are of one client, if the
+  clients lie on the host, or if there is one server for all.
+  """
   config = setup.task.config
   most = max(training_setup.side_by_side(setup))
   chosen = config.system.clients_per_chunk == "auto"
@@ -61,13 +65,13 @@ def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
 
 
 def make_round(setup: TrainingSetup, **options: Any) -> Any:
-  """Makes a method's jitted round; options of `engine.rounds.make_round`."""
+  """Makes a method's jitted round; `options` go to `rounds.make_round`."""
   told = {"faults": setup.faults, "buffer": setup.buffer} | options
   return _on_devices(rounds.make_round, setup, **told)
 
 
 def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
-  """Makes a method's jitted evaluation; options of `evaluate.make_evaluate`."""
+  """Makes a method's jitted evaluation; `options` go to `make_evaluate`."""
   return _on_devices(evaluate.make_evaluate, setup, **options)
 
 
@@ -77,9 +81,10 @@ def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
 
 
 def make_sample(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes a jitted (key, round, numbers, counts) -> slots, active.
+  """Makes the jitted function (key, round, numbers, counts) -> sample.
 
-  `numbers`, `counts` and the results are per cohort, see `sample_clients`.
+  The sample is a pair (slots, active) for each cohort. `numbers` and `counts`
+  have an entry for each cohort too, see `sample_clients`.
   """
 
   def sample(key, round, numbers, counts=()):

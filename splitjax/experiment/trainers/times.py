@@ -1,7 +1,9 @@
 """Times of convolutions, remembered on the disk beside compiled programs.
 
-The file is JSON: device and versions -> layer, images and clients side by side
--> formulation -> microseconds. It is read as text and numbers alone.
+The file is JSON, three dicts deep. The keys of the first are a device with
+versions, those of the second a layer with its numbers of images and of clients
+side by side, those of the third formulations; the values are microseconds.
+Reading the file runs no code in it.
 """
 
 import json
@@ -30,7 +32,7 @@ _known: dict[str, Times] = {}
 
 
 def device() -> str:
-  """Names the kind of device; a CPU by its processor."""
+  """Names the kind of device; for a CPU, names the processor too."""
   goal = target.current()
   if goal.platform != "cpu":
     return goal.kind

@@ -82,7 +82,7 @@ class Trainer:
     return compile_program(self.make_init, "init", self.setup, given)(*given)
 
   def make_init(self, setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-    """Makes the jitted (seed, network) -> the state before the first round."""
+    """Makes the jitted function (seed, network) -> the initial state."""
 
     def init(seed, full):
       key = jax.random.fold_in(jax.random.key(seed), 1)
@@ -106,11 +106,11 @@ class Trainer:
     return state
 
   def whole(self, state: State) -> State:
-    """Returns the state in its saved form, its clients' leaves [N, ...]."""
+    """Returns the state to save, with arrays [N, ...] of all clients."""
     return state
 
   def shapes(self, places: Sequence[int]) -> Tree:
-    """Returns the shapes of a checkpoint's state and the devices to read to.
+    """Returns the shapes of a checkpoint's state, and which devices read it.
 
     `places` are the numbers of clients in its cohorts, padding included. If
     they differ from this trainer's, every device reads all clients.
@@ -151,11 +151,11 @@ class Trainer:
     return distributed.any_process(memory.too_large(max(sizes)))
 
   def round(self, given: tuple) -> Any:
-    """Compiles the round: `inputs` (state donated) -> (state, Metrics)."""
+    """Returns the compiled round: inputs -> (state, Metrics), state donated."""
     return self._program("round", self.make_round, self.setup, given)
 
   def use(self, program: Any) -> None:
-    """Sets the round to a program compiled elsewhere, from `make_round`."""
+    """Takes as round a program of `make_round` that was compiled elsewhere."""
     self._programs["round", None] = program
 
   def step(self, state: State) -> tuple[State, Metrics]:
@@ -182,7 +182,7 @@ class Trainer:
     rows: tuple[Row, ...] | None = None,
     samples: int | None = None,
   ) -> list[Outputs]:
-    """Evaluates a state: the outputs of result rows (None: all), on the host.
+    """Evaluates result rows (None: all); returns their outputs, on the host.
 
     `samples` is the number of test samples of each client; None: all.
     """
@@ -191,7 +191,7 @@ class Trainer:
     return [self._outputs(state, row.personal, samples) for row in rows]
 
   def personalise(self, state: State) -> tuple:
-    """Personalises every client; returns () if the method does not."""
+    """Personalises every client; returns () if no result row is personal."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
     (cohorts,) = self.evaluated_together()
@@ -199,7 +199,7 @@ class Trainer:
     return self.tuned(part)
 
   def evaluated_together(self) -> list[tuple[int, ...]]:
-    """Returns the cohorts that each evaluation program takes, by number."""
+    """Returns the numbers of the cohorts that each evaluation program takes."""
     return [tuple(range(len(self.setup.fleet.cohorts)))]
 
   def evaluation_parts(
@@ -269,7 +269,7 @@ class Trainer:
     return [test, program(name, task.image, task.aside, gather=gather)]
 
   def _personaliser(self, part: EvaluationPart) -> Any:
-    """Compiles (state, shards) -> the personalised clients of each cohort."""
+    """Compiles a function (state, shards) -> personalised clients by cohort."""
     given, make = (part.state, part.shards), programs.make_personalised
     name, key = "personalisation", part.cohorts
     return self._program(name, make, part.setup, given, key)

@@ -1,7 +1,7 @@
 """Figures of the clients: data (one stacked bar each), devices and pace.
 
 Bars show numbers of samples instead of shares, so that clients of unequal size
-look unequal. Up to ten classes have a legend, more a colour bar.
+look unequal. A legend names up to ten classes; for more there is a colour bar.
 """
 
 import math
@@ -31,11 +31,11 @@ from splitjax.reports.figures.style import (
 )
 
 FILES = "clients", "test_sets", "devices"
-"""File names of a run's figures of its clients: training samples, test samples
-and, where they decide split depths, devices."""
+"""File names of a run's figures of its clients: training samples, test samples,
+devices. Devices are drawn only where they decide the split depths."""
 
 MOST_BARS = 600
-"""Most segments to draw as bars with gaps; more are drawn as touching steps."""
+"""The most segments drawn as bars with gaps; more become touching steps."""
 
 COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC "
@@ -56,8 +56,8 @@ def of_classes(
 ) -> Figure:
   """Draws training samples by client and class.
 
-  `distributions` has a panel per title, with counts [N, C]. `clients` are the
-  names of the clients, () without names.
+  `distributions` maps each panel's title to counts [N, C]. `clients` are the
+  clients' names; () if they have none.
   """
   classes = next(iter(distributions.values())).shape[1]
   if classes <= len(COLOURS):
@@ -88,7 +88,7 @@ def of_tests(
     inside: [R, N], numbers of samples of classes that the client trains on.
     outside: [R, N], numbers of samples of other classes.
     names: names of the R sets.
-    clients: names of the N clients, () without names.
+    clients: names of the N clients; () if they have none.
   """
   sets = {}
   for name, *parts in zip(names, inside, outside, strict=True):
@@ -134,7 +134,9 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
 
 
 def of_paces(arrays: dict[str, np.ndarray], of: str) -> Figure:
-  """Draws clients' shares of the aggregate over their seconds, and staleness.
+  """Draws each client's share of the aggregate against its seconds in a round.
+
+  If rounds are buffered, a second panel shows the staleness of the updates.
 
   Args:
     arrays: as `experiment.measure.costs.shares` returns: "share", "even" and

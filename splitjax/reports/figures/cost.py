@@ -42,7 +42,7 @@ POWER = {
 
 
 def priced(results: dict[str, Any]) -> bool:
-  """Checks if all learning curves have costs, and one has several rounds."""
+  """Checks if every learning curve has costs, and any has several rounds."""
   curves = results.get("learning", {}).values()
   several = any(len(curve["round"]) > 1 for curve in curves)
   return several and all(curve.get("cost") for curve in curves)
@@ -121,8 +121,8 @@ def _curve(
 ) -> np.ndarray:
   """Draws a row's accuracy over a cost; returns the costs [evaluated rounds].
 
-  The means over seeds are a line with about `points` markers, the seeds' last
-  accuracies dots at its end.
+  The means over seeds are drawn as a line with about `points` markers, and the
+  last accuracy of each seed as a dot at the end of the line.
   """
   curve = results["learning"][label]
   spent = curve["round"] if cost == "round" else curve["cost"][cost]
@@ -149,7 +149,10 @@ def _targets(every: Sequence[Axes], results: dict[str, Any]) -> str:
 
 
 def raced(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns rows that reached eval.target; [] unless first and another did."""
+  """Returns the rows that reached eval.target.
+
+  Returns [] unless the first row and at least one other row reached it.
+  """
   rows = results["rows"]
   reached = [row for row in rows if row.get("to_target")]
   return reached if len(reached) > 1 and reached[0] is rows[0] else []
@@ -167,7 +170,7 @@ def speed_up(results: dict[str, Any]) -> Figure:
 
   A bar is the first row's cost to the target divided by the row's, both means
   over seeds: above 1 the row needs less. Rows that missed the target are left
-  out; a row that needs none of a cost, as no bytes, has no bar.
+  out. A row whose cost is zero, such as no bytes, has no bar.
   """
   rows = raced(results)
   wanted = "several rows, the first too, that reached eval.target"
@@ -220,7 +223,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """Returns cost -> clients' values [..] for each row; [] if a row has none."""
+  """Returns each row's dict cost -> clients' values; [] if a row has none."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")
@@ -231,10 +234,10 @@ def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
 
 @style.of_results
 def cost_per_client(results: dict[str, Any]) -> Figure:
-  """Draws the cost of each client in the training as a dot.
+  """Draws what the training cost each client, one dot per client.
 
-  Clients of several seeds are pooled. Clients that never took part are missing
-  on a logarithmic axis.
+  Clients of several seeds are pooled. Clients that never took part cost nothing
+  and are therefore missing on a logarithmic axis.
   """
   columns = [
     [unit * np.array(one[cost], float) for one in spent(results)]

@@ -1,8 +1,9 @@
 """A t-SNE map of server embeddings, by class, depth and client.
 
 This is HARMONY's Figure 5. It shows the skew that `splitjax.evaluation.skew`
-measures: embeddings form a cluster per class without skew, per class and client
-with skew. Distances on the map have no unit, and empty space has no meaning.
+measures. Without skew, embeddings form one cluster for each class; with skew,
+they form one for each class of each client. Distances on the map have no unit,
+and empty space has no meaning.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
-"""Most groups that a legend lists; of more groups it only gives the number."""
+"""The most groups that a legend lists; of more, it only gives the number."""
 
 
 def draw(
@@ -29,11 +30,12 @@ def draw(
   silhouette: float | None = None,
   distance_ratio: float | None = None,
 ) -> Figure:
-  """Draws the map with a panel each for class, family, split depth and client.
+  """Draws the map in panels coloured by class, family, split depth and client.
 
-  A single split depth has no panel, families only if they are given.
-  Embedding k has position places[k] [2] on the map, class classes[k], client
-  clients[k], split depth depths[k] and, where there are families, families[k].
+  There is no panel of families if none are given, and none of split depths if
+  there is only one. Embedding k has position places[k] [2] on the map, class
+  classes[k], client clients[k], split depth depths[k] and, where there are
+  families, families[k].
   `silhouette` is written over the first panel, `distance_ratio` over the last.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]

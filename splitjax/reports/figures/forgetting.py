@@ -1,6 +1,7 @@
-"""Figures of forgetting: by class and order, within a round, against accuracy.
+"""Figures of forgetting by class, by order of service, and within a round.
 
-They correspond to Hydra's Figures 2, 3, 5, 6 and 10-19.
+Another figure plots accuracy against the performance gap. The figures
+correspond to Hydra's Figures 2, 3, 5, 6 and 10-19.
 `splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting`
 combines seeds.
 """
@@ -36,8 +37,8 @@ def accuracy_gap(results: dict[str, Any]) -> Figure:
 def class_accuracy(results: dict[str, Any]) -> Figure:
   """Draws accuracy of every class over the rounds, a panel per row (Figure 10).
 
-  Classes are lines of colours, above the accuracy on all classes; numbers are
-  means over seeds.
+  A panel is a heat map: the upper lines are the classes, and the lowest line is
+  the accuracy on all classes. Numbers are means over seeds.
   """
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
   names = "round", "class"
@@ -59,7 +60,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
 def _over_rounds(
   axes: Axes, rounds: Sequence[int], shares: np.ndarray, mean: np.ndarray
 ) -> Any:
-  """Draws shares [rounds, C] as a line of colours per class, above `mean`."""
+  """Draws shares [rounds, C] as a heat map, a line per class; below, `mean`."""
   classes = shares.shape[1]
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
@@ -171,8 +172,8 @@ def _profile(
 def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
   """Draws confusion matrices [S, C, C] after steps of a round (Figure 11).
 
-  `names` are those of the steps. Rows of a matrix are the true classes; a class
-  without a sample has NaN.
+  `names` are the names of the steps. A row of a matrix belongs to a true class;
+  it is NaN if the class has no sample.
   """
   axes_names = "predicted class", "class"
   figure, every = style.panels(len(names), 5, (2.3, 2.4), axes_names)

@@ -43,11 +43,12 @@ AXIS_NAMES = {
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   """Draws the figures that a grid has the numbers for; returns their paths.
 
-  Compared workdirs have accuracy_by_run.png, a grid accuracy_over_FIELD.png
-  (FIELD is the last word of its field). Both may have accuracy_gap.png,
-  change_by_cell.png, accuracy_over_leakage.png; accuracy_over_bytes.png if all
-  cells have one target; and, if cells differ in their pace,
-  accuracy_over_seconds.png and accuracy_over_joules.png.
+  Compared workdirs have accuracy_by_run.png. A grid over one numeric field has
+  accuracy_over_FIELD.png, where FIELD is the last word of the field. Both may
+  have accuracy_gap.png, change_by_cell.png and accuracy_over_leakage.png. If
+  all cells have the same eval.target, they may have accuracy_over_bytes.png. If
+  cells differ in their pace, they may have accuracy_over_seconds.png and
+  accuracy_over_joules.png.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -82,11 +83,11 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 
 
 def by_run(whole: dict[str, Any]) -> Figure:
-  """Draws accuracy of every row in every run, on two common test sets.
+  """Draws the accuracy of each run's rows, on up to two common test sets.
 
-  These are the first and the last set, if all runs have them. Each row of each
-  run has a line in the figure, each run a colour. Several seeds add intervals
-  and dots.
+  These are the first and the last set of the first run, as far as all runs have
+  them. A row of a run is one line of the figure, in the run's colour. If there
+  are several seeds, intervals and dots show them.
   """
   cells = {cell["name"]: cell["results"] for cell in whole["cells"]}
   first = next(iter(cells.values()))
@@ -125,7 +126,7 @@ def by_run(whole: dict[str, Any]) -> Figure:
 
 
 def varied(whole: dict[str, Any]) -> str:
-  """Returns the grid's field if it is the only one and numeric, else "".
+  """Returns the only field of a grid if its values are numbers, else "".
 
   The result is also "" if only one value of the field has results.
   """
@@ -223,9 +224,10 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 def _late(
   results: dict[str, Any], label: str, path: tuple[str, ...]
 ) -> tuple[float, float, float]:
-  """Returns a row's metric of the last rounds, half-width, first row's metric.
+  """Returns a row's late metric, its half-width, and the first row's metric.
 
-  Without the row, the first two are NaN; for the first row, the last is NaN.
+  The first two numbers are NaN if the row is missing. The third is NaN if the
+  row is itself the first one.
   """
   found = {
     row["label"]: style.leaf(row, *path) for row in forgetting.rows(results)
@@ -248,7 +250,10 @@ def logarithmic(option: str, values: Sequence[float]) -> bool:
 def _find(
   results: dict[str, Any], label: str, name: str
 ) -> tuple[float, float, list[float]]:
-  """Returns accuracy, half-width, seeds' accuracies; NaN, NaN, [] without."""
+  """Returns a row's accuracy on a set, its half-width, and the seeds' values.
+
+  Without this row or set, returns NaN, NaN and [].
+  """
   for row in results["rows"]:
     if row["label"] == label and name in results["sets"]:
       r = results["sets"].index(name)

@@ -17,9 +17,10 @@ from splitjax.reports.results import rule
 PERCENT, ANY = (0.0, 100.0), (-np.inf, np.inf)
 BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
 FAR = 3.0
-"""Multiple of the typical half-width that intervals out of the frame exceed."""
+"""To leave the frame, an interval must be wider than the typical one by this
+factor."""
 LEAST = 3.0
-"""Half-width in points that intervals out of the frame exceed, too."""
+"""To leave the frame, its half-width must also exceed this many points."""
 
 
 def bars(
@@ -40,10 +41,10 @@ def band(
   style: dict[str, Any],
   scale: float = 100,
 ) -> None:
-  """Draws a curve [P] with its interval: a band, or a bar for one round.
+  """Draws a curve [P] with its interval, a band; for one round, an error bar.
 
-  `scale` multiplies the values; if it is 100, for shares in percent, intervals
-  end at 0 and 100.
+  `scale` multiplies the values. A scale of 100 turns shares into per cent, and
+  the intervals then end at 0 and 100.
   """
   values, bounds = scale * shares, PERCENT if scale == 100 else ANY
   below, above = bars(values, scale * halves, bounds)
@@ -67,10 +68,11 @@ def frame(
   """Keeps intervals that are far wider than the others from setting the axis.
 
   The axis shows all values [...], in per cent, and all further `points` that
-  are drawn, such as the seeds' dots. It shows all intervals except those whose
-  half-width exceeds `FAR` typical ones and `LEAST`, and whose width exceeds the
-  range of the values. The typical half-width is the lower quartile, which stays
-  narrow if one of two methods diverges. NaN are left out.
+  are drawn, such as the seeds' dots. It shows all intervals but those that are
+  far wider: their half-width exceeds both `LEAST` and `FAR` times the typical
+  half-width, and their width exceeds the range of the values. The typical
+  half-width is the lower quartile, which stays narrow if one of two methods
+  diverges. Values that are NaN are left out.
 
   Returns:
     A text for `title` on the width of intervals that leave the frame, or "".
@@ -104,9 +106,9 @@ def frame(
 def dodged(
   x: Sequence[float] | np.ndarray, place: float, count: int
 ) -> np.ndarray:
-  """Returns x [P] moved for row `place` of `count`, so that bars stay apart.
+  """Shifts the x [P] of one of `count` rows, so that error bars stay apart.
 
-  A half-integer `place` is between two rows.
+  `place` is the row's index; a fraction lies between two rows.
   """
   at = np.array(x, float)
   apart = np.diff(np.unique(at))

@@ -1,8 +1,9 @@
 """Inference time over client power and over bandwidth (SplitGP Figure 3).
 
 It compares a network cut between client and server with the whole network at
-the client or at the server. Marks show the bounds beyond which the cut network
-is slower than that at the client (Proposition 2) or server (Proposition 3).
+the client or at the server. Marks show two bounds. Beyond them the cut network
+is slower than the whole network at the client (Proposition 2) or at the server
+(Proposition 3).
 """
 
 from collections.abc import Mapping
@@ -37,9 +38,10 @@ def inference_time(
   pixels: int,
   title: str,
 ) -> Figure:
-  """Draws the three latencies over P_C and over R, each with the other fixed.
+  """Draws the three latencies over P_C with R fixed, and over R with P_C fixed.
 
-  `depth` is a dict of `split_depths`, `pixels` is q, numbers of a raw sample.
+  `depth` is a dict of `split_depths`; `pixels` is q, how many numbers a raw
+  sample has.
   """
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded
@@ -84,7 +86,7 @@ def _at_most(name: str, bound: float) -> str:
 def _lines(
   axes: Axes, x: np.ndarray, found: np.ndarray, used: float, bound: float
 ) -> None:
-  """Draws latencies [P, 3] over x [P], the setting's value and the bound."""
+  """Draws latencies [P, 3] over x [P]; marks the values `used` and `bound`."""
   for line, style in zip(found.T, PLACES.values(), strict=True):
     axes.loglog(x, line, **style)
   for axis in (axes.xaxis, axes.yaxis):  # plain text, in the font of the rest

@@ -19,7 +19,7 @@ from splitjax.reports.figures.intervals import (
 from splitjax.reports.results import heading
 
 MOST = 3
-"""Most panels in a line of the figure."""
+"""The most panels side by side."""
 
 BOUNDS = {
   "accuracy": PERCENT,

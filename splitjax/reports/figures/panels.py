@@ -20,7 +20,7 @@ from splitjax.reports.figures.intervals import title
 from splitjax.reports.results import ends, gated, heading, ratios, rule
 
 MOST_LINES = 6
-"""Most thresholds in a panel; from a longer grid so many are evenly chosen."""
+"""The most thresholds in a panel; from longer grids, evenly spaced ones."""
 
 MOST_COLUMNS = 4
 
@@ -78,7 +78,10 @@ def _thresholds(
 def _rules(
   results: dict[str, Any], rows: list[dict[str, Any]]
 ) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-  """Maps oracle and config's rule to a style and the path of its accuracy."""
+  """Returns how to draw the oracle and the config's rule.
+
+  Maps the label of each to its style and to the path of its accuracy in a row.
+  """
   name, own = rule(results), ("summary", "accuracy")
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}
   dashed = {**look, "linestyle": (0, (4, 2))}
@@ -156,7 +159,10 @@ def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
 def sideways(
   labels: Sequence[str], count: int, width: float, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-  """Makes `count` panels of `width` inches side by side, a line per label."""
+  """Makes `count` panels of `width` inches side by side.
+
+  Their common y axis has a place for each of `labels`.
+  """
   longest, lines = max(map(len, labels)), len(labels)
   size = 1.2 + 0.08 * longest + width * count, 1.4 + 0.4 * lines
   figure = Figure(figsize=size, layout="constrained")
@@ -172,9 +178,10 @@ def spreads(
   width: float,
   **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-  """Draws a dot per client in panels of `sideways`, a line per row.
+  """Draws one dot per client in panels of `sideways`, each row at one height.
 
-  Each of `columns` is a panel: for each row, the values of its clients [..].
+  Each of `columns` is drawn in a panel. It holds an array [..] for each row,
+  the values of the row's clients.
   """
   labels, styles = [row["label"] for row in rows], style.row_styles(rows)
   figure, every = sideways(labels, len(columns), width, **options)
@@ -227,7 +234,8 @@ def heat_maps(
 ) -> None:
   """Draws a heat map of shares in every panel, with row and column numbers.
 
-  `tables` are pairs of a title and shares of one; `name` labels the colour bar.
+  `tables` are pairs of a panel's title and its shares, in [0, 1]. `name` labels
+  the colour bar.
   """
   image: Any = None
   for axes, (head, table) in zip(every, tables, strict=True):

@@ -24,9 +24,10 @@ PANELS: dict[str, tuple[str, ...]] = {
 def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   """Draws accuracy and offloading over the severity of a drift.
 
-  Further panels show the offloaded share, and the points below the oracle, of
-  thresholds calibrated before the drift; and the config's metrics, such as the
-  calibration error `ece`. A panel shows the rows that have its quantity.
+  For thresholds calibrated before the drift, two panels show the offloaded
+  share and how many points the accuracy is below the oracle's. Others show the
+  config's metrics, such as the calibration error `ece`. A panel shows the rows
+  that have its quantity.
   """
   known, rows = severities(results), results["rows"]
   style.need(known, "accuracy_over_severity", "severities (eval.shift)")

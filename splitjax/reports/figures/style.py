@@ -83,7 +83,7 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 def percent(
   rows: Iterable[dict[str, Any]], *path: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Reads shares at a path of K rows and half-widths, in per cent, [K, ...]."""
+  """Reads K rows' shares at a path, and half-widths, [K, ...], in per cent."""
   pairs = 100 * np.array([leaf(row, *path) for row in rows])
   return pairs[:, 0], pairs[:, 1]
 
@@ -96,7 +96,10 @@ def log_axis(axes: Axes) -> None:
 
 
 def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
-  """Sets logarithmic x axes if values > 0 span over a decade; returns if so."""
+  """Makes x axes logarithmic if positive values span more than a decade.
+
+  Returns whether it did.
+  """
   known = [x for x in np.concatenate(values) if x > 0]
   wide = bool(known) and max(known) > 10 * min(known)
   for axes in every if wide else ():
@@ -166,9 +169,9 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
   """Makes a figure of `count` panels of `size` inches, up to `most` in a line.
 
-  Panels share both axes unless `options` say otherwise. Of `names`, the lowest
-  panel of each column has the name of the x axis, the left panels have the name
-  of the y axis.
+  Panels share both axes unless `options` say otherwise. `names` has the name of
+  the x axis, which the lowest panel of each column shows, and the name of the y
+  axis, which the left panels show.
   """
   rows = math.ceil(count / most)
   columns = math.ceil(count / rows)
