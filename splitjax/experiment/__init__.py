@@ -1,1 +1,1 @@
-"""A config becomes a run: data, training, checkpoints, reports."""
+"""Runs of a config: their data, training, checkpoints and reports."""

@@ -32,12 +32,12 @@ def measure(
 
   On every test set a client has one line for ALL classes together. On the first
   and the last set it also has a line for each class of which it holds training
-  or test samples. If these lines would be more than MOST_OF_CLASSES, only
-  classes that a single client trains on have lines.
+  or test samples. If rows x sets x clients x classes is above MOST_OF_CLASSES,
+  lines are written only for classes that exactly one client trains on.
 
-  Clients that do not train (`TestSets.new`) have lines without a client number.
-  Each training client's network answers some of their samples, and the accuracy
-  is over all these answers.
+  The lines of clients that do not train (`TestSets.new`) have no client number.
+  Each training client's network answers some of the samples of such clients,
+  and the accuracy is over the answers of all networks.
 
   Args:
     task: the task of the run.
@@ -123,7 +123,12 @@ def _counted(
 def _lines(
   start: Line, table: np.ndarray, classes: np.ndarray
 ) -> Iterator[Line]:
-  """Yields a client's lines from counts [3, C]: ALL, and `classes` [C] bool."""
+  """Yields a client's line of ALL classes, then its lines of single classes.
+
+  `classes` [C] bool tells which classes may have a line; those of which the
+  client has no samples have none. `table` [3, C] is the client's row of what
+  `_counted` returns.
+  """
   shown = np.flatnonzero(classes & table[:2].any(axis=0)).tolist()
   columns = [table.sum(axis=1), *table[:, shown].T]
   for name, column in zip([ALL, *shown], columns, strict=True):
@@ -152,7 +157,7 @@ def over_rounds(
 
 
 def write(folder: Path, lines: Iterable[Line], name: str = CLIENTS) -> None:
-  """Writes lines to a CSV file in a folder; without lines deletes the file."""
+  """Writes lines to a CSV file; deletes the file if there are no lines."""
   lines = iter(lines)
   if (first := next(lines, None)) is None:
     (folder / name).unlink(missing_ok=True)

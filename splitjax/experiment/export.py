@@ -104,7 +104,7 @@ def _export(workdir: Path, chosen: int | str, key: str) -> Path:
 
 
 def _readme(card: dict[str, Any]) -> str:
-  """Fills the README's template, also with the code of `unfit`."""
+  """Fills the README's template with the card and the source of `unfit`."""
   code = {"unfit": inspect.getsource(unfit).strip(), **card["versions"]}
   text = README.read_text(encoding="utf-8")
   return Template(text).substitute(card, **code)
@@ -217,11 +217,11 @@ def _card(
 def _threshold(
   config: Config, chosen: Mapping[str, float | None], classes: int
 ) -> float | None:
-  """Returns the README's threshold, nats; None if there are not two exits.
+  """Returns the README's threshold, in nats; None if there are not two exits.
 
-  It is the threshold of the last test set, which has the most
-  out-of-distribution samples. A client without test samples has no threshold
-  and takes the middle of the run's grid.
+  It is the client's threshold on the last test set that has samples of the
+  client; later sets have more out-of-distribution samples. If no set has any,
+  it is the middle threshold of the run's grid.
   """
   if not chosen:
     return None

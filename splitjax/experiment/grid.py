@@ -160,7 +160,7 @@ def evaluate_again(
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Maps the names of cells that earlier starts began to their values."""
+  """Returns the values of cells begun by earlier starts, by cell name."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(
@@ -185,9 +185,10 @@ def _earlier_cells(
 
 
 def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:
-  """Describes how the `begun` grid differs from that of `cell`; None if equal.
+  """Describes how the grid of `begun` cells differs from the grid of `cell`.
 
-  All cells of a grid share one config, so only the first begun is compared.
+  All cells of a grid share one config, so only the first cell of `begun` is
+  compared. Returns None if the grids are the same.
   """
   if not begun:
     return None
@@ -214,7 +215,7 @@ def _write(
   known: dict[str, Any],
   numbers: Sequence[int] | None,
 ) -> None:
-  """Writes grid.json: the cells of earlier starts, then those of this one."""
+  """Writes grid.json: the cells of earlier starts (`known`), then `cells`."""
   every = known | {cell.name: files.plain(cell.values) for cell in cells}
   tree = {
     "title": cells[0].config.title,

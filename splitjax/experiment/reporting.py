@@ -86,8 +86,9 @@ def report_seeds(
 ) -> Results:
   """Writes a report on each seed and one on all; skips unfinished seeds.
 
-  `one` writes the report on some methods of a seed's workdir and returns its
-  results; each report goes to the subfolder `into` of its workdir.
+  `one` is given a seed's workdir and keys of methods, writes the report on
+  these methods and returns its results. Each report goes to the subfolder
+  `into` of its workdir.
   """
   every = workdirs.seeds_of(workdir)
   runs, keys = workdirs.comparable(every)

@@ -62,9 +62,9 @@ def run(
     them, the others {}.
 
   Raises:
-    UserError: the config is bad, data are missing, the workdir is another
-      config's or used by another process (all before anything is compiled); or
-      a checkpoint cannot be written.
+    UserError: the config is bad, data are missing, or the workdir belongs to
+      another config or is in use by another process; these are found before
+      anything is compiled. Or a checkpoint cannot be written.
     Stopped: a stop was requested; the same call resumes.
 
   Example:
@@ -146,8 +146,8 @@ def run_seeds(
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
-  With system.seeds_batched all seeds train side by side in one program; with
-  system.settings_batched only that number of seeds at a time.
+  With system.seeds_batched all seeds train side by side in one program. With
+  system.settings_batched, at most so many seeds do so at a time.
 
   Args:
     config: see `run`; its seed is replaced.

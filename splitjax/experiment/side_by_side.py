@@ -40,9 +40,10 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
     workdirs_: at least two, each with a report.
 
   Returns:
-    title, fields (`run` alone), cells and missing as from `grid.run`; and
-    different: field -> {run: value} where configs differ. Cells also have
-    `cell`, the cell's name in its own grid, or "" for a run.
+    The entries title, fields, cells and missing of `grid.run`'s results, with
+    "run" as the only field; and different, which maps each field in which
+    configs differ to {run: value}. A cell also has the entry cell: its name in
+    its own grid, or "" for a run.
 
   Raises:
     UserError: a folder is given twice or has no report.
@@ -102,7 +103,7 @@ def _read(name: str) -> Results:
 
 
 def text(whole: Results) -> str:
-  """Formats `gather`'s results for a terminal: a table, differences by seed."""
+  """Formats `gather`'s results as a table, with differences by seed below."""
   table = formats.terminal(tables.compare(grid_report.collect(whole)))
   pairs = [(each["values"], each["results"]) for each in whole["cells"]]
   if apart := by_seed.differences(pairs):

@@ -32,7 +32,7 @@ class Trained(NamedTuple):
     network: backbone, clients, standardisation.
     method: the trained method's functions.
     state: the state after the last round.
-    personal: per cohort the personalised clients, leaves [N, ...]; equal to
+    personal: the personalised clients of each cohort, arrays [N, ...]; equal to
       state.clients for a checkpoint or a method that does not personalise.
     thresholds: test set (a rho as text) -> each client's threshold by the
       config's rule, nats; None for a checkpoint or a method without two exits.
@@ -93,13 +93,15 @@ class Trained(NamedTuple):
   def predict(
     self, n: int | str, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
-    """Classifies inputs like client n: on the device if its exit is confident.
+    """Classifies inputs as client n does.
 
-    With `Traits.pick` the most confident of all clients' paths answers instead.
+    With two exits, the client's exit answers if it is confident; otherwise the
+    server answers. If the method has `Traits.pick`, the most confident of all
+    clients' paths answers instead.
 
     Args:
       n: the client's number, or its name where the data name the clients.
-      image: [B, ...] in the data's dtype, [B, H, W, c] uint8 of images.
+      image: inputs [B, ...] in the data's dtype; images are [B, H, W, c] uint8.
       threshold: e_n, nats: the exit answers iff its entropy is below it.
         Ignored for methods without two exits.
 

@@ -31,10 +31,11 @@ def never() -> None:
 
 @contextlib.contextmanager
 def listening() -> Iterator[Stop]:
-  """Makes SIGTERM and Ctrl-C request a stop; Ctrl-C after a request raises.
+  """Makes SIGTERM and Ctrl-C request a stop; yields the Stop that reports it.
 
-  Supervisors send SIGTERM before they take a machine away. Outside the main
-  thread nothing changes: Python lets only the main thread set handlers.
+  Ctrl-C after a request raises KeyboardInterrupt. Supervisors send SIGTERM
+  before they take a machine away. Outside the main thread nothing changes:
+  Python lets only the main thread set handlers.
   """
   asked: list[str] = []
 

@@ -1,8 +1,8 @@
-"""Descriptions of absent accelerators, with which XLA compiles for them.
+"""Accelerators, described so that XLA can compile for them in their absence.
 
-`accelerators.json` has the figures of each and their source. XLA's compilers
-are in jax's plugins, which the extra `splitjax[plan]` installs without NVIDIA's
-libraries.
+`accelerators.json` has each accelerator's figures and their source. XLA's
+compilers are in jax's plugins, which the extra `splitjax[plan]` installs
+without NVIDIA's libraries.
 """
 
 import contextlib
@@ -106,11 +106,11 @@ def read(word: str) -> tuple[Accelerator, str]:
 
 
 def described(word: str) -> Target:
-  """Describes the devices of a word, see `read`, as a target to compile for.
+  """Describes the devices that `word` names as a target to compile for.
 
   Raises:
-    UserError: `read` does not know the word, the plugin is missing or for
-      another jax, or the plugin cannot describe the devices.
+    UserError: see `read` and `check_plugin`; or the plugin cannot describe the
+      devices.
   """
   kind, many = read(word)
   check_plugin(word, kind.platform)
@@ -144,9 +144,10 @@ def described(word: str) -> Target:
 
 
 def check_plugin(word: str, platform: str) -> None:
-  """Raises UserError if a platform's compiler is missing or for another jax.
+  """Raises UserError if a platform's compiler is missing or does not suit jax.
 
-  A CUDA plugin must have jax's version, libtpu the one in jax's metadata.
+  A CUDA plugin must have the same version as jax. libtpu must have the version
+  that jax's metadata require.
   """
   wanted = jax.__version__
   if platform == "tpu":

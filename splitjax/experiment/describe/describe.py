@@ -100,7 +100,7 @@ def _data(task: Task) -> dict[str, Any]:
 
 
 def _training(config: Config) -> dict[str, Any]:
-  """Describes a round's training: optimizer, steps, loss, weights of means."""
+  """Describes a round's training: its optimizer, steps, loss and averaging."""
   chosen, steps = config.optimizer, config.local_steps
   return {
     "optimizer": chosen.name,
@@ -174,7 +174,11 @@ def _method(task: Task, key: str) -> dict[str, Any]:
 
 
 def on_devices(setup: TrainingSetup) -> dict[str, Any]:
-  """Describes a method's devices: number, clients side by side, memory."""
+  """Describes how a method uses the devices.
+
+  "devices" is the number of devices, "side_by_side" how many clients of each
+  cohort a device trains at a time, and "memory" the bytes needed on a device.
+  """
   needs = training_setup.need(setup)
   return {
     "devices": setup.fleet.devices,
@@ -186,10 +190,10 @@ def on_devices(setup: TrainingSetup) -> dict[str, Any]:
 def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   """Counts the FLOPs of a round's participants, and of all rounds.
 
-  They follow from `Stage.work` and XLA's count of a forward pass
+  The counts follow from `Stage.work` and XLA's count of a forward pass
   (`models.flops`); a backward pass counts as two forward passes. Evaluation and
-  fine-tuning at the end are left out. Returns None if JAX has no CPU to count
-  on.
+  fine-tuning at the end are left out. Returns None if JAX has no CPU backend,
+  which does the counting, or if it cannot count.
   """
   try:
     _, flops = costs.all_clients(setup)
@@ -201,7 +205,11 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 
 
 def _methods(task: Task) -> dict[str, dict[str, Any]]:
-  """Describes each method, and the memory of system.settings_batched runs."""
+  """Describes each method.
+
+  "memory_of_several" is the memory of system.settings_batched runs that train
+  side by side; None if this number is at most 1.
+  """
   found = {key: _method(task, key) for key in task.config.methods}
   count = task.config.system.settings_batched
   alone = None

@@ -190,7 +190,7 @@ def _pace_lines(pace: dict[str, Any] | None) -> list[str]:
 
 
 def _convolution_lines(layers: list[dict[str, Any]]) -> list[str]:
-  """Formats the known times of each convolution's formulations."""
+  """Formats the times measured for each convolution's formulations."""
   if not layers:
     return []
   lines = ["  convolutions, as measured with clients side by side:"]

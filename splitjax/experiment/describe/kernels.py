@@ -1,7 +1,8 @@
 """Kernels, bytes and collectives of a compiled program, read from its text.
 
-XLA's own count does not cover GPUs and counts a loop's body once. Here a kernel
-reads its operands, or only the slices it takes of them, and writes its result.
+XLA's own count does not cover GPUs and counts a loop's body once. This module
+assumes that a kernel reads its operands, or only the slices that it takes of
+them, and writes its result.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 STEP = "local_step"
-"""The name scope of a local step, which the text of its kernels has."""
+"""The name scope of a local step; the text of its kernels contains it."""
 
 FREE = {
   *("parameter", "constant", "tuple", "get-tuple-element", "bitcast"),
@@ -64,7 +65,7 @@ class Account(NamedTuple):
   step_bytes: float = 0.0
 
   def plus(self, other: "Account", times: float = 1.0) -> "Account":
-    """Adds another account `times` times, but its local step once."""
+    """Adds another account `times` times, but the figures of its step once."""
     return Account(
       self.kernels + times * other.kernels,
       self.bytes + times * other.bytes,
@@ -78,7 +79,11 @@ Computations = dict[str, dict[str, Instruction]]
 
 
 def parse(text: str) -> tuple[Computations, str]:
-  """Parses a compiled program's text; returns also the entry's name."""
+  """Parses a compiled program's text.
+
+  Returns:
+    Its computations, and the name of the entry computation.
+  """
   found: Computations = {}
   entry, inside = "", dict[str, Instruction]()
   for line in text.splitlines():
@@ -94,7 +99,10 @@ def parse(text: str) -> tuple[Computations, str]:
 
 
 def size(kind: str, *, anywhere: bool = False) -> int:
-  """Counts the bytes of a type; arrays on the chip count only if `anywhere`."""
+  """Returns the bytes of a type's arrays.
+
+  Arrays that lie on the chip are left out unless `anywhere` is set.
+  """
   total = 0
   for dtype, shape, layout in _ARRAY.findall(kind):
     bits = 8 if dtype == "pred" else int((re.findall(r"\d+", dtype) or [0])[0])
@@ -117,8 +125,8 @@ def _called(each: Instruction) -> list[str]:
 def account(text: str, steps: float = 1.0) -> Account:
   """Counts a program's kernels and bytes.
 
-  A loop of unknown length counts `steps` times. Of a conditional's branches the
-  one that moves the most bytes counts.
+  A loop whose length is unknown is assumed to run `steps` times. A conditional
+  is assumed to take the branch that moves the most bytes.
   """
   found, entry = parse(text)
   total = _computation(found, entry, steps)
@@ -177,7 +185,11 @@ def _add_calls(total: Counter[str], found: Computations, name: str) -> None:
 
 
 def _trips(found: Computations, loop: Instruction) -> float | None:
-  """Returns a loop's length, by XLA's note or its condition; None: unknown."""
+  """Returns how often a loop runs, or None if that is unknown.
+
+  XLA's note tells it, or else the only integer constant in the loop's
+  condition.
+  """
   if known := re.search(r"known_trip_count\W+n\W+(\d+)", loop.rest):
     return float(known[1])
   (condition,) = re.findall(r"condition=%?([\w.\-]+)", loop.rest)
@@ -190,7 +202,10 @@ def _trips(found: Computations, loop: Instruction) -> float | None:
 
 
 def _is_step(body: dict[str, Instruction]) -> bool:
-  """Checks if a loop's body is a local step: a quarter of it names STEP."""
+  """Checks if a loop's body is a local step.
+
+  It is one if STEP is in the text of at least a quarter of its kernels.
+  """
   own = [x for x in body.values() if x.code not in FREE]
   return 4 * sum(STEP in x.rest for x in own) >= len(own) > 0
 
@@ -200,7 +215,11 @@ def _moved(
   within: dict[str, Instruction],
   each: Instruction,
 ) -> float:
-  """Counts bytes that a kernel reads and writes; `within`: its fusion or {}."""
+  """Counts the bytes that a kernel reads and writes.
+
+  `inside` is the computation that starts the kernel, `within` the computation
+  that a fusion consists of; {} if the kernel is a single instruction.
+  """
   if each.code.removesuffix("-start") in SLICES and "-start" in each.code:
     _, out = [x.group() for x in _ARRAY.finditer(each.kind)][:2]
     return size(out, anywhere=True)  # a copy between memory and chip
@@ -238,7 +257,7 @@ def _read(within: dict[str, Instruction], name: str) -> int:
 
 
 def exchange(text: str) -> dict[str, dict[str, int]]:
-  """Maps each kind of collective to its number and their bytes in all."""
+  """Counts the collectives of each kind and the bytes of their operands."""
   out = defaultdict[str, dict[str, int]](lambda: {"number": 0, "bytes": 0})
   for inside in parse(text)[0].values():
     for each in inside.values():

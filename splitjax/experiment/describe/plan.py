@@ -34,15 +34,17 @@ from splitjax.types import State, UserError
 def planned(
   config: Config, word: str, folder: Path | None = None
 ) -> dict[str, Any]:
-  """Describes a config for the devices of a word such as h100:4 or v5e:2x2.
+  """Describes a config for devices given by a word, such as h100:4 or v5e:2x2.
 
   Returns:
-    The facts of `describe` for these devices, and "target": their figures and,
-    by method, each compiled program's facts or the compiler's error.
+    The facts of `describe` for these devices. Another entry, "target", has the
+    devices' figures and, for each method, the facts of each compiled program or
+    the compiler's error.
 
   Raises:
-    UserError: as `describe`; the word is unknown or its plugin missing; or
-      system.clients_on=host, whose rounds begin with a draw on a real device.
+    UserError: see `describe` and `accelerators.described`; or
+      system.clients_on=host is set, with which a round begins with a draw on a
+      real device.
   """
   if config.system.clients_on == "host":
     raise UserError(
@@ -79,9 +81,10 @@ def planned(
 def _method(
   trainer: "_Planner", one: Task | None, kind: Accelerator
 ) -> dict[str, Any]:
-  """Compiles a method's remaining programs; returns the facts of all.
+  """Compiles the programs that `trainer` still lacks; describes all of them.
 
-  `one` is the task of one of several runs side by side, None for a single run.
+  If runs are to train side by side, `one` is the task of one of them on one
+  device; otherwise it is None.
   """
   setup = trainer.setup
   trainer.compile(trainer.shapes(setup.places))
@@ -104,7 +107,7 @@ def _method(
 
 
 def _remedy(setup: TrainingSetup, large: list[str]) -> str:
-  """Advises how to make a method fit if its programs `large` do not."""
+  """Advises how to make a method fit whose programs `large` are too large."""
   if all(name.endswith("runs") for name in large):
     return "lower system.settings_batched"
   if not {"round", "personalisation"} & {*large}:
@@ -122,12 +125,11 @@ class _Planner(Trainer):
   """A trainer that compiles its programs and runs none.
 
   Attributes:
-    found: program -> its facts, see `_facts`, or its error.
+    found: program -> its facts, see `_facts`, or the compiler's error.
     texts: program -> its compiled text.
   """
 
   def __init__(self, setup: TrainingSetup):
-    """Makes a trainer without any compiled program, see `Trainer`."""
     super().__init__(setup)
     self.found = dict[str, dict[str, Any]]()
     self.texts = dict[str, str]()
@@ -139,7 +141,7 @@ class _Planner(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the clients without shared answers; sharing changes no shape."""
+    """Yields the clients as if none shared answers; shapes are the same."""
     del personal  # personalised clients share no answers
     return super().evaluation_parts(cohorts, state, samples, personal=True)
 
@@ -152,7 +154,6 @@ class _Planner(Trainer):
     *_,
     **how,
   ) -> Any:
-    """Compiles a program and keeps its facts."""
     if name not in self.found:
       self._keep(
         name,
@@ -193,7 +194,7 @@ class _Planner(Trainer):
 
 
 def _facts(program: Any) -> dict[str, Any]:
-  """Returns a compiled program's bytes on a device, exchange and host waits."""
+  """Returns a program's bytes on a device, its collectives and host waits."""
   each, text = bytes_of(program), program.as_text()
   return {
     **each,
@@ -206,11 +207,12 @@ def _facts(program: Any) -> dict[str, Any]:
 def _bound(
   setup: TrainingSetup, kind: Accelerator, text: str
 ) -> dict[str, Any]:
-  """Returns a device's work in a local step and a round, and a round's bound.
+  """Returns a device's work in a step and a round, and bounds a round's time.
 
-  The bound is the longer of two times: the FLOPs that the method declares at
-  the peak rate of matrix products, and the bytes that the compiled kernels move
-  at the memory's peak rate. No cache is counted.
+  A round takes at least the longer of two times. One is the time for the FLOPs
+  that the method declares, at the peak rate of matrix products. The other is
+  the time for the bytes that the compiled kernels move, at the memory's peak
+  rate. No cache is taken into account.
   """
   config, devices = setup.task.config, setup.fleet.devices
   work, flops = costs.all_clients(setup)
@@ -233,7 +235,11 @@ def _bound(
 
 
 def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
-  """Formats `planned`'s "target"; `side_by_side` is `describe`'s by method."""
+  """Formats the "target" that `planned` returns.
+
+  `side_by_side` maps each method to its clients side by side on a device, as
+  `describe.on_devices` returns them.
+  """
   lines = [
     f"Compiled for {facts['name']}: {facts['devices']} x {facts['kind']},"
     f" {facts['memory'] / 1e9:.0f} GB each; nothing was run",

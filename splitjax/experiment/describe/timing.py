@@ -45,7 +45,7 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
 
 
 def _timed(setup: TrainingSetup, full: Any) -> dict[str, float]:
-  """Times a method's compilation, one round and its evaluations, seconds."""
+  """Returns the seconds of compilation, of one round and of evaluations."""
   config, trainer = setup.task.config, make_trainer(setup)
   state = trainer.init(full)
   watch = time.monotonic()

@@ -37,7 +37,10 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws the sum of clients' matrices on the last test set, as shares."""
+  """Draws the matrices of the last test set, summed over the clients.
+
+  Each entry is divided by the number of samples of its class.
+  """
   every = {row: x[-1].sum(axis=0) for row, x in arrays.items()}
   shares = [ratio(x, x.sum(axis=1, keepdims=True)) for x in every.values()]
   return heat_maps(np.stack(shares), list(every))

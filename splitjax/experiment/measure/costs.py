@@ -19,7 +19,11 @@ from splitjax.reports.figures.client_data import of_paces
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Adds training cost and cost to target to every row; returns `shares`."""
+  """Adds the cost of the training, and of reaching the target, to every row.
+
+  Returns:
+    The arrays of `shares`.
+  """
   lines, arrays = end.whole.lines, shares(end.setup, end.whole)
   for row in end.rows:
     row["summary"]["per_client"]["cost"] = of_clients(end.whole)
@@ -36,13 +40,16 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
 
 
 def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
-  """Returns each client's share of the aggregate in all rounds, [N] arrays.
+  """Returns each client's share of the aggregates of all rounds.
 
-  "share": the client's share of the weights |D_n| s(tau) of all updates that
-  counted (1 instead of |D_n| with mean_weights=uniform). "even": its share if
-  all clients took part equally often. "seconds": its modelled time for a round.
-  "staleness" [most tau + 1], in buffered rounds: the number of updates with
-  each tau. The result is {} in synchronous rounds.
+  Returns:
+    Arrays [N]; {} if rounds are synchronous. "share": the sum of the weights
+    |D_n| s(tau) of the client's updates, divided by the sum over all clients. A
+    masked update has weight 0; with mean_weights=uniform, 1 replaces |D_n|.
+    "even": the share that the client would have if all clients took part
+    equally often. "seconds": the client's modelled time for a round. In
+    buffered rounds also "staleness" [most tau + 1]: the number of updates with
+    each tau.
   """
   if setup.times is None or not whole.lines:
     return {}
@@ -83,9 +90,10 @@ def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
-  """Returns the work of a round in which all take part, and its FLOPs.
+  """Returns the work of a round in which all clients take part, and its FLOPs.
 
-  With Method.cut, clients count at the first cut: all cuts have equal FLOPs.
+  If the method chooses cuts in every round (Method.cut), all clients are cut at
+  the first cut. The FLOPs are the same for all cuts.
   """
   cuts = None
   if setup.method.cut is not None:
@@ -98,7 +106,10 @@ def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
 def of_metrics(
   setup: TrainingSetup, plan: cost.RoundWork, metrics: Metrics
 ) -> cost.Cost:
-  """Returns the cost of a trained round; `plan` is a whole round's work."""
+  """Returns the cost of a trained round.
+
+  `plan` is the work of each client in a round in which it takes all its steps.
+  """
   task = setup.task
   profiles, rates = _devices(task)
   if setup.method.cut is not None:
@@ -131,7 +142,7 @@ def _deadline(setup: TrainingSetup, metrics: Metrics) -> float | None:
 
 
 def _devices(task: Task) -> Devices:
-  """Returns the clients' devices, which the fleet of a task always has."""
+  """Returns the clients' devices, which `network.make_network` always sets."""
   assert task.network.fleet.hardware is not None
   return task.network.fleet.hardware
 

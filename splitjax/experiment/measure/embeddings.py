@@ -51,14 +51,18 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   """Embeds the drawn images at every client, measures and maps them.
 
   Returns:
-    The content of embeddings.npz; {} if none are wanted or clients hold the
-    whole network. row: label of the result row. pool, rows [S], label [S]: the
-    images. depth [N]: split depth of each client; family [N] of text, if there
-    are families. embedding [N, S, D] float32. measured [K]: the measured
-    embeddings' indices in [N * S, D]. silhouette, distance_ratio: see `skew`,
-    NaN for None; with families also silhouette_family and silhouette_depth,
-    which group embeddings by family and depth instead of class. map [K, 2]:
-    t-SNE of the measured embeddings, empty without a map.
+    The arrays of embeddings.npz; {} if no embeddings are wanted or clients hold
+    the whole network:
+    row: the label of the result row.
+    pool, rows [S], label [S]: the images' split, rows in it, and classes.
+    depth [N]: the split depth of each client.
+    family [N]: the family of each client, as text; missing without families.
+    embedding [N, S, D] float32.
+    measured [K]: indices of the measured embeddings in [N * S, D].
+    silhouette, distance_ratio: see `skew`; NaN stands for None.
+    silhouette_family, silhouette_depth: silhouettes of embeddings grouped by
+      family and by depth instead of by class; missing without families.
+    map [K, 2]: t-SNE of the measured embeddings, empty if none was computed.
   """
   task = setup.task
   count = task.config.eval.embeddings
@@ -92,7 +96,11 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
 
 
 def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes a jitted (state, pool, shown) -> embeddings [n, .., D] per cohort."""
+  """Makes the jitted function that embeds images at every client.
+
+  It maps (state, pool, shown), where `shown` has the images' rows in chunks, to
+  embeddings [n, S + padding, D] of each cohort.
+  """
   task = setup.task
   net = task.network.backbone
 
@@ -152,7 +160,7 @@ def _origin(
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """Returns silhouettes and distance ratio, the "skew" of a result row."""
+  """Returns the "skew" of a result row: its silhouettes and distance ratio."""
   names = ["silhouette", "distance_ratio"]
   names += [n for n in arrays if n.startswith("silhouette_")]
   values = {n: float(arrays[n]) for n in names}
@@ -170,7 +178,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws a method's map; returns None without a map."""
+  """Draws a method's map; returns None if `arrays` have no map."""
   if not len(arrays["map"]):
     return None
   classes, owner, _ = _origin(arrays, arrays["measured"])

@@ -25,7 +25,8 @@ from splitjax.types import State
 class Interruption(NamedTuple):
   """A point of a round, after some turns, at which the network is evaluated.
 
-  `label` is that of the clients served last; None before the last full cycle.
+  `label` is the label of the clients that were served last. It is None at the
+  point before the last full cycle.
   """
 
   turns: int
@@ -35,9 +36,10 @@ class Interruption(NamedTuple):
 def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   """Returns the points before the last full cycle and after each group in it.
 
-  In a full cycle every client has its turn; a group is consecutive turns of
-  clients with one label. `turns` [N, T] int are the positions of each client's
-  steps in the order of service, below 0 without a turn; `line` describes them.
+  In a full cycle every client has its turn. A group consists of consecutive
+  turns of clients that have the same label. `turns` [N, T] int has the position
+  of each client's steps in the order of service; it is negative for a step
+  without a turn.
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()
@@ -82,10 +84,12 @@ def positions(setup: TrainingSetup) -> list[int] | None:
 
 
 def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
-  """Writes inside_KEY.npz and its figure: confusion within the next round.
+  """Evaluates the network within the next round.
 
-  At each interruption clients and heads are aggregated as if the round ended
-  there; the matrix is that of the first result row. `state` is not changed.
+  Writes a confusion matrix for each interruption to inside_KEY.npz and draws
+  them. At each interruption clients and heads are aggregated as if the round
+  ended there. A matrix counts the server's answers on the last test set, for
+  the method's first result row. `state` is not changed.
   """
   setup, task = trainer.setup, trainer.task
   (shard,), test_sets = setup.shards, task.test_sets

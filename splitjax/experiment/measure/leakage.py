@@ -33,7 +33,7 @@ from splitjax.reports.figures import leakage
 from splitjax.types import Array, Shard, State, UserError
 
 STREAM = 0xA77AC
-"""A word of the seed that draws the attacked clients and samples."""
+"""Separates the draw of clients and samples from others of the same seed."""
 
 
 Seen = tuple[Messages, Public]
@@ -63,10 +63,15 @@ def measure(
   """Runs all attacks of the config for which the method sends enough.
 
   Returns:
-    Attack key -> a dict of attack: its name; units: name of a number -> unit;
-    mean: name -> mean over the attacked clients; depth: split depth as text ->
-    name -> mean. And the content of leakage.npz, {} without pictures: KEY/depth
-    [n] and KEY/client [n] of the clients, KEY/NAME [n, K, H, W, c] float32.
+    A dict that maps each attack's key to its results, and the arrays of
+    leakage.npz. The results are "attack", the attack's name; "units", a dict
+    from the names of its numbers to units; "mean", a dict from these names to
+    means over the attacked clients; and "depth", a dict from each split depth,
+    as text, to the means over the clients of that depth.
+
+    For each attack that makes pictures, the arrays are KEY/depth [n] and
+    KEY/client [n], the split depths and numbers of the attacked clients, and
+    KEY/NAME [n, K, H, W, c] float32, the pictures.
   """
   task = setup.task
   wanted, key = task.config.eval.attacks, setup.key
@@ -126,9 +131,10 @@ def _means(
 
 
 def draw(setup: TrainingSetup) -> Victims:
-  """Draws by the seed clients of every depth, their samples and public samples.
+  """Draws clients of every depth, samples of these clients, and public samples.
 
-  The training and the test sample of a pair have the same class.
+  The draw is seeded by config.seed. The training sample and the test sample of
+  a pair have the same class.
   """
   task = setup.task
   config, data = task.config, task.data
@@ -153,7 +159,11 @@ def draw(setup: TrainingSetup) -> Victims:
 def _pairs(
   task: Task, part: np.ndarray, most: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns rows [2, M] of a client's training samples and of test samples."""
+  """Draws pairs of a client's training sample and a test sample of its class.
+
+  Returns:
+    Rows [2, M] of the training samples and of the test samples; M <= `most`.
+  """
   data, out = task.data, [np.zeros((2, 0), np.int64)]
   own = rng.permutation(part)[:most]
   for label in np.unique(data.train_label[own]):
@@ -183,9 +193,10 @@ def _run(
   victims: Victims,
   attacks: dict[str, Attack],
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Runs attacks depth by depth; returns key -> scores, leaves [n, ...].
+  """Runs the attacks cohort by cohort; returns each attack's scores by name.
 
-  All attacks run in one program, which compiles the method's step once.
+  Scores are arrays [n, ...] over the attacked clients of all cohorts. One
+  program runs all attacks, so that the method's step is compiled only once.
   """
   task = setup.task
   count = task.config.eval.attack_samples
@@ -217,7 +228,11 @@ def _make_attacks(
   count: int,
   jit: Callable[..., Any],
 ) -> Any:
-  """Makes a jitted (state, shards, *Victims) -> key -> Scores, per cohort."""
+  """Makes the jitted function that runs the attacks.
+
+  It maps (state, shards, *Victims) to a list with a dict for each cohort, which
+  has the scores of each attack by its key.
+  """
   task = setup.task
   method, net = setup.method, wired(task.config, task.network.backbone)
 

@@ -2,7 +2,7 @@
 
 Each measurement adds numbers to the rows of a `scores.End` and returns arrays,
 which are stored as NAME.npz and drawn as NAME_KEY.png. To add one, write a
-module with the two functions below and a line in MEASUREMENTS.
+module with the two functions that MEASUREMENTS describes, and add it there.
 """
 
 from pathlib import Path

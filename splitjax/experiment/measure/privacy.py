@@ -53,12 +53,12 @@ def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
 
 
 def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
-  """Maps each message with noise to the clients' releases of it, [N].
+  """Maps the name of each message with noise to a Release for every client.
 
-  In one pass over the data a sample is sent as often as a step sends the
-  message: twice by HARMONY, whose two views take the data in different orders.
-  If the server was unavailable for only some steps of a round, all passes of
-  the round count.
+  In one pass over the data a sample is sent as often as one step sends the
+  message. HARMONY's step sends it twice, for two views, which take the data in
+  different orders. If the server was unavailable for only some of a client's
+  steps in a round, the client is taken to have made all passes of the round.
   """
   task = setup.task
   config, clients = task.config, whole.clients

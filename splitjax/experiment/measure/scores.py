@@ -29,10 +29,13 @@ from splitjax.types import Method, Outputs, State
 def client_sizes(
   method: Method, network: Network, *, at_server: bool = False
 ) -> latency.Sizes:
-  """Returns each client's |phi|, |h|, |theta| behind its cut, and cut channels.
+  """Returns each client's |phi|, |h| and |theta|, and the channels at its cut.
 
-  If clients train the whole network, it counts as |phi|; with `at_server` as
-  |theta|, and clients send the numbers of a sample (SplitGP eq. 29).
+  |theta| is the size of the part behind the client's cut. If clients train the
+  whole network, |phi| is the size of the network and the rest is 0. If the
+  server evaluates it (`at_server`), |theta| is its size instead. Clients then
+  send inputs, so that the numbers in an input take the place of the channels
+  (SplitGP eq. 29).
   """
   out = np.zeros((4, network.fleet.num_clients), np.int64)
   for cohort in network.fleet.cohorts:
@@ -50,7 +53,7 @@ def client_sizes(
 
 
 class End(NamedTuple):
-  """The end of a training, or of an evaluation of its networks.
+  """The end of a training, or of a later evaluation of the trained networks.
 
   Attributes:
     setup: the setup of the method.
@@ -58,7 +61,7 @@ class End(NamedTuple):
     rows: result rows, to which measurements add what they measure.
     outputs: the outputs of each row.
     state: the state after the last round; None if the training was stopped.
-    own: `state` with personalised clients; None if `state` is None.
+    own: the state after the clients were personalised; None if `state` is None.
     account: the privacy account of an earlier evaluation, if it still holds.
   """
 
@@ -113,9 +116,9 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
     class over all clients' samples of the LAST set (the largest rho of the
     papers' mixtures, "w/ drift" of out_of_client); NaN for a class without a
     sample. "by_client" maps test sets to each client's accuracy [N], rounded to
-    four digits, NaN without samples; "std" and "worst_tenth" map test sets to
-    the accuracies' `metrics.spread`. "metrics", if eval.metrics has any, maps
-    their keys to test set -> mean over clients.
+    four digits, NaN without samples. "std" and "worst_tenth" map test sets to
+    the spread of these accuracies, see `metrics.spread`. "metrics" maps the
+    keys of eval.metrics, if there are any, to test set -> mean over clients.
   """
   task = setup.task
   test_sets = tested(task, outputs.test.entropy.shape[1])

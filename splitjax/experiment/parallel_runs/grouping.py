@@ -137,7 +137,7 @@ def _train_alike(
 
 
 def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
-  """Maps each run's title to the `lowering.round_text` of its padded setup."""
+  """Returns `lowering.round_text` of each run's padded setup, by run title."""
   known, texts = dict[str, tuple[str, bool]](), {}
   for run, setup in zip(runs, padding.padded(runs), strict=True):
     config = {**setup.task.config.to_dict(), "seed": 0}
@@ -175,7 +175,7 @@ def _train_as_before(
 
 
 def _kind(run: Run) -> Hashable:
-  """Returns facts that must be equal in runs padded to share a program."""
+  """Returns facts in which runs must agree to be padded to common shapes."""
   setup, fleet = run.setup, run.setup.fleet
   return (
     *(

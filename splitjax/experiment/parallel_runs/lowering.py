@@ -28,12 +28,16 @@ def devices(system: System, count: int) -> int:
 
 
 def stacked(runs: Sequence[Any]) -> Any:
-  """Stacks trees; leaves [runs, ...]."""
+  """Stacks the arrays of several runs' trees along a new first axis."""
   return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *runs)
 
 
 def specs(cohorts: int) -> tuple:
-  """Makes sharding specs of the round's arguments, which divide the runs."""
+  """Makes the sharding specs of the round's arguments.
+
+  The runs are divided among the devices; images and labels, which the runs
+  share, are copied to every device.
+  """
   return DIVIDED, (_each(COPIED, DIVIDED),) * cohorts, DIVIDED, DIVIDED
 
 
@@ -85,10 +89,11 @@ def lower_shapes(setup: TrainingSetup, count: int, spread: int) -> Any:
 
 
 def round_text(setup: TrainingSetup) -> tuple[str, bool]:
-  """Returns a padded run's program text, and if its numbers are arguments.
+  """Returns a padded run's program text, and how it takes hyper-parameters.
 
-  Runs with equal texts train in one program. The numbers (hyper-parameters) are
-  constants in the text if the method's code needs their values.
+  Runs with equal texts train in one program. The second value is True if the
+  hyper-parameters are arguments of the program. It is False if they are
+  constants in the text because the method's code needs their values.
   """
   plan, task = setup.plans[0], setup.task
   state = abstract_state(setup.method, task.network, setup.places)
@@ -127,9 +132,9 @@ def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
 def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
   """Makes the uncompiled round of all runs.
 
-  It maps (states, shards, scales, values) to (states, Metrics); leaves are
-  [runs, ...], except images and labels, which the runs share. `setup` is one
-  padded run's; `scaled` and `traced` are as in `_one_round`.
+  It maps (states, shards, scales, values) to (states, Metrics). Arrays are
+  [runs, ...], except images and labels, which the runs share. `setup` is the
+  setup of one padded run; `scaled` and `traced` are as in `_one_round`.
   """
   one = _one_round(setup, scaled=scaled, traced=traced)
   if vmapped():
@@ -158,5 +163,5 @@ def vmapped() -> bool:
 
 
 def _each(common: Any, own: Any) -> Any:
-  """Makes a Shard: `common` in the fields that runs share, `own` elsewhere."""
+  """Makes a Shard of `common` for image and label and `own` for the rest."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))

@@ -35,9 +35,9 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
   """Trains and saves the runs of a group that are not finished.
 
   The program always has the size of the whole group, so that results are equal
-  to the bit wherever an earlier start was killed. In place of a run that is
-  finished or has done another number of rounds, the program trains a copy of
-  another run's state, whose result is ignored.
+  to the bit wherever an earlier start was killed. Runs that have done equally
+  many rounds train together. In the places of the group's other runs, the
+  program trains copies of one run's state, whose results are ignored.
 
   Args:
     runs: at least two runs that share a program.
@@ -101,8 +101,8 @@ def _run_rounds(
 ) -> State:
   """Compiles and runs the rounds; returns the last states [runs, ...].
 
-  `recorders` maps the numbers of the runs that train to their recorders. Their
-  `states`, on the host, are removed from the dict.
+  Only the runs whose numbers are in `recorders` train. `states` has the states
+  of these runs on the host, which are removed from the dict.
   """
   members = list(recorders)
   mine = [runs[i] for i in members]

@@ -110,10 +110,11 @@ def static(plan: BatchPlan) -> BatchPlan:
 
 
 def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
-  """Gives all runs a table of every kind of planned fault that one run has.
+  """Gives all runs tables of the same kinds of planned faults.
 
   A deadline, for example, may cut clients short in one run and leave them out
-  in another. A table that a run lacks is added without a fault in it.
+  in another, which are two kinds of fault. A run that lacks the table of a kind
+  gets one in which no fault is planned.
   """
   found = [Schedule(*each.shards[0].schedule) for each in setups]
   usual: dict[str, Any] = {"dropout": False, "server_down": False}
@@ -140,7 +141,7 @@ def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
 
 
 def _width(shard: Shard) -> int:
-  """Returns the columns of a cohort's rows, or of its held rows if wider."""
+  """Returns the larger width of a cohort's tables `rows` and `held`."""
   return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
 
 

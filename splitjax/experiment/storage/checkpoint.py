@@ -67,7 +67,10 @@ def read_step(
 
 
 def read_record(place: Path) -> dict[str, Any]:
-  """Reads a checkpoint's record unverified; Damaged if missing or no JSON."""
+  """Reads a checkpoint's record without verifying its digest.
+
+  Raises Damaged if the record is missing or not a JSON object.
+  """
   return _json(place / RECORD)
 
 
@@ -176,7 +179,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def reason(error: Exception) -> str:
-  """Returns the first line of an error's message, or the end of a long line."""
+  """Returns an error's first line; of a long line only the end."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
 

@@ -18,7 +18,11 @@ def summarise_masked(
   rounds: Sequence[tuple[int, Sequence[int]]],
   names: Sequence[str] = (),
 ) -> str:
-  """Makes a run's note on masked updates, from (round, clients) pairs."""
+  """Makes the note that sums up a method's masked updates.
+
+  `rounds` has the number of each round with masked updates, and the clients
+  that were masked in it.
+  """
   clients = sorted({client for _, masked in rounds for client in masked})
   count = len(rounds)
   return (
@@ -28,7 +32,6 @@ def summarise_masked(
 
 
 def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
-  """Names clients in words."""
   each = ", ".join(client(n, names) for n in clients)
   return f"client{'s' * (len(clients) > 1)} {each}"
 
@@ -57,9 +60,10 @@ SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
 def between_rounds(
   line: dict[str, Any], config: Config, rows: tuple[Row, ...]
 ) -> dict[str, Any]:
-  """Removes the scores of a round after which the run had ended, then went on.
+  """Removes a line's scores if the run has gone on after ending at that round.
 
-  Scores stay if all rows are due on all samples after this round anyway.
+  A run ends with an evaluation of all rows on all samples. The scores stay if
+  `config` has such an evaluation after this round anyway.
   """
   whole = due(config, rows, line["round"]) == (rows, None)
   if whole or not line.get("last"):
@@ -82,7 +86,10 @@ class History(NamedTuple):
 
 
 def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
-  """Makes a method's history from its log lines, which are modified."""
+  """Makes a method's history from its log lines.
+
+  Removes the entries by client from these lines.
+  """
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:
     own = line.pop("clients")
@@ -102,11 +109,12 @@ def log_line(
 ) -> dict[str, Any]:
   """Makes a line of metrics.jsonl; `cost` is None if costs are not modelled.
 
-  "clients" has columns over the clients that took part: number, local steps,
-  bytes, "alone" (steps without the server) if there are any, and, if costs are
-  modelled, busy seconds and joules with five digits. In buffered rounds
-  "clients" also has "weight", the factor s(tau) of each update, 0 if masked,
-  and the line has "staleness", the number of updates with tau = 0, 1, ...
+  Its entry "clients" has lists with one value for each client that took part:
+  "number", local "steps", "bytes", and "alone" (steps without the server) if
+  there are any. If costs are modelled, it also has busy "seconds" and "joules",
+  with five digits. In buffered rounds it also has "weight", the factor s(tau)
+  of the client's update, or 0 if the update is masked. The line of such a round
+  also has "staleness", the number of updates with tau = 0, 1, ...
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):

@@ -1,9 +1,10 @@
 """Decides whether two configs describe the same run.
 
 Fields whose declared effect is NONE (the machine, file locations, checkpoints)
-do not count. Data sets, pretrained networks and fault schedules count by the
-digests of their content, not by their paths. A config with more rounds
-continues a run if faults and the earlier rounds' learning rates are unchanged.
+are not compared. Data sets, pretrained networks and fault schedules are
+compared by the digests of their content, not by their paths. A config with more
+rounds continues a run if faults and the earlier rounds' learning rates are
+unchanged.
 """
 
 from typing import Any
@@ -20,8 +21,8 @@ def difference(theirs: dict, mine: dict) -> str | None:
   """Describes the first field in which two runs differ; None if equal.
 
   Both are {"config": ..., "data": ...} like config.json. Only methods that
-  both runs have are compared, as each trains by itself. More rounds in `mine`
-  are no difference if they continue `theirs`.
+  both runs have are compared, as each trains by itself. `mine` may have more
+  rounds than `theirs` if this does not change the rounds that both have.
   """
   one, two = (
     {"config": _significant(tree["config"]), "data": tree["data"]}
@@ -64,7 +65,10 @@ def _looks_ahead(config: dict, done: int) -> str | None:
 
 
 def unlike(theirs: Config, mine: Config) -> str | None:
-  """Describes how two configs differ as runs, or in rounds; None if equal."""
+  """Describes how two configs differ as runs; None if equal.
+
+  In contrast to `difference`, their rounds must be equal, too.
+  """
   if theirs.rounds != mine.rounds:
     return f"rounds is {theirs.rounds} there and {mine.rounds} here"
   a, b = ({"config": c.to_dict(), "data": {}} for c in (theirs, mine))

@@ -127,7 +127,7 @@ class CheckpointManager:
       shutil.rmtree(self.folder / str(round))
 
   def _best_of(self, rounds: list[int]) -> set[int]:
-    """Returns the rounds of the best checkpoints; of equal ones, later ones."""
+    """Returns the rounds of the best checkpoints; ties go to later rounds."""
     best = self._chosen.best
     if best is None:
       return set()

@@ -126,7 +126,8 @@ def _claim(
 ) -> None:
   """Writes config.json if it is missing or lacks methods or rounds.
 
-  Another config's run is first deleted if `overwrite`, else raises UserError.
+  If the workdir belongs to another config, deletes that config's run if
+  `overwrite` is set, and raises UserError otherwise.
   """
   path, known = workdir / workdirs.CONFIG, dict[str, Any]()
   if path.exists():

@@ -51,7 +51,7 @@ class RoundLog:
     return self._path.read_bytes() if self._path.exists() else b""
 
   def in_metrics(self) -> bytes:
-    """Returns this method's lines of metrics.jsonl, unverified."""
+    """Returns this method's lines in metrics.jsonl without verifying them."""
     if not self._shared.exists():
       return b""
     begins, end = as_bytes({"method": self.key}).split(b"}")
@@ -108,9 +108,9 @@ def rewrite_metrics(
 ) -> None:
   """Writes metrics.jsonl from the logs of finished methods and `opened`.
 
-  `methods` are the keys of all methods in the workdir. The old file may be cut
-  off or missing, or repeat rounds. Its lines of unfinished methods that are not
-  `opened` stay, as their own logs may be lost.
+  `methods` are the keys of all methods in the workdir. The old metrics.jsonl
+  may be cut off or missing, or may repeat rounds. An unfinished method whose
+  log is not in `opened` keeps its lines in it, as its own log may be lost.
   """
   named = {log.key for log in opened}
   done, other = list[RoundLog](), list[RoundLog]()

@@ -80,10 +80,12 @@ def trained(workdir: Path, config: Config) -> dict[str, bool]:
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 
-  All chosen methods have equally many rounds in all chosen runs. The choice has
-  as many networks (runs x methods) as possible, then as many runs, then as many
-  rounds: methods or rounds that are being added count once enough seeds have
-  finished them. Returns runs and keys of methods, both [] if none is finished.
+  All chosen methods have equally many rounds in all chosen runs. Of the choices
+  with this property, the one with the most networks (runs x methods) is taken;
+  of equal ones, the one with the most runs, then with the most rounds. A method
+  that is being added is thus left out until enough seeds have finished it, and
+  so are added rounds. Returns runs and keys of methods, both [] if no method is
+  finished.
   """
   rounds = {
     (run, key): (read_about(run, key) or {}).get("rounds", 0)
@@ -109,11 +111,12 @@ def unfinished(
 ) -> list[str]:
   """Names the unfinished parts of a run, or of one run per seed.
 
-  The run was started for `methods` and `seeds`, None for a single run.
+  The run was started for `methods`, and for `seeds` unless this is None.
 
   Returns:
-    "seed 1" if that seed has no finished method, else "seed 1 harmony" for each
-    unfinished method; for a single run "" or "harmony".
+    For a seed without a finished method "seed 1"; for another seed a text such
+    as "seed 1 harmony" for each unfinished method. For a single run the texts
+    lack the seed: "" or "harmony".
   """
   numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
   numbers |= set(seeds or ())
