@@ -1,11 +1,11 @@
 """Data: sources, partitions over clients, test sets under shift.
 
 SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
-`(labels, num_clients, seed, **options) -> index arrays`, with the samples'
-owners instead of labels if the function has the attribute `of_clients`;
-SHIFTS: name -> `(data, parts, rhos, seed, **options) -> TestSets`; DOMAINS: see
-`data.domains`. No other package imports tensorflow_datasets; this one does so
-only inside functions.
+`(labels, num_clients, seed, **options) -> index arrays`; SHIFTS: name ->
+`(data, parts, rhos, seed, **options) -> TestSets`; DOMAINS: see `data.domains`.
+A partition with the attribute `of_clients` gets the samples' owners instead of
+labels. No other package imports tensorflow_datasets; this one does so only
+inside functions.
 
   >>> import numpy as np, splitjax
   >>> deal = splitjax.PARTITIONS["iid"]
@@ -56,8 +56,9 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
-"""Partition -> `(labels, num_clients) -> [N] int`, the label of each client's
-group. Partitions without groups are not listed."""
+"""Partition -> `(labels, num_clients) -> [N] int`. The function returns the
+group of each client, named by the group's first dominant label. Partitions
+without groups are not listed."""
 
 __all__ = [
   "DOMAINS",

@@ -10,7 +10,7 @@ import numpy as np
 from splitjax import files
 
 Arrays = dict[str, np.ndarray]
-"""train_image, train_label, ..., test_image, test_label, ..."""
+"""Name -> array, such as train_image, train_label, test_image, test_label."""
 
 
 def store(arrays: Arrays, folder: Path) -> None:
@@ -21,8 +21,8 @@ def store(arrays: Arrays, folder: Path) -> None:
   the parent folder (`files.locked`).
 
   Raises:
-    OSError: the folder cannot be written. Writing through memory-mapped files
-      would instead kill the process on a full disk.
+    OSError: the folder cannot be written. The files are not memory-mapped for
+      writing, because a full disk would then kill the process.
   """
   shutil.rmtree(folder.parent, ignore_errors=True)
   partial = folder.with_name("partial")

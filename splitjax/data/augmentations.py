@@ -1,8 +1,9 @@
 """AUGMENTATIONS: random changes of training images, on the device, in a round.
 
-`data.augment` joins names by "+", each with its options: "crop_flip",
-"crop_flip + cutout(size=8)". They are applied in this order to a batch's pixels
-before standardisation; every image has draws of its own, from the batch's key.
+`data.augment` is a name, or several joined by "+", and a name may have options:
+"crop_flip", "crop_flip + cutout(size=8)". The augmentations change a batch's
+pixels in this order, before standardisation. Each image is changed
+independently, with random numbers from the batch's key.
 
 >>> import jax, jax.numpy as jnp, splitjax
 >>> from splitjax.data.augmentations import of_each
@@ -41,7 +42,10 @@ PAD = 4
 
 
 def of_each(one: Callable[[Array, Array], Array]) -> Augmentation:
-  """Makes an augmentation from (image [H, W, c] uint8, key []) -> image."""
+  """Makes an augmentation from a function that changes a single image.
+
+  `one` maps (image [H, W, c] uint8, key []) to the changed image.
+  """
 
   def every(image: Array, key: Array) -> Array:
     return jax.vmap(one)(image, jax.random.split(key, len(image)))
@@ -85,7 +89,7 @@ def rotation(
 def rotated(image: Array, angle: Array) -> Array:
   """Rotates [H, W, c] about its centre by an angle [] in radians.
 
-  Counter-clockwise, bilinear, black where there was no pixel.
+  It turns counter-clockwise, interpolates bilinearly, and fills with black.
   """
   h, w, _ = image.shape
   middle = (h - 1) / 2, (w - 1) / 2
@@ -108,7 +112,8 @@ def colour(
 ) -> Augmentation:
   """Changes brightness, contrast and saturation, each by a factor near 1.
 
-  A factor is drawn from 1 +- its option; see `coloured`.
+  Each factor is drawn uniformly from 1 - x to 1 + x, where x is the option with
+  the same name. `coloured` says how factors act.
   """
   most = brightness, contrast, saturation
 
@@ -122,9 +127,10 @@ def colour(
 def coloured(image: Array, factors: Array) -> Array:
   """Scales brightness, contrast and saturation of [H, W, c] by factors [3].
 
-  As in torchvision's ColorJitter, but always in this order, factors scale the
-  distance from black, from the mean grey of the image and, if there are three
-  channels, from the grey of each pixel.
+  The changes are those of torchvision's ColorJitter, but their order is fixed.
+  The first factor scales the distance of pixels from black, the second from the
+  mean grey of the image. If there are three channels, the third factor scales
+  the distance of each pixel from its own grey.
   """
   weights = jnp.array((0.299, 0.587, 0.114))
 
@@ -142,10 +148,10 @@ def coloured(image: Array, factors: Array) -> Array:
 
 
 def cutout(*, size: Annotated[int, Bounds(at_least=1)] = 8) -> Augmentation:
-  """Blackens a square whose centre is any pixel; it may reach over the edge.
+  """Blackens a square around a random pixel; it may extend beyond the edge.
 
-  The authors' code sets the square to 0 after standardisation, which is the
-  mean colour; its squares are 16 wide for CIFAR-10, 8 for CIFAR-100.
+  The authors' code instead sets the square to 0 after standardisation, and so
+  to the mean colour. Its squares are 16 wide for CIFAR-10, 8 for CIFAR-100.
 
   References:
     DeVries and Taylor, Improved Regularization of Convolutional Neural Networks
@@ -175,14 +181,14 @@ AUGMENTATIONS: dict[str, Callable[..., Augmentation]] = {
   "colour": colour,
   "cutout": cutout,
 }
-"""Name -> (*, options) -> Augmentation."""
+"""Name -> function of options, by keyword, that returns an Augmentation."""
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-  """Reads data.augment: a dict of name and options for each augmentation.
+  """Reads data.augment; returns the name and options of each augmentation.
 
   Raises:
-    UserError: the text is no such list.
+    UserError: the text is not "none", nor names and options joined by "+".
   """
   if text == "none":
     return []
@@ -213,8 +219,8 @@ def _term(node: ast.expr) -> dict[str, Any]:
 def make(text: str) -> Augmentation:
   """Makes the augmentation that data.augment names.
 
-  Its first change gets the batch's key itself, each later one the key folded
-  with the change's place.
+  If it names several, the first one gets the batch's key itself. Each later one
+  gets that key folded with its position.
 
   Raises:
     UserError: a name or an option is unknown or out of bounds.

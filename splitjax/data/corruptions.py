@@ -3,8 +3,9 @@
 A domain is written NAME:SEVERITY, such as "gaussian_blur:3"; "none" leaves
 images as they are. Unlike an augmentation, a domain is a fixed property of an
 image: it is computed once, on the device, from the image and the run's seed.
-Names and numbers are those of CIFAR-10-C, but for rotation: 15 degrees per
-severity make, with "none", the six domains of rotated MNIST.
+Names and numbers are those of CIFAR-10-C, except for rotation. It turns by 15
+degrees per severity, so that its five severities and "none" are the six domains
+of rotated MNIST.
 
 References:
   Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common
@@ -36,18 +37,18 @@ from splitjax.types import Array, UserError, naming
 
 Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
-[H, W, c]; its numbers are then rounded and clipped to 0..255."""
+[H, W, c]. The caller rounds the result and clips it to 0..255."""
 
 Look = Sequence[str]
 """Domains that are applied one after another; (): the image as it is."""
 
 NONE = "none"
 BLOCK = 256
-"""Images that the device changes at a time."""
+"""Number of images that the device changes at a time."""
 
 
 def rotation(image: Array, severity: Array, key: Array) -> Array:
-  """Rotates counter-clockwise by 15 to 75 degrees, black outside."""
+  """Rotates counter-clockwise by 15 to 75 degrees and fills with black."""
   del key
   return rotated(image, jnp.deg2rad(15.0 * severity))
 
@@ -93,7 +94,11 @@ def saturate(image: Array, severity: Array, key: Array) -> Array:
 
 
 def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
-  """Blurs with sigma 0.4 to 1 pixels, cut off at 4 sigma; repeats the edges."""
+  """Blurs by a Gaussian filter whose sigma is 0.4 to 1 pixels.
+
+  The filter is cut off at 4 sigma. Beyond the image, it uses copies of the edge
+  pixels.
+  """
   del key
   return _along_sides(image, severity, _smooth, (0.4, 0.6, 0.7, 0.8, 1.0))
 
@@ -105,13 +110,16 @@ def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
 
 
 def pixelate(image: Array, severity: Array, key: Array) -> Array:
-  """Resizes to 0.95 to 0.65 of each side and back, as Pillow's BOX does."""
+  """Shrinks each side to 0.95 to 0.65 of its length, then enlarges it again.
+
+  Both steps resize as Pillow's BOX filter does.
+  """
   del key
   return _along_sides(image, severity, _coarse, (0.95, 0.9, 0.85, 0.75, 0.65))
 
 
 def _at(severity: Array, *each: float) -> Array:
-  """Picks the number of a severity from five, for severities 1 to 5."""
+  """Picks a severity's number from five numbers, one per severity 1 to 5."""
   return jnp.array(each)[severity - 1]
 
 
@@ -121,7 +129,10 @@ def _along_sides(
   make: Callable[[int, float], np.ndarray],
   each: Sequence[float],
 ) -> Array:
-  """Multiplies columns and rows by matrices make(side, each[severity - 1])."""
+  """Multiplies an image along both sides by matrices that `make` returns.
+
+  The matrix for a side is make(side, each[severity - 1]).
+  """
   down, across = (
     jnp.array([make(side, number) for number in each])[severity - 1]
     for side in image.shape[:2]
@@ -142,7 +153,10 @@ def _smooth(side: int, sigma: float) -> np.ndarray:
 
 
 def _coarse(side: int, share: float) -> np.ndarray:
-  """Returns weights [side, side] of resizing to a share of a side and back."""
+  """Returns weights [side, side] that shrink a side, then enlarge it again.
+
+  The smaller side is `share` of the larger one, rounded down.
+  """
   few = max(1, int(side * share))
   return _box(few, side) @ _box(side, few)
 
@@ -150,8 +164,9 @@ def _coarse(side: int, share: float) -> np.ndarray:
 def _box(before: int, after: int) -> np.ndarray:
   """Returns weights [after, before] that resize as Pillow's BOX does.
 
-  A new pixel is the mean of the old ones whose centres it covers, or, where new
-  pixels are smaller, the old one that covers its centre.
+  If new pixels are larger than old ones, each is the mean of the old pixels
+  whose centres it covers. If they are smaller, each is equal to the old pixel
+  that covers its centre.
   """
   wide = before / after
   centre = wide * (np.arange(after)[:, None] + 0.5)
@@ -172,7 +187,9 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 def read(text: str, severity: int, where: str) -> tuple[str, ...]:
-  """Reads domains separated by commas; `severity` is for names without one.
+  """Reads domains separated by commas, such as "none, rotation:5, contrast".
+
+  A corruption that is written without a severity gets `severity`.
 
   Raises:
     UserError: a name is unknown, or a severity is not one of 1 to 5.
@@ -213,8 +230,9 @@ def applied(
 ) -> np.ndarray:
   """Applies a look to rows [M] of images [Z, H, W, c] uint8, on the device.
 
-  An image's draws depend on `seed`, its row and the domain's place in the
-  look, not on the other rows or on severities. Returns uint8 [M, H, W, c].
+  The random numbers for an image depend on `seed`, on its row and on the
+  domain's position in the look, but not on other rows or on severities.
+  Returns uint8 [M, H, W, c].
   """
   out = np.array(image[rows])
   key = functools.reduce(jax.random.fold_in, seed[1:], jax.random.key(seed[0]))
@@ -236,7 +254,7 @@ def applied(
 def _change(
   corruption: Corruption, image: Array, severity: Array, key: Array, rows: Array
 ) -> Array:
-  """Corrupts images [B, H, W, c] uint8 of rows [B]."""
+  """Corrupts images [B, H, W, c] uint8; folds their rows [B] into the key."""
 
   def one(image: Array, row: Array) -> Array:
     own = jax.random.fold_in(key, row)

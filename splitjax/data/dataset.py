@@ -18,15 +18,16 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image.
     test_label: [M] int32.
-    note: a sentence for reports if the data were prepared from modified files,
-      or on how a user's arrays were read; "": there is none.
+    note: a sentence for reports, which says that the data were prepared from
+      modified files, or how a user's arrays were read; "" if neither applies.
     train_client: [Z] int32, the client of each sample, from 0; None: not known.
     test_client: [M] int32, the client of each test sample, by the same numbers.
-    client_names: the name of each client number; (): the number is the name.
+    client_names: the clients' names, in the order of their numbers; (): the
+      numbers serve as names.
     standardise: how inputs are standardised, see `inputs.Standardise`.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    client_domains: the domain of each client number (`data.domains`); (): not
-      known.
+    client_domains: the clients' domains (`data.domains`), in the order of their
+      numbers; (): not known.
     public: [P, ...], as train_image, the public samples (`data.public`); None:
       there are none.
   """
@@ -67,8 +68,8 @@ class Dataset(NamedTuple):
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Finds the owner [N] of each client by its training rows, N arrays [S_n].
 
-    A sample's owner is the client that the data name for it (train_client).
-    Returns None if the data name no owners, or if a client has several.
+    The data set may name an owner for each sample (train_client). Returns None
+    if it does not, or if a client has samples of several owners.
     """
     if self.train_client is None:
       return None

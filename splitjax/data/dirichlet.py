@@ -19,13 +19,14 @@ _ALPHA = Bounds(above=0, at_most=1e6)
 """Bounds of alpha. At 1e6 the split is even: shares differ by 0.1 %."""
 
 _REDRAWS = 2000
-"""Largest number of draws per group of clients; all groups share the total."""
+"""Number of draws allowed per group of clients. The allowances of all groups
+are added up, and a group may use more than its own."""
 
 _WORK = 15_000_000
-"""Largest number of random numbers drawn: under 1 s unless alpha < 0.1."""
+"""How many random numbers may be drawn; takes under 1 s unless alpha < 0.1."""
 
 _OVERHEAD = 1000
-"""Fixed cost of a draw, as a number of random numbers."""
+"""Fixed cost of a draw: it takes as long as drawing this many numbers."""
 
 
 def dirichlet(
@@ -40,10 +41,11 @@ def dirichlet(
 ) -> list[np.ndarray]:
   """Splits every class over the clients in proportions drawn from Dir(alpha).
 
-  All proportions are redrawn until every client has `min_samples`; the number
-  of draws is limited by their cost, not by a clock. Hsu et al., Measuring the
+  All proportions are redrawn until every client has at least `min_samples`
+  samples. The number of draws is limited by how many random numbers they take,
+  not by elapsed time. The partition is that of Hsu et al., Measuring the
   Effects of Non-Identical Data Distribution for Federated Visual
-  Classification, 2019; used by Hydra, HARMONY, PGFedSplit and SuperSFL.
+  Classification, 2019. Hydra, HARMONY, PGFedSplit and SuperSFL use it.
 
   With `groups_of`, successive clients form groups of this size (the last group
   may be smaller). The shuffled samples are cut into one share per group, in
@@ -58,11 +60,12 @@ def dirichlet(
     alpha: concentration, at most 1e6; a smaller one gives fewer classes to a
       client.
     min_samples: smallest number of samples of a client.
-    groups_of: clients per group; None, or at least N: a single group.
-    capped: if true, classes are dealt in order, and a client that has reached
-      the mean number of samples gets no further class, as in PFLlib and the
-      public code of FedTHE. PFLlib's other settings are data.pool=all,
-      min_samples=40 (with batch size 10) and the shift `local`.
+    groups_of: clients per group. If it is None or at least N, all clients form
+      a single group.
+    capped: if true, the classes are split one after another, and a client that
+      has reached the mean number of samples gets none of the later classes, as
+      in PFLlib and the public code of FedTHE. PFLlib's other settings are
+      data.pool=all, min_samples=40 (with batch size 10) and the shift `local`.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -142,7 +145,11 @@ def _split(
 
 
 def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
-  """Zeroes shares [C, N] of clients that have the mean, rescales the others."""
+  """Caps shares [C, N], class after class, at the mean number of samples.
+
+  Once a client has reached the mean, its shares of the later classes are 0, and
+  those of the other clients are rescaled to sum to 1.
+  """
   share, held = share.copy(), np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):
     row *= held < counts.sum() / len(held)

@@ -1,11 +1,12 @@
 """DOMAINS: name -> function that gives every client's images a domain.
 
-  f(data, parts, groups, seed, *, options) -> N texts
+  f(data, parts, groups, seed, *, options) -> N domains
 
-`parts` are the clients' training rows and `groups` [N] the labels of their
-groups, or None; a text is a domain as in `data.corruptions`, such as
-"rotation:3" or "none". With the partition `iid`, clients then have labels alike
-and skewed features, the setting of FedBN (Li et al., ICLR 2021).
+`parts` are the clients' training rows, and `groups` [N] int are the clients'
+groups (`data.GROUPS`), or None. Domains are written as in `data.corruptions`,
+such as "rotation:3" or "none". If the partition is `iid`, the clients' labels
+are distributed alike and only their features are skewed, as in FedBN (Li et
+al., ICLR 2021).
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ class Domains(NamedTuple):
 
   Attributes:
     clients: N domains.
-    owner: [Z] int, the client that each training row was dealt to; -1: to none.
+    owner: [Z] int, the client that holds each training row; -1: no client does.
   """
 
   clients: tuple[str, ...]
@@ -58,15 +59,17 @@ def drawn(
   corruptions: str = USUAL,
   severity: Annotated[int, SEVERITY] = 3,
 ) -> list[str]:
-  """Deals domains to clients at random, each to equally many to within one.
+  """Gives each client one of the listed domains, at random.
+
+  The numbers of clients that get each domain differ by at most one.
 
   Args:
     data: not used.
-    parts: N arrays [S_n], of which only N is used.
+    parts: N arrays [S_n]; only their number N is used.
     groups: not used.
     seed: fixes which clients get which domain.
     corruptions: the domains, separated by commas: "none, rotation:5, contrast".
-    severity: severity of the corruptions written without one.
+    severity: severity of the corruptions that are listed without one.
   """
   del data, groups
   known = read(corruptions, severity, "data.domain.corruptions")
@@ -83,9 +86,9 @@ def by_group(
   corruptions: str = USUAL,
   severity: Annotated[int, SEVERITY] = 3,
 ) -> list[str]:
-  """Gives all clients of group g the g-th domain of the list.
+  """Gives all clients of group g the g-th of the listed domains.
 
-  Groups are the partition's (`splitjax.data.GROUPS`); if it has none, client n
+  Groups are the partition's (`splitjax.data.GROUPS`). If it has none, client n
   gets the n-th domain. After the last domain the list begins again. Options are
   those of `drawn`.
   """
@@ -98,10 +101,11 @@ def by_group(
 def from_data(
   data: Dataset, parts: Parts, groups: Groups, seed: int
 ) -> list[str]:
-  """Takes the domains that the data name for their clients (client_domain).
+  """Takes the domains that the data set gives for its clients (client_domain).
 
   Raises:
-    UserError: the data name none, or a client mixes samples of several owners.
+    UserError: the data set gives no domains, or a client has samples of several
+      owners.
   """
   del groups, seed
   if data.train_client is None or not data.client_domains:
@@ -132,9 +136,9 @@ def assign(
   """Gives each client its domain, and each training row its client.
 
   Raises:
-    UserError: the inputs are no images, or images that a corruption does not
-      take; a function of DOMAINS gives no domain to a client; two clients of
-      different domains share a sample.
+    UserError: a corruption does not suit the inputs (it needs images), the
+      function of DOMAINS does not give every client a valid domain, or two
+      clients with different domains share a sample.
   """
   where = f"data.domain={chosen.name}"
   given = DOMAINS[chosen.name](data, parts, groups, seed, **chosen.options)

@@ -33,10 +33,11 @@ def dominant_label(
   """Gives p % of each label to the phi clients for which it is dominant.
 
   There are N = phi L clients for L labels, and client c has the dominant label
-  c mod L. The phi clients of a label share p % of its samples equally, all
+  c mod L. The phi clients of a label share p % of its samples equally; all
   other clients share the remaining (100 - p) % equally. p = 100 / L is an even
-  split. Every sample is used: shares are rounded up or down, and a client that
-  was rounded down comes first at the next label (`round_fairly`).
+  split. Every sample is used. Shares are rounded up or down; a client whose
+  share of a label was rounded down is first in line when the shares of the next
+  label are rounded (`round_fairly`).
 
   Hydra section 3.1 and appendix E.1. The appendix distributes the remainder
   "among the other labels" of a client, section 3.1 "among the other clients".
@@ -88,11 +89,13 @@ def custom_shard(
   """Gives p % of each label to the n groups for which it is dominant.
 
   There are L groups for L labels; client c is in group c mod L. Group g has the
-  dominant labels g, g + 1, .., g + n - 1 (mod L). Each of a label's n groups
-  gets p / n % of its samples, the other L - n groups share the remaining
-  (100 - p) % equally; the clients of a group share equally. p = 100 n / L is an
-  even split. Every sample is used: shares are rounded up or down, and a group
-  that was rounded down comes first at the next label (`round_fairly`).
+  dominant labels g, g + 1, .., g + n - 1 (mod L). Each of the n groups for
+  which a label is dominant gets p / n % of its samples. The other L - n groups
+  share the remaining (100 - p) % equally, and the clients of a group share the
+  group's samples equally. p = 100 n / L is an even split. Every sample is used.
+  Shares are rounded up or down; a group whose share of a label was rounded down
+  is first in line when the shares of the next label are rounded
+  (`round_fairly`).
 
   Hydra appendix E.3 leaves three points open. Here (1) a group's dominant
   labels are successive, as in Hydra's public code; (2) a group has N / L
@@ -102,9 +105,9 @@ def custom_shard(
   public code, with L = N = 10, n = 2 and p = 80, divides the remainder by N - 1
   instead of N - n, and drops the samples left over by this division.
 
-  Args are those of `dominant_label`, but N is at least L, and p is the
-  percentage for the n groups together; n_dominant is n, the number of dominant
-  labels of a group, at least 2 and less than L.
+  Args are those of `dominant_label`, except that N is at least L and that p is
+  the percentage of a label that its n groups get together. n_dominant is n, the
+  number of dominant labels of a group, at least 2 and less than L.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -132,7 +135,10 @@ def custom_shard(
 
 
 def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """Returns the label of client c's group, number c mod L of L, [N] int64."""
+  """Returns each client's group, named by a label: [N] int64.
+
+  If L labels occur, client c is in the group of the label number c mod L.
+  """
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
 

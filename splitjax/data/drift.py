@@ -1,9 +1,9 @@
-"""Drift of inputs: images in clients' domains, and shifts that change them.
+"""Drift of inputs: clients train in domains, and are tested in these or others.
 
-A test image is shown under a *look*: domains that are applied one after
-another, where OWN stands for the client's domain. The images of the data set
-are changed once, when the task is built (`changed`), so that the rounds know
-nothing of domains.
+A test image is shown under a *look*: a sequence of domains that are applied one
+after another, in which OWN stands for the client's domain. `changed` alters the
+images of the data set once, when the task is built, so that the rounds need not
+handle domains.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ OWN = "own"
 """Stands for the client's domain in a look."""
 
 _TRAIN, _TEST = (0xC0DE, 0), (0xC0DE, 1)
-"""Separate the draws of both splits from others of the same seed."""
+"""Numbers that separate each split's draws from others of the same seed."""
 
 
 def covariate(
@@ -42,9 +42,10 @@ def covariate(
 ) -> TestSets:
   """Tests clients on their classes under corruptions of growing severity.
 
-  Set "severity 0" has all test samples of the client's classes in its domain.
-  Set "severity s" has each of these samples once under each corruption at
-  severity s: its accuracy is the mean over corruptions, as in CIFAR-10-C.
+  The set "severity 0" has all test samples of the client's classes, in the
+  client's domain. The set "severity s" has each of these images once under each
+  corruption at severity s. The accuracy on this set is therefore the mean over
+  the corruptions, as in CIFAR-10-C.
 
   Args:
     data: the data set.
@@ -86,24 +87,24 @@ def unseen_domain(
   corruption: str = "brightness",
   severity: Annotated[int, SEVERITY] = 3,
 ) -> TestSets:
-  """Tests clients on their classes in their domain, and in a left-out domain.
+  """Tests clients in their own domain and in one that no client trains on.
 
-  Set "own domain" has all test samples of the client's classes in its domain.
-  Set "unseen domain" has the same samples in the left-out domain instead: under
-  a corruption that no client trains on at any severity.
+  The set "own domain" has all test samples of the client's classes, in the
+  client's domain. The set "unseen domain" has the same samples in the left-out
+  domain instead: under a corruption that no client trains on at any severity.
 
   Args:
     data: the data set.
     parts: training rows.
     rhos: None.
     seed: not used.
-    corruption: the domain left out, one name; "none": images as they are.
+    corruption: name of the left-out domain; "none" leaves images as they are.
     severity: severity of the corruption, unless its name has one.
 
   Raises:
     UserError: rhos are given, there is no test split, or the corruption is
-      unknown, not a single one or does not suit the data. `changed` raises it
-      if a client trains on the corruption.
+      unknown, not a single one or does not suit the data. `changed` raises a
+      UserError if a client trains on the corruption.
   """
   del seed
   where = "eval.shift.corruption"
@@ -127,7 +128,11 @@ def _own_classes(
   names: Sequence[str],
   looks: Sequence[tuple[str, ...]],
 ) -> TestSets:
-  """Builds set r: test samples of clients' classes, under looks of_set[r]."""
+  """Builds test sets of the clients' classes, each under some of the looks.
+
+  Set r of a client has all test samples of its classes, once for each look
+  whose index is in of_set[r].
+  """
   main = main_classes(data.train_label, parts, data.classes)
   count = len(data.test_label)
   own = [np.flatnonzero(known[data.test_label]) for known in main]
@@ -143,10 +148,10 @@ def changed(
 ) -> tuple[Dataset, TestSets]:
   """Applies clients' domains to training images and looks to test images.
 
-  A training sample gets the domain of the client that it was dealt to, even if
-  another client is tested on it. The new test split has an image, with its
-  label and client, for each pair of an image and a look that occurs in the test
-  sets; the rows of the test sets are renumbered to match.
+  A training sample gets the domain of the client that holds it, even if another
+  client is tested on it. The new test split has each image, with its label and
+  client, once for every look under which the test sets contain it. The rows of
+  the test sets are renumbered to match.
 
   Raises:
     UserError: a client trains on the domain that the test sets leave out.
@@ -203,10 +208,11 @@ def changed(
 def described(
   test_sets: TestSets, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-  """Returns the arrays that `changed` depends on, beside the data.
+  """Returns the arrays, other than the data, that `changed` depends on.
 
-  The first list is for the training images: [] if no client has a domain but
-  NONE. The second is for the test split: [] if there are also no looks.
+  The first list is for the training images; it is [] if all clients have the
+  domain NONE. The second list is for the test split; it is [] if, in addition,
+  the test sets have no looks.
   """
   domains = test_sets.domains
   drifted = domains is not None and set(domains.clients) != {NONE}

@@ -13,11 +13,12 @@ class Facts(NamedTuple):
     counts: samples of each class, [C] for train and [C] for test; None: not
       documented.
     store: name under which the data are prepared; None: no need to prepare.
-    label: the field of the prepared data with the label.
-    client: the field that names a sample's client; None if there is none.
+    label: name of the label field in the prepared data.
+    client: name of the field that holds a sample's client; None: there is none.
     vocabulary: V; 0 if inputs are no token ids.
     dtype: dtype of the inputs.
-    names: the names of the client numbers; (): the numbers.
+    names: the clients' names, in the order of their numbers; (): the numbers
+      serve as names.
   """
 
   classes: int

@@ -1,8 +1,8 @@
 """Data inside the compiled round: permutations, masks, gathers.
 
 The device holds one copy of the data set, in its own dtype. A round draws row
-numbers and gathers; nothing is copied from the host. A client with less data
-than the largest of its cohort has masked rows; no sample is dropped.
+numbers and gathers these rows; nothing is copied from the host. A client with
+less data than its cohort's largest has masked rows; no sample is dropped.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ class BatchPlan(NamedTuple):
     epochs: local epochs per round.
     steps: local steps per epoch of the cohort's largest client.
     equal: True if every client of the cohort takes `steps` steps.
-    mean: mean per channel or feature in the training split, in the units of
-      the inputs; () for token ids (`data.inputs`).
+    mean: mean per channel or feature of the training inputs, in their units;
+      () for token ids (`data.inputs`).
     std: standard deviation, in the form of `mean`.
     augment: augmentation of training images, as data.augment names it.
-    limit: local steps that each client takes in a round, the first ones of
-      `epochs`; None: all steps of `epochs`.
+    limit: number of local steps after which a client ends its round; None: it
+      takes all steps of its epochs.
   """
 
   batch: int
@@ -51,7 +51,7 @@ class BatchPlan(NamedTuple):
     Args:
       size: [N] int, samples of each client.
       batch: [N] int, batch size of each client.
-      epochs: epochs of a stage that has its own; None: those of the plan.
+      epochs: a stage's own number of epochs; None: the plan's, up to its limit.
 
     Returns:
       steps and samples, [N] int each.
@@ -86,9 +86,9 @@ class Samples(NamedTuple):
   def epoch(self, key: Array) -> tuple[Array, Array]:
     """Draws one epoch: a fresh permutation of the client's samples.
 
-    Maps a key [] to rows [steps, B] int32 of the data set and real [steps, B]
-    bool. Real samples come first, so the last steps of a client with little
-    data are padding. A client with a smaller batch size (Shard.batch) has
+    Returns rows [steps, B] int32 of the data set and a mask [steps, B] bool,
+    False for padding. Padding comes last, and fills the last steps of a client
+    with little data. A client with a smaller batch size (Shard.batch) has
     padding in each batch, and more steps.
     """
     held = self.shard.rows.shape[0]
@@ -113,7 +113,7 @@ class Samples(NamedTuple):
   def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
     """Batches all samples, or the held-back ones, once, in stored order.
 
-    Returns rows [steps, B] int32 of the data set and real [steps, B] bool.
+    Returns rows [steps, B] int32 of the data set and a mask, False for padding.
     """
     rows, b = (self.shard.held if held else self.shard.rows), self.plan.batch
     pad = -rows.shape[0] % b
@@ -123,8 +123,8 @@ class Samples(NamedTuple):
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
     """Returns all batches of a round in the orders [V, E, S] of `draw_order`.
 
-    A step has V batches (views). Rows are [T, V, B] int32 and real is [T, B]
-    bool, the same for every view, with T steps in E epochs.
+    Each of the T steps in E epochs has V batches, one per view. Returns rows
+    [T, V, B] int32 and a mask [T, B] bool, which is the same for every view.
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
@@ -151,8 +151,8 @@ class Samples(NamedTuple):
   def for_draws(self, rows: Array, real: Array, key: Array) -> Batch:
     """Makes a batch that is not augmented, with a key for random layers.
 
-    `key` is that of a whole pass over the data; the batch gets it folded with
-    the batch's first row.
+    `key` belongs to a whole pass over the data. The batch gets a key of its
+    own: `key` folded with the batch's first row.
     """
     own = jax.random.fold_in(key, rows[0])
     return self.batch(rows, real)._replace(key=own)
@@ -176,9 +176,10 @@ def unfit(
   dtype: str = "uint8",
   vocabulary: int = 0,
 ) -> str:
-  """Describes why inputs do not fit [B, *shape] of a dtype; "" if they do.
+  """Describes what is wrong with inputs; returns "" if nothing is.
 
-  Numbers must be finite, and token ids below the vocabulary, if it is not 0.
+  They must be [B, *shape] of `dtype`, with one sample at least, and finite. If
+  `vocabulary` is not 0, they must be token ids below it.
   """
   kind, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
   if str(kind) != dtype or found[:1] + tuple(shape) != found:
@@ -200,7 +201,7 @@ def standardise(
 ) -> Array:
   """Converts inputs [B, ..., c] of any dtype to (x - mean) / std, float.
 
-  Mean and std have c numbers (or one), or one for each number of a sample.
+  Mean and std have a single number, c numbers, or as many as a sample has.
   Token ids, whose mean is (), become int32 and keep their values.
   """
   if not len(mean):
@@ -235,10 +236,10 @@ def epochs(
   sizes: Sequence[int] | np.ndarray,
   batches: Sequence[int] | np.ndarray,
 ) -> int:
-  """Counts the epochs that suffice for every client's steps in a round.
+  """Returns how many epochs give every client its `local_steps` in a round.
 
-  `sizes` [N] are the clients' samples and `batches` [N] or [1] their batch
-  sizes. If `local_steps` is None, the count is `local_epochs`.
+  `sizes` [N] are the clients' numbers of samples and `batches` [N] or [1] their
+  batch sizes. If `local_steps` is None, returns `local_epochs`.
   """
   if local_steps is None:
     return local_epochs
@@ -258,9 +259,9 @@ def plan(
 ) -> BatchPlan:
   """Plans the batches of a cohort whose clients hold `sizes` samples.
 
-  The batch size is at most the number of samples of the largest client. `own`
-  [N] int gives each client a smaller batch size (Shard.batch); None: all use B.
-  `limit` is as in BatchPlan.
+  The batch size B is at most the number of samples of the largest client. `own`
+  [N] int has each client's own, smaller batch size (Shard.batch), or is None if
+  all use B. `limit` is as in BatchPlan.
   """
   batch = min(batch_size, max(sizes))
   each = [batch] * len(sizes) if own is None else own
@@ -283,11 +284,11 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  `image` [Z + P, ...] and `label` [Z] int32 are the training split, with P
-  public images, where `put` places arrays, on device or host; `parts` are the
-  clients' rows; `classes` is C; `numbers` are the clients' indices in the
-  fleet; `batches` [N] int are their batch sizes, or None. Returns a Shard
-  with rows [N, S], size [N], counts [N, C], number [N] and batch [N], if given.
+  `image` [Z + P, ...] has the training split and P public images; `label` [Z]
+  int32 has the split's labels. `parts` are the clients' rows, `numbers` their
+  indices in the fleet and `batches` [N] int their batch sizes, or None. `put`
+  places all arrays but `image` on device or host. Returns a Shard with rows
+  [N, S], size [N], counts [N, C], number [N] and, unless None, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)

@@ -14,7 +14,7 @@ from splitjax.data.partition import client_split
 from splitjax.data.partition_util import padded
 
 HOLD, VALIDATE, _PAIR = 0x401D, 0x7A11, 0x9A12
-"""Separate these random streams from all others of the same seed."""
+"""Numbers that separate these random streams from others of the same seed."""
 
 
 class Holdout(NamedTuple):

@@ -23,14 +23,16 @@ from splitjax.files import printable
 from splitjax.types import UserError
 
 Standardise = Literal["channel", "feature", "none"]
-"""channel: (x - mean) / std, with mean and std over the training samples for
-each entry of the last axis: channels of images and series, features of a table.
-feature: with mean and std for each number of a sample, which for a table equals
+"""How inputs x are standardised: to (x - mean) / std of the training samples.
+
+channel: there is one mean and std for each entry of the last axis, that is, for
+each channel of images and series and each feature of a table. feature: there is
+one mean and std for each number of a sample; for a table this is the same as
 channel. none: networks get the numbers as they are. Token ids are never
 standardised."""
 
 STEPS = 256
-"""Fewest float32 numbers between the least and largest value of an entry."""
+"""Each entry of the last axis must range over this many float32 numbers."""
 
 BLOCK = 4096
 """Samples read at a time from arrays that may be memory-mapped."""
@@ -68,7 +70,10 @@ def described(image: np.ndarray, vocabulary: int, standardise: str) -> str:
 
 
 def read_how(given: Mapping[str, np.ndarray], where: str) -> dict[str, Any]:
-  """Reads standardise and vocabulary (V; 0 if inputs are no token ids).
+  """Reads the arrays `standardise` and `vocabulary` of a user's data.
+
+  Returns both as fields of `Dataset`. If there is no vocabulary, it is 0: the
+  inputs are no token ids.
 
   Raises:
     UserError: one of them is invalid, or they contradict each other.
@@ -143,7 +148,7 @@ def checked(
 
 
 def _check_axes(image: np.ndarray, what: str) -> None:
-  """Raises UserError if the axes seem to be others than [Z, H, W, c]."""
+  """Raises UserError if four axes do not seem to be [Z, H, W, c]."""
   shape = list(image.shape)
   _, first, high, wide = shape
   if first in (1, 3) and min(high, wide) > 4:
@@ -194,8 +199,8 @@ def blocks(image: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
 def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Returns the least and the largest number of each entry of the last axis.
 
-  Both are float64 [c], or [1], over all entries, for uint8; zeros if there are
-  no samples.
+  Both are float64 [c]. For uint8 they are [1], the extremes over all entries.
+  Without samples, both are [1] and 0.
   """
   axes = tuple(range(image.ndim - (image.dtype != np.uint8)))
   each = [(x.min(axis=axes), x.max(axis=axes)) for x in blocks(image, None)]
@@ -206,10 +211,10 @@ def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_steps(low: np.ndarray, high: np.ndarray, what: str) -> None:
-  """Raises UserError where float32 cannot tell the numbers of an entry apart.
+  """Raises UserError if float32 is too coarse for an entry of the last axis.
 
-  Networks compute in float32, whose numbers are 128 apart near 1.7e9 (as times
-  in seconds are).
+  Networks compute in float32. Near 1.7e9, where times in seconds lie, its
+  numbers are 128 apart, so that different values may become equal.
   """
   step = np.maximum(np.abs(low), np.abs(high)) * 2.0**-23
   lost = np.flatnonzero((low < high) & (high - low < STEPS * step))
@@ -238,14 +243,15 @@ def statistics(
 ) -> Scale:
   """Computes mean and standard deviation per channel, or per feature.
 
-  Reads one block of samples at a time, without a second copy of a data set that
-  may be memory-mapped. For uint8 it is exact, from histograms of the values.
+  Reads one block of samples at a time, so that a memory-mapped data set is not
+  copied as a whole. The results for uint8 are exact, since they are computed
+  from histograms of the values.
 
   Args:
     image: [Z, ..., c].
     rows: [S] rows to use; None for all.
-    standardise: "channel": of each entry of the last axis; "feature": of each
-      number of a sample.
+    standardise: "channel" for the statistics of each entry of the last axis,
+      "feature" for those of each number of a sample.
 
   Returns:
     mean and std, c numbers each, or one for each number of a sample; the std of
@@ -269,7 +275,7 @@ def statistics(
 
 
 def _moments(image: np.ndarray, rows: np.ndarray | None) -> Scale:
-  """Computes `statistics` of dtypes but uint8, in float64 and two passes.
+  """Computes `statistics` of dtypes other than uint8 in float64 and two passes.
 
   The first value of each channel is subtracted before the sums, so that a
   constant channel has a deviation of exactly 0.

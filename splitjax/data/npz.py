@@ -29,7 +29,8 @@ NUMBERED = (
   "np.unique(np.concatenate([y_train, y_test]), return_inverse=True)[1]"
 )
 _FEW = 20
-"""If all labels are below this number, they are classes, even if rare."""
+"""Labels that are all below this number are accepted as classes, even if some
+occur rarely."""
 
 
 def load(
@@ -50,9 +51,10 @@ def load(
     classes: C; None: the file's, else one more than the highest label.
 
   Returns:
-    C; fields of `Dataset` by name (without a test split, its arrays are empty;
-    client_names ascend); a note for reports on images without a channel axis
-    and labels without 0, or "".
+    C, the fields of `Dataset` by name, and a note for reports. Without a test
+    split, the test arrays are empty. client_names are in ascending order. The
+    note tells of images without a channel axis and of labels without 0, or is
+    "" if there are none.
 
   Raises:
     UserError: the file is missing or an array is invalid; the message names the
@@ -75,11 +77,12 @@ def checked(
   *,
   named: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, dict[str, Any], str]:
-  """Checks inputs and labels of both splits, see `load`, but no clients.
+  """Checks the inputs and labels of both splits, but not the clients.
 
-  `given` has the arrays under the names of a file; errors begin with `where`
-  and name an array as `named` maps its name. Returns and raises as `load`, but
-  without the fields on clients.
+  `given` has the arrays under the names that they have in a file (see `load`).
+  Error messages begin with `where`, and call an array by named[name] if `named`
+  has its name. Returns and raises what `load` does, except that the fields
+  about clients are missing.
   """
   said = {key: named.get(key, key) for key in _KEYS}
   arrays: Arrays = {}

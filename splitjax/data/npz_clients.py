@@ -12,8 +12,8 @@ from splitjax.types import UserError
 def read(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
   """Numbers the clients in ascending order of their names, texts or integers.
 
-  Returns the fields of `Dataset` on clients, by name. A client named only in
-  client_test does not train.
+  Returns the fields of `Dataset` that are about clients, by name. A client
+  named only in client_test does not train.
   """
   found: dict[str, list[Any]] = {}
   for split in ("train", "test"):
@@ -50,7 +50,10 @@ def read(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
 def _domains(
   given: Arrays, owners: Arrays, names: tuple[str, ...], where: str
 ) -> tuple[str, ...]:
-  """Returns N domains, "none" where clients do not train; () if not given."""
+  """Returns the clients' domains; () if there is no array client_domain.
+
+  Clients that do not train have the domain "none".
+  """
   if "client_domain" not in given:
     return ()
   if "train_client" not in owners:

@@ -1,10 +1,10 @@
 """Test sets under shift: mixtures of known and unknown classes.
 
-HARMONY's protocol (eq. 11; SplitGP, INFOCOM 2023, section VI): a client is
-tested on its in-distribution (ID) samples, all test samples of the classes it
-trained on, mixed with out-of-distribution (OOD) samples of the other classes,
-rho = #OOD / #ID. A set is a mask over the test split, so that each network runs
-once, not once per set.
+This is HARMONY's protocol (eq. 11; SplitGP, INFOCOM 2023, section VI). A
+client's in-distribution (ID) samples are all test samples of the classes that
+it trained on. It is tested on them mixed with out-of-distribution (OOD) samples
+of the other classes, in the ratio rho = #OOD / #ID. A set is a mask over the
+test split, so that each network runs once, not once per set.
 """
 
 from collections.abc import Sequence
@@ -38,11 +38,12 @@ def id_ood_sets(
 
   ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
   the other classes, or all of them if there are fewer (see `realised_rho`),
-  without replacement. With "balanced", the counts of classes that are not
-  exhausted differ by at most one; "natural" draws uniformly from all samples. A
-  client's OOD samples are ordered once, and each rho takes a prefix of that
-  order. So the set of a smaller rho is a subset of that of a larger one, and a
-  set depends neither on the other rhos nor on the other clients.
+  drawn without replacement. "balanced" draws equally many from each class, to
+  within one, as long as the class has samples left; "natural" draws uniformly
+  from all samples of the other classes. A client's OOD samples are ordered
+  once, and each rho takes a prefix of that order. So the set of a smaller rho
+  is a subset of the set of a larger one, and a set depends neither on the other
+  rhos nor on the other clients.
 
   Args:
     test_label: [M] integer, labels of the test split.

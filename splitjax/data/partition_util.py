@@ -44,7 +44,7 @@ def deal(
   """Calls a partition and checks its result: N arrays [S_n] int64 of rows.
 
   A user's partition is called twice and must repeat itself, because a run that
-  is evaluated or resumed later deals its samples again.
+  is evaluated or resumed later calls it again.
 
   Args:
     name: key in PARTITIONS.
@@ -81,15 +81,15 @@ def deal(
 def owner_names(
   data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
 ) -> list[str]:
-  """Returns the clients' names, which are their owners' names, or [].
+  """Returns the name of each client's owner, as the name of the client.
 
-  Returns [] unless the partition deals by owners and gives each client one
-  owner, which no other client has.
+  Returns [] unless the partition assigns samples by their owners, every client
+  has a single owner, and no two clients have the same one.
 
   Args:
     data: the data set.
-    partition: the function; it has the attribute `of_clients` if it deals by
-      owners.
+    partition: the function; it has the attribute `of_clients` if it assigns
+      samples by their owners.
     parts: N arrays [S_n], the training rows of each client.
   """
   by_owner = getattr(partition, "of_clients", False)
@@ -112,8 +112,9 @@ def check_parts(
     overlapping: if true, clients may share samples.
 
   Raises:
-    UserError: the number of clients is wrong, a client has no samples, a row is
-      outside the training split, or clients share a row.
+    UserError: `parts` is no list of integer arrays, the number of clients is
+      wrong, a client has no samples or one of them twice, a row is outside the
+      training split, or clients share a row although they must not.
   """
   where = f"data.partition={name}"
   if not isinstance(parts, Sequence | np.ndarray):
@@ -161,12 +162,13 @@ def check_parts(
 def round_fairly(
   exact: np.ndarray, rng: np.random.Generator, least: np.ndarray | int = 0
 ) -> np.ndarray:
-  """Rounds shares up or down so that no column loses again and again.
+  """Rounds shares so that losses and gains of a column even out over the rows.
 
-  Row by row, every share is rounded down, and the remaining samples go, one
-  each, to the columns with the largest rounding loss so far. Ties are random.
-  Shares [C, G] float64, whose rows sum to whole numbers, become [C, G] int64
-  with the same row sums, each less than 1 from `exact` unless `least` is more.
+  Row by row, every share is rounded down. The remaining samples then go, one
+  each, to the columns that have lost most by rounding so far; ties are broken
+  at random. Shares [C, G] float64, whose rows sum to whole numbers, become
+  [C, G] int64 with the same row sums. No result is below `least`; a result
+  differs from `exact` by less than 1, unless `least` requires more.
   """
   whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   rest = exact - whole
@@ -191,7 +193,10 @@ def shuffled_by_class(
 
 
 def owners(sizes: np.ndarray) -> np.ndarray:
-  """Expands sizes [C, G] to [Z] int64: each sample's column, class by class."""
+  """Returns the column of each sample, [Z] int64, from sizes [C, G].
+
+  Samples are ordered by class and, within a class, by column.
+  """
   classes, columns = sizes.shape
   return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())
 
@@ -218,9 +223,9 @@ def by_depth(
 ) -> np.ndarray:
   """Assigns parts with higher classes to clients with deeper cuts.
 
-  Parts, ordered by their highest class, go to clients ordered by depth. Takes N
-  arrays of rows, the split's labels [Z] and the clients' depths [N]; returns
-  [N] int: client n gets parts[result[n]].
+  Parts are sorted by their highest class and clients by depth; then the i-th
+  client gets the i-th part. Takes N arrays of rows, the split's labels [Z] and
+  the clients' depths [N]; returns [N] int: client n gets parts[result[n]].
   """
   highest = [labels[part].max(initial=-1) for part in parts]
   result = np.empty(len(parts), int)

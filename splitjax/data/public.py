@@ -1,7 +1,7 @@
 """Public samples: inputs without labels, which all clients and the server see.
 
-Methods that distil compare networks on these samples. On the device, they lie
-behind the training split (`methods.distillation`).
+Methods that distil compare networks on these samples. On the device, the public
+samples are stored after the training split (`methods.distillation`).
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from splitjax.data.dataset import Dataset
 from splitjax.types import Method, UserError, naming
 
 HELD_BACK = "train"
-"""Value of `data.public` to hold back samples of the training split."""
+"""Value of `data.public` that makes held-back training samples public."""
 
 
 def check(chosen: Any) -> None:
-  """Raises UserError if data.public and data.public_samples do not fit.
+  """Raises UserError if data.public or data.public_samples is not valid.
 
   `chosen` is the group `data` of a config.
   """
@@ -43,9 +43,9 @@ def check(chosen: Any) -> None:
 
 
 def check_use(name: str | None, methods: Mapping[str, Method]) -> None:
-  """Raises UserError if methods lack public samples, or if no method uses any.
+  """Raises UserError if data.public is needed but missing, or set but unused.
 
-  `name` is data.public, `methods` are those of a config by key.
+  `name` is data.public, and `methods` are the methods of a config by key.
   """
   need = [key for key, method in methods.items() if method.traits.public]
   if need and name is None:
@@ -61,7 +61,7 @@ def check_use(name: str | None, methods: Mapping[str, Method]) -> None:
 
 
 def with_public(data: Dataset, chosen: Any) -> Dataset:
-  """Adds public samples, drawn alike in every run, to the clients' data set.
+  """Adds public samples, the same ones in every run, to the clients' data set.
 
   `chosen` is the group `data` of a config, after `check`. Without data.public
   the data set is returned as it is.
@@ -99,7 +99,10 @@ def with_public(data: Dataset, chosen: Any) -> Dataset:
 
 
 def described(data: Dataset, name: str | None) -> str:
-  """Describes public samples in a sentence, or ""; `name` is data.public."""
+  """Describes the public samples in a sentence; "" if there are none.
+
+  `name` is data.public.
+  """
   if data.public is None:
     return ""
   origin = f"of {name}"

@@ -77,9 +77,9 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
 def femnist(data_dir: Place = None) -> Dataset:
   """Loads EMNIST ByClass, with a tenth of each writer's samples for test.
 
-  The shares are those of LEAF (Caldas et al., 2018), which scales the originals
-  differently and draws other samples. A writer with fewer than ten samples has
-  none for test. The data take 640 MB of memory.
+  LEAF (Caldas et al., 2018) divides in the same proportion, but it draws other
+  samples and scales the original images differently. A writer with fewer than
+  ten samples has none for test. The data take 640 MB of memory.
   """
   whole = prepared(data_dir, name="emnist_byclass")
   assert whole.train_client is not None and whole.test_client is not None
@@ -110,7 +110,10 @@ SOURCES: dict[str, Callable[[Place], Dataset]] = {
 
 
 def known(name: str, field: str = "data.name") -> str:
-  """Returns the name in a field; raises UserError if no data set has it."""
+  """Returns `name` as it is; raises UserError if no data set has this name.
+
+  `field` is the field of the config that holds the name.
+  """
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
       f"{field} = {name!r}: no such data set; the nearest of {len(SOURCES)}"
@@ -131,15 +134,17 @@ def load(
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
-  A part is the same in every run and contains every smaller part. Each class
-  keeps its share of the samples, to within one, and at least one if it has any.
+  A part is the same in every run and contains every smaller part. The number of
+  its samples of each class is proportional to the size of the class, to within
+  one sample. A class that has samples keeps at least one.
 
   Args:
     name: a name in SOURCES, or npz:PATH.
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
-    classes: C, if more than the data show; None: as many as the data show.
+    classes: C, if it is more than the number of classes that the data show;
+      None: that number.
     mapped: also memory-map the training images of npz:PATH (those of prepared
       data always are); the file must not change meanwhile.
 
@@ -236,5 +241,5 @@ def _rank(group: np.ndarray) -> np.ndarray:
 
 
 def shuffled(group: np.ndarray) -> np.ndarray:
-  """Returns the rows of `group` [Z] in a random order, the same in all runs."""
+  """Returns rows 0 to Z - 1 in a random order that is the same in all runs."""
   return np.random.default_rng(_SPLIT_SEED).permutation(len(group))

@@ -1,4 +1,4 @@
-"""Training rows and test sets of each client: the shifts of a config.
+"""Shifts of a config: they choose each client's training rows and test sets.
 
 A shift takes the data, every client's rows, the config's ratios and a seed, and
 its options by keyword; it returns TestSets. Each client's networks run once
@@ -46,10 +46,10 @@ class TestSets(NamedTuple):
     rhos: the R ratios; None if the sets are not mixtures.
     validation: N arrays [H_n] int64, rows of the training split held out to
       choose thresholds (`holdout`); () if there are none.
-    groups: [N] int, the label of each client's group (`GROUPS`), or None.
+    groups: [N] int, the group of each client (`GROUPS`), or None.
     domains: the clients' domains; None: all images stay as they are.
     looks: L looks (`data.drift`): row l M + m is image m of the test split
-      under look l; (): every image in its client's domain.
+      under look l; (): every image is in its client's domain.
     unseen: a corruption that no client may train on; "": none.
   """
 
@@ -69,11 +69,11 @@ class TestSets(NamedTuple):
 
   @property
   def new(self) -> np.ndarray:
-    """[N, K] bool, samples in no test set, of clients that do not train."""
+    """[N, K] bool, samples of clients that do not train, in no test set."""
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Counts training rows of the `clients` largest clients, plus a padding."""
+    """Counts the rows of the `clients` largest clients, and one for padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property
@@ -94,12 +94,13 @@ def id_ood(
     parts: training rows.
     rhos: R ratios; None: RHOS.
     seed: fixes which OOD samples a client gets.
-    ood: "balanced": the OOD samples' classes are equally frequent; "natural":
-      as frequent as in the split. The papers leave this open.
+    ood: "balanced": the classes of the OOD samples are equally frequent;
+      "natural": they are as frequent as in the test split. The papers leave
+      this open.
 
   Returns:
-    One set of rows of the test split per rho. Raises UserError if the data have
-    no test split.
+    For each rho one test set, of rows of the test split. Raises UserError if
+    the data have no test split.
   """
   require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
@@ -125,11 +126,11 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on the test samples that the data name as its own.
 
-  If the data also name clients that do not train, each training client answers
-  test samples of these clients: as many as it has of its own, or all if there
-  are fewer, drawn without replacement (`TestSets.new`). These samples show how
-  the networks do at a client that joins later; they are in no set and change no
-  other result.
+  If the data also name clients that do not train, each training client is also
+  given test samples of those clients: as many as it has of its own, or all if
+  there are fewer, drawn without replacement (`TestSets.new`). These samples
+  show how the networks do at a client that joins later; they are in no set and
+  change no other result.
 
   Arguments are those of `id_ood`; there is one set, "own". Raises UserError if
   rhos are given, the data do not name the clients of test samples, a client
@@ -192,11 +193,12 @@ def out_of_client(
   """Tests each client on its samples and on those of the other clients.
 
   Each client splits its samples into a training, a validation and a test part.
-  Without drift it is tested on its test part; with drift on as many samples
-  drawn, with replacement, from the union of all other clients' test parts.
-  HARMONY's Table 5 follows Jiang and Lin (Test-Time Robust Personalization for
-  Federated Learning, ICLR 2023), whose public code first merges the official
-  splits (`data.pool=all`) and draws the Dirichlet in groups of ten clients.
+  Without drift, it is tested on its test part. With drift, it is tested on as
+  many samples of other clients, drawn with replacement from all their test
+  parts. HARMONY's Table 5 follows Jiang and Lin (Test-Time Robust
+  Personalization for Federated Learning, ICLR 2023), whose public code first
+  merges the official splits (`data.pool=all`), then splits them by Dirichlet
+  draws within groups of ten clients.
 
   Arguments are those of `id_ood`; thresholds may be chosen on the validation
   part (eval.threshold_rule). There are two sets of rows of the training split,
@@ -224,7 +226,7 @@ def out_of_client(
 
 
 def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
-  """Draws for each client as many of the others' rows as it has itself."""
+  """Draws rows of other clients for each client, as many as it has itself."""
   union = np.concatenate(own)
   sizes = np.array([len(rows) for rows in own])
   starts = np.cumsum(sizes) - sizes
@@ -246,8 +248,9 @@ def of_rows(
 ) -> TestSets:
   """Builds test sets: set r of client n has the rows test_rows[r][n].
 
-  They are rows of the training split, or, with `looks`, of the test split under
-  these looks, numbered as in `TestSets`. `kept` are the training rows.
+  Without `looks`, the test rows are rows of the training split. With `looks`,
+  they are rows of the test split under these looks, numbered as in `TestSets`.
+  `kept` are the rows to train on.
   """
   main = main_classes(data.train_label, kept, data.classes)
   rows = padded([np.concatenate(each) for each in zip(*test_rows, strict=True)])

@@ -35,7 +35,7 @@ COPIES = "splitjax_arrays"
 """Folder in data_dir that holds the plain arrays."""
 
 ORIGIN = "prepared_from"
-"""Key in TFDS's metadata.json: the files that the data were prepared from."""
+"""Key in TFDS's metadata.json that lists the files the data were made from."""
 
 _BATCH = 1000  # records per read; reading one by one takes four times as long
 
@@ -103,9 +103,10 @@ def load(
   """Reads a prepared data set, from its plain-array copy if one is current.
 
   Returns:
-    The arrays train_image [Z, ...] and test_image, and two per field, such as
-    train_label [Z] int32 and test_label, in the order of TFDS, memory-mapped
-    and read-only unless data_dir cannot be written; and the `note`.
+    The arrays by name, and the `note`. The arrays are train_image [Z, ...] and
+    test_image, and for each field two more, such as train_label [Z] int32 and
+    test_label. Samples are in the order of TFDS. The arrays are memory-mapped
+    and read-only unless data_dir cannot be written.
 
   Raises:
     UserError: the data are not prepared, stored as tfrecord, or damaged.
@@ -156,7 +157,7 @@ def _decoded(name: str, folder: Path) -> Arrays:
 def _split(
   name: str, folder: Path, split: str
 ) -> Iterator[tuple[str, np.ndarray]]:
-  """Decodes the records of one split: images and all label fields."""
+  """Decodes a split; yields (name, array) for images and each label field."""
   import tensorflow_datasets as tfds
 
   features = tfds.builder_from_directory(folder).info.features

@@ -82,7 +82,7 @@ class Store(NamedTuple):
 def _files(
   *rows: tuple[str, str, int], places: tuple[str, ...]
 ) -> dict[str, File]:
-  """Returns files (name, md5, size), each available at every place."""
+  """Makes a File of each row (name, md5, size); every place has all files."""
   return {
     name: File(md5, size, tuple(f"{place}/{name}" for place in places))
     for name, md5, size in rows
@@ -90,7 +90,7 @@ def _files(
 
 
 def _cifar(form: str, md5: str, size: int) -> Form:
-  """Returns an archive of CIFAR at its current and its former address."""
+  """Makes the Form of a CIFAR archive, with its current and former address."""
   places = (
     "https://cave.cs.toronto.edu/kriz",
     "https://www.cs.toronto.edu/~kriz",
@@ -118,8 +118,8 @@ _CIFAR_MEMBERS = {
     "cifar-100-binary/test.bin": "4499cfba6c016c1be1438163640a0898",
   },
 }
-"""md5 of the files with samples, if known (the Python archives' md5 are those
-that torchvision compares)."""
+"""Form of CIFAR -> md5 of each file with samples, for the forms where these md5
+are known. Those of the Python archives are the ones that torchvision checks."""
 
 
 _TINY_IMAGENET = About(

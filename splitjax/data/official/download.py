@@ -54,7 +54,7 @@ def fetch(name: str, file: File, folder: Path) -> Path:
 
 
 def _save(url: str, file: File, part: Path) -> None:
-  """Saves an address's response; raises OSError if it is not the file."""
+  """Saves what an address returns; raises OSError if its checksum is wrong."""
   request = urllib.request.Request(url, headers={"User-Agent": "splitjax"})
   with (
     urllib.request.urlopen(request, timeout=_TIMEOUT) as answer,

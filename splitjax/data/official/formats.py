@@ -111,8 +111,8 @@ def checked(
   """Checks labels and returns them as [Z] int64.
 
   Raises:
-    ValueError: there are no images, there are not `images` labels, or a label
-      is not one of `classes` numbers from `first` on.
+    ValueError: there are no images, the number of labels is not `images`, or a
+      label is not one of first, ..., first + classes - 1.
     TypeError: the labels are not integers.
   """
   label = np.asarray(label)
@@ -126,7 +126,10 @@ def checked(
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-  """Reads [Z, *shape] uint8 from gzipped IDX: 0 0 8 rank, sizes, values."""
+  """Reads an array [Z, *shape] uint8 from a gzipped IDX file.
+
+  The file has the bytes 0, 0, 8 and the rank, then the sizes, then the values.
+  """
   raw = gzip.decompress(read_bytes(path))
   start = 8 + 4 * len(shape)
   values = np.frombuffer(raw, np.uint8, offset=start).reshape(-1, *shape)

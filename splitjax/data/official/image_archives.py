@@ -51,9 +51,9 @@ def _require_all(split: str, labels: list[int], classes: int) -> None:
 def tiny_imagenet(paths: Paths) -> Parsed:
   """Reads Tiny-ImageNet; the official validation split is the test split.
 
-  Labels are line numbers in wnids.txt. Training images are ordered by class and
-  name, test images as in val_annotations.txt. The official test images have no
-  labels and are ignored. Ids are the official file names.
+  Labels are line numbers in wnids.txt, from 0. Training images are ordered by
+  class and name, test images as in val_annotations.txt. The official test
+  images have no labels and are ignored. Ids are the official file names.
   """
   (path,) = paths.values()
   with reading(path), zipfile.ZipFile(path) as archive:

@@ -130,7 +130,7 @@ def _holds(path: Path, members: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def _tidied(folder: Path) -> Iterator[None]:
-  """Removes at the end those of folder and parents that are new and empty."""
+  """Removes `folder` and its parents at the end, if they are new and empty."""
   new = [path for path in (folder, *folder.parents) if not path.exists()]
   try:
     yield
@@ -154,7 +154,6 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _download(name: str, form: Form, data_dir: Place, downloads: Path) -> None:
-  """Downloads the official files."""
   try:
     for file, known in form.files.items():
       download.fetch(file, known, downloads)

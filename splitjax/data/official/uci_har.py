@@ -33,11 +33,11 @@ angular velocity in rad/s, acceleration with gravity in g."""
 
 
 def uci_har(paths: Paths) -> Parsed:
-  """Reads UCI-HAR: series [128, 9] float32, six activities, the person of each.
+  """Reads UCI-HAR: series [128, 9] float32, each with an activity and a person.
 
-  A window is 2.56 s at 50 Hz and overlaps the one before by a half. Activities
-  are numbered as in activity_labels.txt, people 1 to 30 become 0 to 29. No
-  person is in both official splits.
+  A window is 2.56 s at 50 Hz and overlaps the one before by a half. The six
+  activities 1 to 6 of activity_labels.txt become 0 to 5, people 1 to 30 become
+  0 to 29. No person is in both official splits.
   """
   (path,) = paths.values()
   with reading(path), zipfile.ZipFile(path) as archive:
