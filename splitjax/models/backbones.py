@@ -1,8 +1,8 @@
 """The algebra of cutting a network: prefix, suffix, run.
 
 A network is an ordered list of named blocks; its parameters are a dict from
-block name to pytree. A client of depth K is the dict of the first K blocks and
-its exit. The server is the dict of the rest.
+block name to pytree. A client of depth K holds the first K blocks and the exit
+at depth K. The server holds the other blocks and the head.
 """
 
 import dataclasses
@@ -46,15 +46,18 @@ class Backbone:
     head: the last classifier.
     local_norm: clients keep their own batch normalisation, parameters and
       running statistics (FedBN); see `block.norm_free`.
-    start: parameters that replace those drawn by `init`; None: all are drawn.
-    draws: the distribution of kernels and biases, see `block.redraw`.
+    start: pretrained parameters, which replace the random ones of
+      `drawing.init`; None: all parameters are initialised at random.
+    draws: the distribution of initial kernels and biases, see `block.redraw`.
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
     vocabulary: V, if inputs are token ids, int32 0 to V - 1; 0: float inputs.
-    family: the family of clients that have this network; its own blocks and
-      exits are named family/NAME (`families`). "": all clients have it.
-    families: family -> its network, if this Backbone stands for several
-      (`families.union`): it then has the blocks of all and cannot be run.
+    family: the family of clients that have this network; the blocks that only
+      this family has, and its exits, are named family/NAME (see `families`).
+      "": all clients have this network.
+    families: family -> the family's network, if this Backbone stands for
+      several networks (`families.union`). It then has the blocks of all these
+      networks and cannot be run.
     public: P, the number of the run's public samples (`data.public`).
 
   Example:
@@ -88,7 +91,7 @@ class Backbone:
 
   @property
   def _function(self) -> tuple:
-    """Collects the fields that define the computed function, for equality."""
+    """Collects the fields by which networks are compared."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     form = self.name, self.shape, self.vocabulary, self.classes
     named = *form, blocks, exits, self.head, self.local_norm, self.draws
@@ -105,7 +108,7 @@ class Backbone:
     return tuple(sorted(self.exits))
 
   def inputs(self, batch: Any) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of a batch of inputs; `batch` may be symbolic."""
+    """Shape and dtype of a batch; `batch` is its size, and may be symbolic."""
     dtype = jnp.int32 if self.vocabulary else jnp.result_type(float)
     return jax.ShapeDtypeStruct((batch, *self.shape), dtype)
 
@@ -133,7 +136,7 @@ class Backbone:
     return any(map(is_random, every))
 
   def of(self, family: str) -> "Backbone":
-    """Returns the network of a family; itself if it has no families."""
+    """Returns a family's network; this network if `families` is empty."""
     return self.families[family] if self.families else self
 
   def having(self, client: Segment) -> "Backbone":
@@ -165,7 +168,7 @@ def prefix(
   """Selects the client's part: phi (blocks[:depth]) and h (its exit).
 
   A client of depth L holds the whole network, with the head as its exit.
-  with_exit=False leaves h out (SplitFed has none).
+  with_exit=False leaves h out, as for clients of SplitFed, which have no exit.
   """
   names = backbone.names(0, depth)
   own = classifier_at(backbone, depth)
@@ -173,7 +176,7 @@ def prefix(
 
 
 def classifier_at(backbone: Backbone, depth: int) -> str:
-  """Names the classifier of a client of depth K: its exit; at L the head."""
+  """Names a client's classifier: the head at depth L, otherwise an exit."""
   if depth == backbone.length:
     return "head"
   return exit_name(depth, backbone.family)
@@ -190,7 +193,7 @@ def depth_of(backbone: Backbone, client: Segment) -> int:
 
 
 def classifier(backbone: Backbone, client: Segment) -> str | None:
-  """Names a client's own classifier: its exit or the head; None without one."""
+  """Names the exit or head that a client holds; None if it holds neither."""
   own = [name for name in client.params if name not in backbone.blocks]
   return own[0] if own else None
 
@@ -209,13 +212,15 @@ def run(
 
   Args:
     backbone: the network.
-    segment: parameters and statistics of at least `names`.
+    segment: parameters and statistics of the blocks to run; it may hold more.
     x: [B, ...] input of the first block.
     names: blocks (or an exit, or the head) in order.
-    train: batch statistics if True, running statistics if False.
+    train: normalise by batch statistics if True, by running statistics if
+      False.
     real: [B] bool, samples that batch statistics are taken over; None: all.
-    key: [] key of random blocks in training, such as Batch.key; each block
-      folds its name in, so a part of a network draws as the whole does. () is
+    key: [] key for blocks that draw random numbers in training, such as
+      Batch.key. The name of each block is folded into its key, so a block draws
+      the same numbers whether the whole network is run or a part of it. () is
       enough for a network without such blocks, and for inference.
 
   Returns:
@@ -258,6 +263,6 @@ def run_batch(
   names: Iterable[str],
   batch: Batch,
 ) -> tuple[Array, dict[str, Tree]]:
-  """Runs blocks in training on x [B, ...], with a batch's padding and key."""
+  """Calls `run` in training mode, with `real` and `key` of a batch."""
   real, key = batch.real, batch.key
   return run(backbone, segment, x, names, train=True, real=real, key=key)

@@ -1,7 +1,8 @@
-"""Checks of a network's numbers: gradients, padding, inference.
+"""Checks of a network's numbers: gradients, padding, inference, random draws.
 
-The comparisons hold on every processor: products are taken in full float32, and
-a network that breaks a promise does so by far more than rounding.
+Each check returns a sentence that says what holds. Whether it passes does not
+depend on the processor: matrix products are taken in full float32, and the
+errors that the checks look for are far larger than rounding errors.
 """
 
 import functools
@@ -23,7 +24,7 @@ TOLERANCE = 1e-3
 _jit = functools.partial(
   jax.jit, compiler_options={"xla_backend_optimization_level": 0}
 )
-"""Compiles without optimisation: compiling takes longer than a run."""
+"""Jits without XLA's optimisations, which would take longer than a run."""
 
 
 class Broken(AssertionError):
@@ -31,7 +32,7 @@ class Broken(AssertionError):
 
 
 def check_numbers(net: Backbone) -> list[str]:
-  """Checks gradients, padding and inference of a network.
+  """Checks gradients, padding, inference and random draws of a network.
 
   Returns:
     One sentence for each check.
@@ -53,7 +54,7 @@ def _images(net: Backbone, seed: int) -> jax.Array:
 
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
-  """Lists the blocks from the images to each exit, and to the head."""
+  """Lists, for each exit and the head, the names from the first block to it."""
   return [
     (*net.names(0, k), backbones.classifier_at(net, k))
     for k in (*net.cuts, net.length)
@@ -63,15 +64,16 @@ def _paths(net: Backbone) -> list[tuple[str, ...]]:
 def _run(
   net: Backbone, full: Segment, x: jax.Array, **how: Any
 ) -> list[tuple[jax.Array, Tree]]:
-  """Runs all of `_paths`; `how` and each result are as in `backbones.run`."""
+  """Calls `backbones.run` on each path of `_paths` and lists the results."""
   return [backbones.run(net, full, x, names, **how) for names in _paths(net)]
 
 
 def learns(net: Backbone, full: Segment) -> str:
-  """Checks that gradients are finite and that parameters except biases matter.
+  """Checks that gradients are finite and that parameters influence the outputs.
 
-  Parameters are moved off their initial values, where a gate of zero hides a
-  branch. A parameter may have gradient 0 (frozen) if moving it moves an output.
+  Gradients are taken near the initial values, not at them, because a gate that
+  starts at zero hides the branch behind it. A frozen parameter may have the
+  gradient 0, but changing it must change an output. Biases need no influence.
   """
 
   def outputs(params: Tree) -> list[Any]:
@@ -108,7 +110,7 @@ def learns(net: Backbone, full: Segment) -> str:
 
 
 def leaves_padding_out(net: Backbone, full: Segment) -> str:
-  """Checks that padding changes neither other samples nor statistics."""
+  """Checks that padding changes neither the real samples nor the statistics."""
   real = jnp.arange(BATCH) < BATCH - 2
   one, far = _images(net, 0), 0 if net.vocabulary else 9.0
   counts = real.reshape(-1, *[1] * (one.ndim - 1))
@@ -147,7 +149,7 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
 
 
 def draws_by_key(net: Backbone, full: Segment) -> str:
-  """Checks that random blocks draw from the key alone, and do draw."""
+  """Checks that equal keys give equal outputs, and different keys different."""
 
   def outputs(seed):
     key = jax.random.key(seed)

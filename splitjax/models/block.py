@@ -1,4 +1,4 @@
-"""Blocks of a network: drawing, applying, and scanning over equal blocks."""
+"""Blocks of a network: what a block is, and how it is initialised and run."""
 
 import functools
 import itertools
@@ -19,26 +19,31 @@ Draws = Literal["he", "torch"]
 
 
 class Block(Protocol):
-  """Anything with init and apply like a linen module's.
+  """Any object whose methods init and apply work like those of a linen module.
 
-  It maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable and
-  equals every block that computes the same function. A block whose attribute
-  `scanned` is true keeps x's shape and has no running statistics: consecutive
-  equal blocks are run by one scan. A block that draws random numbers in
-  training, from flax's generator "dropout", has an attribute `random` that is
-  true or `dropout` that is above 0.
+  A block maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable
+  and equals every block that computes the same function. If its attribute
+  `scanned` is true, it keeps x's shape and has no running statistics; one scan
+  then runs several equal blocks in a row. A block that draws random numbers in
+  training, from flax's generator "dropout", says so by one of two attributes:
+  `random` is true, or `dropout` is above 0.
   """
 
   @property
   def init(self) -> Callable[..., Any]:
-    """Maps (key, x, train, real) to "params" and "batch_stats", if any."""
+    """A function that makes the variables of the block from a key.
+
+    It maps (key, x, train, real) to a dict with "params" and "batch_stats",
+    without the entries that the block does not need.
+    """
 
   @property
   def apply(self) -> Callable[..., Any]:
-    """Maps ({"params", "batch_stats"}, x, train, real) to an output [B, ...].
+    """A function that computes the output of the block.
 
-    With mutable=["batch_stats"] it also returns the new statistics; a random
-    block gets rngs={"dropout": key} in training.
+    It maps ({"params", "batch_stats"}, x, train, real) to [B, ...]. Called with
+    mutable=["batch_stats"], it also returns the new statistics. A block that
+    draws random numbers is called with rngs={"dropout": key} in training.
     """
 
   def __hash__(self) -> int:
@@ -46,7 +51,11 @@ class Block(Protocol):
 
 
 def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
-  """Draws one block for x [1, ...]: output, parameters, running statistics."""
+  """Initialises one block at random for an input x [1, ...].
+
+  Returns:
+    The output, the parameters and the running statistics.
+  """
   real = jnp.ones((1,), bool)
   variables = block.init(key, x, False, real)
   # flax draws statistics in float32 even where the default float is float64.
@@ -57,12 +66,12 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
 
 
 class Pretrained(NamedTuple):
-  """Parameters of a checkpoint, which replace drawn ones.
+  """Parameters of a checkpoint, which replace randomly initialised ones.
 
   Attributes:
     params: block name -> its parameters, on the host.
     note: a sentence on their origin, for the report.
-    digest: of the tensors, hexadecimal; part of the identity of a run.
+    digest: hexadecimal digest of the tensors; part of the identity of a run.
   """
 
   params: dict[str, Tree]
@@ -70,7 +79,7 @@ class Pretrained(NamedTuple):
   digest: str
 
   def into(self, full: Segment) -> Segment:
-    """Puts these parameters into a network instead of the drawn ones.
+    """Returns `full` with these parameters in place of the blocks' own.
 
     Call it outside of jit: inside, the arrays would be program constants.
     """
@@ -83,11 +92,12 @@ def redraw(params: Tree, key: Array) -> Tree:
 
   Both are uniform in +- 1 / sqrt(fan_in). These kernels are sqrt(6) = 2.45
   times narrower than those of "he", which draws with variance 2 / fan_in and
-  sets biases to 0. Other leaves, such as those of normalisation, stay.
+  sets biases to 0. Other parameters, such as those of normalisation, are kept.
 
   Args:
-    params: parameters of one block; a dict with a "kernel" [..., inputs,
-      outputs] is a layer, with the bias beside it.
+    params: parameters of one block. Each dict in it that has a "kernel" [...,
+      inputs, outputs] is taken for a layer; the layer's "bias", if it has one,
+      is in the same dict.
     key: [] PRNG key.
   """
   if "kernel" not in params:
@@ -128,10 +138,11 @@ def apply(
 ) -> tuple[Array, Tree]:
   """Runs one block on x [B, ...]; returns output and new running statistics.
 
-  `key` [] is for the block's random numbers; None if it draws none.
+  The block draws its random numbers from `key` []; a block that draws none may
+  get None.
 
   The function is jitted so that equal blocks are traced and lowered once,
-  however often they run. XLA inlines the calls: no cost at run time.
+  however often they run. XLA inlines the calls, so they cost no run time.
   """
   draws = {} if key is None else {"rngs": {"dropout": key}}
   if not stats:
@@ -155,9 +166,13 @@ def scan(
 ) -> Array:
   """Runs equal blocks without statistics one after another, by one scan.
 
-  `block` is any of them, `params` the parameters of each, in order. The
-  input x [B, ...] has the shape of every output; real is [B] bool; `keys` has a
-  key for each block, or is None if they draw no random numbers.
+  Args:
+    block: any of the equal blocks.
+    params: the parameters of each block, in order.
+    x: [B, ...]; the output of every block has the same shape.
+    train: as in `apply`.
+    real: [B] bool.
+    keys: a key for each block; None if the blocks draw no random numbers.
   """
 
   def step(x, inputs):
@@ -172,7 +187,7 @@ def scan(
 def stretches(
   block_of: Callable[[str], Block], segment: Segment, names: Iterable[str]
 ) -> list[tuple[str, ...]]:
-  """Groups consecutive equal blocks for a scan; other blocks stay alone."""
+  """Splits `names` into rows of equal blocks, for a scan, and single blocks."""
 
   def kind(name):
     block = block_of(name)
@@ -188,7 +203,7 @@ def stretches(
 
 
 def exit_name(depth: int, family: str = "") -> str:
-  """Names the exit after block `depth`, with its family before it if given."""
+  """Names the exit after block `depth`, as in "exit2" or "family/exit2"."""
   return f"{family}/exit{depth}" if family else f"exit{depth}"
 
 
@@ -198,14 +213,14 @@ def is_exit(name: str) -> bool:
 
 
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
-  """Tells whether the leaf at a path belongs to normalisation of a kind.
+  """Tells whether the leaf at a path belongs to a normalisation layer.
 
-  Layers have flax's names, such as BatchNorm_0: the path of the layer's
-  parameters and running statistics has a key that begins with its kind.
+  flax names a layer after its class, as in BatchNorm_0. The paths of its
+  parameters and running statistics contain that name.
 
   Args:
     path: as jax.tree_util.tree_map_with_path gives it.
-    kind: "BatchNorm", "GroupNorm" or "LayerNorm".
+    kind: class of the layer, "BatchNorm", "GroupNorm" or "LayerNorm".
   """
   return any(str(getattr(k, "key", k)).startswith(kind) for k in path)
 
@@ -213,7 +228,7 @@ def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
 def norm_free(tree: Tree) -> Tree:
   """Replaces the batch-normalisation leaves of a tree by None.
 
-  Group and layer normalisation stay: FedBN concerns batch normalisation.
+  It keeps group and layer normalisation: FedBN concerns batch normalisation.
   """
   return jax.tree_util.tree_map_with_path(
     lambda path, x: None if is_norm(path) else x, tree
@@ -221,7 +236,10 @@ def norm_free(tree: Tree) -> Tree:
 
 
 def own_norm(local: bool, new: Tree, own: Tree) -> Tree:
-  """Returns `new`; if `local`, with the batch normalisation leaves of `own`."""
+  """Replaces the batch-normalisation leaves of `new` by those of `own`.
+
+  If `local` is False, it returns `new` unchanged.
+  """
   if not local:
     return new
   return jax.tree_util.tree_map_with_path(

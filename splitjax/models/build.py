@@ -1,4 +1,4 @@
-"""Builds a named backbone at its cuts and checks its options."""
+"""Builds a network of BACKBONES from its options and checks the options."""
 
 import inspect
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def cut(
   vocabulary: int = 0,
   field: str = "backbone",
 ) -> Backbone:
-  """Builds a network at the cuts in its options.
+  """Builds a network that can be cut at the depths in its options.
 
   Args:
     name: key of BACKBONES.
@@ -75,9 +75,10 @@ def check_inputs(
 ) -> None:
   """Raises UserError if a factory does not take inputs of a shape.
 
-  The annotation of its first argument says how many axes it takes, such as
-  tuple[int, int, int] for images; without one, axes are not checked. A factory
-  takes token ids if it has an argument `vocabulary`.
+  The annotation of the factory's first argument says how many axes the inputs
+  have, as in tuple[int, int, int] for images. If the argument is not annotated,
+  the axes are not checked. A factory takes token ids if it has an argument
+  `vocabulary`.
   """
   known = inspect.signature(factory).parameters
   axes = get_args(next(iter(known.values())).annotation)

@@ -30,10 +30,11 @@ def cnn8(
 ) -> Backbone:
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
 
-  conv c-32, 32-64, 64-128, 128-256, 256-256 with a max-pool after the first,
-  second and fourth (28-14-7-3); the papers do not say where. Exit:
-  adaptive pool to 3x3, flatten, dense. At width 1 on 28x28x1 the whole
-  has 3,868,170 parameters, as in HARMONY Table 1.
+  The convolutions have c-32, 32-64, 64-128, 128-256 and 256-256 channels. A
+  max-pool follows the first, second and fourth (28-14-7-3); the papers do not
+  say where the pools are. Exit: adaptive pool to 3x3, flatten, dense. At width
+  1 on 28x28x1 with 10 classes the network has 3,868,170 parameters without its
+  exits, as in HARMONY Table 1.
 
   Args:
     shape: (H, W, c) of one image.
@@ -86,7 +87,8 @@ def cnn4(
 
   At width 1 on 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters.
   Public code of personalised federated learning mostly has padding="valid",
-  582,026 parameters. No paper cuts it; its exits are those of `cnn8`.
+  which gives 582,026 parameters. No paper cuts this network, so the exits are
+  ours: those of `cnn8`.
 
   Args:
     shape: (H, W, c) of one image.

@@ -27,8 +27,8 @@ FILTERS, DENSE = (32, 64), (1024, 512)
 class SeriesBlock(nn.Module):
   """Convolution along time, normalisation as configured, ReLU, max-pool of 2.
 
-  The convolution is one matrix product with the windows of each step, which is
-  fast under `vmap` over clients and on every platform.
+  The convolution is computed as one matrix product of all windows and the
+  kernel. This is fast under `vmap` over clients and on every platform.
 
   Attributes:
     features: output channels.
@@ -71,11 +71,11 @@ def cnn1d(
 ) -> Backbone:
   """Makes two convolutions along time, then dense 1024-512-C.
 
-  conv c-32, 32-64 with windows of 9 steps, each with ReLU and a max-pool of 2.
-  On series of 128 steps and nine sensors with six classes it has 2,253,958
-  parameters, as has HARCNN in public code of personalised federated learning,
-  which convolves the series as images, by 1x9 kernels. An exit is a dense layer
-  on the flattened features.
+  The convolutions have c-32 and 32-64 channels and windows of 9 steps; ReLU and
+  a max-pool of 2 follow each. On series of 128 steps and nine sensors with six
+  classes the network has 2,253,958 parameters. So has HARCNN in public code of
+  personalised federated learning; it treats the series as images and has 1x9
+  kernels. An exit is a dense layer on the flattened features.
 
   Args:
     shape: (T, c) of one series.

@@ -32,8 +32,8 @@ def check_backbone(
   """Checks the contract of a network.
 
   Args:
-    factory: as in BACKBONES, (shape, classes, *, options) -> Backbone; give
-      options that differ from its defaults by functools.partial.
+    factory: as in BACKBONES, (shape, classes, *, options) -> Backbone. To test
+      it with other options than its defaults, bind them by functools.partial.
     shape: shape of the inputs to try it with.
     classes: C, the number of classes to try it with.
 
@@ -74,7 +74,11 @@ def _promises(
   shape: tuple[int, ...],
   classes: int,
 ) -> list[str]:
-  """Checks a factory's network, and that a second call makes an equal one."""
+  """Checks a factory's network, and that a second call makes an equal one.
+
+  Returns:
+    The sentences of `behaviour.check_numbers`.
+  """
   if "depths" not in known:
     raise UserError("it has no option depths, the cuts in use")
   made_by = getattr(unbound(factory), "__name__", str(factory))
@@ -103,7 +107,7 @@ def check_kinds(net: Any, name: str) -> None:
     name: name of the network.
 
   Raises:
-    UserError: a part is of another kind; the message names it.
+    UserError: a part has a wrong type; the message names the part.
   """
   where = f"backbone.name={name!r}"
   if not isinstance(net, Backbone):
@@ -170,7 +174,7 @@ def check_hashable(net: Backbone) -> None:
   """Checks that blocks hash and compare, as static arguments of jit must.
 
   Raises:
-    UserError: a block does not; the message names it.
+    UserError: a block does not hash or compare; the message names the block.
   """
   for name, block in _named(net).items():
     try:
@@ -188,7 +192,7 @@ def check_any_batch(net: Backbone) -> None:
   """Checks that blocks can be traced for any batch size, as an export needs.
 
   Raises:
-    UserError: a block cannot; the message names it.
+    UserError: a block cannot be traced; the message names the block.
   """
   full = shapes.network(net)
   (size,) = jax.export.symbolic_shape("b")

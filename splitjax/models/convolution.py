@@ -1,14 +1,15 @@
 """Convolution and pooling that stay fast when every client has its own kernel.
 
-Under `vmap` over clients with their own weights `lax.conv` becomes a grouped
-convolution, and inside `lax.scan` XLA's CPU backend computes its gradient with
-a naive kernel. Three formulations compute the same function:
+If each client has its own kernel, `vmap` turns `lax.conv` into a grouped
+convolution. If that is inside `lax.scan`, XLA's CPU backend computes its
+gradient with a naive kernel. Three formulations compute the same function:
 
   native   XLA's own convolution, see `models.windows`.
-  in_turn  client after client, or one product with columns if channels are few;
-           see `models.cpu`. The fastest on CPUs.
-  patches  shifted slices and one matrix product: a batched matmul, fast on
-           every backend, but it writes k x k times the image.
+  in_turn  a loop that convolves client after client, or one matrix product if
+           there are few channels; see `models.cpu`. The fastest on CPUs.
+  patches  one matrix product of shifted slices and the kernel: a batched matmul
+           and fast on every backend, but the slices take k x k times the memory
+           of the image.
 
 `models.formulations` chooses one of them.
 """
@@ -24,9 +25,9 @@ from splitjax.models.windows import Padding
 from splitjax.types import Array
 
 WIDE = 32
-"""From so many channels on, a pool on a CPU stores the place of each maximum: a
-round of cnn8 takes 5 % less time. With fewer channels, this would make a round
-of a narrow network a third longer.
+"""A max-pool on a CPU stores the position of each maximum if there are at least
+this many channels. A round of cnn8 then takes 5 % less time. For fewer channels
+it would make a round of a narrow network a third longer.
 """
 
 
@@ -101,8 +102,8 @@ def max_pool(x: Array) -> Array:
   """Takes the maximum over 2 x 2 windows, stride 2; drops an odd edge.
 
   [B, H, W, c] becomes [B, H // 2, W // 2, c]. The first of equal maxima
-  receives the gradient, as in PyTorch. On a CPU jax.jvp is not defined from
-  `WIDE` channels on.
+  receives the gradient, as in PyTorch. On a CPU jax.jvp is not defined for
+  images of `WIDE` or more channels.
   """
   if x.shape[-1] >= WIDE and target.current().platform == "cpu":
     return cpu.max_pool(x)
@@ -131,10 +132,11 @@ def max_pool_3x3(x: Array) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-  """Takes the larger of two arrays, the first of equal ones; NaN if one is NaN.
+  """Takes the larger of a and b, element by element; NaN if one of them is NaN.
 
-  jax's `max` is not used: its gradient compares x with the maximum. If XLA
-  computes x twice, in two fusions with different rounding, nothing is equal and
+  If they are equal, the result is a, which then gets the gradient. jax's `max`
+  is not used: its gradient compares x with the maximum. If XLA computes x
+  twice, in two fusions with different rounding, no value equals the maximum and
   the gradient is 0 / 0.
   """
   return jnp.where((a >= b) | (a != a), a, b)

@@ -1,4 +1,4 @@
-"""Draws a network, by a walk over its blocks, exits and head."""
+"""Random initialisation of a network, by a walk over blocks, exits and head."""
 
 import zlib
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from splitjax.types import Array, Segment, Tree
 
 
 def init(backbone: Backbone, key: Array) -> Segment:
-  """Draws a network from a key []: all blocks, all exits, the head."""
+  """Initialises all blocks, all exits and the head at random from a key []."""
 
   def draw(name, x):
     # Keyed by name, so that the choice of exits changes no other block.
@@ -30,10 +30,15 @@ def init(backbone: Backbone, key: Array) -> Segment:
 def each_block(
   backbone: Backbone, draw: Callable[..., tuple], x: Any
 ) -> tuple[Segment, dict[str, Any]]:
-  """Draws all blocks, exits and the head; also returns block name -> output.
+  """Calls `draw` for all blocks, all exits and the head.
 
-  `draw` maps a name and an input to the block's output, parameters and running
-  statistics; x as in `walk`.
+  Args:
+    backbone: the network.
+    draw: (name, input) -> output, parameters, running statistics.
+    x: as in `walk`.
+
+  Returns:
+    All parameters and running statistics, and block name -> output.
   """
   params, stats, out = dict[str, Tree](), dict[str, Tree](), dict[str, Any]()
 
@@ -50,8 +55,10 @@ def each_block(
 def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:
   """Visits all blocks, exits and the head, in order.
 
-  `visit` maps a name and an input to the output; x [B, ...] is the input of the
-  first block, or its shape.
+  Args:
+    backbone: the network; several one after another if it has families.
+    visit: (name, input) -> output.
+    x: [B, ...] input of the first block, or its shape and dtype.
   """
   for net in backbone.families.values():  # blocks of one name are the same
     walk(net, visit, x)

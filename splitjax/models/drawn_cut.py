@@ -1,4 +1,4 @@
-"""A pass that is read or entered at several cuts: taps, inject."""
+"""Forward passes that return features at several cuts, or enter at any cut."""
 
 import itertools
 from collections.abc import Iterable
@@ -23,10 +23,18 @@ def taps(
 ) -> dict[int, Array]:
   """Computes activations at several cuts in one pass: cut depth -> [B, ...].
 
-  `segment` is a prefix at least as deep as the deepest cut, x are inputs
-  [B, ...]. Running statistics are not written; other args as in `run`. With
-  `last` [] int32 no block behind that cut is run, and activations there are
-  zeros.
+  New running statistics are not returned.
+
+  Args:
+    backbone: the network.
+    segment: a prefix at least as deep as the deepest cut.
+    x: [B, ...] inputs.
+    cuts: cut depths.
+    train: as in `run`.
+    real: as in `run`.
+    key: as in `run`.
+    last: [] int32, a cut. Blocks behind it are not run, and activations at
+      deeper cuts are zeros. None: the pass goes to the deepest cut.
   """
   out, start = dict[int, Array](), 0
   for cut in sorted(cuts):
@@ -60,22 +68,23 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  Blocks before the entry are not run. Under `vmap` over depths they are run,
-  but the given features replace their output, and they have no gradient.
+  Blocks before the entry are not run. Under `vmap` over depths these blocks are
+  run, but the given features replace their output, so the blocks get no
+  gradient.
 
   Args:
     backbone: the network.
     server: the blocks after the shallowest entry.
     entries: cut depth -> features [B, ...] there.
-    depth: [] int32, the entry to use, one of the keys.
+    depth: [] int32, the cut to enter at, one of the keys of `entries`.
     train: as in `run`.
     real: as in `run`.
     key: as in `run`.
 
   Returns:
-    The embedding [B, D] (the input of the head); the running statistics, those
-    of bypassed blocks unchanged; and block name -> [] bool, whether features
-    passed it.
+    The embedding [B, D] (the input of the head); the running statistics, which
+    stay unchanged in bypassed blocks; and block name -> [] bool, whether the
+    features went through the block.
   """
   cuts = sorted(entries)
   x, stats, passed = entries[cuts[0]], {}, {}

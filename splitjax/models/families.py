@@ -1,10 +1,11 @@
-"""Networks of families: own blocks, an entry, and the trunk that all share.
+"""Networks of client families that differ at the client and share a trunk.
 
-A client's family is its kind of network. The network of a family "cnn" has the
-blocks cnn/conv1, ..., cnn/entry, trunk/block1, ... and the head. Trunk and head
-have one set of parameters for all families, because they have the same names
-and shapes: an entry maps the features of a family's last own block to the
-inputs of the trunk, which is any network for such inputs.
+A client's family is its kind of network. A network has the family's own blocks,
+an entry, the trunk and the head: for a family "cnn", cnn/conv1, ..., cnn/entry,
+trunk/block1, ... and head. The entry maps the features of the last own block to
+the inputs of the trunk; any network for such inputs can be the trunk. Trunk and
+head have the same names and shapes in all families, so the families share one
+set of parameters for them.
 """
 
 import dataclasses
@@ -52,10 +53,12 @@ class Entry(nn.Module):
 
 
 def _as_map(x: Array) -> Array:
-  """Lays tokens [B, T, c] out as the map [B, H, W, c] that they were cut from.
+  """Reshapes tokens [B, T, c] to a square map, without the class token.
+
+  Features that are a map [B, H, W, c] are returned unchanged.
 
   Raises:
-    UserError: features that are no map.
+    UserError: the features cannot be arranged as a map.
   """
   if x.ndim == 4:
     return x
@@ -73,19 +76,21 @@ def _as_map(x: Array) -> Array:
 def with_trunk(
   family: str, own: Backbone, blocks: int | None, entry: Entry, trunk: Backbone
 ) -> Backbone:
-  """Joins the network of a family: its own blocks, the entry, the trunk.
+  """Makes a family's network from its own blocks, an entry and the trunk.
 
   Args:
     family: the family, an identifier other than "trunk".
-    own: the network of its own blocks and exits; its head is left out.
-    blocks: the number of blocks of `own` that it gets; None: all.
-    entry: the block between its own blocks and the trunk.
-    trunk: the network of the following blocks and the head, for inputs of the
-      shape of the entry's output; its exits are left out.
+    own: the network that gives the family its own blocks and exits; its head is
+      not used.
+    blocks: the number of blocks to take from `own`; None: all.
+    entry: the block between the own blocks and the trunk.
+    trunk: the network that gives the following blocks and the head; it takes
+      inputs of the shape of the entry's output. Its exits are not used.
 
   Raises:
-    UserError: too many blocks, a cut behind them, a grid for inputs that are no
-      images, or features that the entry cannot take.
+    UserError: `own` has fewer blocks than `blocks`, a cut lies behind the own
+      blocks, the entry has a grid but the inputs are no images, or the entry
+      cannot take the features.
   """
   length = own.length if blocks is None else blocks
   if entry.grid and len(own.shape) != 3:
@@ -125,8 +130,8 @@ def with_trunk(
 def union(nets: Mapping[str, Backbone]) -> Backbone:
   """Makes one Backbone stand for the networks of several families.
 
-  It has the shapes, parameters and cuts of all. To run a network, take a
-  family's with `Backbone.of` or `Backbone.having`.
+  The result has the blocks and cuts of all of them, but it cannot be run; get
+  the network of one family by `Backbone.of` or `Backbone.having`.
   """
   first = next(iter(nets.values()))
   blocks = {name: x for net in nets.values() for name, x in net.blocks.items()}

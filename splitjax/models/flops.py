@@ -14,10 +14,11 @@ from splitjax.types import Segment, UserError
 def forward(backbone: Backbone) -> dict[str, float]:
   """Counts FLOPs of one input's forward pass, by block, exit or head name.
 
-  This is XLA's count for the block lowered for the CPU, with every convolution
-  in its plain form, so that the numbers do not depend on the machine. Other
-  devices have no analysis before compilation, and none for the libraries that
-  they call. Nothing is compiled.
+  Each block is lowered for the CPU, with every convolution in its "native"
+  formulation, and XLA's cost analysis counts its FLOPs. The numbers thus do not
+  depend on the machine, and nothing is compiled. For other devices XLA analyses
+  only compiled programs, and it cannot count inside the libraries that these
+  call.
 
   Raises:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
@@ -55,8 +56,8 @@ def _block(
 def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
   """Counts FLOPs of one input's forward pass at client and at server.
 
-  A client with the whole network has the head; others have their exit, if the
-  network has one.
+  The client's part includes its classifier: the head if the client has the
+  whole network, otherwise the exit at its depth, if the network has one there.
   """
   each = forward(backbone)
   own, rest = backbones.classifier_at(backbone, depth), backbone.names(depth)

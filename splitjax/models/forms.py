@@ -19,7 +19,7 @@ def check_forms(net: Backbone) -> None:
   """Checks names, exits, shapes and variables; nothing is computed.
 
   Raises:
-    UserError: a part does not hold; the message names the block.
+    UserError: a check fails; the message names the block.
   """
   where = f"backbone.name={net.name!r}"
   taken = {
@@ -62,7 +62,10 @@ def _float32(full: Segment, where: str) -> None:
 
 
 def _output(net: Backbone, full: Segment, name: str, x: Any, where: str) -> Any:
-  """Finds a block's output shape; checks batch axis, dtype and statistics."""
+  """Returns shape and dtype of a block's output, after checking the block.
+
+  It checks the batch axis, the dtype and the form of running statistics.
+  """
   handed = jnp.result_type(float)
   segment = backbones.select(full, (name,))
   for train in (False, True):

@@ -1,9 +1,10 @@
 """The choice of a convolution's formulation; `convolution` computes them.
 
-"auto" takes "in_turn" on a CPU. Which is the fastest on an accelerator must be
-measured: there, and with "measured" everywhere, each layer of a network takes
-the formulation of the least time (`engine.tuning`). The choices are part of the
-target of programs, and so of the keys of jax's caches.
+On a CPU "auto" stands for "in_turn". Which formulation is the fastest on an
+accelerator must be measured. So with "auto" on an accelerator, and with
+"measured" on every device, each layer of a network takes the formulation that
+took the least time (`engine.tuning`). The choices are part of the target of
+programs, and so of the keys of jax's caches.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ MEASURED = ("auto", "measured")
 """Values that let a layer take the formulation that was measured for it."""
 
 VERSION = 1
-"""Raised when a formulation changes: times of other versions are stale."""
+"""Version of the formulations: times measured with another one are stale."""
 
 _PLAIN = jax.make_user_context(False)
 
@@ -34,11 +35,11 @@ _HEARD: ContextVar[dict["Layer", int] | None] = ContextVar(
 
 
 class Layer(NamedTuple):
-  """A convolution of images, without their number.
+  """Shapes, dtype and options of an image convolution, without the batch size.
 
   Attributes:
     image: (H, W, c) of its input.
-    kernel: (k, k, c, f), or (k, k, 1, c) of a depthwise one.
+    kernel: (k, k, c, f), or (k, k, 1, c) of a depthwise convolution.
     stride: the step of the windows.
     padding: see `convolution.conv2d`.
     dtype: name of the dtype of image and kernel.
@@ -54,7 +55,7 @@ class Layer(NamedTuple):
 
   @property
   def name(self) -> str:
-    """The layer in words, which identify it."""
+    """A text that describes all fields and identifies the layer."""
     k, _, _, f = self.kernel
     *size, c = self.image
     channels = f"each of {c} channels" if self.depthwise else f"{c} to {f}"
@@ -78,13 +79,14 @@ def plain() -> Any:
 
 @contextlib.contextmanager
 def listening() -> Iterator[dict[Layer, int]]:
-  """Records the convolutions traced within if their formulation is left open.
+  """Records the convolutions that are traced with "auto" or "measured".
 
-  A 1x1 convolution is the same product in every formulation, and left out.
+  It leaves out 1x1 convolutions: they are the same product in every
+  formulation.
 
   Yields:
-    Layer -> the largest number of images it got at once, in the order in which
-    layers were first traced.
+    Layer -> the largest number of images in a call of it. Layers are in the
+    order in which they were first traced.
   """
   heard: dict[Layer, int] = {}
   token = _HEARD.set(heard)
@@ -106,10 +108,11 @@ def measured(conv: Conv) -> bool:
 
 
 def formulation(conv: Conv, layer: Layer | None = None) -> Conv:
-  """Resolves "auto" and "measured": the target's choice for a layer.
+  """Resolves "auto" and "measured" to the target's choice for a layer.
 
-  Without a choice it is "in_turn" on CPUs, "native" on other devices; within
-  `plain` it is always "native".
+  If the target has no choice for the layer, or `layer` is None, the result is
+  "in_turn" on CPUs and "native" on other devices. Within `plain` it is always
+  "native".
   """
   if _PLAIN.value:
     return "native"

@@ -57,10 +57,11 @@ def network(
   exit_pool: ExitPool = "mean",
   dropout: float = 0.0,
 ) -> Backbone:
-  """Makes a network with exits of an adaptive pool, flatten, a dense layer.
+  """Makes a network from blocks; its head and exits are of type `Classifier`.
 
-  The head is the dense layer alone: its input is the embedding [B, D], which
-  methods send and align. An exit after a block that returns [B, D] has no pool.
+  An exit is an adaptive pool, a flatten and a dense layer; after a block that
+  returns [B, D] it has no pool. The head is a dense layer alone: its input is
+  the embedding [B, D], which methods send and align.
 
   Args:
     name: key of BACKBONES.
@@ -70,7 +71,8 @@ def network(
     depths: cut depths in use.
     pool: edge length to which exits pool; 0 for no pool.
     exit_pool: kind of the exits' pools.
-    dropout: of exits and head, see `Classifier`.
+    dropout: share of the dense layers' inputs that a training step drops, in
+      exits and head.
   """
   exits = {
     depth: Classifier(classes, pool, exit_pool, dropout) for depth in depths

@@ -17,8 +17,8 @@ def client_logits(
     image: [B, ...] as a network gets it (Batch.image).
 
   Returns:
-    Features [B, ...] after its last block, and its logits [B, C]; None for the
-    logits if it has no classifier.
+    Features [B, ...] after the client's last block, and its logits [B, C]. The
+    logits are None if the client has no classifier.
   """
   names = backbone.names(0, backbones.depth_of(backbone, client))
   z, _ = backbones.run(backbone, client, image, names, train=False)
@@ -34,7 +34,7 @@ def server_logits(
 ) -> Array:
   """Runs the server's part on features [B, ...] at a depth: logits [B, C].
 
-  Features are clipped as in training; they have no noise.
+  Features are clipped as in training, but no noise is added.
   """
   z = wire.clipped(backbone.wire.features, z)
   names = (*backbone.names(depth), "head")
@@ -44,7 +44,7 @@ def server_logits(
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
-  """Computes the input [B, D] of the server's head for inputs, unclipped."""
+  """Computes the input [B, D] of the server's head from unclipped features."""
   depth = backbones.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = backbones.run(backbone, client, image, own, train=False)

@@ -1,7 +1,8 @@
 """The linen modules of the backbones; other packages use only `Block`.
 
-Normalisation layers have flax's names: a leaf is of such a layer if and only if
-a key on its path contains "Norm_" (BatchNorm_0, GroupNorm_0, LayerNorm_0).
+Normalisation layers have flax's names (BatchNorm_0, GroupNorm_0, LayerNorm_0).
+A leaf belongs to a normalisation layer if and only if a key on its path
+contains "Norm_".
 """
 
 import math
@@ -23,8 +24,8 @@ he_normal = nn.initializers.he_normal()
 
 
 LARGE = 2**20
-"""A product with a kernel of more numbers is faster on a CPU if its input is
-transposed: 50 x 2304 times 2304 x 1024 takes 1.8 ms instead of 3.0."""
+"""If a kernel has more numbers than this, its product is faster on a CPU with a
+transposed input: 50 x 2304 times 2304 x 1024 takes 1.8 ms instead of 3.0."""
 
 
 class Conv(nn.Module):
@@ -69,7 +70,7 @@ class Dense(nn.Module):
   """A matrix product and a bias.
 
   Attributes:
-    features: output width, or several axes of it.
+    features: size of the last output axis, or sizes of several last axes.
     axes: the number of last input axes to sum over.
     dtype: dtype of the product; the bias is added in the default float.
     kernel_init: initialiser of the kernel.
@@ -115,8 +116,8 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
 def biased(x: Array, bias: Array) -> Array:
   """Adds a bias in the default float; the result has x's dtype.
 
-  The bias's gradient is a sum over samples and pixels, too long for bfloat16: a
-  sum of ones would stop at 256.
+  The bias's gradient sums over samples and pixels. That is too many terms for
+  bfloat16, in which a sum of ones would stop at 256.
   """
   return (x.astype(float) + bias).astype(x.dtype)
 
@@ -129,7 +130,7 @@ class ConvBlock(nn.Module):
     kernel: edge length, odd.
     stride: stride of the convolution.
     padding: padding of the convolution.
-    bias: whether the convolution has one.
+    bias: whether the convolution has a bias.
     act: "relu", "relu6" (at most 6) or "none".
     pool: a key of POOLS; "mean" and "max, mean" return [B, features].
     edge: smaller images are first put in the middle of edge x edge zeros.
@@ -163,7 +164,7 @@ class ConvBlock(nn.Module):
 
 
 class Pool(nn.Module):
-  """A pool as a block of its own, which cut depths count.
+  """A pool as a separate block, so that cut depths count it.
 
   Attributes:
     kind: a key of POOLS; "none" returns its input.
@@ -179,7 +180,7 @@ class Pool(nn.Module):
 
 
 class Chain(nn.Module):
-  """Several blocks without a cut between them: one block.
+  """One block that runs several blocks in a row, without cuts between them.
 
   Attributes:
     parts: the blocks, in order, each a linen module.
@@ -220,16 +221,18 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
   mean and biased variance of the batch's real samples, at inference the running
-  ones. A training pass moves these a tenth of the way to the batch's. A batch
-  with fewer than two values per channel (real samples times pixels) has no
-  variance and leaves them unchanged; PyTorch raises an error there. PyTorch's
-  running variance is the unbiased one, larger by n / (n - 1).
+  mean and variance. A training pass moves the running statistics a tenth of the
+  way towards the batch's. A batch with fewer than two values per channel (real
+  samples times pixels) has no variance and leaves the running statistics
+  unchanged; PyTorch raises an error there. PyTorch's running variance is the
+  unbiased one, larger by n / (n - 1).
 
-  "group" is group norm (Wu and He 2018), eps 1e-5: each sample by itself, in as
-  many groups as the largest divisor of the channels up to 32. It has the same
-  parameters and no running statistics. With up to 32 channels every channel is
-  a group, so that a 1x1 map becomes its bias: do not use it for narrow networks
-  on small images.
+  "group" is group norm (Wu and He 2018), eps 1e-5. It normalises each sample by
+  itself. The number of groups is the largest divisor of the number of channels
+  that is at most 32. Group norm has the same parameters as batch norm and no
+  running statistics. With up to 32 channels every channel is a group, so a 1x1
+  map is normalised to 0 and only the bias is left: do not use group norm for
+  narrow networks on small images.
 
   Args:
     x: [B, ..., c].
@@ -266,7 +269,7 @@ def flatten(x: Array) -> Array:
 
 ACTIVATIONS = {"none": lambda x: x, "relu": nn.relu, "relu6": nn.relu6}
 MAXIMA = ("max", "max 3x3")
-"""The keys of POOLS that choose one value of each window."""
+"""The keys of POOLS whose output is the maximum of each window."""
 
 POOLS = {
   "none": lambda x: x,

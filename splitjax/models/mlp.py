@@ -27,11 +27,11 @@ def mlp(
   norm: Norm = "batch",
   dropout: Dropout = 0.0,
 ) -> Backbone:
-  """Makes dense blocks with ReLU, an exit (a dense layer) after each cut.
+  """Makes a network of dense blocks with ReLU; an exit is a dense layer.
 
   Inputs [B, ...] of any shape are flattened; every block returns [B, width].
-  length=2 with depths=(1,) is McMahan's 2NN: 199,210 parameters on 28x28x1 with
-  10 classes, without the exit.
+  length=2 with depths=(1,) gives McMahan's 2NN. On 28x28x1 with 10 classes it
+  has 199,210 parameters without the exit.
 
   Args:
     shape: shape of one input: (F,) of a table, (T, c) of a series.

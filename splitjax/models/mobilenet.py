@@ -77,9 +77,10 @@ class DepthwiseBlock(nn.Module):
 class Inverted(nn.Module):
   """MobileNetV2's inverted residual, with a linear bottleneck.
 
-  1x1 to t times the input's channels (none for t = 1), depthwise 3x3, 1x1 to
-  the output's channels. Each is normalised; all but the last have a ReLU6. The
-  input is added if it has the output's shape.
+  A 1x1 convolution expands to t times the input's channels (left out if t = 1),
+  then a depthwise 3x3 convolution follows, then a 1x1 convolution reduces to
+  the output's channels. Each convolution is normalised; a ReLU6 follows all but
+  the last. The input is added to the result if both have the same shape.
 
   Attributes:
     features: output channels.
@@ -112,7 +113,10 @@ class Inverted(nn.Module):
 
 
 def is_small(strides: Strides, shape: tuple[int, int, int]) -> bool:
-  """Tells whether strides for small images apply; with "auto" up to 32x32."""
+  """Tells whether a network gets the strides for small images.
+
+  It gets them with "small", and with "auto" for images of up to 32x32.
+  """
   if strides == "auto":
     return max(shape[:2]) <= 32
   return strides == "small"
@@ -132,11 +136,11 @@ def mobilenet_v1(
 ) -> Backbone:
   """MobileNetV1 in Hydra's 26 layers.
 
-  The stem, then the depthwise and pointwise convolutions of blocks 1 to 12
-  (dw1, pw1, dw2, ...), then block 13 with the mean pool; block 13 and the
-  classifier are Hydra's layer 26. Exit: mean over the image, dense. For small
-  images the stem has stride 1, so that 32x32 ends as 2x2. With 10 classes
-  3,217,226 parameters.
+  The stem comes first, then the depthwise and pointwise convolutions of
+  MobileNet's blocks 1 to 12 (dw1, pw1, dw2, ...), then its block 13 with the
+  mean pool. Hydra's layer 26 is block 13 together with the classifier. Exit:
+  mean over the image, dense. For small images the stem has stride 1, so that
+  32x32 ends as 2x2. With 10 classes the network has 3,217,226 parameters.
 
   Args:
     shape: (H, W, c) of one image.
@@ -187,14 +191,16 @@ def mobilenet_v2(
   """MobileNetV2: the stem, 17 inverted residuals, the last 1x1 convolution.
 
   The mean pool belongs to the last block. Exit: mean over the image, dense.
-  With 100 classes 2,351,972 parameters, as in HARMONY Table 1. Unlike in the
-  public checkpoints channels times `width` are not rounded to multiples of 8,
-  and a width below 1 narrows the last 1x1 convolution too.
+  With 100 classes the network has 2,351,972 parameters, as in HARMONY Table 1.
+  The public checkpoints round the scaled numbers of channels to multiples of 8
+  and do not narrow the last 1x1 convolution for a width below 1. Here channels
+  are not rounded to such multiples, and `width` scales every layer.
 
-  Args as in `mobilenet_v1`, but depths in 1..18, of which the stem is 1, and
-  repeats for seven groups, n of the paper's table 2. Strides "standard" are the
-  paper's; "small" has stride 1 in the stem and in the first group with stride
-  2, so that 32x32 ends as 4x4; "auto" is "small" up to 32x32.
+  The arguments are those of `mobilenet_v1`, except that depths are in 1..18
+  (the stem is block 1), and that repeats are for seven groups, n in the paper's
+  table 2. Strides "standard" are the paper's. Strides "small" are 1 in the stem
+  and in the first group that has stride 2 in the paper, so that 32x32 ends as
+  4x4. "auto" is "small" up to 32x32.
 
   References:
     Sandler et al., MobileNetV2, CVPR 2018, table 2; HARMONY Table 1, split

@@ -32,22 +32,24 @@ TENSORS = {
   "LayerNorm_2": "Transformer/encoder_norm",
   "head/Dense_0": "head",
 }
-"""Part of a block -> its path in the file; {} is the block's number, from 0.
-The rest of the path, such as query/bias, is the same in both."""
+"""Beginning of a parameter's path in a block -> beginning of its key in a file.
+The rest of the key, such as query/bias, is the rest of the path. {} stands for
+the block's number, counted from 0."""
 SPARE = {
   f"{layer}/{part}"
   for layer in ("head", "pre_logits")
   for part in ("kernel", "bias")
 }
-"""Further keys that a file may have: an unused head, the layer before it."""
+"""Keys that a file may have although they are not used: see `read`."""
 
 
 def read(path: str, backbone: Backbone) -> Pretrained:
   """Reads the parameters of a vision transformer from a checkpoint.
 
-  Positions of another grid are interpolated. The head is not read if the file
-  has another number of classes or a layer before the head (pre_logits). A head
-  that is not read is drawn as usual, and so are exits, which no file has.
+  If the file has another grid of patches, its position embeddings are
+  interpolated. The head is not read if the file has no head, another number of
+  classes, or a layer before the head (pre_logits). A head that is not read is
+  initialised at random, and so are the exits, which no file has.
 
   Args:
     path: an .npz in the public form; nothing is unpickled.
@@ -102,9 +104,10 @@ def digest(path: str) -> str:
 
 
 def fingerprint(file: Mapping[str, np.ndarray]) -> str:
-  """Hashes tensors by keys, dtypes, shapes and bytes, hexadecimal.
+  """Hashes keys, dtypes, shapes and bytes of tensors to a hexadecimal digest.
 
-  The digest depends neither on their order in the file nor on its compression.
+  The digest depends neither on the order of the tensors in the file nor on its
+  compression.
   """
   hashed = hashlib.blake2b(digest_size=16)
   for key, x in sorted(file.items()):
@@ -114,7 +117,7 @@ def fingerprint(file: Mapping[str, np.ndarray]) -> str:
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
-  """Loads an .npz file as key -> array; messages begin with `where`."""
+  """Loads an .npz file as key -> array; error messages begin with `where`."""
   try:
     return read_arrays(expanded(path))
   except OSError as error:
@@ -131,8 +134,10 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
 def tensor(name: str, number: int, at: tuple) -> str:
   """Forms the key of a parameter in the file.
 
-  `number` is the block's, from 0; `at` is the parameter's path in the block, as
-  jax gives it.
+  Args:
+    name: name of the block, or "head".
+    number: the block's number, counted from 0.
+    at: the parameter's path in the block, a key path of jax.
   """
   path = jax.tree_util.keystr(at, simple=True, separator="/")
   path = f"head/{path}" if name == "head" else path
@@ -143,7 +148,10 @@ def tensor(name: str, number: int, at: tuple) -> str:
 def take(
   file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
 ) -> np.ndarray:
-  """Takes a tensor of the file, float32, in the shape of the parameter."""
+  """Returns a tensor of the file as float32, after checking its shape.
+
+  Position embeddings are resized to `shape`. Error messages begin with `where`.
+  """
   if key not in file:
     raise UserError(
       f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
@@ -188,10 +196,11 @@ def side(positions: np.ndarray) -> int:
 def resize(positions: np.ndarray, count: int) -> np.ndarray:
   """Interpolates position embeddings for another grid of patches.
 
-  Bilinear with fixed corners, as in the reference implementation
-  (scipy.ndimage.zoom, order 1); the class token's embedding is kept. Positions
-  [1, 1 + n * n, D] become [1, count, D] of the new grid, count = 1 + m * m.
-  Positions that fit, or are of no square grid, are returned as they are.
+  The interpolation is bilinear with fixed corners, as in the reference
+  implementation (scipy.ndimage.zoom, order 1). The class token's embedding is
+  kept. Embeddings [1, 1 + n * n, D] become [1, count, D], where count is
+  1 + m * m for a new grid of m x m. Embeddings are returned unchanged if their
+  number is `count` already, or if their grid is not square.
   """
   if positions.ndim != 3 or positions.shape[0] != 1:
     return positions

@@ -72,10 +72,11 @@ class Residual(nn.Module):
 
 
 def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
-  """Makes the stem and its max-pool: 7x7, stride 2, then 3x3, stride 2.
+  """Makes the stem and the max-pool behind it.
 
-  The stem for small images is 3x3 with stride 1 and has no pool; an identity
-  block takes the pool's place, so that depths mean the same.
+  The usual stem is a 7x7 convolution with stride 2, its pool is 3x3 with stride
+  2. The stem for small images is 3x3 with stride 1. It has no pool: an identity
+  block takes the pool's place, so that cut depths stay the same.
   """
   small = stem == "3x3"
   kernel, stride = (3, 1) if small else (7, 2)
@@ -126,7 +127,7 @@ def resnet18(
 
   Stem, max-pool, 8 residual blocks and the mean pool are one block each, so a
   cut of depth K follows Hydra's layer K. Exit: mean over the image, dense. With
-  200 classes 11,279,112 parameters.
+  200 classes the network has 11,279,112 parameters.
 
   Args:
     shape: (H, W, c) of one image.
@@ -162,8 +163,9 @@ def resnet101(
 ) -> Backbone:
   """ResNet-101 in Hydra's 37 layers: 36 blocks and the head.
 
-  As `resnet18`, with 33 bottlenecks. With 1000 classes 44,549,160 parameters.
-  Args as in `resnet18`, but depths in 1..35.
+  Unlike `resnet18` it has 33 residual blocks, and they are bottlenecks. With
+  1000 classes the network has 44,549,160 parameters. The arguments are those of
+  `resnet18`, except that depths are in 1..35.
 
   References:
     He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
@@ -188,9 +190,9 @@ def resnet50(
   """ResNet-50 cut after bottlenecks: 16 blocks, a mean pool, the head.
 
   The stem and its max-pool belong to the first block, so a cut of depth K
-  follows bottleneck K. Exit: mean over the image, dense. With 200 classes
-  23,917,832 parameters, as in HARMONY Table 1. Args as in `resnet18`, but
-  depths in 1..16.
+  follows bottleneck K. Exit: mean over the image, dense. With 200 classes the
+  network has 23,917,832 parameters, as in HARMONY Table 1. The arguments are
+  those of `resnet18`, except that depths are in 1..16.
 
   References:
     He et al., table 1; HARMONY Table 1, split points.

@@ -20,16 +20,16 @@ PRODUCTS = ("conv_general_dilated", "dot_general")
 """Primitives of convolutions and of matrix products."""
 
 LANES = 128
-"""The count of numbers that lie side by side in a TPU's register."""
+"""The number of lanes of a TPU's vector register; a lane holds one number."""
 
 
 def network(backbone: Backbone) -> Segment:
-  """Makes the whole network in shapes (`jax.ShapeDtypeStruct`)."""
+  """Makes the whole network, with a `jax.ShapeDtypeStruct` for each array."""
   return _abstract(backbone)[0]
 
 
 def parameters(backbone: Backbone) -> dict[str, int]:
-  """Counts the parameters of each block; running statistics do not count."""
+  """Counts the parameters of each block, exit and head."""
   full = network(backbone)
   return {name: trees.size(tree) for name, tree in full.params.items()}
 
@@ -40,11 +40,12 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
 
 
 def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """Describes a cut: depth, block before it, parameters of the three parts.
+  """Describes a cut: the block before it, sizes of the parts, features' shape.
 
   Returns:
-    "depth"; "behind", the name of the block before the cut; "phi", "h" and
-    "theta", the numbers of parameters; "cut", the shape of a sample's features.
+    A dict with "depth"; "behind", the name of the block before the cut; "phi",
+    "h" and "theta", the numbers of parameters of the client's blocks, of its
+    exit and of the server's part; "cut", the shape of a sample's features.
   """
   size, behind = parameters(backbone), backbone.names()[depth - 1]
   return {
@@ -60,19 +61,26 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
 def activations(backbone: Backbone) -> int:
   """Counts the bytes of activations that a backward pass needs per sample.
 
-  They are the smaller of two counts. One is what `jax.vjp` keeps. The other is
-  what products and convolutions read and write, and two gradients of the
-  largest array: XLA computes elementwise operations between them, such as a
-  normalisation, again (on a TPU all that they read). On a GPU the columns that
-  `windows.native` makes for the largest convolution are added to the first, and
-  replace the two gradients in the second if they are larger.
+  The result is the smaller of two estimates:
+
+  1. The bytes of what `jax.vjp` keeps.
+  2. The bytes of all arrays that products and convolutions read and write, plus
+     twice the bytes of the largest of these arrays, for two gradients. Results
+     of elementwise operations in between, such as a normalisation, are left
+     out: XLA computes them again in the backward pass. On a TPU it also
+     computes again what products and convolutions read, so only the arrays that
+     they write are in the sum.
+
+  On a GPU `windows.native` also makes columns for the gradient at a kernel. The
+  columns of the largest convolution are added to the first estimate. In the
+  second they replace the two gradients if they are larger.
   """
   return _activations(backbone, target.current(), jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=64)
 def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
-  """Computes `activations`; `default` is the default float, for the cache."""
+  """Computes `activations`, cached also by `default`, jax's default float."""
   del default
   full = network(backbone)
 
@@ -96,10 +104,15 @@ def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
 def of_products(
   backbone: Backbone, names: Sequence[str] = PRODUCTS
 ) -> list[int]:
-  """Lists the bytes of the arrays that primitives `names` read and write.
+  """Lists the bytes of the arrays that some primitives read and write.
 
-  The primitives are those of one sample's forward pass. On a TPU only arrays
-  that they write count, and a product's channels fill whole lanes.
+  Only the growth per sample counts, so parameters have 0 bytes. On a TPU the
+  list has only the arrays that are written, and the last axis of a product is
+  rounded up to whole lanes.
+
+  Args:
+    backbone: the network, whose forward pass is searched.
+    names: names of the primitives to find in it.
   """
   fused = target.current().platform == "tpu"
 
@@ -138,9 +151,10 @@ def _columns(equation: Any) -> list[int]:
 def _of_each_image(
   backbone: Backbone, of: Callable[[Any], list[int]]
 ) -> list[int]:
-  """Lists what `of` finds in the equations of a sample's forward pass.
+  """Lists the bytes by which arrays of the forward pass grow per sample.
 
-  Parameters do not count: they do not grow with the batch.
+  `of` maps an equation to the bytes of its arrays. Arrays that do not grow with
+  the batch, such as parameters, have 0.
   """
   one, two = _forward_passes(backbone, target.current(), jnp.result_type(float))
 
@@ -159,7 +173,7 @@ def _of_each_image(
 
 @functools.lru_cache(maxsize=16)
 def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
-  """Traces the forward passes of one sample and of two; _ is for the cache."""
+  """Traces the forward passes of one and of two samples, cached also by `_`."""
 
   def of(count):
     given = *network(backbone), backbone.inputs(count)
@@ -174,7 +188,8 @@ def slow_convolutions(
   """Says which blocks have convolutions that are slow on a CPU; "" if none.
 
   Convolutions of flax and lax are slow in the loop over a client's steps. `how`
-  is the formulation that would replace them; "" too unless it is "in_turn".
+  is the formulation that could replace them. The result is also "" unless `how`
+  resolves to "in_turn".
   """
   if formulations.formulation(how) != "in_turn":
     return ""
@@ -202,9 +217,9 @@ def _block_convolves(block: Block, shape: tuple, dtype: Any) -> bool:
 
 
 def _convolves(program: Any) -> bool:
-  """Tells whether a jaxpr has a convolution by other code than `models.cpu`.
+  """Tells whether a jaxpr has a convolution that is not from `models.cpu`.
 
-  Those of `models.cpu` are within functions with custom gradients.
+  It skips functions with custom gradients, as those of `models.cpu` are.
   """
   for equation in program.eqns:
     name = equation.primitive.name
@@ -218,7 +233,7 @@ def _convolves(program: Any) -> bool:
 
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
-  """Runs `each_block` in shapes; equal blocks and inputs are traced once."""
+  """Finds the shapes that `each_block` returns; traces equal blocks once."""
   return drawing.each_block(
     backbone,
     lambda name, x: drawn(backbone.block(name), x),
@@ -227,13 +242,13 @@ def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
 
 
 def drawn(block: Block, x: Any) -> tuple[Any, Any, Any]:
-  """Runs `draw_block` in shapes, for an input's shape."""
+  """Finds shapes and dtypes of `draw_block`'s results for an input like x."""
   return _abstract_block(block, x.shape, x.dtype, jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=1024)
 def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
-  """Computes `drawn`; `default` is the default float, for the cache."""
+  """Computes `drawn`, cached also by `default`, jax's default float."""
   del default
   x = jax.ShapeDtypeStruct(shape, dtype)
   return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

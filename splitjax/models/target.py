@@ -1,7 +1,7 @@
 """The devices that programs are compiled for; no other module asks for them.
 
-They are the devices of the run's processes, or devices that are only described:
-for described ones programs are lowered and compiled, and nothing runs.
+They are either the devices of the run's processes or devices that are only
+described. For described devices programs are lowered and compiled, but not run.
 """
 
 import os
@@ -16,7 +16,9 @@ GPUS = ("gpu", "cuda", "rocm")
 
 
 class Target(NamedTuple):
-  """The devices of programs; formulations, chunks and options depend on them.
+  """The devices that programs are compiled for, and choices made for them.
+
+  Formulations, chunks and compiler options depend on the target.
 
   Attributes:
     platform: "cpu", "gpu" or "tpu".
@@ -25,7 +27,7 @@ class Target(NamedTuple):
     memory: bytes of memory of each device; None: `capacity` asks the device.
     options: compiler options, pairs of name and value.
     described: whether the devices are only described and cannot compute.
-    formulations: pairs of a convolution (`convolution.Layer.name`) and the
+    formulations: pairs of a convolution (`formulations.Layer.name`) and the
       formulation that was the fastest for it, see `engine.tuning`.
   """
 
@@ -70,7 +72,7 @@ another.
 
 
 def current() -> Target:
-  """Returns the target of the context, by default `attached`."""
+  """Returns the target that `aimed_at` set; if none is set, `attached()`."""
   return aimed_at.value or attached()
 
 

@@ -18,7 +18,10 @@ def toy(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """Makes a narrow `mlp` with the same options, an exit after each cut."""
+  """Makes a narrow `mlp`; by default all blocks but the last have an exit.
+
+  The options are those of `mlp` except `dropout`.
+  """
   net = mlp(
     shape,
     classes,

@@ -40,7 +40,8 @@ def layer_norm() -> nn.LayerNorm:
 def patches(x: Array, size: int) -> Array:
   """Cuts an image into patches: [B, H, W, c] -> [B, patches, size*size*c].
 
-  Patches go row by row; each is in the order of a flat [size, size, c, D].
+  Patches are listed row by row. The numbers of a patch [size, size, c] are
+  flattened in this order, like the inputs of the embedding's kernel.
   """
   b, h, w, c = x.shape
   x = x.reshape(b, h // size, size, w // size, size, c)
@@ -78,12 +79,18 @@ def transform(
 ) -> Array:
   """Applies a pre-norm transformer block, inside a module.
 
-  x + attention(norm(x)), then x + mlp(norm(x)) with an MLP four times as wide
-  and an exact GELU. The sums are in the default float. Dropout follows every
-  dense layer but those of queries, keys and values.
+  It computes x + attention(norm(x)), then x + mlp(norm(x)). The MLP is four
+  times as wide as x and has an exact GELU. The sums are in the default float.
+  Dropout follows every dense layer but those of queries, keys and values.
 
-  x [B, T, D] becomes [B, T, D], or with `keep` the first tokens [B, keep, D].
-  `block` is the module, with heads, dtype and dropout.
+  Args:
+    x: [B, T, D] tokens.
+    block: the module, with attributes heads, dtype and dropout.
+    train: whether numbers are dropped.
+    keep: number of tokens to update, the first ones; None: all.
+
+  Returns:
+    The updated tokens, [B, T, D] or [B, keep, D].
   """
   dim, dtype, h = x.shape[-1], block.dtype, layer_norm()(x)
 
@@ -121,8 +128,8 @@ class Transformer(nn.Module):
 class First(nn.Module):
   """The embedding and a transformer block.
 
-  Images are resized to a square, bilinear (anti-aliased where they shrink), and
-  become one token per patch behind the class token.
+  Images are resized to a square, bilinear (anti-aliased where they shrink).
+  Each patch becomes one token; the class token comes before these tokens.
 
   Attributes:
     dim: D.
@@ -162,9 +169,9 @@ class First(nn.Module):
 
 
 class Last(nn.Module):
-  """A transformer block and the final norm, of the class token alone.
+  """A transformer block and the final norm, computed for the class token only.
 
-  No later layer uses other tokens, so the block updates only the class token.
+  No later layer uses other tokens, so the block does not update them.
 
   Attributes:
     heads: number of heads.
@@ -185,7 +192,10 @@ class Last(nn.Module):
 
 
 class TokenClassifier(nn.Module):
-  """Logits of the normalised class token (exit) or of [B, D] (head).
+  """A dense layer on the normalised class token.
+
+  As an exit it normalises the class token itself. As the head it takes the
+  embedding [B, D], which is normalised already.
 
   Attributes:
     classes: C.
@@ -238,8 +248,9 @@ def vit(
     dtype: dtype of matrix products; "bfloat16" leaves parameters, norms,
       softmax, residual sums and logits in float32.
     scan: run the equal blocks between the first and the last by one lax.scan.
-      XLA then compiles one of them, but stacking takes twice their parameters'
-      memory in addition. Off by default: on CPUs it compiled more slowly, too.
+      XLA then compiles only one of them, but stacking their parameters takes
+      additional memory, twice as much as these parameters. Off by default: on
+      CPUs the scan also compiled more slowly.
     dropout: share of the numbers that a training step drops, behind the
       position embedding and every dense layer but those of queries, keys and
       values, as in the paper.

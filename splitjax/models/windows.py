@@ -1,9 +1,10 @@
-"""Windows of images: gathered, or convolved by XLA with gradients of our own.
+"""Windows of images, and XLA's convolution with faster gradients at the kernel.
 
 jax writes the gradient at a kernel as a convolution whose window is the whole
-image. If clients have kernels of their own, programs for an H100 compute this
-gradient by a grouped convolution of cuDNN with such windows; programs for a TPU
-do so for depthwise convolutions. There `native` computes it by products.
+image. If clients have their own kernels, this gradient becomes a grouped
+convolution with such large windows. Programs for an H100 leave this to cuDNN;
+programs for a TPU do it for depthwise convolutions. In these two cases `native`
+computes the gradient by products instead.
 """
 
 import functools
@@ -80,9 +81,10 @@ def by_xla(
 def native(
   x: Array, kernel: Array, margin: int, stride: int, groups: int = 1
 ) -> Array:
-  """Convolves like `by_xla`; the kernel's gradient is no grouped convolution.
+  """Convolves like `by_xla`, but with the gradient at the kernel by products.
 
-  `groups` is 1, or the number of channels: a depthwise convolution.
+  AT_KERNEL names the platforms on which it does so. `groups` is 1, or the
+  number of channels for a depthwise convolution.
   """
   kind = "dense" if groups == 1 else "depthwise"
   if AT_KERNEL.get(target.current().platform) != kind:
@@ -91,14 +93,15 @@ def native(
 
 
 AT_KERNEL = {"gpu": "dense", "tpu": "depthwise"}
-"""Platform -> the convolutions whose kernel gradients are products. Others have
-XLA's: a TPU's compiler turns the groups of dense ones into an axis, and cuDNN
-has gradients of depthwise ones."""
+"""Platform -> the convolutions whose gradient at the kernel is computed by
+products. Other gradients are left to XLA: a TPU's compiler turns the groups of
+dense convolutions into an axis, and cuDNN has its own code for the gradients of
+depthwise convolutions."""
 
 
 @functools.cache
 def _native(margin: int, stride: int, groups: int) -> Callable:
-  """Builds `native` with the kernel's gradient by products."""
+  """Builds the convolution of `native` whose gradient is made of products."""
   at_kernel = _depthwise_kernel if groups > 1 else _dense_kernel
 
   def forward(x, kernel):
@@ -114,7 +117,10 @@ def _native(margin: int, stride: int, groups: int) -> Callable:
 
 @functools.cache
 def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
-  """Builds (x, g) -> the kernel's gradient; without `vmap` it is XLA's."""
+  """Builds the function (x, g) -> gradient at the kernel [k, k, c, f].
+
+  Under `vmap` it is one product for all clients, otherwise XLA's convolution.
+  """
   padding: Padding = "same" if margin else "valid"
 
   @jax.custom_batching.custom_vmap
@@ -123,7 +129,6 @@ def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
     return jax.vjp(lambda w: by_xla(x, w, margin, stride), kernel)[1](g)[0]
 
   def product(x, g):
-    """Sums over samples and pixels, as one product for all clients."""
     columns = patches(x, k, stride, padding)
     flat = jnp.tensordot(columns, g, ((0, 1, 2), (0, 1, 2)))
     return flat.reshape(k, k, x.shape[-1], g.shape[-1])
@@ -139,7 +144,10 @@ def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
 
 @functools.cache
 def _depthwise_kernel(k: int, margin: int, stride: int) -> Callable:
-  """Builds (x, g) -> the gradient [k, k, 1, c]: k x k sums over pixels."""
+  """Builds the function (x, g) -> gradient at the kernel [k, k, 1, c].
+
+  It sums over samples and pixels, once for each of k x k shifted images.
+  """
 
   def sums(x, g):
     g = g.astype(float)
@@ -155,7 +163,7 @@ def bilinear(forward: Callable, gradients: Callable) -> Callable:
 
   Args:
     forward: (x, w) -> y, linear in x and in w.
-    gradients: (x, w, g) -> the gradients of <g, y> at x and w.
+    gradients: (x, w, g) -> the gradients of <g, y> with respect to x and to w.
 
   Returns:
     `forward` with reverse-mode derivatives of any order; jax.jvp is not

@@ -1,7 +1,8 @@
-"""Kernels for CPUs: `conv2d`, `dense` and `max_pool`, and nothing else.
+"""Kernels for CPUs: `conv2d`, `dense` and `max_pool`.
 
-Each computes the same as `models.convolution` or `models.layers`, with custom
-gradients; jax.jvp is not defined. Those modules decide when to call them.
+They compute the same as functions of `models.convolution` and `models.layers`,
+which call them where they are faster. They have custom gradients; jax.jvp is
+not defined.
 """
 
 import functools
@@ -15,7 +16,7 @@ from splitjax.types import Array
 
 @jax.custom_vjp
 def dense(x: Array, kernel: Array) -> Array:
-  """Multiplies [B, c] by [c, f], a large kernel; x is transposed first."""
+  """Multiplies x [B, c] by a large kernel [c, f], after transposing x."""
   return _transposed_product(x, kernel)[0]
 
 
@@ -33,18 +34,17 @@ dense.defvjp(
 
 
 def max_pool(x: Array) -> Array:
-  """Computes `convolution.max_pool` and keeps the place of each maximum."""
+  """Computes `convolution.max_pool`, saving positions for the backward pass."""
   return _max_pool(x.shape[1:3], x)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _max_pool(edges: tuple[int, int], x: Array) -> Array:
-  """Pools images [B, *edges, c]."""
   return _largest(x)[0]
 
 
 def _largest(x: Array) -> tuple[Array, Array]:
-  """Finds the maxima, and which of a window's four values they are, as int8."""
+  """Finds each window's maximum and its position there, 0 to 3 as int8."""
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
   x = x[:, : 2 * h, : 2 * w].reshape(b, h, 2, w, 2, c)
@@ -65,7 +65,7 @@ def _is_larger(a: Array, b: Array) -> Array:
 
 
 def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
-  """Computes the images' gradient: each g goes to one place of its window."""
+  """Computes the gradient at the images: g at each maximum, 0 elsewhere."""
   b, h, w, c = g.shape
   four = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
   on = place[:, :, None, :, None] == four

@@ -1,18 +1,20 @@
 """Convolution with stride 1 for CPUs, one client after another.
 
 XLA's CPU backend has a fast convolution for the layout [B, H, W, c] * [k, k, c,
-f]. It transposes other layouts to this one, but not in the body of a loop
-(https://github.com/jax-ml/jax/issues/12868), where they use a naive kernel. The
-gradient at the kernel, which jax writes with other axes, is therefore 9 to 20
-times slower in a scan. This module writes both gradients in the fast layout.
+f]. It transposes other layouts to this one, except in the body of a loop
+(https://github.com/jax-ml/jax/issues/12868). There it convolves them by a naive
+kernel. jax writes the gradient at the kernel in another layout, so this
+gradient is 9 to 20 times slower in a scan. This module writes both gradients in
+the fast layout.
 
-`vmap` becomes a loop instead of one grouped convolution, which keeps the images
-of a client in the cache. Small maps with many channels are convolved by
-`winograd`; without it a round of cnn8 took 12 % more CPU time. If there are few
-channels, they would leave most of a vector register empty as the last axis.
-They come first instead, and a pixel's neighbourhood is a column of a matrix; a
-round of cnn8 at an eighth of its width then takes 12 % (SplitGP) to 21 %
-(HARMONY) less time.
+Here `vmap` becomes a loop instead of one grouped convolution. The loop keeps
+the images of a client in the cache. Small maps with many channels are convolved
+by `winograd`; without it a round of cnn8 took 12 % more CPU time.
+
+If there are few channels, a last axis of channels would leave most of a vector
+register empty. Here channels are the first axis, and the neighbourhood of a
+pixel is a column of a matrix. A round of cnn8 at an eighth of its width then
+takes 12 % (SplitGP) to 21 % (HARMONY) less time.
 """
 
 import functools
@@ -27,10 +29,10 @@ from splitjax.models.windows import bilinear, by_xla
 from splitjax.types import Array
 
 THIN, NARROW = 8, 16
-"""A product with columns is faster up to so many input channels and filters."""
+"""The most input channels and the most filters for which `thin` is true."""
 
 PIXELS = 2048
-"""Pixels of each part of the batch, in the gradient at a kernel."""
+"""The approximate number of pixels in a part of the batch, see `_in_parts`."""
 
 
 def in_turn(function: Callable) -> Callable:
@@ -46,11 +48,11 @@ def in_turn(function: Callable) -> Callable:
 
 
 def batched(function: Callable) -> Callable:
-  """Makes `vmap` pass its axis on as a leading axis of all arguments.
+  """Makes `vmap` call a function once, on arguments with the mapped axis first.
 
-  The function takes any number of leading axes. jax's own rule would put the
-  axis behind that of a `stack`; XLA's copies would then take longer than the
-  convolution.
+  The function must accept any number of leading axes. By jax's own rule the
+  result of a `stack` would have the stacked axis first and the mapped axis
+  behind it; XLA's copies would then take longer than the convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -58,7 +60,10 @@ def batched(function: Callable) -> Callable:
 
 
 def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
-  """Puts the axis of a `vmap` in front of all arguments."""
+  """Gives all arguments the axis of a `vmap`; `on` says which have it already.
+
+  The axis comes first, and has the length `size`.
+  """
   return [
     x if is_on else jnp.broadcast_to(x, (size, *x.shape))
     for x, is_on in zip(args, on, strict=True)
@@ -80,17 +85,14 @@ def _forward_in_turn(x: Array, kernel: Array) -> Array:
 
 
 def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
-  """Computes the gradients at x and at the kernel, from g [B, H, W, f].
-
-  The gradient at x is a convolution with the reversed kernel.
-  """
+  """Computes the gradients at x and at the kernel, from g [B, H, W, f]."""
   if thin(kernel.shape):
     return _by_columns(g, _reversed(kernel)), _kernel_by_columns(x, kernel, g)
   return _gradients_in_turn(x, kernel, g)
 
 
 def _reversed(kernel: Array) -> Array:
-  """Reverses a kernel: its convolution pulls a gradient back to the input."""
+  """Makes the kernel whose convolution with g is the gradient at x."""
   return kernel[::-1, ::-1].transpose(0, 1, 3, 2)
 
 
@@ -124,7 +126,10 @@ def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
 
 @functools.cache
 def _column_gradient(k: int) -> Callable:
-  """Builds [..., c, B, H, W], [..., B, H, W, f] -> [..., k*k*c, f]."""
+  """Builds the function (x, g) -> gradient at a flattened k x k kernel.
+
+  It maps [..., c, B, H, W] and [..., B, H, W, f] to [..., k*k*c, f].
+  """
 
   @batched
   def gradient(x, g):
@@ -145,10 +150,10 @@ def _columns(x: Array, k: int) -> Array:
 
 
 def _in_parts(total: Callable, x: Array, g: Array) -> Array:
-  """Computes a sum over samples, `total`, by adding up parts of the batch.
+  """Computes total(x, g), a sum over samples, by adding up parts of the batch.
 
-  x and g are [B, H, W, ...]. A part stays in the cache: 14x14 maps of all 50
-  samples at once take twice as long.
+  x and g are [B, H, W, ...]. A part fits into the cache. For 14x14 maps of 50
+  samples, one call for the whole batch takes twice as long.
   """
   batch, *edges, _ = x.shape
   pixels = math.prod(edges)
@@ -171,10 +176,11 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
 
 
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
-  """Computes the gradient at the kernel by a convolution over channels.
+  """Computes the gradient at the kernel by one convolution of x and g.
 
-  For 5x5 kernels x is the kernel of this convolution, which is faster: a round
-  of cnn4 takes a tenth less time.
+  The convolution sums over samples in place of channels. If the kernel has more
+  than 3x3 pixels and x at least 8 channels, x is the kernel of the convolution
+  instead of g; a round of cnn4 (5x5) then takes a tenth less time.
   """
   if k > 3 and x.shape[-1] >= 8:
     out = by_xla(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
@@ -184,12 +190,12 @@ def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
 
 
 def thin(kernel: tuple[int, ...]) -> bool:
-  """Tells whether channels are so few that columns are faster."""
+  """Tells whether channels are few enough for products with `_columns`."""
   return kernel[2] <= THIN and kernel[3] <= NARROW
 
 
 def _use_winograd(x, kernel) -> bool:
-  """Tells whether to use Winograd's form, which is too inexact in 16 bits."""
+  """Tells whether to use `winograd`, which is too inexact in bfloat16."""
   return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
 
 

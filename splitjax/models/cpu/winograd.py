@@ -3,10 +3,13 @@
 A 3x3 convolution whose outputs are computed in tiles of m x m needs (m + 2)^2
 products per channel and tile, not 9 m^2. Maps of up to 8 pixels along an edge
 have so few tiles that the transform of a whole map is one matrix product too.
-7 pixels are covered by tiles of 4 and 3; the smaller tile is evaluated at all
-points of the larger except one, so both share the transformed kernels, which
-takes 122 products instead of 144. Lavin and Gray, Fast Algorithms for
-Convolutional Neural Networks, CVPR 2016; matrices after Toom and Cook.
+
+An edge of 7 pixels is covered by a tile of 4 and a tile of 3. The points of the
+smaller tile are those of the larger tile except one, so both tiles use the same
+transformed kernel. A 7x7 map then takes 122 products instead of 144.
+
+Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016;
+the matrices follow Toom and Cook.
 
 The rounding error is a few times that of a direct sum: 2e-6 instead of 5e-7,
 root mean square, on normal inputs and kernels of He's scale.
@@ -24,7 +27,7 @@ POINTS = (0, 1, -1, 2, -0.5)
 
 
 def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
-  """Tells whether this beats XLA's convolution on a CPU, as measured.
+  """Tells whether `convolve` was measured to be faster than XLA on a CPU.
 
   Args:
     x: shape [B, H, W, c].
@@ -65,9 +68,10 @@ def convolve(x: Array, kernel: Array) -> Array:
 def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
   """Makes the transforms of the input, of the kernel and of the products.
 
-  Points that all tiles have come first, then, if tiles differ in size, the
-  others. For P points that T tiles have, the transforms are [P*T, h*w], [P, 9]
-  and, back to the output, [h*w, P*T].
+  The first group of transforms is for the points that all tiles share. If the
+  tiles differ in size, a second group is for the points of fewer tiles. With P
+  points in T tiles, a group transforms the input by [P*T, h*w], the kernel by
+  [P, 9], and the products back to the output by [h*w, P*T].
   """
   (into, of_kernel, back, has), (into_w, of_kernel_w, back_w, has_w) = map(
     _axis, (h, w)
@@ -91,10 +95,13 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
 
 
 def _axis(n: int) -> tuple[np.ndarray, ...]:
-  """Makes the transforms of an axis of n pixels: [a, t, n], [a, 3], [n, a, t].
+  """Makes the transforms of an axis of n pixels, for a points and t tiles.
 
-  There are a points and t tiles. Also returns [a, t] bool, the points that each
-  tile has. The last point is at infinity: the kernel's leading coefficient.
+  The last point is at infinity: the kernel's leading coefficient.
+
+  Returns:
+    The transforms of the input [a, t, n], of the kernel [a, 3] and back to the
+    output [n, a, t]; and [a, t] bool, the points that each tile has.
   """
   tiles = -(-n // 4)
   sizes = [n // tiles + (i < n % tiles) for i in range(tiles)]
@@ -114,7 +121,11 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
 
 
 def _tile(m: int) -> tuple[np.ndarray, np.ndarray]:
-  """Makes a tile's first and last transform, [a, a], [m, a]; a = m + 2."""
+  """Makes the transforms of a tile of m outputs; a = m + 2.
+
+  Returns:
+    The transforms of the input [a, a] and back to the output [m, a].
+  """
   points = np.array(POINTS[: m + 1], float)
   into, back = np.zeros((m + 2, m + 2)), np.zeros((m, m + 2))
   back[:, :-1] = points ** np.arange(m)[:, None]
