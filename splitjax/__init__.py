@@ -1,4 +1,4 @@
-"""splitjax: hybrid split federated learning, a round in one XLA program."""
+"""splitjax: hybrid split federated learning; a round is one XLA program."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""Runs a parsed command line: modes, exit statuses, errors in one line.
+"""Runs a parsed command line: the modes, the exit status, the error messages.
 
-The packages that train, draw and export are imported inside the functions that
-use them, so that an error in a flag or a config is reported at once.
+The packages for training, figures and exports are imported inside the functions
+that use them, so that an error in a flag or a config is reported at once.
 """
 
 import dataclasses
@@ -53,7 +53,12 @@ def launch(command: Command) -> int:
 
 
 def _one_line(error: Exception) -> str:
-  """Formats an error as one line: its message, a remedy, or type and place."""
+  """Formats an error as one line.
+
+  Of a user's error and an OSError only the message is given. If the device's
+  memory is full, a remedy is added. Any other error is given with its type, its
+  message and the place in the code.
+  """
   if isinstance(error, UserError | OSError):  # such as a full disk
     return str(error)
   if "RESOURCE_EXHAUSTED" in str(error):
@@ -94,7 +99,7 @@ def _plan(command: Command) -> sweep.Sweep:
 
 
 def _check_first(plan: sweep.Sweep) -> None:
-  """Checks all that needs no data, before the training libraries load."""
+  """Makes the checks that need no data, before the training libraries load."""
   from splitjax.experiment.setup import checks
 
   for cell in plan.cells:
@@ -172,7 +177,10 @@ def _evaluate(command: Command) -> str:
 
 
 def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
-  """Formats results; "" for {}, which all processes but the first have."""
+  """Formats results for the terminal.
+
+  Returns "" if there are none: only the first process of a run has results.
+  """
   from splitjax.experiment import reporting
 
   where = _workdir(command), into, command.file
@@ -210,7 +218,7 @@ def _describe(command: Command) -> str:
 
 
 def _export(command: Command) -> str:
-  """Exports a client; returns the folders and which file says how to run it."""
+  """Exports a client; returns a text with its folders and how to run it."""
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)

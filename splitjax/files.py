@@ -74,7 +74,11 @@ def own_place(error: BaseException) -> str:
 
 
 def blame(error: BaseException) -> str:
-  """Formats an error in one line, with file and line, the user's if any."""
+  """Formats an error in one line, with its file and line.
+
+  These are the last ones of user code in the traceback, or the last ones of all
+  if no user code is in it.
+  """
   last = traceback.extract_tb(error.__traceback__)[-1]
   place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"
   return f"{reason(error)} ({place}); --debug shows the whole traceback"
@@ -181,10 +185,10 @@ def read_array(file: Any, key: str) -> Any:
 
 
 def open_file(path: str | Path, most: int | None = None) -> IO[bytes]:
-  """Opens a file that a user names, not a pipe or device, which may never end.
+  """Opens a file that a user names.
 
-  `most` is the maximum size in bytes, for a file that is read as a whole; None:
-  any size.
+  It must not be a pipe or a device, which may never end. `most` is the maximum
+  size in bytes, for a file that is read as a whole; None: any size.
 
   Raises:
     OSError: the file is missing, not a regular file, or larger than `most`.
@@ -240,7 +244,10 @@ def write_json(path: Path, tree: Any) -> None:
 
 
 def plain(tree: Any) -> Any:
-  """Converts to strict JSON: arrays, tuples to lists, and NaN, inf to None."""
+  """Converts a tree to strict JSON.
+
+  Arrays and tuples become lists; NaN and infinities become None.
+  """
   if isinstance(tree, dict):
     return {str(key): plain(value) for key, value in tree.items()}
   if isinstance(tree, list | tuple):

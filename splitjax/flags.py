@@ -115,7 +115,7 @@ flags.DEFINE_bool(
 
 
 _overridden: dict[str, str] = {}
-"""Field -> the text of --config.FIELD=TEXT, in the flags parsed last."""
+"""Field -> TEXT, for each --config.FIELD=TEXT in the flags parsed last."""
 
 
 def fail(text: str) -> NoReturn:
@@ -152,7 +152,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _join() -> None:
-  """Sets up this process's cache and devices; connects a run's processes."""
+  """Sets up the cache and the devices, and connects the processes of a run."""
   from splitjax.engine import distributed, prepare
 
   prepare.keep_compiled(_CACHE.value)
@@ -205,7 +205,7 @@ def run() -> None:
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; a mistake gives one line instead of a traceback.
 
-  Fields set by --config.FIELD=VALUE are checked with the config.
+  `commands` later checks the fields that --config.FIELD=VALUE sets.
   """
   sys.argv = list(argv)  # printed when a run stops
   argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
@@ -284,7 +284,7 @@ def _check_config() -> None:
 
 
 def _said(error: Exception, argv: Sequence[str]) -> str:
-  """Returns an error's last line, or the remedy for a missing get_config()."""
+  """Returns an error's last line; for a missing get_config() the remedy."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
   # ml_collections executes a config file under this name.
   loaded = module == "config_config"

@@ -38,11 +38,11 @@ BOUND = ("conv", "dtype", "norm", "vocabulary")
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
   """Maps each option of a factory to (annotation, default).
 
-  Options are the factory's keyword-only arguments, except BOUND and those that
-  a functools.partial binds, which define the method.
+  Options are the factory's keyword-only arguments. The arguments in BOUND, and
+  those that a functools.partial binds, are no options.
 
   Raises:
-    UserError: the factory is not a function, or an option has no annotation or
+    UserError: the factory is not a function, or an option has no annotation, no
       default, or a type that no config can hold.
   """
   bound = set(BOUND)

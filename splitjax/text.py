@@ -35,9 +35,10 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 def print_anywhere() -> None:
   """Makes stdout `spell` letters that it cannot encode.
 
-  Otherwise printing the first ρ ends a training, if stdout is a Windows pipe or
-  PYTHONIOENCODING is ascii. stderr escapes such letters already; a stdout whose
-  error handler is not one of Python's two defaults stays as it is.
+  If stdout is a Windows pipe or PYTHONIOENCODING is ascii, printing the first ρ
+  would otherwise raise and end the training. stderr escapes such letters
+  already. A stdout stays as it is if its error handler is neither "strict" nor
+  "surrogateescape", Python's defaults.
   """
   stream: Any = sys.stdout
   if getattr(stream, "errors", None) in ("strict", "surrogateescape"):

@@ -54,39 +54,39 @@ def repeat(tree: Tree, n: int) -> Tree:
 
 
 def take(tree: Tree, rows: Array | np.ndarray | int | slice) -> Tree:
-  """Takes rows of leaves [N, ...]: [len(rows), ...], or [...] for one int."""
+  """Indexes all leaves: [N, ...] -> [len(rows), ...], or [...] for an int."""
   return jax.tree.map(lambda x: x[rows], tree)
 
 
 def put(tree: Tree, rows: Array, new: Tree) -> Tree:
-  """Writes `new` [len(rows), ...] to `rows` of leaves [N, ...]."""
+  """Replaces `rows` of every leaf [N, ...] by `new` [len(rows), ...]."""
   return jax.tree.map(lambda x, y: x.at[rows].set(y), tree, new)
 
 
 def window(tree: Tree, start: Array | int, count: int) -> Tree:
-  """Slices `count` rows from `start` [] on: [N, ...] -> [count, ...]."""
+  """Returns `count` rows of every leaf, from `start` (a scalar) on."""
   return jax.tree.map(
     lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), tree
   )
 
 
 def put_window(tree: Tree, start: Array | int, new: Tree) -> Tree:
-  """Writes `new` [count, ...] to leaves [N, ...] from row `start` on."""
+  """Replaces rows of every leaf, from `start` on, by `new` [count, ...]."""
   return jax.tree.map(
     lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, new
   )
 
 
 def zeros(shapes: Tree) -> Tree:
-  """Makes zeros with the shapes and dtypes of a pytree of arrays or structs."""
+  """Makes zeros with the shapes and dtypes of the leaves of `shapes`."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def size(tree: Tree) -> int:
-  """Counts the numbers in a pytree (of arrays or of their shapes)."""
+  """Counts the elements of a pytree of arrays or ShapeDtypeStructs."""
   return sum(int(x.size) for x in jax.tree.leaves(tree))
 
 
 def num_bytes(tree: Tree) -> int:
-  """Counts the bytes of a pytree (of arrays or of their shapes)."""
+  """Counts the bytes of a pytree of arrays or ShapeDtypeStructs."""
   return sum(int(x.size) * x.dtype.itemsize for x in jax.tree.leaves(tree))

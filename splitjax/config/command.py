@@ -1,4 +1,4 @@
-"""A parsed command line, and whether its flags fit the mode."""
+"""A parsed command line, and a check that its flags suit the mode."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ class Command:
     config: the config as a nested dict; None: the one stored in the workdir,
       which report and export always use.
     workdir: output folder of a run; describe writes figures there, if given.
-    swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
+    swept: one text FIELD=VALUE,VALUE per swept field, see `sweep.plan`.
     overridden: field -> the value that the command line sets.
     file: path of the config file if it is a user's, else None.
     runs: finished workdirs that report compares.
@@ -45,7 +45,7 @@ class Command:
 def check_flags(command: Command, modes: Collection[str]) -> None:
   """Raises UserError if flags contradict each other or do not suit the mode.
 
-  `modes` are all modes of the command line.
+  `modes` are the names of all modes.
   """
   if command.mode != "train" and distributed.is_distributed():
     raise UserError(

@@ -28,51 +28,57 @@ class Eval:
     thresholds: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to
       C classes, with 0 (always ask the server) and one above log C (never).
     every: rounds between evaluations; the last round is always evaluated.
-    personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated:
-      "always", like other rows; "last", only after the last round, without a
-      best round or cost to a target. HARMONY's and Per-FedAvg's rows are
-      always evaluated.
-    samples: test samples of each client, drawn at random, in all evaluations
-      but the last, which uses all; None: all in every evaluation. The oracle's
-      thresholds fit few samples better, so a curve lies above its last point.
-    batch_size: test images of a client in one forward pass; with fewer
-      `samples` it is smaller, but at least 32.
-    threshold_rule: the thresholds that report and log use. oracle: the best of
-      the grid for every client and test set by its test labels, as in the
-      papers; fixed: `threshold`; calibrated: chosen by each client on its
+    personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated.
+      "always": like other rows. "last": only after the last round; such a row
+      then has no best round and no cost to a target. The rows of HARMONY and
+      Per-FedAvg are always evaluated.
+    samples: number of test samples of each client, drawn at random, that
+      evaluations during training use; the last evaluation uses all. None: every
+      evaluation uses all. The oracle overfits its thresholds to few samples, so
+      accuracies during training are overestimates, and a curve lies above its
+      last point.
+    batch_size: test images of a client in one forward pass. If `samples` is
+      smaller, the pass has `samples` images, but at least 32.
+    threshold_rule: how the thresholds of report and log are chosen. oracle: for
+      every client and test set, the best of the grid by the test labels, as in
+      the papers. fixed: `threshold`. calibrated: each client chooses on its
       held-out samples (`splitjax.evaluation.calibration`).
     threshold: nats, for the rule fixed; if given, the report always shows it.
     holdout: share of each client's samples held out of training to calibrate
-      thresholds, which the report then always shows. |D_n|, zeta_n and the
-      data's mean and standard deviation are without the held-out samples.
+      thresholds. The report then always shows the calibrated thresholds. |D_n|,
+      zeta_n and the data's mean and standard deviation exclude these samples.
     proxy: substitute for out-of-distribution samples in calibration, key of
       `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
       samples that calibration assumes.
     embeddings: number of test images, the same for all clients, whose server
-      embeddings are stored, mapped and measured (at least two per class).
-    target: accuracy, a share of one; if given, the report has the rounds,
-      bytes, modelled seconds and joules until the first test set reaches it.
+      embeddings are stored, mapped to the plane and measured. Choose at least
+      two per class (`evaluation.skew`). 0: none.
+    target: accuracy, a share of one. If given, the report has the rounds,
+      bytes, modelled seconds and joules that training takes until the accuracy
+      on the first test set reaches it.
     patience: rounds without a better value of `watch` after which a method's
       training ends; None: training lasts all rounds. The last network is kept,
       and the best one if `checkpoint.best` says so.
-    watch: "loss", the sum of the training losses; or the name of a test set,
-      such as "0.8": accuracy of the method's first row on it, so that test
-      labels decide when training ends.
-    inside: number of a round during which the network of a sequential method is
-      also evaluated: in the round's last cycle, after each group of clients
-      with one dominant label (`experiment.measure.forgetting_in_round`).
-    metrics: key -> metric of each client's answers, beside accuracy, see
-      `evaluation.client_metrics.METRICS`; or names separated by commas. Some
-      metrics keep the probabilities of every test sample.
+    watch: the quantity for `patience`. "loss": the sum of the training losses.
+      The name of a test set, such as "0.8": the accuracy of the method's first
+      row on it; test labels then decide when training ends.
+    inside: number of a round within which the network of a sequential method is
+      evaluated several times: in the round's last cycle, after each group of
+      clients with one dominant label. None: no round
+      (`experiment.measure.forgetting_in_round`).
+    metrics: further metrics besides accuracy, computed for each client: key ->
+      entry of `evaluation.client_metrics.METRICS`; or names separated by
+      commas. For some metrics the probabilities of every test sample are kept.
     confusion: store every client's confusion matrices, and draw the matrix of
       all clients.
     attacks: key -> attack on the messages across the cut, see ATTACKS; or names
       separated by commas, each with its default options.
-    attack_clients: attacked clients of each split depth.
-    attack_samples: observed samples of each attacked client, from several
-      epochs if the largest client of its depth has fewer.
-    attack_public: labelled test images that the server knows.
+    attack_clients: number of attacked clients of each split depth.
+    attack_samples: number of samples of each attacked client whose messages the
+      server observes. If even the largest client of that depth has fewer, the
+      messages of several epochs are observed.
+    attack_public: number of labelled test images that the server knows.
   """
 
   shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})

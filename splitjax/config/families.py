@@ -13,12 +13,15 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-  """A family of clients: those with the same kind of network.
+  """A family of clients, which all have the same kind of network.
 
   Attributes:
-    network: the network whose first blocks are the family's own; with cuts.
-    share: its share of the clients, in proportion to the others'.
-    blocks: the number of its own blocks, which the entry follows; None: all.
+    network: the network whose first blocks become the family's own blocks. Its
+      depths are the cuts of the family.
+    share: the family's share of the clients, relative to the other families'
+      shares, which need not sum to 1.
+    blocks: how many of the network's blocks the family gets, before the entry;
+      None: all.
   """
 
   network: Annotated[Spec, BACKBONES]
@@ -32,10 +35,10 @@ class EntryConfig:
 
   Attributes:
     width: D, the number of features that it projects to.
-    grid: edge of the map [grid, grid, D] that it pools features to, for a trunk
-      that takes images; 0: features are pooled to one vector [D].
-    shared: whether all families share trunk and head; False: each family has
-      its own and is trained as if there were no other.
+    grid: if positive, the entry pools features to a map [grid, grid, D], for a
+      trunk that takes images; 0: it pools them to one vector [D].
+    shared: whether all families share trunk and head. False: each family has a
+      trunk and head of its own and is trained as if there were no other family.
   """
 
   width: Annotated[int, COUNT] = 64

@@ -18,22 +18,25 @@ class Data:
   Attributes:
     name: key of SOURCES, or npz:PATH for your own arrays.
     partition: division of the training split among the clients.
-    classes: C, if some classes have no samples; None: the data's number, for
-      npz:PATH its `classes` or one more than its highest label.
+    classes: C, to be given if some classes have no samples. None: the number of
+      classes of the data set; for npz:PATH its array `classes`, or else one
+      more than its highest label.
     train_samples: size of a stratified subset of the training split; None: all.
     test_samples: size of a stratified subset of the test split; None: all.
-    pool: samples to divide. train: the training split; all: both splits as one
-      (as in the public code of FedTHE; for eval.shift local and out_of_client).
-    dealt: which client gets which part. any: independent of its split depth;
-      by_depth: parts with higher classes go to deeper clients.
+    pool: the samples that are divided among the clients. train: the training
+      split. all: both splits together, as in the public code of FedTHE; this
+      needs eval.shift local or out_of_client.
+    dealt: which client gets which part of the partition. any: independent of
+      its split depth. by_depth: parts are sorted by their highest class, and
+      those with the highest classes go to the clients with the deepest cuts.
     domain: a change of each client's images, fixed for the run, key of DOMAINS
       (`data.domains`): none; drawn; by_group; from_data.
-    public: unlabelled samples for methods that distil, which all clients and
-      the server see. train: samples held back from the training split before
-      it is dealt; key of SOURCES or npz:PATH: the training split of another
-      data set, with inputs of the same shape; None: no public samples.
-    public_samples: number of public samples, drawn alike in every run; None:
-      all of the other data set.
+    public: unlabelled samples that all clients and the server see, for methods
+      that distil. train: samples of the training split, held back before it is
+      divided. Key of SOURCES or npz:PATH: the training split of another data
+      set with inputs of the same shape. None: no public samples.
+    public_samples: number of public samples; every run draws the same ones.
+      None: all samples of the other data set.
     augment: random changes of training images, drawn per client and step: none
       or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
       pixels and mirroring) or crop_flip + cutout(size=8).
@@ -61,22 +64,25 @@ RANGE = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True)
 class FleetConfig:
-  """The clients' devices, the split depths that follow from them, and power.
+  """The clients' resources, their split depths, and the power of all devices.
 
-  Reports model time and energy with them (`splitjax.evaluation.cost`).
+  The time and energy in reports are computed from these numbers
+  (`splitjax.evaluation.cost`).
 
   Attributes:
-    profiles: CSV file of the clients' resources (`resources.read_profiles`);
-      None: drawn by the seed, uniformly from the ranges below.
-    memory: GB; SuperSFL's range.
-    latency: ms of a round trip; SuperSFL's range.
-    compute: GFLOP/s; chosen here, no paper's.
-    bandwidth: Mbit/s; chosen here.
-    allocation: split depths from resources, key of ALLOCATIONS.
-    server: server's computing power, GFLOP/s; chosen here, like the four below.
-    watts: power of a client while it computes.
-    radio_watts: power of a client while it sends or receives.
-    server_watts: power of the server while it computes.
+    profiles: CSV file of the clients' resources (`resources.read_profiles`).
+      None: each resource is drawn uniformly from its range below; `seed` fixes
+      the draws.
+    memory: GB; the range of SuperSFL.
+    latency: ms of a round trip; the range of SuperSFL.
+    compute: GFLOP/s; our choice, from no paper.
+    bandwidth: Mbit/s; our choice.
+    allocation: rule that sets split depths by resources, key of ALLOCATIONS.
+    server: computing power of the server, GFLOP/s; our choice, like the four
+      numbers below.
+    watts: power of a client while it computes, W.
+    radio_watts: power of a client while it sends or receives, W.
+    server_watts: power of the server while it computes, W.
     grid: grams of CO2 per kWh.
   """
 
@@ -108,18 +114,20 @@ class OptimizerConfig:
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: key of SCHEDULES. constant; cosine: to 0 after the last round;
-      exponential: times `decay` per `every` rounds, but at least `floor`; step:
-      the same, in one jump every `every` rounds; inverse: lr a / (a + round), a
-      being `offset`; or your own.
+    schedule: key of SCHEDULES. constant; cosine: falls to 0 after the last
+      round; exponential: lr decay^(round / every), but at least `floor`; step:
+      the same with round / every rounded down, so that the rate jumps once in
+      `every` rounds; inverse: lr a / (a + round) with a = `offset`; or a
+      schedule of your own.
     server_schedule: schedule of the server's half; None: `schedule`.
     schedule_per: round: the rate changes between rounds; step: between local
       steps, too.
     warmup: rounds of a linear warm-up before both schedules.
-    decay: factor per `every` rounds of exponential and step.
-    every: rounds in which exponential and step multiply by `decay` once.
-    floor: smallest learning rate of exponential and step.
-    offset: a of inverse, in rounds.
+    decay: factor of the schedules exponential and step.
+    every: number of rounds in which the rate falls by the factor `decay`, for
+      these two.
+    floor: smallest learning rate of these two.
+    offset: a of the schedule inverse, in rounds.
     decay_biases: False: weight decay spares biases and the parameters of
       normalisation.
     keep_state: keep momentum and moments between rounds.
@@ -147,10 +155,10 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeanOptimizer:
-  """The optimiser of means; see `methods.mean_optimizer.make`.
+  """The optimiser that applies the clients' mean update at the end of a round.
 
-  Often called the server optimiser: it steps once, at the end of a round, on
-  the mean update of the clients, in every method with a mean.
+  It is often called the server optimiser. It takes one step per round, in every
+  method that averages clients; see `methods.mean_optimizer.make`.
 
   Attributes:
     name: fedavgm, fedadam or fedyogi; None: the mean is used unchanged.
@@ -158,8 +166,9 @@ class MeanOptimizer:
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to the second moment's root; fedavgm has none.
-    schedule: key of SCHEDULES for `lr`, over the steps of a block; its numbers
-      and warm-up are those of config.optimizer. None: lr is constant.
+    schedule: key of SCHEDULES for `lr`. Its time is the number of steps that a
+      block has taken; decay, every, floor, offset and warm-up are those of
+      config.optimizer. None: lr is constant.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -175,12 +184,15 @@ class Order:
   """The client order of methods that train sequentially on one server.
 
   Attributes:
-    name: random: each turn goes to a random client with batches left;
-      random_clients: a permutation of the clients per round, each trained to
-      its end; cyclic: group after group, in one order for the run;
-      cyclic_reverse: the same, but every other cycle runs backwards. Groups are
-      the partition's, else clients with the same most frequent label.
-    turn: consecutive batches of one client; "epoch": its whole round.
+    name: random: each turn goes to a random client that has batches left.
+      random_clients: a new permutation of the clients in every round; each
+      client trains all its batches before the next one starts. cyclic: cycles
+      in which each client gets one turn, group after group; the order of the
+      groups is drawn once for the run. cyclic_reverse: the same, but every
+      other cycle runs backwards. The groups are those of the partition; if it
+      has none, clients with the same most frequent label are a group.
+    turn: number of batches that a client trains in one turn; "epoch": all its
+      batches of the round.
   """
 
   name: Literal["random", "random_clients", "cyclic", "cyclic_reverse"] = (
@@ -190,24 +202,25 @@ class Order:
 
   @property
   def batches(self) -> int:
-    """Batches per turn; for "epoch" a number above any client's."""
+    """Batches per turn; for "epoch" more than any client has in a round."""
     return 2**31 - 1 if self.turn == "epoch" else self.turn
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """The checkpoints of a method that are kept.
+  """When checkpoints of a method are written, and which of them are kept.
 
   Attributes:
-    every: rounds between two checkpoints; "auto": at least a minute between.
-    keep: number of newest checkpoints kept, also after the run; None: two
-      during training and none after it.
-    best: also keep the checkpoints that are best by this metric, even after
-      the run: "loss", smallest sum of the training losses; or the name of a
-      test set, such as "0.8": largest accuracy of the method's first row.
+    every: number of rounds from one checkpoint to the next; "auto": at
+      least a minute passes from one to the next.
+    keep: how many of the newest checkpoints are kept, also after the run; None:
+      two during training and none after it.
+    best: metric by which the best checkpoints are kept in addition, also after
+      the run. "loss": the smallest sum of the training losses. The name of a
+      test set, such as "0.8": the largest accuracy of the method's first row.
     keep_best: number of best checkpoints kept.
-    rounds: rounds after which a checkpoint is written and kept, also after the
-      run, beside the others; None: no such rounds.
+    rounds: numbers of rounds after which a further checkpoint is written, which
+      is kept also after the run; None: no such rounds.
   """
 
   every: Annotated[int | Literal["auto"], COUNT] = "auto"
@@ -228,19 +241,21 @@ class System:
 
   Attributes:
     conv: formulation of convolutions, see `models.convolution`. measured: each
-      layer takes the one that is fastest on this kind of device; the first run
-      there times them, later runs read the times (`compilation_cache`).
-      "auto": in_turn on a CPU, elsewhere measured (native if deterministic).
-    devices: number of devices that share the clients; None: all of them, on a
-      CPU as many as there is work for (launch.py's --cpu_devices).
+      layer uses the formulation that is fastest on this kind of device. The
+      first run on such a device times the formulations, and later runs read
+      the times (`compilation_cache`). "auto": in_turn on a CPU; elsewhere
+      measured, or native if deterministic.
+    devices: number of devices that share the clients. None: all; a CPU counts
+      as several devices (launch.py's --cpu_devices), of which only those that
+      have clients to train are used.
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
-    clients_on: where clients and training images are between rounds. host: in
-      the host's memory; only a round's participants come to the device, whose
-      memory does not grow with num_clients. Results equal those of "device" to
-      the bit. It needs one process and a parallel method whose aggregation uses
-      other clients only through sums (most do).
+    clients_on: where clients and training images are stored between rounds.
+      host: in the host's memory. Only a round's participants are copied to the
+      device, so the device memory does not grow with num_clients. Results equal
+      those of "device" to the bit. "host" needs one process and a parallel
+      method whose aggregation uses other clients only through sums (most do).
     deterministic: the same bits on any number of devices; slower, and every
       device holds all clients at the end of a round.
     seeds_batched: train the seeds of --seeds side by side in one program,
@@ -250,10 +265,11 @@ class System:
       numbers, data or seed.
     compute_dtype: dtype of convolutions and matrix products; parameters,
       losses, normalisation statistics and aggregation are float32.
-    client_power: P_C of each split depth, shallowest first; None: geometric
-      from 10 to 40.
-    server_power: P_S, like P_C for the latency in the papers' units.
-    bandwidth: BW, for the same latency.
+    client_power: P_C of each split depth, shallowest first; None: a geometric
+      sequence from 10 to 40.
+    server_power: P_S. P_C, P_S and BW give the inference latency in the
+      papers' units (`evaluation.latency`).
+    bandwidth: BW.
   """
 
   conv: Annotated[Conv, Effect.NUMERICS] = "auto"

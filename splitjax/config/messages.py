@@ -13,14 +13,17 @@ class Rows:
   """The form of a message that has one row of numbers per sample.
 
   Attributes:
-    form: float32, float16 or bfloat16: rounded to nearest. int8: 255 levels and
-      a scale, rounded up or down at random, so that the mean is exact. topk:
-      the largest numbers and their places, 0 elsewhere. random: numbers at
-      random places, scaled by 1 / share so that the mean is exact; both sides
-      draw the places from a shared seed, which costs no bytes.
-      None: the method's form: 16 bits for HARMONY's features, else float32.
+    form: float32, float16 or bfloat16: numbers are rounded to nearest. int8:
+      numbers are rounded at random to one of the two nearest of 255 levels, so
+      that the mean is exact; the scale of the levels is sent too. topk: the
+      largest numbers of a row are sent with their positions; the others arrive
+      as 0. random: numbers at random positions are sent, scaled by 1 / share so
+      that the mean is exact; both sides draw the positions from a shared seed,
+      which costs no bytes. None: the method's form, 16 bits for HARMONY's
+      features, otherwise float32.
     share: share of a row's numbers that topk and random send, as float32.
-    scale: int8's scale: a float32 for each sample, or one for a message.
+    scale: whether int8 sends a float32 scale for each sample, or one for the
+      whole message ("tensor").
   """
 
   form: Form | None = None
@@ -46,12 +49,12 @@ class WireConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-  """The Gaussian mechanism on a message's rows, before its form applies.
+  """The Gaussian mechanism, applied to a message's rows before `Rows.form`.
 
   Attributes:
-    clip: the largest L2 norm of a sample's row as it is sent; a gradient row
-      belongs to the mean loss, so it is already divided by the batch size.
-      None: no clipping.
+    clip: the largest L2 norm that a sample's row may have when it is sent. A
+      row of gradients is that of the mean loss, so it is already divided by the
+      batch size. None: no clipping.
     noise: standard deviation of the noise on each number, in multiples of clip;
       0: none.
   """
@@ -62,16 +65,16 @@ class Noise:
 
 @dataclasses.dataclass(frozen=True)
 class Privacy:
-  """Noise on messages, and its account; docs/privacy.md says what it covers.
+  """Noise on messages, and the privacy accounting for it (docs/privacy.md).
 
   Attributes:
     features: noise on the messages of `wire.features`.
     gradients: noise on the messages of `wire.gradients`.
-    delta: delta of the epsilon in the report; None: no account. The account
-      needs the package dp-accounting.
-    amplified: if true, the account assumes that each step draws its batch anew,
-      without replacement; in fact each epoch is a permutation, for which no
-      such bound is proven.
+    delta: delta of the epsilon in the report; None: no epsilon is computed.
+      Computing it needs the package dp-accounting.
+    amplified: if true, the accounting assumes that each step draws its batch
+      anew, without replacement. In fact an epoch is a permutation of the
+      samples, for which no such bound is proven.
   """
 
   features: Noise = Noise()
@@ -82,12 +85,12 @@ class Privacy:
   amplified: Annotated[bool, Effect.NUMERICS] = False
 
   def noisy(self) -> tuple[str, ...]:
-    """Lists the channels with noise."""
+    """Lists the channels that add noise."""
     return tuple(kind for kind in CHANNELS if getattr(self, kind).noise > 0)
 
   @property
   def accounted(self) -> bool:
-    """True if there is noise to account for."""
+    """True if there is noise and a delta to compute an epsilon for."""
     return bool(self.noisy()) and self.delta is not None
 
 

@@ -1,8 +1,11 @@
 """Groups of config fields: nested dicts, checked by dataclasses' annotations.
 
-A field is annotated with its type, as `fields` reads it; a group of fields with
-a dataclass; a registered name and its options with Annotated[Spec, REGISTRY];
-several groups or registered names with dict[str, ...].
+The annotation of a field is one of these:
+  a type that `fields` reads: a single value;
+  a dataclass: a group of fields;
+  Annotated[Spec, REGISTRY]: a registered name and its options;
+  dict[str, T], where T is a dataclass or Annotated[Spec, REGISTRY]: several
+    groups or several registered names, each under a key.
 """
 
 import dataclasses
@@ -56,23 +59,26 @@ def check_keys(where: str, given: Any) -> None:
 
 
 def registry_of(hint: Any) -> Mapping[str, Callable] | None:
-  """Returns the registry of a field of several Specs; None for other fields."""
+  """Returns the registry of a field dict[str, Spec]; None for other fields."""
   (kind, *_) = alternatives(hint)
   each: Any = get_args(kind)[1] if get_origin(kind) is dict else None
   return each.__metadata__[0] if alternatives(each) == (Spec,) else None
 
 
 def by_key(value: Any, hint: Any, where: str, known: Any = None) -> Any:
-  """Maps key -> spec for a field of several Specs: names are their own keys.
+  """Turns a list of names into the dict that a field dict[str, Spec] holds.
 
-  A name that is already a key of the field keeps its spec; any other name gets
-  its default options. Values of fields without Specs are returned unchanged.
+  Each name becomes a key. A name that is already a key of the field keeps its
+  spec; any other name gets its default options.
 
   Args:
-    value: None, names separated by commas, several names, or a group.
+    value: None, names separated by commas, a sequence of names, or a dict.
     hint: the field's annotation.
     where: dotted path of the field.
     known: the field's present value.
+
+  Returns:
+    Key -> spec as a dict; `value` itself for a field of another type.
   """
   registry = registry_of(hint)
   if registry is None:
@@ -112,7 +118,7 @@ def specs(
 
 
 def _convert(value, hint, where: str):
-  """Converts a field for `build`; a Spec's annotation holds its registry."""
+  """Converts and checks the value of one field for `build`."""
   value = by_key(value, hint, where)
   (kind, *_) = alternatives(hint)
   of_each = get_origin(kind) is dict
@@ -134,7 +140,8 @@ def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:
   Args:
     hint: the annotation of a group of fields, or its dataclass.
     path: the names that lead from the group to the field.
-    tree: the group as a nested dict, which gives the names of its Specs.
+    tree: the group as a nested dict; the registered names in it decide which
+      options there are.
   """
   if not path:
     return hint
@@ -157,12 +164,12 @@ def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:
 def settings(
   cls, tree: Mapping[str, Any], least: Effect = Effect.NUMERICS
 ) -> dict[str, Any]:
-  """Keeps the fields of a config's dict with a large enough declared effect.
+  """Copies a config's dict without the fields whose effect is below `least`.
 
   Args:
-    cls: the dataclass of the dict; unknown fields stay.
+    cls: the dataclass of the dict; fields that it does not have stay.
     tree: a dict made by `plain`.
-    least: fields with a smaller effect are dropped.
+    least: smallest declared effect of the fields that stay.
   """
   hints = typing.get_type_hints(cls, include_extras=True)
   out = {}

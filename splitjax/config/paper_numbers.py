@@ -1,16 +1,20 @@
 """The numbers that the papers print, for comparison with a run.
 
-Each line of paper_numbers.csv is one number: the table or figure (source), the
-cell of a grid (FIELD=VALUE, several joined by &; empty outside of a grid), the
-row's label, the metric, the test set ("max" for the maximum over the sets), the
-value, and the half-width of its 95 % interval if one is printed. Hydra prints
-the standard deviation instead. Accuracies are in percent, latencies in
-10^8 parameters per unit of computing power, traffic in megabytes.
+Each line of paper_numbers.csv has one number, in these columns:
+  source: the table or figure.
+  cell: the cell of a grid as FIELD=VALUE, several joined by &; empty outside of
+    a grid.
+  row, metric: the label of the row and the metric.
+  set: the test set; "max" for the maximum over the sets.
+  value: an accuracy in percent, a latency in 10^8 parameters per unit of
+    computing power, traffic in megabytes.
+  half: the half-width of the 95 % interval, if one is printed. Hydra prints the
+    standard deviation instead.
 
 References:
   HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2.
-  SplitGP (Han et al., INFOCOM 2023), Tables II-IV; storage and the share of
-    samples that the server answers from the text of Section VI.
+  SplitGP (Han et al., INFOCOM 2023), Tables II-IV. Storage and the share of
+    samples that the server answers are in the text of Section VI.
   Hydra (Tirana et al., AAAI 2026), Tables 1-9: medians over the last five
     rounds and all seeds.
   PGFedSplit (Kang and Song, 2026), Tables 2 and 3.
@@ -36,17 +40,21 @@ SCALE = {
     1.0,
   ),
 }
-"""Metric that depends on the network's size -> the unit it is printed in; all
-other metrics are percentages, which are compared with small networks', too."""
+"""Metric that depends on the network's size -> the unit it is printed in.
+
+All other metrics are percentages. In a config whose `scale` is not "paper", the
+network may be smaller, and only percentages are compared."""
 
 
 class Printed(NamedTuple):
   """A number of a paper.
 
   Attributes:
-    value: a share of one; a latency in parameters per unit of computing power,
-      traffic in bytes; other metrics of SCALE as printed.
-    half: half-width of its interval (Hydra: standard deviation), or None.
+    value: the number in base units: percentages as a share of one, latencies in
+      parameters per unit of computing power, traffic in bytes. The other
+      metrics of SCALE are as printed.
+    half: half-width of the 95 % interval (Hydra: standard deviation); None if
+      the paper prints none.
   """
 
   value: float
@@ -104,7 +112,10 @@ def _of(cell: str, values: Mapping[str, Any]) -> bool:
 
 
 def same_set(one: str, other: str) -> bool:
-  """Checks if two names denote one test set; papers print rho in few digits."""
+  """Checks if two names denote the same test set, up to rounding of rho.
+
+  Papers print rho in few digits.
+  """
   return _same(one, other, within=5e-4)
 
 

@@ -2,7 +2,7 @@
 
 A config file's get_config() returns a ConfigDict (`template.default`), in which
 the command line can override any field. `Config.from_dict` checks it and
-freezes it: an unknown field, a wrong type or a value out of bounds is one
+freezes it. An unknown field, a wrong type or a value out of bounds raises a
 UserError before anything is traced. The options of a method, a network, a
 partition or a shift are the keyword-only arguments of its factory.
 """
@@ -40,8 +40,8 @@ class Config:
 
   Attributes:
     data: the data set and its partition.
-    backbone: the network and its cuts. With families: the network of their
-      trunk; `families` has the cuts.
+    backbone: the network and its cuts. If there are families, it is the network
+      of their trunk, and the cuts are set in `families`.
     families: family -> its network, share of the clients and own blocks; {}:
       all clients have the network `backbone`.
     entry: the block between a family's own blocks and the trunk.
@@ -60,8 +60,8 @@ class Config:
     pace: when the server ends a round, key of PACES.
     rounds: R.
     local_epochs: passes over a client's data in a round.
-    local_steps: local steps in a round instead, the same number for every
-      client, over as many passes as they need; None: local_epochs.
+    local_steps: number of local steps of every client in a round, over as many
+      passes as these need; it replaces local_epochs. None: local_epochs.
     batch_size: B.
     loss: the task's loss, key of LOSSES, in every step that trains on labels.
     optimizer: the outer optimiser.
@@ -86,10 +86,10 @@ class Config:
       reports; --config=FILE:small chooses it.
     paper: the table whose printed numbers the report compares with, one of
       `paper_numbers.sources()`.
-    headline: key of the method whose gain over the best other row reports show;
-      "": the first.
-    changed: fields of a paper's setting that the command line changes,
-      FIELD=VALUE each; launch.py writes it and the report shows it.
+    headline: key of a method. Reports show its gain over the best other row.
+      "": the first method.
+    changed: FIELD=VALUE for each field of a paper's setting that the command
+      line changes; launch.py writes these and the report shows them.
 
   Example:
     >>> import splitjax
@@ -218,8 +218,8 @@ def with_values(
   or attack drops the options and label of the previous one: the new one's
   defaults hold, except for options that `values` also sets. In a field of
   several (methods, metrics, attacks) a name that was there keeps its options.
-  Setting `methods` removes `method`, and empties a headline that is none of
-  them.
+  Setting `methods` removes `method`, and empties `headline` if it is no key of
+  `methods`.
 
   Args:
     tree: the config as a nested dict.

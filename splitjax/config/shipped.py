@@ -36,8 +36,8 @@ def names() -> list[str]:
 def with_paths(argv: Sequence[str]) -> list[str]:
   """Replaces names of splitjax's configs in a command line by their paths.
 
-  A config file can then import the modules beside it (`neighbours`) and the
-  shared ones of splitjax's configs (`share`).
+  Also extends the import path, so that a config file can import the modules
+  beside it (`neighbours`) and the shared ones of splitjax's configs (`share`).
 
   Raises:
     UserError: a name is neither a file nor a config of splitjax.
@@ -67,7 +67,7 @@ def with_paths(argv: Sequence[str]) -> list[str]:
 
 
 def file_and_words(config: str) -> tuple[str, str]:
-  """Splits FILE.py:WORDS or NAME:WORDS before the colon."""
+  """Splits FILE.py:WORDS or NAME:WORDS into FILE.py or NAME, and :WORDS."""
   found = re.match(r"(.*\.py|[A-Za-z_]\w*)(:.*)?$", config)
   return (found[1], found[2] or "") if found else (config, "")
 
@@ -87,10 +87,11 @@ def neighbours(path: str | Path) -> None:
 def share(*, over: bool = False) -> None:
   """Makes the shared modules of splitjax's configs importable as `configs`.
 
-  Another package `configs` is kept only if it has a module `settings`.
+  A user's own package `configs` stays importable instead if it has a module
+  `settings`.
 
   Args:
-    over: if true, even such a package is replaced.
+    over: if true, replaces that package, too.
   """
   if CONFIGS is None:
     return

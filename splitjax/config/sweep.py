@@ -1,10 +1,10 @@
 """Sweeps: a config with lists instead of values stands for many runs.
 
-`sweep` of a config, or --sweep of launch.py, maps fields to values; a sweep is
-the product of its fields. Values of `seed` train every run once per seed. An
-option of a method replaces that method by one per value, trained on the same
-clients in the same run. Any other field gives one cell per value: a run in a
-separate workdir.
+`sweep` of a config, or --sweep of launch.py, maps fields to values. All
+combinations of the values are trained. If the field is `seed`, every run is
+trained once per seed. If it is an option of a method, the method is replaced by
+one method per value, and these are trained on the same clients in the same run.
+Any other field gives one cell per value, which is a run in a separate workdir.
 """
 
 import itertools
@@ -25,14 +25,14 @@ LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
 """Option -> its letter in the papers, for labels in tables."""
 
 MOST_RUNS = 1_000
-"""Largest number of combinations of a sweep, over all seeds."""
+"""Largest number of combinations of a sweep, its seeds included."""
 
 FIXED = ("changed", "headline", "paper", "scale", "title")
 """Fields that describe a config and change no run; they cannot be swept."""
 
 
 class Cell(NamedTuple):
-  """One run of a grid, over all seeds.
+  """One run of a grid; with a sweep over seeds, the runs of all its seeds.
 
   Attributes:
     name: name of its folder, such as alpha=0.1; "" if no cell field is swept.
@@ -121,7 +121,7 @@ def _changes(
 
 
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
-  """Maps field -> distinct values; the command line's replace the config's."""
+  """Maps field -> distinct values; `more` replaces fields of `group`."""
   if not isinstance(group, Mapping):
     raise UserError(f"sweep={written(group)} must be a group of fields")
   asked = [_read(text) for text in more]
@@ -170,7 +170,7 @@ def _read(text: str) -> tuple[str, list]:
 
 
 def _of_method(path: str) -> bool:
-  """Checks if a field is, or belongs to, a method or the methods."""
+  """Checks if a path is `method` or `methods`, or a field within one."""
   return f"{path}.".startswith(("method.", "methods."))
 
 
@@ -179,7 +179,8 @@ def _expand_methods(
 ) -> dict:
   """Replaces swept methods by their variants; returns the other axes.
 
-  Options in `overridden` hold for every variant, even with another method name.
+  Options in `overridden` are set in every variant, also in those with another
+  method name.
   """
   # A single `method` equals `methods` with its name as the key.
   fixed = {p: v for p, v in overridden.items() if _of_method(p)}
@@ -242,7 +243,7 @@ def _variants(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
   """Yields key and spec of a method for each combination of its options.
 
-  `given` maps paths of the method's fields to values of the command line.
+  `given` maps paths of the method's fields to values from the command line.
   """
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
@@ -262,7 +263,8 @@ def _cells(
 ) -> list[Cell]:
   """Builds and checks a cell for every combination of the axes' values.
 
-  Options in `overridden` hold in every cell, whatever names are swept.
+  Options in `overridden` are set in every cell, also if a swept name, such as
+  data.partition.name, resets the options to defaults.
   """
 
   def at(values: Mapping[str, Any]) -> Config:

@@ -152,7 +152,7 @@ def compare(
 ) -> None:
   """Sets the methods that a config trains, key -> spec(METHODS, ...).
 
-  Empties a `headline` that is none of the keys.
+  Empties `headline` if it is no key of `methods`.
 
   Example:
     >>> import splitjax

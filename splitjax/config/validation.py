@@ -115,7 +115,7 @@ def _check_system(system: Any) -> None:
 
 
 def _check_host(config: Any) -> None:
-  """Raises UserError if other settings exclude clients on the host."""
+  """Raises UserError if settings do not allow system.clients_on=host."""
   system = config.system
   if system.clients_on == "device":
     return
@@ -134,7 +134,7 @@ def _check_host(config: Any) -> None:
 
 
 def _batched(system: Any) -> str | None:
-  """Returns the field, with its value, that asks for runs side by side."""
+  """Returns FIELD=VALUE of the field that trains runs side by side, if any."""
   if system.seeds_batched:
     return "system.seeds_batched=True"
   count = system.settings_batched
@@ -142,7 +142,7 @@ def _batched(system: Any) -> str | None:
 
 
 def _check_fleet(fleet: Any) -> None:
-  """Raises UserError if ranges are set beside a file that replaces them."""
+  """Raises UserError if ranges of resources are set, and fleet.profiles too."""
   if fleet.profiles is None:
     return
   for field in dataclasses.fields(fleet):
@@ -155,7 +155,7 @@ def _check_fleet(fleet: Any) -> None:
 
 
 def _check_messages(wire: Any, privacy: Any) -> None:
-  """Raises UserError if feedback lacks rounding, or noise lacks a clip."""
+  """Raises UserError for feedback without rounding, or noise without a clip."""
   if wire.parameters.feedback and not wire.parameters.rounds:
     raise UserError(
       "wire.parameters.feedback=True: nothing is rounded in float32; set"
@@ -216,7 +216,11 @@ def _check_steps(config: Any) -> None:
 
 
 def _check_inside(config: Any) -> None:
-  """Raises UserError if eval.inside does not suit rounds, order or batching."""
+  """Raises UserError if eval.inside does not suit the other fields.
+
+  It must be one of the rounds, and it needs a cyclic order and runs that are
+  trained one after another.
+  """
   inside = config.eval.inside
   if inside is None:
     return
@@ -245,7 +249,7 @@ def _check_kept(config: Any) -> None:
 
 
 def _check_patience(config: Any) -> None:
-  """Raises UserError if eval.patience does not suit batching or eval.every."""
+  """Raises UserError if eval.patience does not suit system or eval.every."""
   chosen = config.eval
   if chosen.patience is None:
     return

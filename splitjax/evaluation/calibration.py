@@ -7,11 +7,12 @@ and takes the threshold with the best estimated accuracy on a mixture of both.
 The estimate is arithmetic on the outputs of both exits, on the host; it has
 neither test samples nor test labels as arguments.
 
-Limits: the estimate takes the server to be as accurate on out-of-distribution
-as on held-out samples, but the server is less so (42 % against 84 %: SplitGP at
-lambda 0.2, 20 rounds of reduced Fashion-MNIST). Thresholds are therefore too
-low, and too much is offloaded if few samples are out-of-distribution. A
-held-out part of 14 samples is a small sample.
+Limits: the estimate assumes that the server is as accurate on samples out of
+distribution as on held-out ones. In fact it is less accurate on the former
+(42 % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST).
+Thresholds are therefore too low, and too much is offloaded if few samples are
+out of distribution. A small held-out part, such as 14 samples, also makes the
+estimate noisy.
 
 References:
   HARMONY (Youn et al., 2026), section 6.
@@ -36,7 +37,7 @@ def estimate(
   thresholds: Sequence[float],
   expected_rho: float,
 ) -> Gated:
-  """Estimates the results of every threshold on a mixture with rho'.
+  """Estimates each threshold's results on a mixture of ID and OOD samples.
 
   a(e) = (a_ID(e) + rho' Pr(Tx | proxy, e) a_S) / (1 + rho')
 
@@ -47,17 +48,18 @@ def estimate(
   exits on the device counts as a wrong answer.
 
   Args:
-    own: [N, H] each, outputs for held-out samples.
+    own: arrays [N, H], outputs for held-out samples.
     label: [N, H] int, their classes.
     real: [N, H] bool, false for padding.
-    proxy: [N, H] each, outputs for the proxies made from the same samples.
+    proxy: arrays [N, H], outputs for the proxies made from the same samples.
     thresholds: [E] float, nats, in any order.
     expected_rho: rho', #OOD / #ID at deployment, >= 0.
 
   Returns:
-    The estimates, leaves [E, 1, N]: accuracy and offloaded of the mixture, size
-    of the held-out samples. From them `early_exit.best` chooses one threshold
-    per client for all test sets: a client does not know which mixture comes.
+    The estimates, arrays [E, 1, N]. accuracy and offloaded are those on the
+    mixture; size is the number of held-out samples. From the estimates
+    `early_exit.best` chooses one threshold per client for all test sets, since
+    a client does not know which mixture comes.
   """
   each = real[None]
   known = early_exit.sweep(own, label, each, thresholds, BOTH)

@@ -32,8 +32,8 @@ from splitjax.types import Exits, UserError
 def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
   """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
 
-  The mean is over the classes of the client's test samples. An answer with any
-  other class counts as a false negative of the true class.
+  The mean is over the classes that the client's test samples have. An answer of
+  any other class counts only as a false negative of the true class.
   """
   from sklearn import metrics
 
@@ -79,7 +79,7 @@ def ece(
 
   ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)| over M = `bins` bins. Bin B_m has
   the samples whose answer has a probability in ((m - 1) / M, m / M]; an empty
-  bin adds 0. NaN if a probability is NaN. scikit-learn has no such function.
+  bin adds 0. NaN if an answer's probability is NaN. scikit-learn lacks ECE.
   """
   if bins < 1:
     raise UserError(f"bins={bins} must be at least 1")
@@ -114,8 +114,8 @@ def check_metrics(
 ) -> None:
   """Tries each metric on two made-up samples of every class.
 
-  Raises UserError if a metric returns no number, or if its key is one of
-  `taken`, the names of other numbers of a report.
+  Raises UserError if a metric returns no number, or if its key is in `taken`,
+  the names that other numbers of a report have.
   """
   for key in specs.keys() & taken:
     raise UserError(
@@ -141,7 +141,7 @@ def measure(
 
   Args:
     specs: key -> name in METRICS and options.
-    exits: [N, M] each, with probabilities if `take_probabilities`.
+    exits: arrays [N, M], with probabilities if `take_probabilities` is true.
     labels: [M] or [N, M] int, as in `early_exit.score`.
     samples: [R, N, M] bool or int, as in `early_exit.score`.
     threshold: [R, N] float, nats, as in `early_exit.score`.

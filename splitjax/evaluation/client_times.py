@@ -1,4 +1,4 @@
-"""The modelled time of each client's round, before the run.
+"""Predicts before a run how long a round takes each client, by a model.
 
 The cost model (`evaluation.cost`) gives the time from the bytes of a round
 without faults. If the bytes of a step depend on a random draw, such as
@@ -55,7 +55,7 @@ class Setup(Protocol):
 
 
 def client_times(setup: Setup) -> ClientTimes:
-  """Returns the modelled seconds of a round of each client by itself.
+  """Returns each client's modelled seconds for a round, as if it were alone.
 
   The shards of `setup` are not needed, and may be missing.
 
@@ -79,9 +79,10 @@ def client_times(setup: Setup) -> ClientTimes:
 def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
   """Returns each client's work in a round in which it takes all its steps.
 
-  `cuts` [N] int, for a method that cuts clients' whole networks anew in every
-  round, are this round's depths (0: the client takes no part). None: each
-  client has its cohort's depth, and the server works if Traits.depth is "cut".
+  `cuts` [N] int is for a method whose clients hold whole networks that are cut
+  anew in every round. It has this round's depths; 0: the client takes no part.
+  None: each client has its cohort's depth, and the server's work counts only if
+  Traits.depth is "cut".
   """
   method, net = setup.method, setup.backbone
   served = method.traits.depth == "cut" or cuts is not None
@@ -114,10 +115,10 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
 
 
 def _bytes(setup: Setup) -> np.ndarray:
-  """Predicts each client's bytes, [2, N]: without steps, and with all of them.
+  """Predicts each client's bytes in a round, [2, N].
 
-  A step's bytes are linear in its samples, so two sizes of batch determine
-  them.
+  The first row is without any step, the second with all steps. A step's bytes
+  are linear in its samples, so two sizes of batch determine them.
   """
   out = np.zeros((2, setup.fleet.num_clients))
   for c, (cohort, plan) in enumerate(
@@ -139,11 +140,11 @@ def _bytes(setup: Setup) -> np.ndarray:
 def _ledgers(setup: Setup, c: int) -> tuple[float, np.ndarray, np.ndarray]:
   """Predicts the bytes of a client of cohort c.
 
-  Only byte counts are computed: the compiler drops all else of a step.
+  Only byte counts are computed, since the compiler drops the rest of a step.
 
   Returns:
-    Bytes outside of steps; bytes of a step on one sample, [stages]; bytes of a
-    step on a whole batch, [stages].
+    The bytes outside of steps; the bytes of a step on one sample, by stage; and
+    the bytes of a step on a whole batch, by stage.
   """
   net, method, plan = setup.backbone, setup.method, setup.plans[c]
   zeros = jax.tree.map(

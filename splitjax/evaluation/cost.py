@@ -4,25 +4,26 @@ Nothing is measured: cost follows from the devices' profiles, the FLOPs of the
 network, and each client's bytes and steps in a round. The model is ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
-its bandwidth, plus a latency for each message whose answer it awaits: one for
-download and upload of a round, and `Work.trips` in each step with the server.
-Latency is the time of a round trip, as clients measure it in SuperSFL (Section
-II-A). Before a step without the server a client waits for `faults.timeout`
-(SuperSFL's Algorithm 3).
+its bandwidth, plus a latency for each message whose answer it awaits. There is
+one such message per round for download and upload together, and `Work.trips` in
+each step with the server. Latency is the time of a round trip, as clients
+measure it in SuperSFL (Section II-A). Before a step without the server a client
+waits for `faults.timeout` (SuperSFL's Algorithm 3).
 
-A round lasts as long as its slowest client, since clients compute and send at
-the same time, even if one server serves them in turn. A relay lasts as long as
-all clients together, since each client continues the half of the client before.
-To either is added the time of the server, which serves clients one by one.
+Clients compute and send at the same time, even if one server serves them in
+turn, so a round takes the time of its slowest client. In a relay each client
+continues the half of the client before, so a round takes the sum of the
+clients' times. In both cases the time of the server, which serves clients one
+by one, is added.
 
-Energy is power times seconds: of computing and of sending at a client, whose
-waiting costs nothing, and of computing at the server. Grams are energy times a
-grid factor.
+Energy is power times seconds. A client uses energy while it computes and while
+it sends or receives, but none while it waits; the server uses energy while it
+computes. Grams are energy times a grid factor.
 
-Left out are class means, what a method learns before its first step (FedALA's
-weights), a server's own training, fine-tuning after the last round, evaluation
-and idle power. The FLOPs at a client include its exit, if the network has one,
-even if the method does not train it.
+The model leaves out class means, what a method learns before its first step
+(FedALA's weights), a server's own training, fine-tuning after the last round,
+evaluation and idle power. The FLOPs at a client include its exit, if the
+network has one, even if the method does not train it.
 """
 
 from typing import NamedTuple
@@ -41,10 +42,10 @@ class RoundWork(NamedTuple):
     client: FLOPs at the client, in all its local steps.
     server: FLOPs at the server.
     steps: local steps.
-    trips: messages in local steps whose answer the client awaits.
+    trips: number of messages in local steps whose answer the client awaits.
     alone: FLOPs at the client if it takes all steps without the server.
-    once: FLOPs at the client outside of local steps: stages without steps, and
-      public samples. They count in full even if the client takes fewer steps.
+    once: FLOPs at the client outside of local steps, in stages without steps
+      and on public samples. They count in full even if it takes fewer steps.
   """
 
   client: np.ndarray
@@ -90,8 +91,8 @@ def of_round(
     profiles: profiles of all clients.
     rates: rates of the server and of power.
     sent: [N], bytes that each client sent and received.
-    steps: [N], local steps that each client took; the share steps / plan.steps
-      of the plan's work counts.
+    steps: [N], local steps that each client took. In them it does the share
+      steps / plan.steps of the plan's work.
     alone: [N], how many of these steps were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.
@@ -118,8 +119,8 @@ class Busy(NamedTuple):
     computes: seconds of computation.
     transfers: seconds of sending and receiving.
     waits: seconds of waiting for messages.
-    served: local steps with the server, as a share of a whole round's steps; a
-      client whose whole round has no steps has 1 if it sent anything, else 0.
+    served: local steps with the server, as a share of a whole round's steps. If
+      a whole round has no steps: 1 for a client that sent anything, else 0.
   """
 
   computes: np.ndarray

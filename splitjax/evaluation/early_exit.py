@@ -6,7 +6,7 @@ No network runs, so a further threshold costs milliseconds.
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
 the sample exits on the device iff E < e_n; otherwise it is offloaded. As
 0 <= E <= log C, e_n = 0 always asks the server and an e_n above log C never.
-A NaN entropy, of a network that diverged, offloads whatever the threshold.
+If a network diverged and the entropy is NaN, the sample is always offloaded.
 
 A client may have no sample in a set (for example if no class of its own is in
 the test split). Its accuracy and its offload ratio are then NaN, and
@@ -27,12 +27,16 @@ from splitjax.evaluation.metrics import ratio
 from splitjax.types import Array, Exits, UserError
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
-"""Thresholds for ten classes, nats: 0, which always asks the server; SplitGP's
-eight; 2.4, which never asks it (above log 10 and, unlike infinity, JSON)."""
+"""Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.
+
+At 0 the server is always asked, and at 2.4, above log 10, never. JSON can hold
+2.4, but not infinity."""
 
 
 class Gated(NamedTuple):
-  """Results of one threshold per client and test set; [E, R, N] for a grid.
+  """Results of one threshold per client and test set.
+
+  For a grid of E thresholds the shapes are [E, R, N].
 
   Attributes:
     threshold: [R, N] float64, e_n, nats.
@@ -78,7 +82,7 @@ def score(
   samples, such as ID or OOD, pass those `samples`.
 
   Args:
-    exits: [N, M] each.
+    exits: arrays [N, M].
     labels: [M] int; or [N, M] if each client has its own samples.
     samples: [R, N, M] bool, the samples of each test set; or int, the weight
       of each sample.
@@ -109,7 +113,7 @@ def sweep(
   thresholds: Sequence[float],
   answers: tuple[str, ...],
 ) -> Gated:
-  """Computes the score of each threshold of a grid: leaves [E, R, N].
+  """Computes the score of each threshold of a grid, arrays [E, R, N].
 
   The thresholds are E numbers, nats, in any order; other args as in `score`.
   """
@@ -122,8 +126,9 @@ def predictions(
 ) -> np.ndarray:
   """Selects the answer to every sample at given thresholds.
 
-  `exits` are [N, M] each, `threshold` is [N] float, or one for all, nats; NaN
-  offloads. `answers` is as in `score`. Returns classes [N, M] int32.
+  `exits` has arrays [N, M]. `threshold` is [N] float, or one for all, nats; a
+  client with threshold NaN offloads every sample. `answers` is as in `score`.
+  Returns classes [N, M] int32.
   """
   limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
   offload = offloads(np.asarray(exits.entropy), limit[:, None], answers)
@@ -134,12 +139,13 @@ def best(swept: Gated) -> Gated:
   """Chooses the most accurate threshold for every client and set.
 
   Of equally accurate thresholds it takes the largest, which offloads least. A
-  client without samples gets NaN. On a measured sweep this is the oracle of
-  both papers: it uses the test labels, so no choice from the same grid is more
-  accurate. `calibration.estimate` estimates a sweep without test labels.
+  client without samples gets the threshold NaN. If `swept` is made by `sweep`,
+  this is the oracle of both papers: it uses the test labels, so no choice from
+  the same grid is more accurate. If it is made by `calibration.estimate`, no
+  test labels are used.
 
   Args:
-    swept: leaves [E, R, N], thresholds in any order.
+    swept: arrays [E, R, N], thresholds in any order.
   """
   order = np.argsort(swept.threshold[:, 0, 0])[::-1]
   # The largest threshold first: argmax returns the first maximum.
@@ -155,7 +161,10 @@ def offloads(
   threshold: Array | np.ndarray,
   answers: tuple[str, ...],
 ) -> Array | np.ndarray:
-  """Tells which samples are offloaded: [..., M]; threshold: [..., 1]."""
+  """Tells which samples are offloaded, [..., M] bool.
+
+  `entropy` is [..., M] and `threshold` [..., 1]; `answers` is as in `score`.
+  """
   if len(answers) == 1:
     shape = np.broadcast_shapes(threshold.shape, entropy.shape)
     return np.full(shape, answers == ("server",))

@@ -36,7 +36,7 @@ def picked_outputs(
 
   `clients` has the client halves of each cohort, without padding clients;
   `image` has the inputs [P, ...], which pass the networks `batch` at a time.
-  Returns Exits with leaves [P].
+  Returns Exits of arrays [P].
   """
 
   def chunk(rows):
@@ -59,10 +59,11 @@ def gather_images(image: Array, rows: Array) -> Array:
 
 
 def first_outputs(chunk: Callable, shown: Any, first: Array) -> Exits:
-  """Computes one client's outputs for its first chunks; `first` [] is how many.
+  """Computes one client's outputs for its leading chunks only.
 
-  `chunk` maps a row of the leaves [chunks, ...] of `shown` to Exits [B'].
-  Returns Exits with leaves [chunks * B'], zero in the remaining chunks.
+  `first` [] is the number of these chunks. `shown` is a pytree of arrays
+  [chunks, ...]; `chunk` maps one of its rows to Exits [B']. Returns Exits of
+  arrays [chunks * B'], which are 0 in the remaining chunks.
   """
 
   def of(i):
@@ -80,7 +81,7 @@ def first_outputs(chunk: Callable, shown: Any, first: Array) -> Exits:
 
 
 def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
-  """Reduces the logits [B, C] of both exits to Exits with leaves [B]."""
+  """Reduces the logits [B, C] of both exits to Exits of arrays [B]."""
   own = jax.nn.softmax(logits.client.astype(float))
   both = None
   if probabilities:
@@ -101,9 +102,10 @@ def map_clients(
 ) -> list[Any]:
   """Applies a function to every client, on the device that holds it.
 
-  `one` is (cohort's number, common, client's part) -> a result; `common` is
-  shared by all clients, `each` has the clients' parts of every cohort, leaves
-  [N, ...]. Returns the results of every cohort, leaves [N, ...].
+  The function `one` is called with the number of the cohort, `common`, and the
+  client's part of `each`. `common` is shared by all clients; `each` has an item
+  per cohort with arrays [N, ...]. Returns the results, also an item per cohort
+  with arrays [N, ...].
   """
   computed, on_cpu = slots(fleet), target.current().platform == "cpu"
 
@@ -151,7 +153,7 @@ def compiled(
   deterministic: bool,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
-  """Jits a program; its results get the PartitionSpec `spec` on the mesh."""
+  """Jits a program whose results get the PartitionSpec `spec` on the mesh."""
   return jit(
     program,
     out_shardings=sharding.sharding(mesh, spec),
@@ -177,8 +179,8 @@ def make_evaluate(
     method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
-    gather: (image, a chunk of `shown`) -> [B', ...], the inputs that
-      a client is shown.
+    gather: (image, a chunk of `shown`) -> [B', ...], the inputs that a client
+      is evaluated on; Returns describes `image` and `shown`.
     by_place: if true, row n of `shown` is for the n-th client in the only
       cohort; if false, for client number n.
     probabilities: whether Exits keep probabilities.
@@ -187,11 +189,12 @@ def make_evaluate(
     jit: as in `make_round`.
 
   Returns:
-    A jitted (clients, server, numbers, image [P, ...], shown [N,
-    chunks, B] int32, first [N] int32) -> Exits, leaves [N, chunks * B'] in the
-    order of the clients' numbers. `clients` and `numbers` ([N] int32) have one
-    entry per cohort. `first` is how many chunks to compute for each client;
-    None: all.
+    A jitted function (clients, server, numbers, image, shown, first) -> Exits,
+    arrays [N, chunks * B'] in the order of the clients' numbers. `clients` and
+    `numbers` ([N] int32) have one entry per cohort. `image` [P, ...] has the
+    inputs, and `shown` [N, chunks, B] int32 the rows of it that each client is
+    evaluated on. `first` [N] int32 says how many chunks are computed for each
+    client; None: all.
   """
 
   def one(c, common, mine):

@@ -3,8 +3,8 @@
 Arithmetic on predictions, on the host. All values are fractions, and NaN where
 there is nothing to count: a class without a test sample enters no mean.
 
-A choice that the paper leaves open: only evaluated rounds (eval.every) count,
-both for a peak and for the last rounds.
+The paper leaves open which rounds count. Here only evaluated rounds count
+(eval.every), both in the search for a peak and among the last rounds.
 
 References:
   Hydra (Tirana et al., AAAI 2026), Section 3.1 (eq. 1, 2) and appendix G.4
@@ -51,11 +51,11 @@ def confusion(
 ) -> np.ndarray:
   """Computes the confusion matrix: answers to each class (Hydra Figure 11).
 
-  Args as in `class_accuracy`, which is its diagonal.
+  Args as in `class_accuracy`; the diagonal of the matrix is A_l.
 
   Returns:
-    [C, C] float64, rows the classes, columns the answers; a row sums to 1, or
-    is NaN for a class without a sample.
+    [C, C] float64 with a row per class and a column per answer. A row sums to
+    1, or is NaN for a class without a sample.
   """
   own = samples > 0
   truth = np.broadcast_to(labels, predicted.shape)[own]
@@ -90,8 +90,8 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
 
   BW(R) = 1/L sum_l max_{r < R} (A_l^r - A_l^R)
 
-  A choice: R is each evaluated round in turn, so that there is a median over
-  the last ones; the paper's R is the last round.
+  In the paper R is the last round. A choice: here R is each evaluated round in
+  turn, so that a median over the last rounds can be taken.
 
   Args:
     per_class: [R, C] float, A_l^r of the evaluated rounds in order.
@@ -158,9 +158,9 @@ def summarise(
     per_class: [R][C], A_l^r, by evaluated round; None for NaN.
 
   Returns:
-    accuracy, gap, backward: `late` of each; rounds: the number of last rounds
-    that `late` covers; late: the values of these rounds, accuracy, gap,
-    backward [rounds] and per_class [rounds][C].
+    A dict. accuracy, gap and backward: the median of each over the last rounds
+    (`late`). rounds: the number of these rounds. late: a dict of the values in
+    these rounds, accuracy, gap and backward [rounds] and per_class [rounds][C].
   """
   classes = np.array(per_class, np.float64)
   curves = {

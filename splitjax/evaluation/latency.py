@@ -103,8 +103,8 @@ def needs(
 ) -> Needs:
   """The storage, computation and communication of a test set (SplitGP Table I).
 
-  These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|, computed by
-  `latency` with infinite power or bandwidth for all that does not count.
+  These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|. Each is computed by
+  `latency`: an infinite power or bandwidth removes the other terms.
 
   Args as in `latency`.
   """
@@ -122,8 +122,9 @@ def deployments(
 ) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
   """Maps each deployment to the sizes of its parts and the exits that answer.
 
-  "cut" has the given sizes. "client" and "server" have the whole network on one
-  side (SplitGP eq. 28 and 29); the server gets raw samples of `pixels` numbers.
+  "cut" has the given sizes. In "client" and "server" that side has the whole
+  network (SplitGP eq. 28 and 29). In "server" it gets raw samples, which have
+  `pixels` numbers.
   """
   whole, none = sizes.prefix + sizes.server, 0 * sizes.prefix
   return {
@@ -166,7 +167,7 @@ def largest_power(
 
   (|theta| - |h|) / (beta (q_c / R + |theta| / P_S)), SplitGP eq. 32.
 
-  Args and Returns as in `largest_prefix`; infinite if beta = 0.
+  Args as in `largest_prefix`. Returns [N] float64, infinite if beta = 0.
   """
   cost = offloaded * _remote(sizes, resources)
   return ratio(sizes.server - sizes.exit, cost, otherwise=np.inf)
@@ -182,9 +183,11 @@ def largest_bandwidth(
 
   (q - beta q_c) / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
   which follows from eq. 29 and 30; SplitGP's eq. 33 prints (1 - beta) before
-  |phi| too. Infinite if the cut does not compute longer than the server.
+  |phi| too.
 
-  Args and Returns as in `largest_prefix`; pixels: q, at least beta q_c.
+  Args as in `largest_prefix`; pixels: q, at least beta q_c. Returns [N]
+  float64, infinite if computing takes no longer with the cut than on the server
+  alone.
   """
   saved = pixels - offloaded * sizes.channels
   whole = (sizes.prefix + (1 - offloaded) * sizes.server) / resources.server

@@ -5,15 +5,23 @@ images for which none of its classes is the right answer: its exit should be
 unsure of them and offload them. `splitjax.evaluation.calibration` counts how
 many of them a threshold offloads. Nothing is trained on them.
 
-Measured on `configs/quickstart.py` (HARMONY, SplitGP with lambda 0.9, 0.2 and
-0.2+FT) and 20 rounds of `configs/fmnist_small.py` (HARMONY, SplitGP 0.2 and
-0.2+FT), one seed each, a fifth held out. The mean accuracy over these seven
-rows and five rhos is below the oracle's, at expected_rho 0.2 and 0.4, by these
-percentage points: patches 1.5 and 1.6, mix 1.8 and 1.8, noise 1.7 and 1.7. The
-entropies of noise are above those of real out-of-distribution samples in six
-rows; the entropies of patches and mix are close to them. Two variants of
-patches, a grid of 2 x 2 (1.4, 1.5) and quarter turns (1.5, 1.6), differ by less
-than such runs vary.
+The proxies were compared on `configs/quickstart.py` (HARMONY, SplitGP with
+lambda 0.9, 0.2 and 0.2+FT) and on 20 rounds of `configs/fmnist_small.py`
+(HARMONY, SplitGP 0.2 and 0.2+FT), with one seed each and a fifth held out.
+These are seven rows. Their mean accuracy over five rhos is below the oracle's
+by these percentage points:
+
+  expected_rho            0.2   0.4
+  patches                 1.5   1.6
+  mix                     1.8   1.8
+  noise                   1.7   1.7
+  patches, grid of 2 x 2  1.4   1.5
+  patches, quarter turns  1.5   1.6
+
+The last two are variants of patches; all three differ by less than such runs
+vary.
+In six rows the entropies of noise are above those of real out-of-distribution
+samples; the entropies of patches and mix are close to them.
 """
 
 from collections.abc import Callable
@@ -67,9 +75,9 @@ def patches(image: Array, other: Array, key: Array) -> Array:
 def mix(image: Array, other: Array, key: Array) -> Array:
   """Averages two samples of different classes, element by element.
 
-  Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
-  class both images are of that class, so the mean is a poor proxy. `key` is not
-  used.
+  This is mixup (Zhang et al., ICLR 2018) with equal weights. If a client has
+  one class only, both samples are of that class, and the mean is a poor proxy.
+  `key` is not used.
   """
   del key
   if image.dtype != jnp.uint8:

@@ -1,4 +1,4 @@
-"""The personalisation of clients before an evaluation, as a program."""
+"""Compiles the personalisation of clients, which precedes an evaluation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +26,7 @@ def make_personalised(
   """Compiles the personalisation of all clients' copies: Adapt((phi, h); D_n).
 
   Arguments are those of `evaluate.make_evaluate`. Returns a jitted function
-  from (state, shards) to the personalised clients of each cohort, leaves
-  [N, ...].
+  (state, shards) -> the personalised clients of each cohort, arrays [N, ...].
   """
 
   def one(c, common, mine):

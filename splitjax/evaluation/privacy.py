@@ -7,13 +7,13 @@ Two clipped rows are at most 2 clip apart, which is the sensitivity; the noise
 multiplier is therefore `noise` / 2. docs/privacy.md lists what epsilon does not
 cover.
 
-By default every transmission of a sample counts in full: k Gaussian mechanisms
-of equal sensitivity equal one with a k-th of the variance, for which epsilon is
-exact (Balle and Wang, ICML 2018). An epoch sends each sample once, in any
-order, so k is the number of passes. The amplified account assumes that each
-step draws its batch anew without replacement (Wang, Balle and Kasiviswanathan,
-AISTATS 2019, by Renyi orders). Training shuffles each epoch instead, so the
-amplified epsilon is an estimate and not a bound.
+By default every transmission of a sample counts in full. k Gaussian mechanisms
+of equal sensitivity are equivalent to a single one with 1 / k of the variance,
+whose epsilon is known exactly (Balle and Wang, ICML 2018). An epoch sends each
+sample once, in any order, so k is the number of epochs. The amplified account
+assumes that each step draws its batch anew without replacement (Wang, Balle and
+Kasiviswanathan, AISTATS 2019, by Renyi orders). Training shuffles each epoch
+instead, so the amplified epsilon is an estimate and not a bound.
 """
 
 import functools
@@ -66,8 +66,8 @@ def epsilon(
 ) -> float:
   """Computes the epsilon of one client's sample over all `releases`.
 
-  If `amplified`, returns the smaller epsilon of the default and the amplified
-  account, since sampling bounds are loose for large batches.
+  If `amplified`, returns the smaller of the epsilons of the default and the
+  amplified account, since bounds by sampling are loose for large batches.
   """
   sent = [r for r in releases if r.times]
   if not sent:

@@ -1,8 +1,8 @@
 """Measures of representation skew between clients.
 
-An embedding z_S is the input of the server's last dense layer. Prefixes of
-different depths and data map the same image to different embeddings: HARMONY's
-Figure 5 shows this skew, two numbers measure it.
+An embedding z_S is the input of the server's last dense layer. Prefixes with
+different depths or training data map the same image to different embeddings.
+HARMONY's Figure 5 shows this skew. Two numbers measure it:
 
   silhouette: of the embeddings of all clients, grouped by class; from -1 to 1,
     larger if the classes are better separated.
@@ -11,9 +11,10 @@ Figure 5 shows this skew, two numbers measure it.
     the class makes no difference.
 
 Both are ratios of distances, so a common scale does not matter. Each embedding
-is first scaled to length 1: up to its bias, the last dense layer decides by
-direction; networks of different depths may differ in length and be right; and
-HARMONY's l_CSA uses directions too (csa_normalize).
+is first scaled to length 1, for three reasons. Up to its bias, the last dense
+layer decides by direction. Networks of different depths may give embeddings of
+different length and yet be right. And HARMONY's l_CSA uses directions, too
+(csa_normalize).
 
 References:
   HARMONY (Youn et al., 2026), Sec. 5, Figure 5.
@@ -27,8 +28,10 @@ from scipy import spatial
 from splitjax.evaluation.metrics import ratio
 
 MOST = 2000
-"""Largest number of embeddings to measure and map; of more, a fixed sample is
-taken. The time of a map and of all pairs grows with the number's square."""
+"""Largest number of embeddings to measure and map.
+
+If there are more, a fixed sample is taken, since the time for a map and for all
+pairs grows with the square of the number."""
 
 
 def chosen(embeddings: np.ndarray) -> np.ndarray:

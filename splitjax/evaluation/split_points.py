@@ -88,18 +88,23 @@ def split_depths(
     **options: options of the backbone.
 
   Returns:
-    One dict per depth, JSON-ready: depth; behind, name of the client's last
-    block; phi, h, theta, numbers of parameters; channels, q_c, the channel
-    dimension at the cut (HARMONY eq. 12); features, numbers of one sample at
-    the cut. bottleneck: whether no shallower cut sends fewer numbers (Hydra,
-    appendix D.2, after Kang et al.). memory: bytes in float32 of the parameters
-    behind the cut and of their blocks' outputs for a batch, as in one of
-    Hydra's heads. Latency of one sample, parameters over power: cut (SplitGP
-    eq. 30), at_client (28), at_server (29). Bounds, None for infinite:
-    largest_prefix (Prop. 1, None without a limit), largest_power (Prop. 2),
-    largest_bandwidth (Prop. 3). Booleans, true if met: within_limit and
-    large_enough, the upper and lower bound of Prop. 1; feasible, both of them;
-    beats_client (Prop. 2); beats_server (Prop. 3).
+    One JSON-ready dict per depth, with the following keys.
+
+    - depth: the depth; behind: the name of the client's last block.
+    - phi, h, theta: numbers of parameters.
+    - channels: q_c, the channel dimension at the cut (HARMONY eq. 12).
+    - features: how many numbers one sample has at the cut.
+    - bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
+      D.2, after Kang et al.).
+    - memory: bytes, in float32, of the parameters behind the cut and of those
+      blocks' outputs for a batch, as in one of Hydra's heads.
+    - cut, at_client, at_server: latency of one sample, in parameters over power
+      (SplitGP eq. 30, 28, 29).
+    - largest_prefix, largest_power, largest_bandwidth: the bounds of Prop. 1, 2
+      and 3. None if infinite; largest_prefix is None also without a limit.
+    - within_limit, large_enough: whether the upper and the lower bound of Prop.
+      1 are met; feasible: whether both are.
+    - beats_client, beats_server: whether Prop. 2 and Prop. 3 are met.
 
   Raises:
     UserError: an unknown backbone, or an invalid option or setting.

@@ -36,7 +36,7 @@ def summarise(
   """Summarises a trained method, or its +FT copy.
 
   Args:
-    exits: [N, M] each.
+    exits: arrays [N, M].
     labels: [M] or [N, M] int, as in `early_exit.score`.
     samples: [R, N, M] bool, or int, as in `early_exit.score`.
     main: [N, M] bool, whether the client trained on the sample's class.
@@ -53,26 +53,36 @@ def summarise(
     families: family -> numbers of its clients; empty or None: none.
 
   Returns:
-    JSON: answers; clients [R], the number of clients with samples, which enter
-    the means; at the rule's thresholds accuracy, offload, latency (the sum over
-    clients), id, ood, offload_id, offload_ood [R]; SplitGP's Table I: storage,
-    the mean over clients of the share of the whole network that a client
-    stores; computation and communication [R], sums over clients;
-    weighted [R]: accuracy weighted by the clients' test samples; std and
-    worst_tenth [R]: `metrics.spread` of the clients' accuracies;
-    device_only, server_only [R], null for an exit that the method lacks;
-    fixed: accuracy, offload, latency [E][R] of each threshold for all clients;
-    common [R]: the best accuracy of fixed; both null without two exits;
-    per_client: accuracy, offload, threshold [R][N]; with counts also
-    training_samples [N][C] and class_accuracy [N][C] on the last set;
-    rules, if any are given: see `_rules`;
-    families, if there are any: family -> clients, and accuracy and offload [R]
-    over these clients;
-    metrics, if `own` has any: key -> [R], means over clients; per_client then
-    has their values as metrics, key -> [R][N].
-    The caller adds best and best_weighted [R], which are accuracy and weighted
-    of the best evaluated round; and skew (silhouette, distance_ratio) if
-    embeddings were kept.
+    A JSON-ready dict with the following keys. Where no threshold is named, the
+    thresholds are those of `rule`.
+
+    - answers: as given.
+    - clients [R]: how many clients have samples; means are over these.
+    - accuracy, offload [R]: means over clients. id and offload_id, ood and
+      offload_ood: the same on the ID or the OOD samples alone.
+    - latency [R]: sum over clients.
+    - storage: mean over clients of the share of the whole network that a client
+      stores; computation, communication [R]: sums over clients. These three are
+      SplitGP's Table I.
+    - weighted [R]: accuracy weighted by the clients' test samples.
+    - std, worst_tenth [R]: `metrics.spread` of the clients' accuracies.
+    - device_only, server_only [R]: accuracy of each exit alone; null for an
+      exit that the method lacks.
+    - fixed: accuracy, offload and latency [E][R] if all clients have the same
+      threshold; common [R]: the largest accuracy in it. Both are null for a
+      method with one exit.
+    - per_client: accuracy, offload and threshold [R][N]; threshold is null for
+      a method with one exit. With `counts` also training_samples [N][C] and
+      class_accuracy [N][C] on the last set. With `own` also metrics, key ->
+      [R][N].
+    - metrics, with `own`: key -> [R], means over clients.
+    - rules, with `given`: see `_rules`.
+    - families, with `families`: family -> clients, the number of its clients,
+      and their mean accuracy and offload [R].
+
+    The caller adds best and best_weighted [R], the maxima of accuracy and of
+    weighted over the evaluated rounds, for each test set by itself. It also
+    adds skew (silhouette, distance_ratio) if embeddings were kept.
   """
   swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
   choices = {"oracle": early_exit.best(swept)}
@@ -166,7 +176,7 @@ def _means(
 def _needs(
   gated: early_exit.Gated, sizes: latency.Sizes, answers: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-  """Computes SplitGP's Table I: the mean share stored, and two sums [R]."""
+  """Computes storage, computation and communication of `summarise`."""
   found = latency.needs(sizes, gated.size, gated.offloaded, answers)
   share = found.storage / (sizes.prefix + sizes.server)
   return {

@@ -2,7 +2,8 @@
 
 An attack looks at one client as an honest but curious server does: it has the
 messages, the algorithm, the server's part of the network, the parameters that
-the client has sent up, and public samples. The truth serves the score alone.
+the client has sent up, and public samples. An attack may use the truth only to
+compute its scores.
 """
 
 from collections.abc import Callable
@@ -23,9 +24,9 @@ class Truth(NamedTuple):
 
   Attributes:
     label: [V, n] int32.
-    image: [n, ...], the inputs of the first view as the client's network got
-      them, with augmentation: images are float in 0..1, other numbers
-      standardised, token ids int32.
+    image: [n, ...], the inputs that the client's network got in the first view,
+      after augmentation. Images are float, scaled back to 0..1. Other numbers
+      are standardised, and token ids are int32.
     trained: M samples that the client has trained on.
     held: M samples of the same classes that nobody has trained on.
   """
@@ -39,18 +40,19 @@ class Truth(NamedTuple):
 class Messages(NamedTuple):
   """Messages that the server received from one client or sent to it.
 
-  They concern n samples: those of some local steps in order, each step taken
-  from the same state. If a step sends several messages of one name, only the
-  first is kept (HARMONY's late view), about the samples of the first batch.
+  They are about n samples, the batches of some local steps one after another.
+  All steps start from the same state. If a step sends several messages of one
+  name, only the first is kept, which is about the samples of the step's first
+  batch (in HARMONY the late view).
 
   Attributes:
     sent: message name -> [n, ...], as the receiver got it.
-    sample: [V, n] int32, numbers of the client's samples, 0..size - 1, in the V
-      batches of each step. The server is assumed to recognise a sample that it
-      meets again.
+    sample: [V, n] int32, which of the client's samples, 0..size - 1, are in the
+      V batches of each step. The server is assumed to recognise a sample when
+      it meets it again.
     size: S, the client's samples with padding; static.
     real: [n] bool, False on padding.
-    truth: for the score alone.
+    truth: facts that only the scores may use.
   """
 
   sent: dict[str, Array]
@@ -64,10 +66,10 @@ class Public(NamedTuple):
   """The server's own knowledge: public samples and the networks.
 
   Attributes:
-    sent: message name -> [p, ...], the messages of this client's step for the
-      public samples. The server runs the step itself, on the client's part of
-      the network.
-    label: [p] int32, known for public samples.
+    sent: message name -> [p, ...], the messages that this client's step would
+      send for the public samples. The server runs the step itself, with the
+      client's part of the network.
+    label: [p] int32.
     image: [p, ...], as Truth.image.
     head: embeddings [B, D] -> logits [B, C], the server's head.
     classify: inputs [B, ...], standardised -> logits [B, C] of the client's
@@ -90,11 +92,14 @@ class Attack(NamedTuple):
 
   Attributes:
     run: (messages, public, key) -> Scores, traceable.
-    needs: messages without which there is no attack, each one of
-      `wire.MESSAGES` or several with " or " between.
+    needs: messages without which the attack is impossible. Each text is a name
+      in `wire.MESSAGES`, or several names joined by " or ", of which one is
+      enough.
     numbers: name in Scores -> its unit, "%" for a number in 0..1. The first is
-      the leakage (more is worse), the second its value without the messages.
-    inputs: what inputs it is made for: any, numbers (no token ids), images.
+      the leakage (more is worse). The second is what a guess without the
+      messages reaches.
+    inputs: the inputs that the attack is made for: any, numbers (no token ids),
+      or images.
   """
 
   run: Callable[[Messages, Public, Array], Scores]
@@ -104,7 +109,7 @@ class Attack(NamedTuple):
 
 
 def missing(attack: Attack, sent: set[str]) -> list[str]:
-  """Lists needs of an attack that a method with these messages lacks."""
+  """Lists the needs of an attack that none of the messages `sent` meets."""
   return [n for n in attack.needs if not set(n.split(OR)) & sent]
 
 

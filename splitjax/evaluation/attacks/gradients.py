@@ -7,7 +7,8 @@ knows, or with those of gradients that the server computes for each class.
 
 References:
   Li et al., Label Leakage and Protection in Two-party Split Learning, ICLR
-    2022: norm and cosine of two classes, one of which has a known example.
+    2022: attacks by norm and by cosine for two classes, where the attacker
+    knows one example of one class.
   Zhao, Mopuri and Bilen, iDLG: Improved Deep Leakage from Gradients,
     arXiv:2001.02610, 2020: the sign of the last layer's gradient is the label.
 """
@@ -35,11 +36,12 @@ def gradient_direction(
 ) -> Attack:
   """Guesses the class whose public gradients are closest in direction.
 
-  argmax_c cos(g, m_c), m_c the mean of the public gradients of class c, each of
-  length 1. `auc_norm` is the area under the ROC curve of |g| between the
-  client's most frequent class and its others, 0.5 or more, since either may
-  have the larger norm. `auc_chance` is the mean of `auc_norm` if norms tell
-  nothing.
+  The guess is argmax_c cos(g, m_c), where m_c is the mean of the public
+  gradients of class c after each is scaled to length 1. `auc_norm` is the area
+  under the ROC curve if the norm |g| has to tell the client's most frequent
+  class from its other classes. An area a below 0.5 becomes 1 - a, since either
+  side may have the larger norms. `auc_chance` is the expected `auc_norm` if the
+  norms tell nothing.
 
   Args:
     message: the message with the gradients.
@@ -75,8 +77,9 @@ def embedding_gradient() -> Attack:
   p - 1_y only that of the label is negative. The server knows e, which it has
   sent, and h, so it computes all C gradients and compares directions:
 
-  argmax_c cos(g, d CE(h(e), c) / de). The cosine does not depend on a factor of
-  the loss, and its argmax is the likeliest class under Gaussian noise on g.
+  argmax_c cos(g, d CE(h(e), c) / de). The cosine does not change if the loss is
+  multiplied by a factor. Under Gaussian noise on g its argmax is the likeliest
+  class.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

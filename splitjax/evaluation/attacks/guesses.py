@@ -28,7 +28,7 @@ def accuracy(guess: Array, label: Array, real: Array) -> Array:
 def majority(label: Array, real: Array, classes: int) -> tuple[Array, Array]:
   """Finds the most frequent class [] int32 and its share of samples [] float.
 
-  Always guessing this class is right for that share of labels.
+  The share is the accuracy of a guess that is always this class.
   """
   count = (jax.nn.one_hot(label, classes) * real[:, None]).sum(axis=0)
   share = count.max() / jnp.maximum(count.sum(), 1)
@@ -58,9 +58,10 @@ def auc(score: Array, positive: Array, negative: Array) -> Array:
 def auc_by_chance(positive: Array, negative: Array) -> Array:
   """Mean of max(area, 1 - area) for a score that tells nothing.
 
-  1/2 + sd sqrt(2 / pi), sd^2 = (p + n + 1) / (12 p n), the variance of Mann and
-  Whitney's U / (p n) without ties. The area is taken as normally distributed,
-  which is coarse for a handful of samples.
+  This is 1/2 + sd sqrt(2 / pi) with sd^2 = (p + n + 1) / (12 p n), if the area
+  is normally distributed. The area is Mann and Whitney's U / (p n), and sd^2 is
+  its variance without ties. For a handful of samples the normal distribution is
+  a coarse approximation.
 
   Args:
     positive: [n] bool, true p times.

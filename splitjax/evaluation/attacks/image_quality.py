@@ -18,8 +18,8 @@ WINDOW = 7
 def psnr(x: Array, y: Array, real: Array) -> Array:
   """Peak signal-to-noise ratio, dB: 10 log10(1 / mean (x - y)^2).
 
-  The mean is over all pixels of all real images, so that a single exact match
-  does not decide.
+  The mean is over all pixels of all real images. A mean of each image's PSNR
+  would be infinite if a single image matched exactly.
 
   Args:
     x: [n, H, W, c] float in 0..1.

@@ -23,16 +23,17 @@ from splitjax.types import Array
 def match_graph(*, two_classes: bool = False) -> Attack:
   """Guesses for each sample the label that names its component.
 
-  For each class that the client holds, the server knows the label of one
-  sample, drawn at random, which does not count in the accuracy. Samples of
-  components without a name get the client's most frequent class. `joined` is
-  the share of a sample's class that is in its component, averaged over samples.
+  For each class that the client holds, the server knows the label of one sample
+  drawn at random. These known samples are left out of the accuracy. Samples of
+  components without a name get the client's most frequent class. `joined` says
+  how complete components are: for a sample, the share of all samples of its
+  class that are in its component, averaged over samples.
 
   Args:
     two_classes: whether the server knows that the client has two classes. Then
-      a bit of 0 tells as much as a bit of 1, and both are edges: each sample is
-      two nodes, itself and its opposite. With another number of classes this
-      would merge different classes.
+      a bit of 0 tells as much as a bit of 1. The graph has two nodes for each
+      sample, one for the sample and one for its opposite, and every bit gives
+      edges. With more classes this would merge different classes.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
@@ -75,13 +76,13 @@ def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
   """Finds the class that names each component, -1 for none.
 
   Args:
-    group: [G] int32, the component of each node.
+    group: [G] int32, the number of each node's component, below G.
     kind: [S, C] bool, which samples are of which class.
     known: [C] int32, the known sample of each class that occurs.
     two: whether there are two classes, node S + i being the opposite of i.
 
   Returns:
-    [G] int32, by the number of the component.
+    [G] int32; entry g is the class of component g.
   """
   size, classes = kind.shape
   held, every = kind.any(axis=0), jnp.arange(classes)
@@ -99,7 +100,7 @@ def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
 
 
 def _joined(group: Array, label: Array, present: Array) -> Array:
-  """Share of a sample's class in its component, mean over samples, []."""
+  """Computes `joined` of `match_graph`, a mean over the present samples, []."""
   alike = (label[:, None] == label) & present
   together = alike & (group[:, None] == group)
   share = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)

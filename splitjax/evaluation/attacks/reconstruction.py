@@ -41,14 +41,17 @@ def reconstruction(
   lr: Annotated[float, POSITIVE] = 3e-3,
   width: Annotated[int, COUNT] = 16,
 ) -> Attack:
-  """Trains a decoder on public features and decodes the client's.
+  """Trains a decoder on public features and decodes the client's features.
+
+  The decoder predicts the difference of an image from the mean public image.
+  `psnr_mean` and `ssim_mean` are the scores of that mean image.
 
   Args:
     steps: steps of Adam on the mean squared error of public images.
-    batch: public images of a step.
+    batch: number of public images in a step.
     lr: learning rate of the first step; it falls to 0 by a cosine.
-    width: channels of the decoder; features without spatial axes pass 16 times
-      as many hidden units.
+    width: channels of the decoder. For features without spatial axes the
+      decoder has a hidden layer of 16 width units instead.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
@@ -106,7 +109,7 @@ def train(
   Args:
     params: parameters of the decoder.
     z: [p, ...] float, features.
-    target: [p, H, W, c] float, the images to decode from them.
+    target: [p, H, W, c] float, what the decoder is to predict from them.
     key: draws the samples of each step.
     steps: number of steps.
     batch: samples of each step.
@@ -134,10 +137,11 @@ def train(
 def draw(
   key: Array, features: tuple[int, ...], image: tuple[int, ...], width: int
 ) -> Tree:
-  """Draws a decoder from features, [h, w, k] or others, to images [H, W, c].
+  """Draws a decoder's parameters, for features and images of these shapes.
 
-  Kernels are drawn by He's rule. Biases and the last layers are 0, so that a
-  fresh decoder corrects nothing.
+  `features` is [h, w, k] or another shape, `image` is [H, W, c]. Kernels are
+  drawn by He's rule. Biases and the last layers are 0, so that an untrained
+  decoder predicts the mean image.
   """
   height, across, channels = image
   hidden: list[tuple[int, ...]]
@@ -160,10 +164,11 @@ def draw(
 
 
 def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
-  """Decodes features [n, ...] to corrections of images [n, *shape] float.
+  """Decodes features [n, ...] to differences from the mean image.
 
-  Features with spatial axes pass a convolution, the sub-pixel shuffle and two
-  convolutions, with a linear convolution in parallel. Other features pass one
+  These are [n, *shape] float. Features with spatial axes [h, w, k] pass a
+  convolution, the sub-pixel shuffle and two more convolutions; a linear
+  convolution with a shuffle is added in parallel. Other features pass one
   hidden layer.
   """
   height, across, _ = shape

@@ -1,8 +1,8 @@
 """Replays a client's step on a given state to collect its messages.
 
 The method's step runs as in a round, while `wire.listening` records its
-messages. An attack thus sees them with their precision, compression and noise,
-for a user's own methods too.
+messages. An attack thus sees the messages with their precision, compression and
+noise. This works for a user's own methods, too.
 """
 
 from collections.abc import Callable
@@ -50,8 +50,8 @@ class Pairs(NamedTuple):
 def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
   """Lists the messages that `heard` records and those that `finish` uploads.
 
-  They are only traced, not computed. A message that a step only counts in its
-  ledger, such as raw labels, is not listed.
+  They are only traced, not computed. A message whose bytes a step adds to its
+  ledger without sending it, such as raw labels, is not listed.
   """
   plan = BatchPlan(2, 1, 1, True, *unscaled(net.vocabulary))
   _, client, server, _ = round_shapes(method, net, fleet, plan)
@@ -79,7 +79,8 @@ def heard(
     method: the method.
     client: the client's half after the download.
     server: the client's copy of the server, or the only server.
-    batch: leaves [V, B, ...]; leaves [B, ...] are used in every view.
+    batch: arrays [V, B, ...], a batch per view; or [B, ...], one batch that
+      serves in every view.
     key: [] PRNG key of the step.
 
   Returns:
@@ -119,11 +120,12 @@ def attacked(
     net: the network.
     plan: the plan of the client's cohort.
     visit: the client, the server and the client's data at the beginning of a
-      round; `visit.key` draws its batches as in that round.
+      round. `visit.key` gives the same batches as in that round.
     pairs: samples that the client has trained on, and others.
     public: image [p, ...] and label [p] int32 of public samples.
-    count: number of samples whose messages are observed, in whole batches, over
-      as many epochs as needed. A sample counts once per epoch.
+    count: number of samples whose messages are observed, rounded down to whole
+      batches (at least one), over as many epochs as needed. A sample counts
+      once per epoch.
   """
   client, server, _ = begin_round(method, plan, visit)
   server = for_group(method, server, visit.shard.group)
@@ -204,8 +206,8 @@ def _of_public(
 ) -> tuple[dict[str, Array], Array]:
   """Collects messages of public samples, and the samples' numbers [n] int32.
 
-  The views of a step have different samples; the numbers are those of the
-  first. Arguments as in `_own`.
+  The views of a step have different samples. The returned numbers are those of
+  the samples in the first view. Arguments as in `_own`.
   """
   (image, label), views = public, method.traits.views
   steps = max(len(label) // plan.batch, 1)
