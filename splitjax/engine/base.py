@@ -13,26 +13,26 @@ from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
 ROUND, TUNE, FAULT, ATTACK, DISTIL = 0, 1, 2, 3, 4
-"""Purposes of random draws, by the number folded into the run's key."""
+"""Numbers folded into the run's key, one for each purpose of random draws."""
 
 SMALL = 2**14
 """Maximum size of a leaf that `finite` joins with other leaves."""
 
 LARGEST = 1e30
-"""A leaf counts as non-finite from this sum of its absolute values on: its sum
-over clients, weighted by their samples, may overflow."""
+"""A leaf counts as non-finite if its absolute values sum to this or more: a sum
+over clients, weighted by their samples, might overflow."""
 
 
 def client_keys(key: Array, numbers: Array) -> Array:
-  """Derives one key per client from the numbers [N] int32: [N] keys."""
+  """Derives the clients' keys [N] from `key` and their `numbers`, [N] int32."""
   return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
 
 
 def over_clients(one: Callable, *args: Tree) -> Tree:
-  """Maps a function of one client over leaves [n, ...]: a vmap.
+  """Applies a function of one client to n clients, leaves [n, ...], by `vmap`.
 
-  A single client is not vmapped: its conditions then compute one branch, where
-  a `vmap` computes both, and gradients keep the layout of parameters.
+  A single client is computed without `vmap`: a condition then computes only one
+  of its branches, and gradients keep the layout of the parameters.
   """
   if jax.tree.leaves(args)[0].shape[0] > 1:
     return jax.vmap(one)(*args)
@@ -40,20 +40,20 @@ def over_clients(one: Callable, *args: Tree) -> Tree:
 
 
 class Topology(NamedTuple):
-  """How clients and server work together in a round; fields are static.
+  """How clients and server work together; static to the compiled round.
 
   Attributes:
-    round: (CohortSpec, RoundInputs, Participants) -> ((clients, counts), sums),
-      as `parallel.train_cohort`.
-    one_server: whether begin, step and finish get one shared server; begin and
-      finish must change it in the same way for every client. A round then takes
-      clients of one depth, one stage and one device. False: every client trains
-      with its own copy of the server.
+    round: trains a cohort, as `parallel.train_cohort` does: (CohortSpec,
+      RoundInputs, Participants) -> ((clients, does each count [n]), sums).
+    one_server: whether all clients train with one shared server, which a
+      method's begin and finish must change in the same way for every client.
+      Such a round needs clients of one depth, a method of one stage and a
+      single device. False: every client trains with its own server copy.
     in_turn: whether clients are served one after another, in the config's
       `order` (Shard.service_order).
     hands_on: whether one client half is handed from client to client.
-    all_at_once: whether one step takes the halves, batches and keys of all
-      clients, [N, ...], and returns losses and ledger [N].
+    all_at_once: whether a method's step takes all clients at once: their
+      halves, batches and keys [N, ...]. Its losses and ledger are then [N].
   """
 
   round: Callable
@@ -71,10 +71,10 @@ class CohortSpec(NamedTuple):
     topology: the topology of the method.
     plan: batches and epochs.
     chunk: clients that a device trains at a time; None for all.
-    ordered: whether sums are kept by chunk, in client order, and not added up.
-    num_clients: N of the fleet, over all cohorts.
+    ordered: whether to return each chunk's sums, in client order, not a total.
+    num_clients: number of clients in all cohorts of the fleet.
     faults: simulated faults; None for no faults.
-    partial: whether clients may take no step in a round: unsampled, or padding.
+    partial: whether a client may take no step, being padding or not sampled.
     vmapped: whether the round is vmapped over seeds.
     buffer: settings of buffered rounds; None: rounds are synchronous.
   """
@@ -92,14 +92,14 @@ class CohortSpec(NamedTuple):
 
 
 class Participants(NamedTuple):
-  """The clients of one cohort that a device computes; leaves [n, ...].
+  """The n clients of one cohort that a device trains; all arrays are [n, ...].
 
   Attributes:
     clients: their halves.
-    data: the fields of their Shard that follow image and label.
+    data: their Shard without its first fields, image and label.
     active: [n] bool, False for a padding slot or a client that was not sampled.
-    keys: [n] clients' keys of this round; () before `draws.draw_together`.
-    drawn: the Drawn made with these keys; () before `draws.draw_together`.
+    keys: the clients' keys in this round; () before `draws.draw_together`.
+    drawn: the Drawn that these keys gave; () before `draws.draw_together`.
   """
 
   clients: Half
@@ -117,7 +117,7 @@ class RoundInputs(NamedTuple):
     image: [Z + P, ...], the training split and the public samples.
     label: [Z] int32, labels of the training split.
     round: [] int32.
-    key: [] key of the round's clients.
+    key: [] key from which the clients' keys of this round are derived.
     fault_key: [] key of the run's faults; None without faults.
     flight: State.flight.
   """
@@ -202,10 +202,10 @@ class Metrics(NamedTuple):
 
 
 def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:
-  """Adds up the RoundSums `each` of n clients, leaves [n, ...].
+  """Adds up the RoundSums of n clients, which `each` stacks in leaves [n, ...].
 
-  Values of single clients are put into arrays [num_clients], at the clients'
-  numbers `number` [n].
+  A field with one value per client becomes an array [num_clients], indexed by
+  client number; `number` [n] has the numbers of the n clients.
   """
 
   def listed(values):
@@ -236,9 +236,10 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
 
 
 def finite(tree: Tree) -> Array:
-  """Tells if floats are finite and sum to < LARGEST in each leaf: [] bool.
+  """Tells whether all floats are finite and not too large to sum: [] bool.
 
-  Their absolute values are summed; leaves of up to SMALL numbers count as one.
+  The absolute values in each leaf must sum to less than LARGEST. Leaves of up
+  to SMALL numbers are joined to one leaf.
   """
   floats = [
     x.astype(float)
@@ -259,7 +260,7 @@ def finite(tree: Tree) -> Array:
 
 
 def needs_server(method: Method) -> bool:
-  """Tells whether training needs a server, as it does if networks are cut."""
+  """Tells whether training needs a server, that is, if networks are cut."""
   return method.traits.depth == "cut" or method.cut is not None
 
 
@@ -268,10 +269,9 @@ def apply_faults(
 ) -> tuple[ClientFault, Array, Tree]:
   """Draws one client's faults and decides whether it participates.
 
-  `shard` is the client's data, `active` [] bool whether it was sampled.
-
-  Returns:
-    Its ClientFault; [] bool, whether it participates; its `RoundSums.faults`.
+  `shard` is the client's data; `active` [] bool tells whether it was sampled.
+  Returns the client's faults; whether it participates, [] bool; and its
+  RoundSums.faults.
   """
   if spec.faults is None or inputs.fault_key is None:
     return NO_FAULT, active, ()

@@ -19,14 +19,14 @@ class Visit(NamedTuple):
 
   Attributes:
     client: its half.
-    server: its copy of the server, or the only server.
+    server: its copy of the server, or the one server that clients share.
     shard: its data.
     round: [] int32.
     key: [] PRNG key of this client in this round.
     fault: its simulated faults.
     participating: [] bool. If False, the client takes no step and its results
       have no meaning. None: all clients of the round participate.
-    drawn: the draws of `key`; None: they are made where they are needed.
+    drawn: what was drawn with `key`. None: it is drawn where it is needed.
   """
 
   client: Half
@@ -63,10 +63,10 @@ class BatchSchedule(NamedTuple):
 def drawn_for(
   method: Method, plan: BatchPlan, visit: Visit, stage: int | None = None
 ) -> Drawn:
-  """Returns the visit's draws, drawing them now if the round did not.
+  """Returns the visit's draws, and makes them now if the round has not.
 
-  Draws made now have `plan.epochs` epochs in stage `stage`, instead of the
-  stage's own number of epochs: a replay of messages takes more.
+  In draws made now, stage number `stage` has `plan.epochs` epochs instead of
+  its own number, because a replay of messages takes more of them.
   """
   if visit.drawn is not None:
     return visit.drawn
@@ -105,9 +105,10 @@ def with_step_rates(
 ) -> BatchSchedule:
   """Adds BatchSchedule.rates to the schedule of stage `number`.
 
-  The rates in step i, from 0 on, are `method.rates` at time round + i / T; T
-  counts the client's steps in all stages of a round, of which a straggler takes
-  the first ones. `plan` is the plan of the round.
+  A step's rates are `method.rates` at time round + i / T. T is the number of
+  steps that the client has in all stages of a round, and i the number of those
+  before this step. Both include steps that a straggler leaves out at the end of
+  a stage. `plan` is the plan of the round.
   """
   if method.rates is None:
     return schedule
@@ -152,9 +153,10 @@ def draw_batches(
 
 
 def with_rates(pair: tuple[Half, Half], rates: Tree) -> tuple[Half, Half]:
-  """Sets a step's factors on the learning rates of client and server.
+  """Sets the factors on the learning rates of client and server for a step.
 
-  `rates` is (client's, server's), or () to keep the factors of the round.
+  `rates` has the client's factor and the server's. If it is (), both halves
+  keep the factor that they have for the round.
   """
   if not rates:
     return pair

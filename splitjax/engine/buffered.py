@@ -1,23 +1,24 @@
 """Buffered rounds: the server steps once m updates have arrived (FedBuff).
 
 M clients train at a time, each from the model that it was given when it began.
-A round takes the m clients that are ready first (of several at once, those with
-lower numbers), computes their training alone, and makes the next server; then
-idle clients begin until M train again. Arrays of the state hold who trains,
-until when and from which model. All else is as in a round with m sampled
-participants.
+A round takes the m clients that are ready first; if several are ready at once,
+those with lower numbers. It computes the training of these m clients only, and
+makes the next server. Then idle clients begin until M clients train again. The
+state has arrays that tell which clients train, when they will be ready and from
+which model they began. All else is as in a round with m sampled participants.
 
-An update of staleness tau, from a model of tau rounds before, counts as
+An update has staleness tau if its client began from the model of tau rounds
+before. It enters the mean of the updates as
 
   w + s(tau) (w_i - w_i0),  s(tau) = (1 + tau)^-a,
 
 where w is the server's current model, w_i0 the model that client i was given,
 and w_i the model that client i trained from w_i0. With equal weights the mean
-of the updates is FedBuff's step w + 1/m sum_i s(tau_i) (w_i - w_i0); with
-tau = 0 an update counts as w_i, as in a synchronous round. For blocks that
-clients blend with their own (0 < lam < 1, or FedALA's mixture) w_i0 is the mean
-that the client was given. Running statistics, optimiser slots and other sums of
-a method (SCAFFOLD's c, FedProto's prototypes) count without s(tau).
+is FedBuff's step w + 1/m sum_i s(tau_i) (w_i - w_i0). With tau = 0 an update
+enters as w_i, as in a synchronous round. For blocks that clients blend with
+their own (0 < lam < 1, or FedALA's mixture) w_i0 is the mean that the client
+was given. Running statistics, optimiser slots and other sums of a method
+(SCAFFOLD's c, FedProto's prototypes) are not scaled by s(tau).
 
 References:
   Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
@@ -59,11 +60,11 @@ class Buffer(NamedTuple):
 
 
 def in_flight(method: Method) -> Method:
-  """Adds a Flight, and the model each client begins from, to a method's state.
+  """Adds a Flight, and a Start for each client, to the state of a method.
 
-  Raises:
-    UserError: clients and server have one set of parameters (SuperSFL), so
-      that w_i - w_i0 is not the update of client i alone.
+  The `init` of the new method raises a UserError if clients and server share
+  their parameters (SuperSFL), because w_i - w_i0 is then not the update of
+  client i alone.
   """
   keep, halves = method.aggregation.keep, method.aggregation.halves
 
@@ -151,10 +152,10 @@ def land(
   size: int,
   shards: Sequence[Shard],
 ) -> tuple[Flight, dict[str, Array]]:
-  """Ends the flight of the first `size` clients in the order of arrival.
+  """Takes the first `size` clients, in the order of arrival, out of the flight.
 
-  The server computes for them once the last of them has arrived; any other
-  client that arrives meanwhile waits.
+  The server does its work for these clients once the last of them has arrived.
+  Any other client that arrives before the server is done waits.
 
   Args:
     buffer: has the exponent a.
@@ -165,9 +166,10 @@ def land(
     shards: for each cohort the shards of all its clients.
 
   Returns:
-    The flight after the round; and a dict of "seconds" [], the round's length,
-    "staleness" [N] int32, tau of an update that the round took, -1 for other
-    clients, and "weight" [N] float, s(tau) of such an update, else 0.
+    The flight after the round, and a dict of three arrays. "seconds" [] is the
+    length of the round. "staleness" [N] int32 is the tau of each update that
+    the round took, and -1 for all other clients. "weight" [N] float is the
+    s(tau) of each of these updates, and 0 for all other clients.
   """
   here = place < size
   serves = _by_number(shards, len(place))[:, 1]
@@ -196,7 +198,8 @@ def rebased(
     buffer: has the exponent a.
     tau: [] int32.
     start: the model that the client began from.
-    now: w, of the clients' shared blocks and of the server.
+    now: the current model w, as the clients' shared blocks by name and the
+      server's half.
     pair: the client's half and its copy of the server, after its round.
   """
   factor = _factor(buffer, tau)
@@ -218,7 +221,10 @@ def rebased(
 
 
 def next_means(now: dict[str, Tree], sums: Sums) -> dict[str, Tree]:
-  """Returns w of the clients' blocks, as a round with these sums changes it."""
+  """Returns w of the clients' blocks after a round: the means of its sums.
+
+  A block that has no weight in `sums` stays as it is in `now`.
+  """
   out = dict(now)
   for name in (n for n in now if n in sums.client):
     (total, _), weight = sums.client[name], sums.client_weight[name]
@@ -234,14 +240,14 @@ def _factor(buffer: Buffer, tau: Array) -> Array:
 
 
 def _rank(values: Array) -> Array:
-  """Returns each value's place in ascending order, [N] int; ties by index."""
+  """Ranks values in ascending order, [N] int; equal values by their index."""
   count = len(values)
   order = jnp.argsort(values, stable=True)
   return jnp.zeros(count, int).at[order].set(jnp.arange(count))
 
 
 def _by_number(shards: Sequence[Shard], count: int) -> Array:
-  """Lists all clients' Shard.times by client number: [N, 2]."""
+  """Collects the Shard.times of all clients, ordered by number: [N, 2]."""
   table = jnp.zeros((count, 2))
   for shard in shards:
     table = table.at[shard.number].set(shard.times)

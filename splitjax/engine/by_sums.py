@@ -1,4 +1,4 @@
-"""Checks that a `by_sums` aggregation reads other clients by sums alone."""
+"""Checks that an aggregation depends on other clients only through the sums."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,12 @@ from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
 def check_aggregation(
   method: Method, net: Backbone, fleet: Fleet, plans: Sequence[BatchPlan]
 ) -> None:
-  """Raises a UserError unless an aggregation reads other clients by sums alone.
+  """Raises a UserError if an aggregation reads the halves of other clients.
 
-  `Aggregation.by_sums` must say so. To test it, the aggregation's `server` is
-  traced without clients, and its `clients` computed on random numbers and NaN.
-
-  `plans` has one entry for each cohort.
+  `Aggregation.by_sums` must declare that only sums over clients are read. To
+  test this, the aggregation's `server` is traced without clients, and its
+  `clients` is computed on random numbers and on NaN. `plans` has one entry for
+  each cohort.
   """
   if not method.aggregation.by_sums:
     raise UserError(
@@ -51,11 +51,12 @@ def _wrong(what: str) -> UserError:
 def _try_clients(
   rule: Aggregation, half: Half, server: Half, sums: Sums
 ) -> None:
-  """Tries the `clients` of a rule on four clients, two of which participate.
+  """Checks `rule.clients` on four clients, two of which participate.
 
-  The result for a client must be the same as for that client alone, whatever
-  the others hold. A non-participant must keep its half or get a value that all
-  clients get. `half`, `server` and `sums` are shapes.
+  A client must get the same result if the others have different halves, and if
+  it is computed without them. A client that does not participate must keep its
+  half or get a value that all clients get. `half`, `server` and `sums` are
+  shapes.
   """
   rng = np.random.default_rng(0)
 
@@ -102,7 +103,7 @@ def _try_clients(
 
 
 def _compare(one: Tree, two: Tree) -> None:
-  """Raises a UserError if clients differ between two computations."""
+  """Raises a UserError if two computations give a client different values."""
   leaves = jax.tree_util.tree_leaves_with_path(one)
   for (path, a), b in zip(leaves, jax.tree.leaves(two), strict=True):
     if not np.allclose(a, b, 1e-3, 1e-3, equal_nan=True):

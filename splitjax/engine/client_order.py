@@ -59,10 +59,11 @@ def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
 
 
 def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
-  """Cycles over the clients, sorted by label; one turn each per cycle.
+  """Serves clients in cycles, with one turn for each client in every cycle.
 
-  The order of the labels is random and fixed for the run. Clients of one label
-  are sorted by number. Cycles repeat until no client has a batch left.
+  A cycle is sorted by the clients' labels, and within a label by number. The
+  order of the labels is random and fixed for the run. Cycles repeat until no
+  client has a batch left.
   """
   del round
   return _cycles(spec, lambda number: False)
@@ -109,10 +110,10 @@ ORDERS = {
 
 
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
-  """Ranks the labels by the position of their clients in a forward cycle.
+  """Ranks the labels by when a forward cycle serves their clients.
 
-  Returns the ranks of C classes, [C] from 0 on, NO_TURN for a label without
-  clients; None if the order `name` has no cycles.
+  Returns the rank of each of the C `classes`, from 0 on, which is NO_TURN for a
+  label without clients. Returns None if the order `name` has no cycles.
   """
   if not name.startswith("cyclic"):
     return None
@@ -123,10 +124,10 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
 
 
 def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
-  """Finds the position of every step of every client in the order.
+  """Finds each step's position in the service order, client by client.
 
-  `name` is a key of ORDERS. Returns [R, T_n] int for each client n: positions
-  from 0 on, of its T_n steps in R rounds.
+  `name` is a key of ORDERS. For each client n, returns the positions of its T_n
+  steps in each of R rounds, [R, T_n] int; a round's first position is 0.
   """
   ends = np.cumsum(spec.steps)[:-1]
   each = [
@@ -152,7 +153,10 @@ def queue_spec(
 
 
 def _real(shard: Shard) -> np.ndarray:
-  """Finds real clients' places; padding repeats an earlier client's number."""
+  """Returns the places of the real clients, in the order of their numbers.
+
+  Padding clients come later and repeat the number of a real client.
+  """
   return np.unique(np.asarray(shard.number), return_index=True)[1]
 
 
@@ -170,8 +174,8 @@ def with_service_order(
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Args:
-    method: its topology decides whether to add an order, its `group` which
-      groups.
+    method: an order is added if its topology serves clients in turn, and groups
+      if it has a `group`, which makes them.
     shard: the shards of all clients, leaves [N, ...], padding clients last.
     plan: batches and epochs.
     order: name in ORDERS.
@@ -179,7 +183,7 @@ def with_service_order(
     rounds: R.
     seed: seed of the run.
     groups: [N] int, the label of each client's group, by number; None: the
-      label that most of the client's samples have (the first of several).
+      label that most of the client's samples have, of several the lowest.
   """
   ordered = topology_of(method.traits).in_turn
   if not ordered and method.group is None:

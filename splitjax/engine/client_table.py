@@ -12,7 +12,7 @@ LARGEST = 100_000_000
 """Limit on the bytes of a CSV file."""
 
 ALL = "all"
-"""Stands for every client."""
+"""The cell that stands for all clients, instead of one client's number."""
 
 
 def read(
@@ -21,10 +21,11 @@ def read(
   field: str,
   names: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
-  """Reads a CSV file: for each line its place, as text for errors, and cells.
+  """Reads a CSV file; returns the place and the cells of each line.
 
-  The column `client` has the clients' numbers. A file may have a column `name`
-  instead; names are returned as numbers. ALL stays as it is.
+  The place is a text for error messages: file and line number. The column
+  `client` has the clients' numbers. If a column `name` takes its place, names
+  are replaced by numbers. ALL stays as it is in both columns.
 
   Args:
     path: the file, UTF-8. Empty lines do not count.

@@ -21,13 +21,13 @@ from splitjax.engine.faults import NO_FAULT, ClientFault
 from splitjax.types import Array, Half, Ledger, Method, Shard, Stage, Tree
 
 SERVER_DOWN = 1 << 29
-"""Folded into a step's key to draw whether the step lacks the server."""
+"""Folded into a step's key; the result draws whether the server is down."""
 
 
 def begin_round(
   method: Method, plan: BatchPlan, visit: Visit
 ) -> tuple[Half, Half, Ledger]:
-  """Runs a client's download; returns both halves after it, and its ledger."""
+  """Runs a client's download; returns client, server and ledger after it."""
   samples = Samples(visit.shard, plan)
   key = drawn_for(method, plan, visit).begin_key
   return method.begin(visit.client, visit.server, samples, visit.round, key)
@@ -43,9 +43,9 @@ def local_step(
 ) -> tuple[tuple[Half, Half], Tree]:
   """Takes a client's t-th local step of a round.
 
-  `step` is from `step_with_faults`, `pair` is client and server; the other
-  arguments are as in `draw_batches`. Returns the pair after the step and the
-  step's outputs (losses, ledger, loss_steps).
+  `step` is built by `step_with_faults`, and `pair` is (client, server). The
+  other arguments are as in `draw_batches`. Returns the pair after the step and
+  the step's outputs (losses, ledger, loss_steps).
   """
   with jax.named_scope("local_step"):  # `describe` looks for this name
     pair = with_rates(pair, trees.take(schedule.rates, t))
@@ -62,10 +62,10 @@ def client_round(
   """Runs one client's round, unbatched: download, all stages, upload.
 
   Returns:
-    Both halves; loss name -> [] mean over the client's steps with this loss;
-    its ledger; loss name -> [] number of these steps; [] float, all its local
-    steps; and [] float, its local steps without the server, None if the server
-    is always available.
+    The client's and the server's half; each loss's mean over the steps that
+    have this loss; the ledger; the number of these steps for each loss; the
+    number of all local steps, [] float; and the number of local steps without
+    the server, [] float, or None if the server is always available.
   """
   drawn = drawn_for(method, plan, visit)
   visit = visit._replace(drawn=drawn)
@@ -102,9 +102,10 @@ def run_stage(
   """Runs one of a client's stages: its steps, or its `once`.
 
   Returns:
-    The pair after the stage; sums over its steps: losses, ledger, and loss name
-    -> [] steps with this loss; [] float, the steps taken; and [] float, the
-    steps without the server, None if the server is always available.
+    The pair after the stage; sums over the steps (losses, ledger, and for each
+    loss the number of steps that have it); the number of steps taken, [] float;
+    and the number of steps without the server, [] float, or None if the server
+    is always available.
   """
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
   of_round = plan
@@ -142,10 +143,11 @@ def run_stage(
 def ragged_steps(
   step: Callable, pair: tuple[Half, Half], shard: Shard, schedule: BatchSchedule
 ) -> tuple[tuple[Half, Half], Tree]:
-  """Runs the local steps of a client that may take fewer than others.
+  """Runs a client's local steps; clients may take different numbers of steps.
 
-  Only steps with real samples are computed. For vmapped clients the loop runs
-  as long as the client with most steps needs; the others take steps of padding.
+  Only steps with real samples are computed. If clients are vmapped, the loop
+  runs until the client with the most steps is done; clients that have fewer
+  then take steps of padding.
 
   `step` maps (pair, shard, schedule, t) to the pair after step t and its
   outputs. Returns the last pair and the outputs summed over all steps.

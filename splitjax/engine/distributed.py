@@ -1,4 +1,4 @@
-"""Runs of several processes: joining them, agreement, local CPU devices."""
+"""Connects and coordinates a run's processes; splits a CPU into devices."""
 
 import contextlib
 import os
@@ -28,10 +28,11 @@ def initialize(
     address: HOST:PORT of process 0; None for a run of one process.
     processes: number of processes.
     number: number of this process, from 0 on.
-    detect: whether jax gets all three from Slurm, Open MPI or the TPU pod.
+    detect: whether jax finds out these three by itself, from Slurm, Open MPI or
+      the TPU pod.
 
   Raises:
-    UserError: contradictory flags, or the processes cannot connect.
+    UserError: the flags contradict each other, or the processes cannot connect.
   """
   # Contradictory flags are found before jax waits for other processes.
   given = (address, processes, number)
@@ -93,7 +94,7 @@ def check_platform() -> None:
 
 
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
-"""A container's quota and period of CPU time, microseconds."""
+"""File with a container's quota and period of CPU time, microseconds."""
 
 NO_UNROLLING = "xla_cpu_disable_loop_unrolling"
 """An option of XLA's CPU backend, see `compile_quickly`."""
@@ -115,12 +116,12 @@ def use_cores(count: int | None = None) -> None:
   not affected.
 
   Args:
-    count: number of devices; None for one per core, at most MOST_CORES, unless
-      XLA_FLAGS or JAX_NUM_CPU_DEVICES sets it.
+    count: number of devices. None: the number that XLA_FLAGS or
+      JAX_NUM_CPU_DEVICES sets, else one per core, but at most MOST_CORES.
 
   Raises:
-    UserError: a count that is not in 1..MOST_DEVICES, is given although
-      XLA_FLAGS has a count, or differs from the count that jax began with.
+    UserError: `count` is not in 1..MOST_DEVICES; or XLA_FLAGS sets a number of
+      devices too; or jax has already begun with another number.
 
   Example:
     >>> import jax, splitjax
@@ -155,13 +156,13 @@ def use_cores(count: int | None = None) -> None:
 def compile_quickly() -> None:
   """Sets XLA_FLAGS to compile for the CPU without unrolled loops.
 
-  Together with XLA's older emitters of kernels, which `sharding` then asks for,
-  this compiles programs in about two thirds of the CPU time, and rounds are as
-  fast; without the emitters, or with the emitters alone, compiling takes longer
-  or rounds are slower. XLA reads XLA_FLAGS when it first compiles. If XLA_FLAGS
-  already has extra options, this one is not added. A version of XLA that does
-  not know the option ignores it. Options of LLVM are not used, because an
-  unknown option ends the process.
+  `sharding` then also asks for XLA's older emitters of kernels. Both changes
+  together compile programs in about two thirds of the CPU time, and rounds are
+  as fast as before. With only one of them, compiling takes longer than with
+  both, or rounds are slower. XLA reads XLA_FLAGS when it first compiles. If
+  XLA_FLAGS already has extra options, this one is not added. A version of XLA
+  that does not know the option ignores it. Options of LLVM are not used,
+  because one that LLVM does not know ends the process.
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "xla_backend_extra_options" not in flags:
@@ -194,7 +195,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def missing_plugin() -> str:
-  """Says which jax plugin a present NVIDIA device lacks; "" if none.
+  """Says which plugin jax lacks to use an NVIDIA device; "" if it lacks none.
 
   jax's plugin for CUDA 13 needs a driver of 580 or newer.
   """
@@ -248,7 +249,10 @@ def all_agree() -> Iterator[None]:
 
 
 def of_first(found: Sequence[bool]) -> list[bool]:
-  """Gives all processes what process 0 found: others may see files late."""
+  """Returns on every process what process 0 found.
+
+  The other processes may see new files later than process 0.
+  """
   first = multihost_utils.broadcast_one_to_all(np.array(found, bool))
   return [bool(each) for each in first]
 

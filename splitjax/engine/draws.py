@@ -22,17 +22,17 @@ from splitjax.engine.base import (
 from splitjax.types import Array, Method
 
 EPOCH = 1 << 20
-"""Fold-in numbers that a client's keys reserve for the steps of an epoch."""
+"""Step number s of epoch e is folded into a client's keys as e * EPOCH + s."""
 
 STAGE = 1 << 30
-"""STAGE + s is folded into keys of a round's stage s > 0, nothing for s = 0."""
+"""STAGE + s is folded into the keys of stage s > 0; for stage 0 nothing is."""
 
 _END = -1
 """Fills paths up to the longest one; numbers of a path are at least 0."""
 
 
 class Drawn(NamedTuple):
-  """A client's draws for a round, made before it.
+  """What is drawn for a client before a round: keys and orders of its samples.
 
   Attributes:
     begin_key: [] key of the download.
@@ -92,8 +92,8 @@ def draw(
     key: [] key of this client in this round.
     views: V, batches of a step.
     epochs: E of each stage.
-    held: S, the padded number of its samples.
-    size: [] int, how many samples it has.
+    held: S, the number of the client's samples and padding.
+    size: [] int, the number of the client's samples.
   """
   begin, batches, steps, finish = range(4)
   paths: list[list[tuple[int, ...]]] = [[(begin,)], [(finish,)]]
@@ -126,10 +126,11 @@ def draw_together(
   inputs: RoundInputs,
   groups: dict[int, Participants],
 ) -> dict[int, Participants]:
-  """Adds keys, and the draws made with them, to the clients of a device.
+  """Adds to the clients of a device their keys and what is drawn with these.
 
-  All cohorts draw at once: a loop for each would compile the random generator's
-  kernels again, a tenth of the compile time of a round with three cohorts.
+  All cohorts draw at once, unless jax_threefry_partitionable is off. If each
+  cohort drew by itself, the random generator's kernels would be compiled for
+  each: with three cohorts this took a tenth of the compile time of a round.
 
   Args:
     specs: the CohortSpec of every cohort.
@@ -137,8 +138,9 @@ def draw_together(
     groups: cohort -> its clients on this device.
 
   Returns:
-    The groups with keys [n] and a Drawn with leaves [n, ...]. Orders are padded
-    to the largest client; a smaller client's own samples come first.
+    The groups with `keys` [n] and with `drawn`, a Drawn with leaves [n, ...].
+    Each order of samples is as long as the largest client's; a smaller client's
+    own samples come first in it, then padding.
   """
   # Without this option a client's numbers depend on how many are drawn at once,
   # and so on the largest client: each cohort draws by itself.

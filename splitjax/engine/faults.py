@@ -25,7 +25,7 @@ HEADER = ("round", "client", "fault", "share")
 """The first line of a schedule file."""
 
 _STREAM = 0xFA0175
-"""Separates the draw of rounds without server from the seed's other draws."""
+"""Separates the draw of rounds without a server from the seed's other draws."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Faults:
     straggler_share: share of its local steps that a straggler takes, rounded
       up.
     server_down: probability that the server is unavailable for training in a
-      round. Clients with an exit then train it without the server, clients that
-      need the server do not participate, and clients with the whole network are
-      not affected (except in DFL, whose whole network stands for client and
-      server). Download and aggregation still take place.
-    server_down_per: round, client, step: one draw per round, per client and
-      round, or per client and local step (for methods whose clients can train
-      without the server). fraction: no draws; exactly round(server_down R) of
-      the R rounds, chosen by the seed, are without it (SuperSFL, Table III).
-    timeout: seconds that a client waits for the server in a local step without
-      it (SuperSFL's Algorithm 3); affects only the modelled time.
+      round. Clients with an exit then train it without the server. Clients that
+      need the server do not participate. Clients with the whole network are not
+      affected, except in DFL, where this network stands for client and server.
+      Download and aggregation still take place.
+    server_down_per: what one draw is for. round: a round; client: a client in a
+      round; step: a client's local step, if a method's clients can train
+      without the server. fraction: nothing is drawn; the seed chooses exactly
+      round(server_down R) of R rounds to be without it (SuperSFL, Table III).
+    timeout: seconds that a client waits in vain for the server, in each local
+      step without it (SuperSFL's Algorithm 3); changes only the modelled time.
     schedule: CSV file of planned faults, see `read_schedule`.
   """
 
@@ -70,7 +70,7 @@ class Faults:
 
 
 class Schedule(NamedTuple):
-  """Scheduled faults of all clients, leaves [N, R], or of one, [R].
+  """Scheduled faults of all clients, arrays [N, R], or of one client, [R].
 
   Attributes:
     dropout: bool, the client is dropped; None if no round has this fault.
@@ -115,7 +115,7 @@ def draw_faults(
   scheduled = Schedule(*shard.schedule)
 
   def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
-    """Draws [] bool, per client or one for the round; None without chance."""
+    """Draws [] bool, for this client or for all; None if `chance` is 0."""
     if not chance:
       return None
     own = jax.random.fold_in(jax.random.fold_in(key, KINDS.index(kind)), round)

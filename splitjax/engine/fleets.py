@@ -24,9 +24,9 @@ class Cohort:
   Attributes:
     depth: K, their cut.
     ids: their numbers in the fleet, ascending.
-    padding: number of padding clients, copies of the first client that follow
-      the real ones so that all devices hold equally many; they never
-      participate.
+    padding: number of padding clients, which follow the real ones so that all
+      devices hold equally many. They have the first client's number and data,
+      and never participate.
     chunk: clients that a device trains at a time; None for all that it holds.
     family: the family of their network; "" if clients have no families.
   """
@@ -49,14 +49,14 @@ class Fleet:
 
   Attributes:
     cohorts: by depth, shallowest first; with families, by family, then depth.
-    power: client number -> P_C, parameters per unit of time.
+    power: P_C of each client, by number, in parameters per unit of time.
     hardware: the clients' devices; None if unknown.
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
       samples each cohort's proportional quota, which needs no padding slots;
       "label_balanced" draws the first client and adds the others by `balanced`.
     devices: number of devices that every cohort is divided among.
-    exact: whether chunks and their order are the same on any number of devices.
+    exact: whether chunks and their order do not depend on `devices`.
   """
 
   cohorts: tuple[Cohort, ...]
@@ -87,9 +87,10 @@ class Fleet:
     return found
 
   def singly(self, cohort: Cohort) -> bool:
-    """Tells whether several devices each train one client at a time.
+    """Tells whether there are several devices that train one client at a time.
 
-    Then clients are dealt to devices (`sampling`), and padding takes no steps.
+    `sampling` then assigns clients to devices in turn, and padding clients take
+    no steps.
     """
     return self.devices > 1 and cohort.chunk == 1 and not self.exact
 
@@ -97,7 +98,7 @@ class Fleet:
 def even_depths(
   num_clients: int, depths: tuple[int, ...], seed: int
 ) -> np.ndarray:
-  """Deals the depths to clients in equal shares, shuffled by the seed: [N] int.
+  """Assigns depths, each to about equally many clients, at random: [N] int.
 
   Raises:
     UserError: fewer clients than depths.
@@ -179,7 +180,7 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 
 
 def with_padding(state: State, fleet: Fleet) -> State:
-  """Repeats the last client of a state's cohorts, up to a fleet's sizes."""
+  """Pads a state's cohorts to a fleet's sizes, copying the last real client."""
   clients = tuple(
     trees.take(half, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
     for half, c in zip(state.clients, fleet.cohorts, strict=True)
@@ -188,17 +189,17 @@ def with_padding(state: State, fleet: Fleet) -> State:
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """Merges the cohorts of one family into one, with all `length` blocks."""
+  """Merges one family's cohorts; every client then has all `length` blocks."""
   ids = tuple(sorted(n for cohort in fleet.cohorts for n in cohort.ids))
   one = Cohort(length, ids, family=fleet.cohorts[0].family)
   return dataclasses.replace(fleet, cohorts=(one,))
 
 
 def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
-  """Shrinks every cohort to as many clients as `counts` says, without padding.
+  """Shrinks the cohorts to the numbers of clients in `counts`, without padding.
 
-  The result is the fleet of a program for some of the clients. `participants`
-  and `num_clients` stay the numbers of the whole fleet.
+  The result is the fleet of a program that computes only some of the clients.
+  Its `participants` and `num_clients` are still those of the whole fleet.
   """
   cohorts = tuple(
     dataclasses.replace(cohort, ids=tuple(range(count)), padding=0)
@@ -223,7 +224,7 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
 
 
 def rounded(exact: np.ndarray) -> np.ndarray:
-  """Rounds shares of a whole number by largest remainders."""
+  """Rounds numbers by largest remainders; a whole sum stays as it is."""
   counts = np.floor(exact).astype(int)
   rest = round(exact.sum()) - counts.sum()
   counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
@@ -242,11 +243,11 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 
 
 def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
-  """Finds the fewest devices, at most `most`, with the shortest round.
+  """Finds the smallest number of devices, up to `most`, for the shortest round.
 
-  If clients are `dealt`, they are spread over the devices regardless of their
-  cohorts (`sampling`). Otherwise a device trains its shares of the cohorts one
-  after another, and the padding that fills up uneven shares takes time too.
+  If `dealt`, clients are spread evenly over the devices, regardless of their
+  cohorts (`sampling`). If not, a device trains its part of each cohort, one
+  after another, and padding that makes these parts equal takes time too.
   """
   counts = (fleet.participants,) if dealt else slots(fleet)
 
@@ -259,7 +260,7 @@ def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
 def divide(
   fleet: Fleet, devices: int, chunks: Sequence[int | None], *, exact: bool
 ) -> Fleet:
-  """Divides every cohort evenly among devices, and each share into chunks.
+  """Divides each cohort among the devices, and each device's part into chunks.
 
   Args:
     fleet: the clients.

@@ -1,14 +1,15 @@
-"""The clients of a cohort in the host's memory; a round takes the sampled ones.
+"""Keeps a cohort's clients in the host's memory; rounds get only sampled ones.
 
 The end of a round may change clients that did not participate: with lam = 0 all
 get the mean. Writing every client's half would take time and memory that grow
-with their number. A leaf is therefore stored as one value common to all
-clients, and one row for each client written after that value was set.
+with the number of clients. A leaf is therefore stored as one value common to
+all clients, and a row for each client that was written after that value was
+set.
 
-Spare rows, appended to the rows of the sampled clients, tell what a round does
-to non-participants. They have two different contents. If both come back
-unchanged, non-participants keep their values; if both come back with one value,
-all clients now have this value.
+Spare rows are appended to those of the sampled clients, to find out what a
+round does to clients that do not participate. They have two different contents.
+If both come back unchanged, these clients keep their values. If both come back
+with the same content, it is now the value of all clients.
 """
 
 import math
@@ -46,21 +47,22 @@ def data_of(
   size: int,
   public: int = 0,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[tuple, ...]]:
-  """Collects images and labels of some clients of each cohort, for a round.
+  """Collects the images and labels of those clients that a round takes.
 
   Args:
     image: [Z + P, ...], the training split, then the public samples.
     label: [Z] int32.
     shards: for each cohort the shards of all its clients.
     places: for each cohort [S] int, the places of these clients.
-    on: for each cohort [S] bool, clients whose images are needed; the rows of
-      the other clients point to image 0.
+    on: for each cohort [S] bool, which of these clients need their images; the
+      rows of the others point to image 0.
     size: number of images returned before the public ones; static.
     public: P, the number of public samples.
 
   Returns:
-    Images [size + P, ...] and labels [size] of these clients, and per cohort
-    the other fields of their Shard, whose `rows` and `held` index these images.
+    Images [size + P, ...] and labels [size] of these clients, and for each
+    cohort the other fields of its clients' Shard. Among these, `rows` and
+    `held` index the returned images.
   """
   # Image 0 stands first: padding reads it, as in the whole split.
   wanted, own, used = [np.zeros(1, int)], [], 1
@@ -95,8 +97,8 @@ class HostClients:
     """Stores a cohort's halves.
 
     Args:
-      half: NumPy leaves [N, ...]. Of a leaf with equal rows one row is kept;
-        other leaves are updated in place, or copied first if read-only.
+      half: NumPy leaves [N, ...]. If a leaf's rows are all equal, only one row
+        is kept. Other leaves are updated in place; read-only ones are copied.
       spare: number of spare rows.
     """
     leaves, self._structure = jax.tree.flatten(half)
@@ -123,8 +125,8 @@ class HostClients:
       new: leaves [S + spare, ...].
 
     Raises:
-      UserError: the aggregation gives a non-participant a value that is neither
-        the one it had nor common to all clients.
+      UserError: the aggregation gives a client that does not participate a new
+        value that is not common to all clients.
     """
     count = len(places)
     leaves = jax.tree_util.tree_leaves_with_path(new)
@@ -138,8 +140,9 @@ class HostClients:
   def whole(self) -> Half:
     """Reads all clients, leaves [N, ...]; read-only, valid until a `put`.
 
-    A leaf that all clients share is a view of one value; in other leaves the
-    rows that have the common value are filled with it first.
+    If all clients have a leaf's common value, the leaf is a view of this value.
+    Otherwise the common value is first written to the rows of the clients that
+    have it.
     """
     return self._tree([leaf.whole() for leaf in self._leaves])
 
@@ -152,7 +155,8 @@ def common_value(
 ) -> np.ndarray | None:
   """Finds the value that a round gives to all clients; None if there is none.
 
-  `before` and `after` are a leaf's spare rows [spare, ...] around the round.
+  `before` and `after` are one leaf's spare rows, [spare, ...], as they were
+  before the round and as they came back.
 
   Raises:
     UserError: as `HostClients.put`.
@@ -212,10 +216,10 @@ class _Leaf:
 
 
 def _reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-  """Makes zeros whose memory is taken page by page, when a row is written.
+  """Makes zeros that take memory page by page, when their rows are written.
 
-  NumPy asks Linux for pages of 2 MB: a few rows, each written in another page,
-  would take the memory of all.
+  NumPy asks Linux for pages of 2 MB. A few rows that are written in different
+  pages would then take as much memory as the whole array.
   """
   count = math.prod(shape)
   memory = mmap.mmap(-1, max(count * dtype.itemsize, 1))

@@ -1,12 +1,12 @@
-"""Memory of a round on a device, estimated from shapes, and chunks that fit.
+"""Estimates a round's memory on a device from shapes; chooses chunks that fit.
 
 Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. Chunks that are still too large are halved once XLA
-has counted (`experiment.trainers.programs`). benchmarks/results/README.md has
-estimates beside XLA's counts. HARMONY with conv="in_turn" and several clients
-at once takes more than estimated. Not counted are the step without the server
-under faults (up to an eighth) and the columns of thin convolutions on a CPU
-(`models.cpu`).
+has counted (`experiment.trainers.programs`). benchmarks/results/README.md
+compares estimates with XLA's counts. HARMONY with conv="in_turn" takes more
+than estimated if several clients train at once. The estimate leaves out the
+step without the server under faults (up to an eighth), and the columns of thin
+convolutions on a CPU (`models.cpu`).
 """
 
 from collections.abc import Sequence
@@ -25,22 +25,23 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Shard, State, Sums
 
 SHARE, ROOM = 0.6, 0.9
-"""Shares of a device's memory: the most that a run plans to use by the
-estimate, and the most that a compiled program may take."""
+"""Fractions of a device's memory. A run plans to use at most SHARE, by the
+estimate; a compiled program may take at most ROOM."""
 
 COPIES = 2.25
-"""Bytes of a client in training, in multiples of the network's: parameters,
+"""Memory of a client in training, as a multiple of its network's: parameters,
 momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
 HARMONY and FedAvg on a CPU."""
 
 TRAINING, WAITING = 3.05, 1.3
-"""COPIES on an accelerator, whose kernels keep whole gradients; and that number
-for a client that waits for a round's sums. Fitted to SplitGP on cnn8, H100."""
+"""As COPIES, on an accelerator, whose kernels keep whole gradients. TRAINING is
+for a client in training, WAITING for one that has trained and waits for the
+round's sums. Fitted to SplitGP on cnn8, H100."""
 
 LAYOUTS = 1.5
-"""Factor on a batch's memory on a TPU, where convolutions keep the batch, along
-`shapes.LANES`, in several layouts. Fitted to XLA's count of SplitGP and HARMONY
-on cnn8, of SplitGP on vgg11."""
+"""Factor on a batch's memory on a TPU. Convolutions lay the batch along the
+lanes there (`shapes.LANES`), and keep it in several layouts. Fitted to XLA's
+count of SplitGP and HARMONY on cnn8, of SplitGP on vgg11."""
 
 
 class Need(NamedTuple):
@@ -97,12 +98,12 @@ def need(
 
 
 def _copies() -> float:
-  """Gives the bytes of a client in training, in multiples of the network's."""
+  """Chooses COPIES or TRAINING, by the platform of the target."""
   return COPIES if target.current().platform == "cpu" else TRAINING
 
 
 def _sizes(method: Method, net: Backbone) -> dict[str, tuple[int, int]]:
-  """Maps each family to bytes of its network, and of a sample's activations."""
+  """Maps a family to the bytes of its network and of a sample's activations."""
   found = {}
   for family in net.families or ("",):
     full = trees.num_bytes(shapes.network(own := net.of(family)))
@@ -144,10 +145,11 @@ def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
 def _one_server(
   method: Method, net: Backbone, fleet: Fleet, plan: BatchPlan, data: int
 ) -> Need:
-  """Estimates as `need`, for one server, which takes one step at a time.
+  """Estimates as `need` does, for a round with one server.
 
-  In a merged round a step takes the batches of all clients. Heads of groups are
-  not included, see `at_server`.
+  The server takes one step at a time. A step has the batch of one client, or in
+  a merged round the batches of all. Heads of groups are not included, see
+  `at_server`.
   """
   full, sample = _sizes(method, net)[""]
   halves = trees.num_bytes(round_shapes(method, net, fleet, plan)[0].clients)
@@ -165,12 +167,12 @@ def chunks(
 ) -> list[int | None]:
   """Chooses how many clients to train at a time: the fastest number that fits.
 
-  It is 1 on a CPU: one client keeps the cores busy, and its arrays stay in the
-  cache (benchmarks/scaling.py). Elsewhere it is all clients, or as many as fit
-  into the device's memory. Arguments are as in `need`.
+  The number is 1 on a CPU, because one client keeps the cores busy and its
+  arrays stay in the cache (benchmarks/scaling.py). On other devices all clients
+  train at once, or as many as fit into the memory. Arguments are as in `need`.
 
   Returns:
-    For each cohort a number; None for all.
+    For each cohort the number of clients; None for all.
   """
   goal = target.current()
   if goal.platform == "cpu":
@@ -198,8 +200,9 @@ def too_large(program: int) -> bool:
 def _rows(net: Backbone, batch: int) -> int:
   """Counts the images whose memory a batch takes: B, or more on a TPU.
 
-  A TPU's convolutions lay a batch along whole lanes, in several layouts; its
-  matrix products have channels, not the batch, on the lanes.
+  A TPU's convolutions lay the batch along the lanes, padded to fill them, and
+  keep it in several layouts. Its matrix products lay channels along the lanes,
+  so their batches need no padding.
   """
   if target.current().platform != "tpu":
     return batch
@@ -214,11 +217,11 @@ def at_server(
 ) -> int:
   """Counts the bytes of parameters that the simulated server holds in a round.
 
-  These are the one server half, or for each participant a copy of the blocks
-  behind the shallowest cut; and the server's memory, such as the heads of
-  groups (Hydra, Section 4). Activations and optimiser slots do not count. A
-  server that has the clients' blocks too (SuperSFL) also holds its whole
-  network once. `plan` is the plan of the first cohort.
+  It holds one server half, or for each participant a copy of the blocks behind
+  the shallowest cut. It also holds the method's own state, `Half.memory`, such
+  as the heads of groups (Hydra, Section 4). A server that has the clients'
+  blocks too (SuperSFL) holds its whole network once more. Activations and
+  optimiser slots are not counted. `plan` is the plan of the first cohort.
   """
   state, _, server, _ = round_shapes(method, net, fleet, plan)
   memory, params = server.memory, server.segment.params
@@ -245,8 +248,8 @@ def at_server(
 def activations(net: Backbone) -> int:
   """Counts the bytes of a sample's activations, by `shapes.activations`.
 
-  If convolutions are yet to be timed (`tuning`), returns the larger count of
-  all as patches and all as native.
+  If convolutions are yet to be timed (`tuning`), they are counted all in the
+  formulation "patches" and all in "native", and the larger count is returned.
   """
   goal = target.current()
   if goal.formulations or not formulations.measured("auto"):

@@ -22,8 +22,8 @@ class Sent(NamedTuple):
   Attributes:
     counts: for each stage, message name -> how often a step sends it, recorded
       by `wire.listening`.
-    priced: names of all messages in the steps' ledgers, including messages
-      whose content `wire.send` does not send.
+    priced: names of all messages in the steps' ledgers. Some of these are only
+      counted there, and their content does not pass through `wire.send`.
   """
 
   counts: tuple[dict[str, int], ...]
@@ -33,8 +33,8 @@ class Sent(NamedTuple):
 def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
   """Traces a step of each stage of a method, with a batch of two samples.
 
-  A client of the last cohort takes the step: the one with the deepest cut, or
-  with families with the last family's deepest cut.
+  The client that takes the step is from the last cohort, which has the deepest
+  cut; with families, it has the deepest cut of the last family.
   """
   counts, priced = [], set[str]()
   for stage in method.stages:
@@ -48,7 +48,7 @@ def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
 def _ledger(
   method: Method, take: Callable, net: Backbone, fleet: Fleet
 ) -> Set[str]:
-  """Finds the names of the messages in a step's ledger."""
+  """Traces the step `take` and returns the names in its ledger."""
   plan = feed.plan([2], 2, 1, *inputs.unscaled(net.vocabulary))
   last = len(fleet.cohorts) - 1
   _, client, server, _ = memory.round_shapes(method, net, fleet, plan, last)

@@ -1,6 +1,7 @@
 """Start and end of rounds with one server: downloads, then uploads and sums.
 
-In between, `sequential` serves clients in turn, `merged` all in each step.
+In between, `sequential` serves clients one after another, and `merged` serves
+all clients in each step.
 """
 
 from typing import Any, NamedTuple
@@ -38,8 +39,8 @@ class Started(NamedTuple):
   Attributes:
     clients: their halves after the download.
     server: the one server.
-    schedules: the clients' batches; all are padding if a client does not
-      participate.
+    schedules: the clients' batches; those of a client that does not participate
+      are all padding.
     download: the ledger of the download.
     participating: [n] bool.
     faults: RoundSums.faults of each client.

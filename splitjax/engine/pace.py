@@ -5,8 +5,8 @@
   buffered     when a number of updates has arrived, while other clients train
                on (`engine.buffered`).
 
-Times are those of the cost model (`evaluation.cost`). The name is pace, because
-schedules are of learning rates and faults.
+Times are those of the cost model (`evaluation.cost`). This is called a pace
+because "schedule" is the word for plans of learning rates and of faults.
 
   >>> import splitjax
   >>> c = splitjax.default()
@@ -29,15 +29,15 @@ from splitjax.types import Method, UserError
 
 
 class ClientTimes(NamedTuple):
-  """Modelled seconds of a round of each client by itself, [N] float64 each.
+  """Modelled times of each client's round, not waiting for others: [N] float64.
 
   A round in which a client takes t local steps lasts start + t each_step.
 
   Attributes:
-    start: download, upload, and all else that does not grow with the steps.
-    each_step: a local step.
-    steps: T, local steps of a whole round.
-    serves: the server's computation for the client in a whole round.
+    start: seconds of download, upload, and all else that does not grow with t.
+    each_step: seconds of a local step.
+    steps: T, the number of local steps in a whole round.
+    serves: seconds that the server computes for the client in a whole round.
   """
 
   start: np.ndarray
@@ -56,8 +56,8 @@ class Deadline:
   """Ends a round after a given time, whichever clients are ready.
 
   Attributes:
-    seconds: the time, modelled seconds; None: given by `quantile`.
-    quantile: the time as a quantile of all clients' times for a whole round.
+    seconds: the time, modelled seconds; None: `quantile` gives it.
+    quantile: the time, as a quantile of the clients' times for a whole round.
     late: partial: a client that needs longer takes only the local steps that
       fit, and its update counts in full; if no step fits, the client is left
       out. drop: a client that needs longer is left out.
@@ -74,10 +74,11 @@ class Deadline:
     return float(np.quantile(times.whole, self.quantile))
 
   def shares(self, times: ClientTimes, stages: int) -> np.ndarray:
-    """Returns the share of its local steps that each client does in time.
+    """Returns the share of its local steps that each client takes in time.
 
-    [N] float, 0 for a client that is left out. Every stage rounds its steps up,
-    so `stages` - 1 steps are subtracted beforehand.
+    The result is [N] float, 0 for a client that is left out. A round applies
+    the share to each stage and rounds the steps up, which may add up to
+    `stages` - 1 steps; as many are subtracted here.
 
     Raises:
       UserError: no client is in time.
@@ -104,8 +105,9 @@ class Buffered:
 
   Attributes:
     size: m, updates in a round.
-    staleness: a of the factor s(tau) = (1 + tau)^-a on an update that began tau
-      rounds before. The default gives the paper's 1 / sqrt(1 + tau), 0 gives 1.
+    staleness: a in s(tau) = (1 + tau)^-a, the factor on an update whose client
+      began tau rounds before. The default gives the paper's 1 / sqrt(1 + tau),
+      and 0 gives 1.
 
   References:
     Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
@@ -135,10 +137,10 @@ def make_pace(spec: Spec) -> Any:
 
 
 def updates(spec: Spec, participants: int | None) -> int | None:
-  """Returns the number of updates in a round; None for one of every client.
+  """Returns the number of updates in a round; None if all clients send one.
 
-  `participants` is participants_per_round; in a buffered pace this is not the
-  number of updates but of clients in flight.
+  `participants` is the config's participants_per_round. In a buffered pace that
+  is the number of clients in flight, and the pace gives the number of updates.
   """
   pace = make_pace(spec)
   return pace.size if isinstance(pace, Buffered) else participants
@@ -193,10 +195,11 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
 def planned(
   pace: Any, times: ClientTimes | None, stages: int, given: Any, rounds: int
 ) -> Any:
-  """Adds to the config's scheduled faults those that a Deadline plans.
+  """Adds the faults that a Deadline plans to the config's scheduled faults.
 
-  `given` and the result are a Schedule with leaves [N, R] or (); `times` and
-  `stages` are as in `Deadline.shares`. Other paces plan no faults.
+  `given` has the config's. Both it and the result are either a Schedule with
+  arrays [N, R] or (). `times` and `stages` are as in `Deadline.shares`. Other
+  paces plan no faults.
   """
   if not isinstance(pace, Deadline) or times is None:
     return given
@@ -205,10 +208,11 @@ def planned(
 
 
 def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:
-  """Adds to scheduled faults that clients take only a share of their steps.
+  """Schedules that clients take only a share of their steps in every round.
 
-  `given` is a Schedule with leaves [N, R] or (); `share` [N], as
-  `Deadline.shares` returns it, holds in every round.
+  `share` [N] is the result of `Deadline.shares`; clients whose share is 0 are
+  dropped. `given` has the faults that are scheduled already, which stay: a
+  Schedule with arrays [N, R] or ().
   """
   size = len(share), rounds
   check_size("pace", *size)

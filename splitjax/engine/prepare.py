@@ -14,9 +14,9 @@ from splitjax.files import expanded
 def keep_compiled(folder: str | Path) -> None:
   """Keeps compiled programs in a folder for later runs; "" keeps none.
 
-  Kept programs will be executed, so a folder that others can write to is not
-  used. If others can, or the folder cannot be made, a warning is printed and
-  nothing is kept.
+  A folder that others can write to is not used, because kept programs will be
+  executed. For such a folder, or one that cannot be made, a warning is printed
+  and nothing is kept.
   """
   path = expanded(folder) if folder else None
   if path is not None:
@@ -43,10 +43,11 @@ def _is_private(path: Path) -> bool:
 
 
 def look_for_no_device() -> None:
-  """Keeps jax's plugins from devices: programs are only described (--target).
+  """Makes jax use the CPU alone, if programs are only described (--target).
 
-  Sets jax's option, too: jax reads the variable when it is imported, and a
-  config file may have imported it already.
+  A JAX_PLATFORMS that the user has set stays. The option of jax is set as well
+  as this variable, because jax reads the variable when it is imported, and a
+  config file may have imported jax already.
   """
   os.environ.setdefault("JAX_PLATFORMS", "cpu")
   jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])

@@ -13,7 +13,8 @@ from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
 LATENCY = Bounds(at_least=0, at_most=1e9)
-"""Bounds of resources: squares of costs stay far inside float32's range."""
+"""Bounds of a latency; RESOURCE has those of the other resources. Both keep the
+squares of costs far inside float32's range."""
 
 _STREAM = 0xDE71CE
 """Separates the draws of profiles from other draws of the same seed."""
@@ -36,13 +37,13 @@ class Profiles(NamedTuple):
 
 
 class Rates(NamedTuple):
-  """Rates that all clients share: server and power. The defaults are ours.
+  """Speed of the server and power of all devices. The defaults are ours.
 
   Attributes:
-    server: computing power of the server, GFLOP/s.
-    watts: power of a client that computes.
-    radio_watts: power of a client that sends or receives.
-    server_watts: power of the server while it computes.
+    server: operations of the server per second, GFLOP/s.
+    watts: power of a client while it computes, W.
+    radio_watts: power of a client while it sends or receives, W.
+    server_watts: power of the server while it computes, W.
     grid: grams of CO2 per kWh.
   """
 
@@ -54,11 +55,11 @@ class Rates(NamedTuple):
 
 
 RATES = Rates()
-"""The defaults."""
+"""The default rates."""
 
 
 class Devices(NamedTuple):
-  """The clients' devices, and the rates of server and power."""
+  """Resources of the clients' devices, and rates that all clients share."""
 
   profiles: Profiles
   rates: Rates
@@ -96,7 +97,7 @@ def read_profiles(
   A column `name` instead of `client` has the clients' `names`.
 
   Raises:
-    UserError: the file is missing, a line is invalid, or a client lacks one.
+    UserError: the file is missing, a line is invalid, or a client has no line.
   """
   found: dict[int, tuple[float, ...]] = {}
   lines = client_table.read(path, HEADER, "fleet.profiles", names)

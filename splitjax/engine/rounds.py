@@ -1,8 +1,8 @@
 """Compiles a Method's round: sampling, training and aggregation.
 
-One jitted function samples, trains in a shard_map over the devices, with a
-Python loop over the cohorts inside, and aggregates. The state is donated, and
-all inputs of a round are on the device.
+One jitted function samples the participants, trains them and aggregates. It
+trains in a shard_map over the devices, which has a Python loop over the cohorts
+inside. The state is donated, and all inputs of a round are on the device.
 """
 
 from collections.abc import Callable
@@ -61,28 +61,28 @@ def make_round(
 
   In a parallel round every client has its own copy of the server and trains on
   the device that holds it; devices exchange only sums over clients. Halves of
-  clients move between devices if few of many clients are sampled, or if they
-  are dealt to devices (`sampling`). A round with one server uses one device and
-  clients of one depth: a loop over clients cannot index trees of different
-  shapes.
+  clients move between devices if few of many clients are sampled, or if
+  `sampling` assigns clients to devices in turn. A round with one server uses
+  one device and clients of one depth, because its loop over clients cannot
+  index trees of different shapes.
 
   Args:
     method: the method.
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
     faults: simulated faults; None for no faults.
-    buffer: settings of buffered rounds; `fleet.participants` is then m, and
-      `method` from `buffered.in_flight`. None: rounds are synchronous.
+    buffer: settings of buffered rounds, in which `fleet.participants` is m and
+      `buffered.in_flight` made `method`. None: rounds are synchronous.
     mesh: the devices; None for one.
-    deterministic: whether any number of devices gives the same bits, for the
-      same chunk size. Chunks are added in client order, which keeps the sums of
-      every chunk in memory, and the compiler gets
-      `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even of one device.
+    deterministic: whether results have the same bits on any number of devices,
+      if chunks have the same size. Sums of chunks are then added in client
+      order, which keeps all of them in memory, and the compiler gets
+      `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even for one device.
     vmapped: whether the round is to be vmapped over seeds.
-    drawn: whether the sample is an argument: for each cohort [S] bool, which of
-      its first S clients are sampled. The state then has only some of the
-      clients, and the aggregation's `server` must not read clients.
-    jit: stands for `jax.jit`, called on the function and jit's options.
+    drawn: whether the round gets the sample as an argument: for each cohort
+      [S] bool, which of its first S clients are sampled. The state then has
+      only some of all clients, so the aggregation's `server` must not read any.
+    jit: called in place of `jax.jit`, with the function and jit's options.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), or with `drawn` (state,
@@ -207,12 +207,12 @@ def make_round(
 
 
 def round_keys(key: Array, round: Array) -> Array:
-  """Derives the keys [2] of a round's sample and clients from the run's key."""
+  """Derives a round's two keys, [2]: for its sample and for its clients."""
   return fold(key, [(ROUND, round, use) for use in range(2)])
 
 
 def blind(rule: Aggregation) -> Aggregation:
-  """Hides the clients from the server's part of an aggregation."""
+  """Makes an aggregation whose `server` cannot read the clients."""
   hidden: Any = object()
 
   def server(server, clients, active, sums):
@@ -232,8 +232,8 @@ def aggregate(
 ) -> State:
   """Ends a round: makes the next server, then the next clients.
 
-  `state` is from before the round; other arguments are those of Aggregation's
-  functions. Only `distil` takes `samples`.
+  `state` is the state before the round. The other arguments are those of
+  Aggregation's functions, of which only `distil` gets `samples`.
   """
   means, flight = state.means, state.flight
   if rule.on_means is not None:
@@ -254,7 +254,7 @@ def aggregate(
 def _with_padding(
   mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
 ) -> Tree:
-  """Appends to cohorts of real clients the padding clients of `before`."""
+  """Appends the padding clients of cohorts `before` to the `real` clients."""
   return tuple(
     jax.tree.map(
       lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair

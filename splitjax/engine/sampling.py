@@ -15,7 +15,8 @@ class Sample(NamedTuple):
 
   Attributes:
     slots: [P'] int, positions in the cohort. A position beyond the cohort's end
-      marks padding or, if clients are dealt to devices, a client not sampled.
+      marks padding or, if clients are assigned to devices in turn, a client
+      that is not sampled.
     active: [P'] bool, True for the sampled clients.
     all_places: whether `slots` lists all places in order; static.
   """
@@ -28,11 +29,11 @@ class Sample(NamedTuple):
 def balanced(order: Array, counts: Array, most: int) -> Array:
   """Chooses clients whose merged labels are distributed like all clients'.
 
-  Follows MergeSFL's choice of workers: KL(Phi || Phi_0) is to be small, Phi
-  being the label distribution of the chosen clients, Phi_0 of all clients. The
-  paper uses a genetic algorithm; this search is greedy. It takes the first
-  client in `order`, then `most` - 1 times the client that makes KL smallest (of
-  several the first in `order`).
+  As in MergeSFL's choice of workers, KL(Phi || Phi_0) is to be small, where Phi
+  is the label distribution of the chosen clients and Phi_0 that of all clients.
+  The paper uses a genetic algorithm; this search is greedy. It takes the first
+  client in `order`, then `most` - 1 times the client that makes KL smallest; of
+  several such clients, the first in `order`.
 
   Args:
     order: [N] int, clients in random order.
@@ -68,19 +69,20 @@ def sample_clients(
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
-  `key` [] is the key of the sample. Per cohort `numbers` [N] int32 are the
-  clients' numbers, padding last, and `counts` [N, C] their samples of each
-  class, which "label_balanced" alone needs. `place` [N] int ranks all clients,
-  of whom the first P participate; None: a random order.
+  `key` [] is the key of the sample. For each cohort, `numbers` has the clients'
+  numbers, [N] int32 with padding last, and `counts` has their samples of each
+  class, [N, C], which only "label_balanced" needs. `place` [N] int ranks all
+  clients, of whom the first P participate; None: the order is random.
 
-  If several devices each train one client at a time, clients are dealt to them
-  in turn, from cohort to cohort, so that all train equally many. Undealt, one
-  device would train all sampled clients, which come first, and another none.
+  If there are several devices that train one client at a time, the clients of
+  all cohorts are assigned to devices in turn, so that all devices train equally
+  many. Otherwise one device would train all sampled clients, which come first,
+  and another none.
 
   Returns:
-    Per cohort a Sample of `fleets.slots` clients, padded to a multiple of
-    devices x chunk; or of the whole cohort in order, without a gather, if this
-    needs no more chunks and makes no device's share longer.
+    For each cohort a Sample of `fleets.slots` clients, padded to a multiple of
+    devices x chunk; or a Sample of the whole cohort in order, without a gather,
+    if this adds no chunks and no device has to train more clients.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []
@@ -139,9 +141,9 @@ def sample_clients(
 def _deal(
   fleet: Fleet, cohort: Cohort, sample: Sample, before: Array | int
 ) -> Sample:
-  """Deals the slots of a cohort to devices in turn, the sampled ones first.
+  """Assigns a cohort's slots to devices in turn, the sampled clients first.
 
-  `before` [] int counts the clients of other cohorts that were dealt before.
+  `before` [] int is the number of clients of other cohorts assigned so far.
   """
   turns = jnp.arange(len(sample.slots)).reshape(-1, fleet.devices)
   slots = jnp.roll(turns, before, axis=1).T.reshape(-1)
@@ -150,7 +152,7 @@ def _deal(
 
 
 def _all_places(cohort: Cohort, active: Array) -> Sample:
-  """Samples all places of a cohort; `active` [N] bool is for real clients."""
+  """Makes a Sample of all places; `active` [N] bool is without padding."""
   padding = jnp.zeros(cohort.padding, bool)
   return Sample(
     jnp.arange(len(cohort.places)),

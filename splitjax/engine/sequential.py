@@ -1,10 +1,10 @@
 """Rounds with one server that serves clients one after another.
 
 The service order is data (Shard.service_order), so one program serves any
-order. A client that does not participate, or has fewer batches than others,
-takes no turn.
+order. A client that does not participate takes no turn, and one that has fewer
+batches than others takes fewer turns.
 
-A turn is the next batch of one client:
+In a turn the next batch of one client is trained on:
 
   sequential   through the client's own half;
   relay        through one client half that is handed from client to client.
@@ -92,7 +92,10 @@ def sequential_round(
     return arguments[0], trees.zeros(jax.eval_shape(step, *arguments)[1])
 
   def serve(clients, server, who, t, holder, on):
-    """Takes step t of client `who` if `on`: old pair, new pair, sums."""
+    """Takes step t of client `who`, but only if `on`.
+
+    Returns the pair before the step, the pair after it, and losses and ledger.
+    """
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
     client = trees.take(clients, 0 if relay else who)
@@ -156,9 +159,10 @@ def sequential_round(
 
 
 def for_group(method: Method, server: Half, group: Tree) -> Half:
-  """Selects the part of the server that trains with clients of a `group` [].
+  """Selects the part of the server that trains with the clients of one group.
 
-  A turn copies only this part, to be able to undo its step.
+  `group` [] is its number. A turn copies only this part, to be able to undo its
+  step.
   """
   if method.group is None:
     return server
@@ -166,7 +170,7 @@ def for_group(method: Method, server: Half, group: Tree) -> Half:
 
 
 def with_group(method: Method, server: Half, group: Tree, after: Half) -> Half:
-  """Puts the part `after` a step back into `server`; inverts `for_group`."""
+  """Puts `after`, the part that a step has changed, back into the server."""
   if method.group is None:
     return after
   return after._replace(memory=trees.put(server.memory, group, after.memory))
@@ -175,8 +179,9 @@ def with_group(method: Method, server: Half, group: Tree, after: Half) -> Half:
 def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
   """Finds which client was served last before this round, [] int32.
 
-  -1 in the first round; n, for unknown, if clients may miss a round. `order` is
-  the service order [n, R, T].
+  Returns -1 in the first round, before which no client was served. Returns n if
+  clients may miss a round, because the client is then unknown. `order` is the
+  service order [n, R, T].
   """
   holder: Array | int = len(order)
   if not spec.partial and spec.faults is None:

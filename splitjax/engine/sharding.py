@@ -31,26 +31,26 @@ simplifications, and so its rounding, depend on the number of devices. On a GPU
 some operations also add in an order that varies between runs."""
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
-"""Chooses XLA's older emitters, which compile a module of kernels at once."""
+"""Compiler option for XLA's older emitters, which compile kernels jointly."""
 
 AXIS = "clients"
 """The mesh's one axis."""
 
 DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
-"""The specs of client leaves [N, ...] and of everything else."""
+"""Specs of arrays that have a client axis, [N, ...], and of everything else."""
 
 
 def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
-  """Chooses compiler options for the target; None for the defaults."""
+  """Returns compiler options for the target; None stands for the defaults."""
   platform = target.current().platform
   return DETERMINISTIC_OPTIONS.get(platform) if deterministic else None
 
 
 def quick_options(deterministic: bool) -> dict[str, Any] | None:
-  """Chooses options for compiling a lowered program; None for the defaults.
+  """Returns options that make compiling faster; None for the defaults.
 
-  Pass them to `compile`, not to `jax.jit`: a jitted function that another one
-  calls must have no options.
+  Pass them to the `compile` of a lowered program, not to `jax.jit`, because a
+  jitted function that is called within another one must have no options.
   """
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
   if goal.options:
@@ -85,8 +85,8 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
     always: whether one device gets a mesh too.
 
   Raises:
-    UserError: `count` is below 1 or above the number of devices, or, with
-      several processes, not that number.
+    UserError: `count` is below 1 or above the number of devices; or there are
+      several processes, and `count` is not the number of all their devices.
   """
   goal = target.current()
   devices = goal.devices
@@ -139,7 +139,7 @@ def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
 
 
 def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
-  """Makes shardings of specs, for jit; None without a mesh."""
+  """Converts PartitionSpecs to shardings for jit; None if there is no mesh."""
   if mesh is None:
     return None
   return jax.tree.map(
@@ -164,8 +164,8 @@ def on_each(
   Args:
     function: the function; with a mesh it may use collectives over AXIS.
     mesh: the devices; None returns the function itself.
-    into: specs of each argument, a prefix of its tree.
-    out: specs of the result, a prefix of its tree.
+    into: PartitionSpecs of each argument, a prefix of its tree.
+    out: PartitionSpecs of the result, a prefix of its tree.
   """
   if mesh is None:
     return function

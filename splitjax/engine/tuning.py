@@ -1,7 +1,8 @@
 """Times each convolution of a network in every formulation, on the device.
 
-A layer is timed as in a round: for several clients side by side, each with its
-own kernel, forward and both gradients, in the body of a loop.
+A layer is timed as a round computes it: in the body of a loop, for several
+clients side by side, each with its own kernel. A step computes the convolution
+and its gradients with respect to images and kernel.
 """
 
 import math
@@ -20,18 +21,20 @@ from splitjax.models.formulations import Conv, Layer
 from splitjax.types import Array
 
 SECONDS, RUNS, MOST = 0.05, 3, 100
-"""A run takes steps for SECONDS, but at most MOST; the best of RUNS counts."""
+"""A run takes as many steps as fill SECONDS, at most MOST. The fastest of RUNS
+runs gives the time."""
 
 BEHIND = 4
-"""A formulation whose first step takes longer than SECONDS, and than 2 BEHIND
-steps of the fastest formulation, is not timed again."""
+"""A formulation is timed only once if its first step takes longer than SECONDS
+and longer than 2 BEHIND steps of the fastest formulation so far."""
 
 
 def layers(net: Backbone, batch: int) -> dict[Layer, int]:
-  """Maps a network's distinct convolutions to the number of images they get.
+  """Maps a network's distinct convolutions to the most images that each gets.
 
-  Only those made by `splitjax.models.layers` and `convolution` are found, and
-  only if the config leaves their formulation open. Nothing is computed.
+  Convolutions are found if `splitjax.models.layers` or `convolution` made them
+  and the config leaves their formulation open. Those with 1x1 kernels are the
+  same product in every formulation, and left out. Nothing is computed.
   """
 
   def trace(name: str, x: Any) -> Any:
@@ -71,7 +74,11 @@ def fastest(times: Mapping[Any, float | None]) -> Any:
 def _seconds(
   layer: Layer, conv: Conv, images: int, clients: int, limit: float
 ) -> float:
-  """Times a step; stops at the first if over SECONDS and twice `limit` [µs]."""
+  """Times a step; returns seconds.
+
+  Only the first step is timed if it takes longer than SECONDS and longer than
+  twice `limit`, which is in microseconds.
+  """
   where = target.current().local[0]
 
   def full(shape: tuple[int, ...], value: float) -> Array:
@@ -97,9 +104,10 @@ def _seconds(
 
 
 def steps(layer: Layer, conv: Conv) -> Callable[..., tuple[Array, Array]]:
-  """Makes (images, kernels, rate, count) -> (images, kernels) after the steps.
+  """Makes a function that takes `count` gradient steps of a layer.
 
-  Images [n, B, H, W, c] and kernels [n, k, k, c, f] are of n clients.
+  It is (images, kernels, rate, count) -> (images, kernels). Images
+  [n, B, H, W, c] and kernels [n, k, k, c, f] are of n clients.
   """
 
   def convolve(x: Array, kernel: Array) -> Array:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-  """Imports jax only when `Array` is used: wrong flags are reported sooner."""
+  """Imports jax only when `Array` is used, so that wrong flags fail sooner."""
   if name != "Array":
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   from jax import Array
@@ -71,7 +71,10 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def naming(place: str) -> Iterator[None]:
-  """Puts `place` before the text of a UserError raised within, only once."""
+  """Puts `place` before the text of a UserError that is raised within.
+
+  A text that begins with `place` already stays as it is.
+  """
   try:
     yield
   except UserError as error:

@@ -81,8 +81,9 @@ class Start(NamedTuple):
   Attributes:
     client: the client's half.
     server: the server's half.
-    mean: block name -> the mean's parameters that the client was given, for
-      blocks that it blends with its own (all, if not Aggregation.halves).
+    mean: block name -> parameters of the mean that the client was given. It has
+      the blocks in which a client blends the mean with its own parameters; if
+      not Aggregation.halves, all blocks that clients send.
   """
 
   client: Half
@@ -149,8 +150,9 @@ class Shard(NamedTuple):
     service_order: [R, T] int32, the position of each local step of a round in
       the server's queue, client_order.NO_TURN for a step that is not taken; ()
       unless one server serves the clients one after another.
-    group: [] int32, the server's group of this client (Method.group), or else
-      its group in the partition; () without groups.
+    group: [] int32, the client's group: the one that Method.group gives it at
+      the server, or, without Method.group, its group in the partition; () if
+      there are no groups.
     batch: [] int32, the client's own batch size; () if all clients have B.
     held: [H] int32, rows that the client holds back for validation
       (Traits.validates), padded with -1; () if there are none.
@@ -227,8 +229,9 @@ class Exits(NamedTuple):
   """Predictions of both exits for every test sample.
 
   Thresholds and gates are arithmetic on these numbers: no network runs twice.
-  Clients with the same answers may share the evaluation. An exit that does not
-  answer then has NaN and -1, since its values would be another client's.
+  Clients with the same answers may share the evaluation. For an exit that does
+  not answer, the numbers are then NaN and -1, because they would be those of
+  another client.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.
@@ -253,8 +256,8 @@ class Outputs(NamedTuple):
     test: Exits [N, M] of the test samples.
     own: Exits [N, H] of the clients' held-out samples; None unless thresholds
       are chosen on them.
-    proxy: Exits [N, H] of the out-of-distribution proxies made of the held-out
-      samples; None if `own` is None.
+    proxy: Exits [N, H] of out-of-distribution samples that are made from the
+      held-out ones; None if `own` is None.
   """
 
   test: Exits

@@ -15,10 +15,10 @@ class Row(NamedTuple):
   Attributes:
     suffix: appended to the method's label, "" or "+FT".
     personal: whether clients personalise a copy before evaluation.
-    at_server: inference runs on the server, which receives raw samples
+    at_server: whether inference runs on the server, which gets raw samples
       (SplitGP eq. 29); for methods whose clients hold the whole network.
-    tuned: whether the clients are fine-tuned copies, as in +FT rows;
-      eval.personal=last computes such a row in the last round only.
+    tuned: whether the row is of fine-tuned copies of the clients, as +FT is;
+      with eval.personal=last it is computed after the last round only.
   """
 
   suffix: str
@@ -39,8 +39,9 @@ class Traits(NamedTuple):
     rows: the result rows of one trained run.
     topology: the order in which clients and server work, a name in
       `engine.topologies.TOPOLOGIES`.
-    pick: the measure of confidence, if the most confident of all clients' paths
-      answers a sample; None: each client uses its own path.
+    pick: None: each client answers by its own path. Otherwise a sample is
+      answered by the most confident of all clients' paths; `pick` is the
+      measure of confidence.
     validates: share of the training samples that each client holds back for
       validation during training (Shard.held).
     public: whether the method computes on public samples (`data.public`).
@@ -59,15 +60,16 @@ class Traits(NamedTuple):
 class Work(NamedTuple):
   """The cost of a local step on one sample, apart from its messages' bytes.
 
-  Computation is counted in forward passes; a backward pass counts as two.
-  `server` and `trips` do not count where clients hold the whole network.
+  Computation is counted in forward passes; a backward pass counts as two. If
+  clients hold the whole network, `server` and `trips` are ignored.
 
   Attributes:
     client: passes through the client's half.
     server: passes through the server's half.
     trips: messages per step after which the client waits for an answer.
-    alone: as `client`, in a step without the server (Stage.alone).
-    public: as `client`, per public sample and round.
+    alone: passes through the client's half in a step without the server
+      (Stage.alone).
+    public: passes through the client's half per public sample and round.
   """
 
   client: float = 3.0
@@ -106,28 +108,29 @@ class Aggregation(NamedTuple):
   Attributes:
     contribute: (client, server, weight []) -> Sums of one client.
     server: (server, clients, active, sums) -> Half. Makes the next server.
-      `server` is that before the round. `clients` are all cohorts after it, a
-      tuple with leaves [N, ...]; clients that took no part are unchanged.
-      `active`, per cohort [N] bool, tells whose updates count; `sums` are over
-      these clients.
+      `server` is the server before the round. `clients` are all cohorts after
+      it, a tuple with leaves [N, ...], in which clients that took no part are
+      unchanged. `active`, for each cohort [N] bool, tells whose updates count;
+      `sums` are over these clients.
     clients: (clients, active, sums, server) -> Half. Makes the next clients of
       one cohort; `server` is the next server.
     keep: lam, the share of its parameters that a client keeps, or block name ->
       lam; a block that is kept whole is not sent.
-    alike: whether all clients of a cohort give the same answers between rounds:
-      their networks differ at most in exits that do not answer. They may then
-      share an evaluation; compiled programs do not depend on `alike`.
+    alike: whether all clients of a cohort give the same answers between rounds,
+      because their networks differ at most in exits that do not answer. Such
+      clients may share an evaluation. Compiled programs do not depend on
+      `alike`.
     halves: whether a client uploads its trained half and downloads its next
-      one, so that both may travel as differences (wire.parameters in a config).
+      half. Both may then travel as differences (wire.parameters in a config).
       If not, a client's update in a buffered round is its trained half minus
       the mean that it was given.
     by_sums: whether the result for a client depends on other clients through
       the sums alone: `server` reads no halves, `clients` makes each client from
-      its half, the sums and the server. A round then needs the halves of its
-      participants only (system.clients_on=host).
+      its half, the sums and the server. The halves of clients that do not
+      participate are then not needed in a round (system.clients_on=host).
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
-      means of the sums, before `server` and `clients` see them; `means` is
-      State.means, `server` that before the round. None: no such step.
+      means of the sums, before `server` and `clients` get the sums. `means` is
+      State.means, and `server` the server before the round. None: no such step.
     distil: (server, sums, samples, key) -> sums. The server's own training of
       the means on public samples, after `on_means`; of `samples` it may read
       the public ones alone. None: no such training.
@@ -171,17 +174,19 @@ class Method(NamedTuple):
     batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
       all have B.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
-      "relay" from one client to the next: "up" from the former, "down" to the
-      latter. The server sends the half to a run's first client. None: no relay.
-    part_two: (client, server) -> Half, the server half of a client's path if
-      it depends on the client; None: `server` itself.
+      "relay" from one client to the next. The former sends its "up" messages,
+      the latter gets its "down" messages. In a run's first turn the server has
+      the half, and only sends it down. None: no relay.
+    part_two: (client, server) -> Half, the server half of a client's path, if
+      that half depends on the client. None: it is `server` itself.
     paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits of a
       cohort's P paths at once, for `pick`; None: `predict` makes each client's.
     rates: (time in rounds [] or [T]) -> the factors on the learning rates of
-      client and server, if they change with each step; None: `begin` sets them
-      for the round.
-    cut: (client) -> [] int32, for time and energy: the depth at which a client
-      that holds the whole network was cut in the last round; None: its depth.
+      client and server, if they change with each step. None: `begin` sets them
+      for the whole round.
+    cut: (client) -> [] int32, the depth at which a client that holds the whole
+      network was cut in the last round; time and energy are computed from it.
+      None: the client is cut at its depth in the fleet.
   """
 
   init: Callable

@@ -27,8 +27,8 @@ class Channel(NamedTuple):
     share: share of a row's numbers that topk and random send.
     scale: whether int8 has a scale for each sample or one for the tensor.
     clip: the largest L2 norm of a row; None: no limit.
-    noise: standard deviation of the noise that is added to every number of a
-      clipped row, in multiples of clip.
+    noise: standard deviation, in multiples of `clip`, of the noise that is
+      added to every number of a clipped row.
   """
 
   form: Form | None = None
@@ -39,10 +39,10 @@ class Channel(NamedTuple):
 
 
 FORM, NOISE = 0, 1
-"""Folded into a message's key, for the draws of its form and of its noise."""
+"""Numbers folded into a message's key, for draws of its form and its noise."""
 
 PLAIN = Channel()
-"""The channel of messages without one in the config: float32."""
+"""The channel of messages that the config gives no channel: float32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Parameters:
   """The form in which clients and server exchange parameters.
 
   Attributes:
-    form: float32: unchanged. float16, bfloat16, int8: in both directions as
-      rounded differences from values that both sides know (`methods.deltas`);
-      int8 has a scale for each tensor. Batch-normalisation statistics stay
-      float32.
+    form: float32: parameters are sent unchanged. float16, bfloat16, int8: in
+      both directions the differences from values that both sides know are sent,
+      rounded to this form (`methods.deltas`). int8 has a scale for each tensor.
+      Batch-normalisation statistics stay float32.
     feedback: error feedback: a client adds the rounding error of an upload to
       its next one, across rounds.
   """
@@ -71,11 +71,11 @@ EXACT = Parameters()
 
 
 class Wire(NamedTuple):
-  """The channels of a network that is cut.
+  """The channels between the two sides of a network that is cut.
 
   Attributes:
     features: channel of activations, up.
-    gradients: channel of gradients of single samples, down and up.
+    gradients: channel of gradients with one row per sample, down and up.
     parameters: form of parameters, down and up.
   """
 
@@ -84,7 +84,7 @@ class Wire(NamedTuple):
   parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
-    """Sets the form of features if the config leaves it open."""
+    """Returns these channels, with this form of features if they have none."""
     if self.features.form is not None:
       return self
     return self._replace(features=self.features._replace(form=features))
@@ -95,7 +95,8 @@ KINDS: dict[str, str] = {
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message name -> its channel. Rows of other messages travel in float32."""
+"""Message name -> the field of Wire with its channel. All other messages of
+rows travel in float32."""
 
 
 def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
@@ -126,9 +127,9 @@ def send_one(
 ) -> tuple[dict[int, Array], Ledger]:
   """Sends one of several tensors, chosen by a traced number.
 
-  `among` maps numbers to tensors [B, ...]; that of number `chosen` [] int is
-  sent. Returns all of them as if each had been received, and the ledger entry
-  of the one that is sent.
+  `among` maps numbers to tensors [B, ...]. The tensor whose number is `chosen`,
+  [] int, is sent. Returns all tensors as the receiver would get them, and the
+  ledger entry of the one that is sent.
   """
   arrived, ledger = dict[int, Array](), dict[str, Array]()
   for number, x in among.items():
@@ -166,7 +167,7 @@ def _through(
 
 
 def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
-  """Applies the Gaussian mechanism per sample, before the form rounds.
+  """Applies the Gaussian mechanism per sample, before numbers are rounded.
 
   x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); without clip x_i <- x_i.
   """
@@ -187,7 +188,10 @@ def clipped(channel: Channel, x: Array) -> Array:
 
 
 def _short(clip: float, x: Array) -> Array:
-  """Scales x to rows [B, n] of norm at most `clip`; infinity becomes large."""
+  """Flattens x to rows [B, n], and scales them to a norm of at most `clip`.
+
+  Infinite and very large numbers first become smaller, finite ones.
+  """
   rows = x.astype(float).reshape(x.shape[0], -1)
   # Squares of large numbers overflow, so rows are divided by their peak before
   # the norm; very large numbers are cut off, so that peak * norm is finite too.

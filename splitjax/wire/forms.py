@@ -3,7 +3,8 @@
 A message is a batch of rows, one per sample. The functions return the rows as
 the receiver reads them, in the dtype that they came in. NaN stays NaN if it is
 sent; numbers beyond a form's range arrive as its largest number. A split pass
-calls them between its two vjp's, so the gradient is straight-through.
+calls them between the `vjp` of the client's part and that of the server's.
+Rounding is therefore not differentiated: the gradient is straight-through.
 """
 
 import math
@@ -22,11 +23,12 @@ DTYPES = {
   "float16": jnp.float16,
   "bfloat16": jnp.bfloat16,
 }
-"""Form -> dtype. "float32" is jax's default float: under `jax.enable_x64`
-numbers cross the cut in float64, unrounded, at the price of float32."""
+"""Form -> dtype. "float32" is jax's default float. Under `jax.enable_x64` such
+numbers cross the cut in float64, unrounded, but their bytes are counted as
+those of float32."""
 
 LEVELS = 127
-"""The largest int8 in use; -128 is not, so that the levels are symmetric."""
+"""The largest int8 that is used; -128 is not used, for symmetric levels."""
 
 
 def cast(x: Array, form: str) -> Array:
@@ -34,8 +36,9 @@ def cast(x: Array, form: str) -> Array:
 
   Values beyond the dtype's range are clipped to its largest number (65,504 in
   float16), not sent as infinity; bfloat16's subnormal numbers become 0. The
-  result has x's dtype. Nothing is converted to the narrow dtype and back: a
-  compiler may drop such a pair, as XLA's does on GPUs, and round nothing.
+  result has x's dtype. This does not convert x to the narrow dtype and back,
+  because a compiler may drop the two conversions, as XLA does on GPUs; x would
+  then stay unrounded.
   """
   narrow = jnp.finfo(jnp.result_type(DTYPES[form]))
   limit = float(narrow.max)
@@ -55,12 +58,12 @@ def cast(x: Array, form: str) -> Array:
 def int8(x: Array, peak: Array, key: Array) -> Array:
   """Rounds x to 255 levels in [-peak, peak], up or down at random: unbiased.
 
-  q = floor(127 x / peak + u), u uniform in [0, 1); peak q / 127 arrives, whose
-  mean over u is x.
+  q = floor(127 x / peak + u) is sent, with u uniform in [0, 1). The receiver
+  reads peak q / 127, whose mean over u is x.
 
   Args:
     x: any shape, float, finite or NaN.
-    peak: the largest |x| that has this scale; broadcasts to x.
+    peak: the largest |x| among the numbers that share a scale; broadcasts to x.
     key: [] PRNG key of u.
   """
   step = peak / LEVELS
@@ -76,11 +79,11 @@ def topk(rows: Array, count: int) -> Array:
 
 
 def random(rows: Array, count: int, key: Array) -> Array:
-  """Keeps numbers at `count` random places of each row [B, n], times n / count.
+  """Keeps `count` random numbers of each row [B, n], multiplied by n / count.
 
-  Others become 0; the mean is unbiased. Both sides draw the places from the
-  shared key, so that no index is sent. Each row has its own places, so that
-  errors average out over a batch.
+  The other numbers become 0, and the result is unbiased. Both sides draw the
+  places from the shared key, so that no index is sent. Each row has its own
+  places, so that errors average out over a batch.
   """
   draw = jax.random.uniform(key, rows.shape)
   scaled = cast(rows * (rows.shape[1] / count), "float32")
@@ -95,7 +98,7 @@ def _at_largest(size: Array, rows: Array, count: int) -> Array:
 
 
 def kept(share: float, n: int) -> int:
-  """Counts a share in (0, 1] of n numbers, rounded up."""
+  """Computes `share` times n, rounded up, for a share in (0, 1]."""
   return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 > 3 in floats
 
 
@@ -105,10 +108,11 @@ def named(key: Array, name: str) -> Array:
 
 
 def row_bytes(form: str, n: int, count: int) -> float:
-  """Bytes of one row of n numbers, of which topk and random send `count`.
+  """Counts the bytes of one row of n numbers.
 
-  topk and random send float32 values, topk with an index for each, of as many
-  whole bits as tell n places apart. The scale of int8 is not included.
+  topk and random send only `count` of them, as float32. topk sends an index
+  with each, which has just enough bits to tell n places apart. The scale of
+  int8 is not included.
   """
   bits = {
     "int8": 8 * n,

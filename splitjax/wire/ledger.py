@@ -60,9 +60,9 @@ def listening() -> Iterator[dict[str, list[Any]]]:
   """Records the messages of functions that are traced within this context.
 
   Yields:
-    Message name -> list of its messages as the receiver gets them, in the order
-    of sending; a message of `send_one` is a dict, number -> tensor. Parameters,
-    raw labels and statistics are only counted and not recorded.
+    Message name -> all messages of this name, as the receiver gets them, in the
+    order of sending; a message of `send_one` is a dict, number -> tensor.
+    Parameters, raw labels and statistics are not recorded, only counted.
   """
   heard: dict[str, list[Any]] = {}
   token = _HEARD.set(heard)
@@ -81,30 +81,30 @@ def received(name: str, x: Any) -> Any:
 
 
 def labels(real: Array) -> Ledger:
-  """Makes the ledger of int32 labels, of samples that are `real` [B] bool."""
+  """Makes the ledger of int32 labels, one for each `real` sample, [B] bool."""
   return price("up/labels", 4 * real.sum())
 
 
 def match(same: Array, real: Array) -> Ledger:
-  """Makes the ledger of match bits `same` [B] bool, one per real [B] pair.
+  """Makes the ledger of match bits, one for each `real` pair, [B] bool.
 
-  `listening` records the bits.
+  `listening` records the bits, which are `same`, [B] bool.
   """
   received("up/match", same)
   return price("up/match", real.sum() / 8)
 
 
 def parameters(name: str, tree: Tree) -> Ledger:
-  """Makes the ledger of a pytree in its own dtypes; {} if it is empty."""
+  """Makes the ledger of a pytree sent in its own dtypes; {} if it is empty."""
   size = trees.num_bytes(tree)
   return price(name, size) if size else {}
 
 
 def deltas(name: str, segment: Segment, form: str) -> Ledger:
-  """Makes the ledger of a segment whose parameters travel in `form`.
+  """Makes the ledger of a segment whose parameters are sent in `form`.
 
-  Statistics keep their dtypes. int8 has a scale of 4 bytes for each tensor. {}
-  if the segment is empty.
+  Statistics keep their dtypes. int8 has a scale of 4 bytes for each tensor. If
+  the segment is empty, the ledger is {}.
   """
   if form == "float32":
     return parameters(name, segment)
@@ -146,8 +146,8 @@ def merge(*ledgers: Ledger) -> Ledger:
 def weigh(entries: Tree, factor: Array) -> Tree:
   """Multiplies every entry of a ledger, or of losses, by `factor`.
 
-  A factor of 0 gives 0 also where the entry is NaN: a padding step or a client
-  that does not participate adds nothing.
+  A factor of 0 gives 0 even if the entry is NaN, so that a padding step or a
+  client that does not participate adds nothing.
   """
   return jax.tree.map(
     lambda x: jnp.where(factor != 0, x * factor, 0.0), entries
