@@ -81,8 +81,8 @@ def plain() -> Any:
 def listening() -> Iterator[dict[Layer, int]]:
   """Records the convolutions that are traced with "auto" or "measured".
 
-  It leaves out 1x1 convolutions: they are the same product in every
-  formulation.
+  It leaves out 1x1 convolutions that are not depthwise: they are the same
+  product in every formulation.
 
   Yields:
     Layer -> the largest number of images in a call of it. Layers are in the

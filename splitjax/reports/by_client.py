@@ -16,8 +16,8 @@ MOST = 60
 """The most lines of the table; for more, the page only names the file."""
 
 MOST_OF_CLASSES = 50_000
-"""The most lines that a method may have for single classes. If there were more,
-only classes that a single client trains on have lines."""
+"""The most lines for single classes, which are rows x sets x clients x classes.
+If there were more, only classes that a single client trains on have lines."""
 
 Line = dict[str, Any]
 """Keys: row, set, client, name, class, training_samples, test_samples and

@@ -1,7 +1,7 @@
 """Figures of forgetting by class, by order of service, and within a round.
 
-Another figure plots accuracy against the performance gap. The figures
-correspond to Hydra's Figures 2, 3, 5, 6 and 10-19.
+Another figure plots accuracy against the performance gap. Some of the figures
+correspond to figures of Hydra's paper, which their docstrings name.
 `splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting`
 combines seeds.
 """
