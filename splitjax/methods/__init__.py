@@ -82,5 +82,5 @@ METHODS: dict[str, Callable[..., Method]] = {
   "supersfl": supersfl,
   "dfl": dfl,
 }
-"""An argument bound by `functools.partial` defines the method; it is no option
-that a config can set."""
+"""Name -> factory. Arguments that `functools.partial` binds here define the
+method, so a config cannot set them as options."""

@@ -24,8 +24,8 @@ class Mixing(NamedTuple):
   """Memory of a FedALA client.
 
   Attributes:
-    weights: block name -> W, of the parameters' shapes.
-    learned: [] bool, whether W was learned before.
+    weights: block name -> W, in the shapes of the block's parameters.
+    learned: [] bool, whether the client has learned W before.
   """
 
   weights: dict[str, Tree]
@@ -43,28 +43,32 @@ def fedala(
   most_epochs: int = 100,
   judged: Literal["mixed", "trained"] = "mixed",
 ) -> Method:
-  """FedALA: clients mix in the received network, element by element.
+  """FedALA: clients mix the received network into their own elementwise.
 
-  w_i = own + (global - own) * W_i in the last blocks, and the global network in
-  the others (eq. 4); W <- clip(W - eta grad_w L * (global - own), 0, 1) on a
-  share of the client's samples (eq. 5). W starts at 1. A client learns it until
-  the loss settles when it first takes part after round 0, and for one epoch in
-  later rounds.
+  The mixed network has w_i = own + (global - own) * W_i in its last blocks and
+  the global parameters in the others (eq. 4). W starts at 1, and a client
+  learns it by steps W <- clip(W - eta grad_w L * (global - own), 0, 1) on a
+  share of its samples (eq. 5). In round 0 it learns nothing. When it takes part
+  for the first time after that, it learns W until the loss settles; in every
+  later round it learns W for one epoch.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
     eta: learning rate of W. With 0 this is FedAvg.
-    share: s, per cent of a client's samples to learn W on, drawn each time.
-    mixed_blocks: p, the last parts that are mixed: 1 is the head. 0 is FedAvg.
-    threshold: the loss has settled after more than ten epochs if the standard
-      deviation of the last ten is below this. The authors' repository says 0.01
-      "in our paper"; its code has 0.1, for the loss of an epoch's last batch.
-      Here the loss is the epoch's mean.
-    most_epochs: limit on the first learning, which may not settle; ours.
-    judged: which network of a client answers test samples. "mixed", as in the
-      authors' code: the received and mixed network before local training, for
-      which the evaluation learns W as the next round would. "trained": the
+    share: s, the percentage of its samples that a client learns W on. They are
+      drawn anew each time.
+    mixed_blocks: p, how many of the last parts are mixed. 1 mixes the head
+      alone; with 0 this is FedAvg.
+    threshold: the loss has settled if more than ten epochs have passed and its
+      standard deviation over the last ten is below this. The authors'
+      repository says 0.01 "in our paper"; its code has 0.1 and takes the loss
+      of an epoch's last batch. Here the loss is the mean of the epoch.
+    most_epochs: limit on the epochs of the first learning, because its loss may
+      never settle. The limit is ours.
+    judged: which of a client's networks answers test samples. "mixed", as in
+      the authors' code: the network after mixing and before local training; for
+      this the evaluation learns W as the next round would. "trained": the
       network after local training, as in the other methods.
 
   Raises:
@@ -134,7 +138,7 @@ def fedala(
     return jax.lax.while_loop(unsettled, epoch, start)[0]
 
   def mixed(client: Half, shared: Segment, samples, key, some) -> Half:
-    """Learns W if `some` [] is set; then mixes `shared` into the client."""
+    """Mixes `shared` into the client; if `some` [] is true, learns W first."""
     weights, learned = client.memory
     epochs = jnp.where(some, jnp.where(learned, 1, most_epochs), 0)
     if names and eta:
@@ -172,7 +176,7 @@ def fedala(
 
 
 def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
-  """Mixes own + (shared - own) * W; takes blocks without a W from `shared`."""
+  """Returns own + (shared - own) * W, and blocks without a W as in `shared`."""
   mixed = {
     name: jax.tree.map(
       lambda a, b, w: a + (b - a) * w, own[name], shared[name], w
@@ -183,7 +187,10 @@ def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
 
 
 def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
-  """Stores the mean in the server's memory; clients keep their networks."""
+  """Builds an aggregation that stores the mean network in the server's memory.
+
+  Clients keep their own networks.
+  """
   plain = base.mean(backbone, optimizer)
 
   def server(server, clients, active, sums):

@@ -1,7 +1,8 @@
 """Depth-aware aggregation: weighted sums, then means block by block.
 
 Sums are additive over clients, so the engine may add them over cohorts, chunks
-and devices in any grouping, and need not keep the copies of the server.
+and devices in any grouping, and need not store each client's copy of the
+server.
 Prefixes and servers are averaged separately: a deep client's block 3 and the
 server's block 3 are different parameters (in SuperSFL they are the same, see
 `super_network.super_network`).
@@ -19,29 +20,31 @@ from splitjax.models.block import own_norm
 from splitjax.types import Aggregation, Array, Half, Sums, Tree
 
 Keep = float | Callable[[str], float]
-"""lam, the share of its parameters a client keeps; or block name -> lam."""
+"""lam, the share of its own parameters that a client keeps: one number for all
+blocks, or a function of the block name."""
 
 ServerMean = Literal["touched", "all"]
-"""The copies of a server block that are averaged, see `contribute`."""
+"""Which copies of a server block are averaged, see `contribute`."""
 
 
 def contribute(
   client: Half, server: Half, weight: Array, over: ServerMean = "touched"
 ) -> Sums:
-  """Computes one client's share of the round's sums.
+  """Computes what one client adds to the round's sums.
 
-  With over="touched", a server block counts only if the client's features
-  passed it in this round (Opt.touched), and its running statistics only if they
-  were written (Opt.wrote; HARMONY's early view writes none). With over="all",
-  copies that still hold the old value count too, as HARMONY's eq. 2 reads to
-  the letter: the fewer participants' features pass a block, the less it moves.
+  With over="touched", the client adds its copy of a server block only if its
+  features passed the block in this round (Opt.touched). It adds the block's
+  running statistics only if they were written (Opt.wrote; HARMONY's early view
+  writes none). With over="all", it also adds copies that still hold the old
+  value, as HARMONY's eq. 2 reads to the letter. A block then moves less if the
+  features of fewer participants pass it.
 
   Args:
     client: the client's half after its last step.
     server: the client's copy of the server after that step.
     weight: [] float, zeta up to a common factor; 0 for a client that does not
       participate.
-    over: the copies of theta that are averaged, as above.
+    over: which copies of theta's blocks are averaged, as described above.
   """
   flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
   if over == "all":
@@ -70,7 +73,7 @@ def contribute(
 
 
 def weighted(weight: Array, tree: Tree) -> Tree:
-  """Multiplies a tree by `weight`; weight 0 gives 0, even of NaN."""
+  """Multiplies a tree by `weight`; a weight of 0 turns even NaN into 0."""
   return jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
 
 
@@ -91,17 +94,18 @@ def blend_clients(
 ) -> Half:
   """Blends phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
-  A block's mean is over the participants that hold it, an exit's over those of
-  the exit's depth (SplitGP eq. 9-10). A client that does not participate keeps
-  its parameters, unless lam = 0: then all clients get the mean.
+  A block is averaged over the participants that hold it, so an exit is averaged
+  over the participants of its depth (SplitGP eq. 9-10). A client that does not
+  participate keeps its parameters, unless lam = 0: then all clients get the
+  mean.
 
   Args:
-    clients: a cohort after the round, leaves [N, ...].
-    active: [N] bool, whether a client's update counts.
+    clients: a cohort after the round, arrays [N, ...].
+    active: [N] bool, whether a client's update is in the sums.
     sums: sums over all participants of all cohorts.
     keep: lam.
-    local_norm: whether clients keep their batch normalisation, parameters and
-      running statistics (FedBN, Li et al., ICLR 2021).
+    local_norm: whether clients keep their own batch normalisation, that is its
+      parameters and its running statistics (FedBN, Li et al., ICLR 2021).
   """
   params, stats = {}, {}
   for name, own in clients.segment.params.items():
@@ -129,10 +133,11 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """Sets theta <- sum_i zeta_i theta_i, by block, over the copies in `sums`.
+  """Sets theta <- sum_i zeta_i theta_i, block by block.
 
-  `server` is the half before the round; a block without a copy in the sums does
-  not change. With keep_slots the optimiser's slots are averaged too.
+  The sum is over the copies that clients added to `sums`. A block of which no
+  client added a copy does not change. `server` is the half before the round.
+  With keep_slots the optimiser's slots are averaged too.
   """
   params, stats = dict(server.segment.params), dict(server.segment.stats)
   slots = dict(server.opt) if keep_slots else {}
@@ -160,15 +165,17 @@ def federated_mean(
   uniform: bool = False,
   server_mean: ServerMean = "touched",
 ) -> Aggregation:
-  """Builds the aggregation of most methods: weighted means, blended clients.
+  """Builds the aggregation of most methods, by means over the participants.
 
   It applies `contribute`, then `mean_server` and `blend_clients`.
 
   Args:
-    keep: lam, the share that a client keeps; the server keeps none.
+    keep: lam, the share of its own parameters that a client keeps. The server
+      always takes the whole mean.
     keep_slots: whether optimiser slots are kept between rounds.
     local_norm: as in `blend_clients`.
-    uniform: whether every participant has weight 1 in the means; else |D_n|.
+    uniform: whether every participant has weight 1 in the means. If false, a
+      participant's weight is |D_n|.
     server_mean: as in `contribute`.
   """
 
@@ -198,14 +205,14 @@ def federated_mean(
 
 
 def combine(weights: Array, tree: Tree) -> Tree:
-  """Combines clients linearly, in full precision on every device.
+  """Computes linear combinations of clients, in full precision on any device.
 
   Args:
-    weights: [M, N] or [N].
-    tree: leaves [N, ...].
+    weights: [M, N] for M combinations, or [N] for one.
+    tree: arrays [N, ...].
 
   Returns:
-    Leaves [M, ...] or [...].
+    A tree of arrays [M, ...], or [...] for one combination.
   """
   exact = jax.lax.Precision.HIGHEST
   return jax.tree.map(

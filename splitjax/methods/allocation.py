@@ -2,7 +2,7 @@
 
 An allocation maps (devices, backbone, seed, **options) to the split depth of
 each client, [N] int, among `backbone.cuts`; its keyword-only arguments are the
-options of `fleet.allocation` in a config. Everything is on the host.
+options of `fleet.allocation` in a config. Allocations run in NumPy on the host.
 
   >>> import splitjax
   >>> c = splitjax.default()
@@ -32,7 +32,7 @@ EPSILON = 1e-9
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> np.ndarray:
-  """Deals all cuts in equal shares, by the seed: resources do not count."""
+  """Gives every cut to equally many clients, at random; ignores resources."""
   return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
 
 
@@ -46,22 +46,23 @@ def supersfl(
   levels: Annotated[int | None, COUNT] = None,
   eps: Annotated[float, POSITIVE] = EPSILON,
 ) -> np.ndarray:
-  """Chooses depths by SuperSFL's eq. 1: memory and low latency give depth.
-
-  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  """Chooses depths by SuperSFL's eq. 1, from memory and latency.
 
   d_i = min(floor(alpha m_i) + floor(beta (lat_max - lat_i) / (lat_max - lat_min
-  + epsilon)), L - 1), and at least 1.
+  + epsilon)), L - 1), and at least 1. So a client with more memory or a lower
+  latency has a deeper cut. Depths are then rounded down to a few of
+  `backbone.depths`, see `in_levels`.
 
   Args:
     devices: m_i and lat_i of all clients.
     backbone: its number of blocks is L.
-    seed: not used; the profiles are drawn already.
+    seed: not used, since the profiles have been drawn before.
     alpha: layers per GB.
-    beta: layers that the least latency gives; because of epsilon one layer less
-      if beta is a whole number.
-    levels: see `in_levels`; as many as there are cuts give eq. 1 itself.
-    eps: epsilon, which is not printed.
+    beta: how many layers the client of least latency gets for its latency. If
+      beta is a whole number, epsilon makes this one layer less.
+    levels: see `in_levels`. With a cut after every block but the last, and as
+      many levels as cuts, the depths are those of eq. 1 itself.
+    eps: epsilon; the paper prints no value.
   """
   del seed
   memory = np.array(devices.profiles.memory)
@@ -80,13 +81,16 @@ def dfl(
   alpha: Annotated[float, PROBABILITY] = 0.5,
   levels: Annotated[int | None, COUNT] = None,
 ) -> np.ndarray:
-  """Chooses cuts of least weighted time and energy (Samikwa et al., 2024).
+  """Chooses the cut that costs a client least in time and energy.
+
+  `cut_costs` defines the cost (Samikwa et al., 2024). Depths are then rounded
+  down to a few of `backbone.depths`, see `in_levels`.
 
   Args:
-    devices: the devices of all clients, and the rates of power.
+    devices: the profiles of all clients, and the rates of server and power.
     backbone: the network.
     seed: not used.
-    alpha: weight of time, 1 - alpha that of energy.
+    alpha: weight of the time; the energy has weight 1 - alpha.
     levels: see `in_levels`.
   """
   del seed
@@ -102,7 +106,7 @@ def dfl(
 
 
 class CutTable(NamedTuple):
-  """The cost of a sample at each cut in use, [K] each.
+  """What a sample costs at each of the network's K cuts, as arrays [K].
 
   Attributes:
     near: FLOPs of a forward pass at the client.
@@ -116,7 +120,7 @@ class CutTable(NamedTuple):
 
 
 def cut_table(backbone: Backbone) -> CutTable:
-  """Makes the CutTable of a network; features take 4 bytes each."""
+  """Makes the CutTable of a network; each number of a feature takes 4 bytes."""
   outputs, names = shapes.outputs(backbone), backbone.names()
   work = [flops.of_cut(backbone, cut) for cut in backbone.cuts]
   near, far = np.array(work).T
@@ -129,19 +133,20 @@ def cut_costs(
 ) -> Any:
   """Computes the cost of each cut: alpha T / |T| + (1 - alpha) E / |E|.
 
-  Norms are over the cuts. T is the time of a training sample, 3 (near /
-  compute + far / server) + 2 size / bandwidth, E the client's energy for it. A
-  backward pass counts as two forward passes. Arrays may be NumPy's or jax's.
+  T is the time that a training sample takes at each cut, 3 (near / compute +
+  far / server) + 2 size / bandwidth; a backward pass costs as much as two
+  forward passes. E is the energy that the client spends on the sample. The
+  norms are taken over the cuts. Arrays may be NumPy's or jax's.
 
   Args:
-    table: the cuts, [K].
+    table: the K cuts.
     compute: [..., 1], GFLOP/s.
     bandwidth: [..., 1], Mbit/s.
-    rates: rates of the server and of power.
-    alpha: weight of time.
+    rates: the server's computing power, and the watts that a client draws.
+    alpha: weight of the time.
 
   Returns:
-    [..., K].
+    [..., K], the costs.
   """
   busy = 3 * table.near / (1e9 * compute)
   sent = 2 * 8 * table.size / (1e6 * bandwidth)
@@ -159,8 +164,8 @@ def in_levels(
 ) -> np.ndarray:
   """Rounds depths down to a few of the cuts, evenly chosen.
 
-  No client gets more than its resources allow, but for a depth below the
-  shallowest cut, which is rounded up to that cut.
+  So no client gets a deeper cut than its resources allow, with one exception: a
+  depth below the shallowest cut is rounded up to that cut.
 
   Args:
     depth: [N] int, 1..L - 1.

@@ -43,7 +43,10 @@ def require(name: str, value: Any, holds: bool, must: str) -> None:
 
 
 def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
-  """Makes Aggregation.keep: lam for phi, lam_exit (None: lam) for exit h."""
+  """Makes Aggregation.keep: lam for phi, and lam_exit for the exit h.
+
+  If lam_exit is None, the exit has lam too.
+  """
   for name, share in (("lam", lam), ("lam_exit", lam_exit)):
     require(name, share, share is None or 0 <= share <= 1, "in 0..1")
   if lam_exit in (None, lam):
@@ -58,8 +61,8 @@ def rows(finetune: bool) -> tuple[Row, ...]:
 
 
 HEAD_WORK = Work(client=1.0)
-"""Work of a stage that trains the head alone: one forward pass of the network;
-the head's gradient counts as free."""
+"""Work of a stage that trains the head alone. It is one forward pass of the
+network; the gradient of the head is taken to cost nothing."""
 
 FULL = Traits(("client",), "full")
 """Traits of clients that hold the whole network and answer by themselves."""
@@ -78,14 +81,17 @@ def method(
   client_memory: Memory | None = None,
   server_memory: Memory | None = None,
 ) -> Method:
-  """Builds a Method from its stages; parts left out are the common ones.
+  """Builds a Method from its stages; a part that is None is the common one.
 
   Args:
     backbone: the network.
     optimizer: the optimiser of both halves.
-    stages: what a client computes in a round; one Stage(step) for most.
-    aggregation: the end of a round; None: `mean`, all clients get the mean.
-    traits: static facts; None: exit and server answer, rounds are parallel.
+    stages: what a client computes in a round. Most methods have one stage,
+      Stage(step).
+    aggregation: how a round ends; None: `mean`, so that all clients get the
+      mean.
+    traits: static facts about the method; None: both exit and server predict,
+      and clients train in parallel.
     tuning: personalisation after the last round; None: no steps.
     begin: as in Method; None: `download`.
     finish: as in Method; None: `upload`.
@@ -148,7 +154,7 @@ def mean(
   """Builds `aggregations.federated_mean` for this network and optimiser.
 
   Raises:
-    UserError: `keep`, lam, is not in 0..1.
+    UserError: `keep` is a number that is not in 0..1.
   """
   if not callable(keep):
     require("lam", keep, 0 <= keep <= 1, "in 0..1")
@@ -213,9 +219,10 @@ def client_stage(
   work: Work | None = None,
   **how: Any,
 ) -> Stage:
-  """Builds a stage of `client_step`, for clients with the whole network.
+  """Builds a Stage for clients that hold the whole network.
 
-  `epochs` and `work` are as in Stage, `how` are options of `client_step`.
+  Its step is `client_step` with the options `how`; `epochs` and `work` are as
+  in Stage.
   """
   alone = client_step(backbone, optimizer, **how)
 
@@ -233,10 +240,11 @@ def head_then_body(
   of_head: Optimizer | None = None,
   **how: Any,
 ) -> tuple[Stage, Stage]:
-  """Builds two stages: `epochs` of the head alone, then one of the body alone.
+  """Builds two stages: the first trains the head alone, the second the body.
 
-  `of_head` is the head's optimiser; None: `optimizer`. `how` are options of the
-  body's `client_step`.
+  The first takes `epochs` epochs by the optimiser `of_head`; None: `optimizer`.
+  The second takes the config's local epochs by `optimizer`, with the options
+  `how` of `client_step`.
   """
   own: dict[str, Any] = {"moves": is_head, "work": HEAD_WORK}
   return (
@@ -251,7 +259,7 @@ def pull(weight: float, params: Tree, anchor: Tree) -> Tree:
 
 
 def whole_network(backbone: Backbone, full: Segment) -> Segment:
-  """Selects the network `full` without its exits."""
+  """Selects all blocks and the head of `full`, without the exits."""
   names = (*backbone.names(), "head")
   return Segment(
     {name: full.params[name] for name in names},
@@ -260,7 +268,7 @@ def whole_network(backbone: Backbone, full: Segment) -> Segment:
 
 
 def is_head(name: str) -> bool:
-  """Tells whether a block is the head, the personal part in most methods."""
+  """Tells whether a block is the head. In most methods it is personal."""
   return name == "head"
 
 

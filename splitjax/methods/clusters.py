@@ -21,10 +21,10 @@ class Clusters(NamedTuple):
   """Memory of the server between rounds.
 
   Attributes:
-    cluster: [N] int32, the cluster of each client, named by the smallest number
-      of a client in it.
-    rounds: [] int32, finished rounds.
-    rates: Rates, [] float each: the server's computing power, and watts.
+    cluster: [N] int32, the cluster of each client. A cluster's name is the
+      smallest number of its clients.
+    rounds: [] int32, number of finished rounds.
+    rates: the rates of server and power; every field is [] float.
   """
 
   cluster: Array
@@ -33,19 +33,24 @@ class Clusters(NamedTuple):
 
 
 def kernels(params: Tree) -> list[Array]:
-  """Lists the leaves that are weights of a layer: those at a key "kernel"."""
+  """Lists the arrays of a tree that are stored under the key "kernel"."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   return [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
 
 
 def similarity(params: Tree) -> Array:
-  """Averages the linear CKA of flattened kernels over layers, [N, N].
+  """Computes how similar clients' networks are, by linear CKA.
 
-  For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2.
+  For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2. Here
+  x and y are one layer's flattened kernels of two clients; the result is the
+  mean over layers.
 
   Args:
-    params: leaves [N, ...]; only `kernels` count, not biases, scales, class
-      token or positions.
+    params: the clients' parameters, arrays [N, ...]. Only `kernels` are
+      compared, and no biases, scales, class token or positions.
+
+  Returns:
+    [N, N].
   """
   layers = kernels(params)
   total = jnp.zeros(())
@@ -59,9 +64,10 @@ def similarity(params: Tree) -> Array:
 
 
 def clusters(near: Array) -> Array:
-  """Clusters connected clients: near [N, N] bool -> Clusters.cluster [N] int32.
+  """Puts clients into one cluster if `near` connects them, maybe via others.
 
-  This is DBSCAN with clusters of at least one sample, as in the authors' code.
+  Maps near [N, N] bool to Clusters.cluster [N] int32. This is DBSCAN with
+  clusters of at least one sample, as in the authors' code.
   """
   count = len(near)
   reach = near | jnp.eye(count, dtype=bool)
@@ -71,7 +77,7 @@ def clusters(near: Array) -> Array:
 
 
 def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
-  """Averages inside clusters, once the warmup is over."""
+  """Builds an aggregation that averages inside clusters after the warmup."""
 
   # Clusters are formed once, from the networks at the end of the warmup.
   def server(server, clients, active, sums):

@@ -27,19 +27,20 @@ def fedamp(
   alpha_k: float | None = None,
   lam: float | None = None,
 ) -> Method:
-  """FedAMP: each client has a cloud model, a mix weighted to similar clients.
+  """FedAMP: in a client's cloud model, similar networks have more weight.
 
-  u_i = (1 - sum_{j != i} a_ij) w_i + sum_{j != i} a_ij w_j with a_ij = alpha_k
-  A'(|w_i - w_j|^2), A(x) = 1 - e^(-x / sigma), so A'(x) = e^(-x / sigma) /
-  sigma (eq. 4-6); then w_i = argmin F_i(w) + lam / (2 alpha_k) |w - u_i|^2 from
-  u_i on (eq. 7), by SGD. j runs over the participants of the round. u_i must be
-  a convex combination: where the a_ij of a client add up to more than 1, they
-  are divided by their sum, and nothing of w_i is left in u_i.
+  The cloud model is u_i = (1 - sum_{j != i} a_ij) w_i + sum_{j != i} a_ij w_j
+  with a_ij = alpha_k A'(|w_i - w_j|^2), A(x) = 1 - e^(-x / sigma), so A'(x) =
+  e^(-x / sigma) / sigma (eq. 4-6). The client then starts at u_i and finds
+  w_i = argmin F_i(w) + lam / (2 alpha_k) |w - u_i|^2 by SGD (eq. 7). j runs
+  over the participants of the round. u_i must be a convex combination: if the
+  a_ij of a client add up to more than 1, they are divided by their sum, and
+  nothing of w_i is left in u_i.
 
-  The paper tunes all three options; the defaults are ours. They adapt to the
-  squared distances between networks, which differ by orders of magnitude
-  between settings (0.1 and 12 on one small network, depending on the weight of
-  the proximal term).
+  The paper tunes all three options; the defaults are ours. The defaults follow
+  the squared distance between networks, because it differs by orders of
+  magnitude between settings. On one small network it was 0.1 or 12, depending
+  on the weight of the proximal term.
 
   Args:
     backbone: the network.
@@ -47,8 +48,8 @@ def fedamp(
     sigma: scale of A; None: the mean squared distance between two participants
       of the round. It must be of that order: a far larger sigma gives all other
       participants the same weight, a far smaller one gives them none.
-    alpha_k: the step size; None: sigma / participants. alpha_k / sigma is the
-      largest weight of another participant.
+    alpha_k: the step size; None: sigma divided by the number of participants.
+      alpha_k / sigma is the largest weight that another participant can have.
     lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k
       multiplies w - u_i in the gradient: it should be well below 1, or the pull
       undoes the training. One public implementation detaches the term, so that
@@ -145,10 +146,10 @@ def fedgh(
 ) -> Method:
   """FedGH: bodies are private; the server trains one head on class means.
 
-  Every client trains its whole network, starting with the global head, and
-  sends the mean features of its classes. The server takes one SGD step of
-  CE(h(p_il), l) for each client i and class l that it holds, in the order of
-  the clients and classes, and sends the head to all.
+  Every client starts with the global head, trains its whole network and sends
+  p_il, the mean feature of each class l that it holds. The server takes one SGD
+  step on CE(h(p_il), l) for each client i and each of its classes l, in the
+  order of the clients and classes. It then sends the head to all clients.
 
   Args:
     backbone: the network.
@@ -219,7 +220,8 @@ def train_header(
 ) -> Half:
   """Takes one SGD step of the head for every class mean of every participant.
 
-  `clients` and `active`, [N] bool, whose update counts, are one per cohort.
+  `clients` and `active` have one entry per cohort. Entries of `active` are [N]
+  bool and tell which clients participate.
   """
   mean, count = (
     jnp.concatenate([half.memory[i] for half in clients]) for i in range(2)

@@ -98,7 +98,10 @@ def _run(made: Sandbox, step: Any) -> tuple[State, list[Metrics]]:
 
 
 def keeps_its_form(tried: Trial) -> str:
-  """Checks structure, shapes and dtypes of the state, its key and round."""
+  """Checks that rounds change no structure, shape, dtype or key of the state.
+
+  The state's `round` must count the rounds.
+  """
   key = jax.random.key_data(tried.after.key)
   before, after = tried.before, tried.after._replace(key=key)
   forms: list[Any] = [jax.tree.structure(state) for state in (before, after)]
@@ -117,7 +120,7 @@ def keeps_its_form(tried: Trial) -> str:
 
 
 def stays_finite(tried: Trial) -> str:
-  """Checks that no number is NaN or infinite and no update was left out."""
+  """Checks that all numbers are finite and that no update was discarded."""
   leaves = jax.tree.leaves((tried.after.clients, tried.after.server))
   numbers = leaves + jax.tree.leaves(tried.metrics)
   _must(all(np.isfinite(x).all() for x in numbers), "a number is not finite")
@@ -152,7 +155,7 @@ def learns(tried: Trial, steady: Collection[str] = ()) -> str:
 
 
 def learns_everywhere(tried: Trial, frozen: Collection[str] = ()) -> str:
-  """Checks that every parameter moves, but none in a frozen block."""
+  """Checks that frozen blocks stay unchanged and all other parameters move."""
   before, after = tried.before, tried.after
   halves = [(after.server, before.server)]
   halves += list(zip(after.clients, before.clients, strict=True))
@@ -204,7 +207,7 @@ def draws_anew(tried: Trial) -> str:
 
 
 def keeps_the_ledger(tried: Trial) -> str:
-  """Checks that messages have names of wire.MESSAGES, and sizes above 0."""
+  """Checks that wire.MESSAGES has every message's name, and no size is 0."""
   ledger: dict[str, float] = {}
   for of_round in tried.metrics:  # some messages are first sent later
     for name, size in of_round.wire.items():

@@ -5,9 +5,9 @@ its last round. A download is the rounded difference between the client's next
 parameters and these; an upload is the rounded difference between its trained
 parameters and those at the start of the round. The receiver adds the
 difference. The next download therefore corrects the rounding error of a
-download. The error of an upload is lost in the mean, unless the client adds it
-to its next upload (error feedback; Seide et al., 2014; Karimireddy et al., ICML
-2019).
+download. The rounding error of an upload stays in the mean, unless the client
+corrects it in its next upload (error feedback; Seide et al., 2014; Karimireddy
+et al., ICML 2019).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,17 +23,18 @@ from splitjax.types import Array, Half, Segment, Tree
 from splitjax.wire import forms
 
 DELTA = 1 << 27
-"""Folded into the key of a download or upload, for the draws of rounding."""
+"""A constant that is folded into the key of a download or upload, so that
+rounding draws random numbers of its own."""
 
 
 class Known(NamedTuple):
   """A client's memory for its differences, kept from round to round.
 
   Attributes:
-    held: block name -> parameters that both sides know; within a round, those
-      at its start.
-    residual: block name -> what rounding left out of the uploads so far; ()
-      without error feedback.
+    held: block name -> parameters that both sides know. Within a round these
+      are the client's parameters at the start of the round.
+    residual: block name -> what rounding left out of the last upload, to be
+      added to the next one; () without error feedback.
   """
 
   held: dict[str, Tree]
@@ -57,7 +58,7 @@ def down(
 ) -> Half:
   """Applies a client's download of the blocks `names`.
 
-  w <- held + Q(w - held).
+  w <- held + Q(w - held), where Q rounds and both sides know `held`.
   """
   known, params = client.known, dict(client.segment.params)
   local = backbone.local_norm
@@ -76,9 +77,10 @@ def down(
 def up(
   backbone: Backbone, client: Half, names: Sequence[str], key: Array
 ) -> Half:
-  """Applies a client's upload: its half becomes what the server receives.
+  """Applies a client's upload of the blocks `names`.
 
-  d = w - held + residual; w <- held + Q(d); residual <- d - Q(d).
+  With d = w - held + residual, w <- held + Q(d) and residual <- d - Q(d), where
+  Q rounds. The new w is what the server receives.
   """
   known, params = client.known, dict(client.segment.params)
   local = backbone.local_norm
@@ -106,7 +108,7 @@ def _gap(new: Tree, old: Tree) -> Tree:
 
 
 def _rounding(backbone: Backbone, key: Array) -> Callable[[str, Tree], Tree]:
-  """Builds (block name, differences) -> rounded differences, by tensor."""
+  """Builds (block name, differences) -> differences, each tensor rounded."""
   form = backbone.wire.parameters.form
   key = jax.random.fold_in(key, DELTA)
 

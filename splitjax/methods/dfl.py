@@ -61,24 +61,27 @@ def dfl(
   eps: float = 0.3,
   cut: int | None = None,
 ) -> Method:
-  """DFL: in each round the cut of the least cost; FedAvg inside clusters.
+  """DFL: a client cuts where it is cheapest in a round; clusters run FedAvg.
 
-  Cuts are those of `backbone.depths`, their costs those of
-  `allocation.cut_costs`. Server parts are averaged inside clusters too, never
-  across them.
+  The cuts are those of `backbone.depths`, and `allocation.cut_costs` computes
+  their costs. Clients average their networks only inside their cluster, and so
+  do their copies of the server's part.
 
-  The ledger counts prefixes in the rounds that use them: down in the first
-  round and after an aggregation, up where the server clusters or aggregates.
-  Blocks that change sides because the cut moves in the warmup are not counted.
+  The ledger counts a prefix only in the rounds that use it. It travels down in
+  the first round and in the round after an aggregation, and up in the rounds in
+  which the server clusters or aggregates. During the warmup the cut may move
+  and blocks change sides; this is not counted.
 
   Args:
     backbone: the network.
-    optimizer: optimiser of both halves; blocks behind the cut of a round take
-      the server's learning rate, and `clip` limits each part's norm. Slots kept
-      between rounds stay with the client, those of the server's part too.
-    alpha: weight of time in the cost, 1 - alpha that of energy.
-    jitter: standard deviation of the logarithm of a round's bandwidth, drawn
-      where DFL measures throughput; ours. 0: always the mean bandwidth.
+    optimizer: optimiser of both halves. Blocks behind the cut of a round take
+      the server's learning rate, and `clip` limits the norm of each part. Slots
+      that are kept between rounds stay with the client, even those of the
+      server's part.
+    alpha: weight of the time in the cost; the energy has weight 1 - alpha.
+    jitter: standard deviation of the logarithm of a round's bandwidth; 0:
+      always the mean bandwidth. DFL measures the throughput; here a bandwidth
+      is drawn, and its jitter is ours.
     warmup: rounds without aggregation before clients are clustered; 3 in the
       authors' code. 0: one cluster of all clients from the first round.
     eps: clients whose networks are at most this far apart (1 - CKA) are in one
@@ -183,7 +186,7 @@ def dfl(
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
-  """Builds `init`: the same network for all clients, and their devices."""
+  """Builds `init`: clients start from one network and get their devices."""
   plain = base.initializer(backbone, optimizer, whole=True)
 
   def init(key, fleet, full) -> State:
@@ -233,7 +236,7 @@ def _by_cut(backbone: Backbone, optimizer: Optimizer) -> Callable:
 
 
 def _check_slots(optimizer: Optimizer, params: Tree) -> None:
-  """Raises a UserError unless both optimisers share slots and schedule."""
+  """Raises a UserError if the two optimisers differ in slots or schedule."""
   if optimizer.server_rate is not optimizer.rate:
     raise UserError(
       "optimizer.server_schedule: DFL's cut moves blocks between client and"

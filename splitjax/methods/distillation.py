@@ -26,10 +26,10 @@ def public_batch(
 
   Args:
     backbone: the network.
-    samples: those of any client; all hold the public samples.
+    samples: the samples of any client, since all hold the public ones.
     rows: [B] int32, 0 to P - 1.
-    real: [B] bool.
-    key: [] key of random layers; (): there are none.
+    real: [B] bool, False on padding.
+    key: [] key of random layers; () if no layer is random.
   """
   image = samples.shard.image
   image = image[image.shape[0] - backbone.public + rows]
@@ -38,10 +38,10 @@ def public_batch(
 
 
 def in_batches(order: Array, size: int) -> tuple[Array, Array]:
-  """Cuts an order [M] into batches [T, B], B at most `size`.
+  """Cuts an order of samples [M] into batches [T, B].
 
-  Padding comes last and repeats the first samples. Also returns [T, B] bool,
-  False on padding.
+  B is `size`, or M if M is smaller. Padding comes last and repeats the first
+  samples; the second array returned, [T, B] bool, is False there.
   """
   count = len(order)
   size = min(size, count)
@@ -69,9 +69,10 @@ def answers(
 def training_logits(
   backbone: Backbone, segment: Segment, params: Tree, batch: Batch
 ) -> tuple[Array, Tree]:
-  """Computes a whole network's logits [B, C] in training, and its statistics.
+  """Runs a whole network in training mode on a batch.
 
-  `params` replace those of the segment, to take gradients with respect to them.
+  Returns logits [B, C] and the new running statistics. `params` replace those
+  of the segment, to take gradients with respect to them.
   """
   names = (*backbone.names(), "head")
   segment = segment._replace(params=params)

@@ -29,9 +29,9 @@ def traffic(
 ) -> Ledger:
   """Counts the bytes of the parameters that one client sends or receives.
 
-  `direction` is "up" or "down", `client` one client's blocks, unbatched. Blocks
-  with lam = 1 (`keep`) stay with the client and are not counted. `form` is as
-  in `wire.Parameters`.
+  `direction` is "up" or "down". `client` holds one client's blocks, without an
+  axis of clients. Blocks to which `keep` gives lam = 1 stay with the client and
+  are not counted. `form` is as in `wire.Parameters`.
   """
   names = shared(client, keep)
   if backbone.local_norm:
@@ -65,11 +65,11 @@ def download(
   Args:
     backbone: the network.
     optimizer: the optimiser of both halves.
-    aggregation: the method's; tells which blocks travel, and in which form.
+    aggregation: the method's, which tells which blocks travel in which form.
     before: called before the download, (client, server, samples, round, key) ->
       (client, server, Ledger of further messages); None: nothing is called.
-    sent: whether to send the parameters; False where a relay hands them on, or
-      `before` counts them.
+    sent: whether to send and count the parameters. It is False if a relay hands
+      them on, or if `before` counts them.
     head_down: whether clients also download a copy of the server's head.
   """
   form, keep = _form(backbone, aggregation), aggregation.keep

@@ -1,7 +1,7 @@
-"""One method for several families of clients, each with a network of its own.
+"""One method for several families of clients that have different networks.
 
-A factory makes a method for each family's network; `join` makes one method of
-them, which finds a client's family by the names of its blocks. Families may
+A factory makes a method for each family's network; `join` combines these into
+one, which finds a client's family by the names of its blocks. Families may
 share blocks of the same name: aggregations then average these over all clients
 that hold them.
 """
@@ -51,7 +51,7 @@ class Names:
     self.common = frozenset.intersection(*self.known.values())
 
   def owner(self, half: Half) -> str:
-    """Finds the family of a client's half, or of a cohort's."""
+    """Finds the family of a half, which is one client's or a cohort's."""
     return self.net.having(half.segment).family
 
   def near(self, table: Mapping[str, Any], family: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Names:
     return server._replace(segment=Segment(*parts), opt=opt, memory=memory)
 
   def merged(self, parts: Mapping[str, Half]) -> Half:
-    """Merges the families' parts of the server; shared blocks are equal."""
+    """Merges the families' parts of the server; they agree in shared blocks."""
     params, stats, slots = (
       dict[str, Tree](),
       dict[str, Tree](),
@@ -123,14 +123,13 @@ def names_of(net: Backbone) -> tuple[str, ...]:
 def join(
   made: Mapping[str, Method], net: Backbone, *, shared: bool = True
 ) -> Method:
-  """Makes one method of the methods of all families.
+  """Combines the methods of all families into one method.
 
   Args:
-    made: family -> the method of its network, by one factory with the same
-      options.
-    net: the networks (`models.families.union`).
-    shared: whether families share the blocks that all of them have, trunk and
-      head; False: each family is trained as if it were alone.
+    made: family -> its method; one factory made all, with the same options.
+    net: the networks of all families (`models.families.union`).
+    shared: whether families share the blocks that all of them have, which are
+      trunk and head. False: each family is trained as if it were alone.
 
   Raises:
     UserError: the method cannot train clients of several networks.
@@ -139,7 +138,7 @@ def join(
   check(first, names)
 
   def client(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function of a client; any server is the family's part."""
+    """Builds a function that gets the family's part of the server, if any."""
 
     def call(client, *rest):
       return pick(made[names.owner(client)])(client, *rest)
@@ -147,7 +146,7 @@ def join(
     return call
 
   def pair(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function of a client and of the whole server."""
+    """Builds a function that gets the whole server and selects that part."""
 
     def call(client, server, *rest):
       family = names.owner(client)
@@ -239,10 +238,10 @@ def _init(made: Mapping[str, Method], names: Names) -> Callable:
 
 
 def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
-  """Builds the aggregation: every family's rule, on sums over all clients.
+  """Builds the aggregation, which applies every family's rule.
 
-  The rules of several families give the same result for a shared block; that of
-  the first family is taken, and the compiler drops the others.
+  Sums are over the clients of all families. So all rules give the same result
+  for a shared block; the first is taken, and the compiler drops the others.
   """
   rules = {family: method.aggregation for family, method in made.items()}
   first = next(iter(rules.values()))
@@ -289,7 +288,7 @@ def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
 def _of_family(
   names: Names, family: str, clients: Sequence[Half], active: Sequence[Any]
 ) -> tuple[tuple, tuple]:
-  """Selects a family's cohorts: halves, and [N] bool, whose updates count."""
+  """Selects the cohorts of a family from `clients` and from `active`."""
   mine = [
     pair
     for pair in zip(clients, active, strict=True)

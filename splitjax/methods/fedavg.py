@@ -1,4 +1,6 @@
-"""The whole network on the client: FedAvg, FedProx, their +FT, FedBN, Local.
+"""Clients with the whole network: FedAvg, FedProx, FedBN, Local.
+
+FedAvg and FedProx may also fine-tune at the end (rows with "+FT").
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017.
@@ -32,16 +34,16 @@ def fedavg(
     optimizer: the client's optimiser.
     lam: share of its own network that a client keeps. SplitGP's baseline
       "personalized FL" mixes own and global network in this way (Mansour et
-      al., Three Approaches for Personalization, 2020), with a lam not stated.
+      al., Three Approaches for Personalization, 2020); it states no lam.
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
     tune_epochs: E, epochs of personalisation instead of M steps; 0: M steps.
-    at_server: also report a row " at the server": the same predictions with the
-      network deployed at the server, to which clients send every sample
-      (SplitGP eq. 29 and Figure 5).
+    at_server: also report a row " at the server". Its predictions are the same,
+      but the network is deployed at the server, and clients send every sample
+      there (SplitGP eq. 29 and Figure 5).
 
   Example:
     >>> import splitjax
@@ -86,9 +88,9 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
 def fedbn(backbone: Backbone, optimizer: Optimizer) -> Method:
   """FedBN: FedAvg whose clients keep their batch normalisation and send none.
 
-  FedBN equals `fedavg` in a config with batch_norm=local; as its own method it
-  can stand beside methods that average normalisation. A config refuses FedBN
-  for a network without batch normalisation.
+  FedBN equals `fedavg` in a config with batch_norm=local. As a method it can be
+  compared, in one config, with methods that average normalisation. A config
+  refuses FedBN for a network without batch normalisation.
 
   References:
     Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch
@@ -121,14 +123,15 @@ def fedprox(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    mu: weight of the proximal term, w0 being the network as it arrived, rounded
-      if wire.parameters rounds it. The paper tunes mu in 0.001..1 for each data
-      set; the default is ours.
-    finetune: as in `fedavg`, like the options below.
-    inner_lr: alpha.
-    inner_steps: M.
-    tune_epochs: E.
-    refresh_stats: batch-norm statistics.
+    mu: weight of the proximal term. w0 is the network that the client received,
+      after any rounding by wire.parameters. The paper tunes mu in 0.001..1 for
+      each data set; the default is ours.
+    finetune: also report a "+FT" row, see `fedavg`.
+    inner_lr: alpha, the learning rate of personalisation.
+    inner_steps: M, the steps of personalisation.
+    tune_epochs: E, epochs of personalisation instead of M steps; 0: M steps.
+    refresh_stats: end personalisation with batch-norm statistics of the
+      client's own data.
 
   References:
     Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020,

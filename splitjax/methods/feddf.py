@@ -28,10 +28,11 @@ CLIP = 5.0
 
 
 class Answers(NamedTuple):
-  """The server's memory: zeros; in a client's copy, the client's logits.
+  """The server's memory, which carries logits in the clients' copies.
 
   Attributes:
-    logits: [P, C] float, of the public samples.
+    logits: [P, C] float. In a client's copy of the server these are the
+      client's logits of the public samples; at the server they are 0.
   """
 
   logits: Array
@@ -51,10 +52,11 @@ def feddf(
   The student x_0 starts at the mean of the participants' networks, weighted by
   |D_k|. Each step descends KL(softmax(1/|S| sum_k f(x_k, d) / T),
   softmax(f(x_0, d) / T)) on a mini-batch d of public samples (AVGLOGITS), by
-  Adam with a cosine schedule to 0. Clients' logits are computed in inference
-  mode, the student's in training mode, with batch statistics. Clients send
-  networks and no logits: the server computes them, the simulation does so at
-  the clients. The modelled cost leaves out the server's work.
+  Adam with a cosine schedule to 0. The clients' networks f(x_k) run in
+  inference mode, the student in training mode, with batch statistics. Clients
+  send networks and no logits. In FedDF the server computes the logits from the
+  networks; the simulation computes them where it trains the clients. The
+  modelled cost leaves out the server's work.
 
   Args:
     backbone: the network.
@@ -152,7 +154,7 @@ def feddf(
 
 
 def mean_network(sums: Sums) -> Segment:
-  """Returns the mean of a round's networks; zeros without participants."""
+  """Returns the mean of a round's networks, or zeros if nobody took part."""
   each = {
     name: aggregations.mean(total, sums.client_weight[name], total)
     for name, total in sums.client.items()

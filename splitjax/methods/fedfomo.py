@@ -25,8 +25,9 @@ class Memory(NamedTuple):
   """Memory of a client between rounds.
 
   Attributes:
-    affinity: [N], the sum of the weights that it gave to each client.
-    start: the network that its last local training began with.
+    affinity: [N], for each other client the sum of the weights that this client
+      has given to it.
+    start: the network that this client's last local training began with.
   """
 
   affinity: Array
@@ -43,31 +44,35 @@ def fedfomo(
   validation: float = 0.2,
   fallback: Literal["start", "trained"] = "start",
 ) -> Method:
-  """FedFomo: first-order weights of other clients' networks.
+  """FedFomo: a client mixes networks of others by first-order weights.
 
-  w_n = max(0, (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|) with losses
-  on the client's validation samples, divided by their sum (eq. 6-7); theta_i <-
-  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD. theta_i is
-  the network that the client's last local training began with; the trained
+  The weight of network n is w_n = max(0, (L_i(theta_i) - L_i(theta_n)) /
+  |theta_n - theta_i|), with losses on the client's validation samples. The
+  weights are then divided by their sum (eq. 6-7). The client takes theta_i <-
+  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8) and trains it by local SGD.
+  theta_i is the network that its last local training began with; its trained
   network is one of the theta_n (baseline_model=first_model in the authors'
   commands).
 
-  A client thus downloads M - 1 of the M networks: those of highest affinity
-  p_i, the sum of its weights over the rounds; each is replaced with probability
-  epsilon by one drawn uniformly. Memory: the server holds N networks, a client
-  in training M + 1 beside its own; system.clients_per_chunk=1 needs least.
+  A client thus downloads M - 1 of the M networks. They are those with the
+  highest affinity p_i, which is the sum of the weights that the client gave
+  them over the rounds. With probability epsilon each of them is replaced by a
+  network drawn uniformly from the rest. The server stores N networks; a client
+  in training stores M + 1 beside its own. system.clients_per_chunk=1 needs the
+  least memory.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    models: M, the client's own trained network among them.
-    epsilon: epsilon of the first round.
-    decay: subtracted from epsilon in every round; both as in the authors' code.
-    validation: share of its training samples, at least one, that a client sets
-      aside to weigh networks on; 0.2 as in the authors' code.
-    fallback: where no weight is positive: "start" leaves the client at theta_i,
-      as eq. 8 and the authors' code do; "trained" keeps the trained network, as
-      PFLlib does.
+    models: M, the number of networks that a client weighs; one of them is its
+      own trained network.
+    epsilon: epsilon of the first round, as in the authors' code.
+    decay: what is subtracted from epsilon in every round, as in their code.
+    validation: share of its training samples that a client sets aside to weigh
+      networks on, at least one sample; 0.2 as in the authors' code.
+    fallback: what a client does if no weight is positive. "start": it goes back
+      to theta_i, as in eq. 8 and the authors' code; "trained": it keeps its
+      trained network, as in PFLlib.
 
   Raises:
     UserError: an option is out of range.
@@ -148,10 +153,11 @@ def collect(server: Half, clients, active, sums) -> Half:
 def choose(
   affinity: Array, number: Array, m: int, epsilon: Array, key: Array
 ) -> Array:
-  """Chooses the m clients, [m] int32, whose networks `number` downloads.
+  """Chooses the m clients whose networks a client downloads, [m] int32.
 
-  They are the other clients of highest affinity [N], ties broken by a draw;
-  each is replaced with probability epsilon by a client drawn from the rest.
+  `number` [] is the downloading client. Its choice is the m other clients of
+  highest affinity [N]; ties are broken at random. Then each of these is
+  replaced with probability epsilon by a client drawn from the rest.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
   count = affinity.shape[0]
@@ -172,10 +178,11 @@ def choose(
 def first_order(
   backbone: Backbone, start: Segment, others: Segment, samples: Samples
 ) -> Array:
-  """Computes the weights [M] of networks `others`, leaves [M, ...] (eq. 6-7).
+  """Computes the weights [M] of other networks (eq. 6-7).
 
-  Losses and distances are measured from `start`, theta_i. The weights add up to
-  1, or all are 0.
+  `others` holds M networks as arrays [M, ...]. Losses and distances are
+  measured from `start`, which is theta_i. The weights add up to 1, or all are
+  0.
   """
   here = validation_loss(backbone, start, samples)
 

@@ -21,9 +21,10 @@ class Consensus(NamedTuple):
   """The server's memory.
 
   Attributes:
-    logits: [M, C] float, the mean of the participants' logits; in a client's
-      copy, after its training, the client's logits of the next M samples.
-    start: [] int32, the first public sample of the M that the mean is of.
+    logits: [M, C] float, the mean of the participants' logits of M public
+      samples. A client's copy holds, after the client's training, its own
+      logits of the next M samples.
+    start: [] int32, the index of the first of these M public samples.
     known: [] bool, whether there is a mean yet.
   """
 
@@ -44,24 +45,27 @@ def fedmd(
   """FedMD: digest the consensus on public samples, then train on private ones.
 
   In a round a client descends |f(x) - f~(x)|, the mean over C logits, on M
-  public samples ("digest"), trains its local epochs ("revisit") and sends its
-  logits of the next M samples ("communicate"). f~ is the plain mean of the
-  participants' logits; the first round has none. Clients keep their networks.
-  The paper's rounds begin with the logits and end with private training: the
-  same steps, shifted by half a round. Here the last upload is not used.
+  public samples ("digest"). It then trains for its local epochs ("revisit") and
+  sends its logits of the next M samples ("communicate"). f~ is the plain mean
+  of the participants' logits; in the first round there is no f~ and no digest.
+  Clients keep their networks. The paper's rounds begin with the logits and end
+  with private training. These are the same steps, shifted by half a round; here
+  the last upload is not used.
 
   The paper's clients first train on public samples with labels; here public
-  samples have none. One optimiser takes all steps of a round, digests included.
+  samples have none. One optimiser takes all steps of a round, also those of the
+  digest.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    alignment: M, the public samples of a round, taken in turn; None: all. The
-      authors' code draws 5,000 for each round.
+    alignment: M, how many public samples a round uses; the samples take turns.
+      None: every round uses all. The authors' code draws 5,000 for each round.
     digest_epochs: passes over the M samples; 1 in the authors' code.
     digest_batch: batch size of these passes; 256 in the authors' code.
-    initial_epochs: private epochs before the first round, of the clients that
-      take part in it; up to 25 with early stopping in the authors' code.
+    initial_epochs: private epochs that clients of the first round train at its
+      start, instead of a digest. The authors' code trains up to 25 with early
+      stopping.
 
   Raises:
     UserError: an option is out of range.
@@ -171,13 +175,20 @@ def fedmd(
 
 
 def following(memory: Consensus, count: int, every: int) -> Array:
-  """Returns the first public sample, [] int32, that clients answer next."""
+  """Returns the index of the public sample that clients answer next, [] int32.
+
+  They answer `count` samples from there on.
+  """
   ahead = (memory.start + count) % max(every, 1)
   return jnp.where(memory.known, ahead, memory.start).astype(jnp.int32)
 
 
 def of_logits(count: int, every: int) -> Aggregation:
-  """Averages the participants' logits of `count` of `every` public samples."""
+  """Builds the aggregation, the plain mean of the participants' logits.
+
+  `every` is the number of public samples; clients answer `count` of them in a
+  round.
+  """
 
   def server(server, clients, active, sums):
     old, some = server.memory, sums.extra["answered"] > 0

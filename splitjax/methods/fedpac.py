@@ -16,20 +16,21 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Batch, Half, Method, Sums
 
 SMALLEST = 1e-3
-"""Smaller weights count as 0, as in the authors' code."""
+"""Weights of heads below this are set to 0, as in the authors' code."""
 
 
 class Knowledge(NamedTuple):
-  """Class statistics of a client, which sends all but the first two.
+  """Class statistics of a client, which sends all but `anchor` and `aligned`.
 
   Attributes:
-    anchor: [C, D], the prototypes that the client's features are drawn to.
+    anchor: [C, D], the prototypes that attract the client's features.
     aligned: [C] bool, whether a class has an anchor in this round.
     mean: [C, D], the client's own prototypes after training.
-    samples: [C] float, the client's samples of each class.
+    samples: [C] float, the number of the client's samples of each class.
     h: [C, D], pi_l mu_l: the share of class l in the client's samples times the
       class's mean feature, computed with the downloaded body.
-    v: [] float, the variance of the head's estimate, with that body.
+    v: [] float, the variance of the head's estimate, also computed with the
+      downloaded body.
   """
 
   anchor: Array
@@ -50,20 +51,22 @@ def fedpac(
 ) -> Method:
   """FedPAC: a head epoch, then body epochs with aligned features (Algorithm 1).
 
-  The body descends CE + lam 1/D |f(x) - c_y|^2, in the first round CE alone.
-  c_y is the global prototype of the class, or the client's own if none exists.
-  Bodies are averaged by |D_i|, prototypes by class counts; the head of client i
+  The body descends CE + lam 1/D |f(x) - c_y|^2; in the first round it descends
+  CE alone. c_y is the global prototype of the class, or the client's own if the
+  class has no global one. Bodies are averaged with weights |D_i|, prototypes
+  with weights by the clients' samples of the class. The next head of client i
   is sum_j a_ij head_j with a_i from `head_weights`. The statistics for a_i are
-  computed with the downloaded body, which all clients share.
+  computed with the downloaded body, which is the same for all clients.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
     lam: weight of the alignment; 1 in the authors' code.
     head_epochs: epochs of the head in each round; the body's are local_epochs.
-    head_lr: learning rate of the head's epochs, which follows the schedule; the
-      authors' code has 0.1, beside 0.01 to 0.02 of the body. None: the
-      config's, since papers that compare with FedPAC name one rate for all.
+    head_lr: learning rate of the head's epochs, which follows the schedule. The
+      authors' code has 0.1 for the head and 0.01 to 0.02 for the body. None:
+      the config's learning rate, since papers that compare with FedPAC name one
+      rate for all.
 
   Raises:
     UserError: an option is out of range.
@@ -136,7 +139,7 @@ def fedpac(
 
 
 def combined_heads(shared: Aggregation) -> Aggregation:
-  """Aggregates bodies by `shared` and heads by `head_weights`."""
+  """Builds the aggregation: `shared` for bodies, `head_weights` for heads."""
 
   def contribute(client, server, weight):
     memory, on = client.memory, weight > 0
@@ -173,11 +176,11 @@ def combined_heads(shared: Aggregation) -> Aggregation:
 
 
 def head_weights(h: Array, v: Array, active: Array) -> Array:
-  """Computes the weights of heads in each client's next head (eq. 10-11).
+  """Computes the weights by which each client combines heads (eq. 10-11).
 
   a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
-  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. Where the quadratic
-  program has no finite solution the client keeps its own head.
+  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. If the quadratic
+  program of a client has no finite solution, the client keeps its own head.
 
   Args:
     h: [N, C, D], pi_l mu_l of each client, see `Knowledge`.

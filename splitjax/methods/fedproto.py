@@ -29,12 +29,12 @@ FAR = 1e6
 
 
 class Prototypes(NamedTuple):
-  """Class means of features, of the server or of one client.
+  """Mean features of each class, those of one client or those at the server.
 
   Attributes:
     mean: [C, D] float; 0 for a class without samples.
-    samples: [C] float, number of samples of each class; at the server, in the
-      last round that had any.
+    samples: [C] float, number of samples of each class. At the server this is
+      the participants' number in the last round in which they had the class.
   """
 
   mean: Array
@@ -49,27 +49,30 @@ def fedproto(
   mean: Literal["size", "uniform"] = "size",
   predicts: Literal["prototypes", "head"] = "prototypes",
 ) -> Method:
-  """FedProto: local SGD on CE + lam 1/D |f(x) - c_y|^2 on an own network.
+  """FedProto: clients keep their networks and share the prototypes of classes.
 
-  c_j is the mean over the participants of their mean features of class j (eq.
-  6), computed on their own samples after training; if no participant has the
-  class, c_j does not change. Eq. 6 also divides by |N_j|, the number of clients
-  with the class; the authors' code and this one leave that out, since c_j would
-  be no mean. A class without a prototype adds nothing to the loss; in the first
-  round no class has one. Features are the input of the head. The distance is
-  divided by D, as in the authors' code. That code takes the features from a
-  client's last epoch; here they take another pass.
+  A client trains by local SGD on CE + lam 1/D |f(x) - c_y|^2. After training,
+  it computes its mean features of each class j on its own samples. The
+  prototype c_j is the mean of these over the participants (eq. 6); if none of
+  them has the class, c_j does not change. Eq. 6 also divides by |N_j|, the
+  number of clients with the class. The authors' code and this one leave that
+  out, since c_j would not be a mean then. A class without a prototype adds
+  nothing to the loss; in the first round no class has one. Features are the
+  input of the head. The distance is divided by D, as in the authors' code. That
+  code collects the features during a client's last epoch; here a pass of its
+  own computes them.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
     lam: lambda; 1 is the default of the authors' code.
-    mean: weight of a client in c_j: "size" is its samples of the class |D_ij|,
-      as in the paper; "uniform" is the authors' code.
-    predicts: "prototypes": the class of the nearest c_j, as the paper has it;
-      "head": the client's own classifier. The authors' code prints both. There
-      a client chooses among the prototypes of its own classes; here among all,
-      since test samples may be of other classes.
+    mean: weight of a client in c_j. "size": |D_ij|, the number of its samples
+      of the class, as in the paper; "uniform": 1, as in the authors' code.
+    predicts: what classifies test samples. "prototypes": the nearest c_j, as in
+      the paper; "head": the client's own head. The authors' code prints both.
+      In that code a client chooses only among the prototypes of its own
+      classes. Here it chooses among all prototypes, since test samples may be
+      of other classes.
 
   Raises:
     UserError: an option is out of range.
@@ -128,10 +131,11 @@ def fedproto(
 
 
 def of_prototypes(*, uniform: bool) -> Aggregation:
-  """Averages the prototypes in the clients' copies of the server's memory.
+  """Builds an aggregation that averages prototypes, and no networks.
 
-  Clients keep their networks. With `uniform` all clients that have a class have
-  the same weight in its prototype, else its number of samples.
+  It finds the prototypes in the clients' copies of the server's memory. A
+  client's weight in a class is the number of its samples; with `uniform`, all
+  clients that have samples of the class weigh the same.
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:

@@ -63,7 +63,7 @@ def _descend(
   lr: float | Array,
   moves: Callable[[str], bool] | None,
 ) -> Segment:
-  """Takes params - lr * grads; `moves` is as in Tuning."""
+  """Returns the client with params - lr * grads; `moves` is as in Tuning."""
   params = dict(client.params)
   for name, old in client.params.items():
     if moves is None or moves(name):
@@ -149,8 +149,8 @@ def refresh(
   """Recomputes running statistics in one pass over D_n.
 
   mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b
-  of the pass; n_b of the n samples are in b. The mean is that of D_n. The
-  variance averages the biased variances of the batches, as in training; it
+  of the pass, where b has n_b of the n samples. So mean is the exact mean over
+  D_n. var is an average of the batches' biased variances, as in training; it
   lacks the variance between batch means unless one batch holds all of D_n.
 
   A layer keeps its old statistics if no batch has two values per channel.

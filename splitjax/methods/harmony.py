@@ -102,8 +102,9 @@ def step_alone(
 def _work(options: HarmonyOptions) -> Work:
   """Counts the work of a step.
 
-  A view costs M inner steps and a forward pass; one that l_C takes also the
-  outer backward pass. The early view is computed if alignment or l_C needs it.
+  A view costs M inner steps and a forward pass. A view that is part of l_C also
+  costs the outer backward pass. The early view is computed if alignment or l_C
+  needs it.
   """
   inner, aligned = 3 * options.inner_steps, options.csa_weight > 0
   late, both = inner + 3, options.client_loss_views == "both"
@@ -146,20 +147,22 @@ def harmony(
     csa_margin: m, the margin of l_CSA.
     csa_normalize: scale embeddings to length 1 before l_CSA. The paper does
       not specify it; raw embeddings with weight 1 and margin 1 diverged.
-    client_loss_views: the views in the client's loss, which eq. 8 leaves open:
-      "late" is the view of the server's loss, "both" averages both views.
-    stochastic_depth: draw the early view's depth K; False: K is the client's.
+    client_loss_views: which views the client's loss uses; eq. 8 leaves this
+      open. "late" uses the view of the server's loss, "both" averages the
+      losses of both views.
+    stochastic_depth: draw the early view's depth K; False: K is the client's
+      depth.
     meta: "fomaml" applies the gradient at the adapted point to the start,
       "maml" differentiates through the inner steps (exact, slow).
     wire_dtype: form of the features where wire.features.form is None; the paper
       sends 16 bits.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
-    server_mean: the copies that a block of theta is averaged over. "touched"
-      leaves out copies that no feature of the client passed, which would hold
-      deep blocks back; "all" is eq. 2 to the letter.
-    tuned_on: the samples of the personalisation steps (eq. 5), see
-      `finetuning.Tuning`: mini-batches by default, because the paper's M
+    server_mean: which copies of a block of theta are averaged. "touched" leaves
+      out the copies of clients whose features did not pass the block; such
+      copies would hold deep blocks back. "all" is eq. 2 to the letter.
+    tuned_on: which samples the personalisation steps take (eq. 5), see
+      `finetuning.Tuning`. The default is mini-batches, because the paper's M
       steps are SGD.
     lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.
 

@@ -57,15 +57,16 @@ def views(
   options: HarmonyOptions,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client to the batches; maps gradients back as (FO)MAML does.
+  """Adapts the client for each view; also returns (FO)MAML's map of gradients.
 
   `start` is the client before the step, `batches` are B1 and B2. The views are
   crossed: the late view, adapted to B2, takes x1; the early one, if `early`, is
   adapted to B1 and takes x2.
 
   Returns:
-    A list of block name -> parameters, of the late view and, if `early`, the
-    early one; and a function from their gradients to the gradient at `start`.
+    The adapted parameters by block name, for the late view and, if `early`, for
+    the early view. Also a function that maps the list of gradients at these
+    parameters to the gradient at `start`.
   """
   one, two = batches
 
@@ -105,8 +106,9 @@ def client_side(
     options: hyperparameters.
 
   Returns:
-    l_C [] float, nats, of the late view or the mean of both; and a list of
-    block name -> gradient, at the late view's parameters and any early view's.
+    l_C [] float, nats, the loss of the late view or the mean over both views.
+    Also a list with the gradients by block name: first at the late view's
+    parameters, then, if there is an early view, at its parameters.
   """
   both = options.client_loss_views == "both"
   share = jnp.asarray(weight * (0.5 if both else 1.0), float)

@@ -59,7 +59,8 @@ class Server(NamedTuple):
   Attributes:
     grads: block name -> gradient of (1 - gamma) l_S + csa_weight l_CSA.
     stats: block name -> running statistics, of the late view alone.
-    passed: block name -> [] bool, whether a view passed it; None: all in grads.
+    passed: block name -> [] bool, whether a view passed the block; None: all
+      blocks in `grads` were passed.
     dz: [B, ...], gradient of (1 - gamma) l_S at the late view's features.
     losses: "server" and, with alignment, "csa" -> [] float.
     ledger: the messages.
@@ -81,11 +82,12 @@ def early_view(
   key: Array,
   options: HarmonyOptions,
 ) -> Early:
-  """Computes the early view, from a random depth K on (HARMONY eq. 4 and 6).
+  """Computes the early view, cut at a random depth K (HARMONY eq. 4 and 6).
 
-  K is uniform over the fleet's cuts up to the client's depth, drawn for every
-  client and step. The features enter the server at depth K. No gradient of the
-  view reaches the client.
+  K is drawn for every client and step, uniformly from the fleet's cuts up to
+  the client's depth; without stochastic_depth it is the client's depth. The
+  features enter the server at depth K. No gradient of the view reaches the
+  client.
 
   `client` holds phi of the early view, `server` the client's copy of theta;
   `batch` is B2, and the step's `key` [] draws K.

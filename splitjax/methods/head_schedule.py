@@ -44,7 +44,8 @@ class Clock(NamedTuple):
     fresh: [] bool, whether the head goes to the next participants.
     tau: [] int32, the period.
     since: [] int32, s, rounds since a head was stored.
-    alpha: [] float, the last mean coefficient; 0 at first, as in Algorithm 1.
+    alpha: [] float, mean of the clients' mixing coefficients when they last
+      received a head; 0 at first, as in Algorithm 1.
   """
 
   mean: Array
@@ -73,7 +74,7 @@ class ScheduleOptions(NamedTuple):
 def scheduled_heads(
   backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
 ) -> Aggregation:
-  """Averages bodies in every round, heads every `Clock.tau` rounds."""
+  """Builds the aggregation of bodies in every round, heads every tau rounds."""
   own_head = base.mean(backbone, optimizer, base.own_head)
 
   def server(server, clients, active, sums):

@@ -50,9 +50,10 @@ def hydra(
     backbone: the network.
     optimizer: optimiser of both halves; in a round each head has its own slots.
     second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
-    groups: G, their number; None: one per class, or per entry of superclasses.
-    superclasses: the classes of each group; a class may be in none, but not in
-      two. None: group g has class g, or all classes if G is 1.
+    groups: G, the number of groups; None: one group per class, or per entry of
+      superclasses.
+    superclasses: the classes of each group. A class may be in no group, but not
+      in two. None: group g has class g, or all classes if G is 1.
     assign: "balanced": equally large groups (Algorithm 2). "most": each client
       joins the group that most of its samples belong to, so that groups may
       differ in size or be empty, like the teams of the public code. If
@@ -139,7 +140,7 @@ def join_server(shared: Half, head: Half) -> Half:
 
 
 def mean_head(heads: Half) -> Half:
-  """Averages the trained heads, leaves [G, ...].
+  """Averages the trained heads, which are arrays [G, ...].
 
   Heads of groups without a participant hold the old value and are left out.
   With full participation this is Hydra's mean.
@@ -156,7 +157,10 @@ def mean_head(heads: Half) -> Half:
 
 
 def _mean(tree, on: Array):
-  """Averages leaves [G, ...] over the groups `on`; if none, takes group 0's."""
+  """Averages arrays [G, ...] over the groups where `on` [G] is true.
+
+  If `on` is false everywhere, returns group 0's entries.
+  """
   weight = on.astype(float)
   weighted = jax.vmap(aggregations.weighted)(weight, tree)
   return aggregations.mean(
@@ -171,9 +175,10 @@ def grouping(
 ) -> np.ndarray:
   """Groups clients with similar labels.
 
-  balanced (Algorithm 2): the groups take turns; each takes the unassigned
-  client with the most samples of the group's classes, so group sizes differ by
-  at most one. most: each client takes its best group. Smaller numbers win ties.
+  "balanced" (Algorithm 2): the groups take turns. In its turn a group gets the
+  unassigned client with the most samples of the group's classes, so group sizes
+  differ by at most one. "most": each client joins the group of whose classes it
+  has the most samples. In a tie the client or group of smaller number wins.
 
   Args:
     counts: [N, C], samples of each client and class.

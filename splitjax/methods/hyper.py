@@ -1,12 +1,13 @@
 """Hyper-parameters as arguments, so that one program serves many settings.
 
 Compiled programs are cached by their lowered text. Settings that differ only in
-numbers have the same text if the numbers are arguments and not constants. A
-method's factory still computes with its options as with numbers: while a
-program is traced, each option is a `Number`. Arithmetic on a Number is traced.
-A comparison gives Python's True or False for the value at hand, so a factory
-can branch on it; the text depends on the branch. Code that needs the value
-itself, such as `float(lr)` or a key of a dict, makes it a constant of the text.
+numbers have the same text if the numbers are arguments and not constants. So
+each option is a `Number` while a program is traced, and a method's factory
+computes with it as with a Python number. Arithmetic on a Number is traced. A
+comparison gives Python's True or False for the value in the setting that is
+traced; a factory can branch on it, and each branch has a text of its own. Code
+such as `float(lr)`, or a dict with the option as a key, takes the value itself;
+the value is then a constant in the text.
 """
 
 import operator
@@ -22,11 +23,11 @@ Values = Mapping[str, float]
 class Number:
   """A hyper-parameter while tracing, or the result of arithmetic on Numbers.
 
-  Functions of jax take it as the array that it holds.
+  Functions of jax accept a Number and use the array in it.
 
   Attributes:
     array: [] float, traced.
-    value: its value in the setting that is traced.
+    value: the number itself, in the setting that is traced.
   """
 
   __slots__ = ("array", "value")
@@ -140,5 +141,5 @@ jax.tree_util.register_pytree_node(
 
 
 def numbers(values: Values, arrays: Mapping[str, Any]) -> dict[str, Number]:
-  """Makes Numbers of values and traced `arrays`, name -> [] float each."""
+  """Makes a Number of each value and the traced array [] of the same name."""
   return {name: Number(arrays[name], values[name]) for name in values}

@@ -1,7 +1,8 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
-The optimiser steps once, at the end of a round, for any method with a mean. The
-server's half has a local optimiser besides (`optimizer.server_name`).
+The optimiser steps once, at the end of a round, for any method with a mean. It
+is not the optimiser by which the server's half takes its local steps
+(`optimizer.server_name`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution
@@ -27,11 +28,11 @@ class Means(NamedTuple):
   """State of the mean optimiser between rounds (State.means), by block.
 
   Attributes:
-    clients: block name -> w, the parameters after the last step. A client's
-      parameters differ from w if it keeps a share of its own, or took no part.
+    clients: block name -> w, the parameters after the last step. If lam > 0, a
+      client's parameters differ from w, because it keeps a share of its own.
     slots: block name -> optax state of that block.
-    server_slots: the same for the server's blocks; their w are the server's
-      parameters.
+    server_slots: block name -> optax state of that block of the server. Its w
+      is not stored here, because it is in the server's half.
   """
 
   clients: dict[str, Tree]
@@ -49,9 +50,10 @@ class Moments(NamedTuple):
 def _adaptive(
   beta1: float, beta2: float, tau: float, *, yogi: bool
 ) -> optax.GradientTransformation:
-  """Steps by m / (sqrt(v) + tau), v = tau^2 at first, without bias correction.
+  """Builds the rule whose step is m / (sqrt(v) + tau), without bias correction.
 
-  Adam and Yogi of optax correct the bias, which Algorithm 2 does not.
+  v starts at tau^2. Optax's Adam and Yogi correct the bias, Algorithm 2 does
+  not.
   """
 
   def init(params):
@@ -84,14 +86,15 @@ def make(
 ) -> optax.GradientTransformation:
   """Makes a server optimiser for the pseudo-gradient g = w - mean.
 
-  fedavgm: m <- beta1 m + g, w <- w - lr m. fedadam and fedyogi: m <- beta1 m +
-  (1 - beta1) g, w <- w - lr m / (sqrt(v) + tau), with v <- beta2 v +
-  (1 - beta2) g^2 or v <- v - (1 - beta2) g^2 sign(v - g^2).
+  fedavgm: m <- beta1 m + g, w <- w - lr m.
+  fedadam and fedyogi: m <- beta1 m + (1 - beta1) g, w <- w - lr m / (sqrt(v) +
+  tau). In fedadam v <- beta2 v + (1 - beta2) g^2, in fedyogi
+  v <- v - (1 - beta2) g^2 sign(v - g^2).
 
   Args:
     name: fedavgm, fedadam or fedyogi.
-    lr: eta_s; None: 1 for fedavgm, as in Hsu et al., else 0.01, which is ours:
-      Reddi et al. tune it for each task.
+    lr: eta_s. None: 1 for fedavgm, as in Hsu et al.; 0.01 for the others, a
+      choice of ours, since Reddi et al. tune it for each task.
     beta1: decay of m.
     beta2: decay of v.
     tau: adaptivity.
@@ -143,7 +146,7 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
   returned as it is.
 
   Raises:
-    UserError: the next parameters of clients are not their mean: clients and
+    UserError: clients would not get the mean over clients, because clients and
       server share parameters (SuperSFL), or the server trains the mean (FedDF).
   """
   if not has_mean(method):
@@ -205,7 +208,7 @@ def _step(
   total: Tree,
   weight: Array,
 ) -> tuple[Tree, Tree, Tree]:
-  """Computes a block's next w and slots, and the sum whose mean is that w."""
+  """Computes a block's next w and slots, and weight * w, the new `total`."""
   mean = aggregations.mean(total, weight, w)
   gradient = jax.tree.map(jnp.subtract, w, mean)
   step, new = tx.update(gradient, slots, w)

@@ -28,24 +28,27 @@ def merge_sfl(
   scaled: bool = True,
   mean: Mean = "uniform",
 ) -> Method:
-  """MergeSFL: merged features, one server step on their mean loss.
+  """MergeSFL: the server merges all features and takes one step on their loss.
 
-  Every local step takes the next batch of all clients. The server descends
-  sum_i sum_b l / sum_i b_i. Client i scales the returned gradient by
-  sum_j b_j / b_i, which makes it the gradient of the client's own mean loss.
+  Every local step takes the next batch of all clients. The server descends the
+  mean loss of the merged batches, sum_i sum_b l / sum_i b_i. Client i scales
+  the gradient that it gets back by sum_j b_j / b_i; it is then the gradient of
+  the client's own mean loss.
 
   Args:
     backbone: the network.
     optimizer: optimiser of both halves.
-    slowest: speed of the first client, for batch-size regulation: b_i is the
-      batch size times a client's speed, and speeds are spaced evenly up to 1
-      (last client). A slow client takes more, smaller batches, and the others
-      wait for it. 1: no regulation, as in the public code. The paper's choice
-      of clients by their labels is the config's participation=label_balanced.
-    micro_batches: a client's batch is B / N samples, at least one, so that a
-      merged batch has about B and the server takes as many steps in a round as
-      SplitFed v2's. Hydra's section 5 speaks of "more frequent updates (due to
-      micro-batches)"; its public code merges N batches of B, the default.
+    slowest: speed of the first client, for batch-size regulation. Speeds rise
+      evenly from this to 1, the last client's speed, and b_i is the batch size
+      times the speed of client i. A slow client takes more and smaller batches,
+      and the others wait for it. 1: no regulation, as in the public code. The
+      paper also chooses clients by their labels, which is the config's
+      participation=label_balanced.
+    micro_batches: whether a client's batch has B / N samples, at least one. A
+      merged batch then has about B samples, and the server takes as many steps
+      in a round as it does in SplitFed v2. Hydra's section 5 speaks of "more
+      frequent updates (due to micro-batches)"; its public code merges N batches
+      of B samples, which is the default here.
     scaled: whether clients scale the returned gradient as above.
     mean: the weight of a participant in the average of part-1; uniform in the
       public code.
@@ -110,7 +113,7 @@ def merge_sfl(
 
 
 def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
-  """Runs all clients forward: features [N, B, ...], vjp, statistics."""
+  """Runs all clients forward; returns features [N, B, ...], vjp, statistics."""
   names = backbone.names(0, backbone.cuts[0])
 
   def one(params, stats, batch):
@@ -131,7 +134,10 @@ def _server_forward(
   real: Array,
   key: Array,
 ):
-  """Runs the server forward: mean loss, vjp, (statistics, losses [N, B])."""
+  """Runs the server forward on z [N * B, ...].
+
+  Returns the mean loss, its vjp, and (statistics, losses [N, B]).
+  """
   names = (*backbone.names(backbone.cuts[0]), "head")
 
   def forward(params, z):

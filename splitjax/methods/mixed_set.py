@@ -41,12 +41,13 @@ def mixed_set(
   sigma: Sigma,
   key: Array,
 ) -> Mixed:
-  """Collects local features z and ceil(r / (1 - r) N_i) draws (eq. 15-17).
+  """Joins a client's features with ceil(r / (1 - r) N_i) draws (eq. 15-17).
 
-  A draw has label l with probability q_il, the client's share of class l, and
-  is from N(p_l, gamma_il^2 Sigma_l). gamma_il is sqrt(q_il) divided by its mean
-  over the client's classes; gamma and Sigma are choices of ours. Draws of a
-  class without a global prototype are left out.
+  A draw gets the label l with probability q_il, the fraction of the client's
+  samples that are of class l. The draw itself is from N(p_l, gamma_il^2
+  Sigma_l). gamma_il is sqrt(q_il) divided by its mean over the client's
+  classes; gamma and Sigma are choices of ours. Draws of a class without a
+  global prototype are left out.
 
   Args:
     backbone: the network.
@@ -106,15 +107,16 @@ def dispersion(
 ) -> tuple[Array, Array, Array]:
   """Computes global prototypes and the clients' dispersion around them.
 
-  p_l = mean over the clients that hold class l, unweighted (eq. 4); Sigma_l =
-  sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T, weights by class counts being a
-  choice of ours.
+  p_l is the unweighted mean of p_il over the clients i that hold class l (eq.
+  4). Sigma_l = sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T; to weight by class
+  counts N_il is a choice of ours.
 
   Args:
     mean: [N, C, D], the clients' prototypes.
     samples: [N, C] float, their class counts; 0 for clients that took no part.
-    old: [C, D], the prototypes so far, which stay where nobody holds a class.
-    known: [C] bool, whether a class has one so far.
+    old: [C, D], the prototypes so far. If no client holds a class, its
+      prototype and dispersion stay as they are.
+    known: [C] bool, whether a class has a prototype so far.
     old_spread: the dispersion so far.
     sigma: "diagonal" or "full".
 

@@ -1,4 +1,7 @@
-"""MOON: features move to the global network's, away from the last local one's.
+"""MOON: a contrastive loss on features of local, global and last network.
+
+It pulls the features of the local network towards those of the global network,
+and pushes them away from those of the client's last network.
 
 Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021, Algorithm 1.
 """
@@ -23,13 +26,15 @@ def moon(
   """MOON: local SGD on CE + mu l_con, then FedAvg's mean.
 
   l_con = -log e^{s(z, z_glob) / tau} / (e^{s(z, z_glob) / tau} + e^{s(z,
-  z_prev) / tau}), s being the cosine, z the features of the local network,
-  z_glob those of the network as it arrived, z_prev those of the client's own
-  network after its last round, or of the initial network in its first round.
+  z_prev) / tau}), where s is the cosine and z are the features of the local
+  network. z_glob are the features of the network that the client received.
+  z_prev are the features of the client's own network after its last round; in
+  its first round they are those of the initial network. The networks of z_glob
+  and z_prev run in inference mode.
 
   Features are the input of the head. The paper adds a projection head of two
-  layers, which belongs to the network: put it into the last block of a network
-  of your own. The networks of z_glob and z_prev are in inference mode.
+  layers. Here that would be a part of the network: to use one, write a network
+  of your own whose last block ends with it.
 
   Args:
     backbone: the network.

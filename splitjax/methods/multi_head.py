@@ -25,12 +25,14 @@ def multi_head(
 ) -> Method:
   """MultiHead: SplitFed v1 with part-2 averaged within each task only.
 
-  theta_l <- the mean of the copies of task l's participants; part-1 is averaged
-  over all participants. A client's task is a label: that of its group, if the
-  partition has groups, else its most frequent label. The server holds one
-  part-2 per label. The most confident part-2 among those trained at least once
-  answers a sample. In Hydra's appendix B clients train whole networks; here the
-  server trains their copies of part-2: same updates, other messages.
+  The part-2 of task l, theta_l, becomes the mean of the copies of those
+  participants whose task is l; part-1 is averaged over all participants. A
+  client's task is a label. It is the label of the client's group if the
+  partition has groups, else the client's most frequent label. The server holds
+  one part-2 per label. Of those that were trained at least once, the most
+  confident one answers a sample. In Hydra's appendix B clients train whole
+  networks; here the server trains their copies of part-2. The updates are the
+  same, but the messages differ.
 
   Args:
     backbone: the network.

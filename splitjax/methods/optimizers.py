@@ -29,10 +29,10 @@ class Optimizer(NamedTuple):
     schedule: name -> (time in rounds [] or [T] -> factor on a learning rate).
     rate: the schedule of the client's half.
     server_rate: the schedule of the server's half.
-    with_lr: learning rate -> tx with that rate; its slots have the same form.
-    keep: whether its slots (momentum, moments) live on between rounds.
+    with_lr: learning rate -> `tx` with this rate, and slots of the same form.
+    keep: whether slots (momentum, moments) are kept between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
-    server_tx: tx of the server's blocks; None: `tx`.
+    server_tx: optax transformation of the server's blocks; None: `tx`.
     by_step: whether the rate changes with every local step, not once a round.
   """
 
@@ -51,7 +51,7 @@ class Optimizer(NamedTuple):
     return self.rate(time), self.server_rate(time)
 
   def rule(self, server: bool) -> optax.GradientTransformation:
-    """Returns the transformation of the server's blocks or a client's."""
+    """Returns the transformation for blocks of the server, or of a client."""
     return self.server_tx if server and self.server_tx else self.tx
 
 
@@ -82,31 +82,33 @@ def make(
     name: key of OPTIMIZERS.
     lr: beta, the learning rate that the schedule multiplies.
     momentum: decay of the momentum buffer; beta_1 of Adam's relatives.
-    weight_decay: added to the gradient as weight_decay * parameter; for
-      DECOUPLED optimisers added to the step, times the learning rate.
+    weight_decay: factor of the decay. weight_decay * parameter is added to the
+      gradient. For DECOUPLED optimisers it is added to the step instead, times
+      the learning rate.
     server_name: key of OPTIMIZERS for the server's half; None: name. The mean
       of a round has an optimiser of its own, see `mean_optimizer`.
     server_lr: learning rate of the server's half; None: lr.
-    schedule: key of SCHEDULES (`schedules`): "constant", "cosine" from lr to 0
-      over the rounds, "exponential", max(lr decay^(round / every), floor)
-      (Hydra, MergeSFL), "step", the same with round / every rounded down, or
-      "inverse", eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
+    schedule: key of SCHEDULES (`schedules`). "constant"; "cosine": from lr to 0
+      over the rounds; "exponential": max(lr decay^(round / every), floor)
+      (Hydra, MergeSFL); "step": the same with round / every rounded down;
+      "inverse": eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
     server_schedule: the same for the server's half; None: schedule.
     schedule_per: "round": the rate stays within a round; "step": it follows
       every local step, see `schedules`.
     rounds: R, length of the schedule.
     warmup: rounds of a linear warm-up before the schedule.
-    decay: factor per `every` rounds of "exponential" and "step".
-    every: rounds in which these two schedules decay once.
-    floor: the smallest learning rate of these two, at most lr; the server's
-      smallest is the same share of server_lr.
-    offset: a of the inverse schedule.
-    decay_biases: False: weight decay spares biases and all other parameters of
-      less than two dimensions, such as those of normalisation.
-    keep_state: keep the slots between rounds: each client its own, the server
-      the mean of its copies. False: slots are zero at a round's start.
-    clip: the largest norm of a half's gradient, which is scaled down to it
-      before weight decay is added; None for no limit.
+    decay: factor by which "exponential" and "step" decay in `every` rounds.
+    every: number of rounds for one such decay.
+    floor: the smallest learning rate of "exponential" and "step", at most lr.
+      For the server's half it is multiplied by server_lr / lr.
+    offset: a of the "inverse" schedule.
+    decay_biases: whether weight decay also applies to biases and to all other
+      parameters of less than two dimensions, such as those of normalisation.
+    keep_state: whether slots are kept between rounds. Each client then keeps
+      its own slots, and the server keeps the mean of its copies' slots. False:
+      slots are zero at a round's start.
+    clip: the largest norm of a half's gradient. A larger gradient is scaled
+      down to this norm, before weight decay is added. None for no limit.
 
   Raises:
     UserError: an entry of OPTIMIZERS makes no transformation.
@@ -156,9 +158,11 @@ def slots(
 def begin_round(
   half: Half, optimizer: Optimizer, round: Array, *, server: bool = False
 ) -> Half:
-  """Gives a half its optimiser state: slots kept or fresh, no block touched.
+  """Gives a half its optimiser state at the start of a round.
 
-  `server` marks the server's half, for which `descend` takes the server's rule.
+  The state has the slots of the last round, or fresh ones, and marks no block
+  as touched. `server` tells that the half is the server's, so that `descend`
+  takes the server's rule.
   """
   fresh = slots(optimizer.rule(server), half.segment)
   kept = half.opt if optimizer.keep else fresh
@@ -175,8 +179,8 @@ def clipped(
 ) -> dict[str, Tree]:
   """Scales gradients down to a joint norm of `limit` if their norm is larger.
 
-  The norm is the l2 norm of all blocks as one vector. Only blocks that `passed`
-  (block name -> [] bool) count; None: all.
+  The norm is the l2 norm of all blocks as one vector. If `passed` (block name
+  -> [] bool) is given, the vector has only the blocks for which it is true.
   """
   squares = [
     jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)
@@ -197,15 +201,17 @@ def descend(
 ) -> Half:
   """Takes an optimiser step on the blocks that have a gradient.
 
-  A block without a gradient, or with `passed` false, keeps its parameters and
-  slots: neither momentum nor weight decay moves it.
+  A block without a gradient, or with a false entry in `passed`, keeps its
+  parameters and slots: neither momentum nor weight decay moves it.
 
   Args:
     half: a half within a round.
     grads: block name -> gradient.
-    stats: block name -> new running statistics, whatever `passed` says.
-    optimizer: its rule for this half's side takes the step; `clip` limits the
-      joint norm of the gradients of blocks that `passed`.
+    stats: block name -> new running statistics. They replace the old ones, also
+      in blocks that features did not pass.
+    optimizer: takes the step, by the server's rule if the half is the server's,
+      else by the clients' rule. Its `clip` limits the joint norm of the
+      gradients of all blocks that features passed.
     passed: block name -> [] bool, whether features passed the block; None: all.
   """
   segment, opt = half.segment, half.opt

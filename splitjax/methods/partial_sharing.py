@@ -21,8 +21,9 @@ def fedper(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    personal_blocks: K_P, the last parts that are personal: 1 is the head, 2 the
-      head and the last block. 0 is FedAvg; all of them is Local.
+    personal_blocks: K_P, how many of the last parts are personal: 1 for the
+      head, 2 for the head and the last block. With 0 this is FedAvg; if all
+      parts are personal it is Local.
 
   References:
     Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
@@ -68,8 +69,8 @@ def fedrep(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    head_epochs: tau, epochs of the head in each round; 10 in the authors' code,
-      with 1 of the body.
+    head_epochs: tau, epochs of the head in each round. The authors' code has 10
+      epochs of the head and 1 of the body.
     final_epochs: also report a "+FT" row: after the last round every client
       trains its head for this many epochs (10 in the authors' code); 0: none.
     inner_lr: learning rate of the final epochs.
@@ -120,7 +121,8 @@ def fedbabu(
       the whole network.
     tune_epochs: E_f, epochs of fine-tuning; 5 in the authors' code.
     inner_lr: learning rate of fine-tuning.
-    refresh_stats: end it with batch-norm statistics of the client's own data.
+    refresh_stats: end fine-tuning with batch-norm statistics of the client's
+      own data.
     mean: the weight of a participant in the mean: "size": its samples, as in
       the other methods here; "uniform": 1, as in the authors' code.
 

@@ -1,4 +1,4 @@
-"""Per-FedAvg: FedAvg for a network that is good after one step of one's own.
+"""Per-FedAvg: FedAvg of a network that fits a client after one local step.
 
 Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning with Theoretical
 Guarantees: A Model-Agnostic Meta-Learning Approach, NeurIPS 2020, Algorithm 1.
@@ -39,11 +39,13 @@ def per_fedavg(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    inner_lr: alpha; 0 is FedAvg on the batches D'. 0.01 is the default of
-      HARMONY and every fine-tuning here; the paper tunes it.
-    meta: "maml" or "fomaml", the paper's FO, without the Hessian.
+    inner_lr: alpha. With 0 this is FedAvg on the batches D'. The default, 0.01,
+      is that of HARMONY and every fine-tuning here; the paper tunes alpha.
+    meta: "maml"; or "fomaml", which leaves out the Hessian and is the paper's
+      FO.
     inner_steps: steps after the last round; the paper takes one.
-    refresh_stats: end them with batch-norm statistics of the client's own data.
+    refresh_stats: end these steps with batch-norm statistics of the client's
+      own data.
 
   Raises:
     UserError: an option is out of range.

@@ -20,11 +20,12 @@ from splitjax.types import Array, Segment, Tree
 def coefficient(
   backbone: Backbone, own: Tree, common: Tree, mixed: Mixed, penalty: Array
 ) -> Array:
-  """Computes alpha, the argmin of eq. 13 over [0, 1], [] float.
+  """Computes the mixing coefficient alpha, [] float.
 
-  The objective is the mean over the mixed set of CE(alpha g_own + (1 - alpha)
-  g_common, y) + penalty alpha^2 KL(p_own || p_common), at temperature 1. It is
-  convex in alpha; `minimum_on_unit` minimises it.
+  alpha minimises the objective of eq. 13 over [0, 1]. The objective is the mean
+  over the mixed set of CE(alpha g_own + (1 - alpha) g_common, y) + penalty
+  alpha^2 KL(p_own || p_common), at temperature 1. It is convex in alpha;
+  `minimum_on_unit` minimises it.
 
   Args:
     backbone: the network; `own` and `common` are parameters of its head.
@@ -54,8 +55,9 @@ def coefficient(
 def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
   """Finds the minimiser of a convex function on [0, 1], ends included.
 
-  The sign of the slope halves the interval: comparing values would find the
-  minimum only to the square root of their rounding error. Returns [] float.
+  Each step halves the interval by the sign of the slope. To compare values
+  would find the minimum only to the square root of their rounding error.
+  Returns [] float.
   """
   slope = jax.grad(loss)
 

@@ -22,12 +22,13 @@ PERSONAL = base.FULL._replace(rows=(Row("", True), Row(" global", False)))
 def ditto(
   backbone: Backbone, optimizer: Optimizer, *, lam: float = 1.0
 ) -> Method:
-  """Ditto: FedAvg's w, and a personal v_n on F_n(v) + lam / 2 |v - w|^2.
+  """Ditto: FedAvg's w, and a personal v_n that is pulled towards w.
 
-  In each local step v <- v - eta (grad F_n(v) + lam (v - w)) with w as it
-  arrived, and the copy of w takes FedAvg's step on the same batch, as in the
-  authors' code (Algorithm 1 with s = the local steps). v_n never travels; it
-  does not change in rounds without the client.
+  v_n minimises F_n(v) + lam / 2 |v - w|^2. A local step is v <- v - eta (grad
+  F_n(v) + lam (v - w)), where w is the network that the client received. On the
+  same batch the client's copy of w takes a step of FedAvg, as in the authors'
+  code (Algorithm 1 with s = the local steps). v_n never travels. It does not
+  change in rounds in which the client takes no part.
 
   Args:
     backbone: the network.
@@ -111,23 +112,23 @@ def pfedme(
 ) -> Method:
   """pFedMe: w moves towards the minimiser theta_n of the Moreau envelope.
 
-  In each local step theta ~ argmin f(theta; B) + lam / 2 |theta - w|^2 on the
-  batch, by K steps of gradient descent from w, and w <- w - eta lam (w - theta)
-  with eta = optimizer.lr. The server's w <- (1 - beta) w + beta mean is
-  mean_optimizer.name=fedavgm with lr=beta and beta1=0; without it beta is 1.
-  The last theta_n answers.
+  In each local step, K steps of gradient descent from w on a batch B find
+  theta ~ argmin f(theta; B) + lam / 2 |theta - w|^2. Then w <- w - eta lam (w -
+  theta) with eta = optimizer.lr. For the server's step w <- (1 - beta) w + beta
+  mean, set mean_optimizer.name=fedavgm with lr=beta and beta1=0; without a mean
+  optimiser beta is 1. The last theta_n answers.
 
   Args:
     backbone: the network.
     optimizer: optimiser of w, with its momentum, weight decay, clipping and
       schedule; the paper's step has none of them.
-    lam: lambda; without momentum w goes the share eta lam of the way to theta:
-      choose eta lam below 1.
-    inner_lr: learning rate of theta, below 2 / lam for descent. The default is
-      ours.
+    lam: lambda. Without momentum, a step moves w by the fraction eta lam of the
+      way to theta, so choose eta lam below 1.
+    inner_lr: learning rate of theta, which must be below 2 / lam to descend.
+      The default is ours.
     inner_steps: K. The authors' code starts the K steps at the theta of the
-      local step before; here they start at w, and no theta of another batch
-      enters.
+      local step before. Here they start at w, so that no theta of another batch
+      is involved.
 
   Raises:
     UserError: an option is out of range, or lam inner_lr is not below 2.

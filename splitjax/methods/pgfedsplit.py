@@ -57,24 +57,26 @@ def pgfedsplit(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    tau: tau of round 0; 5 in the paper, and 20 in its Table 3.
-    tau_min: lower bound of tau; the paper prints no bounds, these are ours.
+    tau: the period tau in round 0; 5 in the paper, but 20 in its Table 3.
+    tau_min: lower bound of tau. The paper prints no bounds; both are ours.
     tau_max: upper bound of tau.
     adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
-    alpha: a coefficient fixed for all (Figures 1 and 2); None: eq. 13.
+    alpha: one fixed mixing coefficient for all clients (Figures 1 and 2). None:
+      each client computes its own by eq. 13.
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
     r: share of Gaussian features in the mixed set, the paper's 0.5; 0: "w/o
       GAU".
     lam: weight of the prototypes in the body's loss, the paper's 5.
     per_feature: whether the squared distance of eq. 14 is divided by D. The
       paper prints the sum over dimensions (False); the codes of FedProto and
-      FedPAC, where the term comes from, take the mean. With the sum and lam = 5
-      training diverges (small setting, configs/pgfedsplit_table2), so True.
+      FedPAC, where the term comes from, take the mean. The default is True,
+      because with the sum and lam = 5 training diverges (in the small setting
+      of configs/pgfedsplit_table2).
     sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
       leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
-      epochs in all and does not say how they are divided; here the body's come
-      on top.
+      epochs in all and does not say how they are divided; here the body's
+      epochs are added to these.
 
   Raises:
     UserError: an option is out of range.
@@ -152,7 +154,6 @@ def pgfedsplit(
 
 
 def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
-  """Raises a UserError if an option is out of range."""
   base.require("tau_min", tau_min, tau_min >= 1, "at least 1")
   base.require("tau_max", tau_max, tau_max >= tau_min, f"at least {tau_min}")
   base.require(
@@ -166,7 +167,7 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
 
 
 def receive(backbone: Backbone, options: ScheduleOptions):
-  """Builds `before` of `download`: makes the mixed set and mixes the heads."""
+  """Builds `before` of `download`: it makes the mixed set and mixes heads."""
 
   def arrive(client, server, samples: Samples, round, key):
     clock, memory = server.memory, client.memory

@@ -1,6 +1,6 @@
 """Prototypes: class means of a client's features.
 
-Features z are the input of the head, [B, D], of networks in inference mode.
+Features z [B, D] are the input of the head. Networks run in inference mode.
 """
 
 import math

@@ -49,7 +49,7 @@ class Sandbox(NamedTuple):
   shards: tuple[Shard, ...]
 
   def state(self, seed: int = 0) -> State:
-    """Makes the state before the first round, in buffers a round may donate."""
+    """Makes the state before the first round; a round may donate its arrays."""
     key = jax.random.key(seed)
     full = drawing.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)
@@ -130,14 +130,17 @@ def build(
 
 
 def with_order(method: Method, shard: Shard, plan: BatchPlan) -> Shard:
-  """Adds the order of service, cyclic, if the method serves sequentially."""
+  """Adds a cyclic service order and client groups, if the method uses them."""
   return client_order.with_service_order(
     method, shard, plan, order="cyclic", turn=1, rounds=ROUNDS, seed=0
   )
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-  """Makes images [count, 4, 4, 1] whose row `label` is bright, and labels."""
+  """Makes images [count, 4, 4, 1] and labels.
+
+  An image is dark, except for the row whose number is the label.
+  """
   rng = np.random.default_rng(seed)
   label = rng.integers(0, CLASSES, count).astype(np.int32)
   image = rng.integers(0, 60, (count, *SHAPE))
@@ -146,6 +149,6 @@ def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
-  """Draws disjoint rows for each client; 5 rows belong to no client."""
+  """Divides the rows of the data among clients; 5 rows belong to no client."""
   rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
   return np.split(rows, np.cumsum(sizes))[:-1]

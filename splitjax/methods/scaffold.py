@@ -24,22 +24,24 @@ def scaffold(
 
   Then c_i+ = c_i - c + (x - y_i) / (K eta_l) (eq. 4, option II), x <- the mean
   of the y_i, and c <- c + |S|/N times the mean of c_i+ - c_i (eq. 5). Under
-  plain SGD c_i+ is the mean of the K gradients g_i(y_i), and it is computed as
-  this mean: with momentum, weight decay or a clip, which the paper does not
+  plain SGD c_i+ is the mean of the K gradients g_i(y_i). It is computed as this
+  mean, because with momentum, weight decay or a clip, which the paper does not
   use, (x - y_i) / (K eta_l) would not be a gradient. c and c_i begin at 0, so
   the first round is FedAvg's.
 
-  The network and a control variate (as many numbers, in float32) travel in each
-  direction. With batch_norm=local, normalisation has no control variate.
+  The network and a control variate travel in each direction. The control
+  variate has as many numbers as the network, in float32. With batch_norm=local,
+  normalisation has no control variate.
 
   Args:
     backbone: the network.
     optimizer: the client's optimiser. The paper's eta_g is mean_optimizer.lr
-      with mean_optimizer.name=fedavgm and beta1=0; without it 1, as in the
-      paper's experiments.
-    mean: the weight of a participant in both means: "size": its samples, as in
-      FedAvg; "uniform": 1, as in the paper. With "size", c follows the mean of
-      the c_i weighted by samples, exactly if all clients take part.
+      with mean_optimizer.name=fedavgm and beta1=0. Without a mean optimiser
+      eta_g is 1, as in the paper's experiments.
+    mean: the weight of a participant in both means. "size": the number of its
+      samples, as in FedAvg; "uniform": 1, as in the paper. With "size", c
+      follows the mean of the c_i weighted by samples; it equals this mean if
+      all clients take part.
 
   Example:
     >>> import splitjax

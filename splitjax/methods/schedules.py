@@ -31,10 +31,10 @@ class Settings(NamedTuple):
 
   Attributes:
     length: rounds from the end of warm-up to the end of the run, at least 1.
-    decay: factor per `every` rounds of "exponential" and "step".
-    every: rounds in which these two schedules decay once.
-    floor: smallest factor of these two, at most 1.
-    offset: a of the inverse schedule, in rounds.
+    decay: factor by which "exponential" and "step" decay in `every` rounds.
+    every: number of rounds for one such decay.
+    floor: smallest factor of "exponential" and "step", at most 1.
+    offset: a of the "inverse" schedule, in rounds.
   """
 
   length: float = 1
@@ -66,11 +66,11 @@ _OURS = dict(SCHEDULES)
 def make(
   name: str, settings: Settings, rounds: int, warmup: float = 0.0
 ) -> Callable[[Array], Array]:
-  """Makes a schedule of a run; `settings.length` is filled in.
+  """Makes the schedule of a run.
 
   Args:
     name: key of SCHEDULES.
-    settings: its numbers.
+    settings: its numbers; `length` is replaced by that of the run.
     rounds: R.
     warmup: rounds of a linear warm-up before the schedule: the factor at time
       t < w is (1 + t) / (1 + w).

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from splitjax.types import Array
 
 STEPS = 1000
-"""Steps of `minimise`; a test compares the result with scipy's."""
+"""Number of steps of `minimise`; a test compares its result with scipy's."""
 
 
 def project(x: Array, allowed: Array) -> Array:
-  """Finds the nearest point of the simplex {a >= 0, sum a = 1} to x [N].
+  """Finds the point of the simplex {a >= 0, sum a = 1} nearest to x [N].
 
-  Coordinates with allowed [N] false are 0; at least one must be allowed.
+  A coordinate is 0 if its entry in `allowed` [N] is false. At least one entry
+  must be true.
   """
   x = jnp.where(allowed, x, -jnp.inf)
   falling = -jnp.sort(-x)

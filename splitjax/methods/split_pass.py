@@ -139,7 +139,8 @@ def split_pass(
   Args:
     backbone: the network.
     client: phi and, where gamma > 0, h.
-    server: theta from the shallowest cut on; runs from the client's cut on.
+    server: theta from the shallowest cut on; only the blocks behind the
+      client's cut run.
     batch: one batch.
     gamma: weight of the client's loss; 1 - gamma is the server's.
 

@@ -54,12 +54,16 @@ def splitfed_v1(
   *,
   mean: Mean = "size",
 ) -> Method:
-  """SplitFed v1: every client has a copy of the server; both are averaged.
+  """SplitFed v1: every client has its own copy of the server in a round.
+
+  The round ends with the mean of the clients' part-1 and the mean of the
+  copies.
 
   Args:
     backbone: the network.
     optimizer: optimiser of both halves.
-    mean: the weight of a participant; uniform in Hydra's experiments.
+    mean: the weight of a participant in both means; uniform in Hydra's
+      experiments.
 
   Example:
     >>> import splitjax

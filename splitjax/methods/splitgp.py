@@ -27,7 +27,7 @@ def splitgp(
   tuned_on: TunedOn = "epochs",
   lam_exit: float | None = None,
 ) -> Method:
-  """SplitGP: one SGD step on gamma l_C + (1 - gamma) l_S, blended prefixes.
+  """SplitGP: SGD on gamma l_C + (1 - gamma) l_S, then blended prefixes.
 
   Multi-exit SFL is SplitGP with lam = 0: every client gets the mean.
 
@@ -42,10 +42,10 @@ def splitgp(
     inner_steps: M, the steps of personalisation.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
-    server_mean: the copies that a block of theta is averaged over, see
-      `harmony`.
-    tuned_on: the samples of the personalisation steps, see `harmony`.
-    lam_exit: lam for the exit h; None: lam, as the paper prints.
+    server_mean: which copies of a block of theta are averaged, see `harmony`.
+    tuned_on: which samples the personalisation steps take, see `harmony`.
+    lam_exit: lam of the exit h alone; None: lam. The paper prints one lam for
+      both.
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.

@@ -23,11 +23,11 @@ class Losses(NamedTuple):
   """A client's losses in a round, for its weight in the aggregation.
 
   Attributes:
-    total: [] float, the sum over its local steps of the fused loss, or of the
-      client's loss alone where the server did not answer.
+    total: [] float, the sum of the losses of its local steps. The loss of a
+      step is the fused loss, or the client's loss if the server did not answer.
     steps: [] float, the number of these steps.
-    reported: [] bool, whether the client has sent its memory and latency, which
-      it does once in a run.
+    reported: [] bool, whether the client has sent its memory and latency. It
+      sends them once in a run.
   """
 
   total: Array
@@ -49,16 +49,17 @@ def super_network(
   w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
   theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
 
-  theta_s is the server's copy. Behind the clients' cuts it is the mean, with
-  the same weights, of the copies that served clients; a block that no features
-  passed is as before the round. A block that no participant holds is theta_s.
+  theta_s is the server's own value of the block. Behind the clients' cuts it is
+  the mean, weighted by w_i, of the copies that served clients. If no features
+  passed the block, it is the value before the round. A block that no
+  participant holds becomes theta_s.
 
   Args:
     backbone: the network.
     optimizer: optimiser of both halves, which may keep its slots.
     lam: lambda.
-    sole_source: whether a block that a single participant holds is taken from
-      it, without the pull to theta_s (Section II-D, step 3).
+    sole_source: whether a block that only one participant holds becomes that
+      participant's, without the pull to theta_s (Section II-D, step 3).
     normalise: whether the w_i of the clients that hold a block are divided by
       their sum.
     eps: epsilon.

@@ -28,7 +28,7 @@ from splitjax.types import (
 )
 
 Fusion = Literal["full", "no_loss", "no_depth", "equal"]
-"""The terms of eq. 3 that count, see `client_weight`."""
+"""Which factors of eq. 3 are in the weight, see `client_weight`."""
 
 
 def supersfl(
@@ -45,12 +45,13 @@ def supersfl(
 ) -> Method:
   """SuperSFL: three-phase gradient fusion (Algorithm 2), eq. 3-8.
 
-  The classifier phi_i descends its own loss, the server its own, and the
-  encoder w g_client + (1 - w) g_server with w of `client_weight`. While the
-  server does not answer (`faults.server_down`), clients train alone (Algorithm
-  3), after an unanswered upload and `faults.timeout` seconds. Encoders and
-  server share one set of parameters, `super_network`; classifiers stay with
-  their clients. `fleet.allocation=supersfl` derives depths from resources.
+  The classifier phi_i descends its own loss, and the server descends its own.
+  The encoder descends w g_client + (1 - w) g_server with w of `client_weight`.
+  While the server does not answer (`faults.server_down`), a client uploads in
+  vain, waits `faults.timeout` seconds and then trains alone (Algorithm 3).
+  Encoders and server share one set of parameters, see `super_network`;
+  classifiers stay with their clients. `fleet.allocation=supersfl` derives
+  depths from resources.
 
   Args:
     backbone: the network.
@@ -60,16 +61,18 @@ def supersfl(
     clip: tau, the largest norm of g_client over all blocks of the encoder; None
       for no limit.
     lam: weight of the pull to the server's own copy (eq. 8).
-    sole_source: whether a block that a single participant holds is taken from
-      it, without the pull: "if only one source provides layer l, that parameter
-      is used directly" (Section II-D). False: eq. 8 for all blocks.
+    sole_source: whether a block that only one participant holds becomes that
+      participant's, without the pull: "if only one source provides layer l,
+      that parameter is used directly" (Section II-D). False: eq. 8 for all
+      blocks.
     normalise: whether the weights of eq. 8 are divided by their sum over the
-      clients that hold the block, so that lam is weighed against 1 in every
-      block. False: the equations as printed. Their w_i (eq. 6) sum to about 1/N
-      over all N clients and to less over the few that hold a deep block: with
-      50 clients and lam = 0.01 the server's copy makes up a third of block 1
-      and 78 to 93 % of the deepest blocks.
-    eps: epsilon of eq. 3 and 6, which is not printed.
+      clients that hold the block. In every block the clients' weights then add
+      up to 1, and the server's is lam. False: the equations as printed. Their
+      w_i (eq. 6) add up to about 1/N over all N clients, and to less over the
+      few clients that hold a deep block. With 50 clients and lam = 0.01 the
+      server's copy then makes up a third of block 1 and 78 to 93 % of the
+      deepest blocks.
+    eps: epsilon of eq. 3 and 6; the paper prints no value.
     answers: who predicts at inference: "server", since the paper reports one
       model's accuracy and names no exit, or "both", gated by entropy.
 
@@ -158,7 +161,7 @@ def client_weight(
     client: [] float, L_c, nats.
     server: [] float, L_s.
     share: d_i / (d_i + d_s).
-    fusion: the terms that count.
+    fusion: which factors are in the weight.
     eps: epsilon.
   """
   ours, theirs = 1 / (client + eps), 1 / (server + eps)

@@ -1,8 +1,9 @@
-"""LOSSES: the loss of the task, in every step that trains on labels.
+"""LOSSES: the task's losses, by name.
 
-An entry makes the loss of one sample from its logits and label; the loss of a
-batch is the mean over its real samples. So a sample's gradient does not depend
-on the other samples of its batch.
+Every step that trains on labels takes the loss that the config names. An entry
+makes the loss of one sample from its logits and label; the loss of a batch is
+the mean over its real samples. So a sample's gradient does not depend on the
+other samples of its batch.
 
 >>> import jax, jax.numpy as jnp, splitjax
 >>> def hinge(classes, *, margin: float = 1.0):
@@ -80,7 +81,8 @@ def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
   """Cross-entropy times a weight of the label's class, -w_y log p_y.
 
   The loss of a batch is the mean over samples. PyTorch divides by the sum of
-  their weights: a batch of rare classes alone then weighs no more than others.
+  the samples' weights instead, so that a batch with only rare classes weighs no
+  more than other batches.
 
   Args:
     classes: C.
@@ -152,7 +154,7 @@ def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
 
 
 def _try(name: str, loss: Loss, classes: int) -> None:
-  """Tries a user's loss on a sample of the first and one of the last class."""
+  """Tries a user's loss on two samples, of the first and of the last class."""
   try:
     with jax.ensure_compile_time_eval():
       logits = jnp.linspace(-1.0, 1.0, classes)

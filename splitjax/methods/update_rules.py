@@ -46,10 +46,13 @@ def weights(params: Tree) -> Tree:
 
 
 def find(name: str, momentum: float) -> optax.GradientTransformation:
-  """Makes the transformation `name`; tries a user's own on two numbers.
+  """Makes the transformation `name`.
+
+  If a user added it, it is first tried on two numbers.
 
   Raises:
-    UserError: it is no transformation, or its step is not along the gradient.
+    UserError: the entry makes no transformation, or the first step is not along
+      the gradient.
   """
   make = OPTIMIZERS[name]
   if make is _OURS.get(name) or not isinstance(momentum, float):
@@ -81,8 +84,8 @@ def with_float_counts(
 ) -> optax.GradientTransformation:
   """Stores the step counters of a transformation as floats.
 
-  The server's slots are means over its copies, and a mean of counters may be no
-  integer; the transformation sees it rounded.
+  The server's slots are means over its copies, and a mean of counters may be a
+  fraction. The transformation gets the counter rounded.
   """
 
   def counts(x):
