@@ -56,7 +56,7 @@ def fedamp(
       it has no gradient and FedAMP is nearly Local.
 
   Raises:
-    UserError: an option is out of range.
+    UserError: an option is out of range, or `lam` is given without `alpha_k`.
 
   References:
     Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data,

@@ -36,16 +36,14 @@ def width(backbone: Backbone) -> int:
   return math.prod(shapes.outputs(backbone)[backbone.names()[-1]])
 
 
-def features(
-  backbone: Backbone, client: Segment, batch: Batch, train: bool = False
-) -> Array:
+def features(backbone: Backbone, client: Segment, batch: Batch) -> Array:
   """Computes the head's input [B, D] for a batch."""
   z, _ = backbones.run(
     backbone,
     client,
     batch.image,
     backbone.names(),
-    train=train,
+    train=False,
     real=batch.real,
     key=batch.key,
   )
