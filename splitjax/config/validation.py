@@ -181,12 +181,12 @@ def _check_names(config: Any) -> None:
 
 def _check_means(chosen: Any) -> None:
   """Raises UserError if mean_optimizer has settings, but no name."""
-  for field in ("lr", "schedule"):
-    value = getattr(chosen, field)
-    if chosen.name is None and value is not None:
+  for field in dataclasses.fields(chosen):
+    value = getattr(chosen, field.name)
+    if chosen.name is None and value != field.default:
       raise UserError(
-        f"mean_optimizer.{field}={value!r} needs mean_optimizer.name: fedavgm,"
-        " fedadam or fedyogi"
+        f"mean_optimizer.{field.name}={value!r} needs mean_optimizer.name:"
+        " fedavgm, fedadam or fedyogi"
       )
 
 

@@ -139,6 +139,7 @@ def test_a_block_that_nobody_updated_takes_no_step():
     ("supersfl", "name", "clients and server share their parameters"),
     ("feddf", "name", "the server trains the mean on public samples"),
     ("fedavg", "lr", "mean_optimizer.lr=0.1 needs mean_optimizer.name"),
+    ("fedavg", "tau", "mean_optimizer.tau=0.1 needs mean_optimizer.name"),
   ],
 )
 def test_an_optimiser_of_means_needs_a_mean(method, field, said):
