@@ -70,8 +70,8 @@ _NAMES = {
   "types": ("UserError",),
   "wire": ("MESSAGES",),
 }
-"""Module -> its public names, imported on first use, so that an error in a flag
-or a config is reported before the libraries that training needs are loaded."""
+"""Module -> its public names. They are imported on first use, so that an error
+in a flag or a config is reported before the training libraries are loaded."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted([*_HOMES, "figures"])

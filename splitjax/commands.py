@@ -1,4 +1,4 @@
-"""Runs a parsed command line: the modes, the exit status, the error messages.
+"""Runs a parsed command line; prints its errors and returns an exit status.
 
 The packages for training, figures and exports are imported inside the functions
 that use them, so that an error in a flag or a config is reported at once.
@@ -29,7 +29,8 @@ def launch(command: Command) -> int:
 
   Returns:
     The exit status: 0, also if SIGTERM ended the training early; 2 after an
-    error, printed in one line (with `debug` it is raised); 130 after Ctrl-C.
+    error, which is printed in one line; 130 after Ctrl-C. With `debug` an error
+    is raised instead.
   """
   try:
     check_flags(command, MODES)
@@ -55,9 +56,9 @@ def launch(command: Command) -> int:
 def _one_line(error: Exception) -> str:
   """Formats an error as one line.
 
-  Of a user's error and an OSError only the message is given. If the device's
-  memory is full, a remedy is added. Any other error is given with its type, its
-  message and the place in the code.
+  For a UserError or an OSError the line has only the message. If the device's
+  memory is full, the line names a remedy. For any other error it has the type,
+  the message and the place in the code.
   """
   if isinstance(error, UserError | OSError):  # such as a full disk
     return str(error)
@@ -89,7 +90,6 @@ def _workdir(command: Command) -> Path:
 
 
 def _plan(command: Command) -> sweep.Sweep:
-  """Expands the config into its runs."""
   if command.config is None:
     raise UserError(
       f"--mode={command.mode} needs --config=FILE, or a name such as"
@@ -108,7 +108,7 @@ def _check_first(plan: sweep.Sweep) -> None:
 
 
 def _train(command: Command) -> str:
-  """Trains all unfinished runs, and reports."""
+  """Trains all unfinished runs and writes their reports."""
   plan, workdir = _plan(command), _workdir(command)
   numbers, first = plan.seeds, plan.cells[0]
   if command.seeds is not None:
@@ -218,7 +218,7 @@ def _describe(command: Command) -> str:
 
 
 def _export(command: Command) -> str:
-  """Exports a client; returns a text with its folders and how to run it."""
+  """Exports a client; lists the written folders and says how to run it."""
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)

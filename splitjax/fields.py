@@ -82,7 +82,10 @@ unpaired surrogates (which cannot be written to a file) and line separators."""
 
 
 def alternatives(hint: Any) -> tuple:
-  """Lists the members of a union, or the type itself, without metadata."""
+  """Lists the types that a hint allows: one, or the members of a union.
+
+  Bounds and other metadata are dropped.
+  """
   if get_origin(hint) is Annotated:
     hint = get_args(hint)[0]
   union = get_origin(hint) in (types.UnionType, typing.Union)
@@ -169,7 +172,7 @@ def read(text: str, hint: Any) -> Any:
 
 
 def check_value(value: Any, hint: Any, where: str) -> Any:
-  """Returns a value converted to its type: 1 to 1.0, a list to a tuple.
+  """Converts a value to the type of its field: 1 to 1.0, a list to a tuple.
 
   Args:
     value: the value in a config.
@@ -240,7 +243,6 @@ def written(value: Any) -> str:
 
 
 def _describe(hint) -> str:
-  """Describes a type in words."""
   words = []
   for kind in alternatives(hint):
     if get_origin(kind) is Literal:

@@ -76,8 +76,8 @@ def own_place(error: BaseException) -> str:
 def blame(error: BaseException) -> str:
   """Formats an error in one line, with its file and line.
 
-  These are the last ones of user code in the traceback, or the last ones of all
-  if no user code is in it.
+  They are those of the last frame of user code in the traceback. If it has no
+  such frame, they are those of its last frame.
   """
   last = traceback.extract_tb(error.__traceback__)[-1]
   place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"
@@ -151,7 +151,7 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-  """Writes name -> array (npz) atomically; without arrays, removes the file."""
+  """Writes an npz file atomically; removes the file if there are no arrays."""
   if not arrays:
     path.unlink(missing_ok=True)
     return

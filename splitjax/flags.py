@@ -226,8 +226,8 @@ def parse(argv: Sequence[str]) -> list[str]:
 def _split(argv: Sequence[str]) -> list[str]:
   """Stores --config.FIELD=VALUE in `_overridden`; returns the other arguments.
 
-  Also reads --config.FIELD VALUE, and --config.FIELD or --noconfig.FIELD as
-  True or False. If a field is given twice, the last value counts.
+  Also reads --config.FIELD VALUE. --config.FIELD alone sets True, and
+  --noconfig.FIELD sets False. If a field is given twice, the last value counts.
   """
   _overridden.clear()
   rest, words = list[str](), list(argv)
@@ -284,7 +284,7 @@ def _check_config() -> None:
 
 
 def _said(error: Exception, argv: Sequence[str]) -> str:
-  """Returns an error's last line; for a missing get_config() the remedy."""
+  """Returns an error's last line, or the remedy if get_config() is missing."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
   # ml_collections executes a config file under this name.
   loaded = module == "config_config"

@@ -32,7 +32,7 @@ class Spec:
 
 
 BOUND = ("conv", "dtype", "norm", "vocabulary")
-"""Factory arguments that other config fields, or the data, set."""
+"""Factory arguments that are set by other config fields or by the data."""
 
 
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:

@@ -25,7 +25,7 @@ def spell(letter: str) -> str:
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-  """Spells unencodable characters; an error handler for codecs."""
+  """Handles encoding errors of stdout by spelling out the characters."""
   if not isinstance(error, UnicodeEncodeError):
     raise error
   letters = error.object[error.start : error.end]
@@ -33,7 +33,7 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_anywhere() -> None:
-  """Makes stdout `spell` letters that it cannot encode.
+  """Makes stdout write letters outside its encoding the way `spell` does.
 
   If stdout is a Windows pipe or PYTHONIOENCODING is ascii, printing the first ρ
   would otherwise raise and end the training. stderr escapes such letters

@@ -59,19 +59,19 @@ def take(tree: Tree, rows: Array | np.ndarray | int | slice) -> Tree:
 
 
 def put(tree: Tree, rows: Array, new: Tree) -> Tree:
-  """Replaces `rows` of every leaf [N, ...] by `new` [len(rows), ...]."""
+  """Sets x[rows] to `new` [len(rows), ...] in every leaf x [N, ...]."""
   return jax.tree.map(lambda x, y: x.at[rows].set(y), tree, new)
 
 
 def window(tree: Tree, start: Array | int, count: int) -> Tree:
-  """Returns `count` rows of every leaf, from `start` (a scalar) on."""
+  """Takes from every leaf the `count` rows that begin at `start`, a scalar."""
   return jax.tree.map(
     lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), tree
   )
 
 
 def put_window(tree: Tree, start: Array | int, new: Tree) -> Tree:
-  """Replaces rows of every leaf, from `start` on, by `new` [count, ...]."""
+  """Writes `new` [count, ...] over rows of every leaf, beginning at `start`."""
   return jax.tree.map(
     lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, new
   )

@@ -28,10 +28,11 @@ class Eval:
     thresholds: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to
       C classes, with 0 (always ask the server) and one above log C (never).
     every: rounds between evaluations; the last round is always evaluated.
-    personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated.
-      "always": like other rows. "last": only after the last round; such a row
-      then has no best round and no cost to a target. The rows of HARMONY and
-      Per-FedAvg are always evaluated.
+    personal: when a result row that evaluates fine-tuned copies of the clients
+      (+FT, and FedBABU's) is computed. "always": together with other rows.
+      "last": only after the last round, so that it has no best round and no
+      cost to a target. The rows of HARMONY and Per-FedAvg are computed in
+      every evaluation.
     samples: number of test samples of each client, drawn at random, that
       evaluations during training use; the last evaluation uses all. None: every
       evaluation uses all. The oracle overfits its thresholds to few samples, so
@@ -51,9 +52,9 @@ class Eval:
       `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
       samples that calibration assumes.
-    embeddings: number of test images, the same for all clients, whose server
-      embeddings are stored, mapped to the plane and measured. Choose at least
-      two per class (`evaluation.skew`). 0: none.
+    embeddings: number of test images whose server embeddings are stored, mapped
+      to the plane and measured. All clients get the same images. Choose at
+      least two per class (`evaluation.skew`). 0: none.
     target: accuracy, a share of one. If given, the report has the rounds,
       bytes, modelled seconds and joules that training takes until the accuracy
       on the first test set reaches it.
@@ -63,9 +64,9 @@ class Eval:
     watch: the quantity for `patience`. "loss": the sum of the training losses.
       The name of a test set, such as "0.8": the accuracy of the method's first
       row on it; test labels then decide when training ends.
-    inside: number of a round within which the network of a sequential method is
-      evaluated several times: in the round's last cycle, after each group of
-      clients with one dominant label. None: no round
+    inside: the round, counted from 1, in whose last cycle the network of a
+      sequential method is evaluated several times: after each group of clients
+      with one dominant label. None: no round
       (`experiment.measure.forgetting_in_round`).
     metrics: further metrics besides accuracy, computed for each client: key ->
       entry of `evaluation.client_metrics.METRICS`; or names separated by
@@ -76,8 +77,8 @@ class Eval:
       separated by commas, each with its default options.
     attack_clients: number of attacked clients of each split depth.
     attack_samples: number of samples of each attacked client whose messages the
-      server observes. If even the largest client of that depth has fewer, the
-      messages of several epochs are observed.
+      server observes. If every client of the same split depth has fewer
+      samples, the server observes the messages of several epochs.
     attack_public: number of labelled test images that the server knows.
   """
 
@@ -115,7 +116,7 @@ class Eval:
 
   @property
   def chunk(self) -> int:
-    """Test samples of a client in one forward pass."""
+    """Number of a client's test samples in one forward pass."""
     return min(self.batch_size, max(self.samples or self.batch_size, 32))
 
   @property

@@ -19,8 +19,8 @@ class Data:
     name: key of SOURCES, or npz:PATH for your own arrays.
     partition: division of the training split among the clients.
     classes: C, to be given if some classes have no samples. None: the number of
-      classes of the data set; for npz:PATH its array `classes`, or else one
-      more than its highest label.
+      classes of the data set. For npz:PATH that is the file's array `classes`
+      or, if there is no such array, one more than the highest label.
     train_samples: size of a stratified subset of the training split; None: all.
     test_samples: size of a stratified subset of the test split; None: all.
     pool: the samples that are divided among the clients. train: the training
@@ -29,12 +29,12 @@ class Data:
     dealt: which client gets which part of the partition. any: independent of
       its split depth. by_depth: parts are sorted by their highest class, and
       those with the highest classes go to the clients with the deepest cuts.
-    domain: a change of each client's images, fixed for the run, key of DOMAINS
-      (`data.domains`): none; drawn; by_group; from_data.
+    domain: a change of each client's images that is fixed for the run. It is a
+      key of DOMAINS (`data.domains`): none, drawn, by_group or from_data.
     public: unlabelled samples that all clients and the server see, for methods
       that distil. train: samples of the training split, held back before it is
-      divided. Key of SOURCES or npz:PATH: the training split of another data
-      set with inputs of the same shape. None: no public samples.
+      divided. A key of SOURCES, or npz:PATH: samples of the training split of
+      another data set with inputs of the same shape. None: no public samples.
     public_samples: number of public samples; every run draws the same ones.
       None: all samples of the other data set.
     augment: random changes of training images, drawn per client and step: none
@@ -73,10 +73,10 @@ class FleetConfig:
     profiles: CSV file of the clients' resources (`resources.read_profiles`).
       None: each resource is drawn uniformly from its range below; `seed` fixes
       the draws.
-    memory: GB; the range of SuperSFL.
-    latency: ms of a round trip; the range of SuperSFL.
-    compute: GFLOP/s; our choice, from no paper.
-    bandwidth: Mbit/s; our choice.
+    memory: GB; by default the range of SuperSFL.
+    latency: ms of a round trip; by default the range of SuperSFL.
+    compute: GFLOP/s; the default is our choice, from no paper.
+    bandwidth: Mbit/s; the default is our choice.
     allocation: rule that sets split depths by resources, key of ALLOCATIONS.
     server: computing power of the server, GFLOP/s; our choice, like the four
       numbers below.
@@ -124,9 +124,9 @@ class OptimizerConfig:
       steps, too.
     warmup: rounds of a linear warm-up before both schedules.
     decay: factor of the schedules exponential and step.
-    every: number of rounds in which the rate falls by the factor `decay`, for
-      these two.
-    floor: smallest learning rate of these two.
+    every: number of rounds in which exponential and step multiply the rate by
+      `decay`.
+    floor: smallest learning rate of exponential and step.
     offset: a of the schedule inverse, in rounds.
     decay_biases: False: weight decay spares biases and the parameters of
       normalisation.
@@ -202,7 +202,7 @@ class Order:
 
   @property
   def batches(self) -> int:
-    """Batches per turn; for "epoch" more than any client has in a round."""
+    """Batches per turn; "epoch" gives a number that no client reaches."""
     return 2**31 - 1 if self.turn == "epoch" else self.turn
 
 
@@ -245,9 +245,9 @@ class System:
       first run on such a device times the formulations, and later runs read
       the times (`compilation_cache`). "auto": in_turn on a CPU; elsewhere
       measured, or native if deterministic.
-    devices: number of devices that share the clients. None: all; a CPU counts
-      as several devices (launch.py's --cpu_devices), of which only those that
-      have clients to train are used.
+    devices: number of devices among which the clients are divided. None: all.
+      A CPU counts as several devices (launch.py's --cpu_devices); None leaves
+      out those that would have no client to train.
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
@@ -261,8 +261,8 @@ class System:
     seeds_batched: train the seeds of --seeds side by side in one program,
       spread over the devices, instead of one after another.
     settings_batched: largest number of runs that train side by side in one
-      program: runs of --sweep and --seeds, and methods, that differ only in
-      numbers, data or seed.
+      program. The runs of --sweep and --seeds can, and so can methods, if they
+      differ only in numbers, data or seed.
     compute_dtype: dtype of convolutions and matrix products; parameters,
       losses, normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: a geometric

@@ -53,8 +53,8 @@ class Noise:
 
   Attributes:
     clip: the largest L2 norm that a sample's row may have when it is sent. A
-      row of gradients is that of the mean loss, so it is already divided by the
-      batch size. None: no clipping.
+      row of gradients is already divided by the batch size, because it is a
+      gradient of the mean loss. None: no clipping.
     noise: standard deviation of the noise on each number, in multiples of clip;
       0: none.
   """

@@ -66,7 +66,7 @@ def registry_of(hint: Any) -> Mapping[str, Callable] | None:
 
 
 def by_key(value: Any, hint: Any, where: str, known: Any = None) -> Any:
-  """Turns a list of names into the dict that a field dict[str, Spec] holds.
+  """Turns a list of names into the value of a field of type dict[str, Spec].
 
   Each name becomes a key. A name that is already a key of the field keeps its
   spec; any other name gets its default options.
@@ -167,9 +167,9 @@ def settings(
   """Copies a config's dict without the fields whose effect is below `least`.
 
   Args:
-    cls: the dataclass of the dict; fields that it does not have stay.
+    cls: the dataclass of the dict. A key of `tree` that it lacks is kept.
     tree: a dict made by `plain`.
-    least: smallest declared effect of the fields that stay.
+    least: the smallest declared effect of a field that is kept.
   """
   hints = typing.get_type_hints(cls, include_extras=True)
   out = {}

@@ -2,8 +2,8 @@
 
 Each line of paper_numbers.csv has one number, in these columns:
   source: the table or figure.
-  cell: the cell of a grid as FIELD=VALUE, several joined by &; empty outside of
-    a grid.
+  cell: the cell of a grid, one or more FIELD=VALUE joined by &; empty outside
+    of a grid.
   row, metric: the label of the row and the metric.
   set: the test set; "max" for the maximum over the sets.
   value: an accuracy in percent, a latency in 10^8 parameters per unit of
@@ -120,7 +120,7 @@ def same_set(one: str, other: str) -> bool:
 
 
 def _same(one: str, other: str, within: float = 0.0) -> bool:
-  """Checks if two texts are equal, or numbers at most `within` apart."""
+  """Checks if two texts are equal, or are numbers at most `within` apart."""
   try:
     return math.isclose(float(one), float(other), abs_tol=within)
   except ValueError:

@@ -60,8 +60,8 @@ class Config:
     pace: when the server ends a round, key of PACES.
     rounds: R.
     local_epochs: passes over a client's data in a round.
-    local_steps: number of local steps of every client in a round, over as many
-      passes as these need; it replaces local_epochs. None: local_epochs.
+    local_steps: number of local steps of every client in a round, however many
+      passes they take. It replaces local_epochs. None: local_epochs holds.
     batch_size: B.
     loss: the task's loss, key of LOSSES, in every step that trains on labels.
     optimizer: the outer optimiser.
@@ -72,7 +72,7 @@ class Config:
     on_nan: reaction to a client's non-finite update: mask leaves the update out
       of the round, stop ends the run.
     wire: form of the messages across the cut.
-    privacy: noise on these messages, and its account.
+    privacy: noise on these messages, and the accounting of epsilon for it.
     faults: simulated client and server faults.
     eval: test sets, thresholds and metrics.
     checkpoint: which checkpoints are kept.
@@ -82,8 +82,8 @@ class Config:
       `reports.tracking`; None: no such log.
     seed: seed of partition, depths, initialisation and every random draw.
     title: title of the report.
-    scale: paper: a paper's setting; small: the same structure, shrunk. Shown in
-      reports; --config=FILE:small chooses it.
+    scale: paper: a paper's setting; small: the same structure, shrunk
+      (--config=FILE:small). Reports show it.
     paper: the table whose printed numbers the report compares with, one of
       `paper_numbers.sources()`.
     headline: key of a method. Reports show its gain over the best other row.
@@ -198,7 +198,7 @@ def significant(
 
 
 def _methods(single: Any, several: Any) -> Any:
-  """Maps method key -> spec, from a config's `method` or `methods`."""
+  """Returns method key -> spec, from the value of `method` or of `methods`."""
   if (single is None) == (not several):
     raise UserError(
       "config: give either method (one) or methods (key -> method)"
@@ -216,10 +216,10 @@ def with_values(
 
   Choosing another method, network, partition, shift, allocation, loss, metric
   or attack drops the options and label of the previous one: the new one's
-  defaults hold, except for options that `values` also sets. In a field of
-  several (methods, metrics, attacks) a name that was there keeps its options.
-  Setting `methods` removes `method`, and empties `headline` if it is no key of
-  `methods`.
+  defaults hold, except for options that `values` also sets. The fields methods,
+  metrics and attacks take several names; a name that such a field already had
+  keeps its options. Setting `methods` removes `method`. It also empties
+  `headline` if that is no key of `methods`.
 
   Args:
     tree: the config as a nested dict.

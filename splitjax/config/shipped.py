@@ -87,11 +87,11 @@ def neighbours(path: str | Path) -> None:
 def share(*, over: bool = False) -> None:
   """Makes the shared modules of splitjax's configs importable as `configs`.
 
-  A user's own package `configs` stays importable instead if it has a module
-  `settings`.
+  If a user's own package has the name `configs` and a module `settings`, the
+  name still imports the user's package.
 
   Args:
-    over: if true, replaces that package, too.
+    over: if true, replaces such a package, too.
   """
   if CONFIGS is None:
     return

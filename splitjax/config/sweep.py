@@ -32,13 +32,13 @@ FIXED = ("changed", "headline", "paper", "scale", "title")
 
 
 class Cell(NamedTuple):
-  """One run of a grid; with a sweep over seeds, the runs of all its seeds.
+  """One run of a grid, or one run per seed if the sweep has seeds.
 
   Attributes:
     name: name of its folder, such as alpha=0.1; "" if no cell field is swept.
     values: field -> value.
     config: the run's config.
-    at: returns the config of another cell from its values.
+    at: function that returns the config of any cell from the cell's values.
   """
 
   name: str
@@ -121,7 +121,10 @@ def _changes(
 
 
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
-  """Maps field -> distinct values; `more` replaces fields of `group`."""
+  """Merges the sweeps of the config (`group`) and of --sweep (`more`).
+
+  Returns field -> distinct values. A field in `more` replaces that of `group`.
+  """
   if not isinstance(group, Mapping):
     raise UserError(f"sweep={written(group)} must be a group of fields")
   asked = [_read(text) for text in more]

@@ -114,7 +114,7 @@ class SpecDict(config_dict.ConfigDict):
     return _restored, (self._field(), self.to_dict())
 
   def _field(self) -> str:
-    """Names the config field of this registry; "config" if none has it."""
+    """Finds the config field that uses this registry; "config" if none does."""
     fields = [f for f, known in REGISTRIES.items() if known is self._registry]
     return fields[0] if fields else "config"
 
@@ -150,9 +150,10 @@ def spec(
 def compare(
   c: config_dict.ConfigDict, methods: Mapping[str, config_dict.ConfigDict]
 ) -> None:
-  """Sets the methods that a config trains, key -> spec(METHODS, ...).
+  """Sets the methods that a config trains.
 
-  Empties `headline` if it is no key of `methods`.
+  `methods` maps keys to the results of `spec(METHODS, ...)`. If `headline` is
+  none of the keys, it is emptied.
 
   Example:
     >>> import splitjax

@@ -96,7 +96,6 @@ def _check_thresholds(chosen: Any) -> None:
 
 
 def _check_system(system: Any) -> None:
-  """Raises UserError if settings of the machine contradict each other."""
   if system.deterministic and system.clients_per_chunk == "auto":
     raise UserError(
       "system.deterministic=True needs system.clients_per_chunk as a number,"
@@ -134,7 +133,7 @@ def _check_host(config: Any) -> None:
 
 
 def _batched(system: Any) -> str | None:
-  """Returns FIELD=VALUE of the field that trains runs side by side, if any."""
+  """Returns FIELD=VALUE of the setting by which runs train side by side."""
   if system.seeds_batched:
     return "system.seeds_batched=True"
   count = system.settings_batched
@@ -155,7 +154,7 @@ def _check_fleet(fleet: Any) -> None:
 
 
 def _check_messages(wire: Any, privacy: Any) -> None:
-  """Raises UserError for feedback without rounding, or noise without a clip."""
+  """Raises UserError for error feedback in float32 or noise without a clip."""
   if wire.parameters.feedback and not wire.parameters.rounds:
     raise UserError(
       "wire.parameters.feedback=True: nothing is rounded in float32; set"
@@ -191,7 +190,6 @@ def _check_means(chosen: Any) -> None:
 
 
 def _check_steps(config: Any) -> None:
-  """Raises UserError if settings of local steps contradict each other."""
   chosen = config.optimizer
   if chosen.floor > chosen.lr:
     raise UserError(

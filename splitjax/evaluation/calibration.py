@@ -41,9 +41,9 @@ def estimate(
 
   a(e) = (a_ID(e) + rho' Pr(Tx | proxy, e) a_S) / (1 + rho')
 
-  with a_ID(e) the accuracy of the gate at e on the client's held-out samples,
-  Pr(Tx | proxy, e) the share of their proxies that it offloads, and a_S the
-  server's accuracy on the held-out samples, which stands for its unknown
+  a_ID(e) is the accuracy of the gate at e on the client's held-out samples.
+  Pr(Tx | proxy, e) is the share of the proxies that the gate offloads. a_S is
+  the server's accuracy on the held-out samples; it stands for the unknown
   accuracy on out-of-distribution samples. An out-of-distribution sample that
   exits on the device counts as a wrong answer.
 

@@ -3,8 +3,8 @@
   f(labels, answers, probabilities, *, options) -> number
 
   labels: [T] int, the classes of the client's T test samples, T >= 1.
-  answers: [T] int, the predicted classes: the exit's or the server's, by the
-    thresholds of eval.threshold_rule.
+  answers: [T] int, the classes that the client's exit or the server predicts,
+    depending on the thresholds of eval.threshold_rule.
   probabilities: [T, C] float, the softmax of the exit that answered.
 
 If all metrics take (labels, answers) alone, the probabilities of the test
@@ -115,7 +115,7 @@ def check_metrics(
   """Tries each metric on two made-up samples of every class.
 
   Raises UserError if a metric returns no number, or if its key is in `taken`,
-  the names that other numbers of a report have.
+  which has the names of a report's other numbers.
   """
   for key in specs.keys() & taken:
     raise UserError(
@@ -172,7 +172,6 @@ def measure(
 
 
 def _number(key: str, spec: Spec, given: list[np.ndarray]) -> float:
-  """Computes one metric of one client."""
   metric, where = METRICS[spec.name], f"eval.metrics.{key}"
   count = 3 if take_probabilities({key: spec}) else 2
   try:

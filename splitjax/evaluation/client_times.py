@@ -1,6 +1,6 @@
-"""Predicts before a run how long a round takes each client, by a model.
+"""Predicts before a run how many seconds each client needs for a round.
 
-The cost model (`evaluation.cost`) gives the time from the bytes of a round
+The cost model (`evaluation.cost`) computes them from the bytes of a round
 without faults. If the bytes of a step depend on a random draw, such as
 HARMONY's depth, they are averaged over a few draws.
 """
@@ -80,9 +80,9 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
   """Returns each client's work in a round in which it takes all its steps.
 
   `cuts` [N] int is for a method whose clients hold whole networks that are cut
-  anew in every round. It has this round's depths; 0: the client takes no part.
-  None: each client has its cohort's depth, and the server's work counts only if
-  Traits.depth is "cut".
+  anew in every round. It has each client's depth in this round, or 0 for a
+  client that takes no part. If it is None, each client has its cohort's depth,
+  and the server has work only if Traits.depth is "cut".
   """
   method, net = setup.method, setup.backbone
   served = method.traits.depth == "cut" or cuts is not None
@@ -118,7 +118,7 @@ def _bytes(setup: Setup) -> np.ndarray:
   """Predicts each client's bytes in a round, [2, N].
 
   The first row is without any step, the second with all steps. A step's bytes
-  are linear in its samples, so two sizes of batch determine them.
+  are a linear function of its samples, which two sizes of batch determine.
   """
   out = np.zeros((2, setup.fleet.num_clients))
   for c, (cohort, plan) in enumerate(

@@ -12,9 +12,9 @@ waits for `faults.timeout` (SuperSFL's Algorithm 3).
 
 Clients compute and send at the same time, even if one server serves them in
 turn, so a round takes the time of its slowest client. In a relay each client
-continues the half of the client before, so a round takes the sum of the
-clients' times. In both cases the time of the server, which serves clients one
-by one, is added.
+continues to train the half that the previous client had, so a round takes the
+sum of the clients' times. In both cases the time of the server, which serves
+clients one by one, is added.
 
 Energy is power times seconds. A client uses energy while it computes and while
 it sends or receives, but none while it waits; the server uses energy while it
@@ -41,8 +41,9 @@ class RoundWork(NamedTuple):
   Attributes:
     client: FLOPs at the client, in all its local steps.
     server: FLOPs at the server.
-    steps: local steps.
-    trips: number of messages in local steps whose answer the client awaits.
+    steps: number of local steps.
+    trips: number of messages to the server whose answer the client awaits, in
+      all local steps.
     alone: FLOPs at the client if it takes all steps without the server.
     once: FLOPs at the client outside of local steps, in stages without steps
       and on public samples. They count in full even if it takes fewer steps.
@@ -91,8 +92,8 @@ def of_round(
     profiles: profiles of all clients.
     rates: rates of the server and of power.
     sent: [N], bytes that each client sent and received.
-    steps: [N], local steps that each client took. In them it does the share
-      steps / plan.steps of the plan's work.
+    steps: [N], local steps that each client took. Of the work in `plan` the
+      client has done the share steps / plan.steps.
     alone: [N], how many of these steps were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.

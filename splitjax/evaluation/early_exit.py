@@ -77,9 +77,10 @@ def score(
 ) -> Gated:
   """Computes accuracy and offload ratio at given thresholds.
 
-  `answers=("client",)` is SplitGP's device only and `answers=("server",)` its
-  server only (Table IV), for any threshold. For the accuracy on a part of the
-  samples, such as ID or OOD, pass those `samples`.
+  `answers=("client",)` gives the case "device only" of SplitGP's Table IV, and
+  `answers=("server",)` its case "server only", whatever the threshold is. For
+  the accuracy on a part of the samples, such as ID or OOD, select that part in
+  `samples`.
 
   Args:
     exits: arrays [N, M].

@@ -180,7 +180,7 @@ def make_evaluate(
     plans: one for each cohort.
     fleet: the clients.
     gather: (image, a chunk of `shown`) -> [B', ...], the inputs that a client
-      is evaluated on; Returns describes `image` and `shown`.
+      is evaluated on. `image` and `shown` are described below.
     by_place: if true, row n of `shown` is for the n-th client in the only
       cohort; if false, for client number n.
     probabilities: whether Exits keep probabilities.
@@ -192,9 +192,9 @@ def make_evaluate(
     A jitted function (clients, server, numbers, image, shown, first) -> Exits,
     arrays [N, chunks * B'] in the order of the clients' numbers. `clients` and
     `numbers` ([N] int32) have one entry per cohort. `image` [P, ...] has the
-    inputs, and `shown` [N, chunks, B] int32 the rows of it that each client is
-    evaluated on. `first` [N] int32 says how many chunks are computed for each
-    client; None: all.
+    inputs. `shown` [N, chunks, B] int32 has, for each client, the rows of
+    `image` that it is evaluated on. `first` [N] int32 says how many chunks are
+    computed for each client; None: all.
   """
 
   def one(c, common, mine):

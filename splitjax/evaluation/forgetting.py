@@ -49,7 +49,7 @@ def class_accuracy(
 def confusion(
   predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
 ) -> np.ndarray:
-  """Computes the confusion matrix: answers to each class (Hydra Figure 11).
+  """Computes the confusion matrix of the answers (Hydra Figure 11).
 
   Args as in `class_accuracy`; the diagonal of the matrix is A_l.
 
@@ -159,8 +159,8 @@ def summarise(
 
   Returns:
     A dict. accuracy, gap and backward: the median of each over the last rounds
-    (`late`). rounds: the number of these rounds. late: a dict of the values in
-    these rounds, accuracy, gap and backward [rounds] and per_class [rounds][C].
+    (`late`). rounds: the number of these rounds. late: a dict with each of
+    these rounds' accuracy, gap and backward [rounds] and per_class [rounds][C].
   """
   classes = np.array(per_class, np.float64)
   curves = {

@@ -16,10 +16,12 @@ from splitjax.evaluation.metrics import ratio
 
 
 class Sizes(NamedTuple):
-  """Sizes of each client's network, [N] each (or of one), in parameters.
+  """Numbers of parameters of each client's network, [N] each.
+
+  For a single client they are numbers without an axis.
 
   Attributes:
-    prefix: |phi_n|; the whole network, with its head, if the client holds it.
+    prefix: |phi_n|; the whole network with its head if the client holds it all.
     exit: |h_n|; 0 if there is none or if `prefix` includes it.
     server: |theta|, only the blocks that this client's features pass.
     channels: dim_cut, the number of channels at the cut, not parameters.
@@ -86,8 +88,9 @@ class Needs(NamedTuple):
 
   Attributes:
     storage: [N] parameters that a client stores.
-    computation: [..., N] parameters times samples that it computes with.
-    communication: [..., N] numbers that it sends.
+    computation: [..., N] number of samples times the parameters that each of
+      them passes at the client.
+    communication: [..., N] numbers that a client sends.
   """
 
   storage: np.ndarray
@@ -122,9 +125,9 @@ def deployments(
 ) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
   """Maps each deployment to the sizes of its parts and the exits that answer.
 
-  "cut" has the given sizes. In "client" and "server" that side has the whole
-  network (SplitGP eq. 28 and 29). In "server" it gets raw samples, which have
-  `pixels` numbers.
+  "cut" has the given sizes. In "client" the client has the whole network
+  (SplitGP eq. 28), in "server" the server has it (eq. 29). In "server" raw
+  samples are sent, which have `pixels` numbers.
   """
   whole, none = sizes.prefix + sizes.server, 0 * sizes.prefix
   return {

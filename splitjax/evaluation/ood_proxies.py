@@ -18,8 +18,8 @@ by these percentage points:
   patches, grid of 2 x 2  1.4   1.5
   patches, quarter turns  1.5   1.6
 
-The last two are variants of patches; all three differ by less than such runs
-vary.
+The last two are variants of patches. The three kinds of patches differ by less
+than such runs vary.
 In six rows the entropies of noise are above those of real out-of-distribution
 samples; the entropies of patches and mix are close to them.
 """
@@ -43,7 +43,7 @@ class ProxyPlan(NamedTuple):
   """Held-out samples and their proxies, in chunks (`data.holdout.Holdout`).
 
   Attributes:
-    rows: [..., B] int32 of the training split.
+    rows: [..., B] int32, row numbers in the training split.
     partner: [..., B] int32, another held-out row of the client.
     draw: [..., B] int32, the seed of a proxy.
   """

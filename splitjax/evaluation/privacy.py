@@ -66,8 +66,8 @@ def epsilon(
 ) -> float:
   """Computes the epsilon of one client's sample over all `releases`.
 
-  If `amplified`, returns the smaller of the epsilons of the default and the
-  amplified account, since bounds by sampling are loose for large batches.
+  If `amplified`, computes it by the default and by the amplified account and
+  returns the smaller one, since bounds by sampling are loose for large batches.
   """
   sent = [r for r in releases if r.times]
   if not sent:

@@ -4,11 +4,11 @@ An embedding z_S is the input of the server's last dense layer. Prefixes with
 different depths or training data map the same image to different embeddings.
 HARMONY's Figure 5 shows this skew. Two numbers measure it:
 
-  silhouette: of the embeddings of all clients, grouped by class; from -1 to 1,
-    larger if the classes are better separated.
-  distance ratio: over embeddings of different clients, the mean distance within
-    a class divided by that between classes; 0 if clients agree completely, 1 if
-    the class makes no difference.
+  silhouette: the mean silhouette of all clients' embeddings, grouped by class;
+    from -1 to 1, larger if the classes are better separated.
+  distance ratio: the mean distance within a class divided by the mean distance
+    between classes, for embeddings of different clients; 0 if clients agree
+    completely, 1 if the class makes no difference.
 
 Both are ratios of distances, so a common scale does not matter. Each embedding
 is first scaled to length 1, for three reasons. Up to its bias, the last dense
@@ -104,7 +104,7 @@ def distance_ratio(
 
 
 def coordinates(embeddings: np.ndarray) -> np.ndarray | None:
-  """Maps embeddings to the plane by t-SNE, deterministic.
+  """Maps embeddings to the plane by t-SNE with a fixed seed.
 
   Args:
     embeddings: [K, D] float, finite.

@@ -96,8 +96,8 @@ def split_depths(
     - features: how many numbers one sample has at the cut.
     - bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
       D.2, after Kang et al.).
-    - memory: bytes, in float32, of the parameters behind the cut and of those
-      blocks' outputs for a batch, as in one of Hydra's heads.
+    - memory: bytes of the server's blocks in float32: of their parameters and
+      of their outputs for a batch, as in one of Hydra's heads.
     - cut, at_client, at_server: latency of one sample, in parameters over power
       (SplitGP eq. 30, 28, 29).
     - largest_prefix, largest_power, largest_bandwidth: the bounds of Prop. 1, 2
@@ -144,7 +144,7 @@ def sizes_of(depth: Mapping[str, Any]) -> latency.Sizes:
 def _evaluated(
   counts: dict[str, Any], setting: Setting, pixels: int
 ) -> dict[str, Any]:
-  """Adds to a depth's sizes its latencies, its bounds and whether they hold."""
+  """Adds latencies, bounds and checks of these bounds to a depth's sizes."""
   size, rates, beta = sizes_of(counts), setting.resources(), setting.offloaded
   limit = math.inf if setting.limit is None else setting.limit
   largest = None

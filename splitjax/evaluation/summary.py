@@ -46,7 +46,7 @@ def summarise(
     resources: P_C, P_S and BW.
     rule: the reported thresholds' rule, as in `config.eval_group.Eval`.
     given: rule -> its thresholds [N] or [], nats, for all rules except the
-      oracle; empty if only one side of the method answers.
+      oracle. It is empty for a method with one exit.
     counts: [N, C] int, training samples of each class; None: no accuracies by
       client and class.
     own: metrics of the config, `client_metrics.measure`.
@@ -58,8 +58,8 @@ def summarise(
 
     - answers: as given.
     - clients [R]: how many clients have samples; means are over these.
-    - accuracy, offload [R]: means over clients. id and offload_id, ood and
-      offload_ood: the same on the ID or the OOD samples alone.
+    - accuracy, offload [R]: means over clients. id and offload_id are the same
+      for ID samples alone, ood and offload_ood for OOD samples alone.
     - latency [R]: sum over clients.
     - storage: mean over clients of the share of the whole network that a client
       stores; computation, communication [R]: sums over clients. These three are
@@ -69,20 +69,20 @@ def summarise(
     - device_only, server_only [R]: accuracy of each exit alone; null for an
       exit that the method lacks.
     - fixed: accuracy, offload and latency [E][R] if all clients have the same
-      threshold; common [R]: the largest accuracy in it. Both are null for a
-      method with one exit.
+      threshold; common [R]: the largest accuracy in `fixed`. Both are null for
+      a method with one exit.
     - per_client: accuracy, offload and threshold [R][N]; threshold is null for
       a method with one exit. With `counts` also training_samples [N][C] and
       class_accuracy [N][C] on the last set. With `own` also metrics, key ->
       [R][N].
     - metrics, with `own`: key -> [R], means over clients.
     - rules, with `given`: see `_rules`.
-    - families, with `families`: family -> clients, the number of its clients,
-      and their mean accuracy and offload [R].
+    - families, with `families`: family -> a dict with `clients`, the number of
+      its clients, and their mean accuracy and offload [R].
 
-    The caller adds best and best_weighted [R], the maxima of accuracy and of
-    weighted over the evaluated rounds, for each test set by itself. It also
-    adds skew (silhouette, distance_ratio) if embeddings were kept.
+    The caller adds best and best_weighted [R], the largest values of `accuracy`
+    and `weighted` over the evaluated rounds, for each test set by itself. It
+    also adds skew (silhouette, distance_ratio) if embeddings were kept.
   """
   swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
   choices = {"oracle": early_exit.best(swept)}
@@ -226,7 +226,7 @@ def _parts(
   best: early_exit.Gated,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray | None]:
-  """Scores ID and OOD samples apart, and each exit alone: [R] each."""
+  """Scores ID samples, OOD samples, and each exit by itself: [R] each."""
   out: dict[str, np.ndarray | None] = {}
   for name, part in (("id", main), ("ood", ~main)):
     choice = early_exit.score(

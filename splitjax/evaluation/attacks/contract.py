@@ -40,17 +40,17 @@ class Truth(NamedTuple):
 class Messages(NamedTuple):
   """Messages that the server received from one client or sent to it.
 
-  They are about n samples, the batches of some local steps one after another.
-  All steps start from the same state. If a step sends several messages of one
-  name, only the first is kept, which is about the samples of the step's first
-  batch (in HARMONY the late view).
+  They are about the n samples in the joined batches of some local steps. All
+  steps start from the same state. If a step sends several messages of one name,
+  only the first is kept. It is about the samples of the step's first batch (in
+  HARMONY the late view).
 
   Attributes:
     sent: message name -> [n, ...], as the receiver got it.
     sample: [V, n] int32, which of the client's samples, 0..size - 1, are in the
       V batches of each step. The server is assumed to recognise a sample when
       it meets it again.
-    size: S, the client's samples with padding; static.
+    size: S, the number of the client's samples, padding included; static.
     real: [n] bool, False on padding.
     truth: facts that only the scores may use.
   """
@@ -109,7 +109,7 @@ class Attack(NamedTuple):
 
 
 def missing(attack: Attack, sent: set[str]) -> list[str]:
-  """Lists the needs of an attack that none of the messages `sent` meets."""
+  """Lists the needs of an attack that are met by no message in `sent`."""
   return [n for n in attack.needs if not set(n.split(OR)) & sent]
 
 

@@ -45,9 +45,10 @@ def distance_correlation() -> Attack:
 def correlation(x: Array, z: Array, real: Array) -> Array:
   """Distance correlation of two sets of rows (Székely et al., eq. 2.8-2.10).
 
-  sqrt(V(x, z) / sqrt(V(x, x) V(z, z))) with V(x, z) = mean_kl A_kl B_kl, A_kl =
-  |x_k - x_l| minus its means over k and over l plus its mean over both, and
-  B_kl the same of z.
+  sqrt(V(x, z) / sqrt(V(x, x) V(z, z))) with V(x, z) = mean_kl A_kl B_kl
+
+  A_kl is the distance |x_k - x_l|, minus its mean over k, minus its mean over
+  l, plus its mean over both. B_kl is computed from z in the same way.
 
   Args:
     x: [n, ...] float.

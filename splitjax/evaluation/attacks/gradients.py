@@ -10,7 +10,8 @@ References:
     2022: attacks by norm and by cosine for two classes, where the attacker
     knows one example of one class.
   Zhao, Mopuri and Bilen, iDLG: Improved Deep Leakage from Gradients,
-    arXiv:2001.02610, 2020: the sign of the last layer's gradient is the label.
+    arXiv:2001.02610, 2020: the signs in the last layer's gradient tell the
+    label.
 """
 
 from typing import Literal
@@ -73,13 +74,14 @@ def embedding_gradient() -> Attack:
   """Guesses the class whose gradient is closest to the message in direction.
 
   Only the head h follows the embedding e. With p = softmax(h(e)) the gradient
-  of CE(h(e), y) is J^T (p - 1_y), J the Jacobian of h; of the C components of
-  p - 1_y only that of the label is negative. The server knows e, which it has
-  sent, and h, so it computes all C gradients and compares directions:
+  of CE(h(e), y) is J^T (p - 1_y), where J is the Jacobian of h. Of the C
+  components of p - 1_y only the label's is negative. The server has sent e and
+  knows h, so it computes the gradients of all C classes. The guess is
 
-  argmax_c cos(g, d CE(h(e), c) / de). The cosine does not change if the loss is
-  multiplied by a factor. Under Gaussian noise on g its argmax is the likeliest
-  class.
+    argmax_c cos(g, d CE(h(e), c) / de).
+
+  The cosine does not change if the loss is multiplied by a factor. Under
+  Gaussian noise on g the guess is the likeliest class.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

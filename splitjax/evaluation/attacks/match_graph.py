@@ -26,8 +26,8 @@ def match_graph(*, two_classes: bool = False) -> Attack:
   For each class that the client holds, the server knows the label of one sample
   drawn at random. These known samples are left out of the accuracy. Samples of
   components without a name get the client's most frequent class. `joined` says
-  how complete components are: for a sample, the share of all samples of its
-  class that are in its component, averaged over samples.
+  how complete components are. It averages over samples which share of
+  all samples of the same class lies in the sample's component.
 
   Args:
     two_classes: whether the server knows that the client has two classes. Then

@@ -31,8 +31,9 @@ def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
   personalised copy, which stays with the client.
 
   Args:
-    score: the loss at the true label, lower for members; or the largest
-      softmax value, higher for members, which needs no label.
+    score: "loss": the loss at the true label, which is lower for members.
+      "confidence": the largest softmax value, which is higher for members and
+      needs no label.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

@@ -7,9 +7,10 @@ References:
   Dosovitskiy and Brox, Inverting Visual Representations with Convolutional
     Networks, CVPR 2016.
   He, Zhang and Lee, Model Inversion Attacks Against Collaborative Inference,
-    ACSAC 2019: the same at the cut of a split network.
+    ACSAC 2019: such a decoder at the cut of a split network.
   Shi et al., Real-Time Single Image and Video Super-Resolution Using an
-    Efficient Sub-Pixel Convolutional Neural Network, CVPR 2016: its upsampling.
+    Efficient Sub-Pixel Convolutional Neural Network, CVPR 2016: the decoder's
+    upsampling.
 """
 
 import math

@@ -226,7 +226,6 @@ def _of_public(
 
 
 def _images(image: Array, plan: BatchPlan) -> bool:
-  """Tells whether the inputs of a data set are images."""
   return kind(image, not len(plan.mean)) == "images"
 
 
