@@ -35,9 +35,9 @@ def measure(
   or test samples. If rows x sets x clients x classes is above MOST_OF_CLASSES,
   lines are written only for classes that exactly one client trains on.
 
-  The lines of clients that do not train (`TestSets.new`) have no client number.
-  Each training client's network answers some of the samples of such clients,
-  and the accuracy is over the answers of all networks.
+  Clients that do not train (`TestSets.new`) have lines without a number. The
+  network of each training client answers some of their samples, and a line's
+  accuracy is the share of right ones among all networks' answers.
 
   Args:
     task: the task of the run.
@@ -77,7 +77,7 @@ class Group(NamedTuple):
   """A group of clients in the table `clients.csv`.
 
   Attributes:
-    known: the number and the name of each client.
+    known: for each client a dict with its number, "client", and its "name".
     counts: [G, C] int, training samples by class.
     owner: [N, K] int, the position in `known` of each test sample's owner.
   """
@@ -112,7 +112,10 @@ def _new(task: Task) -> Group:
 def _counted(
   group: Group, label: np.ndarray, tested: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
-  """Counts training samples, test samples and right answers, [G, 3, C] int."""
+  """Counts each client's training samples, test samples and right answers.
+
+  Returns [G, 3, C] int: the three counts by client and class.
+  """
   shape = group.counts.shape
   place, size = (group.owner * shape[1] + label)[tested], group.counts.size
   every = np.bincount(place, minlength=size).reshape(shape)
@@ -125,9 +128,8 @@ def _lines(
 ) -> Iterator[Line]:
   """Yields a client's line of ALL classes, then its lines of single classes.
 
-  `classes` [C] bool tells which classes may have a line; those of which the
-  client has no samples have none. `table` [3, C] is the client's row of what
-  `_counted` returns.
+  `table` [3, C] has the client's counts, see `_counted`. A class has a line if
+  `classes` [C] bool is true for it and the client has samples of it.
   """
   shown = np.flatnonzero(classes & table[:2].any(axis=0)).tolist()
   columns = [table.sum(axis=1), *table[:, shown].T]
@@ -143,8 +145,9 @@ def over_rounds(
 ) -> Iterator[Line]:
   """Yields every client's accuracy in each evaluated round.
 
-  `logs` have lines of metrics.jsonl, `names` are the clients' names, if any.
-  An evaluation between rounds may use only some of the samples (eval.samples).
+  Each of `logs` yields the lines of a method's log; `names` are the clients'
+  names, if any. An evaluation between rounds may use only some of the samples
+  (eval.samples).
   """
   for log in logs:
     for line in log:

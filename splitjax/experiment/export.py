@@ -1,11 +1,11 @@
 """Export of a trained client to files that jax runs without this package.
 
-`workdir/export/KEY/clientN/` holds the client's prefix and exit, the server's
-part behind its cut (both by jax.export), a card of facts, and a README with the
-code that runs them. Parameters are constants of the programs, so a file is the
-whole model, for any batch size. A convolution keeps the formulation of the
-backend on which it was exported (`convolution.formulation`); every formulation
-computes the same.
+`workdir/export/KEY/clientN/` holds the client's program (prefix and exit), the
+server's program (the part behind the client's cut), a card of facts, and a
+README with the code that runs both. jax.export writes the programs. They take
+any batch size and contain the parameters as constants. A convolution keeps the
+formulation of the backend on which it was exported (`convolution.formulation`);
+every formulation computes the same.
 """
 
 import inspect
@@ -53,8 +53,7 @@ def export_client(
     workdir: the folder of the run.
     client: the client's number, or its name where the data name the clients.
     key: the key of a method in the config; None: every finished method.
-    config: a config file of your own, executed for what it registers (see
-      `splitjax.load`).
+    config: a config file of your own to execute, see `splitjax.load`.
 
   Returns:
     The folders, one for each method.
@@ -156,9 +155,9 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
 
 def _lowered(function: Callable, one: jax.ShapeDtypeStruct) -> bytearray:
-  """Lowers a function of [b, ...] for any batch size and every platform.
+  """Lowers and serializes a function for any batch size and every platform.
 
-  `one` has the argument's shape and dtype for b = 1.
+  `one` has the shape [1, ...] and the dtype of the function's argument.
   """
   shape = jax.export.symbolic_shape(f"b, {', '.join(map(str, one.shape[1:]))}")
   lower = jax.export.export(jax.jit(function), platforms=PLATFORMS)
@@ -172,7 +171,6 @@ def _card(
   trained: Trained,
   artifacts: dict[str, bytearray],
 ) -> dict[str, Any]:
-  """Returns the facts of an exported client, JSON-ready."""
   config, own = trained.config, trained.client(client).segment
   backbone = trained.network.backbone.having(own)
   about = workdirs.read_about(workdir, key) or {}

@@ -1,7 +1,7 @@
 """A grid: the runs of a sweep, each in its own workdir, and a common report.
 
 WORKDIR/grid.json         fields, cells and seeds
-WORKDIR/alpha=0.1,...     an ordinary workdir, of one run or one per seed
+WORKDIR/alpha=0.1,...     a cell's workdir, with one run or one run per seed
 WORKDIR/report.md, .csv, .tex, .json
 WORKDIR/accuracy_over_FIELD.png   for a sweep of one numeric field
 """
@@ -48,8 +48,9 @@ def run(
     stop: see `runner.run`.
 
   Returns:
-    title, fields, cells (name, values and results of each) and missing: what is
-    not finished, such as "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
+    A dict: "title", "fields", "cells" (each with name, values and results), and
+    "missing", which lists what is not finished, such as "k=2", "k=2 seed 1" or
+    "k=2 seed 1 harmony".
 
   Raises:
     UserError: see `runner.run`; or the workdir holds no grid of this config.
@@ -160,7 +161,7 @@ def evaluate_again(
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Returns the values of cells begun by earlier starts, by cell name."""
+  """Maps the names of cells that earlier starts have begun to their values."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(

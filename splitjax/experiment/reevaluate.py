@@ -38,9 +38,9 @@ def evaluate_again(
   Args:
     workdir: the folder of the run, or of one run per seed.
     config: a Config, ConfigDict or nested dict that may differ from the run's
-      in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own. A
-      path names a config file of your own, only executed for what it registers
-      (see `splitjax.load`).
+      in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own.
+      If it is the path of a config file, that file is executed (see
+      `splitjax.load`), and the run's own config is used.
 
   Returns:
     The results, written to workdir/evaluate.
@@ -135,7 +135,7 @@ def attack(
 def _evaluate_seed(
   config: Config | None, workdir: Path, keys: Sequence[str]
 ) -> Results:
-  """Evaluates methods `keys` of one seed's run, with the seed of the run."""
+  """Evaluates the methods `keys` of one seed's run with that seed."""
   own, _ = workdirs.read_config(workdir)
   chosen = reporting.with_methods(own if config is None else config, keys)
   if not chosen.methods:
@@ -144,7 +144,6 @@ def _evaluate_seed(
 
 
 def _none_finished(workdir: Path, config: Config) -> workdirs.Unfinished:
-  """Makes the error for a workdir that has finished no method of a config."""
   named = ", ".join(config.methods)
   return workdirs.Unfinished(f"--workdir={workdir} has no finished {named}")
 
@@ -152,7 +151,7 @@ def _none_finished(workdir: Path, config: Config) -> workdirs.Unfinished:
 def _build_task(
   workdir: Path, own: Config, config: Config, facts: dict[str, Any]
 ) -> Task:
-  """Builds the task that evaluates the run of config `own` by `config`."""
+  """Builds the task of `config` that evaluates a run trained with `own`."""
   same = dataclasses.replace(
     config.privacy, delta=own.privacy.delta, amplified=own.privacy.amplified
   )

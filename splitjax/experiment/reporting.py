@@ -29,8 +29,7 @@ def report_again(
 
   Args:
     workdir: the folder of the run or of its seeds.
-    config: a config file of your own, executed for what it registers (see
-      `splitjax.load`).
+    config: a config file of your own to execute, see `splitjax.load`.
 
   Raises:
     Unfinished: no method is finished.
@@ -76,7 +75,7 @@ def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
 
 
 def with_methods(config: Config, keys: Sequence[str]) -> Config:
-  """Returns a config with the methods `keys` alone."""
+  """Returns a copy of a config that has only the methods `keys`."""
   methods = {k: config.methods[k] for k in keys if k in config.methods}
   return dataclasses.replace(config, methods=methods)
 
@@ -125,9 +124,10 @@ def publish(
 ) -> Results:
   """Writes report and figures of finished methods.
 
-  `known` are the facts of the data. `about` has each method's record
-  (`workdirs.read_about`) with "by_client", its lines of clients.csv, and, if it
-  was stopped, a note in "stopped". Returns the content of report.json.
+  `known` are the facts of the data. `about` has the record of each method
+  (`workdirs.read_about`), with the method's lines of clients.csv as
+  "by_client". The record of a stopped method also has a note as "stopped".
+  Returns the content of report.json.
   """
   if not about:
     raise Unfinished(f"--workdir={workdir}: no method is finished yet")

@@ -44,7 +44,7 @@ def run(
   A method that is finished in the workdir is not trained again; one that was
   interrupted resumes from its newest sound checkpoint. Finished methods of
   earlier starts that the config leaves out stay in the report. With
-  system.settings_batched, methods that differ in numeric options alone train
+  system.settings_batched, methods that differ only in numeric options train
   side by side.
 
   Args:
@@ -55,7 +55,7 @@ def run(
       or None. On a request a report is written, with the present state of the
       stopped method. After "SIGTERM" no report is written, as its sender does
       not wait.
-    built: tasks that include the config's; None: its task is built here.
+    built: a cache of tasks, from which the config's is taken; None: a new one.
 
   Returns:
     The results, as in report.json. With several processes the first one returns
@@ -147,7 +147,7 @@ def run_seeds(
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
   With system.seeds_batched all seeds train side by side in one program. With
-  system.settings_batched, at most so many seeds do so at a time.
+  system.settings_batched=n, at most n seeds train side by side at a time.
 
   Args:
     config: see `run`; its seed is replaced.

@@ -17,7 +17,7 @@ OWN = ("title", "paper", "seed", "system", "changed")
 
 
 def compare(runs: Sequence[str | Path], place: str | Path | None = None) -> str:
-  """Formats a table of finished workdirs; with a `place` also writes a report.
+  """Formats a table of finished workdirs; writes a report if `place` is given.
 
   Raises:
     UserError: as `gather` and `write`.
@@ -40,10 +40,10 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
     workdirs_: at least two, each with a report.
 
   Returns:
-    The entries title, fields, cells and missing of `grid.run`'s results, with
-    "run" as the only field; and different, which maps each field in which
-    configs differ to {run: value}. A cell also has the entry cell: its name in
-    its own grid, or "" for a run.
+    The entries "title", "fields", "cells" and "missing" of `grid.run`'s
+    results, with "run" as the only field. "different" maps each field in which
+    configs differ to {run: value}. In each of the cells, "cell" is the name
+    that it has in its own grid, or "" for a run.
 
   Raises:
     UserError: a folder is given twice or has no report.
@@ -103,7 +103,7 @@ def _read(name: str) -> Results:
 
 
 def text(whole: Results) -> str:
-  """Formats `gather`'s results as a table, with differences by seed below."""
+  """Formats `gather`'s results as a table, then the differences by seed."""
   table = formats.terminal(tables.compare(grid_report.collect(whole)))
   pairs = [(each["values"], each["results"]) for each in whole["cells"]]
   if apart := by_seed.differences(pairs):

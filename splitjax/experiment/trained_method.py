@@ -72,7 +72,7 @@ class Trained(NamedTuple):
     )
 
   def client(self, n: int | str) -> Half:
-    """Returns client n's prefix and exit, personalised; n: number or name.
+    """Returns the personalised prefix and exit of client n (number or name).
 
     Raises:
       UserError: see `number`.
@@ -96,8 +96,8 @@ class Trained(NamedTuple):
     """Classifies inputs as client n does.
 
     With two exits, the client's exit answers if it is confident; otherwise the
-    server answers. If the method has `Traits.pick`, the most confident of all
-    clients' paths answers instead.
+    server answers. If the method has `Traits.pick`, the paths of all clients
+    classify each input, and the most confident path answers.
 
     Args:
       n: the client's number, or its name where the data name the clients.
@@ -171,10 +171,10 @@ def load(
   Args:
     workdir: the folder of the run.
     key: the key of the method in the config.
-    round: loads the checkpoint after this round instead, not personalised and
-      without thresholds; None: the finished method.
-    config: a config file of your own, executed for the methods, networks and
-      partitions that it registers; not needed if they are registered already.
+    round: a number loads the checkpoint after this round, not personalised and
+      without thresholds; None loads the finished method.
+    config: a config file of your own, which is executed to register its
+      methods, networks and partitions; not needed if they are registered.
 
   Returns:
     The method with its state; `Trained.client(n)` is a client's own part.

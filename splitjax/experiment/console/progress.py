@@ -19,7 +19,7 @@ class Progress:
   """
 
   def __init__(self, label: str, rounds: int, done: int = 0):
-    """Starts the display, with `done` of `rounds` rounds finished."""
+    """Starts the display after `done` finished rounds."""
     self._label, self._rounds, self._done = label, rounds, done
     self._lines = not sys.stderr.isatty()
     self._begun = time.monotonic()
@@ -52,7 +52,7 @@ class Progress:
 def say(text: str, *, aside: bool = False) -> None:
   """Prints a line in the first process, above a bar if there is one.
 
-  With `aside` the line goes to stderr, apart from a command's result.
+  With `aside` the line goes to stderr; stdout is left to a command's result.
   """
   if distributed.is_first_process():
     print_anywhere()  # a run from Python has not called it

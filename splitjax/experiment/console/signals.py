@@ -34,8 +34,8 @@ def listening() -> Iterator[Stop]:
   """Makes SIGTERM and Ctrl-C request a stop; yields the Stop that reports it.
 
   Ctrl-C after a request raises KeyboardInterrupt. Supervisors send SIGTERM
-  before they take a machine away. Outside the main thread nothing changes:
-  Python lets only the main thread set handlers.
+  before they take a machine away. Called outside the main thread, this sets no
+  handlers, as Python lets only the main thread set them.
   """
   asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Accelerators, described so that XLA can compile for them in their absence.
+"""Descriptions of accelerators that XLA can compile for while they are absent.
 
 `accelerators.json` has each accelerator's figures and their source. XLA's
 compilers are in jax's plugins, which the extra `splitjax[plan]` installs
@@ -57,12 +57,12 @@ class Accelerator(NamedTuple):
   """A kind of device.
 
   Attributes:
-    name: its word on the command line.
+    name: its name on the command line.
     platform: "cuda" or "tpu".
     kind: its full name.
-    memory: bytes.
-    bandwidth: bytes of memory a second.
-    flops: system.compute_dtype -> FLOPs a second of matrix products.
+    memory: its size, bytes.
+    bandwidth: the memory's peak rate, bytes/s.
+    flops: system.compute_dtype -> peak rate of matrix products, FLOPs/s.
     source: where the figures are from.
     gpu: fields of XLA's description of a GPU; None for a TPU.
   """
@@ -78,10 +78,10 @@ class Accelerator(NamedTuple):
 
 
 def read(word: str) -> tuple[Accelerator, str]:
-  """Reads NAME:COUNT of GPUs or NAME:TOPOLOGY of TPUs, such as v5e:2x2.
+  """Reads GPUs written as NAME:COUNT, or TPUs as NAME:TOPOLOGY (v5e:2x2).
 
   Returns:
-    The accelerator, and the count or topology.
+    The accelerator, and the topology or the count ("1" for NAME without COUNT).
 
   Raises:
     UserError: the word has neither form, or names no known accelerator.
@@ -172,7 +172,7 @@ def check_plugin(word: str, platform: str) -> None:
 
 
 def gpu_text(kind: Accelerator) -> str:
-  """Returns a GPU as the text of XLA's GpuTargetConfigProto."""
+  """Formats a GPU's figures as the text of XLA's GpuTargetConfigProto."""
   assert kind.gpu is not None
   fields: dict[str, Any] = {
     "threads_per_block_limit": 1024,

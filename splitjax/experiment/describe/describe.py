@@ -100,7 +100,6 @@ def _data(task: Task) -> dict[str, Any]:
 
 
 def _training(config: Config) -> dict[str, Any]:
-  """Describes a round's training: its optimizer, steps, loss and averaging."""
   chosen, steps = config.optimizer, config.local_steps
   return {
     "optimizer": chosen.name,
@@ -188,7 +187,7 @@ def on_devices(setup: TrainingSetup) -> dict[str, Any]:
 
 
 def _flops(setup: TrainingSetup) -> dict[str, float] | None:
-  """Counts the FLOPs of a round's participants, and of all rounds.
+  """Counts the FLOPs of the participants in one round, and in all rounds.
 
   The counts follow from `Stage.work` and XLA's count of a forward pass
   (`models.flops`); a backward pass counts as two forward passes. Evaluation and
@@ -207,8 +206,8 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 def _methods(task: Task) -> dict[str, dict[str, Any]]:
   """Describes each method.
 
-  "memory_of_several" is the memory of system.settings_batched runs that train
-  side by side; None if this number is at most 1.
+  "memory_of_several" is the memory for as many runs side by side as the field
+  system.settings_batched says. It is None if that field is at most 1.
   """
   found = {key: _method(task, key) for key in task.config.methods}
   count = task.config.system.settings_batched
@@ -246,7 +245,7 @@ def _pace(setup: TrainingSetup) -> dict[str, Any] | None:
 
 
 def _service(setup: TrainingSetup) -> dict[str, Any]:
-  """Describes how one server serves clients; {} if each client has its own."""
+  """Describes how one server serves clients; {} if each has its own server."""
   method, order = setup.method, setup.task.config.order
   if not setup.topology.one_server:
     return {}

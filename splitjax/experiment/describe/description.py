@@ -170,7 +170,7 @@ def _flop_lines(method: dict[str, Any]) -> list[str]:
 
 
 def _pace_lines(pace: dict[str, Any] | None) -> list[str]:
-  """Formats the clients' modelled times, and which are late or in flight."""
+  """Formats the modelled times, and how many clients are late or in flight."""
   if pace is None:
     return []
   each = (f"{name} {x:.4g} s" for name, x in pace["seconds"].items())

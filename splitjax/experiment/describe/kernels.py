@@ -24,7 +24,7 @@ SLICES = {"dynamic-slice", "gather", "slice"}
 
 UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 """Instruction that overwrites a part of its first operand -> the position of
-the operand that it writes there."""
+the operand that has the new values."""
 
 EXCHANGE = re.compile(
   r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)"
@@ -65,7 +65,7 @@ class Account(NamedTuple):
   step_bytes: float = 0.0
 
   def plus(self, other: "Account", times: float = 1.0) -> "Account":
-    """Adds another account `times` times, but the figures of its step once."""
+    """Adds `times` x another account, but the figures of its step only once."""
     return Account(
       self.kernels + times * other.kernels,
       self.bytes + times * other.bytes,
@@ -99,7 +99,7 @@ def parse(text: str) -> tuple[Computations, str]:
 
 
 def size(kind: str, *, anywhere: bool = False) -> int:
-  """Returns the bytes of a type's arrays.
+  """Counts the bytes of the arrays in a type, such as (f32[8], s32[]).
 
   Arrays that lie on the chip are left out unless `anywhere` is set.
   """
@@ -187,8 +187,8 @@ def _add_calls(total: Counter[str], found: Computations, name: str) -> None:
 def _trips(found: Computations, loop: Instruction) -> float | None:
   """Returns how often a loop runs, or None if that is unknown.
 
-  XLA's note tells it, or else the only integer constant in the loop's
-  condition.
+  The number is taken from XLA's note on the loop. Without a note it is the only
+  integer constant in the loop's condition.
   """
   if known := re.search(r"known_trip_count\W+n\W+(\d+)", loop.rest):
     return float(known[1])
@@ -217,8 +217,8 @@ def _moved(
 ) -> float:
   """Counts the bytes that a kernel reads and writes.
 
-  `inside` is the computation that starts the kernel, `within` the computation
-  that a fusion consists of; {} if the kernel is a single instruction.
+  `each` is the kernel and `inside` the computation that starts it. If the
+  kernel is a fusion, `within` is the computation that it calls, otherwise {}.
   """
   if each.code.removesuffix("-start") in SLICES and "-start" in each.code:
     _, out = [x.group() for x in _ARRAY.finditer(each.kind)][:2]

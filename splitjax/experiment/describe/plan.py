@@ -43,8 +43,8 @@ def planned(
 
   Raises:
     UserError: see `describe` and `accelerators.described`; or
-      system.clients_on=host is set, with which a round begins with a draw on a
-      real device.
+      system.clients_on is host: a round then begins with a draw on a real
+      device.
   """
   if config.system.clients_on == "host":
     raise UserError(
@@ -83,8 +83,8 @@ def _method(
 ) -> dict[str, Any]:
   """Compiles the programs that `trainer` still lacks; describes all of them.
 
-  If runs are to train side by side, `one` is the task of one of them on one
-  device; otherwise it is None.
+  `one` is None unless several runs are to train side by side. Then it is the
+  task of a single run on one device.
   """
   setup = trainer.setup
   trainer.compile(trainer.shapes(setup.places))
@@ -107,7 +107,7 @@ def _method(
 
 
 def _remedy(setup: TrainingSetup, large: list[str]) -> str:
-  """Advises how to make a method fit whose programs `large` are too large."""
+  """Advises what to change so that the programs `large` fit into memory."""
   if all(name.endswith("runs") for name in large):
     return "lower system.settings_batched"
   if not {"round", "personalisation"} & {*large}:
@@ -141,7 +141,7 @@ class _Planner(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the clients as if none shared answers; shapes are the same."""
+    """Yields parts as if no clients shared answers, which changes no shapes."""
     del personal  # personalised clients share no answers
     return super().evaluation_parts(cohorts, state, samples, personal=True)
 
@@ -169,7 +169,7 @@ class _Planner(Trainer):
     )
 
   def side_by_side(self, one: TrainingSetup, count: int) -> None:
-    """Compiles the round of `count` runs like `one`, each run on one device."""
+    """Compiles the round of `count` runs, each with the shapes of `one`."""
     name = f"round of {count} runs"
     spread = lowering.devices(self.task.config.system, count)
 
@@ -194,7 +194,7 @@ class _Planner(Trainer):
 
 
 def _facts(program: Any) -> dict[str, Any]:
-  """Returns a program's bytes on a device, its collectives and host waits."""
+  """Returns a program's memory, collectives, and ops that wait for the host."""
   each, text = bytes_of(program), program.as_text()
   return {
     **each,
@@ -237,8 +237,8 @@ def _bound(
 def text(facts: dict[str, Any], side_by_side: dict[str, Sequence[int]]) -> str:
   """Formats the "target" that `planned` returns.
 
-  `side_by_side` maps each method to its clients side by side on a device, as
-  `describe.on_devices` returns them.
+  `side_by_side` maps each method to how many clients of each cohort a device
+  trains at a time (see `describe.on_devices`).
   """
   lines = [
     f"Compiled for {facts['name']}: {facts['devices']} x {facts['kind']},"

@@ -19,13 +19,14 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
 
   Args:
     config: the config of one run.
-    runs: the number of such runs (cells of a grid times seeds), which are taken
-      to last equally long and to share compiled programs.
+    runs: the number of runs: a grid's cells times its seeds. All are assumed to
+      last equally long and to share compiled programs.
 
   Returns:
-    "methods": key -> seconds of "compile", "round", "evaluation", the "last"
-    evaluation, and "run" (a whole run without compiling); "runs"; "hours" of
-    all runs together.
+    "methods" maps each method's key to seconds: "compile", "round",
+    "evaluation", "last" (the evaluation after the last round) and "run" (a
+    whole run without compiling). "runs" repeats `runs`, and "hours" is the time
+    of all runs together.
   """
   task = build(config)
   full = fresh_network(task)

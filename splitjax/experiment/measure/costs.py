@@ -48,7 +48,7 @@ def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
     masked update has weight 0; with mean_weights=uniform, 1 replaces |D_n|.
     "even": the share that the client would have if all clients took part
     equally often. "seconds": the client's modelled time for a round. In
-    buffered rounds also "staleness" [most tau + 1]: the number of updates with
+    buffered rounds, "staleness" [largest tau + 1] also counts the updates with
     each tau.
   """
   if setup.times is None or not whole.lines:
@@ -92,8 +92,8 @@ def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
 def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
   """Returns the work of a round in which all clients take part, and its FLOPs.
 
-  If the method chooses cuts in every round (Method.cut), all clients are cut at
-  the first cut. The FLOPs are the same for all cuts.
+  If the method chooses cuts in every round (Method.cut), the network's first
+  cut is assumed for all clients. The FLOPs do not depend on the cut.
   """
   cuts = None
   if setup.method.cut is not None:
@@ -154,9 +154,9 @@ def until_target(
 
   The accuracy is on the first test set. "to_target" has the rounds, bytes,
   seconds and joules up to the first evaluated round that reached the target; it
-  is None if no round did. Returns {} without a target, for a row evaluated
-  after the last round only (eval.personal), or if lines lack costs or the
-  accuracy on the first test set.
+  is None if no round did. Returns {} if there is no target, if the row is
+  evaluated only after the last round (eval.personal), or if lines lack costs or
+  the accuracy on the first test set.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
   shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
@@ -186,7 +186,7 @@ def _priced(lines: Sequence[dict[str, Any]]) -> bool:
 def of_run(
   task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
 ) -> dict[str, Any]:
-  """Returns the cost of all rounds, from lines with the cost of `of_metrics`.
+  """Sums up the costs of all rounds, which are in `lines` (see `of_metrics`).
 
   `accuracy` is the last one on the first test set, from 0 to 1. The result has
   "cost": seconds, client_joules, server_joules, grams of CO2, watts (the mean

@@ -54,7 +54,8 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
     The arrays of embeddings.npz; {} if no embeddings are wanted or clients hold
     the whole network:
     row: the label of the result row.
-    pool, rows [S], label [S]: the images' split, rows in it, and classes.
+    pool: the split that the images are from.
+    rows [S], label [S]: the images' rows in the split, and their classes.
     depth [N]: the split depth of each client.
     family [N]: the family of each client, as text; missing without families.
     embedding [N, S, D] float32.
@@ -129,7 +130,7 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
 
 
 def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Measures and maps a sample of the embeddings."""
+  """Measures a sample of the embeddings and maps it to two dimensions."""
   z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
   measured = skew.chosen(z)
   z, (classes, clients, images) = z[measured], _origin(arrays, measured)

@@ -87,9 +87,9 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   """Evaluates the network within the next round.
 
   Writes a confusion matrix for each interruption to inside_KEY.npz and draws
-  them. At each interruption clients and heads are aggregated as if the round
-  ended there. A matrix counts the server's answers on the last test set, for
-  the method's first result row. `state` is not changed.
+  the matrices. They count the server's answers for the method's first result
+  row, on the last test set. At each interruption clients and heads are
+  aggregated as if the round ended there. `state` is not changed.
   """
   setup, task = trainer.setup, trainer.task
   (shard,), test_sets = setup.shards, task.test_sets

@@ -47,8 +47,8 @@ class Victims(NamedTuple):
   """The attacked clients and their samples, on the host.
 
   Attributes:
-    places: per cohort [n] int32, the attacked clients' positions there.
-    pairs: per cohort Pairs [n, M], a training and a test sample in each pair.
+    places: for each cohort [n] int32, positions of the attacked clients in it.
+    pairs: for each cohort Pairs [n, M] of a training sample and a test sample.
     public: image [p, ...] and label [p] int32 of the server's public samples.
   """
 
@@ -64,10 +64,10 @@ def measure(
 
   Returns:
     A dict that maps each attack's key to its results, and the arrays of
-    leakage.npz. The results are "attack", the attack's name; "units", a dict
-    from the names of its numbers to units; "mean", a dict from these names to
-    means over the attacked clients; and "depth", a dict from each split depth,
-    as text, to the means over the clients of that depth.
+    leakage.npz. The results are a dict. In it, "attack" is the attack's name;
+    "units" maps the name of each number that the attack yields to its unit;
+    "mean" maps these names to means over the attacked clients; "depth" maps
+    each split depth, as text, to the means over the clients of that depth.
 
     For each attack that makes pictures, the arrays are KEY/depth [n] and
     KEY/client [n], the split depths and numbers of the attacked clients, and
@@ -108,7 +108,10 @@ def measure(
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Attacks the clients as the server knows them, before personalisation."""
+  """Attacks the clients and adds "leakage" to the last row's summary.
+
+  The clients are as the server knows them, before personalisation.
+  """
   if end.state is None:
     return {}
   numbers, arrays = measure(end.setup, end.state)

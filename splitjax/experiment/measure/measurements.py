@@ -36,7 +36,7 @@ MEASUREMENTS: dict[str, Any] = {
 """Name -> a module with
 
   on_end(End) -> Arrays, {} if there are none
-  picture(Arrays, the method's label, data set and seed) -> a figure or None
+  picture(Arrays, the method's label, "digits, seed 0") -> a figure or None
 
 `picture` is missing where no arrays are stored."""
 

@@ -25,9 +25,9 @@ def on_end(end: End) -> dict[str, Any]:
 def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
   """Returns the privacy account of all rounds of a method.
 
-  The result has "privacy": message name -> max and median epsilon over clients;
-  "up" is for all noisy messages to the server together. The result is {} if no
-  account is asked for or no message has noise.
+  "privacy" maps the name of each noisy message to the "max" and "median" of the
+  clients' epsilons; its entry "up" is for all noisy messages to the server
+  together. Returns {} if no account is asked for or no message has noise.
   """
   config = setup.task.config
   if not config.privacy.accounted:
@@ -55,10 +55,10 @@ def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
 def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   """Maps the name of each message with noise to a Release for every client.
 
-  In one pass over the data a sample is sent as often as one step sends the
-  message. HARMONY's step sends it twice, for two views, which take the data in
-  different orders. If the server was unavailable for only some of a client's
-  steps in a round, the client is taken to have made all passes of the round.
+  If one step sends the message k times, a pass over the data sends each sample
+  k times. In HARMONY k is 2, for two views, which take the data in different
+  orders. If the server was unavailable for only some of a client's steps in a
+  round, the client is taken to have made all passes of the round.
   """
   task = setup.task
   config, clients = task.config, whole.clients

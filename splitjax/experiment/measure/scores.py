@@ -32,10 +32,10 @@ def client_sizes(
   """Returns each client's |phi|, |h| and |theta|, and the channels at its cut.
 
   |theta| is the size of the part behind the client's cut. If clients train the
-  whole network, |phi| is the size of the network and the rest is 0. If the
-  server evaluates it (`at_server`), |theta| is its size instead. Clients then
-  send inputs, so that the numbers in an input take the place of the channels
-  (SplitGP eq. 29).
+  whole network, |phi| is the size of the network and the rest is 0. But if the
+  server evaluates that network (`at_server`), |theta| is the size of the
+  network and |phi| is 0. Clients then send inputs, and the count of numbers in
+  an input replaces the channels (SplitGP eq. 29).
   """
   out = np.zeros((4, network.fleet.num_clients), np.int64)
   for cohort in network.fleet.cohorts:
@@ -113,12 +113,13 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   Returns:
     "accuracy" and "weighted" map test sets to the mean over clients, plain or
     weighted by their test samples. "per_class" [C] is the accuracy of every
-    class over all clients' samples of the LAST set (the largest rho of the
-    papers' mixtures, "w/ drift" of out_of_client); NaN for a class without a
-    sample. "by_client" maps test sets to each client's accuracy [N], rounded to
-    four digits, NaN without samples. "std" and "worst_tenth" map test sets to
-    the spread of these accuracies, see `metrics.spread`. "metrics" maps the
-    keys of eval.metrics, if there are any, to test set -> mean over clients.
+    class over all clients' samples of the LAST set; NaN for a class without a
+    sample. In the papers' mixtures the LAST set has the largest rho; with the
+    shift out_of_client it is "w/ drift". "by_client" maps test sets to each
+    client's accuracy [N], rounded to four digits, NaN without samples. "std"
+    and "worst_tenth" map test sets to the spread of these accuracies, see
+    `metrics.spread`. "metrics" maps the keys of eval.metrics, if there are any,
+    to test set -> mean over clients.
   """
   task = setup.task
   test_sets = tested(task, outputs.test.entropy.shape[1])

@@ -156,8 +156,8 @@ def _train_as_before(
 ) -> set[str]:
   """Trains earlier starts' unfinished groups; returns their runs' titles.
 
-  A group is given up if it has more than `most` runs, lacks one of its runs, or
-  no longer shares a program.
+  A group is given up if it has more than `most` runs, if one of these is not in
+  `runs`, or if they no longer share a program.
   """
   known, placed = {run.title: run for run in runs}, set[str]()
   before = dict.fromkeys(

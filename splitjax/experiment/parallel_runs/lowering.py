@@ -49,17 +49,17 @@ def lower(
   scaled: bool,
   traced: bool,
 ) -> Any:
-  """Lowers the round of all runs (`_make_round`), which donates the states."""
+  """Lowers all runs' round for the arguments `given`; donates the states."""
   together = _make_round(setup, scaled=scaled, traced=traced)
   step = sharding.on_each(together, mesh, specs(len(setup.shards)), DIVIDED)
   return jax.jit(step, donate_argnums=0).lower(*given)
 
 
 def lower_shapes(setup: TrainingSetup, count: int, spread: int) -> Any:
-  """Lowers the round of `count` runs like that of `setup`, from shapes alone.
+  """Lowers the round of `count` runs that have the shapes of one run.
 
-  `setup` is for one run on one device (`grouping.on_one_device`); the runs are
-  divided among `spread` devices of the target.
+  `setup` is the setup of that run on one device (`grouping.on_one_device`). The
+  `count` runs are divided among `spread` devices of the target.
   """
   goal, task = target.current(), setup.task
   mesh = sharding.make(spread)
@@ -163,5 +163,5 @@ def vmapped() -> bool:
 
 
 def _each(common: Any, own: Any) -> Any:
-  """Makes a Shard of `common` for image and label and `own` for the rest."""
+  """Makes a Shard: image and label are `common`, all other fields `own`."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))

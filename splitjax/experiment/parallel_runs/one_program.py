@@ -101,8 +101,8 @@ def _run_rounds(
 ) -> State:
   """Compiles and runs the rounds; returns the last states [runs, ...].
 
-  Only the runs whose numbers are in `recorders` train. `states` has the states
-  of these runs on the host, which are removed from the dict.
+  Only the runs whose numbers are in `recorders` train. Their states, which are
+  on the host, are removed from `states`.
   """
   members = list(recorders)
   mine = [runs[i] for i in members]
@@ -178,7 +178,6 @@ def _compiled(
 
 
 def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
-  """Names the runs that train side by side in few words."""
   labels = dict.fromkeys(recorder.labels[0] for recorder in recorders)
   names = [run.name for run in runs]
   if len(labels) == 1 and all(name.startswith("seed ") for name in names):

@@ -21,7 +21,8 @@ class Run(NamedTuple):
   Attributes:
     name: the config's label, such as "seed 1".
     workdir: the config's folder.
-    setup: the method's setup; runs with equal data share them on the device.
+    setup: the method's setup. Runs with equal data share the data's arrays on
+      the device.
     finished: true if an earlier start finished the run.
   """
 

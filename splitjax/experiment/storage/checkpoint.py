@@ -140,7 +140,7 @@ def _restore(place: Path, wanted: Tree) -> Tree:
 
 
 def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
-  """Maps each leaf's path to the leaf; fields and dict keys look the same."""
+  """Maps paths to leaves; a field has the path of a dict key of its name."""
   found, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
@@ -179,7 +179,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def reason(error: Exception) -> str:
-  """Returns an error's first line; of a long line only the end."""
+  """Returns an error's first line, or the end of that line if it is long."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
 

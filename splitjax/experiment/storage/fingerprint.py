@@ -92,7 +92,7 @@ def check_format(place: Path, record: Mapping[str, Any]) -> None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-  """Returns the versions of all software that a run's bits depend on."""
+  """Returns the versions of all software that can change a run's results."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
   own = {"splitjax": f"of source {of_source()}"}
   return {"python": platform.python_version(), **libraries, **own}

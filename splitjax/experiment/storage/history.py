@@ -60,10 +60,10 @@ SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
 def between_rounds(
   line: dict[str, Any], config: Config, rows: tuple[Row, ...]
 ) -> dict[str, Any]:
-  """Removes a line's scores if the run has gone on after ending at that round.
+  """Removes the scores of a line that was once the last line of the run.
 
   A run ends with an evaluation of all rows on all samples. The scores stay if
-  `config` has such an evaluation after this round anyway.
+  `config` asks for such an evaluation after the line's round anyway.
   """
   whole = due(config, rows, line["round"]) == (rows, None)
   if whole or not line.get("last"):
@@ -75,7 +75,7 @@ class History(NamedTuple):
   """All rounds of a method.
 
   Attributes:
-    lines: the lines of the method's log, without their entries by client.
+    lines: the lines of the method's log, without "clients" and "by_client".
     clients: sums over the rounds, [N] each: "bytes", local "steps", steps
       "served" by the server, "visits" (rounds with served steps), "weight" if
       rounds are buffered, busy "seconds" and "joules" if costs are modelled.
@@ -88,7 +88,7 @@ class History(NamedTuple):
 def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
   """Makes a method's history from its log lines.
 
-  Removes the entries by client from these lines.
+  Removes the entries "clients" and "by_client" from these lines.
   """
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:

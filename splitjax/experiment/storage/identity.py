@@ -48,7 +48,7 @@ def difference(theirs: dict, mine: dict) -> str | None:
 
 
 def _looks_ahead(config: dict, done: int) -> str | None:
-  """Names a schedule whose first `done` rounds change with config["rounds"]."""
+  """Names a schedule whose first `done` rounds depend on config["rounds"]."""
   chosen, times = config["optimizer"], jnp.arange(64 * done) / 64
   short, whole = (
     optimizers.make(**chosen, rounds=rounds)
@@ -76,7 +76,7 @@ def unlike(theirs: Config, mine: Config) -> str | None:
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """Adds the methods of earlier starts, in the config `theirs`, to a config.
+  """Adds to a config the methods of earlier starts, whose config is `theirs`.
 
   Raises UserError where two methods then have the same label.
   """

@@ -109,8 +109,9 @@ def rewrite_metrics(
   """Writes metrics.jsonl from the logs of finished methods and `opened`.
 
   `methods` are the keys of all methods in the workdir. The old metrics.jsonl
-  may be cut off or missing, or may repeat rounds. An unfinished method whose
-  log is not in `opened` keeps its lines in it, as its own log may be lost.
+  may be cut off or missing, or may repeat rounds. The lines of an unfinished
+  method whose log is not in `opened` are copied from the old file, because the
+  log may be lost.
   """
   named = {log.key for log in opened}
   done, other = list[RoundLog](), list[RoundLog]()

@@ -83,9 +83,9 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   All chosen methods have equally many rounds in all chosen runs. Of the choices
   with this property, the one with the most networks (runs x methods) is taken;
   of equal ones, the one with the most runs, then with the most rounds. A method
-  that is being added is thus left out until enough seeds have finished it, and
-  so are added rounds. Returns runs and keys of methods, both [] if no method is
-  finished.
+  that is being added is thus left out until enough seeds have finished it. The
+  same holds for rounds that are being added. Returns runs and keys of methods,
+  both [] if no method is finished.
   """
   rounds = {
     (run, key): (read_about(run, key) or {}).get("rounds", 0)
@@ -114,9 +114,9 @@ def unfinished(
   The run was started for `methods`, and for `seeds` unless this is None.
 
   Returns:
-    For a seed without a finished method "seed 1"; for another seed a text such
-    as "seed 1 harmony" for each unfinished method. For a single run the texts
-    lack the seed: "" or "harmony".
+    A seed without any finished method gives the text "seed 1". Another seed
+    gives a text for each unfinished method, such as "seed 1 harmony". A single
+    run gives the same texts without the seed: "" or "harmony".
   """
   numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
   numbers |= set(seeds or ())
