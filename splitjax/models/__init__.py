@@ -1,4 +1,4 @@
-"""BACKBONES: name -> factory(shape, classes, *, depths, ...) -> Backbone.
+"""BACKBONES maps a name to factory(shape, classes, *, depths, ...) -> Backbone.
 
 >>> import splitjax
 >>> net = splitjax.BACKBONES["vgg11"]((32, 32, 3), classes=10, depths=(2,))

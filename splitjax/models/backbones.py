@@ -32,7 +32,7 @@ from splitjax.wire import Wire
 class Backbone:
   """An ordered list of blocks, a head, and an exit at every cut in use.
 
-  At a cut of depth K the client runs blocks[:K] and its exit, the server
+  At a cut of depth K the client runs blocks[:K] and its exit; the server runs
   blocks[K:] and the head. In a fleet the server holds all blocks after the
   shallowest cut.
 
@@ -44,14 +44,14 @@ class Backbone:
     blocks: name -> block, in order.
     exits: cut depth -> the client's classifier there.
     head: the last classifier.
-    local_norm: clients keep their own batch normalisation, parameters and
-      running statistics (FedBN); see `block.norm_free`.
+    local_norm: whether clients keep the parameters and running statistics of
+      batch normalisation to themselves (FedBN); see `block.norm_free`.
     start: pretrained parameters, which replace the random ones of
       `drawing.init`; None: all parameters are initialised at random.
     draws: the distribution of initial kernels and biases, see `block.redraw`.
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
-    vocabulary: V, if inputs are token ids, int32 0 to V - 1; 0: float inputs.
+    vocabulary: V, if inputs are int32 token ids 0 to V - 1; otherwise 0.
     family: the family of clients that have this network; the blocks that only
       this family has, and its exits, are named family/NAME (see `families`).
       "": all clients have this network.
@@ -99,7 +99,7 @@ class Backbone:
 
   @property
   def length(self) -> int:
-    """Counts the blocks, L."""
+    """Returns L, the number of blocks."""
     return len(self.blocks)
 
   @property
@@ -108,7 +108,7 @@ class Backbone:
     return tuple(sorted(self.exits))
 
   def inputs(self, batch: Any) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of a batch; `batch` is its size, and may be symbolic."""
+    """Returns shape and dtype of `batch` inputs; `batch` may be symbolic."""
     dtype = jnp.int32 if self.vocabulary else jnp.result_type(float)
     return jax.ShapeDtypeStruct((batch, *self.shape), dtype)
 
@@ -145,7 +145,7 @@ class Backbone:
     return self.of("".join(names & self.families.keys()))
 
   def block(self, name: str) -> Block:
-    """Finds the block, exit or head of that name."""
+    """Finds a block, an exit or the head by name."""
     if name == "head":
       return self.head
     if name in self.blocks:
@@ -155,7 +155,7 @@ class Backbone:
 
 
 def select(segment: Segment, names: Iterable[str]) -> Segment:
-  """Selects the blocks of a segment with these names."""
+  """Selects blocks of a segment by name."""
   return Segment(
     {name: segment.params[name] for name in names},
     {name: segment.stats[name] for name in names},
@@ -219,9 +219,9 @@ def run(
       False.
     real: [B] bool, samples that batch statistics are taken over; None: all.
     key: [] key for blocks that draw random numbers in training, such as
-      Batch.key. The name of each block is folded into its key, so a block draws
-      the same numbers whether the whole network is run or a part of it. () is
-      enough for a network without such blocks, and for inference.
+      Batch.key. `run` folds each block's name into the key, so a block draws
+      the same numbers whether the whole network or a part of it is run. The
+      default, (), is enough for inference and for networks without such blocks.
 
   Returns:
     The output [B, ...] and the new running statistics of `names`.

@@ -1,7 +1,7 @@
-"""Checks of a network's numbers: gradients, padding, inference, random draws.
+"""Numerical checks of a network: gradients, padding, inference, random draws.
 
-Each check returns a sentence that says what holds. Whether it passes does not
-depend on the processor: matrix products are taken in full float32, and the
+Each check returns a sentence that says what holds. The outcome of a check does
+not depend on the processor: matrix products are taken in full float32, and the
 errors that the checks look for are far larger than rounding errors.
 """
 
@@ -18,13 +18,13 @@ from splitjax.types import Segment, Tree
 
 BATCH = 6
 TOLERANCE = 1e-3
-"""Tolerance of comparisons, relative to the largest number of an output."""
+"""Tolerance of comparisons, relative to an output's largest absolute value."""
 
 
 _jit = functools.partial(
   jax.jit, compiler_options={"xla_backend_optimization_level": 0}
 )
-"""Jits without XLA's optimisations, which would take longer than a run."""
+"""Jits without XLA's optimisations, which would take longer than they save."""
 
 
 class Broken(AssertionError):
@@ -54,7 +54,7 @@ def _images(net: Backbone, seed: int) -> jax.Array:
 
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
-  """Lists, for each exit and the head, the names from the first block to it."""
+  """Lists the paths of block names from the input to each exit and the head."""
   return [
     (*net.names(0, k), backbones.classifier_at(net, k))
     for k in (*net.cuts, net.length)
@@ -73,7 +73,7 @@ def learns(net: Backbone, full: Segment) -> str:
 
   Gradients are taken near the initial values, not at them, because a gate that
   starts at zero hides the branch behind it. A frozen parameter may have the
-  gradient 0, but changing it must change an output. Biases need no influence.
+  gradient 0, but changing it must change an output, unless it is a bias.
   """
 
   def outputs(params: Tree) -> list[Any]:
@@ -133,7 +133,7 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
 
 
 def keeps_apart(net: Backbone, full: Segment) -> str:
-  """Checks that at inference logits do not depend on other samples."""
+  """Checks that a sample's logits at inference do not depend on the others."""
   x = _images(net, 0)
 
   def outputs(x):
@@ -149,7 +149,7 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
 
 
 def draws_by_key(net: Backbone, full: Segment) -> str:
-  """Checks that equal keys give equal outputs, and different keys different."""
+  """Checks that outputs are equal for equal keys and differ for other keys."""
 
   def outputs(seed):
     key = jax.random.key(seed)
@@ -169,7 +169,6 @@ def draws_by_key(net: Backbone, full: Segment) -> str:
 
 
 def _close(one: Tree, other: Tree) -> bool:
-  """Tells whether arrays are equal up to rounding."""
   return all(
     np.allclose(
       x, y, rtol=0, atol=TOLERANCE * float(np.max(np.abs(y), initial=0))

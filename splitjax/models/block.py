@@ -88,7 +88,7 @@ class Pretrained(NamedTuple):
 
 
 def redraw(params: Tree, key: Array) -> Tree:
-  """Draws kernels and biases again, as PyTorch's layers do by default.
+  """Draws new kernels and biases from PyTorch's default distributions.
 
   Both are uniform in +- 1 / sqrt(fan_in). These kernels are sqrt(6) = 2.45
   times narrower than those of "he", which draws with variance 2 / fan_in and
@@ -187,7 +187,7 @@ def scan(
 def stretches(
   block_of: Callable[[str], Block], segment: Segment, names: Iterable[str]
 ) -> list[tuple[str, ...]]:
-  """Splits `names` into rows of equal blocks, for a scan, and single blocks."""
+  """Groups consecutive equal blocks for a scan; other blocks stay single."""
 
   def kind(name):
     block = block_of(name)

@@ -13,7 +13,7 @@ MOST_PARAMETERS = 10**10
 
 
 FORMS = ("tables [F]", "series [T, c]", "images [H, W, c]")
-"""Inputs by their number of axes, 1 to 3."""
+"""Descriptions of inputs with 1, 2 and 3 axes."""
 
 
 def cut(
@@ -73,7 +73,7 @@ def cut(
 def check_inputs(
   name: str, factory: Callable, shape: tuple[int, ...], vocabulary: int
 ) -> None:
-  """Raises UserError if a factory does not take inputs of a shape.
+  """Raises UserError if a factory does not take the given inputs.
 
   The annotation of the factory's first argument says how many axes the inputs
   have, as in tuple[int, int, int] for images. If the argument is not annotated,

@@ -31,10 +31,10 @@ def cnn8(
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
 
   The convolutions have c-32, 32-64, 64-128, 128-256 and 256-256 channels. A
-  max-pool follows the first, second and fourth (28-14-7-3); the papers do not
-  say where the pools are. Exit: adaptive pool to 3x3, flatten, dense. At width
-  1 on 28x28x1 with 10 classes the network has 3,868,170 parameters without its
-  exits, as in HARMONY Table 1.
+  max-pool follows the first, second and fourth, so that 28 pixels shrink to 14,
+  7 and 3; the papers do not say where the pools are. Exit: adaptive pool to
+  3x3, flatten, dense. At width 1 on 28x28x1 with 10 classes the network has
+  3,868,170 parameters without its exits, as in HARMONY Table 1.
 
   Args:
     shape: (H, W, c) of one image.
@@ -43,9 +43,10 @@ def cnn8(
     width: factor on every layer's width.
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
-    exit_pool: "mean" or "max"; the papers do not say, the default is ours.
-    dropout: share of the inputs of head and exits that a training step drops;
-      the papers have none.
+    exit_pool: "mean" or "max"; the papers do not say which, so the default
+      is ours.
+    dropout: dropout rate of the inputs of head and exits; the papers have no
+      dropout.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
@@ -83,17 +84,17 @@ def cnn4(
   exit_pool: ExitPool = "mean",
   dropout: Dropout = 0.0,
 ) -> Backbone:
-  """Two 5x5 convolutions (32, 64), each with a max-pool, then dense 512-C.
+  """Two 5x5 convolutions (32, 64 channels) with max-pools, then dense 512-C.
 
   At width 1 on 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters.
   Public code of personalised federated learning mostly has padding="valid",
-  which gives 582,026 parameters. No paper cuts this network, so the exits are
-  ours: those of `cnn8`.
+  which gives 582,026 parameters. No paper cuts this network, so its exits are
+  ours, made like those of `cnn8`.
 
   Args:
     shape: (H, W, c) of one image.
     classes: C.
-    depths: cut depths in use, 1 or 2 (all convolutions).
+    depths: cut depths in use, 1 or 2 (after a convolution).
     width: as in `cnn8`.
     padding: padding of the convolutions, "same" or "valid".
     conv: as in `cnn8`.

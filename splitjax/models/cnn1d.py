@@ -44,7 +44,7 @@ class SeriesBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, T, c] to [B, T', features], T' half of the convolved steps."""
+    """Maps [B, T, c] to [B, T', features]; T' is half the number of windows."""
     if self.padding == "same":
       x = jnp.pad(x, ((0, 0), (self.kernel // 2,) * 2, (0, 0)))
     steps = x.shape[1] - self.kernel + 1
@@ -71,11 +71,11 @@ def cnn1d(
 ) -> Backbone:
   """Makes two convolutions along time, then dense 1024-512-C.
 
-  The convolutions have c-32 and 32-64 channels and windows of 9 steps; ReLU and
-  a max-pool of 2 follow each. On series of 128 steps and nine sensors with six
-  classes the network has 2,253,958 parameters. So has HARCNN in public code of
-  personalised federated learning; it treats the series as images and has 1x9
-  kernels. An exit is a dense layer on the flattened features.
+  The convolutions have c-32 and 32-64 channels; ReLU and a max-pool of 2 follow
+  each. On series of 128 steps and nine sensors with six classes the network has
+  2,253,958 parameters. HARCNN, in public code of personalised federated
+  learning, has as many, but treats the series as images and has 1x9 kernels. An
+  exit is a dense layer on the flattened features.
 
   Args:
     shape: (T, c) of one series.
@@ -87,7 +87,7 @@ def cnn1d(
     batch_norm: whether blocks normalise before the ReLU.
     dtype: dtype of matrix products.
     norm: "batch" or "group", if batch_norm is set.
-    dropout: share of the inputs of head and exits that a training step drops.
+    dropout: dropout rate of the inputs of head and exits.
 
   Example:
     >>> import splitjax

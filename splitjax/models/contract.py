@@ -74,7 +74,7 @@ def _promises(
   shape: tuple[int, ...],
   classes: int,
 ) -> list[str]:
-  """Checks a factory's network, and that a second call makes an equal one.
+  """Checks a network, and checks that its factory makes an equal one again.
 
   Returns:
     The sentences of `behaviour.check_numbers`.
@@ -171,10 +171,10 @@ def check_asked(
 
 
 def check_hashable(net: Backbone) -> None:
-  """Checks that blocks hash and compare, as static arguments of jit must.
+  """Checks that blocks can be static arguments of jit: hashable and comparable.
 
   Raises:
-    UserError: a block does not hash or compare; the message names the block.
+    UserError: a block cannot be hashed or compared; the message names it.
   """
   for name, block in _named(net).items():
     try:

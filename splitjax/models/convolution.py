@@ -2,14 +2,14 @@
 
 If each client has its own kernel, `vmap` turns `lax.conv` into a grouped
 convolution. If that is inside `lax.scan`, XLA's CPU backend computes its
-gradient with a naive kernel. Three formulations compute the same function:
+gradient by slow, naive code. Three formulations compute the same function:
 
   native   XLA's own convolution, see `models.windows`.
   in_turn  a loop that convolves client after client, or one matrix product if
            there are few channels; see `models.cpu`. The fastest on CPUs.
-  patches  one matrix product of shifted slices and the kernel: a batched matmul
-           and fast on every backend, but the slices take k x k times the memory
-           of the image.
+  patches  one matrix product of shifted slices and the kernel, which is fast on
+           every backend, as `vmap` makes it a batched matmul; but the slices
+           take k x k times the memory of the image.
 
 `models.formulations` chooses one of them.
 """
@@ -27,7 +27,7 @@ from splitjax.types import Array
 WIDE = 32
 """A max-pool on a CPU stores the position of each maximum if there are at least
 this many channels. A round of cnn8 then takes 5 % less time. For fewer channels
-it would make a round of a narrow network a third longer.
+stored positions would make a round of a narrow network a third longer.
 """
 
 
@@ -47,8 +47,8 @@ def conv2d(
     x: [B, H, W, c] float.
     kernel: [k, k, c, f], x's dtype, k odd.
     stride: the step of the windows.
-    padding: "same" pads k // 2 zeros on every side, also with a stride, where
-      XLA's own "SAME" pads unequally; "valid" pads none.
+    padding: "same" pads k // 2 zeros on every side, whatever the stride (XLA's
+      "SAME" pads unequally if there is a stride); "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native", "auto" (by device)
       or "measured" (see `formulations`). "in_turn" needs stride 1 and padding
       "same"; other convolutions are then computed as "patches".
@@ -74,8 +74,9 @@ def depthwise(
 ) -> Array:
   """Convolves every channel with its own filter, padding "same".
 
-  Formulations other than "native" sum k x k shifted images, each times one
-  number per channel, in the default float; there is no matrix product.
+  Formulations other than "native" multiply each of k x k shifted images by one
+  number per channel and add them up, in the default float, without a matrix
+  product.
 
   Args:
     x: [B, H, W, c] float.
@@ -99,11 +100,11 @@ def depthwise(
 
 
 def max_pool(x: Array) -> Array:
-  """Takes the maximum over 2 x 2 windows, stride 2; drops an odd edge.
+  """Takes the maximum over 2 x 2 windows, stride 2.
 
-  [B, H, W, c] becomes [B, H // 2, W // 2, c]. The first of equal maxima
-  receives the gradient, as in PyTorch. On a CPU jax.jvp is not defined for
-  images of `WIDE` or more channels.
+  [B, H, W, c] becomes [B, H // 2, W // 2, c]; an odd last row or column is left
+  out. The first of equal maxima receives the gradient, as in PyTorch. On a CPU
+  jax.jvp is not defined for images of `WIDE` or more channels.
   """
   if x.shape[-1] >= WIDE and target.current().platform == "cpu":
     return cpu.max_pool(x)

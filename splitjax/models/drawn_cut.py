@@ -68,8 +68,8 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  Blocks before the entry are not run. Under `vmap` over depths these blocks are
-  run, but the given features replace their output, so the blocks get no
+  Without a `vmap` over depths, blocks before the entry are not run. With it
+  they are, but the given features replace their output, so these blocks get no
   gradient.
 
   Args:

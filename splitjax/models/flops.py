@@ -21,7 +21,8 @@ def forward(backbone: Backbone) -> dict[str, float]:
   call.
 
   Raises:
-    UserError: JAX has no CPU among its platforms, or no analysis for it.
+    UserError: JAX has no CPU among its platforms, or no cost analysis for
+      the CPU.
   """
   full, found = shapes.network(backbone), dict[str, float]()
 

@@ -3,8 +3,8 @@
 On a CPU "auto" stands for "in_turn". Which formulation is the fastest on an
 accelerator must be measured. So with "auto" on an accelerator, and with
 "measured" on every device, each layer of a network takes the formulation that
-took the least time (`engine.tuning`). The choices are part of the target of
-programs, and so of the keys of jax's caches.
+took the least time (`engine.tuning`). The choices are a field of
+`target.Target`, and so a part of the keys of jax's caches.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ MEASURED = ("auto", "measured")
 """Values that let a layer take the formulation that was measured for it."""
 
 VERSION = 1
-"""Version of the formulations: times measured with another one are stale."""
+"""Version of the formulations; times measured with other versions are stale."""
 
 _PLAIN = jax.make_user_context(False)
 
@@ -65,7 +65,7 @@ class Layer(NamedTuple):
 
   @property
   def formulations(self) -> list[Conv]:
-    """The formulations that compute this layer differently on the target."""
+    """The formulations that differ for this layer on the target."""
     turn = self.stride == 1 and self.padding == "same" and not self.depthwise
     on_cpu = target.current().platform == "cpu"
     first: list[Conv] = ["in_turn"] if turn and on_cpu else []
@@ -85,8 +85,8 @@ def listening() -> Iterator[dict[Layer, int]]:
   product in every formulation.
 
   Yields:
-    Layer -> the largest number of images in a call of it. Layers are in the
-    order in which they were first traced.
+    Layer -> the largest number of images that it was traced with. Layers are
+    in the order in which they were first traced.
   """
   heard: dict[Layer, int] = {}
   token = _HEARD.set(heard)
@@ -99,8 +99,8 @@ def listening() -> Iterator[dict[Layer, int]]:
 def measured(conv: Conv) -> bool:
   """Tells whether layers take the formulations that `engine.tuning` chose.
 
-  They do with "measured", and with "auto" on accelerators; on devices that are
-  only described they never do.
+  They do if `conv` is "measured", and on accelerators if it is "auto". On
+  devices that are only described they never do.
   """
   goal = target.current()
   automatic = conv == "auto" and goal.platform != "cpu"

@@ -15,13 +15,13 @@ ExitPool = Literal["mean", "max"]
 
 
 class Classifier(nn.Module):
-  """Logits: an optional adaptive pool, flatten, one dense layer.
+  """An optional adaptive pool, a flatten and a dense layer, which gives logits.
 
   Attributes:
     classes: C.
     pool: edge length to which images are pooled; 0 for no pool.
     kind: kind of the pool.
-    dropout: share of the dense layer's inputs that a training step drops.
+    dropout: dropout rate of the dense layer's inputs.
   """
 
   classes: int
@@ -31,7 +31,7 @@ class Classifier(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, ...] to logits [B, C], both in the default float."""
+    """Maps [B, ...] to logits [B, C], in the default float."""
     del real
     x = x.astype(float)
     if self.pool and x.ndim == 4:
@@ -71,8 +71,7 @@ def network(
     depths: cut depths in use.
     pool: edge length to which exits pool; 0 for no pool.
     exit_pool: kind of the exits' pools.
-    dropout: share of the dense layers' inputs that a training step drops, in
-      exits and head.
+    dropout: dropout rate of the inputs of head and exits.
   """
   exits = {
     depth: Classifier(classes, pool, exit_pool, dropout) for depth in depths

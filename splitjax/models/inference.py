@@ -17,8 +17,8 @@ def client_logits(
     image: [B, ...] as a network gets it (Batch.image).
 
   Returns:
-    Features [B, ...] after the client's last block, and its logits [B, C]. The
-    logits are None if the client has no classifier.
+    Features [B, ...] after the client's last block, and the client's logits
+    [B, C], which are None if it has no classifier.
   """
   names = backbone.names(0, backbones.depth_of(backbone, client))
   z, _ = backbones.run(backbone, client, image, names, train=False)
@@ -32,7 +32,7 @@ def client_logits(
 def server_logits(
   backbone: Backbone, server: Segment, z: Array, depth: int
 ) -> Array:
-  """Runs the server's part on features [B, ...] at a depth: logits [B, C].
+  """Computes the server's logits [B, C] from features [B, ...] at a depth.
 
   Features are clipped as in training, but no noise is added.
   """

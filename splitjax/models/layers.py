@@ -224,8 +224,8 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   mean and variance. A training pass moves the running statistics a tenth of the
   way towards the batch's. A batch with fewer than two values per channel (real
   samples times pixels) has no variance and leaves the running statistics
-  unchanged; PyTorch raises an error there. PyTorch's running variance is the
-  unbiased one, larger by n / (n - 1).
+  unchanged; PyTorch raises an error there. PyTorch's running variance is
+  unbiased, n / (n - 1) times as large.
 
   "group" is group norm (Wu and He 2018), eps 1e-5. It normalises each sample by
   itself. The number of groups is the largest divisor of the number of channels
@@ -238,7 +238,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
     x: [B, ..., c].
     train: as for a Block.
     real: [B] bool.
-    how: dtype of the result, and the kind.
+    how: dtype of the result, and kind of norm.
   """
   if how.norm is None:
     return x

@@ -42,7 +42,7 @@ def mlp(
     batch_norm: whether blocks normalise before the ReLU.
     dtype: dtype of matrix products.
     norm: "batch" or "group", if batch_norm is set.
-    dropout: share of the inputs of head and exits that a training step drops.
+    dropout: dropout rate of the inputs of head and exits.
 
   Example:
     >>> import splitjax

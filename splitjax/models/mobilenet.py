@@ -1,4 +1,4 @@
-"""MobileNetV1 as Hydra counts layers, MobileNetV2 as HARMONY cuts it."""
+"""MobileNetV1 in Hydra's layers, and MobileNetV2 with HARMONY's cuts."""
 
 import functools
 from typing import Literal
@@ -148,8 +148,8 @@ def mobilenet_v1(
     depths: cut depths in use, 1 to 25.
     width: factor on every layer's channels.
     repeats: numbers of blocks with 64, 128, 256, 512 and 1024 channels.
-    strides: "standard" has stride 2 in the stem, "small" stride 1; "auto" is
-      "small" up to 32x32.
+    strides: "standard", stride 2 in the stem; "small", stride 1; or "auto",
+      "small" for images of up to 32x32 and "standard" for larger ones.
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
@@ -197,10 +197,10 @@ def mobilenet_v2(
   are not rounded to such multiples, and `width` scales every layer.
 
   The arguments are those of `mobilenet_v1`, except that depths are in 1..18
-  (the stem is block 1), and that repeats are for seven groups, n in the paper's
-  table 2. Strides "standard" are the paper's. Strides "small" are 1 in the stem
-  and in the first group that has stride 2 in the paper, so that 32x32 ends as
-  4x4. "auto" is "small" up to 32x32.
+  (the stem is block 1), and that `repeats` has the numbers of blocks of seven
+  groups, the column n of the paper's table 2. Strides "standard" are the
+  paper's. Strides "small" are 1 in the stem and in the first group that has
+  stride 2 in the paper, so that 32x32 ends as 4x4.
 
   References:
     Sandler et al., MobileNetV2, CVPR 2018, table 2; HARMONY Table 1, split

@@ -30,7 +30,7 @@ class How:
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of convolutions, dense layers and the outputs of blocks, see
       `array_dtype`. Parameters, statistics and classifiers have the default
-      float, in which biases, normalisation and mean pools are computed.
+      float. Normalisation, mean pools and bias sums are computed in it too.
     norm: see `layers.normalise`; None: no normalisation.
   """
 
@@ -48,12 +48,12 @@ def array_dtype(dtype: Dtype) -> Any:
 
 
 def scaled(width: float, channels: int) -> int:
-  """Scales a number of channels by the width: rounded, at least 1."""
+  """Multiplies a number of channels by `width` and rounds it, to 1 or more."""
   return max(1, round(width * channels))
 
 
 def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
-  """Raises a UserError unless an option has one count per stage of `usual`."""
+  """Raises a UserError unless `given` has as many counts as `usual`."""
   if len(given) != len(usual):
     raise UserError(
       f"backbone.{name}={given} must be {len(usual)} numbers of blocks, such as"

@@ -56,11 +56,11 @@ def read(path: str, backbone: Backbone) -> Pretrained:
     backbone: a network of `vit.vit`.
 
   Returns:
-    Parameters by block, float32, a note that says what was adapted, and the
-    digest of the file's tensors.
+    The float32 parameters of each block, a note that says what was adapted, and
+    the digest of the file's tensors.
 
   Raises:
-    UserError: the file cannot be read or does not fit: the message names the
+    UserError: the file cannot be read or does not fit; the message names the
       first tensor that is missing, different or unknown.
   """
   where = f"backbone.pretrained={path}"

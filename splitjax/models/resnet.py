@@ -1,4 +1,4 @@
-"""ResNet-18 and -101 as Hydra counts layers, ResNet-50 as HARMONY cuts it."""
+"""ResNet-18 and -101 in Hydra's layers, and ResNet-50 with HARMONY's cuts."""
 
 import functools
 from typing import Literal
@@ -187,7 +187,7 @@ def resnet50(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """ResNet-50 cut after bottlenecks: 16 blocks, a mean pool, the head.
+  """ResNet-50 with cuts after bottlenecks: 16 of them, a mean pool, the head.
 
   The stem and its max-pool belong to the first block, so a cut of depth K
   follows bottleneck K. Exit: mean over the image, dense. With 200 classes the

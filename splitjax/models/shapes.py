@@ -71,16 +71,16 @@ def activations(backbone: Backbone) -> int:
      computes again what products and convolutions read, so only the arrays that
      they write are in the sum.
 
-  On a GPU `windows.native` also makes columns for the gradient at a kernel. The
+  On a GPU `windows.native` also makes columns for the gradient of a kernel. The
   columns of the largest convolution are added to the first estimate. In the
-  second they replace the two gradients if they are larger.
+  second estimate they replace the two gradients if these are smaller.
   """
   return _activations(backbone, target.current(), jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=64)
 def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
-  """Computes `activations`, cached also by `default`, jax's default float."""
+  """Computes `activations`, cached for each default float, `default`."""
   del default
   full = network(backbone)
 
@@ -106,9 +106,9 @@ def of_products(
 ) -> list[int]:
   """Lists the bytes of the arrays that some primitives read and write.
 
-  Only the growth per sample counts, so parameters have 0 bytes. On a TPU the
-  list has only the arrays that are written, and the last axis of a product is
-  rounded up to whole lanes.
+  An array's bytes are those that one more sample adds, 0 for parameters. On a
+  TPU the list has only the arrays that are written, and the last axis of a
+  product is rounded up to whole lanes.
 
   Args:
     backbone: the network, whose forward pass is searched.
@@ -127,7 +127,7 @@ def of_products(
 
 
 def _bytes(x: Any, lanes: int) -> int:
-  """Counts an array's bytes, its last axis rounded up to whole `lanes`."""
+  """Counts an array's bytes, its last axis padded to a multiple of `lanes`."""
   last = x.shape[-1] if x.shape else 1
   return x.size // last * -(-last // lanes) * lanes * x.dtype.itemsize
 
@@ -173,7 +173,7 @@ def _of_each_image(
 
 @functools.lru_cache(maxsize=16)
 def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
-  """Traces the forward passes of one and of two samples, cached also by `_`."""
+  """Traces forward passes of one and two samples, cached for each `_`."""
 
   def of(count):
     given = *network(backbone), backbone.inputs(count)
@@ -188,8 +188,8 @@ def slow_convolutions(
   """Says which blocks have convolutions that are slow on a CPU; "" if none.
 
   Convolutions of flax and lax are slow in the loop over a client's steps. `how`
-  is the formulation that could replace them. The result is also "" unless `how`
-  resolves to "in_turn".
+  is the formulation that could replace them. If it does not resolve to
+  "in_turn", the result is "" too.
   """
   if formulations.formulation(how) != "in_turn":
     return ""
@@ -219,7 +219,7 @@ def _block_convolves(block: Block, shape: tuple, dtype: Any) -> bool:
 def _convolves(program: Any) -> bool:
   """Tells whether a jaxpr has a convolution that is not from `models.cpu`.
 
-  It skips functions with custom gradients, as those of `models.cpu` are.
+  It skips functions with custom gradients, such as those of `models.cpu`.
   """
   for equation in program.eqns:
     name = equation.primitive.name
@@ -248,7 +248,7 @@ def drawn(block: Block, x: Any) -> tuple[Any, Any, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
-  """Computes `drawn`, cached also by `default`, jax's default float."""
+  """Computes `drawn`, cached for each default float, `default`."""
   del default
   x = jax.ShapeDtypeStruct(shape, dtype)
   return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

@@ -1,4 +1,4 @@
-"""The devices that programs are compiled for; no other module asks for them.
+"""Devices that programs are compiled for; only this module asks jax for them.
 
 They are either the devices of the run's processes or devices that are only
 described. For described devices programs are lowered and compiled, but not run.
@@ -41,7 +41,7 @@ class Target(NamedTuple):
 
   @property
   def local(self) -> tuple[jax.Device, ...]:
-    """Returns the devices of this process, or all if `described`."""
+    """Returns this process's devices, or all devices if `described` is true."""
     mine = jax.process_index()
     return tuple(
       x for x in self.devices if self.described or x.process_index == mine
@@ -51,7 +51,7 @@ class Target(NamedTuple):
   def capacity(self) -> int:
     """Returns the bytes of memory of one device.
 
-    If the device does not report them, this is its share of the machine's
+    If the device does not report them, the result is its share of the machine's
     memory.
     """
     if self.memory is not None:

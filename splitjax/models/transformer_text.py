@@ -24,7 +24,7 @@ class FirstOfText(nn.Module):
     dim: D.
     heads: number of heads.
     dtype: dtype of the products.
-    dropout: share of the numbers that a step drops.
+    dropout: dropout rate.
   """
 
   vocabulary: int
@@ -35,7 +35,7 @@ class FirstOfText(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps ids [B, T] int32 to [B, 1 + T, D], a class token first."""
+    """Maps ids [B, T] int32 to [B, 1 + T, D]; the class token comes first."""
     del real
     table = self.param("tokens", normal, (self.vocabulary, self.dim))
     first = self.param("cls", nn.initializers.zeros, (1, 1, self.dim))
@@ -80,7 +80,7 @@ def transformer_text(
     length: L, the number of transformer blocks.
     dtype: dtype of matrix products, see `vit.vit`.
     scan: run equal blocks by one lax.scan, see `vit.vit`.
-    dropout: share of the numbers that a training step drops, see `vit.vit`.
+    dropout: dropout rate, see `vit.vit`.
 
   Example:
     >>> import splitjax

@@ -42,10 +42,11 @@ def vgg11(
 ) -> Backbone:
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
-  64 M 128 M 256 256 M 512 512 M 512 512 M; a max-pool M is part of the block
-  before it. On 32x32 the last map is 1x1; on larger images it is averaged to
-  1x1. Exit: adaptive pool to 2x2, flatten, dense. On 32x32x3 with 10 classes
-  the network has 9,231,114 parameters, as in HARMONY Table 1.
+  Output channels and max-pools (M): 64 M 128 M 256 256 M 512 512 M 512 512 M. A
+  max-pool is part of the block before it. On 32x32 images the last map is 1x1;
+  a larger one is averaged to 1x1. Exit: adaptive pool to 2x2, flatten, dense.
+  On 32x32x3 with 10 classes the network has 9,231,114 parameters, as in HARMONY
+  Table 1.
 
   Args:
     shape: (H, W, c) of one image, at least 32x32 unless `pad`.

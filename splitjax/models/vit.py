@@ -86,8 +86,8 @@ def transform(
   Args:
     x: [B, T, D] tokens.
     block: the module, with attributes heads, dtype and dropout.
-    train: whether numbers are dropped.
-    keep: number of tokens to update, the first ones; None: all.
+    train: whether dropout is applied.
+    keep: how many tokens, from the first on, are updated; None: all.
 
   Returns:
     The updated tokens, [B, T, D] or [B, keep, D].
@@ -110,7 +110,7 @@ class Transformer(nn.Module):
     heads: number of heads.
     dtype: dtype of the products.
     scanned: see `block.Block`.
-    dropout: share of the numbers that a step drops.
+    dropout: dropout rate.
   """
 
   heads: int
@@ -128,7 +128,7 @@ class Transformer(nn.Module):
 class First(nn.Module):
   """The embedding and a transformer block.
 
-  Images are resized to a square, bilinear (anti-aliased where they shrink).
+  Images are resized to a square, bilinearly (anti-aliased where they shrink).
   Each patch becomes one token; the class token comes before these tokens.
 
   Attributes:
@@ -137,7 +137,7 @@ class First(nn.Module):
     resolution: edge length after resizing.
     patch: edge length of a patch.
     dtype: dtype of the products.
-    dropout: share of the numbers that a step drops.
+    dropout: dropout rate.
   """
 
   dim: int
@@ -176,7 +176,7 @@ class Last(nn.Module):
   Attributes:
     heads: number of heads.
     dtype: dtype of the products.
-    dropout: share of the numbers that a step drops.
+    dropout: dropout rate.
   """
 
   heads: int
@@ -241,7 +241,7 @@ def vit(
     name: key of BACKBONES.
     heads: number of heads, each 64 wide at width 1; D is their total width.
     depths: cut depths in use, 1 to length - 1.
-    width: factor on D, rounded to a multiple of the heads.
+    width: factor on D; the product is rounded to a multiple of the heads.
     length: L, the number of transformer blocks.
     resolution: edge length that images are resized to, a multiple of patch.
     patch: edge length of a patch.
@@ -251,9 +251,8 @@ def vit(
       XLA then compiles only one of them, but stacking their parameters takes
       additional memory, twice as much as these parameters. Off by default: on
       CPUs the scan also compiled more slowly.
-    dropout: share of the numbers that a training step drops, behind the
-      position embedding and every dense layer but those of queries, keys and
-      values, as in the paper.
+    dropout: dropout rate behind the position embedding and every dense layer
+      but those of queries, keys and values, as in the paper.
     pretrained: path of a checkpoint to start from, see `pretrained.read`.
 
   Raises:

@@ -1,10 +1,10 @@
-"""Windows of images, and XLA's convolution with faster gradients at the kernel.
+"""Windows of images, and XLA's convolution with a faster kernel gradient.
 
-jax writes the gradient at a kernel as a convolution whose window is the whole
+jax writes the gradient of a kernel as a convolution whose window is the whole
 image. If clients have their own kernels, this gradient becomes a grouped
-convolution with such large windows. Programs for an H100 leave this to cuDNN;
-programs for a TPU do it for depthwise convolutions. In these two cases `native`
-computes the gradient by products instead.
+convolution with such large windows. On an H100 cuDNN would compute it; on a TPU
+it would remain for depthwise layers only. In these two cases `native` computes
+the gradient by products instead.
 """
 
 import functools
@@ -81,10 +81,10 @@ def by_xla(
 def native(
   x: Array, kernel: Array, margin: int, stride: int, groups: int = 1
 ) -> Array:
-  """Convolves like `by_xla`, but with the gradient at the kernel by products.
+  """Convolves like `by_xla`, but computes the kernel's gradient by products.
 
-  AT_KERNEL names the platforms on which it does so. `groups` is 1, or the
-  number of channels for a depthwise convolution.
+  AT_KERNEL says for which convolutions it does so; others are left to `by_xla`.
+  `groups` is 1, or the number of channels for a depthwise convolution.
   """
   kind = "dense" if groups == 1 else "depthwise"
   if AT_KERNEL.get(target.current().platform) != kind:
@@ -93,15 +93,15 @@ def native(
 
 
 AT_KERNEL = {"gpu": "dense", "tpu": "depthwise"}
-"""Platform -> the convolutions whose gradient at the kernel is computed by
-products. Other gradients are left to XLA: a TPU's compiler turns the groups of
-dense convolutions into an axis, and cuDNN has its own code for the gradients of
+"""Platform -> the convolutions whose kernel gradient is computed by products.
+Other gradients are left to XLA: a TPU's compiler turns the groups of dense
+convolutions into an axis, and cuDNN has its own code for the gradients of
 depthwise convolutions."""
 
 
 @functools.cache
 def _native(margin: int, stride: int, groups: int) -> Callable:
-  """Builds the convolution of `native` whose gradient is made of products."""
+  """Builds a convolution that computes its kernel's gradient by products."""
   at_kernel = _depthwise_kernel if groups > 1 else _dense_kernel
 
   def forward(x, kernel):
@@ -117,9 +117,10 @@ def _native(margin: int, stride: int, groups: int) -> Callable:
 
 @functools.cache
 def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
-  """Builds the function (x, g) -> gradient at the kernel [k, k, c, f].
+  """Builds the function (x, g) -> gradient of the kernel [k, k, c, f].
 
-  Under `vmap` it is one product for all clients, otherwise XLA's convolution.
+  Under `vmap` the gradient is one product for all clients; otherwise it is
+  XLA's convolution.
   """
   padding: Padding = "same" if margin else "valid"
 
@@ -144,7 +145,7 @@ def _dense_kernel(k: int, margin: int, stride: int) -> Callable:
 
 @functools.cache
 def _depthwise_kernel(k: int, margin: int, stride: int) -> Callable:
-  """Builds the function (x, g) -> gradient at the kernel [k, k, 1, c].
+  """Builds the function (x, g) -> gradient of the kernel [k, k, 1, c].
 
   It sums over samples and pixels, once for each of k x k shifted images.
   """

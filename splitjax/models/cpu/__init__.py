@@ -1,8 +1,8 @@
 """Kernels for CPUs: `conv2d`, `dense` and `max_pool`.
 
-They compute the same as functions of `models.convolution` and `models.layers`,
-which call them where they are faster. They have custom gradients; jax.jvp is
-not defined.
+Functions of `models.convolution` and `models.layers` call these kernels where
+that is faster; results stay the same. The kernels have custom gradients;
+jax.jvp is not defined.
 """
 
 import functools
@@ -60,12 +60,12 @@ def _largest(x: Array) -> tuple[Array, Array]:
 
 
 def _is_larger(a: Array, b: Array) -> Array:
-  """Tells whether a is the maximum; it is if both are equal, or if a is NaN."""
+  """Tells whether to take a as the maximum: if a >= b, or if a is NaN."""
   return (a >= b) | (a != a)
 
 
 def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
-  """Computes the gradient at the images: g at each maximum, 0 elsewhere."""
+  """Computes the images' gradient: g at each maximum, 0 elsewhere."""
   b, h, w, c = g.shape
   four = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
   on = place[:, :, None, :, None] == four

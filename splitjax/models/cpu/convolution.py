@@ -2,10 +2,10 @@
 
 XLA's CPU backend has a fast convolution for the layout [B, H, W, c] * [k, k, c,
 f]. It transposes other layouts to this one, except in the body of a loop
-(https://github.com/jax-ml/jax/issues/12868). There it convolves them by a naive
-kernel. jax writes the gradient at the kernel in another layout, so this
-gradient is 9 to 20 times slower in a scan. This module writes both gradients in
-the fast layout.
+(https://github.com/jax-ml/jax/issues/12868). There it convolves them by naive
+code. jax writes the kernel's gradient in another layout, so this gradient is 9
+to 20 times slower in a scan. This module writes the gradients of the images and
+of the kernel in the fast layout.
 
 Here `vmap` becomes a loop instead of one grouped convolution. The loop keeps
 the images of a client in the cache. Small maps with many channels are convolved
@@ -85,14 +85,14 @@ def _forward_in_turn(x: Array, kernel: Array) -> Array:
 
 
 def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
-  """Computes the gradients at x and at the kernel, from g [B, H, W, f]."""
+  """Computes gradients of x and kernel from the output's, g [B, H, W, f]."""
   if thin(kernel.shape):
     return _by_columns(g, _reversed(kernel)), _kernel_by_columns(x, kernel, g)
   return _gradients_in_turn(x, kernel, g)
 
 
 def _reversed(kernel: Array) -> Array:
-  """Makes the kernel whose convolution with g is the gradient at x."""
+  """Makes the kernel whose convolution with g is the gradient of x."""
   return kernel[::-1, ::-1].transpose(0, 1, 3, 2)
 
 
@@ -119,14 +119,14 @@ def _product(x: Array, kernel: Array) -> Array:
 
 
 def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
-  """Computes the gradient at the kernel by one product with `_columns`."""
+  """Computes the kernel's gradient by one product with `_columns`."""
   x = x.transpose(3, 0, 1, 2)
   return _column_gradient(len(kernel))(x, g).reshape(kernel.shape)
 
 
 @functools.cache
 def _column_gradient(k: int) -> Callable:
-  """Builds the function (x, g) -> gradient at a flattened k x k kernel.
+  """Builds the function (x, g) -> gradient of a flattened k x k kernel.
 
   It maps [..., c, B, H, W] and [..., B, H, W, f] to [..., k*k*c, f].
   """
@@ -176,11 +176,11 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
 
 
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
-  """Computes the gradient at the kernel by one convolution of x and g.
+  """Computes the kernel's gradient by one convolution of x and g.
 
-  The convolution sums over samples in place of channels. If the kernel has more
-  than 3x3 pixels and x at least 8 channels, x is the kernel of the convolution
-  instead of g; a round of cnn4 (5x5) then takes a tenth less time.
+  It convolves x with g, summing over samples in place of channels. If the
+  kernel has more than 3x3 pixels and x has at least 8 channels, it convolves g
+  with x instead; a round of cnn4 (5x5) then takes a tenth less time.
   """
   if k > 3 and x.shape[-1] >= 8:
     out = by_xla(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)

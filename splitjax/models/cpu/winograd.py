@@ -68,8 +68,8 @@ def convolve(x: Array, kernel: Array) -> Array:
 def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
   """Makes the transforms of the input, of the kernel and of the products.
 
-  The first group of transforms is for the points that all tiles share. If the
-  tiles differ in size, a second group is for the points of fewer tiles. With P
+  The first group of transforms is for the points that all tiles have. If tiles
+  differ in size, a second group is for the points that some tiles lack. With P
   points in T tiles, a group transforms the input by [P*T, h*w], the kernel by
   [P, 9], and the products back to the output by [h*w, P*T].
   """
@@ -95,13 +95,14 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
 
 
 def _axis(n: int) -> tuple[np.ndarray, ...]:
-  """Makes the transforms of an axis of n pixels, for a points and t tiles.
+  """Makes the transforms of an axis of n pixels, which is cut into tiles.
 
-  The last point is at infinity: the kernel's leading coefficient.
+  The last point is infinity, where a kernel's value is its leading coefficient.
 
   Returns:
-    The transforms of the input [a, t, n], of the kernel [a, 3] and back to the
-    output [n, a, t]; and [a, t] bool, the points that each tile has.
+    For `a` points and t tiles, the transforms of the input [a, t, n], of the
+    kernel [a, 3] and back to the output [n, a, t]; and [a, t] bool, whether a
+    tile has a point.
   """
   tiles = -(-n // 4)
   sizes = [n // tiles + (i < n % tiles) for i in range(tiles)]
@@ -121,7 +122,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
 
 
 def _tile(m: int) -> tuple[np.ndarray, np.ndarray]:
-  """Makes the transforms of a tile of m outputs; a = m + 2.
+  """Makes the transforms of a tile of m outputs, which has a = m + 2 points.
 
   Returns:
     The transforms of the input [a, a] and back to the output [m, a].
