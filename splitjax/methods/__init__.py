@@ -2,9 +2,10 @@
 
 To add a method: write one file in this folder with a factory whose keyword-only
 arguments are the paper's hyperparameters, and add one line to METHODS. The
-contract tests then run it, and a config can name it. Most factories pass
-`base.method` a Stage (from `base.client_stage`, or with a step from
-`split_pass.split_step`) and an Aggregation (from `base.mean`).
+contract tests then run it, and a config can name it. Most factories call
+`base.method` with a Stage and an Aggregation. `base.client_stage` builds a
+Stage for whole networks; `split_pass.split_step` builds the step of a Stage for
+split ones. `base.mean` builds an Aggregation.
 
   >>> import functools, splitjax
   >>> splitgp = splitjax.METHODS["splitgp"]

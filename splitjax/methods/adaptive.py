@@ -56,8 +56,8 @@ def fedala(
     backbone: the network.
     optimizer: the client's optimiser.
     eta: learning rate of W. With 0 this is FedAvg.
-    share: s, the percentage of its samples that a client learns W on. They are
-      drawn anew each time.
+    share: s, the percentage of its samples that a client learns W on. The
+      client draws these samples anew whenever it learns W.
     mixed_blocks: p, how many of the last parts are mixed. 1 mixes the head
       alone; with 0 this is FedAvg.
     threshold: the loss has settled if more than ten epochs have passed and its
@@ -100,7 +100,7 @@ def fedala(
   aggregation = own_and_mean(backbone, optimizer)
 
   def learn(client: Half, shared: Segment, samples, key, epochs):
-    """Learns W in at most `epochs` epochs."""
+    """Returns W after at most `epochs` epochs of learning."""
     own = client.segment.params
     rows, real = samples.epoch(key)
     # The first of the client's samples in a random order.
@@ -138,7 +138,10 @@ def fedala(
     return jax.lax.while_loop(unsettled, epoch, start)[0]
 
   def mixed(client: Half, shared: Segment, samples, key, some) -> Half:
-    """Mixes `shared` into the client; if `some` [] is true, learns W first."""
+    """Mixes `shared` into the client.
+
+    If the scalar `some` is true, the client first learns W on `samples`.
+    """
     weights, learned = client.memory
     epochs = jnp.where(some, jnp.where(learned, 1, most_epochs), 0)
     if names and eta:
@@ -176,7 +179,7 @@ def fedala(
 
 
 def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
-  """Returns own + (shared - own) * W, and blocks without a W as in `shared`."""
+  """Returns own + (shared - own) * W; blocks without a W come from `shared`."""
   mixed = {
     name: jax.tree.map(
       lambda a, b, w: a + (b - a) * w, own[name], shared[name], w

@@ -165,7 +165,7 @@ def federated_mean(
   uniform: bool = False,
   server_mean: ServerMean = "touched",
 ) -> Aggregation:
-  """Builds the aggregation of most methods, by means over the participants.
+  """Builds the aggregation of most methods, an average over the participants.
 
   It applies `contribute`, then `mean_server` and `blend_clients`.
 

@@ -32,7 +32,7 @@ EPSILON = 1e-9
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> np.ndarray:
-  """Gives every cut to equally many clients, at random; ignores resources."""
+  """Gives each cut to about equally many random clients; ignores resources."""
   return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
 
 
@@ -56,10 +56,10 @@ def supersfl(
   Args:
     devices: m_i and lat_i of all clients.
     backbone: its number of blocks is L.
-    seed: not used, since the profiles have been drawn before.
+    seed: not used, since the profiles in `devices` are already drawn.
     alpha: layers per GB.
-    beta: how many layers the client of least latency gets for its latency. If
-      beta is a whole number, epsilon makes this one layer less.
+    beta: the number of layers that the lowest latency adds to a depth. If beta
+      is a whole number, epsilon reduces this number by one.
     levels: see `in_levels`. With a cut after every block but the last, and as
       many levels as cuts, the depths are those of eq. 1 itself.
     eps: epsilon; the paper prints no value.
@@ -87,7 +87,7 @@ def dfl(
   down to a few of `backbone.depths`, see `in_levels`.
 
   Args:
-    devices: the profiles of all clients, and the rates of server and power.
+    devices: the profiles of all clients, and the rates as in `cut_costs`.
     backbone: the network.
     seed: not used.
     alpha: weight of the time; the energy has weight 1 - alpha.
@@ -162,7 +162,7 @@ def cut_costs(
 def in_levels(
   depth: np.ndarray, cuts: tuple[int, ...], levels: int | None
 ) -> np.ndarray:
-  """Rounds depths down to a few of the cuts, evenly chosen.
+  """Rounds depths down to a few cuts, which are chosen evenly from `cuts`.
 
   So no client gets a deeper cut than its resources allow, with one exception: a
   depth below the shallowest cut is rounded up to that cut.
@@ -170,7 +170,7 @@ def in_levels(
   Args:
     depth: [N] int, 1..L - 1.
     cuts: the cuts of the network.
-    levels: how many of them to use; None: all, but at most MOST_LEVELS.
+    levels: how many cuts to use; None: all, but at most MOST_LEVELS.
 
   Raises:
     UserError: more levels than cuts.

@@ -242,9 +242,9 @@ def head_then_body(
 ) -> tuple[Stage, Stage]:
   """Builds two stages: the first trains the head alone, the second the body.
 
-  The first takes `epochs` epochs by the optimiser `of_head`; None: `optimizer`.
-  The second takes the config's local epochs by `optimizer`, with the options
-  `how` of `client_step`.
+  The first takes `epochs` epochs by the optimiser `of_head` or, if this is
+  None, by `optimizer`. The second takes the config's local epochs by
+  `optimizer`, with the options `how` of `client_step`.
   """
   own: dict[str, Any] = {"moves": is_head, "work": HEAD_WORK}
   return (

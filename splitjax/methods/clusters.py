@@ -24,7 +24,7 @@ class Clusters(NamedTuple):
     cluster: [N] int32, the cluster of each client. A cluster's name is the
       smallest number of its clients.
     rounds: [] int32, number of finished rounds.
-    rates: the rates of server and power; every field is [] float.
+    rates: the run's `Rates`; every field is [] float.
   """
 
   cluster: Array
@@ -47,7 +47,7 @@ def similarity(params: Tree) -> Array:
 
   Args:
     params: the clients' parameters, arrays [N, ...]. Only `kernels` are
-      compared, and no biases, scales, class token or positions.
+      compared; biases, scales, class token and positions are not.
 
   Returns:
     [N, N].
@@ -67,7 +67,7 @@ def clusters(near: Array) -> Array:
   """Puts clients into one cluster if `near` connects them, maybe via others.
 
   Maps near [N, N] bool to Clusters.cluster [N] int32. This is DBSCAN with
-  clusters of at least one sample, as in the authors' code.
+  a minimum cluster size of 1, as in the authors' code.
   """
   count = len(near)
   reach = near | jnp.eye(count, dtype=bool)
@@ -77,7 +77,7 @@ def clusters(near: Array) -> Array:
 
 
 def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
-  """Builds an aggregation that averages inside clusters after the warmup."""
+  """Builds an aggregation that averages within each cluster after warmup."""
 
   # Clusters are formed once, from the networks at the end of the warmup.
   def server(server, clients, active, sums):

@@ -1,4 +1,4 @@
-"""Methods whose server computes: FedAMP mixes clients, FedGH trains a head.
+"""FedAMP and FedGH: the server mixes the clients' networks, or trains a head.
 
 Clients hold the whole network.
 """

@@ -98,7 +98,7 @@ def _run(made: Sandbox, step: Any) -> tuple[State, list[Metrics]]:
 
 
 def keeps_its_form(tried: Trial) -> str:
-  """Checks that rounds change no structure, shape, dtype or key of the state.
+  """Checks that rounds keep the state's structure, shapes, dtypes and PRNG key.
 
   The state's `round` must count the rounds.
   """
@@ -207,7 +207,7 @@ def draws_anew(tried: Trial) -> str:
 
 
 def keeps_the_ledger(tried: Trial) -> str:
-  """Checks that wire.MESSAGES has every message's name, and no size is 0."""
+  """Checks that wire.MESSAGES lists every message and that none is empty."""
   ledger: dict[str, float] = {}
   for of_round in tried.metrics:  # some messages are first sent later
     for name, size in of_round.wire.items():

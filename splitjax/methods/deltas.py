@@ -1,9 +1,9 @@
 """Parameters sent in few bits, as differences from values both sides know.
 
 Client and server both know the parameters that the client held at the end of
-its last round. A download is the rounded difference between the client's next
-parameters and these; an upload is the rounded difference between its trained
-parameters and those at the start of the round. The receiver adds the
+its last round. A download is the rounded difference of the client's next
+parameters from the held ones; an upload is the rounded difference of its
+trained parameters from those at the start of the round. The receiver adds the
 difference. The next download therefore corrects the rounding error of a
 download. The rounding error of an upload stays in the mean, unless the client
 corrects it in its next upload (error feedback; Seide et al., 2014; Karimireddy
@@ -108,7 +108,7 @@ def _gap(new: Tree, old: Tree) -> Tree:
 
 
 def _rounding(backbone: Backbone, key: Array) -> Callable[[str, Tree], Tree]:
-  """Builds (block name, differences) -> differences, each tensor rounded."""
+  """Builds a function that rounds a block's differences, tensor by tensor."""
   form = backbone.wire.parameters.form
   key = jax.random.fold_in(key, DELTA)
 

@@ -61,16 +61,16 @@ def dfl(
   eps: float = 0.3,
   cut: int | None = None,
 ) -> Method:
-  """DFL: a client cuts where it is cheapest in a round; clusters run FedAvg.
+  """DFL: in each round a client takes its cheapest cut; clusters run FedAvg.
 
   The cuts are those of `backbone.depths`, and `allocation.cut_costs` computes
-  their costs. Clients average their networks only inside their cluster, and so
-  do their copies of the server's part.
+  their costs. A client's network, with its copy of the server's part, is
+  averaged only within the client's cluster.
 
-  The ledger counts a prefix only in the rounds that use it. It travels down in
-  the first round and in the round after an aggregation, and up in the rounds in
-  which the server clusters or aggregates. During the warmup the cut may move
-  and blocks change sides; this is not counted.
+  The ledger counts a prefix only in the rounds that use it. A prefix travels
+  down in the first round and in the round after an aggregation, and up in the
+  rounds in which the server clusters or aggregates. During the warmup the cut
+  may move and blocks change sides; this is not counted.
 
   Args:
     backbone: the network.

@@ -1,4 +1,4 @@
-"""Public samples in a round: their batches, and the logits of networks on them.
+"""Batches of public samples, and the logits of networks for these samples.
 
 Public samples have no labels (`data.public`); the server and every client see
 all of them. They are the last P inputs on the device, P = `backbone.public`.
@@ -71,8 +71,8 @@ def training_logits(
 ) -> tuple[Array, Tree]:
   """Runs a whole network in training mode on a batch.
 
-  Returns logits [B, C] and the new running statistics. `params` replace those
-  of the segment, to take gradients with respect to them.
+  Returns logits [B, C] and the new running statistics. Parameters come from
+  `params` and not from `segment`, so a caller can differentiate by `params`.
   """
   names = (*backbone.names(), "head")
   segment = segment._replace(params=params)
@@ -80,9 +80,9 @@ def training_logits(
 
 
 def with_logits(rule: Aggregation) -> Aggregation:
-  """Adds the clients' logits to an aggregation's sums, with weight 1 each.
+  """Extends an aggregation to also sum the participants' logits, with weight 1.
 
-  A client's logits are `memory.logits` of its copy of the server.
+  A participant stores its logits as `memory.logits` in its copy of the server.
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:

@@ -65,11 +65,11 @@ def download(
   Args:
     backbone: the network.
     optimizer: the optimiser of both halves.
-    aggregation: the method's, which tells which blocks travel in which form.
+    aggregation: decides which blocks travel and in which form.
     before: called before the download, (client, server, samples, round, key) ->
       (client, server, Ledger of further messages); None: nothing is called.
-    sent: whether to send and count the parameters. It is False if a relay hands
-      them on, or if `before` counts them.
+    sent: whether to send the parameters and count their bytes. False if a relay
+      hands the parameters on, or if `before` counts their bytes.
     head_down: whether clients also download a copy of the server's head.
   """
   form, keep = _form(backbone, aggregation), aggregation.keep
@@ -123,5 +123,4 @@ def upload(
 
 
 def _form(backbone: Backbone, aggregation: Aggregation) -> str:
-  """Returns the form in which parameters travel."""
   return backbone.wire.parameters.form if aggregation.halves else "float32"

@@ -38,8 +38,9 @@ class Memories(NamedTuple):
 class Names:
   """The names of blocks in a family's network and at the common server.
 
-  Both are the same if families share trunk and head. Otherwise a block that all
-  families have is NAME@FAMILY at the server and in sums.
+  If families share trunk and head, a block has the same name in both places.
+  Otherwise a block that all families have is NAME@FAMILY at the server and in
+  sums.
   """
 
   def __init__(self, net: Backbone, shared: bool):
@@ -98,7 +99,7 @@ class Names:
     )
 
   def sums(self, sums: Sums, family: str, *, near: bool) -> Sums:
-    """Renames sums to a family's names (`near`) or to the server's."""
+    """Gives blocks of sums the family's names if `near`, else the server's."""
     rename = self.near if near else self.far
     renamed = [rename(table, family) for table in sums[:-1]]
     extra = self._extra(sums.extra, family, near)
@@ -126,10 +127,10 @@ def join(
   """Combines the methods of all families into one method.
 
   Args:
-    made: family -> its method; one factory made all, with the same options.
+    made: family -> its method, made by one factory with the same options.
     net: the networks of all families (`models.families.union`).
-    shared: whether families share the blocks that all of them have, which are
-      trunk and head. False: each family is trained as if it were alone.
+    shared: whether families share trunk and head, which are the blocks that all
+      families have. False: each family is trained as if it were alone.
 
   Raises:
     UserError: the method cannot train clients of several networks.
@@ -138,7 +139,7 @@ def join(
   check(first, names)
 
   def client(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function that gets the family's part of the server, if any."""
+    """Builds a function that gets at most the family's part of the server."""
 
     def call(client, *rest):
       return pick(made[names.owner(client)])(client, *rest)
@@ -146,7 +147,7 @@ def join(
     return call
 
   def pair(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function that gets the whole server and selects that part."""
+    """Builds a function that takes the family's part of the whole server."""
 
     def call(client, server, *rest):
       family = names.owner(client)
@@ -288,7 +289,6 @@ def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
 def _of_family(
   names: Names, family: str, clients: Sequence[Half], active: Sequence[Any]
 ) -> tuple[tuple, tuple]:
-  """Selects the cohorts of a family from `clients` and from `active`."""
   mine = [
     pair
     for pair in zip(clients, active, strict=True)

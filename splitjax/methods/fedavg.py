@@ -34,7 +34,7 @@ def fedavg(
     optimizer: the client's optimiser.
     lam: share of its own network that a client keeps. SplitGP's baseline
       "personalized FL" mixes own and global network in this way (Mansour et
-      al., Three Approaches for Personalization, 2020); it states no lam.
+      al., Three Approaches for Personalization, 2020); SplitGP states no lam.
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.

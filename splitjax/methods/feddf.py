@@ -28,7 +28,7 @@ CLIP = 5.0
 
 
 class Answers(NamedTuple):
-  """The server's memory, which carries logits in the clients' copies.
+  """The server's memory; a client's copy of it carries the client's logits.
 
   Attributes:
     logits: [P, C] float. In a client's copy of the server these are the

@@ -50,16 +50,16 @@ def fedfomo(
   |theta_n - theta_i|), with losses on the client's validation samples. The
   weights are then divided by their sum (eq. 6-7). The client takes theta_i <-
   theta_i + sum_n w_n (theta_n - theta_i) (eq. 8) and trains it by local SGD.
-  theta_i is the network that its last local training began with; its trained
-  network is one of the theta_n (baseline_model=first_model in the authors'
-  commands).
+  theta_i is the network with which the client began its last local training;
+  the network that resulted is one of the theta_n (baseline_model=first_model in
+  the authors' commands).
 
   A client thus downloads M - 1 of the M networks. They are those with the
   highest affinity p_i, which is the sum of the weights that the client gave
-  them over the rounds. With probability epsilon each of them is replaced by a
-  network drawn uniformly from the rest. The server stores N networks; a client
-  in training stores M + 1 beside its own. system.clients_per_chunk=1 needs the
-  least memory.
+  them over the rounds. With probability epsilon each of them is replaced by one
+  drawn uniformly from the other networks that were not kept. The server stores
+  N networks; a client in training stores M + 1 beside its own.
+  system.clients_per_chunk=1 needs the least memory.
 
   Args:
     backbone: the network.
@@ -157,7 +157,8 @@ def choose(
 
   `number` [] is the downloading client. Its choice is the m other clients of
   highest affinity [N]; ties are broken at random. Then each of these is
-  replaced with probability epsilon by a client drawn from the rest.
+  replaced with probability epsilon by a client drawn from the others that were
+  not kept.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
   count = affinity.shape[0]
@@ -219,6 +220,6 @@ def validation_loss(
 
 
 def toward(start: Segment, others: Segment, weights: Array) -> Segment:
-  """Adds sum_n w_n (theta_n - start) to start: parameters and statistics."""
+  """Adds sum_n w_n (theta_n - start) to start's parameters and statistics."""
   gaps = jax.tree.map(lambda a, b: b - a, start, others)
   return trees.add(start, aggregations.combine(weights, gaps))

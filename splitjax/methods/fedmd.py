@@ -49,8 +49,8 @@ def fedmd(
   sends its logits of the next M samples ("communicate"). f~ is the plain mean
   of the participants' logits; in the first round there is no f~ and no digest.
   Clients keep their networks. The paper's rounds begin with the logits and end
-  with private training. These are the same steps, shifted by half a round; here
-  the last upload is not used.
+  with private training. The steps here are the same, but shifted by half a
+  round; so the last upload is not used.
 
   The paper's clients first train on public samples with labels; here public
   samples have none. One optimiser takes all steps of a round, also those of the
@@ -63,9 +63,9 @@ def fedmd(
       None: every round uses all. The authors' code draws 5,000 for each round.
     digest_epochs: passes over the M samples; 1 in the authors' code.
     digest_batch: batch size of these passes; 256 in the authors' code.
-    initial_epochs: private epochs that clients of the first round train at its
-      start, instead of a digest. The authors' code trains up to 25 with early
-      stopping.
+    initial_epochs: extra epochs on private samples at the start of the
+      first round, in which there is no digest. The authors' code trains up to
+      25 with early stopping.
 
   Raises:
     UserError: an option is out of range.

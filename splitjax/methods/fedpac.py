@@ -53,10 +53,11 @@ def fedpac(
 
   The body descends CE + lam 1/D |f(x) - c_y|^2; in the first round it descends
   CE alone. c_y is the global prototype of the class, or the client's own if the
-  class has no global one. Bodies are averaged with weights |D_i|, prototypes
-  with weights by the clients' samples of the class. The next head of client i
-  is sum_j a_ij head_j with a_i from `head_weights`. The statistics for a_i are
-  computed with the downloaded body, which is the same for all clients.
+  class has no global one. Bodies are averaged with weights |D_i|. In the
+  average of a prototype, a client's weight is the number of its samples of the
+  class. The next head of client i is sum_j a_ij head_j with a_i from
+  `head_weights`. The statistics for a_i are computed with the downloaded body,
+  which is the same for all clients.
 
   Args:
     backbone: the network.
@@ -139,7 +140,7 @@ def fedpac(
 
 
 def combined_heads(shared: Aggregation) -> Aggregation:
-  """Builds the aggregation: `shared` for bodies, `head_weights` for heads."""
+  """Extends `shared`: combines heads by `head_weights`, averages prototypes."""
 
   def contribute(client, server, weight):
     memory, on = client.memory, weight > 0

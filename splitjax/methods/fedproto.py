@@ -29,12 +29,12 @@ FAR = 1e6
 
 
 class Prototypes(NamedTuple):
-  """Mean features of each class, those of one client or those at the server.
+  """Mean features of each class, either of one client or at the server.
 
   Attributes:
     mean: [C, D] float; 0 for a class without samples.
     samples: [C] float, number of samples of each class. At the server this is
-      the participants' number in the last round in which they had the class.
+      the participants' total in the last round in which any had the class.
   """
 
   mean: Array
@@ -53,14 +53,14 @@ def fedproto(
 
   A client trains by local SGD on CE + lam 1/D |f(x) - c_y|^2. After training,
   it computes its mean features of each class j on its own samples. The
-  prototype c_j is the mean of these over the participants (eq. 6); if none of
-  them has the class, c_j does not change. Eq. 6 also divides by |N_j|, the
-  number of clients with the class. The authors' code and this one leave that
-  out, since c_j would not be a mean then. A class without a prototype adds
-  nothing to the loss; in the first round no class has one. Features are the
-  input of the head. The distance is divided by D, as in the authors' code. That
-  code collects the features during a client's last epoch; here a pass of its
-  own computes them.
+  prototype c_j is the mean of the participants' mean features (eq. 6); if no
+  participant has the class, c_j does not change. Eq. 6 also divides by |N_j|,
+  the number of clients with the class. The authors' code and this one do not
+  divide by |N_j|, since the result would not be a mean. A class without a
+  prototype adds nothing to the loss; in the first round no class has a
+  prototype. Features are the input of the head. The distance is divided by D,
+  as in the authors' code. The authors collect features during a client's last
+  epoch; here the client computes them in a pass after its last epoch.
 
   Args:
     backbone: the network.
@@ -133,9 +133,9 @@ def fedproto(
 def of_prototypes(*, uniform: bool) -> Aggregation:
   """Builds an aggregation that averages prototypes, and no networks.
 
-  It finds the prototypes in the clients' copies of the server's memory. A
-  client's weight in a class is the number of its samples; with `uniform`, all
-  clients that have samples of the class weigh the same.
+  It finds the prototypes in the clients' copies of the server's memory. In a
+  class, a client's weight is the number of its samples of the class; with
+  `uniform`, all clients that have samples of the class weigh the same.
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:
@@ -161,7 +161,7 @@ def of_prototypes(*, uniform: bool) -> Aggregation:
 def nearest(
   backbone: Backbone, client: Half, known: Prototypes, image: Array
 ) -> Logits:
-  """Scores classes by -1/D |f(x) - c_j|^2, the logits [B, C] of a client."""
+  """Computes a client's logits [B, C], which are -1/D |f(x) - c_j|^2."""
   z, _ = inference.client_logits(backbone, client.segment, image)
   z = z.reshape(z.shape[0], known.mean.shape[1]).astype(float)
   square = jax.vmap(lambda p: jnp.square(z - p).mean(axis=1), out_axes=1)(

@@ -24,9 +24,9 @@ class Tuning(NamedTuple):
     inner_steps: M, the number of steps.
     refresh_stats: whether to take running statistics from D_n alone at the
       end, see `refresh`.
-    tuned_on: "epochs": a mini-batch per step, from shuffled epochs over D_n;
-      "batch": one mini-batch for all steps, as Adapt does in training; "all":
-      the gradient over all of D_n, as HARMONY's eq. 5 reads to the letter.
+    tuned_on: the samples of a step. "epochs": a mini-batch, from shuffled
+      epochs over D_n; "batch": the same mini-batch in all steps, as Adapt does
+      in training; "all": all of D_n, as HARMONY's eq. 5 reads to the letter.
     epochs: E, epochs over D_n instead of M steps; 0: M steps.
     moves: block name -> whether it moves; None: all.
   """
@@ -77,7 +77,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
   HARMONY eq. 5, and the +FT of the baselines.
 
   Returns:
-    (client, server, samples, key) -> client, a Method's `personalise`.
+    A Method's `personalise`: (client, server, samples, key) -> client.
   """
   inner_lr, inner_steps, refresh_stats, tuned_on, epochs, moves = tuning
 

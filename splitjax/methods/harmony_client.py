@@ -1,4 +1,4 @@
-"""The client's side of HARMONY: adaptation, the two views, its loss.
+"""The client's side of HARMONY: adaptation, both views and the client's loss.
 
 `harmony_server.py` is the server's side, `harmony.py` the method.
 """
@@ -57,11 +57,11 @@ def views(
   options: HarmonyOptions,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client for each view; also returns (FO)MAML's map of gradients.
+  """Adapts the client for each view, and builds (FO)MAML's map of gradients.
 
   `start` is the client before the step, `batches` are B1 and B2. The views are
-  crossed: the late view, adapted to B2, takes x1; the early one, if `early`, is
-  adapted to B1 and takes x2.
+  crossed: the late view is adapted to B2 and takes x1. If `early` is true,
+  there is also an early view, which is adapted to B1 and takes x2.
 
   Returns:
     The adapted parameters by block name, for the late view and, if `early`, for

@@ -22,7 +22,7 @@ class HeadMemory(NamedTuple):
     last: [] int32, the last round that mixed a global head in; -1 if none.
     alpha: [] float, the client's mixing coefficient in that round.
     mean: [C, D], the client's prototypes after training.
-    samples: [C] float, the client's samples of each class.
+    samples: [C] float, the number of the client's samples of each class.
     mixed: the mixed set, within a round; () between rounds.
   """
 
@@ -38,7 +38,7 @@ class Clock(NamedTuple):
 
   Attributes:
     mean: [C, D], global prototypes.
-    known: [C] bool, whether a class has one.
+    known: [C] bool, whether a class has a global prototype.
     spread: the prototypes' dispersion over clients, see `mixed_set.dispersion`.
     head: parameters of the aggregated head.
     fresh: [] bool, whether the head goes to the next participants.
@@ -74,7 +74,7 @@ class ScheduleOptions(NamedTuple):
 def scheduled_heads(
   backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
 ) -> Aggregation:
-  """Builds the aggregation of bodies in every round, heads every tau rounds."""
+  """Builds an aggregation of bodies each round and of heads each tau rounds."""
   own_head = base.mean(backbone, optimizer, base.own_head)
 
   def server(server, clients, active, sums):

@@ -40,11 +40,11 @@ def hydra(
 ) -> Method:
   """Hydra: SplitFed v2 with one copy of the last blocks per client group.
 
-  In every round each group's part-2b, its head, starts as a copy of the common
-  one. A visit trains the client's part-1, the shared part-2a and the head of
-  the client's group. The round ends with the mean of the heads. With one group
-  this is SplitFed v2. The ledger charges a client for its label counts once,
-  when it first takes part.
+  The part-2b of a group is its head. In every round each head starts as a copy
+  of the common head. A visit trains the client's part-1, the shared part-2a and
+  the head of the client's group. The round ends with the mean of the heads.
+  With one group this is SplitFed v2. The ledger charges a client for its label
+  counts once, when it first takes part.
 
   Args:
     backbone: the network.
@@ -177,8 +177,9 @@ def grouping(
 
   "balanced" (Algorithm 2): the groups take turns. In its turn a group gets the
   unassigned client with the most samples of the group's classes, so group sizes
-  differ by at most one. "most": each client joins the group of whose classes it
-  has the most samples. In a tie the client or group of smaller number wins.
+  differ by at most one. "most": for each group, a client counts its samples of
+  the group's classes, and it joins the group with the highest count. In a tie
+  the client or group of smaller number wins.
 
   Args:
     counts: [N, C], samples of each client and class.

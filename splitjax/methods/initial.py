@@ -29,8 +29,9 @@ def initializer(
   """Builds a Method's `init`: all clients start from one phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
-  the server nothing. The state has optimiser slots if the optimiser keeps them
-  between rounds. The memory of a half is () if no function for it is given.
+  the server holds nothing. The state has optimiser slots if the optimiser keeps
+  them between rounds. The memory of a half is () if no function for it is
+  given.
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:

@@ -28,9 +28,9 @@ def merge_sfl(
   scaled: bool = True,
   mean: Mean = "uniform",
 ) -> Method:
-  """MergeSFL: the server merges all features and takes one step on their loss.
+  """MergeSFL: the server merges all clients' features and takes one step.
 
-  Every local step takes the next batch of all clients. The server descends the
+  Every local step takes the next batch of each client. The server descends the
   mean loss of the merged batches, sum_i sum_b l / sum_i b_i. Client i scales
   the gradient that it gets back by sum_j b_j / b_i; it is then the gradient of
   the client's own mean loss.
@@ -113,7 +113,7 @@ def merge_sfl(
 
 
 def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
-  """Runs all clients forward; returns features [N, B, ...], vjp, statistics."""
+  """Computes all clients' features [N, B, ...], their vjp, and statistics."""
   names = backbone.names(0, backbone.cuts[0])
 
   def one(params, stats, batch):
@@ -134,7 +134,7 @@ def _server_forward(
   real: Array,
   key: Array,
 ):
-  """Runs the server forward on z [N * B, ...].
+  """Runs the server's forward pass on z [N * B, ...].
 
   Returns the mean loss, its vjp, and (statistics, losses [N, B]).
   """

@@ -22,7 +22,7 @@ class Mixed(NamedTuple):
     label: [M] int32.
     real: [M] bool, False on padding.
     anchor: [C, D], global prototypes.
-    known: [C] bool, whether a class has one.
+    known: [C] bool, whether a class has a global prototype.
   """
 
   z: Array
@@ -41,13 +41,13 @@ def mixed_set(
   sigma: Sigma,
   key: Array,
 ) -> Mixed:
-  """Joins a client's features with ceil(r / (1 - r) N_i) draws (eq. 15-17).
+  """Joins a client's features with draws from Gaussians (eq. 15-17).
 
-  A draw gets the label l with probability q_il, the fraction of the client's
-  samples that are of class l. The draw itself is from N(p_l, gamma_il^2
-  Sigma_l). gamma_il is sqrt(q_il) divided by its mean over the client's
-  classes; gamma and Sigma are choices of ours. Draws of a class without a
-  global prototype are left out.
+  There are ceil(r / (1 - r) N_i) draws. A draw gets the label l with
+  probability q_il, the fraction of the client's samples that are of class l.
+  The draw itself is from N(p_l, gamma_il^2 Sigma_l). gamma_il is sqrt(q_il)
+  divided by its mean over the client's classes; gamma and Sigma are choices of
+  ours. Draws of a class without a global prototype are left out.
 
   Args:
     backbone: the network.

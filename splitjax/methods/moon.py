@@ -1,7 +1,8 @@
-"""MOON: a contrastive loss on features of local, global and last network.
+"""MOON: a contrastive loss on the features of three networks.
 
-It pulls the features of the local network towards those of the global network,
-and pushes them away from those of the client's last network.
+The loss pulls the features of the local network towards those of the global
+network, and pushes them away from those of the client's network after its
+previous round.
 
 Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021, Algorithm 1.
 """
@@ -33,8 +34,8 @@ def moon(
   and z_prev run in inference mode.
 
   Features are the input of the head. The paper adds a projection head of two
-  layers. Here that would be a part of the network: to use one, write a network
-  of your own whose last block ends with it.
+  layers. To use a projection head here, write a network of your own whose last
+  block ends with it.
 
   Args:
     backbone: the network.

@@ -29,10 +29,10 @@ def multi_head(
   participants whose task is l; part-1 is averaged over all participants. A
   client's task is a label. It is the label of the client's group if the
   partition has groups, else the client's most frequent label. The server holds
-  one part-2 per label. Of those that were trained at least once, the most
-  confident one answers a sample. In Hydra's appendix B clients train whole
-  networks; here the server trains their copies of part-2. The updates are the
-  same, but the messages differ.
+  one part-2 per label. A sample is answered by the most confident part-2 that
+  was trained at least once. In Hydra's appendix B clients train whole networks;
+  here the server trains their copies of part-2. The updates are the same, but
+  the messages differ.
 
   Args:
     backbone: the network.
@@ -115,7 +115,7 @@ def part_two(client: Half, server: Half) -> Half:
 
 
 def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
-  """Averages part-1 by the aggregation `shared`, part-2 within each task.
+  """Changes the aggregation `shared` to average part-2 within each task.
 
   A client's memory is its task, [] int32; the server's is [tasks] bool, whether
   the task's part-2 was ever trained.

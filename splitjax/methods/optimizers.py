@@ -29,7 +29,7 @@ class Optimizer(NamedTuple):
     schedule: name -> (time in rounds [] or [T] -> factor on a learning rate).
     rate: the schedule of the client's half.
     server_rate: the schedule of the server's half.
-    with_lr: learning rate -> `tx` with this rate, and slots of the same form.
+    with_lr: learning rate -> `tx` with this rate; the slots keep their form.
     keep: whether slots (momentum, moments) are kept between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
     server_tx: optax transformation of the server's blocks; None: `tx`.
@@ -93,8 +93,8 @@ def make(
       (Hydra, MergeSFL); "step": the same with round / every rounded down;
       "inverse": eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
     server_schedule: the same for the server's half; None: schedule.
-    schedule_per: "round": the rate stays within a round; "step": it follows
-      every local step, see `schedules`.
+    schedule_per: "round": the rate changes only between rounds; "step": it
+      changes with every local step, see `schedules`.
     rounds: R, length of the schedule.
     warmup: rounds of a linear warm-up before the schedule.
     decay: factor by which "exponential" and "step" decay in `every` rounds.

@@ -61,7 +61,7 @@ def fedrep(
   final_epochs: int = 0,
   inner_lr: float = 0.01,
 ) -> Method:
-  """FedRep: head epochs with the body frozen, then body epochs, head frozen.
+  """FedRep: trains the head while the body is frozen, then the body alone.
 
   The body's epochs are the config's local_epochs; running statistics of a block
   are written while the block moves.

@@ -41,8 +41,8 @@ def per_fedavg(
     optimizer: the client's optimiser.
     inner_lr: alpha. With 0 this is FedAvg on the batches D'. The default, 0.01,
       is that of HARMONY and every fine-tuning here; the paper tunes alpha.
-    meta: "maml"; or "fomaml", which leaves out the Hessian and is the paper's
-      FO.
+    meta: "maml": the step above; "fomaml": the step without the Hessian, which
+      is the paper's FO.
     inner_steps: steps after the last round; the paper takes one.
     refresh_stats: end these steps with batch-norm statistics of the client's
       own data.

@@ -55,8 +55,8 @@ def coefficient(
 def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
   """Finds the minimiser of a convex function on [0, 1], ends included.
 
-  Each step halves the interval by the sign of the slope. To compare values
-  would find the minimum only to the square root of their rounding error.
+  Each step halves the interval by the sign of the slope. A comparison of values
+  would find the minimiser only to the square root of their rounding error.
   Returns [] float.
   """
   slope = jax.grad(loss)

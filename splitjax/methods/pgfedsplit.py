@@ -50,9 +50,9 @@ def pgfedsplit(
   """PGFedSplit; the paper's ablations are options of this function.
 
   Bodies are averaged in every round, heads every tau rounds. A client mixes a
-  head that it receives into its own (eq. 8, 13), trains its head on local and
-  Gaussian features (eq. 6, 15-17) and then its body with CE + lam 1[y in P]
-  |z - p_y|^2 / D (eq. 7, 14), for the config's local_epochs.
+  head that it receives into its own (eq. 8, 13) and trains its head on local
+  and Gaussian features (eq. 6, 15-17). It then trains its body for local_epochs
+  on the loss CE + lam 1[y in P] |z - p_y|^2 / D (eq. 7, 14).
 
   Args:
     backbone: the network.
@@ -167,7 +167,7 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
 
 
 def receive(backbone: Backbone, options: ScheduleOptions):
-  """Builds `before` of `download`: it makes the mixed set and mixes heads."""
+  """Builds `before` of `download`, which makes a mixed set and mixes heads."""
 
   def arrive(client, server, samples: Samples, round, key):
     clock, memory = server.memory, client.memory

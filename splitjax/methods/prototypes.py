@@ -18,7 +18,7 @@ from splitjax.types import Array, Batch, Segment
 
 
 class ClassStats(NamedTuple):
-  """A client's features by class.
+  """Statistics of a client's features by class.
 
   Attributes:
     mean: [C, D] float, the prototypes; 0 for a class without samples.
@@ -60,7 +60,7 @@ def class_stats(
 ) -> ClassStats:
   """Averages a client's features and their squares by class, in one pass.
 
-  p_l = 1 / N_l sum over samples of class l of z (FedPAC eq. 4, PGFedSplit
+  p_l is the mean of z over the N_l samples of class l (FedPAC eq. 4, PGFedSplit
   eq. 2).
   """
 

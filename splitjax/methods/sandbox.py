@@ -39,7 +39,7 @@ class Sandbox(NamedTuple):
     method: the method under test.
     fleet: the clients.
     plans: the plan of each cohort.
-    shards: the shards of each cohort.
+    shards: for each cohort, its clients' shards, arrays [N, ...].
   """
 
   backbone: Backbone
@@ -63,7 +63,7 @@ class Sandbox(NamedTuple):
 def small(factory: Callable[..., Method]) -> Sandbox:
   """Makes a sandbox of a factory's method: six clients of one or two depths.
 
-  Clients of a method with one server have one depth and are served in cycles.
+  Clients of a method with one server have one depth and a cyclic service order.
 
   Args:
     factory: as in METHODS, (backbone, optimizer, *, options) -> Method.

@@ -40,7 +40,7 @@ def scaffold(
       eta_g is 1, as in the paper's experiments.
     mean: the weight of a participant in both means. "size": the number of its
       samples, as in FedAvg; "uniform": 1, as in the paper. With "size", c
-      follows the mean of the c_i weighted by samples; it equals this mean if
+      follows the mean of the c_i weighted by samples, and equals this mean if
       all clients take part.
 
   Example:

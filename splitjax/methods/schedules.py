@@ -58,7 +58,7 @@ SCHEDULES: dict[str, Callable[[Settings], optax.Schedule]] = {
   "step": lambda s: _exponential(s, staircase=True),
   "inverse": lambda s: lambda time: s.offset / (s.offset + time),
 }
-"""Name -> (Settings) -> factor on the learning rate by time in rounds."""
+"""Name -> (Settings -> schedule). A schedule maps a time to a factor."""
 
 _OURS = dict(SCHEDULES)
 
@@ -70,7 +70,7 @@ def make(
 
   Args:
     name: key of SCHEDULES.
-    settings: its numbers; `length` is replaced by that of the run.
+    settings: the schedule's numbers; the run's length replaces `length`.
     rounds: R.
     warmup: rounds of a linear warm-up before the schedule: the factor at time
       t < w is (1 + t) / (1 + w).

@@ -184,7 +184,7 @@ def split_step(
   gamma: float = 0.0,
   l2: tuple[float, float] = (0.0, 0.0),
 ) -> Callable:
-  """Builds a Stage's `step` on gamma l_C + (1 - gamma) l_S, for both halves.
+  """Builds a Stage's `step`: both halves descend gamma l_C + (1 - gamma) l_S.
 
   With gamma = 0 it is the step of SplitFed, whose clients have no exit.
 

@@ -1,4 +1,4 @@
-"""SuperSFL's aggregation: one set of parameters for all (eq. 6-8).
+"""SuperSFL's aggregation: clients and server share parameters (eq. 6-8).
 
 Al Asif et al., 2026; the letters are those of `splitjax.methods.supersfl`.
 """
@@ -44,7 +44,7 @@ def super_network(
   normalise: bool = False,
   eps: float = EPSILON,
 ) -> Aggregation:
-  """Aggregates each block over its holders and the server (eq. 6-8).
+  """Builds the aggregation over a block's holders and the server (eq. 6-8).
 
   w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
   theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
@@ -56,10 +56,10 @@ def super_network(
 
   Args:
     backbone: the network.
-    optimizer: optimiser of both halves, which may keep its slots.
+    optimizer: optimiser of both halves; it may keep its slots between rounds.
     lam: lambda.
-    sole_source: whether a block that only one participant holds becomes that
-      participant's, without the pull to theta_s (Section II-D, step 3).
+    sole_source: whether a block that only one participant holds is copied from
+      that participant, without the pull to theta_s (Section II-D, step 3).
     normalise: whether the w_i of the clients that hold a block are divided by
       their sum.
     eps: epsilon.

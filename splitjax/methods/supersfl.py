@@ -1,8 +1,9 @@
 """SuperSFL: two gradients fused in the prefix, one set of parameters for all.
 
 Al Asif et al., SuperSFL: Resource-Heterogeneous Federated Split Learning with
-Weight-Sharing Super-Networks, 2026. Letters: theta_i is a client's encoder of
-d_i of L blocks, phi_i its classifier (our exit h), theta_s the server's copy.
+Weight-Sharing Super-Networks, 2026. Letters: theta_i is a client's encoder (the
+first d_i of L blocks), phi_i its classifier (our exit h), theta_s the server's
+copy.
 """
 
 from collections.abc import Callable
@@ -56,13 +57,13 @@ def supersfl(
   Args:
     backbone: the network.
     optimizer: optimiser of both halves; the paper's is plain SGD.
-    fusion: the terms of the weight; "full" is the paper's, the others are its
-      ablations.
+    fusion: the factors in w, see `client_weight`; "full" is the paper's choice,
+      the others are its ablations.
     clip: tau, the largest norm of g_client over all blocks of the encoder; None
       for no limit.
     lam: weight of the pull to the server's own copy (eq. 8).
-    sole_source: whether a block that only one participant holds becomes that
-      participant's, without the pull: "if only one source provides layer l,
+    sole_source: whether a block that only one participant holds is copied from
+      that participant, without the pull: "if only one source provides layer l,
       that parameter is used directly" (Section II-D). False: eq. 8 for all
       blocks.
     normalise: whether the weights of eq. 8 are divided by their sum over the

@@ -39,7 +39,7 @@ DECOUPLED = {"adamw"}
 
 
 def weights(params: Tree) -> Tree:
-  """Marks a block's parameters of two or more dimensions that are no bias."""
+  """Marks the parameters that have two or more dimensions and are no biases."""
   return jax.tree_util.tree_map_with_path(
     lambda path, x: x.ndim > 1 and "bias" not in str(path[-1]), params
   )
