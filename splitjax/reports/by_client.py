@@ -1,4 +1,4 @@
-"""Accuracy of named clients, of classes of a single client, and of families."""
+"""Accuracy of named clients, of classes with a single client, and by family."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, heading, with_half
 
 ALL = "all"
-"""The value of class in lines about all classes of a client together."""
+"""A line's "class" if the line is about all classes of a client together."""
 
 MOST = 60
-"""The most lines of the table; for more, the page only names the file."""
+"""The most lines of the table; a longer one is replaced by the file's name."""
 
 MOST_OF_CLASSES = 50_000
-"""The most lines for single classes, which are rows x sets x clients x classes.
-If there were more, only classes that a single client trains on have lines."""
+"""Limit of the lines for single classes, rows x 2 sets x clients x classes.
+Above it, only classes that a single client trains on have lines."""
 
 Line = dict[str, Any]
 """Keys: row, set, client, name, class, training_samples, test_samples and

@@ -96,10 +96,11 @@ def over_data_sets(
 ) -> list[Record]:
   """Averages accuracies over compared workdirs with different data sets.
 
-  PGFedSplit's Table 2 prints such means. Compared runs give one mean. Compared
-  grids give one for each name of a cell, over the cells of that name. In the
-  records the field `run` is "mean" or "mean/CELL". If all workdirs have the
-  same seeds, accuracy has an interval, over the seeds' means.
+  PGFedSplit's Table 2 prints such means. For compared runs, the mean is over
+  the runs, and the record's field `run` is "mean". For compared grids, cells
+  with the same name have a mean, and `run` is "mean/CELL". If all workdirs have
+  the same seeds, a mean is also computed for each seed, and accuracy has the
+  interval of these means.
 
   Args:
     cells: `name`, `results` and `cell`, the cell's name in its grid or "".

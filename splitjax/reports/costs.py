@@ -55,7 +55,7 @@ def _modelled(found: Sequence[Record]) -> list[str]:
 
 
 def _words(found: Sequence[Record], first: str) -> str:
-  """Explains the columns of `_modelled`, with accuracy on the set `first`."""
+  """Explains the columns of `_modelled`; `first` names the first test set."""
   text = (
     "Of all rounds, modelled from each client's bytes and local steps, the"
     " network's FLOPs and the devices of `fleet` in the settings;"

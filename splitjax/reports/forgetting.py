@@ -2,9 +2,9 @@
 
 Over several seeds a value is the median over the last five rounds of all seeds,
 as in the paper ("median of the last five rounds across all runs"). Its
-half-width is that of the 95 % interval (Student's t) of the medians per seed;
-their mean may differ from the pooled median. The paper instead prints the
-standard deviation over all runs, which is also given.
+half-width is that of the 95 % interval (Student's t) of each seed's own median;
+the mean of these may differ from the pooled median. The paper instead prints
+the standard deviation over all runs, which is also given.
 
 References:
   Hydra (Tirana et al., AAAI 2026), Tables 1-9.
@@ -109,7 +109,7 @@ def by_position(
 
 
 def add_positions(runs: Sequence[dict[str, Any]]) -> None:
-  """Adds per_position to learning curves if its shape is equal in all seeds.
+  """Adds per_position to a row's curves if all seeds give it the same shape.
 
   The label at a position may differ between seeds.
   """
@@ -165,10 +165,10 @@ def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:
 
 
 def _pooled(late: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
-  """Pools late values [rounds, P] per seed to medians [P] and half-widths [P].
+  """Returns medians [P] over all seeds' late values, and half-widths [P].
 
-  An entry is None if a seed has no number for it; half-widths of a single seed
-  are None.
+  `late` has an array [rounds, P] per seed. A result's entry is None if a seed
+  has no number for it; half-widths of a single seed are None.
   """
   own = np.stack([forgetting.late(values) for values in late])
   missing = np.isnan(own).any(axis=0)

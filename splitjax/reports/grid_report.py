@@ -28,7 +28,8 @@ def write(
   """Writes numbers, figures and the page that shows them; returns the page.
 
   Args:
-    whole: title, fields, cells (name, values and results of each) and missing.
+    whole: a dict of "title", "fields", "cells" and "missing". Each cell is a
+      dict of "name", "values" and "results".
     place: an existing folder.
     links: the path of each cell's report, relative to `place`.
     left: further sentences to print below the table.

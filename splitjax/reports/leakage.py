@@ -32,7 +32,7 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def attacks(results: dict[str, Any]) -> dict[str, dict[str, str]]:
-  """Maps each attack's key to a dict, name of a number -> its unit.
+  """Returns attack key -> name of a number -> its unit.
 
   The first number is the leakage.
   """

@@ -79,7 +79,7 @@ def combine(runs: Sequence[Results]) -> Results:
 
 
 def _merged(same: Sequence[Results]) -> Results:
-  """Combines a row of several seeds; by_seed holds each seed's accuracies.
+  """Combines a row of several seeds; stores their accuracies in by_seed.
 
   Forgetting is a median over all seeds (`forgetting.over_seeds`). The order of
   service differs between seeds and is left out.
@@ -169,9 +169,9 @@ def _check_comparable(runs: list[Results]) -> None:
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
-  """Averages the measured parts of trees, and copies the rest of the first.
+  """Averages the entries `measured` of trees; copies others from the first.
 
-  Half-widths of the averages are under "interval".
+  The result has the half-widths of the averages under "interval".
   """
   merged, interval = dict(copies[0]), {}
   for name in (each for each in measured if each in copies[0]):

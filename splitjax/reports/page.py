@@ -85,7 +85,7 @@ def _paper(found: Sequence[Record]) -> list[str]:
 def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """Names the best value of a swept option if ρ is uniformly distributed.
 
-  It has the highest mean accuracy over the ρ of the grid.
+  The best value has the highest mean accuracy over the ρ of the grid.
   """
   option, rhos = results.swept(tree), results.ratios(tree) or []
   known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
@@ -110,7 +110,7 @@ def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 
 def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
-  """Names the key with the highest mean; [] if every key lacks a value."""
+  """Names the key with the highest mean, of the keys that lack no value."""
   known = {k: [x for x in v if x is not None] for k, v in each.items()}
   mean = {k: math.fsum(v) / len(v) for k, v in known.items() if v == each[k]}
   top = max(mean, key=mean.__getitem__, default=None)
@@ -118,7 +118,7 @@ def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
 
 
 def _means(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates means of accuracy as papers report them, and its spread."""
+  """Tabulates the mean accuracies that papers report, and clients' spread."""
   if all(r.value is None for r in found if r.metric == "best"):
     return []
   shown = *records.MEANS, "std", "worst_tenth"
@@ -135,7 +135,7 @@ def _means(found: Sequence[Record], last: str) -> list[str]:
 
 
 def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Tabulates threshold rules without test labels, by row and test set."""
+  """Tabulates, by row and test set, threshold rules that use no test labels."""
   rules = dict.fromkeys(
     r.metric.partition(".")[0] for r in found if "." in r.metric
   )
@@ -198,7 +198,6 @@ def _wire(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _server_memory(rows: Sequence[dict[str, Any]]) -> str:
-  """Describes the parameters at the server."""
   each = ", ".join(
     f"{row['label']} {_bytes(row.get('server_bytes'))}" for row in rows
   )
@@ -250,7 +249,6 @@ def _skew(found: Sequence[Record]) -> list[str]:
 
 
 def _notes(tree: dict[str, Any]) -> str:
-  """Explains the numbers, as a list."""
   counted = tree["rows"][0]["summary"]["clients"]
   clients = ", ".join(f"{count:g}" for count in counted)
   notes = [

@@ -14,8 +14,8 @@ class Quantity(NamedTuple):
     unit: unit in brackets behind the name, or "".
     scale: factor from a record's value to the unit.
     digits: digits after the decimal point.
-    best: max or min, whichever is better. Tables mark a row that leads by this
-      metric; None: they mark none.
+    best: max if large values are better, min if small ones are. Tables mark a
+      row that leads by this metric; if None, they mark none.
   """
 
   at: str
@@ -90,7 +90,7 @@ QUANTITIES = {
   ),
 }
 """Key of a metric -> its quantity. In the CSV the metrics per test set come
-before those of a whole row, both in this order."""
+first, then those of a whole row; each group is in this order."""
 
 RULE_KEYS = {
   "accuracy": Quantity("", "accuracy"),

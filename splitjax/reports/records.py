@@ -17,8 +17,8 @@ from splitjax.reports.quantities import LATE, QUANTITIES, TARGET
 from splitjax.reports.results import gains, rule
 
 MEANS = ("accuracy", "weighted", "best", "best_weighted")
-"""How papers report accuracy: the mean over clients or over their samples, of
-the last round or of the best."""
+"""How papers report accuracy: the mean over clients or over their samples, in
+the last round or in the best round."""
 
 RULES = {
   "oracle": "Thresholds are the oracle's, the best of the grid for each client"
@@ -49,7 +49,8 @@ class Record(NamedTuple):
       "FAMILY:accuracy" and "FAMILY:offload" of a family; or "gain".
     set: name of the test set; "max" for the largest latency over the sets; ""
       for a metric of the whole row; "" or "depth K" for an attack.
-    value: shares of one, parameters per computing power, bytes, seconds.
+    value: the number before Quantity.scale, such as a fraction, bytes, seconds,
+      or parameters per computing power.
     half: half-width of the 95 % interval over seeds; None for a single seed.
     paper: the number that the paper prints, or None.
     seeds: number of seeds behind the value.
@@ -57,7 +58,7 @@ class Record(NamedTuple):
     scale: "paper", "small" or "", as in the config.
     rule: eval.threshold_rule of the run.
     changed: changes of the paper's setting on the command line.
-    over: of a gain, the best other row (`results.gains`); else "".
+    over: the best other row if the metric is "gain" (`results.gains`); else "".
   """
 
   values: dict[str, Any]
@@ -117,7 +118,7 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
 def _printed(
   numbers: Mapping[Line, Printed], row: str, metric: str, name: str
 ) -> Printed | None:
-  """Finds the paper's number of a row's metric on a test set; None without."""
+  """Finds the number that the paper prints for a row's metric on a test set."""
   for line, number in numbers.items():
     same_line = (line.row, line.metric) == (row, metric)
     if same_line and paper_numbers.same_set(line.set, name):

@@ -15,7 +15,8 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
       maps attack key -> attack, units, mean, depth, see `reports.leakage`
     positions (optional, one seed only): [C] position of each label in the
       order of service, below 0 for a label that is dominant nowhere, or null
-    wire: message name -> bytes per round, bytes_per_round: their sum
+    wire: message name -> bytes per round
+    bytes_per_round: the sum over the messages
     server_bytes: bytes of parameters at the server in a round
     seconds: train, compile, evaluate
     cost: modelled seconds, client_joules, server_joules, grams of CO2, watts

@@ -71,8 +71,6 @@ def table_1(depth: Mapping[str, Any], setting: Setting, pixels: int) -> str:
 
 
 def _cells(depth: Mapping[str, Any]) -> list[str]:
-  """Writes one line of the table."""
-
   def bound(name: str, holds: str) -> str:
     value = depth[name]
     number = "any" if value is None else f"{value:,.4g}"

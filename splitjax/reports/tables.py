@@ -70,11 +70,11 @@ def pivot(
   """Pivots records into a table with a line per row.
 
   If the paper prints numbers of a row, two more lines show the paper's numbers
-  and the differences. In each cell of a grid and each column, the value that is
-  ahead of all others is marked (`_ahead`). If cells have different numbers of
-  seeds, a column says how many. `corner` is the head of the column with the
-  rows' labels. When workdirs are compared, the runs of a method are on
-  neighbouring lines.
+  and the differences. Within a grid's cell, each column marks the row that is
+  ahead of all others (`_ahead`). If cells have different numbers of seeds, a
+  column says how many. `corner` is the head of the column with the rows'
+  labels. When workdirs are compared, the runs of a method are on neighbouring
+  lines.
   """
   if corner == "method" and any("run" in r.values for r in found):
     corner = "run"

@@ -32,7 +32,7 @@ class Tracker:
         the group of the runs.
       folder: the method's folder, which keeps the run's id.
       name: the run's name.
-      config: the run's config; its `wandb` is the project.
+      config: the run's config, whose `wandb` names the project.
 
     Raises:
       UserError: the package is missing, or the run cannot begin.

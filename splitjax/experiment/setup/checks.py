@@ -220,9 +220,9 @@ def _check_optimizers(config: Config, methods: Methods) -> None:
 
 
 def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
-  """Raises UserError if checkpoint.best or eval.watch cannot be followed.
+  """Raises UserError if checkpoint.best or eval.watch is not usable.
 
-  Each must be a known metric, and one that is measured before the last round.
+  Each must name a known metric that is measured in every evaluation.
   """
   names = "loss", *test_sets.names
   always = config.eval.personal == "always"
@@ -275,9 +275,9 @@ def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
   """Raises UserError if system.clients_on=host does not suit the run.
 
   The run must have one process, and its test sets must not come from the
-  training split. A method must not have one server for all clients, or answer
-  with the networks of several. Its aggregation may read other clients only as
-  sums.
+  training split. No method may have one server for all clients, or answer one
+  sample with the networks of several clients. Aggregations may read other
+  clients only as sums.
   """
   where = "system.clients_on=host: "
   if distributed.is_distributed():

@@ -111,8 +111,9 @@ def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
 
   Inputs are standardised with the statistics of the training split, or of the
   training samples alone if that split also has test or held-out samples. The
-  data are those before `drift.changed`, so that the result is the same on any
-  machine. The digests also cover what will be changed (`drift.described`).
+  arguments must not have passed through `drift.changed`: the result is then the
+  same on any machine. The digests also cover the domains and looks that
+  `drift.changed` applies (`drift.described`).
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None

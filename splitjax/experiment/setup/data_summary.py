@@ -19,7 +19,7 @@ MOST = 20
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
-  """Draws each client's samples and device; returns the PNG files."""
+  """Plots the clients' sample counts and devices; returns the PNG files."""
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
   inside = (test_sets.sets & test_sets.known).sum(axis=-1)
@@ -185,7 +185,7 @@ def origin(task: Task) -> list[str]:
 
 
 def _short_of_ood(task: Task) -> list[str]:
-  """Names each ρ for which the test split has too few OOD samples."""
+  """Names each ρ that needs more OOD samples than the test split has."""
   test_sets, sentences = task.test_sets, []
   if test_sets.rhos is None:
     return []

@@ -32,9 +32,9 @@ def sent(network: Network, method: Method) -> Sent:
 def check_messages(config: Config, network: Network, methods: Methods) -> None:
   """Raises UserError if the config sets a channel that no method sends through.
 
-  It suffices if one method does; the others may leave the setting unused. But
-  it is an error if a method counts the channel's bytes in its ledger and sends
-  no message through the channel.
+  One method that sends through the channel suffices; the others may leave the
+  setting unused. But no method may count the channel's bytes in its ledger
+  without sending a message through the channel.
   """
   form, net = config.wire.parameters.form, network.backbone
   parts = shapes.network(net).params
@@ -120,11 +120,11 @@ def _check_kind(key: str, attack: Attack, data: Dataset) -> None:
 def attacks_on(
   wanted: Mapping[str, Spec], network: Network, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Makes the wanted attacks, and lists the messages that they lack.
+  """Makes the wanted attacks; lists the messages that a method does not send.
 
   Returns:
-    Attack key -> the attack, and the messages that it needs but that `method`
-    does not send.
+    Attack key -> the attack, and the messages that the attack needs and that
+    `method` does not send.
   """
   if not wanted:
     return {}

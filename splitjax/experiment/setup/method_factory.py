@@ -153,7 +153,7 @@ def abstract_state(
 ) -> State:
   """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `places` are the numbers of clients in the cohorts, padding included; None:
+  `places` are the numbers of clients in the cohorts, padding included; if None,
   there is no padding. Raises UserError if the method cannot start with these
   clients.
   """

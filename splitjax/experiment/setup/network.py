@@ -33,9 +33,9 @@ class Network(NamedTuple):
   Attributes:
     backbone: the network, at the cuts in use.
     fleet: the clients.
-    mean: mean per channel or feature in the training split, in the data's own
-      values; () for token ids (`data.inputs`).
-    std: standard deviation, in the form of `mean`.
+    mean: mean of each channel or feature in the training split, before scaling;
+      () for token ids (`data.inputs`).
+    std: standard deviation of each channel or feature; () for token ids.
     names: the clients' names; () where the data do not name them.
     dtype: dtype of the inputs.
   """
@@ -98,8 +98,8 @@ def _one(
 def from_scratch(config: Config) -> Config:
   """Returns the config without its pretrained weights and schedule of faults.
 
-  Only training reads their files. Where the files are missing, the resulting
-  config can still be checked, and a finished run of it evaluated.
+  Only training reads their files. If these are missing, the resulting config
+  can still be checked, and a finished run can be evaluated with it.
   """
 
   def bare(spec: Spec) -> Spec:
@@ -188,7 +188,7 @@ def make_devices(
 
 
 def everywhere(backbone: Backbone, **fields: Any) -> Backbone:
-  """Returns a network with `fields` set, also in its families' networks."""
+  """Returns a network with new `fields`, also in its families' networks."""
   of = {
     family: dataclasses.replace(net, **fields)
     for family, net in backbone.families.items()

@@ -52,18 +52,18 @@ class Task(NamedTuple):
     methods: the config's methods by key.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: facts of the data (`client_data.facts`). Also the clients' "names",
-      where the data name them, and "devices", if `fleet` is not the default.
-      Also the digests "pretrained", of pretrained weights, and "faults", of a
-      schedule of faults, where there are any.
+    facts: facts of the data (`client_data.facts`). It also has the clients'
+      "names", if the data name them; their "devices", if `fleet` sets profiles
+      or an allocation other than even; "pretrained", the digest of pretrained
+      weights; and "faults", the digest of a schedule of faults.
     thresholds: [E] entropy thresholds, nats.
     image: [Z + P, ...], the training split and the P public samples, on the
       device, or on the host with system.clients_on=host.
     label: [Z] int32, labels of the training split, in the memory of `image`.
     pool: [T, ...], the split that test sets are drawn from, on the device.
-    shown: [N, chunks, B] int32, rows in `pool` of the clients' test samples,
-      padded, in the memory of `image`.
-    mesh: the devices; None for one.
+    shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
+      padded with row 0; in the memory of `image`.
+    mesh: the mesh of devices; None if a single device needs none.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
     held: the held-out samples that serve to choose thresholds, on the host;
       None if nothing is calibrated.
@@ -95,9 +95,10 @@ def build(
 ) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
 
-  `hardware` are the clients' devices in an earlier run (`make_devices`); None:
-  the config's. `trained` says that the methods come from a finished run: the
-  training settings then need not suit them, nor be used by any of them.
+  `hardware` are the clients' devices in an earlier run (`make_devices`); if
+  None, the config's are made. `trained` says that the methods come from a
+  finished run. It is then not checked whether the training settings suit the
+  methods, or whether any method uses them.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -214,12 +215,12 @@ def build(
 
 
 class Tasks:
-  """Tasks of several configs, each built once; equal data are shared.
+  """Tasks of several configs: each is built once, and equal data are shared.
 
   All cells of a sweep are built, and so checked, before the first one trains;
   this cache keeps each cell's task until the cell trains. If a cell has several
-  seeds, the cache keeps the task of the first seed, with whose facts the cell
-  claims its workdir.
+  seeds, the cache keeps the task of the first seed, because the cell's workdir
+  records the facts of this task.
   """
 
   def __init__(self):
@@ -242,7 +243,7 @@ class Tasks:
     return self._built[key]
 
   def take(self, config: Config) -> Task:
-    """Returns the task of a config and forgets it, for its last use."""
+    """Returns the task of a config and removes it from the cache."""
     task = self.of(config)
     del self._built[repr(config)]
     return task
@@ -252,7 +253,7 @@ def _devices(config: Config, network: Network) -> int | None:
   """Returns how many devices the clients are divided among; None: all.
 
   The devices of a CPU are its cores. A core that would train only padding
-  clients is left out, because the other devices can compute on it.
+  clients is not used as a device; the other devices can then compute on it.
   """
   goal = target.current()
   several = distributed.is_distributed() or goal.platform != "cpu"
@@ -276,7 +277,7 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def fresh_network(task: Task) -> Segment:
-  """Draws, or reads if pretrained, the network that all methods start from."""
+  """Makes the network that all methods start from, drawn or pretrained."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
   # Leave out the file's weights, which the compiled function would keep alive.

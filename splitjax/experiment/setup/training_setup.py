@@ -69,7 +69,7 @@ class TrainingSetup(NamedTuple):
 
   @property
   def pace(self) -> Any:
-    """The Deadline or Buffered that ends a round; None: rounds wait for all."""
+    """The Deadline or Buffered in use; None if rounds wait for all clients."""
     return pace.make_pace(self.task.config.pace)
 
   @property
@@ -85,7 +85,8 @@ class TrainingSetup(NamedTuple):
   def faults(self) -> Faults:
     """The config's faults.
 
-    `schedule` is "pace" if faults are planned for clients, but not in a file.
+    If the config names no file of scheduled faults, but a Deadline or
+    server_down_per="fraction" schedules some, `schedule` is "pace".
     """
     faults = self.task.config.faults
     if faults.schedule is None and any(each.schedule for each in self.shards):
@@ -167,7 +168,7 @@ def side_by_side(setup: TrainingSetup) -> list[int]:
 
 
 def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
-  """Returns a setup with `count` clients of cohort number `cohort` alone."""
+  """Returns a setup whose only clients are `count` clients of one cohort."""
   fleet = dataclasses.replace(
     setup.fleet,
     cohorts=(setup.fleet.cohorts[cohort],),
@@ -233,7 +234,7 @@ def _divide(
 def need(setup: TrainingSetup) -> memory.Need:
   """Returns the memory that a round needs on one device.
 
-  With Method.group it includes the heads that the server keeps for its groups.
+  The heads that the server keeps for the groups of Method.group are included.
   """
   task = setup.task
   net, method, fleet = task.network.backbone, setup.method, setup.fleet

@@ -51,9 +51,9 @@ def summarise(
   """Closes a method's log, scores its last evaluation and measures the method.
 
   `own` is the state after the clients were personalised; it and `state` are
-  None if the training was stopped. Returns the content of about.json (result
-  rows, learning curves, notes), the lines of clients.csv under "by_client", and
-  the content of other files under "arrays".
+  None if the training was stopped. Returns the content of about.json, such as
+  result rows, learning curves and notes. The returned dict also has the lines
+  of clients.csv, as "by_client", and the content of other files, as "arrays".
   """
   setup, task = recorder.setup, recorder.setup.task
   whole = recorder.close()
@@ -158,10 +158,11 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
 def _exits(
   task: Task, rows: Sequence[dict], outputs: Sequence[Outputs]
 ) -> dict[str, np.ndarray]:
-  """Returns exits.npz's content: the test samples, and each row's exits.
+  """Returns exits.npz's content: samples, and the outputs of both exits.
 
-  Held-out samples are under held/. The exits for them are under ROW/own/, and
-  the exits for their proxies under ROW/proxy/.
+  Held-out samples are under held/. A result row's outputs for test samples are
+  under ROW/, those for held-out samples are under ROW/own/, and those for
+  proxies of the held-out samples are under ROW/proxy/.
   """
   names = "pool", "rows", "label", "main", "sets", "names"
   arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}

@@ -18,7 +18,7 @@ from splitjax.types import Outputs, Row, State, UserError
 def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   """Trains the method of an open recorder; returns the last state.
 
-  `state` is in the trainer's form; every round donates the state before it.
+  `state` is in the trainer's form. Each round donates the state it is given.
 
   Raises:
     Stopped: a stop was requested; a checkpoint of the last round is written.

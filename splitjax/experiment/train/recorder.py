@@ -34,7 +34,7 @@ class Recorder:
     rows: all result rows.
     labels: the labels of the result rows.
     title: a name for the screen and for notes.
-    identity: the facts of the run, JSON, that every checkpoint holds.
+    identity: the facts of the run that every checkpoint holds, as JSON.
     done: the number of rounds that were done when the recorder was opened.
     log: the lines of the finished rounds.
     masked: true if clients were masked in a finished round.
@@ -88,7 +88,7 @@ class Recorder:
 
   @property
   def ended(self) -> bool:
-    """True if eval.patience ends the training, whatever rounds remain."""
+    """True if eval.patience ends the training, even if rounds remain."""
     patience = self.task.config.eval.patience
     if patience is None or self.best is None:
       return False
@@ -125,7 +125,7 @@ class Recorder:
     seconds: float,
     evaluate: Evaluate,
   ) -> tuple[str, bool]:
-    """Records a round, and evaluates the state after it where due.
+    """Records a round; evaluates the state after it if an evaluation is due.
 
     `number` counts rounds from 1; `metrics` are on the host; `seconds` is the
     round's measured time. Returns a description of the round, and True if it

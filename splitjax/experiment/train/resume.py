@@ -40,8 +40,8 @@ def open_recorder(
   `full` is the fresh network; `note` is added to the method's title, to tell it
   from others with the same label. `group` names the runs that share a program,
   and `devices` is the number of devices that the program runs on. Yields the
-  recorder and the trainer's state before the next round. Without an error, the
-  last checkpoint is complete when the context ends. Raises UserError if a
+  recorder and the trainer's state before the next round. If the context ends
+  without an error, the last checkpoint is complete. Raises UserError if a
   checkpoint belongs to another run or could not be written.
   """
   setup = trainer.setup
@@ -94,8 +94,8 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
 
   "config" and "data" are as in config.json; "versions" and "devices" are the
   other facts on which the bits of results depend. "places" are the numbers of
-  clients in the state's cohorts, padding included; "formulations" is as in
-  `measured.record`. The "group" is left out.
+  clients in the state's cohorts, padding included; "formulations" is the result
+  of `measured.record`. The caller adds "group".
   """
   task = setup.task
   return {

@@ -40,7 +40,7 @@ was compiled for, or None for a program that is about to be compiled."""
 
 
 def quiet(name: str, owner: str | None) -> None:
-  """Ignores the name and the owner: a Note that prints nothing."""
+  """Does nothing; serves as the Note of programs that are not announced."""
 
 
 def announcing(label: str) -> Note:
@@ -255,8 +255,8 @@ def once(
 def text_of(lowered: Any, arguments: Tree = None) -> str:
   """Returns the text of a traced program, with facts that jax leaves out.
 
-  These are the structure, shapes, dtypes and donation of `arguments` (None: of
-  all), the structure of the results, and which arguments the program uses.
+  The facts are the structure, shapes, dtypes and donation of `arguments` (None:
+  of all), the structure of the results, and which arguments the program uses.
   """
   leaves, structure = jax.tree.flatten(arguments or lowered.args_info)
   forms = [(x.shape, x.dtype, x.donated) for x in leaves]

@@ -25,11 +25,11 @@ class Shown(NamedTuple):
 
   Attributes:
     rows: [N, chunks, B] int32, rows of the task's pool.
-    first: [N] int32, how many of its first chunks are computed for a client.
-    mine: [N, M, 2] int32. mine[n, m] is the row (a client) and the column of
-      the exits with the answer for test sample m of client n. None: a client's
-      answers are in its own first M columns.
-    sharing: the clients that divide the split among them.
+    first: [N] int32. Client n classifies only its first first[n] chunks.
+    mine: [N, M, 2] int32. The exits have the answer for test sample m of client
+      n in row mine[n, m, 0], that of the client that computed it, and in column
+      mine[n, m, 1]. None: each client's answers are its row's first M columns.
+    sharing: the clients that divide the test split among them.
   """
 
   rows: Array | np.ndarray
@@ -40,7 +40,7 @@ class Shown(NamedTuple):
   def of(self, exits: Exits, size: int, answers: tuple[str, ...]) -> Exits:
     """Returns the exits [N, size] for clients' own test samples, on the host.
 
-    `answers` says which of client and server answer, see `types.Traits`.
+    `answers` are the sides that predict, as in `types.Traits`.
     """
     if self.mine is None:
       return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :size], exits)
@@ -53,9 +53,9 @@ class Shown(NamedTuple):
 def forget_exit(
   exits: Exits, sharing: Sequence[int], answers: tuple[str, ...]
 ) -> None:
-  """Erases the outputs of the client's exit for the clients `sharing`.
+  """Erases the client exit's outputs in the rows of the clients `sharing`.
 
-  Does nothing if "client" is one of the sides that answer, `answers`.
+  Does nothing if "client" is one of the sides that predict (`answers`).
   """
   if "client" not in answers:
     for leaf in exits[:3]:
@@ -71,7 +71,7 @@ def tested(task: Task, samples: int | None) -> TestSets:
 
 
 def chunks(task: Task, samples: int | None) -> np.ndarray:
-  """Counts the chunks with each client's first `samples` test samples, [N]."""
+  """Counts the chunks that each client's tested samples take, [N]."""
   real = tested(task, samples).rows >= 0
   last = (np.arange(1, real.shape[1] + 1) * real).max(axis=1)
   return -(-last // task.shown.shape[-1]).astype(np.int32)
@@ -80,9 +80,9 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
 def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
   """Checks if a cohort's clients divide the test split among them.
 
-  Clients that are not personalised do if they hold the same network, if each
-  answers by its own path (no `pick`), and if the split has fewer chunks than
-  their test sets together.
+  They divide it if all of them hold the same network (none is personalised), if
+  each answers by its own path (no `pick`), and if the split has fewer chunks
+  than their test sets have in total.
   """
   task = setup.task
   method, ids = setup.method, list(setup.fleet.cohorts[cohort].ids)

@@ -3,10 +3,10 @@
 A round's clients are sampled on the device, with the random keys that would be
 used if all clients were there. The host gathers the sampled clients' halves and
 images, the compiled round runs on these alone, and the halves are written back.
-While a round runs, the images of the next one are gathered. Evaluation and
-personalisation process as many clients of a cohort at a time as a round does.
-If all clients of a cohort give the same answers, one client on each device
-answers for all.
+While a round runs, the images of the next one are gathered. For evaluation and
+personalisation, a cohort is cut into parts; each has as many clients as a round
+trains of this cohort. If all clients of a cohort give the same answers, one
+client on each device answers for all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,8 @@ class RoundSample(NamedTuple):
   """The sampled clients of a round, with their data on the devices.
 
   Attributes:
-    places: per cohort [S] int, the clients' positions in it, on the host.
+    places: per cohort [S] int, the clients' positions in the cohort, on the
+      host.
     on: per cohort [S] bool, False for a slot without a client, on the host.
     shards: per cohort, the clients' data, stacked [S, ...] as in `Shard`.
   """
@@ -126,7 +127,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=clients)
 
   def shapes(self, places: Sequence[int]) -> Tree:
-    """Returns shapes like `Trainer.shapes`; clients are read to the host."""
+    """Returns shapes like `Trainer.shapes`, with the clients on the host."""
     state = abstract_state(self.setup.method, self.task.network, places)
     clients = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), state.clients)
     rest = checkpoint.on_first_device(state._replace(clients=()))
@@ -195,7 +196,7 @@ class HostTrainer(Trainer):
     return tuple(out)
 
   def evaluated_together(self) -> list[tuple[int, ...]]:
-    """Lists each cohort by itself, as a part has clients of one cohort only."""
+    """Lists each cohort by itself: a program takes clients of one cohort."""
     return [(c,) for c in range(len(self.setup.fleet.cohorts))]
 
   def evaluation_parts(
@@ -208,7 +209,8 @@ class HostTrainer(Trainer):
     """Yields the clients of one cohort, as many at a time as a round trains.
 
     If the clients divide the test split (`shares`), one client on each device
-    answers its part for all. Only personalisation gets training images.
+    answers a part of the split for all of them. Training images are gathered
+    only if `personal` is true.
     """
     setup, task = self.setup, self.task
     (c,) = cohorts
@@ -267,7 +269,6 @@ class HostTrainer(Trainer):
     )
 
   def _gather(self, samples: Any) -> RoundSample:
-    """Gathers the data of a round's sampled clients."""
     # A padding slot has a position beyond the end.
     shards = self.setup.shards
     drawn = [jax.device_get(each) for each in samples]
@@ -291,6 +292,5 @@ class HostTrainer(Trainer):
 
 
 def _held(state: State) -> tuple[HostClients, ...]:
-  """Returns the clients of a HostTrainer's state."""
   clients: Any = state.clients
   return clients

@@ -20,9 +20,10 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
   """Makes a method's trainer, with chunks of clients that fit into memory.
 
   With `system.clients_per_chunk=auto`, an estimate says how many clients fit at
-  once. If these are several, the programs are compiled, and the number is
-  halved as long as a program takes more memory than the device has. With
-  clients on the host, whose programs wait for data, the estimate decides alone.
+  once. If it is more than one, the programs are compiled. The number of clients
+  is halved as long as a compiled program needs more memory than the device has.
+  With clients on the host, whose programs wait for data, only the estimate is
+  used.
   """
   while True:
     trainer, fewer = make(setup), _with_half_as_many(setup)
@@ -41,7 +42,7 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
 def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
   """Makes a setup with chunks half as large as those that "auto" chose.
 
-  Returns None if "auto" did not choose them, if they are of one client, if the
+  Returns None if "auto" did not choose them, if each has one client, if the
   clients lie on the host, or if there is one server for all.
   """
   config = setup.task.config

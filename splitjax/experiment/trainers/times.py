@@ -99,7 +99,7 @@ def read(path: Path) -> dict[str, Times]:
 
 
 def _sound(tree: Any) -> bool:
-  """Tells whether a JSON tree has the form device and versions -> Times."""
+  """Tells whether a JSON tree maps keys (device and versions) to Times."""
 
   def maps(tree: Any, inside: Any) -> bool:
     return isinstance(tree, dict) and all(map(inside, tree.values()))

@@ -131,7 +131,7 @@ class Trainer:
     return state, self.setup.shards
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """Makes the jitted round on `inputs`, for a setup like this trainer's."""
+    """Makes the jitted round; its arguments are those that `inputs` returns."""
     return programs.make_round(setup, **options)
 
   def compile(self, state: State) -> None:
@@ -155,7 +155,7 @@ class Trainer:
     return self._program("round", self.make_round, self.setup, given)
 
   def use(self, program: Any) -> None:
-    """Takes as round a program of `make_round` that was compiled elsewhere."""
+    """Uses `program`, a round of `make_round` that was compiled elsewhere."""
     self._programs["round", None] = program
 
   def step(self, state: State) -> tuple[State, Metrics]:
@@ -292,6 +292,5 @@ class Trainer:
 
 
 def _state_sharding(setup: TrainingSetup) -> Any:
-  """Returns how a State is divided among the devices."""
   specs = sharding.state_specs(len(setup.fleet.cohorts))
   return sharding.sharding(setup.task.mesh, specs)

@@ -1,7 +1,8 @@
-"""Figures of the clients: data (one stacked bar each), devices and pace.
+"""Figures of the clients: their data, their devices and their pace.
 
-Bars show numbers of samples instead of shares, so that clients of unequal size
-look unequal. A legend names up to ten classes; for more there is a colour bar.
+A stacked bar shows a client's data: numbers of samples instead of shares, so
+that clients of unequal size look unequal. A legend names up to ten classes; for
+more there is a colour bar.
 """
 
 import math
@@ -31,11 +32,11 @@ from splitjax.reports.figures.style import (
 )
 
 FILES = "clients", "test_sets", "devices"
-"""File names of a run's figures of its clients: training samples, test samples,
-devices. Devices are drawn only where they decide the split depths."""
+"""Names of the files that show training samples, test samples and devices.
+Devices are drawn only where they decide the split depths."""
 
 MOST_BARS = 600
-"""The most segments drawn as bars with gaps; more become touching steps."""
+"""The most segments drawn as bars with gaps. If there are more, bars touch."""
 
 COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC "
@@ -140,7 +141,8 @@ def of_paces(arrays: dict[str, np.ndarray], of: str) -> Figure:
 
   Args:
     arrays: as `experiment.measure.costs.shares` returns: "share", "even" and
-      "seconds" [N]; if rounds are buffered also "staleness", updates by tau.
+      "seconds" [N]; if rounds are buffered also "staleness", the number
+      of updates with each tau.
     of: method and data, for the title.
   """
   buffered = "staleness" in arrays
@@ -175,7 +177,7 @@ def _stacks(
   ylabel: str,
   names: Sequence[str],
 ) -> Figure:
-  """Draws a panel per title: its counts [N, C] as a stacked bar per client."""
+  """Draws each distribution [N, C] in a panel, as a stacked bar per client."""
   clients = max(map(len, distributions.values()))
   columns = 1 if clients > 400 else 3
   size = (min(8.6, 2.6 + 0.02 * clients), 2.4)

@@ -22,14 +22,14 @@ AXES = {
   "seconds": ("modelled seconds", 1.0),
   "joules": ("modelled joules", 1.0),
 }
-"""Cost -> the name of its axis, and the factor to its unit."""
+"""Cost -> the name of its axis, and the factor that converts to its unit."""
 
 PER_CLIENT = {
   "seconds": ("modelled seconds of a client", 1.0),
   "joules": ("modelled joules of a client", 1.0),
   "bytes": ("MB sent and received", 1e-6),
 }
-"""Cost of a client -> the name of its axis, and the factor to its unit."""
+"""Cost of a client -> the name of its axis, and the factor, as in AXES."""
 
 FASTER = {"rounds": "rounds", "bytes": "megabytes", "seconds": "modelled time"}
 """Cost to the target -> its name in `speed_up`."""
@@ -42,7 +42,7 @@ POWER = {
 
 
 def priced(results: dict[str, Any]) -> bool:
-  """Checks if every learning curve has costs, and any has several rounds."""
+  """Checks if all learning curves have costs and some have several rounds."""
   curves = results.get("learning", {}).values()
   several = any(len(curve["round"]) > 1 for curve in curves)
   return several and all(curve.get("cost") for curve in curves)
@@ -168,9 +168,10 @@ def powered(results: dict[str, Any]) -> list[str]:
 def speed_up(results: dict[str, Any]) -> Figure:
   """Draws how much cheaper each row reaches eval.target (SuperSFL Figure 4).
 
-  A bar is the first row's cost to the target divided by the row's, both means
-  over seeds: above 1 the row needs less. Rows that missed the target are left
-  out. A row whose cost is zero, such as no bytes, has no bar.
+  A bar is the first row's cost to the target divided by the row's own cost.
+  Both are means over seeds. Above 1, the row costs less than the first. Rows
+  that missed the target are left out. A row whose cost is zero, such as no
+  bytes, has no bar.
   """
   rows = raced(results)
   wanted = "several rows, the first too, that reached eval.target"
@@ -189,7 +190,7 @@ def speed_up(results: dict[str, Any]) -> Figure:
 
 @style.of_results
 def power(results: dict[str, Any]) -> Figure:
-  """Draws each row's power per point of accuracy and CO2 (SuperSFL Fig. 5)."""
+  """Draws each row's CO2, and power per point of accuracy (SuperSFL Fig. 5)."""
   known, rows = powered(results), results["rows"]
   style.need(known, "power", "rows with a modelled cost")
   table = {
@@ -223,7 +224,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """Returns each row's dict cost -> clients' values; [] if a row has none."""
+  """Returns for each row cost -> clients' values; [] if a row has no costs."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
-"""The most groups that a legend lists; of more, it only gives the number."""
+"""The most groups that a legend lists; more are only counted."""
 
 
 def draw(

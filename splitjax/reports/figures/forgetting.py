@@ -60,7 +60,10 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
 def _over_rounds(
   axes: Axes, rounds: Sequence[int], shares: np.ndarray, mean: np.ndarray
 ) -> Any:
-  """Draws shares [rounds, C] as a heat map, a line per class; below, `mean`."""
+  """Draws shares [rounds, C] as a heat map with a line per class.
+
+  Below the classes, `mean` has a line of its own.
+  """
   classes = shares.shape[1]
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
@@ -117,8 +120,8 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
 def position_curves(results: dict[str, Any]) -> Figure:
   """Draws accuracy by position in the order of service over the rounds.
 
-  Each row with a fixed order has a panel: a line for each of the last ten
-  positions, with its interval over seeds, and a black one for all classes
+  Each row with a fixed order has a panel. In it, each of the last ten positions
+  has a line with its interval over seeds, and a black line shows all classes
   (Figures 2, 6, 13-15, 18).
   """
   every = forgetting.by_position(results)
@@ -156,7 +159,7 @@ def _profile(
   count: int,
   look: dict[str, Any],
 ) -> None:
-  """Draws the `i`-th of `count` rows, beside the points of the others."""
+  """Draws the `i`-th of `count` rows, shifted so that rows do not overlap."""
   # Positions are counted from 1, classes from 0.
   first = 1 if profile.by == "position" else 0
   at = np.arange(first, first + len(profile.values))
@@ -229,6 +232,6 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 
 
 def _cell_marker(i: int) -> dict[str, Any]:
-  """Returns the marker of a grid's i-th cell, hollow if all filled are used."""
+  """Returns the i-th cell's marker: all filled ones first, then hollow ones."""
   fill = "full" if i < len(style.MARKERS) else "none"
   return {"marker": style.MARKERS[i % len(style.MARKERS)], "fillstyle": fill}

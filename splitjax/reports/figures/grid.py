@@ -85,9 +85,9 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 def by_run(whole: dict[str, Any]) -> Figure:
   """Draws the accuracy of each run's rows, on up to two common test sets.
 
-  These are the first and the last set of the first run, as far as all runs have
-  them. A row of a run is one line of the figure, in the run's colour. If there
-  are several seeds, intervals and dots show them.
+  They are the first and the last set of the first run; a set that another run
+  lacks is left out, unless no set would remain. A row of a run is one line of
+  the figure, in the run's colour. Intervals and dots show several seeds.
   """
   cells = {cell["name"]: cell["results"] for cell in whole["cells"]}
   first = next(iter(cells.values()))
@@ -126,7 +126,7 @@ def by_run(whole: dict[str, Any]) -> Figure:
 
 
 def varied(whole: dict[str, Any]) -> str:
-  """Returns the only field of a grid if its values are numbers, else "".
+  """Returns the field of a grid that is over one numeric field, else "".
 
   The result is also "" if only one value of the field has results.
   """
@@ -240,8 +240,8 @@ def _late(
 def logarithmic(option: str, values: Sequence[float]) -> bool:
   """Checks if values of an option need a logarithmic axis.
 
-  Positive values do if they span a decade or belong to a learning rate, which
-  acts by factors.
+  They do if all are positive and either span a decade or are learning rates,
+  which act by factors.
   """
   rate = option == "lr" or option.endswith("_lr")
   return min(values) > 0 and (rate or max(values) >= 10 * min(values))

@@ -20,7 +20,7 @@ FAR = 3.0
 """To leave the frame, an interval must be wider than the typical one by this
 factor."""
 LEAST = 3.0
-"""To leave the frame, its half-width must also exceed this many points."""
+"""To leave the frame, an interval must also exceed ± this many points."""
 
 
 def bars(
@@ -41,7 +41,7 @@ def band(
   style: dict[str, Any],
   scale: float = 100,
 ) -> None:
-  """Draws a curve [P] with its interval, a band; for one round, an error bar.
+  """Draws a curve [P] and its interval as a band; one round has an error bar.
 
   `scale` multiplies the values. A scale of 100 turns shares into per cent, and
   the intervals then end at 0 and 100.
@@ -106,9 +106,9 @@ def frame(
 def dodged(
   x: Sequence[float] | np.ndarray, place: float, count: int
 ) -> np.ndarray:
-  """Shifts the x [P] of one of `count` rows, so that error bars stay apart.
+  """Shifts a row's x [P], so that the error bars of `count` rows stay apart.
 
-  `place` is the row's index; a fraction lies between two rows.
+  `place` is the row's index; a fraction means a place between two rows.
   """
   at = np.array(x, float)
   apart = np.diff(np.unique(at))

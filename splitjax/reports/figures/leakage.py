@@ -86,7 +86,7 @@ def _point(
   units: dict[str, str],
   look: dict[str, Any],
 ) -> None:
-  """Draws one method's leakage and accuracy, and leakage without messages."""
+  """Draws a method's point, and a line at its leakage without messages."""
   (name, unit), (other, _) = list(units.items())[:2]
   scale = 100.0 if unit == "%" else 1.0
   (x, x_half), (chance, _) = (

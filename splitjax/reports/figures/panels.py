@@ -20,7 +20,7 @@ from splitjax.reports.figures.intervals import title
 from splitjax.reports.results import ends, gated, heading, ratios, rule
 
 MOST_LINES = 6
-"""The most thresholds in a panel; from longer grids, evenly spaced ones."""
+"""The most thresholds in a panel; longer grids are thinned out evenly."""
 
 MOST_COLUMNS = 4
 

@@ -70,13 +70,13 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
 
 def drawable(results: dict[str, Any]) -> dict[str, style.Draw]:
-  """Returns file name -> function of the figures that the results allow."""
+  """Maps file names to functions, for the figures that the results allow."""
   return {name: draw for name, draw in FILES.items() if KNOWN[draw](results)}
 
 
 @style.of_results
 def accuracy_over_rho(results: dict[str, Any]) -> Figure:
-  """Draws accuracy at the config's thresholds over ρ, one line per row."""
+  """Draws accuracy over ρ, with the config's thresholds; each row is a line."""
   rhos, rows = ratios(results), results["rows"]
   style.need(rhos, "accuracy_over_rho", "test sets that are mixtures")
   names = "ρ, OOD per ID test sample", "accuracy [%]"
@@ -213,7 +213,7 @@ def _trade_off(
   scale: float,
   look: dict[str, Any],
 ) -> None:
-  """Draws a row on the r-th set: fixed thresholds as a line, rule as a star."""
+  """Draws a row on set `r`: fixed thresholds as a line, the rule as a star."""
   point = {**look, "linestyle": "none", "zorder": 3}
   if not row["summary"]["fixed"]:
     point |= {"markersize": 5.5, "zorder": 3.5}

@@ -17,7 +17,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "summary", "rules", "calibrated", "below",
   ),
 }  # fmt: skip
-"""Name of a quantity -> its path in a row; values are shares of one."""
+"""Name of a quantity -> its path in a row, where values are fractions."""
 
 
 @style.of_results
@@ -25,9 +25,9 @@ def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   """Draws accuracy and offloading over the severity of a drift.
 
   For thresholds calibrated before the drift, two panels show the offloaded
-  share and how many points the accuracy is below the oracle's. Others show the
-  config's metrics, such as the calibration error `ece`. A panel shows the rows
-  that have its quantity.
+  share and how many points the accuracy is below the oracle's. Further panels
+  show the config's metrics, such as the calibration error `ece`. A panel shows
+  only the rows that have its quantity.
   """
   known, rows = severities(results), results["rows"]
   style.need(known, "accuracy_over_severity", "severities (eval.shift)")

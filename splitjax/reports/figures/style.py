@@ -66,7 +66,7 @@ COLOURS = {
   "per_fedavg": "#33A02C",
   "moon": "#6B6ECF",
 }
-"""Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
+"""Method -> its colour; seven are Okabe and Ito's, for the colour-blind."""
 
 OWN = ("#117733", "#332288", "#DDCC77", "#44AA99", "#AA4499", "#CC6677")
 """Colours of methods that are not in COLOURS, in order of appearance."""
@@ -83,7 +83,7 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 def percent(
   rows: Iterable[dict[str, Any]], *path: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Reads K rows' shares at a path, and half-widths, [K, ...], in per cent."""
+  """Reads K rows' shares and their half-widths, both [K, ...], in per cent."""
   pairs = 100 * np.array([leaf(row, *path) for row in rows])
   return pairs[:, 0], pairs[:, 1]
 
@@ -111,7 +111,7 @@ def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
 def name_clients(
   axes: Axes, side: Literal["x", "y"], names: Sequence[str]
 ) -> None:
-  """Labels an axis of clients with names, if given and at most MOST_NAMES."""
+  """Labels an axis with clients' names, if there are 1 to MOST_NAMES names."""
   if 0 < len(names) <= MOST_NAMES:
     short = [textwrap.shorten(name, 20, placeholder="…") for name in names]
     turned = 90 if side == "x" else 0
@@ -233,7 +233,7 @@ def finish(
 ) -> Figure:
   """Adds the plain look, a legend below the panels and the title.
 
-  The legend has an entry per label of `styles`, if any. Returns the figure.
+  The legend lists the labels of `styles`; {} gives none. Returns the figure.
   """
   for axes in every:
     plain_look(axes)
