@@ -1,11 +1,13 @@
 """Data: sources, partitions over clients, test sets under shift.
 
-SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
-`(labels, num_clients, seed, **options) -> index arrays`; SHIFTS: name ->
-`(data, parts, rhos, seed, **options) -> TestSets`; DOMAINS: see `data.domains`.
-A partition with the attribute `of_clients` gets the samples' owners instead of
-labels. No other package imports tensorflow_datasets; this one does so only
-inside functions.
+Four registries map names to functions.
+SOURCES: `(data_dir) -> Dataset`.
+PARTITIONS: `(labels, num_clients, seed, **options) -> index arrays`.
+SHIFTS: `(data, parts, rhos, seed, **options) -> TestSets`.
+DOMAINS: see `data.domains`.
+A partition that has the attribute `of_clients` gets the samples' owners instead
+of their labels. No other package imports tensorflow_datasets, and this one
+imports it only inside functions.
 
   >>> import numpy as np, splitjax
   >>> deal = splitjax.PARTITIONS["iid"]
@@ -56,9 +58,9 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
-"""Partition -> `(labels, num_clients) -> [N] int`. The function returns the
-group of each client, named by the group's first dominant label. Partitions
-without groups are not listed."""
+"""Name of a partition -> `(labels, num_clients) -> [N] int`. This function
+returns the number of each client's group: the first dominant label of the
+group. Partitions without groups are not listed."""
 
 __all__ = [
   "DOMAINS",

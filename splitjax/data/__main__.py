@@ -40,7 +40,7 @@ def _status(name: str, data_dir: str | None) -> str:
 
 
 def _list(data_dir: str | None) -> None:
-  """Prints a table of all data sets: sizes, download, where they are."""
+  """Prints a table of all data sets with sizes, download size and place."""
   row = "{:<16}{:>8}{:>9}{:>8}{:>8}{:>12}  {}"
   head = "name", "classes", "image", "train", "test", "download", "where"
   print(row.format(*head))
@@ -59,7 +59,6 @@ def _list(data_dir: str | None) -> None:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-  """Prepares a data set from official files, downloaded or in a folder."""
   name = sources.known(args.name)
   store = None if name.startswith(npz.PREFIX) else FACTS[name].store
   before, after = "", ""
@@ -139,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs a command.
 
   Args:
-    argv: the arguments; None for those of the process.
+    argv: the arguments; None: sys.argv[1:].
 
   Returns:
     The exit code: 0; 2 after a user error, 130 if interrupted, 143 if
@@ -177,7 +176,7 @@ def _print_error(text: str) -> None:
 
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
-  """Runs the command as a program that cleans up after SIGTERM."""
+  """Runs `main` and exits with its code; also cleans up after SIGTERM."""
   print_anywhere()
   if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # as supervisors may
     signal.signal(signal.SIGTERM, _terminate)

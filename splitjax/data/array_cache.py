@@ -1,4 +1,4 @@
-"""Arrays stored as .npy files and memory-mapped: read fast, shared by runs."""
+"""Arrays in .npy files, which runs read fast and share through memory maps."""
 
 import functools
 import shutil
@@ -21,8 +21,8 @@ def store(arrays: Arrays, folder: Path) -> None:
   the parent folder (`files.locked`).
 
   Raises:
-    OSError: the folder cannot be written. The files are not memory-mapped for
-      writing, because a full disk would then kill the process.
+    OSError: the folder cannot be written, or the disk is full. (Writing to a
+      memory map on a full disk would kill the process instead.)
   """
   shutil.rmtree(folder.parent, ignore_errors=True)
   partial = folder.with_name("partial")

@@ -1,9 +1,9 @@
-"""AUGMENTATIONS: random changes of training images, on the device, in a round.
+"""AUGMENTATIONS: random changes that rounds make to training images on device.
 
 `data.augment` is a name, or several joined by "+", and a name may have options:
 "crop_flip", "crop_flip + cutout(size=8)". The augmentations change a batch's
-pixels in this order, before standardisation. Each image is changed
-independently, with random numbers from the batch's key.
+pixels in the order of their names, before standardisation. Each image is
+changed independently, with random numbers from the batch's key.
 
 >>> import jax, jax.numpy as jnp, splitjax
 >>> from splitjax.data.augmentations import of_each
@@ -58,8 +58,8 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 
   Each image is padded by PAD black pixels on every side and cropped to its size
   at one of (2 PAD + 1)^2 offsets drawn uniformly. If `mirror`, it is then
-  flipped with probability 1/2. This precedes standardisation, as in
-  torchvision. Images stay [B, H, W, c] uint8.
+  flipped with probability 1/2. Images are standardised afterwards, as in
+  torchvision. The result, too, is [B, H, W, c] uint8.
   """
   place, side = jax.random.split(key)
   corner = jax.random.randint(place, (len(image), 2), 0, 2 * PAD + 1)
@@ -77,7 +77,7 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 def rotation(
   *, degrees: Annotated[float, POSITIVE, Bounds(at_most=180)] = 15.0
 ) -> Augmentation:
-  """Rotates by an angle drawn from +- degrees, see `rotated`."""
+  """Rotates (`rotated`) by an angle drawn between -`degrees` and `degrees`."""
 
   def one(image: Array, key: Array) -> Array:
     angle = jax.random.uniform(key, (), float, -1.0, 1.0) * degrees
@@ -87,9 +87,10 @@ def rotation(
 
 
 def rotated(image: Array, angle: Array) -> Array:
-  """Rotates [H, W, c] about its centre by an angle [] in radians.
+  """Rotates an image [H, W, c] counter-clockwise about its centre.
 
-  It turns counter-clockwise, interpolates bilinearly, and fills with black.
+  `angle` [] is in radians. Pixels are interpolated bilinearly, and places that
+  the rotated image leaves empty become black.
   """
   h, w, _ = image.shape
   middle = (h - 1) / 2, (w - 1) / 2
@@ -128,9 +129,9 @@ def coloured(image: Array, factors: Array) -> Array:
   """Scales brightness, contrast and saturation of [H, W, c] by factors [3].
 
   The changes are those of torchvision's ColorJitter, but their order is fixed.
-  The first factor scales the distance of pixels from black, the second from the
-  mean grey of the image. If there are three channels, the third factor scales
-  the distance of each pixel from its own grey.
+  The first factor scales the distance of pixels from black; the second scales
+  their distance from the mean grey of the image. If there are three channels,
+  the third factor scales the distance of each pixel from its own grey.
   """
   weights = jnp.array((0.299, 0.587, 0.114))
 
@@ -148,10 +149,11 @@ def coloured(image: Array, factors: Array) -> Array:
 
 
 def cutout(*, size: Annotated[int, Bounds(at_least=1)] = 8) -> Augmentation:
-  """Blackens a square around a random pixel; it may extend beyond the edge.
+  """Blackens a square around a random pixel; the edge may cut the square.
 
-  The authors' code instead sets the square to 0 after standardisation, and so
-  to the mean colour. Its squares are 16 wide for CIFAR-10, 8 for CIFAR-100.
+  The code of DeVries and Taylor instead sets the square to 0 after
+  standardisation, which gives it the mean colour. Squares there are 16 wide for
+  CIFAR-10 and 8 wide for CIFAR-100.
 
   References:
     DeVries and Taylor, Improved Regularization of Convolutional Neural Networks
@@ -181,7 +183,7 @@ AUGMENTATIONS: dict[str, Callable[..., Augmentation]] = {
   "colour": colour,
   "cutout": cutout,
 }
-"""Name -> function of options, by keyword, that returns an Augmentation."""
+"""Name -> function of keyword options, which returns an Augmentation."""
 
 
 def parse(text: str) -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ def check_facts(name: str, data_dir: Place) -> None:
   """Checks a data set and prints its sizes.
 
   Args:
-    name: a name in SOURCES; or npz:PATH, for which only the checks of loading
-      apply, because no facts are known.
+    name: a name in SOURCES, or npz:PATH. No facts are known about such a file;
+      only loading checks it.
     data_dir: folder of all prepared data.
 
   Raises:
-    UserError: the data differ from a fact, or `sources.load` raises it.
+    UserError: the data differ from a fact, or cannot be loaded.
   """
   data = sources.load(name, data_dir=data_dir)
   for sentence in filter(None, (data.note, data.told)):
@@ -42,7 +42,6 @@ def check_facts(name: str, data_dir: Place) -> None:
 
 
 def _compare(data: Dataset, facts: Facts, split: str) -> None:
-  """Raises UserError where a split differs from its facts."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
   samples = getattr(facts, split)

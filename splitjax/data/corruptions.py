@@ -3,9 +3,9 @@
 A domain is written NAME:SEVERITY, such as "gaussian_blur:3"; "none" leaves
 images as they are. Unlike an augmentation, a domain is a fixed property of an
 image: it is computed once, on the device, from the image and the run's seed.
-Names and numbers are those of CIFAR-10-C, except for rotation. It turns by 15
-degrees per severity, so that its five severities and "none" are the six domains
-of rotated MNIST.
+Names and parameters are those of CIFAR-10-C, except for `rotation`, which turns
+by 15 degrees per severity. Its five severities and "none" are thus the six
+domains of rotated MNIST.
 
 References:
   Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common
@@ -40,7 +40,7 @@ Corruption = Callable[[Array, Array, Array], Array]
 [H, W, c]. The caller rounds the result and clips it to 0..255."""
 
 Look = Sequence[str]
-"""Domains that are applied one after another; (): the image as it is."""
+"""Domains that are applied one after another; () leaves an image unchanged."""
 
 NONE = "none"
 BLOCK = 256
@@ -54,7 +54,7 @@ def rotation(image: Array, severity: Array, key: Array) -> Array:
 
 
 def brightness(image: Array, severity: Array, key: Array) -> Array:
-  """Raises the value V of HSV, the largest channel; hue and saturation stay."""
+  """Raises V of HSV, which is the largest channel; keeps hue and saturation."""
   del key
   more = 255 * _at(severity, 0.05, 0.1, 0.15, 0.2, 0.3)
   value = image.max(axis=-1, keepdims=True)
@@ -73,7 +73,8 @@ def contrast(image: Array, severity: Array, key: Array) -> Array:
 def saturate(image: Array, severity: Array, key: Array) -> Array:
   """Changes the saturation S of HSV: paler at 1 and 2, more vivid from 3 on.
 
-  S becomes a S + b; a grey pixel has hue 0, so that b > 0 makes it red.
+  The new S is a * S + b, where b > 0 at severities 4 and 5. At these, grey
+  pixels turn red, because their hue is 0.
   """
   del key
   if image.shape[-1] != 3:
@@ -96,15 +97,14 @@ def saturate(image: Array, severity: Array, key: Array) -> Array:
 def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
   """Blurs by a Gaussian filter whose sigma is 0.4 to 1 pixels.
 
-  The filter is cut off at 4 sigma. Beyond the image, it uses copies of the edge
-  pixels.
+  The filter is cut off at 4 sigma. Copies of the edge pixels extend the image.
   """
   del key
   return _along_sides(image, severity, _smooth, (0.4, 0.6, 0.7, 0.8, 1.0))
 
 
 def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
-  """Adds normal noise of deviation 0.04 to 0.1 times 255 to every number."""
+  """Adds normal noise to every number; its deviation is 4 % to 10 % of 255."""
   scale = 255 * _at(severity, 0.04, 0.06, 0.08, 0.09, 0.1)
   return image + scale * jax.random.normal(key, image.shape)
 
@@ -119,7 +119,7 @@ def pixelate(image: Array, severity: Array, key: Array) -> Array:
 
 
 def _at(severity: Array, *each: float) -> Array:
-  """Picks a severity's number from five numbers, one per severity 1 to 5."""
+  """Returns each[severity - 1], the number that belongs to a severity."""
   return jnp.array(each)[severity - 1]
 
 
@@ -142,7 +142,7 @@ def _along_sides(
 
 
 def _smooth(side: int, sigma: float) -> np.ndarray:
-  """Returns weights [side, side] of a Gaussian filter; edges are repeated."""
+  """Returns a Gaussian filter as a matrix [side, side]; repeats edge pixels."""
   reach = int(4 * sigma + 0.5)
   step = np.arange(-reach, reach + 1)
   weight = np.exp(-((step / sigma) ** 2) / 2)

@@ -13,15 +13,16 @@ class Dataset(NamedTuple):
 
   Attributes:
     name: its name in SOURCES, or npz:PATH.
-    classes: C; some may have no samples.
+    classes: C, the number of classes; some may have no samples.
     train_image: [Z, ...], inputs of any kind in `data.inputs`.
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image.
     test_label: [M] int32.
     note: a sentence for reports, which says that the data were prepared from
       modified files, or how a user's arrays were read; "" if neither applies.
-    train_client: [Z] int32, the client of each sample, from 0; None: not known.
-    test_client: [M] int32, the client of each test sample, by the same numbers.
+    train_client: [Z] int32, the number of each sample's client, counted from 0;
+      None: not known.
+    test_client: [M] int32, the number of each test sample's client, or None.
     client_names: the clients' names, in the order of their numbers; (): the
       numbers serve as names.
     standardise: how inputs are standardised, see `inputs.Standardise`.
@@ -61,15 +62,15 @@ class Dataset(NamedTuple):
     return f"Inputs are {inputs.described(self.train_image, *how)}."
 
   def names(self, owners: np.ndarray) -> list[str]:
-    """Returns the names of K owners, [K] int."""
+    """Returns the names of the clients that have the numbers `owners` [K]."""
     each = owners.tolist()
     return [self.client_names[i] if self.client_names else str(i) for i in each]
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Finds the owner [N] of each client by its training rows, N arrays [S_n].
+    """Returns the owners [N] of N clients, whose training rows are `parts`.
 
-    The data set may name an owner for each sample (train_client). Returns None
-    if it does not, or if a client has samples of several owners.
+    A client's owner is the number in train_client that all its rows [S_n] have.
+    Returns None if they have several, or if the data set has no train_client.
     """
     if self.train_client is None:
       return None

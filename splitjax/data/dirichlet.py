@@ -23,7 +23,7 @@ _REDRAWS = 2000
 are added up, and a group may use more than its own."""
 
 _WORK = 15_000_000
-"""How many random numbers may be drawn; takes under 1 s unless alpha < 0.1."""
+"""Limit of random numbers; drawing them takes under 1 s unless alpha < 0.1."""
 
 _OVERHEAD = 1000
 """Fixed cost of a draw: it takes as long as drawing this many numbers."""
@@ -57,8 +57,8 @@ def dirichlet(
     labels: [Z] integer, labels of the training split.
     num_clients: N.
     seed: fixes the draw.
-    alpha: concentration, at most 1e6; a smaller one gives fewer classes to a
-      client.
+    alpha: concentration, at most 1e6. The smaller it is, the fewer classes a
+      client gets.
     min_samples: smallest number of samples of a client.
     groups_of: clients per group. If it is None or at least N, all clients form
       a single group.
@@ -68,7 +68,7 @@ def dirichlet(
       data.pool=all, min_samples=40 (with batch size 10) and the shift `local`.
 
   Returns:
-    N arrays [S_n] int64, rows of the training split; together all of it.
+    N arrays [S_n] int64; each row of the training split is in one of them.
 
   Raises:
     UserError: too few samples for min_samples, or no draw gives every client
@@ -100,7 +100,7 @@ def dirichlet(
 def _groups(
   rng: np.random.Generator, samples: int, num_clients: int, size: int
 ) -> list[tuple[np.ndarray, int]]:
-  """Returns the sorted rows and the number of clients of each group."""
+  """Returns for each group its sorted rows and its number of clients."""
   if size >= num_clients:
     return [(np.arange(samples), num_clients)]
   starts = np.arange(0, num_clients, size)

@@ -21,7 +21,7 @@ from splitjax.registry import Spec
 from splitjax.types import UserError
 
 _DRAW = 0xD0A1
-"""Separates this random stream from all others of the same seed."""
+"""Separates the draw of domains from all other draws of the same seed."""
 
 SEVERITY = Bounds(at_least=1, at_most=5)
 
@@ -136,7 +136,7 @@ def assign(
   """Gives each client its domain, and each training row its client.
 
   Raises:
-    UserError: a corruption does not suit the inputs (it needs images), the
+    UserError: a corruption does not suit the inputs (all need images), the
       function of DOMAINS does not give every client a valid domain, or two
       clients with different domains share a sample.
   """

@@ -1,4 +1,4 @@
-"""Hydra's partitions: clients hold dominant labels and a few other samples.
+"""Hydra's partitions: for each client, one or more labels are dominant.
 
 Hydra: Tirana et al., Data Heterogeneity and Forgotten Labels in Split Federated
 Learning.
@@ -49,11 +49,11 @@ def dominant_label(
     num_clients: N.
     seed: fixes which client gets which samples, and which shares are rounded
       up.
-    p: percentage of a label for the clients with that dominant label, 0 to 100.
+    p: percentage of a label's samples that its phi clients get, 0 to 100.
     phi: clients per label; "auto": N / L.
 
   Returns:
-    N arrays [S_n] int64, rows of the training split; together all of it.
+    N arrays [S_n] int64; each row of the training split is in one of them.
 
   Raises:
     UserError: N is not phi L, there is only one label, or a client would get
@@ -100,17 +100,17 @@ def custom_shard(
   Hydra appendix E.3 leaves three points open. Here (1) a group's dominant
   labels are successive, as in Hydra's public code; (2) a group has N / L
   clients, rounded up or down (the appendix says "the client belonging to the
-  group"), and p / n is the group's percentage for any N; (3) the "other groups"
-  that share the remainder are those for which the label is not dominant. The
-  public code, with L = N = 10, n = 2 and p = 80, divides the remainder by N - 1
-  instead of N - n, and drops the samples left over by this division.
+  group"), which together get p / n %, whatever N is; (3) the remainder goes to
+  the groups for which the label is not dominant (the appendix says "other
+  groups"). The public code, with L = N = 10, n = 2 and p = 80, divides the
+  remainder by N - 1 instead of N - n, and drops what this division leaves over.
 
   Args are those of `dominant_label`, except that N is at least L and that p is
   the percentage of a label that its n groups get together. n_dominant is n, the
   number of dominant labels of a group, at least 2 and less than L.
 
   Returns:
-    N arrays [S_n] int64, rows of the training split; together all of it.
+    N arrays [S_n] int64; each row of the training split is in one of them.
 
   Raises:
     UserError: n is not below L, there are fewer than 3 labels or fewer clients
@@ -135,9 +135,9 @@ def custom_shard(
 
 
 def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """Returns each client's group, named by a label: [N] int64.
+  """Numbers each client's group by its first dominant label: [N] int64.
 
-  If L labels occur, client c is in the group of the label number c mod L.
+  For client c, this is the label at position c mod L of the L sorted labels.
   """
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Drift of inputs: clients train in domains, and are tested in these or others.
+"""Drift of inputs: tests clients in the domains they train in, or in others.
 
 A test image is shown under a *look*: a sequence of domains that are applied one
 after another, in which OWN stands for the client's domain. `changed` alters the
@@ -91,7 +91,7 @@ def unseen_domain(
 
   The set "own domain" has all test samples of the client's classes, in the
   client's domain. The set "unseen domain" has the same samples in the left-out
-  domain instead: under a corruption that no client trains on at any severity.
+  domain, whose corruption no client may train on at any severity.
 
   Args:
     data: the data set.
@@ -149,9 +149,9 @@ def changed(
   """Applies clients' domains to training images and looks to test images.
 
   A training sample gets the domain of the client that holds it, even if another
-  client is tested on it. The new test split has each image, with its label and
-  client, once for every look under which the test sets contain it. The rows of
-  the test sets are renumbered to match.
+  client is tested on it. The new test split has one copy of each image, with
+  label and client, for every look under which the test sets contain the image.
+  The rows of the test sets are renumbered to match.
 
   Raises:
     UserError: a client trains on the domain that the test sets leave out.
@@ -235,7 +235,6 @@ def _resolved(look: Sequence[str], own: str) -> tuple[str, ...]:
 
 
 def _require_unseen(domains: Domains, unseen: str) -> None:
-  """Raises UserError if a client trains on the corruption `unseen`."""
   for n, domain in enumerate(domains.clients):
     if unseen and domain.partition(":")[0] == unseen:
       raise UserError(

@@ -90,4 +90,4 @@ FACTS = {
     dtype="uint16",
   ),
 }
-"""Facts of the official files; prepared data may differ (`check`)."""
+"""Facts of the official files. `check` compares prepared data with them."""

@@ -1,8 +1,8 @@
-"""Data inside the compiled round: permutations, masks, gathers.
+"""Batches inside the compiled round: draws, masks and gathers rows.
 
 The device holds one copy of the data set, in its own dtype. A round draws row
-numbers and gathers these rows; nothing is copied from the host. A client with
-less data than its cohort's largest has masked rows; no sample is dropped.
+numbers and gathers these rows; nothing is copied from the host. Masked rows pad
+each client to the size of its cohort's largest; no sample is dropped.
 """
 
 import hashlib
@@ -24,14 +24,13 @@ class BatchPlan(NamedTuple):
   Attributes:
     batch: B.
     epochs: local epochs per round.
-    steps: local steps per epoch of the cohort's largest client.
+    steps: local steps per epoch of the client that takes the most.
     equal: True if every client of the cohort takes `steps` steps.
     mean: mean per channel or feature of the training inputs, in their units;
       () for token ids (`data.inputs`).
-    std: standard deviation, in the form of `mean`.
+    std: standard deviations, one for each number in `mean`.
     augment: augmentation of training images, as data.augment names it.
-    limit: number of local steps after which a client ends its round; None: it
-      takes all steps of its epochs.
+    limit: most local steps of a client in a round; None: all of its epochs.
   """
 
   batch: int
@@ -51,7 +50,7 @@ class BatchPlan(NamedTuple):
     Args:
       size: [N] int, samples of each client.
       batch: [N] int, batch size of each client.
-      epochs: a stage's own number of epochs; None: the plan's, up to its limit.
+      epochs: a stage's own number of epochs; None: the plan's, with its limit.
 
     Returns:
       steps and samples, [N] int each.
@@ -95,7 +94,7 @@ class Samples(NamedTuple):
     return self.in_batches(draw_order(key, held, self.shard.size))
 
   def in_batches(self, order: Array) -> tuple[Array, Array]:
-    """Cuts an order [S] from `draw_order` into the batches of `epoch`."""
+    """Cuts an order [S] of `draw_order` into batches; see `epoch`."""
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
     shape = (plan.steps, plan.batch)
@@ -111,7 +110,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
-    """Batches all samples, or the held-back ones, once, in stored order.
+    """Cuts samples (if `held`: held-back ones) into batches, in stored order.
 
     Returns rows [steps, B] int32 of the data set and a mask, False for padding.
     """
@@ -121,10 +120,10 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0), rows >= 0
 
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
-    """Returns all batches of a round in the orders [V, E, S] of `draw_order`.
+    """Cuts a round's orders, all from `draw_order`, into batches.
 
-    Each of the T steps in E epochs has V batches, one per view. Returns rows
-    [T, V, B] int32 and a mask [T, B] bool, which is the same for every view.
+    `orders` [V, E, S] are of V views in E epochs, which have T steps in all.
+    Returns rows [T, V, B] int32, and a mask [T, B] bool for all views.
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
@@ -137,9 +136,10 @@ class Samples(NamedTuple):
     real: Array,
     key: Array | None = None,
   ) -> Batch:
-    """Gathers, augments and standardises one batch: rows [B] int32, real [B].
+    """Gathers, augments and standardises the `rows` [B] int32 of one batch.
 
-    `key` [] seeds the augmentation and random layers; None: neither is applied.
+    `real` [B] is False for padding. `key` [] seeds augmentation and random
+    layers; if it is None, both are off.
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
@@ -259,9 +259,9 @@ def plan(
 ) -> BatchPlan:
   """Plans the batches of a cohort whose clients hold `sizes` samples.
 
-  The batch size B is at most the number of samples of the largest client. `own`
-  [N] int has each client's own, smaller batch size (Shard.batch), or is None if
-  all use B. `limit` is as in BatchPlan.
+  B is `batch_size`, or the number of samples of the largest client if that is
+  less. `own` [N] int are the clients' own batch sizes (Shard.batch), capped at
+  B; None: all clients use B. `limit` is as in BatchPlan.
   """
   batch = min(batch_size, max(sizes))
   each = [batch] * len(sizes) if own is None else own
@@ -287,8 +287,8 @@ def shards(
   `image` [Z + P, ...] has the training split and P public images; `label` [Z]
   int32 has the split's labels. `parts` are the clients' rows, `numbers` their
   indices in the fleet and `batches` [N] int their batch sizes, or None. `put`
-  places all arrays but `image` on device or host. Returns a Shard with rows
-  [N, S], size [N], counts [N, C], number [N] and, unless None, batch [N].
+  places all arrays but `image` on device or host. The Shard has rows [N, S],
+  size [N], counts [N, C], number [N] and, if `batches` is given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)

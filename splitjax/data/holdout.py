@@ -23,8 +23,8 @@ class Holdout(NamedTuple):
   Attributes:
     rows: [N, H] int32 of the training split; -1 for padding.
     label: [N, H] int32, their classes; undefined for padding.
-    partner: [N, H] int32, another held-out row of the client, of another class
-      if there is one; the row itself if the client holds out only this one.
+    partner: [N, H] int32, another held-out row of the same client, if possible
+      of another class. A client's only held-out row is its own partner.
     draw: [N, H] int32, below 2^31, the seed of a proxy.
   """
 

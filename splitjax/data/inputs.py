@@ -32,7 +32,7 @@ channel. none: networks get the numbers as they are. Token ids are never
 standardised."""
 
 STEPS = 256
-"""Each entry of the last axis must range over this many float32 numbers."""
+"""How many float32 numbers the range of a last-axis entry must have."""
 
 BLOCK = 4096
 """Samples read at a time from arrays that may be memory-mapped."""
@@ -72,8 +72,8 @@ def described(image: np.ndarray, vocabulary: int, standardise: str) -> str:
 def read_how(given: Mapping[str, np.ndarray], where: str) -> dict[str, Any]:
   """Reads the arrays `standardise` and `vocabulary` of a user's data.
 
-  Returns both as fields of `Dataset`. If there is no vocabulary, it is 0: the
-  inputs are no token ids.
+  Returns both as fields of `Dataset`. A missing vocabulary becomes 0, which
+  says that the inputs are no token ids.
 
   Raises:
     UserError: one of them is invalid, or they contradict each other.
@@ -104,11 +104,11 @@ def read_how(given: Mapping[str, np.ndarray], where: str) -> dict[str, Any]:
 def checked(
   image: np.ndarray, what: str, vocabulary: int = 0, *, train: bool = True
 ) -> np.ndarray:
-  """Checks inputs [Z, ...]; casts 64-bit numbers to 32 bits, as on devices.
+  """Checks inputs [Z, ...]; casts 64-bit numbers to 32 bits, as devices do.
 
   Args:
     image: the array; it may have no samples if `train` is False.
-    what: its name, with which errors begin.
+    what: its name, with which error messages begin.
     vocabulary: V, if the inputs are token ids; else 0.
     train: whether the inputs are the training split.
 
@@ -166,10 +166,10 @@ def _check_axes(image: np.ndarray, what: str) -> None:
 def _in_32_bits(
   image: np.ndarray, what: str, low: float, high: float
 ) -> np.ndarray:
-  """Casts 64-bit numbers, and uint32, to 32 bits; leaves others as they are.
+  """Casts 64-bit dtypes and uint32 to float32 or int32; keeps other dtypes.
 
-  All get the machine's byte order. `low` and `high` are the least and the
-  largest number of the array.
+  The result has the machine's byte order. `low` and `high` are the least and
+  the largest number of the array.
   """
   image = image.astype(image.dtype.newbyteorder("="), copy=False)
   if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
@@ -213,8 +213,8 @@ def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _check_steps(low: np.ndarray, high: np.ndarray, what: str) -> None:
   """Raises UserError if float32 is too coarse for an entry of the last axis.
 
-  Networks compute in float32. Near 1.7e9, where times in seconds lie, its
-  numbers are 128 apart, so that different values may become equal.
+  Networks compute in float32. Near 1.7e9, where times in seconds lie, float32
+  numbers are 128 apart, so that different times may become equal.
   """
   step = np.maximum(np.abs(low), np.abs(high)) * 2.0**-23
   lost = np.flatnonzero((low < high) & (high - low < STEPS * step))
@@ -275,10 +275,10 @@ def statistics(
 
 
 def _moments(image: np.ndarray, rows: np.ndarray | None) -> Scale:
-  """Computes `statistics` of dtypes other than uint8 in float64 and two passes.
+  """Computes `statistics` in float64, for dtypes other than uint8.
 
-  The first value of each channel is subtracted before the sums, so that a
-  constant channel has a deviation of exactly 0.
+  Reads the data twice, for mean and deviation. The first value of each channel
+  is subtracted first, so that a constant one has a deviation of exactly 0.
   """
   channels, first, count = image.shape[-1], None, 0
   total = square = np.zeros(channels)

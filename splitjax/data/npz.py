@@ -45,16 +45,17 @@ def load(
       client_train, and optionally client_test, name the client of each sample,
       integers or texts [Z]. client_domain [Z] is the domain (`data.domains`) of
       each training sample's client, such as "rotation:3". `classes` is C,
-      `vocabulary` V, `standardise` a text, see `inputs.Standardise`. No other
-      array is read.
+      `vocabulary` is V, and `standardise` is a text (`inputs.Standardise`). No
+      other array is read.
     mapped: memory-map x_train if the file is not compressed.
-    classes: C; None: the file's, else one more than the highest label.
+    classes: C; None: as the file states, or else one more than the highest
+      label.
 
   Returns:
     C, the fields of `Dataset` by name, and a note for reports. Without a test
     split, the test arrays are empty. client_names are in ascending order. The
-    note tells of images without a channel axis and of labels without 0, or is
-    "" if there are none.
+    note says if images have no channel axis or if labels begin at 1; else it is
+    "".
 
   Raises:
     UserError: the file is missing or an array is invalid; the message names the
@@ -80,9 +81,9 @@ def checked(
   """Checks the inputs and labels of both splits, but not the clients.
 
   `given` has the arrays under the names that they have in a file (see `load`).
-  Error messages begin with `where`, and call an array by named[name] if `named`
-  has its name. Returns and raises what `load` does, except that the fields
-  about clients are missing.
+  Error messages begin with `where`; if `named` maps the name of an array, they
+  use the mapped name. Returns and raises what `load` does, except that the
+  fields about clients are missing.
   """
   said = {key: named.get(key, key) for key in _KEYS}
   arrays: Arrays = {}

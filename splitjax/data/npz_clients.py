@@ -10,10 +10,10 @@ from splitjax.types import UserError
 
 
 def read(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
-  """Numbers the clients in ascending order of their names, texts or integers.
+  """Numbers the clients in ascending order of their names.
 
-  Returns the fields of `Dataset` that are about clients, by name. A client
-  named only in client_test does not train.
+  Names are texts or integers. Returns the fields of `Dataset` that are about
+  clients, by name. A client named only in client_test does not train.
   """
   found: dict[str, list[Any]] = {}
   for split in ("train", "test"):

@@ -2,9 +2,9 @@
 
 This is HARMONY's protocol (eq. 11; SplitGP, INFOCOM 2023, section VI). A
 client's in-distribution (ID) samples are all test samples of the classes that
-it trained on. It is tested on them mixed with out-of-distribution (OOD) samples
-of the other classes, in the ratio rho = #OOD / #ID. A set is a mask over the
-test split, so that each network runs once, not once per set.
+it trained on. Its test set mixes them with samples of other classes, which are
+out of distribution (OOD), in the ratio rho = #OOD / #ID. A set is a mask over
+the test split, so that each network runs once, not once per set.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def main_classes(
 ) -> np.ndarray:
   """Finds the classes in each client's training samples: [N, C] bool.
 
-  `labels` [Z] are those of the training split, `parts` N arrays [S_n] of rows.
+  `labels` [Z] belong to the training split; `parts` are N arrays [S_n] of rows.
   """
   counts = [np.bincount(labels[rows], minlength=classes) for rows in parts]
   return np.stack(counts) > 0
@@ -74,9 +74,9 @@ def id_ood_sets(
 def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
   """Reorders shuffled rows so that every prefix is class-balanced.
 
-  The rows are sorted by the number of earlier rows of the same class:
-  each class gives one sample before any class gives its next. Within such a
-  turn the order is random, so no class is favoured.
+  The rows are sorted by the number of earlier rows of the same class: the first
+  rows of all classes come before the second rows, and so on. First rows keep
+  their random order, as do second rows, so that no class is favoured.
   """
   by_class = np.argsort(label[rows], kind="stable")
   sizes = np.bincount(label[rows])

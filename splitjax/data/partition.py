@@ -1,9 +1,9 @@
 """Partitions: which training samples each client holds.
 
 A partition takes the labels of the training split, the number of clients and a
-seed, then its own parameters by keyword, which are the options of
-`data.partition` in a config. It returns one index array per client; they are
-disjoint, sorted, not empty, and the same for the same seed.
+seed; by keyword it takes the options that a config gives in `data.partition`.
+It returns one index array per client. The arrays are disjoint, sorted, not
+empty, and the same for the same seed.
 
 This module has `shard`, `iid` and `natural`, and `client_split`, which splits
 each client's samples after any partition.
@@ -36,8 +36,8 @@ def shard(
   num_shards is a multiple of the number of equally large classes, a client has
   at most k classes; otherwise a chunk may span several classes.
 
-  The Shard-k setting of HARMONY and SplitGP (Han et al., INFOCOM 2023), after
-  McMahan et al., AISTATS 2017.
+  This is the Shard-k setting of HARMONY and SplitGP (Han et al., INFOCOM 2023),
+  after McMahan et al., AISTATS 2017.
 
   Args:
     labels: [Z] integer, labels of the training split.
@@ -94,7 +94,7 @@ def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
     seed: fixes the shuffle.
 
   Returns:
-    N arrays [S_n] int64, rows of the training split; together all of it.
+    N arrays [S_n] int64; each row of the training split is in one of them.
 
   Raises:
     UserError: more clients than samples.
@@ -161,8 +161,8 @@ def client_split(
   A client's samples are shuffled and cut at the rounded cumulative fractions; a
   cut moves if a piece would be empty. Each client has a separate random stream,
   so its split does not depend on the number of clients. PGFedSplit uses (0.75,
-  0.25) for training and test, FedTHE (Jiang and Lin, ICLR 2023) (0.6, 0.2, 0.2)
-  for training, validation and test.
+  0.25) for training and test. FedTHE (Jiang and Lin, ICLR 2023) uses (0.6, 0.2,
+  0.2) for training, validation and test.
 
   Args:
     parts: N arrays [S_n] of rows, as a partition returns them.

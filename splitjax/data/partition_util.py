@@ -113,8 +113,8 @@ def check_parts(
 
   Raises:
     UserError: `parts` is no list of integer arrays, the number of clients is
-      wrong, a client has no samples or one of them twice, a row is outside the
-      training split, or clients share a row although they must not.
+      wrong, a client has no samples or has the same sample twice, a row is
+      outside the training split, or clients share a row but must not.
   """
   where = f"data.partition={name}"
   if not isinstance(parts, Sequence | np.ndarray):
@@ -162,13 +162,13 @@ def check_parts(
 def round_fairly(
   exact: np.ndarray, rng: np.random.Generator, least: np.ndarray | int = 0
 ) -> np.ndarray:
-  """Rounds shares so that losses and gains of a column even out over the rows.
+  """Rounds shares so that the rounding errors of each column nearly cancel.
 
   Row by row, every share is rounded down. The remaining samples then go, one
   each, to the columns that have lost most by rounding so far; ties are broken
   at random. Shares [C, G] float64, whose rows sum to whole numbers, become
-  [C, G] int64 with the same row sums. No result is below `least`; a result
-  differs from `exact` by less than 1, unless `least` requires more.
+  [C, G] int64 with the same row sums. A result is at least `least`. It differs
+  from `exact` by less than 1, unless `least` requires more.
   """
   whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   rest = exact - whole
@@ -193,9 +193,10 @@ def shuffled_by_class(
 
 
 def owners(sizes: np.ndarray) -> np.ndarray:
-  """Returns the column of each sample, [Z] int64, from sizes [C, G].
+  """Lists the column of each of Z samples, [Z] int64.
 
-  Samples are ordered by class and, within a class, by column.
+  Class c has sizes[c, g] samples in column g. Samples are ordered by class and,
+  within a class, by column.
   """
   classes, columns = sizes.shape
   return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())
@@ -221,9 +222,9 @@ def shards_of_rows(
 def by_depth(
   parts: Sequence[np.ndarray], labels: np.ndarray, depth: np.ndarray
 ) -> np.ndarray:
-  """Assigns parts with higher classes to clients with deeper cuts.
+  """Assigns parts with higher class labels to clients with deeper cuts.
 
-  Parts are sorted by their highest class and clients by depth; then the i-th
+  Parts are sorted by their highest label and clients by depth; then the i-th
   client gets the i-th part. Takes N arrays of rows, the split's labels [Z] and
   the clients' depths [N]; returns [N] int: client n gets parts[result[n]].
   """

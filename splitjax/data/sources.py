@@ -143,15 +143,14 @@ def load(
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
-    classes: C, if it is more than the number of classes that the data show;
-      None: that number.
-    mapped: also memory-map the training images of npz:PATH (those of prepared
-      data always are); the file must not change meanwhile.
+    classes: C, if some classes have no samples; None: as many as the data have.
+    mapped: memory-map the training images of npz:PATH, as those of prepared
+      data usually are. The file must not change while they are in use.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or
-      invalid, a part is larger than its split or smaller than the number of
-      its classes, or there are more classes than `classes`.
+      invalid, a part is larger than its split or too small to have each of its
+      classes, or there are more classes than `classes`.
   """
   if known(name).startswith(npz.PREFIX):
     count, arrays, note = npz.load(name, mapped=mapped, classes=classes)
@@ -181,7 +180,7 @@ def load(
 
 
 def _checked(data: Dataset) -> Dataset:
-  """Checks the arrays of a user's own source like those of a file.
+  """Checks a user's own source as `npz.checked` checks the arrays of a file.
 
   Raises:
     UserError: an array is invalid, or they do not fit together.
@@ -221,15 +220,15 @@ def _checked(data: Dataset) -> Dataset:
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   """Picks rows [samples] int64, ascending, in proportion to class sizes.
 
-  The i-th sample of a class of n (in random order) has rank i / n; the samples
-  of the lowest ranks are picked.
+  In random order, the i-th of the n samples of a class gets the rank i / n. The
+  samples of the lowest ranks are picked.
   """
   rank, rows = _rank(label), shuffled(label)
   return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])
 
 
 def _rank(group: np.ndarray) -> np.ndarray:
-  """Returns [Z] ranks i / n: each sample is the i-th of n in its group."""
+  """Ranks samples [Z] at random: the i-th of the n in a group gets i / n."""
   rows = shuffled(group)
   rows = rows[np.argsort(group[rows], kind="stable")]
   _, first, place, counts = np.unique(
@@ -241,5 +240,5 @@ def _rank(group: np.ndarray) -> np.ndarray:
 
 
 def shuffled(group: np.ndarray) -> np.ndarray:
-  """Returns rows 0 to Z - 1 in a random order that is the same in all runs."""
+  """Returns row numbers of `group` [Z] in a random order fixed for all runs."""
   return np.random.default_rng(_SPLIT_SEED).permutation(len(group))

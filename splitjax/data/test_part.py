@@ -5,7 +5,7 @@ import numpy as np
 from splitjax.data.test_sets import TestSets
 
 _PART = 0x9A47
-"""Separates this random stream from all others of the same seed."""
+"""Separates the draw of orders from all other draws of the same seed."""
 
 
 def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
@@ -16,7 +16,7 @@ def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
   others, and padding comes last.
 
   Args:
-    test_sets: N clients with K columns.
+    test_sets: test sets of all clients.
     seed: fixes the orders.
   """
   rng = np.random.default_rng((seed, _PART))

@@ -48,8 +48,8 @@ class TestSets(NamedTuple):
       choose thresholds (`holdout`); () if there are none.
     groups: [N] int, the group of each client (`GROUPS`), or None.
     domains: the clients' domains; None: all images stay as they are.
-    looks: L looks (`data.drift`): row l M + m is image m of the test split
-      under look l; (): every image is in its client's domain.
+    looks: L looks (`data.drift`). Row number l M + m stands for image m of the
+      test split under look l. (): every image is in its client's domain.
     unseen: a corruption that no client may train on; "": none.
   """
 
@@ -69,11 +69,11 @@ class TestSets(NamedTuple):
 
   @property
   def new(self) -> np.ndarray:
-    """[N, K] bool, samples of clients that do not train, in no test set."""
+    """[N, K] bool, True for new clients' samples, which are in no test set."""
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Counts the rows of the `clients` largest clients, and one for padding."""
+    """Sums the `clients` largest counts of training rows, and 1 for padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property
@@ -99,8 +99,8 @@ def id_ood(
       this open.
 
   Returns:
-    For each rho one test set, of rows of the test split. Raises UserError if
-    the data have no test split.
+    For each rho, one test set that has rows of the test split. Raises UserError
+    if the data have no test split.
   """
   require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
@@ -190,19 +190,18 @@ def out_of_client(
   train_fraction: Annotated[float, _FRACTION] = 0.6,
   validation_fraction: Annotated[float, _FRACTION] = 0.2,
 ) -> TestSets:
-  """Tests each client on its samples and on those of the other clients.
+  """Tests each client on its own test samples and on those of other clients.
 
   Each client splits its samples into a training, a validation and a test part.
-  Without drift, it is tested on its test part. With drift, it is tested on as
-  many samples of other clients, drawn with replacement from all their test
-  parts. HARMONY's Table 5 follows Jiang and Lin (Test-Time Robust
-  Personalization for Federated Learning, ICLR 2023), whose public code first
-  merges the official splits (`data.pool=all`), then splits them by Dirichlet
-  draws within groups of ten clients.
+  The set "w/o drift" is the client's test part. The set "w/ drift" has as many
+  samples of other clients, drawn with replacement from all their test parts.
+  Both have rows of the training split. HARMONY's Table 5 follows Jiang and Lin
+  (Test-Time Robust Personalization for Federated Learning, ICLR 2023), whose
+  public code first merges the official splits (`data.pool=all`), then splits
+  them by Dirichlet draws within groups of ten clients.
 
   Arguments are those of `id_ood`; thresholds may be chosen on the validation
-  part (eval.threshold_rule). There are two sets of rows of the training split,
-  "w/o drift" and "w/ drift". Raises UserError if rhos are given, the fractions
+  part (eval.threshold_rule). Raises UserError if rhos are given, the fractions
   leave no test part, there are fewer than two clients, or a client has fewer
   than three samples.
   """
@@ -226,7 +225,7 @@ def out_of_client(
 
 
 def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
-  """Draws rows of other clients for each client, as many as it has itself."""
+  """Draws for each client as many rows of others as it has of its own."""
   union = np.concatenate(own)
   sizes = np.array([len(rows) for rows in own])
   starts = np.cumsum(sizes) - sizes

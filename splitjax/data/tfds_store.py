@@ -1,8 +1,8 @@
 """Prepared data sets on disk, read with tensorflow-datasets (TFDS).
 
-Data sets that official/prepare.py or TFDS itself wrote as array_record are read
-through the stock builder, without TensorFlow. A copy as plain arrays is kept,
-which is memory-mapped and read without TFDS:
+The stock builder of TFDS reads array_record files, written by TFDS itself or by
+official/prepare.py, without TensorFlow. A copy as plain arrays is kept, which
+is memory-mapped and read without TFDS:
 
   data_dir/fashion_mnist/3.0.1/                    in the format of TFDS
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...
@@ -47,7 +47,7 @@ def root(data_dir: Place) -> Path:
 
 
 def find(name: str, data_dir: Place) -> Path | None:
-  """Finds the folder of the newest prepared version, or None; needs no TFDS.
+  """Finds the newest prepared version without TFDS; returns its folder or None.
 
   Raises:
     UserError: the data are stored as tfrecord, which only TensorFlow reads.
@@ -100,13 +100,13 @@ def note(folder: Path) -> str:
 def load(
   name: str, data_dir: Place, fields: Sequence[str] = ("label",)
 ) -> tuple[Arrays, str]:
-  """Reads a prepared data set, from its plain-array copy if one is current.
+  """Reads a prepared data set through its plain-array copy, made if need be.
 
   Returns:
-    The arrays by name, and the `note`. The arrays are train_image [Z, ...] and
-    test_image, and for each field two more, such as train_label [Z] int32 and
-    test_label. Samples are in the order of TFDS. The arrays are memory-mapped
-    and read-only unless data_dir cannot be written.
+    The arrays by name, and the `note`. The arrays are train_image [Z, ...],
+    test_image, and two for each field, such as train_label [Z] int32 and
+    test_label for "label". Samples are in the order of TFDS. The arrays are
+    memory-mapped and read-only unless data_dir cannot be written.
 
   Raises:
     UserError: the data are not prepared, stored as tfrecord, or damaged.

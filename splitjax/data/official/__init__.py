@@ -1,1 +1,1 @@
-"""Official files of data sets: download, verify, parse, write with TFDS."""
+"""Downloads, verifies and parses official files; writes them with TFDS."""

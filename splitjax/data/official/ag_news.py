@@ -40,10 +40,10 @@ def token_ids(text: str) -> np.ndarray:
 
 
 def ag_news(paths: Paths) -> Parsed:
-  """Reads AG News: train.csv and test.csv with rows "class","title","text".
+  """Reads AG News: two csv files with rows "class","title","description".
 
-  The text of a sample is its title, a space and its description. Classes 1 to 4
-  become 0 to 3.
+  The files are train.csv and test.csv. The text of a sample is its title, a
+  space and its description. Classes 1 to 4 become 0 to 3.
   """
   splits = {}
   for split in ("train", "test"):

@@ -30,7 +30,7 @@ def write(
   origin: dict[str, Any],
   folder: Path,
 ) -> Path:
-  """Writes a data set; returns the folder of the version, below `folder`.
+  """Writes a data set below `folder`; returns the folder of this version.
 
   Args:
     name: name of the data set.

@@ -52,7 +52,7 @@ class Form(NamedTuple):
 class About(NamedTuple):
   """Description of a data set for which TFDS has no builder.
 
-  Its inputs and label fields are those of FACTS.
+  FACTS describes the inputs and names the label fields of the data set.
 
   Attributes:
     description: a few sentences.
@@ -118,8 +118,8 @@ _CIFAR_MEMBERS = {
     "cifar-100-binary/test.bin": "4499cfba6c016c1be1438163640a0898",
   },
 }
-"""Form of CIFAR -> md5 of each file with samples, for the forms where these md5
-are known. Those of the Python archives are the ones that torchvision checks."""
+"""Form of CIFAR -> md5 of each file with samples. Forms whose md5 are not known
+are left out. For the Python archives, torchvision checks the same md5."""
 
 
 _TINY_IMAGENET = About(

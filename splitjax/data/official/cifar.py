@@ -31,7 +31,7 @@ class Field(NamedTuple):
   Attributes:
     classes: C.
     labels: key in a pickled batch, or byte position in a record.
-    names: the file of the class names, and the key in it if it is pickled.
+    names: the file with the class names; if it is pickled, also the names' key.
   """
 
   classes: int
@@ -145,7 +145,6 @@ def _pickled(raw: bytes, layout: Layout) -> dict[str, Any]:
 
 
 def _names(contents: dict[str, bytes], field: Field) -> list[str]:
-  """Reads the class names of a label field."""
   file, *keys = field.names
   if keys:
     found = [_text(name) for name in _unpickle(contents[file])[keys[0]]]
@@ -169,10 +168,10 @@ _ALLOWED = {
 
 
 class _Unpickler(pickle._Unpickler):
-  """Unpickler for byte arrays, numbers, text, lists and dicts, nothing else.
+  """Unpickler that accepts only byte arrays, numbers, text, lists and dicts.
 
-  It derives from Python's unpickler, since the one in C allocates gigabytes for
-  a damaged number.
+  It derives from the unpickler that is written in Python, since the one written
+  in C allocates gigabytes if a number in the file is damaged.
   """
 
   def find_class(self, module: str, name: str) -> Any:

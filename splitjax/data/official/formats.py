@@ -1,8 +1,8 @@
-"""Parsers of official files: shared parts, IDX and MATLAB files.
+"""Parsers of IDX and MATLAB files, and what all parsers share.
 
 A parser takes {official file name -> path} and returns Parsed; nothing is
-extracted to disk. cifar.py parses the archives of CIFAR, image_archives.py
-those of JPEG and PNG files, uci_har.py series, ag_news.py texts.
+extracted to disk. Other parsers are in cifar.py, image_archives.py (JPEG and
+PNG files), uci_har.py (series) and ag_news.py (texts).
 
 `prepare` first compares the files' checksums with the official ones, so parsers
 meet damaged files only if the user allows modified ones.
@@ -140,9 +140,10 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def idx(paths: Paths) -> Parsed:
-  """Reads the four files of the MNIST family, train-images-idx3-ubyte.gz, ...
+  """Reads the four IDX files of MNIST, or of a data set in the same format.
 
-  Images are [28, 28, 1] in ten classes; the files have no names or ids.
+  Images (train-images-idx3-ubyte.gz, ...) are [28, 28, 1] in ten classes; the
+  files have no names or ids.
   """
   splits = {}
   for split, prefix in (("train", "train"), ("test", "t10k")):
@@ -159,7 +160,7 @@ def idx(paths: Paths) -> Parsed:
 def svhn(paths: Paths) -> Parsed:
   """Reads SVHN's train_32x32.mat and test_32x32.mat; the label is the digit.
 
-  X is [32, 32, 3, Z] uint8, y [Z, 1] with the digit 0 as 10.
+  In a file, X is [32, 32, 3, Z] uint8, and y is [Z, 1] with 10 for the digit 0.
   """
   from scipy.io import loadmat
 
@@ -177,10 +178,10 @@ def svhn(paths: Paths) -> Parsed:
 
 
 def emnist(paths: Paths) -> Parsed:
-  """Reads emnist-byclass.mat of EMNIST's MATLAB archive, with its writers.
+  """Reads emnist-byclass.mat from EMNIST's archive of MATLAB files.
 
-  MATLAB keeps an image [28, 28] as a row of 784 pixels, column by column.
-  Classes are named by their characters, writers by their numbers.
+  MATLAB keeps an image [28, 28] as a row of 784 pixels, column by column. Each
+  image has a class, named by its character, and a writer, named by a number.
   """
   from scipy.io import loadmat
 

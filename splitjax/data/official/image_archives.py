@@ -27,7 +27,7 @@ _TINY = "tiny-imagenet-200"
 
 
 def _rgb(raw: bytes, where: str, side: int) -> bytes:
-  """Checks a JPEG or PNG file and converts it to RGB if it is not."""
+  """Checks a JPEG or PNG file; converts it to PNG in RGB if it is not RGB."""
   from PIL import Image
 
   with reading(where):
@@ -89,9 +89,9 @@ def _unzipped(path: Path, names: list[str]) -> Iterator[bytes]:
 def cinic10(paths: Paths) -> Parsed:
   """Reads CINIC-10's train and test, 90,000 images each, ordered by name.
 
-  The archive has SPLIT/CLASS/NAME.png in any folder. The third official split,
-  valid, is dropped. Classes are numbered in alphabetical order, as in CIFAR-10.
-  Ids are CLASS/NAME.png.
+  In the archive, the files SPLIT/CLASS/NAME.png may lie in any folder. The
+  third official split, valid, is dropped. Classes are numbered in alphabetical
+  order, as in CIFAR-10. Ids are CLASS/NAME.png.
   """
   (path,) = paths.values()
   found: dict[str, list[tuple[int, str, bytes]]] = {"train": [], "test": []}

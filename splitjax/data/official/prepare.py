@@ -71,7 +71,7 @@ def prepare(
 
 
 def _prepared(name: str, data_dir: Place, allow_modified: bool) -> Path | None:
-  """Finds the folder of already prepared data and checks their origin."""
+  """Finds the prepared data; refuses modified ones unless they are allowed."""
   folder = find(name, data_dir)
   modified = note(folder) if folder else ""
   if modified and not allow_modified:
