@@ -19,8 +19,8 @@ SMALL = 2**14
 """Maximum size of a leaf that `finite` joins with other leaves."""
 
 LARGEST = 1e30
-"""A leaf counts as non-finite if its absolute values sum to this or more: a sum
-over clients, weighted by their samples, might overflow."""
+"""A leaf whose absolute values sum to this or more is treated as non-finite,
+because a sum over clients, weighted by their samples, might overflow."""
 
 
 def client_keys(key: Array, numbers: Array) -> Array:
@@ -29,10 +29,10 @@ def client_keys(key: Array, numbers: Array) -> Array:
 
 
 def over_clients(one: Callable, *args: Tree) -> Tree:
-  """Applies a function of one client to n clients, leaves [n, ...], by `vmap`.
+  """Maps `one`, a function of a single client, over n clients.
 
-  A single client is computed without `vmap`: a condition then computes only one
-  of its branches, and gradients keep the layout of the parameters.
+  All leaves are [n, ...]. `vmap` is used only if n > 1: without it, a condition
+  computes one branch only, and gradients keep the layout of the parameters.
   """
   if jax.tree.leaves(args)[0].shape[0] > 1:
     return jax.vmap(one)(*args)
@@ -43,17 +43,17 @@ class Topology(NamedTuple):
   """How clients and server work together; static to the compiled round.
 
   Attributes:
-    round: trains a cohort, as `parallel.train_cohort` does: (CohortSpec,
-      RoundInputs, Participants) -> ((clients, does each count [n]), sums).
-    one_server: whether all clients train with one shared server, which a
-      method's begin and finish must change in the same way for every client.
-      Such a round needs clients of one depth, a method of one stage and a
-      single device. False: every client trains with its own server copy.
+    round: (CohortSpec, RoundInputs, Participants) -> ((clients, flags [n]),
+      sums). Trains a cohort and returns as `parallel.train_cohort` does.
+    one_server: whether all clients train with one shared server. `begin` and
+      `finish` of a method must then change the server in the same way for every
+      client; all clients must have one depth, the method one stage, the fleet
+      one device. False: every client trains with its own server copy.
     in_turn: whether clients are served one after another, in the config's
       `order` (Shard.service_order).
     hands_on: whether one client half is handed from client to client.
-    all_at_once: whether a method's step takes all clients at once: their
-      halves, batches and keys [N, ...]. Its losses and ledger are then [N].
+    all_at_once: whether a method's step takes the halves, batches and keys of
+      all clients, stacked [N, ...]. Its losses and ledger are then [N].
   """
 
   round: Callable
@@ -71,10 +71,10 @@ class CohortSpec(NamedTuple):
     topology: the topology of the method.
     plan: batches and epochs.
     chunk: clients that a device trains at a time; None for all.
-    ordered: whether to return each chunk's sums, in client order, not a total.
+    ordered: whether to return chunks' sums in client order, not added up.
     num_clients: number of clients in all cohorts of the fleet.
     faults: simulated faults; None for no faults.
-    partial: whether a client may take no step, being padding or not sampled.
+    partial: whether padding or unsampled clients, which take no step, occur.
     vmapped: whether the round is vmapped over seeds.
     buffer: settings of buffered rounds; None: rounds are synchronous.
   """
@@ -99,7 +99,7 @@ class Participants(NamedTuple):
     data: their Shard without its first fields, image and label.
     active: [n] bool, False for a padding slot or a client that was not sampled.
     keys: the clients' keys in this round; () before `draws.draw_together`.
-    drawn: the Drawn that these keys gave; () before `draws.draw_together`.
+    drawn: a Drawn made from `keys`; () before `draws.draw_together`.
   """
 
   clients: Half
@@ -143,7 +143,7 @@ class RoundSums(NamedTuple):
   Attributes:
     updates: sums for the aggregation.
     losses: name -> [] float, sum over the unmasked clients with this loss.
-    loss_counts: name -> [] float, number of clients in this sum.
+    loss_counts: name -> [] float, number of clients added up in `losses`.
     ledger: bytes sent.
     participants: [] float, number of participants.
     masked: [num_clients] float, 1 for a participant with a non-finite update.
@@ -151,9 +151,9 @@ class RoundSums(NamedTuple):
     steps: [num_clients] float, local steps taken.
     alone: [num_clients] float, local steps without the server.
     cuts: [num_clients] float, the client's Method.cut; () without cuts.
-    faults: kind -> [] float, number of clients: "dropped" (kept from the round
-      by a fault), "stragglers", "alone" (took a step without the server); ()
-      without faults.
+    faults: kind -> [] float, number of clients of this kind: "dropped" (a fault
+      excluded them), "stragglers", "alone" (they took a step without the
+      server); () without faults.
   """
 
   updates: Sums
@@ -202,10 +202,10 @@ class Metrics(NamedTuple):
 
 
 def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:
-  """Adds up the RoundSums of n clients, which `each` stacks in leaves [n, ...].
+  """Adds up the RoundSums of n clients.
 
-  A field with one value per client becomes an array [num_clients], indexed by
-  client number; `number` [n] has the numbers of the n clients.
+  The leaves of `each` are [n, ...], and `number` [n] has the clients' numbers.
+  A field with one value per client becomes [num_clients], indexed by number.
   """
 
   def listed(values):
@@ -238,8 +238,8 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
 def finite(tree: Tree) -> Array:
   """Tells whether all floats are finite and not too large to sum: [] bool.
 
-  The absolute values in each leaf must sum to less than LARGEST. Leaves of up
-  to SMALL numbers are joined to one leaf.
+  The absolute values in each leaf must sum to less than LARGEST. For this test
+  all leaves that have at most SMALL numbers are joined to one leaf.
   """
   floats = [
     x.astype(float)

@@ -63,10 +63,10 @@ class BatchSchedule(NamedTuple):
 def drawn_for(
   method: Method, plan: BatchPlan, visit: Visit, stage: int | None = None
 ) -> Drawn:
-  """Returns the visit's draws, and makes them now if the round has not.
+  """Returns `visit.drawn`, or makes the visit's draws if it is None.
 
-  In draws made now, stage number `stage` has `plan.epochs` epochs instead of
-  its own number, because a replay of messages takes more of them.
+  If draws are made, stage number `stage` gets `plan.epochs` epochs instead of
+  the method's number, because a replay of messages takes more epochs.
   """
   if visit.drawn is not None:
     return visit.drawn
@@ -106,9 +106,9 @@ def with_step_rates(
   """Adds BatchSchedule.rates to the schedule of stage `number`.
 
   A step's rates are `method.rates` at time round + i / T. T is the number of
-  steps that the client has in all stages of a round, and i the number of those
-  before this step. Both include steps that a straggler leaves out at the end of
-  a stage. `plan` is the plan of the round.
+  steps that the client has in all stages of a round, and i the number of steps
+  before this one. T and i include the steps that a straggler leaves out at the
+  end of a stage. `plan` is the plan of the round.
   """
   if method.rates is None:
     return schedule

@@ -1,11 +1,12 @@
 """Buffered rounds: the server steps once m updates have arrived (FedBuff).
 
 M clients train at a time, each from the model that it was given when it began.
-A round takes the m clients that are ready first; if several are ready at once,
-those with lower numbers. It computes the training of these m clients only, and
-makes the next server. Then idle clients begin until M clients train again. The
-state has arrays that tell which clients train, when they will be ready and from
-which model they began. All else is as in a round with m sampled participants.
+A round takes the m clients that are ready first; of clients that are ready at
+the same time, those with lower numbers come first. It computes the training of
+these m clients only, and makes the next server. Then idle clients begin until M
+clients train again. The state has arrays that tell which clients train, when
+they will be ready and from which model they began. All else is as in a round
+with m sampled participants.
 
 An update has staleness tau if its client began from the model of tau rounds
 before. It enters the mean of the updates as
@@ -15,9 +16,9 @@ before. It enters the mean of the updates as
 where w is the server's current model, w_i0 the model that client i was given,
 and w_i the model that client i trained from w_i0. With equal weights the mean
 is FedBuff's step w + 1/m sum_i s(tau_i) (w_i - w_i0). With tau = 0 an update
-enters as w_i, as in a synchronous round. For blocks that clients blend with
-their own (0 < lam < 1, or FedALA's mixture) w_i0 is the mean that the client
-was given. Running statistics, optimiser slots and other sums of a method
+enters as w_i, as in a synchronous round. If clients blend the mean of a block
+with their own (0 < lam < 1, or FedALA's mixture), w_i0 is the mean that client
+i was given. Running statistics, optimiser slots and other sums of a method
 (SCAFFOLD's c, FedProto's prototypes) are not scaled by s(tau).
 
 References:
@@ -154,8 +155,8 @@ def land(
 ) -> tuple[Flight, dict[str, Array]]:
   """Takes the first `size` clients, in the order of arrival, out of the flight.
 
-  The server does its work for these clients once the last of them has arrived.
-  Any other client that arrives before the server is done waits.
+  The server begins to work for these clients once the last of them has arrived.
+  Other clients that arrive before it has finished must wait.
 
   Args:
     buffer: has the exponent a.
@@ -198,8 +199,8 @@ def rebased(
     buffer: has the exponent a.
     tau: [] int32.
     start: the model that the client began from.
-    now: the current model w, as the clients' shared blocks by name and the
-      server's half.
+    now: the current model w: a dict of the clients' shared blocks by name, and
+      the server's half.
     pair: the client's half and its copy of the server, after its round.
   """
   factor = _factor(buffer, tau)
@@ -221,7 +222,7 @@ def rebased(
 
 
 def next_means(now: dict[str, Tree], sums: Sums) -> dict[str, Tree]:
-  """Returns w of the clients' blocks after a round: the means of its sums.
+  """Computes the clients' blocks of the next w: the means of a round's `sums`.
 
   A block that has no weight in `sums` stays as it is in `now`.
   """

@@ -21,10 +21,9 @@ def check_aggregation(
 ) -> None:
   """Raises a UserError if an aggregation reads the halves of other clients.
 
-  `Aggregation.by_sums` must declare that only sums over clients are read. To
-  test this, the aggregation's `server` is traced without clients, and its
-  `clients` is computed on random numbers and on NaN. `plans` has one entry for
-  each cohort.
+  Also raises it if `Aggregation.by_sums` is False. If it is True, tests whether
+  this is right: traces `server` without clients, and computes `clients` on
+  random numbers and on NaN. `plans` has one entry for each cohort.
   """
   if not method.aggregation.by_sums:
     raise UserError(
@@ -53,9 +52,9 @@ def _try_clients(
 ) -> None:
   """Checks `rule.clients` on four clients, two of which participate.
 
-  A client must get the same result if the others have different halves, and if
-  it is computed without them. A client that does not participate must keep its
-  half or get a value that all clients get. `half`, `server` and `sums` are
+  A client's result must stay the same if the other clients' halves change, and
+  if there are no other clients. A client that does not participate must keep
+  its half or get a value that all clients get. `half`, `server` and `sums` are
   shapes.
   """
   rng = np.random.default_rng(0)

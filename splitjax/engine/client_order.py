@@ -52,7 +52,10 @@ def random(spec: QueueSpec, round: int) -> np.ndarray:
 
 
 def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
-  """Permutes the clients in each round; each takes all its turns in a row."""
+  """Serves the clients in a random order, which is drawn anew in every round.
+
+  The batches of a client are served in a row.
+  """
   rng = np.random.default_rng([spec.seed, 0x0DE8, round])
   order = rng.permutation(len(spec.steps))
   return np.repeat(order, spec.steps[order]).astype(np.int32)
@@ -70,7 +73,7 @@ def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
 
 
 def cyclic_reverse(spec: QueueSpec, round: int) -> np.ndarray:
-  """Cycles as `cyclic`, but every other cycle of the run is reversed."""
+  """Serves clients as `cyclic` does, reversing every other cycle of the run."""
   first = round * _count(spec)
   return _cycles(spec, lambda number: (first + number) % 2 == 1)
 
@@ -110,10 +113,10 @@ ORDERS = {
 
 
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
-  """Ranks the labels by when a forward cycle serves their clients.
+  """Ranks the labels in the order in which a forward cycle serves them.
 
-  Returns the rank of each of the C `classes`, from 0 on, which is NO_TURN for a
-  label without clients. Returns None if the order `name` has no cycles.
+  Returns a list of `classes` ranks, which begin at 0; a label without clients
+  has NO_TURN instead. Returns None if the order `name` has no cycles.
   """
   if not name.startswith("cyclic"):
     return None
@@ -174,16 +177,16 @@ def with_service_order(
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Args:
-    method: an order is added if its topology serves clients in turn, and groups
-      if it has a `group`, which makes them.
+    method: the order is added if its topology serves clients in turn. If it has
+      a function `group`, the groups that this function makes are added.
     shard: the shards of all clients, leaves [N, ...], padding clients last.
     plan: batches and epochs.
     order: name in ORDERS.
     turn: batches that a client is served in a row.
     rounds: R.
     seed: seed of the run.
-    groups: [N] int, the label of each client's group, by number; None: the
-      label that most of the client's samples have, of several the lowest.
+    groups: [N] int, the label of each client's group, by number. None: the
+      label that most of the client's samples have; in a tie, the lowest one.
   """
   ordered = topology_of(method.traits).in_turn
   if not ordered and method.group is None:

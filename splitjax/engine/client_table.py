@@ -28,7 +28,7 @@ def read(
   are replaced by numbers. ALL stays as it is in both columns.
 
   Args:
-    path: the file, UTF-8. Empty lines do not count.
+    path: the file, UTF-8. Empty lines are skipped.
     header: the cells of its first line.
     field: name of the config's field that has the path.
     names: the clients' names; () if they have none.

@@ -21,7 +21,7 @@ from splitjax.engine.faults import NO_FAULT, ClientFault
 from splitjax.types import Array, Half, Ledger, Method, Shard, Stage, Tree
 
 SERVER_DOWN = 1 << 29
-"""Folded into a step's key; the result draws whether the server is down."""
+"""Folded into a step's key, to draw whether the server is unavailable."""
 
 
 def begin_round(
@@ -63,9 +63,9 @@ def client_round(
 
   Returns:
     The client's and the server's half; each loss's mean over the steps that
-    have this loss; the ledger; the number of these steps for each loss; the
-    number of all local steps, [] float; and the number of local steps without
-    the server, [] float, or None if the server is always available.
+    have this loss; the ledger; for each loss the number of steps that have it;
+    the number of all local steps, [] float; and the number of local steps
+    without the server, [] float, or None if the server is always available.
   """
   drawn = drawn_for(method, plan, visit)
   visit = visit._replace(drawn=drawn)
@@ -99,7 +99,7 @@ def run_stage(
   number: int,
   pair: tuple[Half, Half],
 ) -> tuple[tuple[Half, Half], Tree, Array, Array | None]:
-  """Runs one of a client's stages: its steps, or its `once`.
+  """Runs one stage of a client: its local steps, or its function `once`.
 
   Returns:
     The pair after the stage; sums over the steps (losses, ledger, and for each
@@ -167,10 +167,10 @@ def ragged_steps(
 
 
 def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
-  """Builds a stage's local step, with or without the server.
+  """Builds a stage's local step; `fault` may make the server unavailable.
 
-  While the server is unavailable (`fault`), the step is the stage's `alone`, if
-  the stage has one.
+  While the server is unavailable, the step is the stage's function `alone`, if
+  the stage has this function.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,

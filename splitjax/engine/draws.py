@@ -25,14 +25,14 @@ EPOCH = 1 << 20
 """Step number s of epoch e is folded into a client's keys as e * EPOCH + s."""
 
 STAGE = 1 << 30
-"""STAGE + s is folded into the keys of stage s > 0; for stage 0 nothing is."""
+"""STAGE + s is folded into the keys of every stage s except stage 0."""
 
 _END = -1
-"""Fills paths up to the longest one; numbers of a path are at least 0."""
+"""Pads the shorter paths; the numbers of a path itself are at least 0."""
 
 
 class Drawn(NamedTuple):
-  """What is drawn for a client before a round: keys and orders of its samples.
+  """A client's draws before a round: PRNG keys, and orders of its samples.
 
   Attributes:
     begin_key: [] key of the download.
@@ -58,7 +58,7 @@ def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
 
   Args:
     key: [] key.
-    paths: L paths of numbers from 0 to 2^31 - 1; they may differ in length.
+    paths: L paths of any lengths, with numbers from 0 to 2^31 - 1.
 
   Returns:
     [L] keys.
@@ -76,7 +76,7 @@ def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
 
 
 def stage_epochs(method: Method, plan: BatchPlan) -> tuple[int, ...]:
-  """Lists the epochs of each stage; 0 for a stage that is computed once."""
+  """Returns each stage's number of epochs; 0 for a stage computed once."""
   return tuple(
     0 if stage.once else plan.epochs if stage.epochs is None else stage.epochs
     for stage in method.stages
@@ -92,7 +92,7 @@ def draw(
     key: [] key of this client in this round.
     views: V, batches of a step.
     epochs: E of each stage.
-    held: S, the number of the client's samples and padding.
+    held: S, the length of an order: the client's samples, then padding.
     size: [] int, the number of the client's samples.
   """
   begin, batches, steps, finish = range(4)
@@ -126,11 +126,11 @@ def draw_together(
   inputs: RoundInputs,
   groups: dict[int, Participants],
 ) -> dict[int, Participants]:
-  """Adds to the clients of a device their keys and what is drawn with these.
+  """Adds keys, and the draws made with them, to the clients of a device.
 
-  All cohorts draw at once, unless jax_threefry_partitionable is off. If each
-  cohort drew by itself, the random generator's kernels would be compiled for
-  each: with three cohorts this took a tenth of the compile time of a round.
+  All cohorts draw at once, unless jax_threefry_partitionable is off. If every
+  cohort drew by itself, the random generator's kernels would be compiled per
+  cohort: with three this took a tenth of the compile time of a round.
 
   Args:
     specs: the CohortSpec of every cohort.
@@ -139,8 +139,8 @@ def draw_together(
 
   Returns:
     The groups with `keys` [n] and with `drawn`, a Drawn with leaves [n, ...].
-    Each order of samples is as long as the largest client's; a smaller client's
-    own samples come first in it, then padding.
+    Every order of samples has the length of the one with the most samples; in
+    shorter ones, padding follows the client's own samples.
   """
   # Without this option a client's numbers depend on how many are drawn at once,
   # and so on the largest client: each cohort draws by itself.

@@ -36,19 +36,20 @@ class Faults:
 
   Attributes:
     dropout: probability that a sampled client does not participate.
-    straggler: probability that a participant takes only its first local steps
-      of the round. Its update counts with the weight of all its samples.
-    straggler_share: share of its local steps that a straggler takes, rounded
-      up.
+    straggler: probability that a participant takes only the first local steps
+      of each stage. Its update is still weighted by all its samples.
+    straggler_share: share of a stage's local steps that a straggler takes,
+      rounded up.
     server_down: probability that the server is unavailable for training in a
-      round. Clients with an exit then train it without the server. Clients that
-      need the server do not participate. Clients with the whole network are not
+      round. Clients with an exit then train their half alone. Clients that need
+      the server do not participate. Clients with the whole network are not
       affected, except in DFL, where this network stands for client and server.
       Download and aggregation still take place.
-    server_down_per: what one draw is for. round: a round; client: a client in a
-      round; step: a client's local step, if a method's clients can train
-      without the server. fraction: nothing is drawn; the seed chooses exactly
-      round(server_down R) of R rounds to be without it (SuperSFL, Table III).
+    server_down_per: how often the server's failure is drawn. round: once for a
+      round; client: for each client in a round; step: for each local step of a
+      client, if the method's clients can train without the server. fraction: it
+      is not drawn, but the seed chooses exactly round(server_down R) of the R
+      rounds (SuperSFL, Table III).
     timeout: seconds that a client waits in vain for the server, in each local
       step without it (SuperSFL's Algorithm 3); changes only the modelled time.
     schedule: CSV file of planned faults, see `read_schedule`.
@@ -115,7 +116,7 @@ def draw_faults(
   scheduled = Schedule(*shard.schedule)
 
   def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
-    """Draws [] bool, for this client or for all; None if `chance` is 0."""
+    """Draws whether a fault happens, [] bool; None if `chance` is 0."""
     if not chance:
       return None
     own = jax.random.fold_in(jax.random.fold_in(key, KINDS.index(kind)), round)
@@ -175,9 +176,9 @@ def make_schedule(
   seed: int,
   names: Sequence[str] = (),
 ) -> Any:
-  """Reads the schedule; adds the rounds of server_down_per="fraction".
+  """Reads the schedule, and adds the faults of server_down_per="fraction".
 
-  Arguments and result are as in `read_schedule`; `seed` chooses the rounds.
+  `seed` chooses the rounds of these faults; all else is as in `read_schedule`.
   """
   schedule = read_schedule(faults, clients, rounds, names)
   count = round(faults.server_down * rounds)
@@ -243,7 +244,7 @@ def check_size(field: str, clients: int, rounds: int) -> None:
 def _entry(
   place: str, line: list[str], faults: Faults, clients: int, rounds: int
 ) -> tuple[Any, int, str, float]:
-  """Reads a schedule's line: index of clients, round from 0, fault, share."""
+  """Reads a line: an index that selects clients, round from 0, fault, share."""
   round, client, kind, share = line
   if not 1 <= _number(round) <= rounds:
     raise UserError(f"{place}: round {round!r:.40} must be one of 1..{rounds}")

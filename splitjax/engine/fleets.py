@@ -25,8 +25,8 @@ class Cohort:
     depth: K, their cut.
     ids: their numbers in the fleet, ascending.
     padding: number of padding clients, which follow the real ones so that all
-      devices hold equally many. They have the first client's number and data,
-      and never participate.
+      devices hold equally many clients. Padding clients have the number and
+      data of the first client, and never participate.
     chunk: clients that a device trains at a time; None for all that it holds.
     family: the family of their network; "" if clients have no families.
   """
@@ -54,7 +54,7 @@ class Fleet:
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
       samples each cohort's proportional quota, which needs no padding slots;
-      "label_balanced" draws the first client and adds the others by `balanced`.
+      "label_balanced" draws one client, to which `sampling.balanced` adds more.
     devices: number of devices that every cohort is divided among.
     exact: whether chunks and their order do not depend on `devices`.
   """
@@ -87,10 +87,10 @@ class Fleet:
     return found
 
   def singly(self, cohort: Cohort) -> bool:
-    """Tells whether there are several devices that train one client at a time.
+    """Tells whether several devices train a cohort, each one client at a time.
 
     `sampling` then assigns clients to devices in turn, and padding clients take
-    no steps.
+    no steps. In an `exact` fleet the answer is always no.
     """
     return self.devices > 1 and cohort.chunk == 1 and not self.exact
 
@@ -98,7 +98,7 @@ class Fleet:
 def even_depths(
   num_clients: int, depths: tuple[int, ...], seed: int
 ) -> np.ndarray:
-  """Assigns depths, each to about equally many clients, at random: [N] int.
+  """Draws the clients' depths, [N] int; each depth is about equally common.
 
   Raises:
     UserError: fewer clients than depths.
@@ -132,8 +132,8 @@ def assign_depths(
     seed: seed of the shuffle.
     participants: clients sampled per round; None for all.
     participation: how they are sampled.
-    power: P_C of each depth, shallowest first. None: geometric from 10 to 40,
-      shallower clients being weaker; one depth alone gets 10.
+    power: P_C of each depth, shallowest first. None: a geometric series from 10
+      (shallowest) to 40, or 10 if there is only one depth.
     given: [N] the depth of each client; None: `even_depths`.
     families: family -> the numbers of its clients; None: no families.
 
@@ -216,7 +216,7 @@ def sampled(fleet: Fleet) -> Fleet:
 def quotas(fleet: Fleet) -> tuple[int, ...]:
   """Counts the participants of each cohort under "stratified".
 
-  P N_c / N, rounded by largest remainders so that they add up to P.
+  The counts are P N_c / N, rounded by largest remainders to add up to P.
   """
   share = np.array([len(c.ids) for c in fleet.cohorts])
   exact = share * fleet.participants / fleet.num_clients
@@ -224,7 +224,7 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
 
 
 def rounded(exact: np.ndarray) -> np.ndarray:
-  """Rounds numbers by largest remainders; a whole sum stays as it is."""
+  """Rounds numbers by largest remainders, which keeps their sum if integral."""
   counts = np.floor(exact).astype(int)
   rest = round(exact.sum()) - counts.sum()
   counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
@@ -243,11 +243,11 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 
 
 def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
-  """Finds the smallest number of devices, up to `most`, for the shortest round.
+  """Finds the fewest devices, up to `most`, with which a round is shortest.
 
-  If `dealt`, clients are spread evenly over the devices, regardless of their
-  cohorts (`sampling`). If not, a device trains its part of each cohort, one
-  after another, and padding that makes these parts equal takes time too.
+  If `dealt`, `sampling` spreads clients evenly over the devices, regardless of
+  cohorts. If not, a device trains its part of one cohort after another, and the
+  padding that makes the parts of a cohort equal takes time too.
   """
   counts = (fleet.participants,) if dealt else slots(fleet)
 
@@ -267,8 +267,9 @@ def divide(
     devices: number of devices.
     chunks: for each cohort the most clients that a device may train at a time;
       None for all.
-    exact: whether chunks have this size (at most the cohort's) on any number of
-      devices; otherwise they may be smaller, which needs less padding.
+    exact: whether every chunk has the size in `chunks` (at most the cohort's)
+      on any number of devices. If not, chunks may be smaller, which needs less
+      padding.
 
   Returns:
     The fleet with padding clients, so that the places of every cohort are a

@@ -1,15 +1,16 @@
 """Keeps a cohort's clients in the host's memory; rounds get only sampled ones.
 
-The end of a round may change clients that did not participate: with lam = 0 all
-get the mean. Writing every client's half would take time and memory that grow
-with the number of clients. A leaf is therefore stored as one value common to
-all clients, and a row for each client that was written after that value was
-set.
+The end of a round may change clients that did not participate: with lam = 0,
+all clients get the mean. Writing every client's half would take time and memory
+that grow with the number of clients. A leaf is therefore stored as one value
+common to all clients, and a row for each client that was written after that
+value was set.
 
-Spare rows are appended to those of the sampled clients, to find out what a
-round does to clients that do not participate. They have two different contents.
-If both come back unchanged, these clients keep their values. If both come back
-with the same content, it is now the value of all clients.
+Spare rows are appended to the rows of the sampled clients, to find out what a
+round does to clients that do not participate. The spare rows have two different
+contents. If they come back unchanged, clients that do not participate keep
+their values. If they come back all alike, their content is now the value of all
+clients.
 """
 
 import math
@@ -28,7 +29,7 @@ _BLOCK = 64
 
 
 def spare_rows(row: Tree, count: int) -> Tree:
-  """Makes rows of zeros and of ones in turn, [count, ...] with count >= 2."""
+  """Makes alternating rows of zeros and ones: [count, ...] with count >= 2."""
   content = np.arange(count) % 2
   return jax.tree.map(
     lambda x: np.broadcast_to(
@@ -53,7 +54,7 @@ def data_of(
     image: [Z + P, ...], the training split, then the public samples.
     label: [Z] int32.
     shards: for each cohort the shards of all its clients.
-    places: for each cohort [S] int, the places of these clients.
+    places: for each cohort [S] int, the clients' positions in the cohort.
     on: for each cohort [S] bool, which of these clients need their images; the
       rows of the others point to image 0.
     size: number of images returned before the public ones; static.
@@ -111,7 +112,7 @@ class HostClients:
     return self._tree([leaf.take(places) for leaf in self._leaves])
 
   def with_spare(self, places: np.ndarray) -> Half:
-    """Reads the input of a round: as `take`, followed by the spare rows."""
+    """Reads a round's input: the halves at `places`, then the spare rows."""
     rows = [leaf.take(places) for leaf in self._leaves]
     pairs = zip(rows, self._spare, strict=True)
     return self._tree([np.concatenate(pair) for pair in pairs])
@@ -216,10 +217,10 @@ class _Leaf:
 
 
 def _reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-  """Makes zeros that take memory page by page, when their rows are written.
+  """Makes zeros that take memory, in small pages, only where rows are written.
 
-  NumPy asks Linux for pages of 2 MB. A few rows that are written in different
-  pages would then take as much memory as the whole array.
+  NumPy asks Linux for pages of 2 MB. Writing one row in each of these pages
+  would take as much memory as the whole array.
   """
   count = math.prod(shape)
   memory = mmap.mmap(-1, max(count * dtype.itemsize, 1))

@@ -1,12 +1,12 @@
 """Estimates a round's memory on a device from shapes; chooses chunks that fit.
 
 Nothing is compiled: exact numbers would take one compilation of the whole round
-per candidate chunk size. Chunks that are still too large are halved once XLA
-has counted (`experiment.trainers.programs`). benchmarks/results/README.md
-compares estimates with XLA's counts. HARMONY with conv="in_turn" takes more
-than estimated if several clients train at once. The estimate leaves out the
-step without the server under faults (up to an eighth), and the columns of thin
-convolutions on a CPU (`models.cpu`).
+per candidate chunk size. If a compiled program still needs more memory than the
+device has, its chunks are halved (`experiment.trainers.programs`).
+benchmarks/results/README.md compares estimates with XLA's counts. HARMONY with
+conv="in_turn" takes more than estimated if several clients train at once. The
+estimate leaves out the step without the server under faults (up to an eighth),
+and the columns of thin convolutions on a CPU (`models.cpu`).
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
 HARMONY and FedAvg on a CPU."""
 
 TRAINING, WAITING = 3.05, 1.3
-"""As COPIES, on an accelerator, whose kernels keep whole gradients. TRAINING is
-for a client in training, WAITING for one that has trained and waits for the
-round's sums. Fitted to SplitGP on cnn8, H100."""
+"""The counterparts of COPIES for an accelerator, whose kernels keep whole
+gradients. TRAINING is for a client in training, WAITING for one that has
+trained and waits for the round's sums. Fitted to SplitGP on cnn8, H100."""
 
 LAYOUTS = 1.5
 """Factor on a batch's memory on a TPU. Convolutions lay the batch along the
@@ -68,7 +68,7 @@ def need(
   """Estimates the memory of a round on one device.
 
   `plans` has one plan per cohort of `fleet`, which is divided among devices;
-  `data` counts the bytes of the data set on each device.
+  `data` is the size of the data set on each device, in bytes.
   """
   if topology_of(method.traits).one_server:
     return _one_server(method, net, fleet, plans[0], data)
@@ -198,7 +198,7 @@ def too_large(program: int) -> bool:
 
 
 def _rows(net: Backbone, batch: int) -> int:
-  """Counts the images whose memory a batch takes: B, or more on a TPU.
+  """Returns for how many images a batch takes memory: B, or more on a TPU.
 
   A TPU's convolutions lay the batch along the lanes, padded to fill them, and
   keep it in several layouts. Its matrix products lay channels along the lanes,
@@ -248,8 +248,8 @@ def at_server(
 def activations(net: Backbone) -> int:
   """Counts the bytes of a sample's activations, by `shapes.activations`.
 
-  If convolutions are yet to be timed (`tuning`), they are counted all in the
-  formulation "patches" and all in "native", and the larger count is returned.
+  If convolutions are yet to be timed (`tuning`), the bytes are counted with all
+  of them in "patches" and with all in "native"; the larger count is returned.
   """
   goal = target.current()
   if goal.formulations or not formulations.measured("auto"):

@@ -22,8 +22,8 @@ class Sent(NamedTuple):
   Attributes:
     counts: for each stage, message name -> how often a step sends it, recorded
       by `wire.listening`.
-    priced: names of all messages in the steps' ledgers. Some of these are only
-      counted there, and their content does not pass through `wire.send`.
+    priced: names of all messages in the steps' ledgers. The content of some of
+      them does not pass through `wire.send`; only their bytes are known.
   """
 
   counts: tuple[dict[str, int], ...]

@@ -55,7 +55,7 @@ class Started(NamedTuple):
 
 
 class TurnMetrics(NamedTuple):
-  """Sums over the turns of a round, by client: leaves [n].
+  """Sums of each client over its turns in a round; all arrays are [n].
 
   Attributes:
     losses: name -> sum over the client's steps.
@@ -100,8 +100,8 @@ def finish_round(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """Runs the upload and makes the sums of a round with one server.
 
-  `group` has the n clients before the round, `started` the clients before the
-  first turn. `clients` (leaves [n, ...]), `server` and `metrics` are from after
+  `group` has the n clients before the round; `started` has them before the
+  first turn. `clients`, stacked [n, ...], `server` and `metrics` result from
   the last turn. Returns as `parallel.train_cohort`.
   """
   method, rule = spec.method, spec.method.aggregation

@@ -47,7 +47,7 @@ class ClientTimes(NamedTuple):
 
   @property
   def whole(self) -> np.ndarray:
-    """Seconds of a whole round, without `serves`."""
+    """Returns the seconds of a whole round, leaving out `serves`."""
     return self.start + self.steps * self.each_step
 
 
@@ -76,9 +76,9 @@ class Deadline:
   def shares(self, times: ClientTimes, stages: int) -> np.ndarray:
     """Returns the share of its local steps that each client takes in time.
 
-    The result is [N] float, 0 for a client that is left out. A round applies
-    the share to each stage and rounds the steps up, which may add up to
-    `stages` - 1 steps; as many are subtracted here.
+    The result is [N] float, 0 for a client that is left out. In each stage the
+    client's steps are rounded up, which may add `stages` - 1 steps in all. This
+    number is therefore subtracted from the steps that fit.
 
     Raises:
       UserError: no client is in time.
@@ -197,7 +197,7 @@ def planned(
 ) -> Any:
   """Adds the faults that a Deadline plans to the config's scheduled faults.
 
-  `given` has the config's. Both it and the result are either a Schedule with
+  `given` has the config's faults. Like the result, it is either a Schedule with
   arrays [N, R] or (). `times` and `stages` are as in `Deadline.shares`. Other
   paces plan no faults.
   """
@@ -211,8 +211,8 @@ def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:
   """Schedules that clients take only a share of their steps in every round.
 
   `share` [N] is the result of `Deadline.shares`; clients whose share is 0 are
-  dropped. `given` has the faults that are scheduled already, which stay: a
-  Schedule with arrays [N, R] or ().
+  dropped. `given`, a Schedule with arrays [N, R] or (), has the faults that are
+  scheduled already; the result keeps these faults.
   """
   size = len(share), rounds
   check_size("pace", *size)

@@ -31,7 +31,7 @@ from splitjax.types import Array, Half
 def train_clients(
   spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """Trains clients at once: a vmap over `client_round`, then sums.
+  """Trains clients at once, by a vmap over `client_round`; adds up their sums.
 
   A client with a non-finite half or loss is masked: its messages count in the
   ledger, but its update has weight zero, its losses are left out, and its half
@@ -40,8 +40,9 @@ def train_clients(
   `group` has n clients of one cohort.
 
   Returns:
-    The clients after the round, leaves [n, ...], and [n] bool, True if a
-    client's update counts (else the client is unchanged); and the sums.
+    A pair and the sums. The pair has the clients after the round, stacked
+    [n, ...], and [n] bool, False for a client that was masked or did not
+    participate. Such a client is unchanged.
   """
   may_idle = spec.partial or spec.faults is not None
 

@@ -43,11 +43,11 @@ def _is_private(path: Path) -> bool:
 
 
 def look_for_no_device() -> None:
-  """Makes jax use the CPU alone, if programs are only described (--target).
+  """Restricts jax to the CPU, for programs that are only described (--target).
 
-  A JAX_PLATFORMS that the user has set stays. The option of jax is set as well
-  as this variable, because jax reads the variable when it is imported, and a
-  config file may have imported jax already.
+  A JAX_PLATFORMS that the user has set stays. jax reads this variable when it
+  is imported. A config file may have imported jax already, so jax's own option
+  is set too.
   """
   os.environ.setdefault("JAX_PLATFORMS", "cpu")
   jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])

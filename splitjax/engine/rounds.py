@@ -1,8 +1,8 @@
 """Compiles a Method's round: sampling, training and aggregation.
 
-One jitted function samples the participants, trains them and aggregates. It
-trains in a shard_map over the devices, which has a Python loop over the cohorts
-inside. The state is donated, and all inputs of a round are on the device.
+One jitted function samples the participants, trains them and aggregates. The
+training is a shard_map over the devices, inside which a Python loop runs over
+the cohorts. The state is donated, and all inputs of a round are on the device.
 """
 
 from collections.abc import Callable
@@ -71,8 +71,8 @@ def make_round(
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
     faults: simulated faults; None for no faults.
-    buffer: settings of buffered rounds, in which `fleet.participants` is m and
-      `buffered.in_flight` made `method`. None: rounds are synchronous.
+    buffer: settings of buffered rounds, which need `fleet.participants` = m and
+      a `method` made by `buffered.in_flight`. None: rounds are synchronous.
     mesh: the devices; None for one.
     deterministic: whether results have the same bits on any number of devices,
       if chunks have the same size. Sums of chunks are then added in client
@@ -80,8 +80,8 @@ def make_round(
       `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even for one device.
     vmapped: whether the round is to be vmapped over seeds.
     drawn: whether the round gets the sample as an argument: for each cohort
-      [S] bool, which of its first S clients are sampled. The state then has
-      only some of all clients, so the aggregation's `server` must not read any.
+      [S] bool, which of its first S clients are sampled. The state then lacks
+      clients, so the aggregation's `server` must not read the clients.
     jit: called in place of `jax.jit`, with the function and jit's options.
 
   Returns:
@@ -114,7 +114,6 @@ def make_round(
   ]
 
   def on_device(inputs, groups):
-    """Trains one device's clients, cohort by cohort."""
     clients, total = {}, None
     for c, group in draw_together(specs, inputs, groups).items():
       clients[c], sums = topology.round(specs[c], inputs, group)
@@ -232,8 +231,8 @@ def aggregate(
 ) -> State:
   """Ends a round: makes the next server, then the next clients.
 
-  `state` is the state before the round. The other arguments are those of
-  Aggregation's functions, of which only `distil` gets `samples`.
+  `state` is the state before the round. The other arguments are passed to the
+  functions of `rule`; only `rule.distil` gets `samples`.
   """
   means, flight = state.means, state.flight
   if rule.on_means is not None:
@@ -273,7 +272,6 @@ def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
 
 
 def _metrics(sums: RoundSums) -> Metrics:
-  """Makes the metrics of a round from the sums over all clients."""
   return Metrics(
     jax.tree.map(jnp.divide, sums.losses, sums.loss_counts),
     sums.ledger,
@@ -288,7 +286,7 @@ def _metrics(sums: RoundSums) -> Metrics:
 
 
 def _add_in_order(sums: Tree, mesh: Mesh | None) -> Tree:
-  """Adds the sums of k chunks, leaves [k, ...], in client order."""
+  """Adds the sums of k chunks in client order: [k, ...] -> [...] per leaf."""
   if mesh is not None:
     sums = jax.lax.all_gather(sums, sharding.AXIS, tiled=True)
   start = trees.zeros(jax.eval_shape(lambda: trees.take(sums, 0)))

@@ -32,8 +32,8 @@ def balanced(order: Array, counts: Array, most: int) -> Array:
   As in MergeSFL's choice of workers, KL(Phi || Phi_0) is to be small, where Phi
   is the label distribution of the chosen clients and Phi_0 that of all clients.
   The paper uses a genetic algorithm; this search is greedy. It takes the first
-  client in `order`, then `most` - 1 times the client that makes KL smallest; of
-  several such clients, the first in `order`.
+  client in `order`. Then, `most` - 1 times, it adds the client that makes KL
+  smallest; in a tie, the one that comes first in `order`.
 
   Args:
     order: [N] int, clients in random order.
@@ -74,15 +74,15 @@ def sample_clients(
   class, [N, C], which only "label_balanced" needs. `place` [N] int ranks all
   clients, of whom the first P participate; None: the order is random.
 
-  If there are several devices that train one client at a time, the clients of
-  all cohorts are assigned to devices in turn, so that all devices train equally
-  many. Otherwise one device would train all sampled clients, which come first,
-  and another none.
+  If several devices each train one client at a time, the clients of all cohorts
+  are assigned to devices in turn, so that all devices train equally many. If
+  they were not, one device might train all sampled clients, which come first,
+  and another device none.
 
   Returns:
     For each cohort a Sample of `fleets.slots` clients, padded to a multiple of
-    devices x chunk; or a Sample of the whole cohort in order, without a gather,
-    if this adds no chunks and no device has to train more clients.
+    devices x chunk; or a Sample of the whole cohort in order, which needs no
+    gather, if this takes no more chunks and gives no device more clients.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []

@@ -4,10 +4,10 @@ The service order is data (Shard.service_order), so one program serves any
 order. A client that does not participate takes no turn, and one that has fewer
 batches than others takes fewer turns.
 
-In a turn the next batch of one client is trained on:
+A turn trains on the next batch of one client. This batch passes through
 
-  sequential   through the client's own half;
-  relay        through one client half that is handed from client to client.
+  sequential   the client's own half;
+  relay        one client half that is handed from client to client.
 """
 
 import functools
@@ -40,8 +40,9 @@ def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
     real: [n, T] bool, steps with samples.
 
   Returns:
-    [n * T] int32, client * T + step, sorted by position; and [] int, how many
-    steps are taken. The steps that are not taken come last, in any order.
+    The queue, [n * T] int32: steps, each written as client * T + step, sorted
+    by position; and the number of steps taken, [] int. The steps that are not
+    taken come last in the queue, in any order.
   """
   taken = real & (service_order >= 0)
   last = jnp.iinfo(service_order.dtype).max
@@ -180,8 +181,8 @@ def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
   """Finds which client was served last before this round, [] int32.
 
   Returns -1 in the first round, before which no client was served. Returns n if
-  clients may miss a round, because the client is then unknown. `order` is the
-  service order [n, R, T].
+  clients may miss a round, because it is then unknown who was last. `order` is
+  the service order [n, R, T].
   """
   holder: Array | int = len(order)
   if not spec.partial and spec.faults is None:

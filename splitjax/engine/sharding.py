@@ -26,9 +26,9 @@ DETERMINISTIC_OPTIONS: dict[str, Any] = {
   "cpu": {"xla_disable_hlo_passes": "fusion,algsimp"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
-"""Compiler options of a deterministic round, by platform. XLA's fusions and
-simplifications, and so its rounding, depend on the number of devices. On a GPU
-some operations also add in an order that varies between runs."""
+"""Compiler options of a deterministic round, by platform. They switch off what
+changes the rounding: on a CPU, fusions and simplifications, which depend on the
+number of devices; on a GPU, additions in an order that varies between runs."""
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 """Compiler option for XLA's older emitters, which compile kernels jointly."""
@@ -62,7 +62,6 @@ def quick_options(deterministic: bool) -> dict[str, Any] | None:
 
 @functools.cache
 def _has_older_emitters() -> bool:
-  """Tells whether this version of XLA still has the older emitters."""
   try:
     jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
   except jax.errors.JaxRuntimeError:
@@ -164,8 +163,8 @@ def on_each(
   Args:
     function: the function; with a mesh it may use collectives over AXIS.
     mesh: the devices; None returns the function itself.
-    into: PartitionSpecs of each argument, a prefix of its tree.
-    out: PartitionSpecs of the result, a prefix of its tree.
+    into: PartitionSpecs of the arguments, as a prefix of their tree.
+    out: PartitionSpecs of the result, as a prefix of its tree.
   """
   if mesh is None:
     return function

@@ -1,7 +1,7 @@
-"""TOPOLOGIES: name -> Topology, the order of client and server in a round.
+"""TOPOLOGIES: name -> Topology, or how clients and server work together.
 
 To add a topology: write one file with a round function, and add one line here.
-A method names it, Traits(topology="mine"); nothing else knows the name.
+A method selects it by Traits(topology="mine"); nothing else knows the name.
 
   >>> import splitjax
   >>> splitjax.TOPOLOGIES["relay"].hands_on

@@ -26,15 +26,16 @@ runs gives the time."""
 
 BEHIND = 4
 """A formulation is timed only once if its first step takes longer than SECONDS
-and longer than 2 BEHIND steps of the fastest formulation so far."""
+and longer than 2 x BEHIND steps of the fastest formulation so far."""
 
 
 def layers(net: Backbone, batch: int) -> dict[Layer, int]:
-  """Maps a network's distinct convolutions to the most images that each gets.
+  """Maps each distinct convolution of a network to its largest batch of images.
 
   Convolutions are found if `splitjax.models.layers` or `convolution` made them
-  and the config leaves their formulation open. Those with 1x1 kernels are the
-  same product in every formulation, and left out. Nothing is computed.
+  and the config leaves their formulation open. 1x1 convolutions that are not
+  depthwise are left out, because all formulations of them are the same product.
+  Nothing is computed.
   """
 
   def trace(name: str, x: Any) -> Any:
@@ -106,8 +107,8 @@ def _seconds(
 def steps(layer: Layer, conv: Conv) -> Callable[..., tuple[Array, Array]]:
   """Makes a function that takes `count` gradient steps of a layer.
 
-  It is (images, kernels, rate, count) -> (images, kernels). Images
-  [n, B, H, W, c] and kernels [n, k, k, c, f] are of n clients.
+  The function is (images, kernels, rate, count) -> (images, kernels). It is for
+  n clients: images are [n, B, H, W, c], kernels [n, k, k, c, f].
   """
 
   def convolve(x: Array, kernel: Array) -> Array:

@@ -25,7 +25,7 @@ class Segment(NamedTuple):
 
   Attributes:
     params: block name -> parameters of that block.
-    stats: block name -> running statistics of that block ({} where none).
+    stats: block name -> running statistics of that block; {} if it has none.
   """
 
   params: dict[str, Tree]
@@ -50,7 +50,7 @@ class Opt(NamedTuple):
 
 
 class ServerOpt(Opt):
-  """Optimiser state of a server half; the type selects the server's rule."""
+  """Opt of a server half; this type makes steps use the server's optimiser."""
 
   __slots__ = ()
 
@@ -81,9 +81,9 @@ class Start(NamedTuple):
   Attributes:
     client: the client's half.
     server: the server's half.
-    mean: block name -> parameters of the mean that the client was given. It has
-      the blocks in which a client blends the mean with its own parameters; if
-      not Aggregation.halves, all blocks that clients send.
+    mean: block name -> parameters of the mean that the client was given. With
+      Aggregation.halves, only for blocks in which a client blends the mean with
+      its own parameters; otherwise for all blocks that clients send.
   """
 
   client: Half
@@ -116,8 +116,8 @@ class State(NamedTuple):
     clients: one Half per cohort, leaves [N, ...]. On several devices or in
       chunks N includes padding clients (fleets.Cohort), also in checkpoints.
     server: the server's Half, unstacked.
-    means: state of the optimiser of the means, a mean_optimizer.Means; () if
-      there is none.
+    means: state of the optimiser that moves the means of a round, a
+      mean_optimizer.Means; () if there is no such optimiser.
     flight: in buffered rounds a Flight, else ().
   """
 
@@ -142,17 +142,17 @@ class Shard(NamedTuple):
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.
     counts: [C] int32, the client's samples of each class.
-    number: [] int32, the client's number in the fleet. All its random draws
-      depend on this number alone. It is data, not part of the program, so one
+    number: [] int32, the client's number in the fleet, from which its random
+      keys are derived. The number is data, not part of the program, so that one
       program serves any clients of a cohort.
     schedule: the client's scheduled faults, a faults.Schedule with leaves [R]
       over the rounds; () if there are none.
     service_order: [R, T] int32, the position of each local step of a round in
       the server's queue, client_order.NO_TURN for a step that is not taken; ()
       unless one server serves the clients one after another.
-    group: [] int32, the client's group: the one that Method.group gives it at
-      the server, or, without Method.group, its group in the partition; () if
-      there are no groups.
+    group: [] int32, the client's group: its group at the server if the method
+      has Method.group, otherwise its group in the partition; () if there are no
+      groups.
     batch: [] int32, the client's own batch size; () if all clients have B.
     held: [H] int32, rows that the client holds back for validation
       (Traits.validates), padded with -1; () if there are none.
@@ -229,9 +229,9 @@ class Exits(NamedTuple):
   """Predictions of both exits for every test sample.
 
   Thresholds and gates are arithmetic on these numbers: no network runs twice.
-  Clients with the same answers may share the evaluation. For an exit that does
-  not answer, the numbers are then NaN and -1, because they would be those of
-  another client.
+  Clients with the same answers may share one evaluation. If the client's exit
+  does not answer, its numbers are then NaN and -1, because they would be those
+  of another client.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.

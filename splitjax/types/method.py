@@ -17,8 +17,8 @@ class Row(NamedTuple):
     personal: whether clients personalise a copy before evaluation.
     at_server: whether inference runs on the server, which gets raw samples
       (SplitGP eq. 29); for methods whose clients hold the whole network.
-    tuned: whether the row is of fine-tuned copies of the clients, as +FT is;
-      with eval.personal=last it is computed after the last round only.
+    tuned: whether the row has results of fine-tuned copies, as +FT has. With
+      eval.personal=last such a row is computed after the last round only.
   """
 
   suffix: str
@@ -174,13 +174,14 @@ class Method(NamedTuple):
     batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
       all have B.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
-      "relay" from one client to the next. The former sends its "up" messages,
-      the latter gets its "down" messages. In a run's first turn the server has
-      the half, and only sends it down. None: no relay.
+      "relay" from one client to the next. The first client sends the "up"
+      messages, the next one gets the "down" messages. In a run's first turn the
+      server has the half, and nothing is sent up. None: no relay.
     part_two: (client, server) -> Half, the server half of a client's path, if
       that half depends on the client. None: it is `server` itself.
     paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits of a
-      cohort's P paths at once, for `pick`; None: `predict` makes each client's.
+      cohort's P paths at once, for `pick`. None: `predict` computes the logits
+      of each client's path.
     rates: (time in rounds [] or [T]) -> the factors on the learning rates of
       client and server, if they change with each step. None: `begin` sets them
       for the whole round.

@@ -84,7 +84,7 @@ class Wire(NamedTuple):
   parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
-    """Returns these channels, with this form of features if they have none."""
+    """Returns these channels, with form `features` if features have no form."""
     if self.features.form is not None:
       return self
     return self._replace(features=self.features._replace(form=features))
@@ -95,8 +95,8 @@ KINDS: dict[str, str] = {
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message name -> the field of Wire with its channel. All other messages of
-rows travel in float32."""
+"""Message name -> the field of Wire that has the message's channel. All other
+messages of rows travel in float32."""
 
 
 def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
@@ -204,7 +204,7 @@ def _short(clip: float, x: Array) -> Array:
 
 
 def _key(batch: Batch, name: str, use: int) -> Array:
-  """Derives a message's key for one `use`, FORM or NOISE, from its batch's."""
+  """Derives a message's key for `use` (FORM or NOISE) from the batch's key."""
   if isinstance(batch.key, tuple):
     raise ValueError(
       f"{name}: its channel draws random numbers, and the batch has no key:"

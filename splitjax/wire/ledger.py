@@ -1,10 +1,10 @@
 """Messages between client and server: their names and bytes.
 
 A method can send only messages that are named in MESSAGES, so a ledger says
-what a method reveals as well as what it costs; your own method adds its names
-first. A ledger without "up/labels" shows only that no raw label is sent: a
-gradient or a match bit still carries information about labels, which
-`splitjax.evaluation.attacks` measures.
+what a method reveals as well as what it costs. A new method must first add the
+names of its messages there. A ledger without "up/labels" shows only that no raw
+label is sent: a gradient or a match bit still carries information about labels,
+which `splitjax.evaluation.attacks` measures.
 """
 
 import contextlib
