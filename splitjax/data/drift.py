@@ -56,7 +56,7 @@ def covariate(
 
   Raises:
     UserError: rhos are given, there is no test split, a corruption is unknown,
-      has a severity or does not suit the data.
+      is none, has a severity or does not suit the data.
   """
   del seed
   where = "eval.shift.corruptions"
