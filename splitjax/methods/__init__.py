@@ -3,9 +3,10 @@
 To add a method: write one file in this folder with a factory whose keyword-only
 arguments are the paper's hyperparameters, and add one line to METHODS. The
 contract tests then run it, and a config can name it. Most factories call
-`base.method` with a Stage and an Aggregation. `base.client_stage` builds a
-Stage for whole networks; `split_pass.split_step` builds the step of a Stage for
-split ones. `base.mean` builds an Aggregation.
+`base.method` with a Stage and an Aggregation. `base.client_stage` builds the
+Stage for clients with whole networks. For clients with split networks
+`split_pass.split_step` builds the Stage's step. `base.mean` builds an
+Aggregation.
 
   >>> import functools, splitjax
   >>> splitgp = splitjax.METHODS["splitgp"]

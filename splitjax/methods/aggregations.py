@@ -35,9 +35,9 @@ def contribute(
   With over="touched", the client adds its copy of a server block only if its
   features passed the block in this round (Opt.touched). It adds the block's
   running statistics only if they were written (Opt.wrote; HARMONY's early view
-  writes none). With over="all", it also adds copies that still hold the old
-  value, as HARMONY's eq. 2 reads to the letter. A block then moves less if the
-  features of fewer participants pass it.
+  writes none). With over="all", the client always adds its copy, even one that
+  still holds the old value, as HARMONY's eq. 2 reads to the letter. A block
+  then moves less if the features of fewer participants pass it.
 
   Args:
     client: the client's half after its last step.
@@ -205,7 +205,7 @@ def federated_mean(
 
 
 def combine(weights: Array, tree: Tree) -> Tree:
-  """Computes linear combinations of clients, in full precision on any device.
+  """Combines clients' arrays linearly, in full precision on any device.
 
   Args:
     weights: [M, N] for M combinations, or [N] for one.

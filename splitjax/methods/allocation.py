@@ -87,7 +87,7 @@ def dfl(
   down to a few of `backbone.depths`, see `in_levels`.
 
   Args:
-    devices: the profiles of all clients, and the rates as in `cut_costs`.
+    devices: the clients' profiles, and the rates that `cut_costs` takes.
     backbone: the network.
     seed: not used.
     alpha: weight of the time; the energy has weight 1 - alpha.

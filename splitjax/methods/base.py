@@ -81,7 +81,7 @@ def method(
   client_memory: Memory | None = None,
   server_memory: Memory | None = None,
 ) -> Method:
-  """Builds a Method from its stages; a part that is None is the common one.
+  """Builds a Method from its stages, and from common parts where None is given.
 
   Args:
     backbone: the network.

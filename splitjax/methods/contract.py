@@ -89,7 +89,6 @@ def ten_rounds(made: Sandbox) -> Trial:
 
 
 def _run(made: Sandbox, step: Any) -> tuple[State, list[Metrics]]:
-  """Runs ten rounds; returns the last state and the metrics of each round."""
   state, metrics = made.state(), []
   for _ in range(ROUNDS):
     state, of_round = step(state, made.shards)

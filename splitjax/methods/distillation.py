@@ -80,7 +80,7 @@ def training_logits(
 
 
 def with_logits(rule: Aggregation) -> Aggregation:
-  """Extends an aggregation to also sum the participants' logits, with weight 1.
+  """Extends an aggregation: it also sums the participants' logits, unweighted.
 
   A participant stores its logits as `memory.logits` in its copy of the server.
   """

@@ -60,7 +60,7 @@ def download(
   sent: bool = True,
   head_down: bool = False,
 ) -> Callable:
-  """Builds a Method's `begin`: the download, and the optimisers' state.
+  """Builds a Method's `begin`: a download that also sets the optimisers' state.
 
   Args:
     backbone: the network.

@@ -39,8 +39,8 @@ class Names:
   """The names of blocks in a family's network and at the common server.
 
   If families share trunk and head, a block has the same name in both places.
-  Otherwise a block that all families have is NAME@FAMILY at the server and in
-  sums.
+  Otherwise a block NAME that all families have is called NAME@FAMILY at the
+  server and in sums.
   """
 
   def __init__(self, net: Backbone, shared: bool):
@@ -79,7 +79,7 @@ class Names:
     return server._replace(segment=Segment(*parts), opt=opt, memory=memory)
 
   def merged(self, parts: Mapping[str, Half]) -> Half:
-    """Merges the families' parts of the server; they agree in shared blocks."""
+    """Merges the families' parts of the server; shared blocks are equal."""
     params, stats, slots = (
       dict[str, Tree](),
       dict[str, Tree](),
@@ -99,7 +99,7 @@ class Names:
     )
 
   def sums(self, sums: Sums, family: str, *, near: bool) -> Sums:
-    """Gives blocks of sums the family's names if `near`, else the server's."""
+    """Renames blocks to the family's names if `near`, else to the server's."""
     rename = self.near if near else self.far
     renamed = [rename(table, family) for table in sums[:-1]]
     extra = self._extra(sums.extra, family, near)
@@ -139,7 +139,7 @@ def join(
   check(first, names)
 
   def client(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function that gets at most the family's part of the server."""
+    """Builds a function that delegates to the method of the client's family."""
 
     def call(client, *rest):
       return pick(made[names.owner(client)])(client, *rest)
@@ -147,7 +147,7 @@ def join(
     return call
 
   def pair(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function that takes the family's part of the whole server."""
+    """Does as `client`, but passes on only the family's part of the server."""
 
     def call(client, server, *rest):
       family = names.owner(client)
@@ -213,8 +213,6 @@ def check(method: Method, names: Names) -> None:
 
 
 def _init(made: Mapping[str, Method], names: Names) -> Callable:
-  """Builds `init`: the clients and the server of every family."""
-
   def init(key, fleet, full) -> State:
     states = {}
     for family, method in made.items():
@@ -242,7 +240,7 @@ def _aggregation(made: Mapping[str, Method], names: Names) -> Aggregation:
   """Builds the aggregation, which applies every family's rule.
 
   Sums are over the clients of all families. So all rules give the same result
-  for a shared block; the first is taken, and the compiler drops the others.
+  for a shared block. The first result is taken; the compiler drops the others.
   """
   rules = {family: method.aggregation for family, method in made.items()}
   first = next(iter(rules.values()))

@@ -1,4 +1,4 @@
-"""FedDF: the mean network is trained on its clients' mean logits.
+"""FedDF: the server trains the mean network on the clients' mean logits.
 
 Lin, Kong, Stich and Jaggi, Ensemble Distillation for Robust Model Fusion in
 Federated Learning, NeurIPS 2020, Algorithm 1.

@@ -56,10 +56,11 @@ def fedfomo(
 
   A client thus downloads M - 1 of the M networks. They are those with the
   highest affinity p_i, which is the sum of the weights that the client gave
-  them over the rounds. With probability epsilon each of them is replaced by one
-  drawn uniformly from the other networks that were not kept. The server stores
-  N networks; a client in training stores M + 1 beside its own.
-  system.clients_per_chunk=1 needs the least memory.
+  them over the rounds. Each of them is dropped with probability epsilon. In
+  their place the client draws networks of other clients, uniformly from all
+  that it did not keep. The server stores N networks. A client in training
+  stores M + 1 networks beside its own. system.clients_per_chunk=1 needs the
+  least memory.
 
   Args:
     backbone: the network.
@@ -155,10 +156,10 @@ def choose(
 ) -> Array:
   """Chooses the m clients whose networks a client downloads, [m] int32.
 
-  `number` [] is the downloading client. Its choice is the m other clients of
-  highest affinity [N]; ties are broken at random. Then each of these is
-  replaced with probability epsilon by a client drawn from the others that were
-  not kept.
+  `number` [] is the index of the downloading client. It first takes the m other
+  clients for which its `affinity` [N] is highest; ties are broken at random.
+  Then it drops each of these with probability epsilon. In their place it draws
+  clients uniformly from all but itself and those it kept.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
   count = affinity.shape[0]

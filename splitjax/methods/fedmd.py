@@ -44,7 +44,7 @@ def fedmd(
 ) -> Method:
   """FedMD: digest the consensus on public samples, then train on private ones.
 
-  In a round a client descends |f(x) - f~(x)|, the mean over C logits, on M
+  In a round a client descends |f(x) - f~(x)|, averaged over the C logits, on M
   public samples ("digest"). It then trains for its local epochs ("revisit") and
   sends its logits of the next M samples ("communicate"). f~ is the plain mean
   of the participants' logits; in the first round there is no f~ and no digest.

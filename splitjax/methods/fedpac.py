@@ -16,7 +16,7 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Batch, Half, Method, Sums
 
 SMALLEST = 1e-3
-"""Weights of heads below this are set to 0, as in the authors' code."""
+"""Head weights smaller than this are set to 0, as in the authors' code."""
 
 
 class Knowledge(NamedTuple):
@@ -140,7 +140,7 @@ def fedpac(
 
 
 def combined_heads(shared: Aggregation) -> Aggregation:
-  """Extends `shared`: combines heads by `head_weights`, averages prototypes."""
+  """Extends `shared` to combine heads and to average prototypes."""
 
   def contribute(client, server, weight):
     memory, on = client.memory, weight > 0

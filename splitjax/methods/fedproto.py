@@ -34,7 +34,8 @@ class Prototypes(NamedTuple):
   Attributes:
     mean: [C, D] float; 0 for a class without samples.
     samples: [C] float, number of samples of each class. At the server this is
-      the participants' total in the last round in which any had the class.
+      the participants' total in the last round in which one of them had the
+      class.
   """
 
   mean: Array

@@ -42,7 +42,8 @@ class Early(NamedTuple):
 
   Attributes:
     embedding: [B, D], z_S of the early view.
-    pull: gradient at the embedding -> block name -> gradient of theta's trunk.
+    pull: maps the gradient at the embedding to the gradients of theta's trunk,
+      by block name.
     passed: block name -> [] bool, whether the view passed it.
     ledger: the view's messages.
   """

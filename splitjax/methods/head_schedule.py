@@ -19,7 +19,8 @@ class HeadMemory(NamedTuple):
   """A client's memory; the client sends alpha, mean and samples.
 
   Attributes:
-    last: [] int32, the last round that mixed a global head in; -1 if none.
+    last: [] int32, the last round in which the client mixed a global head into
+      its own; -1 if none.
     alpha: [] float, the client's mixing coefficient in that round.
     mean: [C, D], the client's prototypes after training.
     samples: [C] float, the number of the client's samples of each class.

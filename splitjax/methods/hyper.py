@@ -4,10 +4,10 @@ Compiled programs are cached by their lowered text. Settings that differ only in
 numbers have the same text if the numbers are arguments and not constants. So
 each option is a `Number` while a program is traced, and a method's factory
 computes with it as with a Python number. Arithmetic on a Number is traced. A
-comparison gives Python's True or False for the value in the setting that is
-traced; a factory can branch on it, and each branch has a text of its own. Code
-such as `float(lr)`, or a dict with the option as a key, takes the value itself;
-the value is then a constant in the text.
+comparison uses the value in the setting that is traced, and gives Python's True
+or False. So a factory can branch on a comparison; each branch has a text of its
+own. Code such as `float(lr)`, or a dict with the option as a key, takes the
+value itself; the value is then a constant in the text.
 """
 
 import operator

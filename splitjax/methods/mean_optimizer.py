@@ -31,8 +31,8 @@ class Means(NamedTuple):
     clients: block name -> w, the parameters after the last step. If lam > 0, a
       client's parameters differ from w, because it keeps a share of its own.
     slots: block name -> optax state of that block.
-    server_slots: block name -> optax state of that block of the server. Its w
-      is not stored here, because it is in the server's half.
+    server_slots: the same for the server's blocks. Their w is not stored here,
+      because it is in the server's half.
   """
 
   clients: dict[str, Tree]
@@ -139,11 +139,10 @@ def with_uniform_weights(method: Method) -> Method:
 def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
   """Replaces the means of a method by w + tx(w - mean).
 
-  The step applies to every mean over a round's sums: of prefixes, exits, whole
-  networks and copies of a server. It does not apply to running statistics,
-  blocks that clients keep whole, or a single server that clients visit. A
-  block that no participant updated takes no step. A method without a mean is
-  returned as it is.
+  The step applies to the means of prefixes, exits, whole networks and copies of
+  a server. It does not apply to running statistics, to blocks that clients do
+  not exchange, or to a server of which clients have no copies. A block that no
+  participant updated takes no step. A method without a mean is not changed.
 
   Raises:
     UserError: clients would not get the mean over clients, because clients and
@@ -208,7 +207,10 @@ def _step(
   total: Tree,
   weight: Array,
 ) -> tuple[Tree, Tree, Tree]:
-  """Computes a block's next w and slots, and weight * w, the new `total`."""
+  """Computes a block's next w and slots.
+
+  Also returns weight * w, which replaces `total` in the round's sums.
+  """
   mean = aggregations.mean(total, weight, w)
   gradient = jax.tree.map(jnp.subtract, w, mean)
   step, new = tx.update(gradient, slots, w)

@@ -51,8 +51,8 @@ def mixed_set(
 
   Args:
     backbone: the network.
-    client: its network, with the body of this round.
-    samples: its data.
+    client: the client's network, with the body of this round.
+    samples: the client's data.
     clock: the server's memory, with mean, known and spread.
     r: share of draws in the mixed set.
     sigma: the form of clock.spread, see `dispersion`.
@@ -121,8 +121,9 @@ def dispersion(
     sigma: "diagonal" or "full".
 
   Returns:
-    p [C, D]; known [C]; and a square root of Sigma: of its diagonal [C, D], or
-    rows s_i [N, C, D] with Sigma_l = sum_i s_il s_il^T.
+    p [C, D]; known [C]; and the dispersion. "diagonal": the square root of
+    Sigma's diagonal, [C, D]; "full": rows s_i, [N, C, D], with Sigma_l = sum_i
+    s_il s_il^T.
   """
   held = samples > 0
   some = held.any(axis=0)

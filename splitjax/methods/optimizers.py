@@ -180,7 +180,7 @@ def clipped(
   """Scales gradients down to a joint norm of `limit` if their norm is larger.
 
   The norm is the l2 norm of all blocks as one vector. If `passed` (block name
-  -> [] bool) is given, the vector has only the blocks for which it is true.
+  -> [] bool) is given, the vector leaves out blocks with a false entry.
   """
   squares = [
     jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)

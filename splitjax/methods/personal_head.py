@@ -75,7 +75,7 @@ def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
 
 
 def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
-  """Builds a Stage's `once`: epochs of the head on the mixed set (eq. 6)."""
+  """Builds a Stage's `once`, which trains the head on the mixed set (eq. 6)."""
 
   def once(client, server, samples: Samples, key):
     mixed, batch = client.memory.mixed, samples.plan.batch

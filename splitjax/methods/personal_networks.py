@@ -16,7 +16,8 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Row, Segment, Stage, Work
 
 PERSONAL = base.FULL._replace(rows=(Row("", True), Row(" global", False)))
-"""Traits of both methods: a row of the personal networks, one of the mean."""
+"""Traits of both methods: a result row of the personal networks, and a row of
+the mean network."""
 
 
 def ditto(

@@ -64,9 +64,9 @@ def pgfedsplit(
     alpha: one fixed mixing coefficient for all clients (Figures 1 and 2). None:
       each client computes its own by eq. 13.
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
-    r: share of Gaussian features in the mixed set, the paper's 0.5; 0: "w/o
+    r: share of Gaussian features in the mixed set; 0.5 in the paper. 0: "w/o
       GAU".
-    lam: weight of the prototypes in the body's loss, the paper's 5.
+    lam: weight of the prototypes in the body's loss; 5 in the paper.
     per_feature: whether the squared distance of eq. 14 is divided by D. The
       paper prints the sum over dimensions (False); the codes of FedProto and
       FedPAC, where the term comes from, take the mean. The default is True,
@@ -167,7 +167,7 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
 
 
 def receive(backbone: Backbone, options: ScheduleOptions):
-  """Builds `before` of `download`, which makes a mixed set and mixes heads."""
+  """Builds a `before` of `download` that makes mixed sets and mixes heads."""
 
   def arrive(client, server, samples: Samples, round, key):
     clock, memory = server.memory, client.memory

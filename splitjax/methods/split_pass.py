@@ -25,7 +25,7 @@ class Front(NamedTuple):
     features: [B, ...], z = phi(x).
     loss: [] float, l_C = CE(h(phi(x)), y); 0 without an exit.
     stats: block name -> new running statistics.
-    pull: (dz [B, ...], dl_C []) -> block name -> gradient of phi and h.
+    pull: maps (dz [B, ...], dl_C []) to gradients of phi and h by block name.
   """
 
   features: Array
@@ -40,7 +40,7 @@ class Back(NamedTuple):
   Attributes:
     loss: [] float, l_S = CE(theta(z), y).
     stats: block name -> new running statistics.
-    pull: dl_S [] -> (block name -> gradient of theta, dz [B, ...]).
+    pull: maps dl_S [] to (gradients of theta by block name, dz [B, ...]).
   """
 
   loss: Array

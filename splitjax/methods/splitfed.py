@@ -97,8 +97,8 @@ def splitfed_v2(
       visit to visit.
     l2: weight of half the squared norm in the loss (Hydra, appendix H.5, which
       gives no value). L1, which the paper names but does not examine, is left
-      out. EWC is left out too, since it needs a task to be finished before the
-      next and "cannot be directly applied in SFL" (appendix C.2).
+      out. EWC is left out too, since it needs one task to be finished before
+      the next begins and "cannot be directly applied in SFL" (appendix C.2).
     l2_on: whether the norm is of part-2 or of both parts. The client adds the
       gradient of its part itself, so nothing more is sent.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.

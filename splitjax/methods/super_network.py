@@ -44,14 +44,15 @@ def super_network(
   normalise: bool = False,
   eps: float = EPSILON,
 ) -> Aggregation:
-  """Builds the aggregation over a block's holders and the server (eq. 6-8).
+  """Builds the aggregation of the clients' blocks with the server's (eq. 6-8).
 
   w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
   theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
 
-  theta_s is the server's own value of the block. Behind the clients' cuts it is
-  the mean, weighted by w_i, of the copies that served clients. If no features
-  passed the block, it is the value before the round. A block that no
+  sum_j is over all participants, sum_i over those that hold the block. theta_s
+  is the server's own value of the block. If features of participants passed the
+  block at the server, theta_s is the mean of these participants' copies,
+  weighted by w_i. Else theta_s is the value before the round. A block that no
   participant holds becomes theta_s.
 
   Args:

@@ -68,11 +68,11 @@ def supersfl(
       blocks.
     normalise: whether the weights of eq. 8 are divided by their sum over the
       clients that hold the block. In every block the clients' weights then add
-      up to 1, and the server's is lam. False: the equations as printed. Their
-      w_i (eq. 6) add up to about 1/N over all N clients, and to less over the
-      few clients that hold a deep block. With 50 clients and lam = 0.01 the
-      server's copy then makes up a third of block 1 and 78 to 93 % of the
-      deepest blocks.
+      up to 1, and the server's is lam. False: the equations as printed. The w_i
+      of eq. 6 then add up to about 1/N over all N clients, and to less over
+      the few clients that hold a deep block. With 50 clients and lam = 0.01 the
+      server's copy makes up a third of block 1 and 78 to 93 % of the deepest
+      blocks.
     eps: epsilon of eq. 3 and 6; the paper prints no value.
     answers: who predicts at inference: "server", since the paper reports one
       model's accuracy and names no exit, or "both", gated by entropy.
