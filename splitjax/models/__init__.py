@@ -1,4 +1,4 @@
-"""BACKBONES maps a name to factory(shape, classes, *, depths, ...) -> Backbone.
+"""Networks: BACKBONES[name](shape, classes, *, depths, ...) -> Backbone.
 
 >>> import splitjax
 >>> net = splitjax.BACKBONES["vgg11"]((32, 32, 3), classes=10, depths=(2,))

@@ -52,9 +52,9 @@ class Backbone:
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
     vocabulary: V, if inputs are int32 token ids 0 to V - 1; otherwise 0.
-    family: the family of clients that have this network; the blocks that only
-      this family has, and its exits, are named family/NAME (see `families`).
-      "": all clients have this network.
+    family: the family of the clients that have this network; "" if all clients
+      have it. The blocks that only this family has are named family/NAME, and
+      so are its exits (see `families`).
     families: family -> the family's network, if this Backbone stands for
       several networks (`families.union`). It then has the blocks of all these
       networks and cannot be run.
@@ -108,7 +108,7 @@ class Backbone:
     return tuple(sorted(self.exits))
 
   def inputs(self, batch: Any) -> jax.ShapeDtypeStruct:
-    """Returns shape and dtype of `batch` inputs; `batch` may be symbolic."""
+    """Returns the inputs' shape and dtype; the batch size may be symbolic."""
     dtype = jnp.int32 if self.vocabulary else jnp.result_type(float)
     return jax.ShapeDtypeStruct((batch, *self.shape), dtype)
 
@@ -131,7 +131,7 @@ class Backbone:
 
   @property
   def random(self) -> bool:
-    """Tells whether a block draws random numbers in training."""
+    """Tells whether any part of the network is random in training."""
     every = (*self.blocks.values(), *self.exits.values(), self.head)
     return any(map(is_random, every))
 

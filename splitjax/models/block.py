@@ -138,8 +138,7 @@ def apply(
 ) -> tuple[Array, Tree]:
   """Runs one block on x [B, ...]; returns output and new running statistics.
 
-  The block draws its random numbers from `key` []; a block that draws none may
-  get None.
+  `key` [] is for blocks that draw random numbers; other blocks may get None.
 
   The function is jitted so that equal blocks are traced and lowered once,
   however often they run. XLA inlines the calls, so they cost no run time.

@@ -32,7 +32,7 @@ class SeriesBlock(nn.Module):
 
   Attributes:
     features: output channels.
-    kernel: steps of a window, odd.
+    kernel: length of a window in steps, odd.
     padding: "same" keeps T; "valid" leaves T - kernel + 1 steps.
     how: dtype, normalisation.
   """
@@ -74,15 +74,15 @@ def cnn1d(
   The convolutions have c-32 and 32-64 channels; ReLU and a max-pool of 2 follow
   each. On series of 128 steps and nine sensors with six classes the network has
   2,253,958 parameters. HARCNN, in public code of personalised federated
-  learning, has as many, but treats the series as images and has 1x9 kernels. An
-  exit is a dense layer on the flattened features.
+  learning, has as many parameters. It treats the series as images and has 1x9
+  kernels. An exit is a dense layer on the flattened features.
 
   Args:
     shape: (T, c) of one series.
     classes: C.
     depths: cut depths in use, 1 to 3 (convolutions, then a dense layer).
     width: factor on every layer's width.
-    kernel: steps of a window, odd.
+    kernel: length of a window in steps, odd.
     padding: padding of the convolutions, "valid" or "same".
     batch_norm: whether blocks normalise before the ReLU.
     dtype: dtype of matrix products.

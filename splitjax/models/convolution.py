@@ -1,14 +1,15 @@
 """Convolution and pooling that stay fast when every client has its own kernel.
 
 If each client has its own kernel, `vmap` turns `lax.conv` into a grouped
-convolution. If that is inside `lax.scan`, XLA's CPU backend computes its
-gradient by slow, naive code. Three formulations compute the same function:
+convolution. In the body of a `lax.scan`, XLA's CPU backend computes the
+gradient of a grouped convolution by slow, naive code. Three formulations
+compute the same function:
 
   native   XLA's own convolution, see `models.windows`.
   in_turn  a loop that convolves client after client, or one matrix product if
-           there are few channels; see `models.cpu`. The fastest on CPUs.
-  patches  one matrix product of shifted slices and the kernel, which is fast on
-           every backend, as `vmap` makes it a batched matmul; but the slices
+           there are few channels; see `models.cpu`. It is fastest on CPUs.
+  patches  one matrix product of shifted slices and the kernel. `vmap` makes it
+           a batched product, which is fast on every backend. But the slices
            take k x k times the memory of the image.
 
 `models.formulations` chooses one of them.
@@ -51,7 +52,7 @@ def conv2d(
       "SAME" pads unequally if there is a stride); "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native", "auto" (by device)
       or "measured" (see `formulations`). "in_turn" needs stride 1 and padding
-      "same"; other convolutions are then computed as "patches".
+      "same"; it computes other convolutions as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
@@ -75,7 +76,7 @@ def depthwise(
   """Convolves every channel with its own filter, padding "same".
 
   Formulations other than "native" multiply each of k x k shifted images by one
-  number per channel and add them up, in the default float, without a matrix
+  number per channel and sum the results in the default float, without a matrix
   product.
 
   Args:
@@ -136,9 +137,9 @@ def _larger(a: Array, b: Array) -> Array:
   """Takes the larger of a and b, element by element; NaN if one of them is NaN.
 
   If they are equal, the result is a, which then gets the gradient. jax's `max`
-  is not used: its gradient compares x with the maximum. If XLA computes x
-  twice, in two fusions with different rounding, no value equals the maximum and
-  the gradient is 0 / 0.
+  is not used: its gradient compares the inputs with the maximum. If XLA
+  computes the inputs twice, in two fusions with different rounding, no input
+  equals the maximum and the gradient is 0 / 0.
   """
   return jnp.where((a >= b) | (a != a), a, b)
 
@@ -146,9 +147,10 @@ def _larger(a: Array, b: Array) -> Array:
 def adaptive_mean_pool(x: Array, size: int) -> Array:
   """Averages images over a grid of windows: [B, H, W, c] -> [B, size, size, c].
 
-  Window i of an axis of length n is [floor(i n / size), ceil((i + 1) n / size))
-  (neighbours overlap by one if size does not divide n), as in PyTorch. The mean
-  is computed in the default float; the result has x's dtype.
+  Window i of an axis of length n starts at floor(i n / size) and ends before
+  ceil((i + 1) n / size), as in PyTorch. Neighbours overlap by one where
+  (i + 1) n / size is no integer. The mean is computed in the default float; the
+  result has x's dtype.
   """
   _, h, w, _ = x.shape
   if (h, w) == (size, size):
@@ -176,7 +178,6 @@ def _windows(n: int, size: int) -> list[tuple[int, int]]:
 
 
 def _means(x: Array, axis: int, size: int) -> Array:
-  """Averages over the windows of one axis."""
   parts = [
     jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
     for start, stop in _windows(x.shape[axis], size)

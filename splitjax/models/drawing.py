@@ -56,7 +56,7 @@ def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:
   """Visits all blocks, exits and the head, in order.
 
   Args:
-    backbone: the network; of a `families.union` all networks, one by one.
+    backbone: the network; a `families.union` is visited network by network.
     visit: (name, input) -> output.
     x: [B, ...] input of the first block, or its shape and dtype.
   """

@@ -68,9 +68,9 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  Without a `vmap` over depths, blocks before the entry are not run. With it
-  they are, but the given features replace their output, so these blocks get no
-  gradient.
+  Without a `vmap` over depths, blocks before the entry are not run. Under such
+  a `vmap` they are run, but the given features replace their output, so these
+  blocks get no gradient.
 
   Args:
     backbone: the network.

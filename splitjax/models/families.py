@@ -1,11 +1,11 @@
 """Networks of client families that differ at the client and share a trunk.
 
 A client's family is its kind of network. A network has the family's own blocks,
-an entry, the trunk and the head: for a family "cnn", cnn/conv1, ..., cnn/entry,
-trunk/block1, ... and head. The entry maps the features of the last own block to
-the inputs of the trunk; any network for such inputs can be the trunk. Trunk and
-head have the same names and shapes in all families, so the families share one
-set of parameters for them.
+an entry, the trunk and the head. In a family "cnn" they are named cnn/conv1,
+..., cnn/entry, trunk/block1, ..., head. The entry maps the features of the last
+own block to the inputs of the trunk; any network for such inputs can be the
+trunk. Trunk and head have the same names and shapes in all families, so the
+families share one set of parameters for them.
 """
 
 import dataclasses
@@ -128,7 +128,7 @@ def with_trunk(
 
 
 def union(nets: Mapping[str, Backbone]) -> Backbone:
-  """Makes one Backbone stand for the networks of several families.
+  """Makes a Backbone that stands for the networks of several families.
 
   The result has the blocks and cuts of all of them, but it cannot be run; get
   the network of one family by `Backbone.of` or `Backbone.having`.

@@ -17,8 +17,8 @@ def forward(backbone: Backbone) -> dict[str, float]:
   Each block is lowered for the CPU, with every convolution in its "native"
   formulation, and XLA's cost analysis counts its FLOPs. The numbers thus do not
   depend on the machine, and nothing is compiled. For other devices XLA analyses
-  only compiled programs, and it cannot count inside the libraries that these
-  call.
+  only compiled programs, and it cannot count inside the libraries that compiled
+  programs call.
 
   Raises:
     UserError: JAX has no CPU among its platforms, or no cost analysis for

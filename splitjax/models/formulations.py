@@ -1,7 +1,7 @@
-"""The choice of a convolution's formulation; `convolution` computes them.
+"""The choice of a convolution's formulation, which `convolution` computes.
 
-On a CPU "auto" stands for "in_turn". Which formulation is the fastest on an
-accelerator must be measured. So with "auto" on an accelerator, and with
+On a CPU "auto" stands for "in_turn". On an accelerator the fastest formulation
+must be found by measuring. So with "auto" on an accelerator, and with
 "measured" on every device, each layer of a network takes the formulation that
 took the least time (`engine.tuning`). The choices are a field of
 `target.Target`, and so a part of the keys of jax's caches.
@@ -22,7 +22,7 @@ Conv = Literal["auto", "measured", "in_turn", "patches", "native"]
 
 NAMES = ("in_turn", "patches", "native")
 MEASURED = ("auto", "measured")
-"""Values that let a layer take the formulation that was measured for it."""
+"""Values of `Conv` by which a layer takes the formulation measured for it."""
 
 VERSION = 1
 """Version of the formulations; times measured with other versions are stale."""
@@ -65,7 +65,7 @@ class Layer(NamedTuple):
 
   @property
   def formulations(self) -> list[Conv]:
-    """The formulations that differ for this layer on the target."""
+    """The formulations that are measured for this layer on the target."""
     turn = self.stride == 1 and self.padding == "same" and not self.depthwise
     on_cpu = target.current().platform == "cpu"
     first: list[Conv] = ["in_turn"] if turn and on_cpu else []

@@ -1,4 +1,4 @@
-"""MobileNetV1 in Hydra's layers, and MobileNetV2 with HARMONY's cuts."""
+"""MobileNetV1 with Hydra's cuts, and MobileNetV2 with HARMONY's."""
 
 import functools
 from typing import Literal
@@ -77,10 +77,10 @@ class DepthwiseBlock(nn.Module):
 class Inverted(nn.Module):
   """MobileNetV2's inverted residual, with a linear bottleneck.
 
-  A 1x1 convolution expands to t times the input's channels (left out if t = 1),
-  then a depthwise 3x3 convolution follows, then a 1x1 convolution reduces to
-  the output's channels. Each convolution is normalised; a ReLU6 follows all but
-  the last. The input is added to the result if both have the same shape.
+  If t > 1, a 1x1 convolution expands the input to t times its channels. Then a
+  depthwise 3x3 convolution follows, then a 1x1 convolution reduces to the
+  output's channels. Each convolution is normalised; a ReLU6 follows all but the
+  last. The input is added if the stride is 1 and the channels match.
 
   Attributes:
     features: output channels.
@@ -134,7 +134,7 @@ def mobilenet_v1(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """MobileNetV1 in Hydra's 26 layers.
+  """MobileNetV1, divided into 26 layers as in Hydra.
 
   The stem comes first, then the depthwise and pointwise convolutions of
   MobileNet's blocks 1 to 12 (dw1, pw1, dw2, ...), then its block 13 with the
@@ -148,8 +148,8 @@ def mobilenet_v1(
     depths: cut depths in use, 1 to 25.
     width: factor on every layer's channels.
     repeats: numbers of blocks with 64, 128, 256, 512 and 1024 channels.
-    strides: "standard", stride 2 in the stem; "small", stride 1; or "auto",
-      "small" for images of up to 32x32 and "standard" for larger ones.
+    strides: "standard" has stride 2 in the stem, "small" has stride 1; "auto"
+      is "small" for images of up to 32x32 and "standard" for larger ones.
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
@@ -196,11 +196,11 @@ def mobilenet_v2(
   and do not narrow the last 1x1 convolution for a width below 1. Here channels
   are not rounded to such multiples, and `width` scales every layer.
 
-  The arguments are those of `mobilenet_v1`, except that depths are in 1..18
-  (the stem is block 1), and that `repeats` has the numbers of blocks of seven
-  groups, the column n of the paper's table 2. Strides "standard" are the
-  paper's. Strides "small" are 1 in the stem and in the first group that has
-  stride 2 in the paper, so that 32x32 ends as 4x4.
+  The arguments are those of `mobilenet_v1` with three exceptions. Depths are in
+  1..18 (the stem is block 1). `repeats` has the numbers of blocks of seven
+  groups (column n of the paper's table 2). Strides "standard" are the paper's;
+  "small" has stride 1 in the stem and in the second group, where the paper has
+  stride 2, so that 32x32 ends as 4x4.
 
   References:
     Sandler et al., MobileNetV2, CVPR 2018, table 2; HARMONY Table 1, split

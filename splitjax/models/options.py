@@ -30,7 +30,7 @@ class How:
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of convolutions, dense layers and the outputs of blocks, see
       `array_dtype`. Parameters, statistics and classifiers have the default
-      float. Normalisation, mean pools and bias sums are computed in it too.
+      float, in which normalisation, mean pools and bias sums are computed.
     norm: see `layers.normalise`; None: no normalisation.
   """
 
@@ -48,7 +48,7 @@ def array_dtype(dtype: Dtype) -> Any:
 
 
 def scaled(width: float, channels: int) -> int:
-  """Multiplies a number of channels by `width` and rounds it, to 1 or more."""
+  """Returns width * channels, rounded, and at least 1."""
   return max(1, round(width * channels))
 
 

@@ -189,7 +189,7 @@ def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
 
 
 def side(positions: np.ndarray) -> int:
-  """Edge length of the grid of positions [1, 1 + patches, D], rounded down."""
+  """Returns floor(sqrt(n)), the grid's edge, for positions [1, 1 + n, D]."""
   return math.isqrt(positions.shape[1] - 1)
 
 

@@ -1,4 +1,4 @@
-"""ResNet-18 and -101 in Hydra's layers, and ResNet-50 with HARMONY's cuts."""
+"""ResNet-18 and -101 with Hydra's cuts, and ResNet-50 with HARMONY's cuts."""
 
 import functools
 from typing import Literal
@@ -30,11 +30,11 @@ FILTERS = (64, 128, 256, 512)
 class Residual(nn.Module):
   """A residual block, ReLU(branch + shortcut); convolutions without bias.
 
-  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1, with the stride in the
-  3x3 as in the usual implementations (He et al. have it in the first 1x1, with
-  the same number of parameters). Each convolution is normalised; all but the
-  last have a ReLU. The shortcut is the input or, where the shapes differ, a
-  normalised 1x1 convolution with the stride.
+  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1. The 3x3 has the stride, as
+  in the usual implementations; in He et al. the first 1x1 has the stride, with
+  the same number of parameters. Each convolution is normalised; all but the
+  last have a ReLU. The shortcut is the input or, if the stride is not 1 or the
+  channels differ, a normalised 1x1 convolution with the stride.
 
   Attributes:
     inner: channels of the branch.
@@ -74,7 +74,7 @@ class Residual(nn.Module):
 def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
   """Makes the stem and the max-pool behind it.
 
-  The usual stem is a 7x7 convolution with stride 2, its pool is 3x3 with stride
+  The usual stem is a 7x7 convolution with stride 2. Its pool is 3x3 with stride
   2. The stem for small images is 3x3 with stride 1. It has no pool: an identity
   block takes the pool's place, so that cut depths stay the same.
   """
@@ -105,7 +105,7 @@ def residuals(
 def counted(
   stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
 ) -> dict[str, Block]:
-  """Makes blocks as Hydra counts layers: stem and pools are blocks too."""
+  """Makes a block of each layer that Hydra counts, stem and pools included."""
   first, pool = begin(stem, width, how)
   blocks = residuals(stages, width, bottleneck, how)
   return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}
@@ -123,11 +123,11 @@ def resnet18(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """ResNet-18 in Hydra's 12 layers: 11 blocks and the head.
+  """ResNet-18, divided into 12 layers as in Hydra: 11 blocks and the head.
 
-  Stem, max-pool, 8 residual blocks and the mean pool are one block each, so a
-  cut of depth K follows Hydra's layer K. Exit: mean over the image, dense. With
-  200 classes the network has 11,279,112 parameters.
+  The blocks are the stem, the max-pool, 8 residual blocks and the mean pool, so
+  a cut of depth K follows Hydra's layer K. Exit: mean over the image, dense.
+  With 200 classes the network has 11,279,112 parameters.
 
   Args:
     shape: (H, W, c) of one image.
@@ -161,7 +161,7 @@ def resnet101(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """ResNet-101 in Hydra's 37 layers: 36 blocks and the head.
+  """ResNet-101, divided into 37 layers as in Hydra: 36 blocks and the head.
 
   Unlike `resnet18` it has 33 residual blocks, and they are bottlenecks. With
   1000 classes the network has 44,549,160 parameters. The arguments are those of
@@ -187,7 +187,7 @@ def resnet50(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """ResNet-50 with cuts after bottlenecks: 16 of them, a mean pool, the head.
+  """ResNet-50: 16 bottlenecks, a mean pool and the head, cut after bottlenecks.
 
   The stem and its max-pool belong to the first block, so a cut of depth K
   follows bottleneck K. Exit: mean over the image, dense. With 200 classes the

@@ -80,7 +80,7 @@ def activations(backbone: Backbone) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
-  """Computes `activations`, cached for each default float, `default`."""
+  """Computes `activations`, cached per network, target and default float."""
   del default
   full = network(backbone)
 
@@ -106,9 +106,9 @@ def of_products(
 ) -> list[int]:
   """Lists the bytes of the arrays that some primitives read and write.
 
-  An array's bytes are those that one more sample adds, 0 for parameters. On a
-  TPU the list has only the arrays that are written, and the last axis of a
-  product is rounded up to whole lanes.
+  Each number is the bytes that one more sample adds to an array; it is 0 for
+  parameters. On a TPU the list has only the arrays that are written, and the
+  last axis of a product is rounded up to whole lanes.
 
   Args:
     backbone: the network, whose forward pass is searched.
@@ -173,7 +173,7 @@ def _of_each_image(
 
 @functools.lru_cache(maxsize=16)
 def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
-  """Traces forward passes of one and two samples, cached for each `_`."""
+  """Traces forward passes of one and two samples; `_` only keys the cache."""
 
   def of(count):
     given = *network(backbone), backbone.inputs(count)
@@ -248,7 +248,7 @@ def drawn(block: Block, x: Any) -> tuple[Any, Any, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
-  """Computes `drawn`, cached for each default float, `default`."""
+  """Computes `drawn`, cached per block, shape, dtype and default float."""
   del default
   x = jax.ShapeDtypeStruct(shape, dtype)
   return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

@@ -12,7 +12,7 @@ import jax
 from splitjax.types import UserError
 
 GPUS = ("gpu", "cuda", "rocm")
-"""Platforms that are called "gpu"."""
+"""jax's names of the platforms that `Target` calls "gpu"."""
 
 
 class Target(NamedTuple):
@@ -64,10 +64,10 @@ class Target(NamedTuple):
 
 
 aimed_at = jax.make_user_context(None)
-"""A context, `with aimed_at(target)`, in which `current` returns that target.
+"""A context: within `with aimed_at(target)`, `current` returns that target.
 
-It is part of the keys of jax's caches: a trace for one target is not reused for
-another.
+The target is part of the keys of jax's caches, so a trace for one target is not
+reused for another.
 """
 
 

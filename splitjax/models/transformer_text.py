@@ -17,7 +17,7 @@ from splitjax.types import Array, UserError
 
 
 class FirstOfText(nn.Module):
-  """The embedding of token ids and positions, and a transformer block.
+  """The embeddings of tokens and positions, followed by a transformer block.
 
   Attributes:
     vocabulary: V.
@@ -64,7 +64,7 @@ def transformer_text(
   Its blocks are those of `vit`: pre-norm, an MLP four times as wide, an exact
   GELU. Block 1 holds the embeddings of tokens and positions. The last block
   holds the final norm; its output [B, D] is the normalised class token. Exit:
-  layer norm and dense on the class token. The defaults have 64 V + 204,548
+  layer norm and dense on the class token. The defaults give 64 V + 204,548
   parameters for texts of 64 tokens and 4 classes, without exits.
 
   No mask crosses the cut: padding is a token with an embedding of its own, like

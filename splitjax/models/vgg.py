@@ -49,7 +49,7 @@ def vgg11(
   Table 1.
 
   Args:
-    shape: (H, W, c) of one image, at least 32x32 unless `pad`.
+    shape: (H, W, c) of one image, at least 32x32 unless `pad` is set.
     classes: C.
     depths: cut depths in use, 1 to 7.
     width: factor on every layer's width.

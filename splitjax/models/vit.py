@@ -126,7 +126,7 @@ class Transformer(nn.Module):
 
 
 class First(nn.Module):
-  """The embedding and a transformer block.
+  """The embedding of patches, followed by a transformer block.
 
   Images are resized to a square, bilinearly (anti-aliased where they shrink).
   Each patch becomes one token; the class token comes before these tokens.
@@ -250,7 +250,7 @@ def vit(
     scan: run the equal blocks between the first and the last by one lax.scan.
       XLA then compiles only one of them, but stacking their parameters takes
       additional memory, twice as much as these parameters. Off by default: on
-      CPUs the scan also compiled more slowly.
+      CPUs the scan took longer to compile than the separate blocks.
     dropout: dropout rate behind the position embedding and every dense layer
       but those of queries, keys and values, as in the paper.
     pretrained: path of a checkpoint to start from, see `pretrained.read`.

@@ -2,9 +2,9 @@
 
 jax writes the gradient of a kernel as a convolution whose window is the whole
 image. If clients have their own kernels, this gradient becomes a grouped
-convolution with such large windows. On an H100 cuDNN would compute it; on a TPU
-it would remain for depthwise layers only. In these two cases `native` computes
-the gradient by products instead.
+convolution with such large windows. On an H100 cuDNN would run it for dense
+layers; on a TPU XLA would run it for depthwise layers. In these two cases
+`native` computes the gradient by products instead.
 """
 
 import functools
@@ -34,7 +34,7 @@ def padded(x: Array, margin: int, fill: float = 0.0) -> Array:
 def patches(
   x: Array, k: int, stride: int = 1, padding: Padding = "same"
 ) -> Array:
-  """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
+  """Gathers the k x k neighbourhood of each pixel; it is 0 beyond the border.
 
   [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a flattened kernel
   [k, k, c, f]. k is odd; stride and padding are as in `convolution.conv2d`.
@@ -101,7 +101,6 @@ depthwise convolutions."""
 
 @functools.cache
 def _native(margin: int, stride: int, groups: int) -> Callable:
-  """Builds a convolution that computes its kernel's gradient by products."""
   at_kernel = _depthwise_kernel if groups > 1 else _dense_kernel
 
   def forward(x, kernel):

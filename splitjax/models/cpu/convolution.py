@@ -1,20 +1,20 @@
 """Convolution with stride 1 for CPUs, one client after another.
 
 XLA's CPU backend has a fast convolution for the layout [B, H, W, c] * [k, k, c,
-f]. It transposes other layouts to this one, except in the body of a loop
-(https://github.com/jax-ml/jax/issues/12868). There it convolves them by naive
-code. jax writes the kernel's gradient in another layout, so this gradient is 9
-to 20 times slower in a scan. This module writes the gradients of the images and
-of the kernel in the fast layout.
+f]. It transposes other layouts to this one. But in the body of a loop it
+convolves other layouts by naive code
+(https://github.com/jax-ml/jax/issues/12868). jax writes the kernel's gradient
+in another layout, so this gradient is 9 to 20 times slower in a scan. This
+module writes the gradients of the images and of the kernel in the fast layout.
 
 Here `vmap` becomes a loop instead of one grouped convolution. The loop keeps
 the images of a client in the cache. Small maps with many channels are convolved
 by `winograd`; without it a round of cnn8 took 12 % more CPU time.
 
 If there are few channels, a last axis of channels would leave most of a vector
-register empty. Here channels are the first axis, and the neighbourhood of a
-pixel is a column of a matrix. A round of cnn8 at an eighth of its width then
-takes 12 % (SplitGP) to 21 % (HARMONY) less time.
+register empty. So channels become the first axis, and the neighbourhood of a
+pixel becomes a column of a matrix. With this layout a round of cnn8 at an
+eighth of its width takes 12 % (SplitGP) to 21 % (HARMONY) less time.
 """
 
 import functools
@@ -52,7 +52,7 @@ def batched(function: Callable) -> Callable:
 
   The function must accept any number of leading axes. By jax's own rule the
   result of a `stack` would have the stacked axis first and the mapped axis
-  behind it; XLA's copies would then take longer than the convolution.
+  behind it. XLA would then make copies, which take longer than the convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -60,9 +60,10 @@ def batched(function: Callable) -> Callable:
 
 
 def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
-  """Gives all arguments the axis of a `vmap`; `on` says which have it already.
+  """Adds the mapped axis of a `vmap` to the arguments that lack it.
 
-  The axis comes first, and has the length `size`.
+  The axis comes first and has the length `size`. `on` says which arguments have
+  it already.
   """
   return [
     x if is_on else jnp.broadcast_to(x, (size, *x.shape))
@@ -71,7 +72,6 @@ def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
 
 
 def _forward(x: Array, kernel: Array) -> Array:
-  """Computes the output [B, H, W, f]."""
   if thin(kernel.shape):
     return _by_columns(x, kernel)
   return _forward_in_turn(x, kernel)
@@ -85,7 +85,7 @@ def _forward_in_turn(x: Array, kernel: Array) -> Array:
 
 
 def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
-  """Computes gradients of x and kernel from the output's, g [B, H, W, f]."""
+  """Computes gradients of x and kernel from the output's gradient g."""
   if thin(kernel.shape):
     return _by_columns(g, _reversed(kernel)), _kernel_by_columns(x, kernel, g)
   return _gradients_in_turn(x, kernel, g)

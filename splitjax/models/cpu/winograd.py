@@ -1,12 +1,14 @@
-"""Winograd's convolution of small maps: fewer products, as matrix products.
+"""Winograd's convolution of small maps, which needs fewer multiplications.
 
 A 3x3 convolution whose outputs are computed in tiles of m x m needs (m + 2)^2
-products per channel and tile, not 9 m^2. Maps of up to 8 pixels along an edge
-have so few tiles that the transform of a whole map is one matrix product too.
+multiplications per channel and tile, not 9 m^2. Matrix products compute them.
+Maps of up to 8 pixels along an edge have so few tiles that the transform of a
+whole map is one matrix product too.
 
-An edge of 7 pixels is covered by a tile of 4 and a tile of 3. The points of the
-smaller tile are those of the larger tile except one, so both tiles use the same
-transformed kernel. A 7x7 map then takes 122 products instead of 144.
+An edge of 7 pixels is covered by a tile of 4 and a tile of 3. A tile of m has
+m + 2 points at which polynomials are evaluated. The smaller tile lacks one
+point of the larger tile, so both tiles use the same transformed kernel. A 7x7
+map then takes 122 multiplications instead of 144.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016;
 the matrices follow Toom and Cook.
@@ -69,9 +71,9 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
   """Makes the transforms of the input, of the kernel and of the products.
 
   The first group of transforms is for the points that all tiles have. If tiles
-  differ in size, a second group is for the points that some tiles lack. With P
-  points in T tiles, a group transforms the input by [P*T, h*w], the kernel by
-  [P, 9], and the products back to the output by [h*w, P*T].
+  differ in size, a second group is for the points that some tiles lack. For P
+  points in T tiles, a group has three matrices: [P*T, h*w] for the input,
+  [P, 9] for the kernel, and [h*w, P*T] from the products back to the output.
   """
   (into, of_kernel, back, has), (into_w, of_kernel_w, back_w, has_w) = map(
     _axis, (h, w)
@@ -97,12 +99,12 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
 def _axis(n: int) -> tuple[np.ndarray, ...]:
   """Makes the transforms of an axis of n pixels, which is cut into tiles.
 
-  The last point is infinity, where a kernel's value is its leading coefficient.
+  The last point is infinity; the value there is a kernel's leading coefficient.
 
   Returns:
-    For `a` points and t tiles, the transforms of the input [a, t, n], of the
-    kernel [a, 3] and back to the output [n, a, t]; and [a, t] bool, whether a
-    tile has a point.
+    For P points and T tiles, the transforms of the input [P, T, n], of the
+    kernel [P, 3] and back to the output [n, P, T]; and a mask [P, T] of the
+    points that each tile has.
   """
   tiles = -(-n // 4)
   sizes = [n // tiles + (i < n % tiles) for i in range(tiles)]
