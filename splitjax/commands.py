@@ -155,7 +155,6 @@ def _report(command: Command) -> str:
 
 
 def _evaluate(command: Command) -> str:
-  """Re-evaluates the saved networks of a workdir."""
   if command.swept and command.config is None:
     raise UserError("--sweep needs --config=FILE, whose fields it varies")
   cells = None if command.config is None else _plan(command).cells
@@ -188,7 +187,7 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
 
 
 def _describe(command: Command) -> str:
-  """Describes a config; lists the cells of a grid and describes the first."""
+  """Describes a config; of a grid, lists all cells and describes the first."""
   plan = _plan(command)
   _check_first(plan)
   from splitjax.experiment.describe import describe, description

@@ -118,8 +118,8 @@ def native(value: Any) -> Any:
   """Converts a config, or a part of one, to built-in Python values.
 
   NumPy's and jax's numbers and arrays become numbers and tuples of numbers (a
-  float32 0.1 becomes 0.1); paths become texts, ranges tuples and ConfigDicts
-  dicts. Other values stay.
+  float32 0.1 becomes 0.1). Paths become texts, ranges become tuples, and
+  ConfigDicts become dicts. Other values stay.
   """
   if isinstance(value, type):
     return value

@@ -203,9 +203,10 @@ def run() -> None:
 
 
 def parse(argv: Sequence[str]) -> list[str]:
-  """Parses the flags; a mistake gives one line instead of a traceback.
+  """Parses the flags; returns the program's name and positional arguments.
 
-  `commands` later checks the fields that --config.FIELD=VALUE sets.
+  A mistake is reported in one line instead of a traceback. `commands` later
+  checks the fields that --config.FIELD=VALUE sets.
   """
   sys.argv = list(argv)  # printed when a run stops
   argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
@@ -247,7 +248,6 @@ def _split(argv: Sequence[str]) -> list[str]:
 
 
 def _parsed(argv: Sequence[str]) -> list[str]:
-  """Parses the arguments that `_split` returns."""
   logger = logging.get_absl_logger()
   logger.disabled = True  # _check_config reports a config that is None
   try:

@@ -103,7 +103,7 @@ def unknown(
 ) -> str:
   """Writes the error message for an unknown name, with the choices.
 
-  Of more than MOST choices it shows the nearest three.
+  If there are more than MOST choices, the message has only the nearest three.
   """
   known = [str(k) for k in known]
   text = written(name).strip("'")

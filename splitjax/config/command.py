@@ -14,13 +14,13 @@ class Command:
 
   Attributes:
     config: the config as a nested dict; None: the config stored in the workdir.
-      The modes report and export always use that config.
-    workdir: output folder of a run. If it is given, the mode describe writes
+      --mode=report and --mode=export always use the stored config.
+    workdir: output folder of a run. If it is given, --mode=describe writes
       figures there.
     swept: one text FIELD=VALUE,VALUE per swept field, see `sweep.plan`.
     overridden: field -> the value that the command line sets.
     file: path of the config file if it is a user's, else None.
-    runs: finished workdirs that the mode report compares.
+    runs: finished workdirs that --mode=report compares.
     target: devices to describe a config for, such as h100:4; None: this
       machine's.
     debug: if true, errors show their whole traceback.

@@ -26,25 +26,25 @@ class Eval:
     rhos: ratios of out-of-distribution to in-distribution test samples, for
       shift id_ood; None for 0, 0.2, 0.4, 0.6, 0.8.
     thresholds: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to
-      C classes, with 0 (always ask the server) and one above log C (never).
+      C classes, from 0 (always ask the server) to above log C (never ask it).
     every: rounds between evaluations; the last round is always evaluated.
-    personal: when a result row that evaluates fine-tuned copies of the clients
-      (+FT, and FedBABU's) is computed. "always": together with other rows.
-      "last": only after the last round, so that it has no best round and no
-      cost to a target. The rows of HARMONY and Per-FedAvg are computed in
-      every evaluation.
+    personal: when to evaluate fine-tuned copies of the clients (the rows +FT,
+      and FedBABU's). "always": together with other rows. "last": only after the
+      last round, so that these rows have no best round and no cost to a target.
+      The rows of HARMONY and Per-FedAvg are computed in every evaluation.
     samples: number of test samples of each client, drawn at random, that
       evaluations during training use; the last evaluation uses all. None: every
       evaluation uses all. The oracle overfits its thresholds to few samples, so
-      accuracies during training are overestimates, and a curve lies above its
-      last point.
+      accuracies during training are overestimates: a curve over rounds lies
+      above its last point.
     batch_size: test images of a client in one forward pass. If `samples` is
       smaller, the pass has `samples` images, but at least 32.
     threshold_rule: how the thresholds of report and log are chosen. oracle: for
       every client and test set, the best of the grid by the test labels, as in
       the papers. fixed: `threshold`. calibrated: each client chooses on its
       held-out samples (`splitjax.evaluation.calibration`).
-    threshold: nats, for the rule fixed; if given, the report always shows it.
+    threshold: nats, for the rule "fixed". If it is given, the report always
+      shows its results.
     holdout: share of each client's samples held out of training to calibrate
       thresholds. The report then always shows the calibrated thresholds. |D_n|,
       zeta_n and the data's mean and standard deviation exclude these samples.

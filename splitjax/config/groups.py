@@ -114,19 +114,19 @@ class OptimizerConfig:
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: key of SCHEDULES. constant; cosine: falls to 0 after the last
-      round; exponential: lr decay^(round / every), but at least `floor`; step:
-      the same with round / every rounded down, so that the rate jumps once in
-      `every` rounds; inverse: lr a / (a + round) with a = `offset`; or a
-      schedule of your own.
+    schedule: key of SCHEDULES, ours or your own. constant: the rate is lr.
+      cosine: it falls from lr to 0 after the last round. exponential: it is
+      lr decay^(round / every), but at least `floor`. step: it is the same with
+      round / every rounded down, so that the rate jumps once in `every` rounds.
+      inverse: it is lr a / (a + round) with a = `offset`.
     server_schedule: schedule of the server's half; None: `schedule`.
     schedule_per: round: the rate changes between rounds; step: between local
       steps, too.
-    warmup: rounds of a linear warm-up before both schedules.
+    warmup: rounds of a linear warm-up before the schedules of both halves.
     decay: factor of the schedules exponential and step.
-    every: number of rounds in which exponential and step multiply the rate by
+    every: number of rounds in which these two schedules multiply the rate by
       `decay`.
-    floor: smallest learning rate of exponential and step.
+    floor: smallest learning rate of these two schedules.
     offset: a of the schedule inverse, in rounds.
     decay_biases: False: weight decay spares biases and the parameters of
       normalisation.
@@ -166,9 +166,9 @@ class MeanOptimizer:
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to the second moment's root; fedavgm has none.
-    schedule: key of SCHEDULES for `lr`. Its time is the number of steps that a
-      block has taken; decay, every, floor, offset and warm-up are those of
-      config.optimizer. None: lr is constant.
+    schedule: key of SCHEDULES for `lr`. The schedule's time is the number of
+      steps that this optimiser has taken on a block. The schedule has decay,
+      every, floor, offset and warmup of config.optimizer. None: lr is constant.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -219,8 +219,8 @@ class Checkpoint:
       the run. "loss": the smallest sum of the training losses. The name of a
       test set, such as "0.8": the largest accuracy of the method's first row.
     keep_best: number of best checkpoints kept.
-    rounds: numbers of rounds after which a further checkpoint is written, which
-      is kept also after the run; None: no such rounds.
+    rounds: after each of these rounds, counted from 1, a further checkpoint is
+      written, which is kept also after the run; None: no such rounds.
   """
 
   every: Annotated[int | Literal["auto"], COUNT] = "auto"
@@ -246,23 +246,23 @@ class System:
       the times (`compilation_cache`). "auto": in_turn on a CPU; elsewhere
       measured, or native if deterministic.
     devices: number of devices among which the clients are divided. None: all.
-      A CPU counts as several devices (launch.py's --cpu_devices); None leaves
-      out those that would have no client to train.
+      A CPU counts as several devices (launch.py's --cpu_devices); if `devices`
+      is None, those that would have no client to train are not used.
     clients_per_chunk: clients of a cohort that a device trains side by side;
-      "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
-      less memory.
+      "auto": one on a CPU, elsewhere as many as fit into memory. Fewer
+      clients take less memory.
     clients_on: where clients and training images are stored between rounds.
       host: in the host's memory. Only a round's participants are copied to the
       device, so the device memory does not grow with num_clients. Results equal
       those of "device" to the bit. "host" needs one process and a parallel
       method whose aggregation uses other clients only through sums (most do).
-    deterministic: the same bits on any number of devices; slower, and every
-      device holds all clients at the end of a round.
+    deterministic: get the same bits on any number of devices. Training is
+      slower, and every device holds all clients at the end of a round.
     seeds_batched: train the seeds of --seeds side by side in one program,
       spread over the devices, instead of one after another.
     settings_batched: largest number of runs that train side by side in one
-      program. The runs of --sweep and --seeds can, and so can methods, if they
-      differ only in numbers, data or seed.
+      program. The runs of --sweep and --seeds, and the methods of a run, train
+      side by side if they differ only in numbers, data or seed.
     compute_dtype: dtype of convolutions and matrix products; parameters,
       losses, normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: a geometric

@@ -90,7 +90,7 @@ class Privacy:
 
   @property
   def accounted(self) -> bool:
-    """True if there is noise and a delta to compute an epsilon for."""
+    """True if there is noise, and a delta for which to compute epsilon."""
     return bool(self.noisy()) and self.delta is not None
 
 

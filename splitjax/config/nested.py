@@ -118,7 +118,6 @@ def specs(
 
 
 def _convert(value, hint, where: str):
-  """Converts and checks the value of one field for `build`."""
   value = by_key(value, hint, where)
   (kind, *_) = alternatives(hint)
   of_each = get_origin(kind) is dict
@@ -167,7 +166,7 @@ def settings(
   """Copies a config's dict without the fields whose effect is below `least`.
 
   Args:
-    cls: the dataclass of the dict. A key of `tree` that it lacks is kept.
+    cls: the dataclass of the dict. Keys of `tree` that `cls` lacks are kept.
     tree: a dict made by `plain`.
     least: the smallest declared effect of a field that is kept.
   """

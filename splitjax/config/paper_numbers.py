@@ -51,8 +51,8 @@ class Printed(NamedTuple):
 
   Attributes:
     value: the number in base units: percentages as a share of one, latencies in
-      parameters per unit of computing power, traffic in bytes. The other
-      metrics of SCALE are as printed.
+      parameters per unit of computing power, traffic in bytes. All other
+      numbers are as printed.
     half: half-width of the 95 % interval (Hydra: standard deviation); None if
       the paper prints none.
   """
@@ -103,7 +103,7 @@ def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
 
 
 def _of(cell: str, values: Mapping[str, Any]) -> bool:
-  """Checks if all FIELD=VALUE pairs of a printed cell hold."""
+  """Checks if `values` has every FIELD=VALUE pair of a printed cell."""
   for part in filter(None, cell.split("&")):
     field, _, value = part.partition("=")
     if field not in values or not _same(value, str(values[field])):

@@ -219,7 +219,7 @@ def with_values(
   defaults hold, except for options that `values` also sets. The fields methods,
   metrics and attacks take several names; a name that such a field already had
   keeps its options. Setting `methods` removes `method`. It also empties
-  `headline` if that is no key of `methods`.
+  `headline`, unless this is a key of the new `methods`.
 
   Args:
     tree: the config as a nested dict.
@@ -287,7 +287,6 @@ def _hint(tree: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _unknown(where: str, path: str, tree: Mapping[str, Any]) -> str:
-  """Writes the error for a path that a config lacks."""
   group, _, key = path.rpartition(".")[0].rpartition(".")
   hint = _hint(tree, group.split("."))
   if group != "methods" and nested.registry_of(hint) is not None:

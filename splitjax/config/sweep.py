@@ -35,7 +35,8 @@ class Cell(NamedTuple):
   """One run of a grid, or one run per seed if the sweep has seeds.
 
   Attributes:
-    name: name of its folder, such as alpha=0.1; "" if no cell field is swept.
+    name: name of its folder, such as alpha=0.1; "" if nothing is swept
+      but seeds and methods.
     values: field -> value.
     config: the run's config.
     at: function that returns the config of any cell from the cell's values.

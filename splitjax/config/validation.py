@@ -74,7 +74,6 @@ def check_seeds(numbers: Sequence[Any], where: str) -> None:
 
 
 def _check_thresholds(chosen: Any) -> None:
-  """Raises UserError if the threshold fields of config.eval contradict."""
   rhos = chosen.rhos or ()
   if len(set(rhos)) < len(rhos):
     raise UserError(f"eval.rhos={rhos} must differ from one another")
@@ -133,7 +132,7 @@ def _check_host(config: Any) -> None:
 
 
 def _batched(system: Any) -> str | None:
-  """Returns FIELD=VALUE of the setting by which runs train side by side."""
+  """Returns the setting that batches runs, as FIELD=VALUE; None without one."""
   if system.seeds_batched:
     return "system.seeds_batched=True"
   count = system.settings_batched

@@ -118,7 +118,7 @@ def _bytes(setup: Setup) -> np.ndarray:
   """Predicts each client's bytes in a round, [2, N].
 
   The first row is without any step, the second with all steps. A step's bytes
-  are a linear function of its samples, which two sizes of batch determine.
+  are a linear function of its number of samples, found from two batch sizes.
   """
   out = np.zeros((2, setup.fleet.num_clients))
   for c, (cohort, plan) in enumerate(

@@ -45,8 +45,9 @@ class RoundWork(NamedTuple):
     trips: number of messages to the server whose answer the client awaits, in
       all local steps.
     alone: FLOPs at the client if it takes all steps without the server.
-    once: FLOPs at the client outside of local steps, in stages without steps
-      and on public samples. They count in full even if it takes fewer steps.
+    once: FLOPs at the client outside of local steps: in stages without steps,
+      and on public samples. They count in full even if the client takes fewer
+      steps.
   """
 
   client: np.ndarray
@@ -97,7 +98,8 @@ def of_round(
     alone: [N], how many of these steps were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.
-    ends: seconds after which the round ends; None: when its clients are done.
+    ends: seconds for which the server waits for the clients; None: until all
+      are done.
   """
   spent = busy(plan, profiles, sent, steps, alone, timeout=timeout)
   each = spent.computes + spent.transfers + spent.waits

@@ -5,8 +5,9 @@ No network runs, so a further threshold costs milliseconds.
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
 the sample exits on the device iff E < e_n; otherwise it is offloaded. As
-0 <= E <= log C, e_n = 0 always asks the server and an e_n above log C never.
-If a network diverged and the entropy is NaN, the sample is always offloaded.
+0 <= E <= log C, e_n = 0 offloads all samples, and an e_n above log C offloads
+none. If a network diverged and the entropy is NaN, the sample is always
+offloaded.
 
 A client may have no sample in a set (for example if no class of its own is in
 the test split). Its accuracy and its offload ratio are then NaN, and
@@ -29,8 +30,8 @@ from splitjax.types import Array, Exits, UserError
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 """Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.
 
-At 0 the server is always asked, and at 2.4, above log 10, never. JSON can hold
-2.4, but not infinity."""
+At 0 all samples are offloaded. At 2.4, which is above log 10, no sample is
+offloaded. JSON can hold 2.4, but not infinity."""
 
 
 class Gated(NamedTuple):
@@ -42,7 +43,7 @@ class Gated(NamedTuple):
     threshold: [R, N] float64, e_n, nats.
     accuracy: [R, N] float64, share of correct answers to a client's samples.
     offloaded: [R, N] float64, share of samples sent to the server, Pr(Tx).
-    size: [R, N] int64, a client's test samples |D|.
+    size: [R, N] int64, number of a client's test samples, |D|.
   """
 
   threshold: np.ndarray
@@ -88,8 +89,8 @@ def score(
     samples: [R, N, M] bool, the samples of each test set; or int, the weight
       of each sample.
     threshold: [R, N] float, or one for all, nats.
-    answers: which exits can answer, as in `types.Traits`: ("server",) always
-      offloads, ("client",) never.
+    answers: which exits can answer, as in `types.Traits`: ("server",) offloads
+      every sample, ("client",) offloads no sample.
   """
   entropy, client, server = map(
     np.asarray, (exits.entropy, exits.client, exits.server)

@@ -62,8 +62,8 @@ def first_outputs(chunk: Callable, shown: Any, first: Array) -> Exits:
   """Computes one client's outputs for its leading chunks only.
 
   `first` [] is the number of these chunks. `shown` is a pytree of arrays
-  [chunks, ...]; `chunk` maps one of its rows to Exits [B']. Returns Exits of
-  arrays [chunks * B'], which are 0 in the remaining chunks.
+  [chunks, ...]; `chunk` maps a row of `shown` to Exits [B']. Returns Exits
+  of arrays [chunks * B'], which are 0 in the remaining chunks.
   """
 
   def of(i):

@@ -58,9 +58,9 @@ def latency(
 
   |D| { (|phi| + |h|) / P_C + Pr(Tx) (dim_cut / BW + |theta| / P_S) }
 
-  |h| counts only if the client can answer, the second term only if the server
-  can; if only the server can, everything is offloaded. The latency that the
-  papers report is the SUM over clients, the last axis.
+  |h| counts only if the client can answer, the term with Pr(Tx) only if the
+  server can answer. If only the server can answer, all samples are offloaded.
+  The latency that the papers report is the SUM over clients, the last axis.
 
   Args:
     sizes: [N] each.

@@ -43,7 +43,7 @@ def over_clients(values: np.ndarray) -> np.ndarray:
 
 
 def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-  """Mean over clients weighted by their test samples; NaN without any.
+  """Mean over clients weighted by their test samples; NaN without samples.
 
   Args:
     values: [..., N] float, one per client.
@@ -113,7 +113,7 @@ def confidence_interval(
 def held_elsewhere(counts: np.ndarray) -> np.ndarray:
   """Counts the OOD classes of each client that some other client holds.
 
-  The other OOD classes cannot have been learnt by anybody.
+  The OOD classes that no client holds cannot have been learnt by anybody.
 
   Args:
     counts: [N, C] int, training samples of each class.

@@ -26,13 +26,13 @@ from splitjax.types import UserError
 
 
 class Release(NamedTuple):
-  """A message with rows of a client's samples, over all rounds.
+  """Messages of one kind with rows of one client's samples, over all rounds.
 
   Attributes:
     noise: standard deviation of the noise, in multiples of the clip.
     times: how often one sample was sent, at most.
     steps: how often a batch was sent.
-    batch: samples of a batch, at most.
+    batch: largest number of samples in a batch.
     samples: |D_n|, the client's samples.
   """
 
@@ -66,8 +66,8 @@ def epsilon(
 ) -> float:
   """Computes the epsilon of one client's sample over all `releases`.
 
-  If `amplified`, computes it by the default and by the amplified account and
-  returns the smaller one, since bounds by sampling are loose for large batches.
+  If `amplified`, computes epsilon by the default account and by the amplified
+  account, which is loose for large batches, and returns the smaller epsilon.
   """
   sent = [r for r in releases if r.times]
   if not sent:
@@ -88,5 +88,5 @@ def epsilon(
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-  """Computes the largest and the median epsilon over clients."""
+  """Returns the "max" and the "median" of the clients' epsilons."""
   return {"max": max(values), "median": statistics.median(values)}

@@ -96,8 +96,9 @@ def split_depths(
     - features: how many numbers one sample has at the cut.
     - bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
       D.2, after Kang et al.).
-    - memory: bytes of the server's blocks in float32: of their parameters and
-      of their outputs for a batch, as in one of Hydra's heads.
+    - memory: bytes that the server's blocks take in float32: their parameters,
+      and their outputs for a batch. One of Hydra's heads takes as much if this
+      is the cut in front of the heads.
     - cut, at_client, at_server: latency of one sample, in parameters over power
       (SplitGP eq. 30, 28, 29).
     - largest_prefix, largest_power, largest_bandwidth: the bounds of Prop. 1, 2

@@ -49,7 +49,7 @@ def summarise(
       oracle. It is empty for a method with one exit.
     counts: [N, C] int, training samples of each class; None: no accuracies by
       client and class.
-    own: metrics of the config, `client_metrics.measure`.
+    own: the config's metrics, which `client_metrics.measure` computes.
     families: family -> numbers of its clients; empty or None: none.
 
   Returns:
@@ -176,7 +176,6 @@ def _means(
 def _needs(
   gated: early_exit.Gated, sizes: latency.Sizes, answers: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-  """Computes storage, computation and communication of `summarise`."""
   found = latency.needs(sizes, gated.size, gated.offloaded, answers)
   share = found.storage / (sizes.prefix + sizes.server)
   return {
@@ -196,13 +195,13 @@ def _rules(
 ) -> dict[str, dict[str, np.ndarray]]:
   """Compares the rules with the oracle, [R] each.
 
-  For every rule: accuracy, offload and latency. For all except the oracle also
-  below = a_oracle - a_rule, and kept, the share of the oracle's gain
+  Each rule has accuracy, offload and latency. Each rule except the oracle also
+  has below = a_oracle - a_rule, and kept, the share of the oracle's gain
 
     (a_rule - a_base) / (a_oracle - a_base)
 
-  where a_base is the better of device only and server only; NaN if the oracle
-  gains less than LEAST_GAIN.
+  where a_base is the better of device only and server only. kept is NaN if the
+  oracle gains less than LEAST_GAIN.
   """
   base = np.fmax(parts["device_only"], parts["server_only"])  # type: ignore[arg-type]
   top = means["oracle"]["accuracy"]

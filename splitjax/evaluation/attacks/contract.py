@@ -16,7 +16,7 @@ OR = " or "
 """Separates alternative messages: an attack needs one of them."""
 
 Scores = dict[str, Array]
-"""Name -> [] float, a number; or [K, H, W, c] float in 0..1, pictures."""
+"""Name -> a number, [] float; or pictures, [K, H, W, c] float in 0..1."""
 
 
 class Truth(NamedTuple):

@@ -22,8 +22,8 @@ from splitjax.types import Array
 def distance_correlation() -> Attack:
   """Measures the distance correlation of inputs and features sent up.
 
-  `permuted` is the value after a permutation of the features among samples:
-  with few samples in many dimensions it is far above 0 by chance.
+  `permuted` is the correlation after the features are permuted among samples.
+  With few samples in many dimensions it is far above 0 by chance.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

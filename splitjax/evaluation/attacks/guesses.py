@@ -1,4 +1,4 @@
-"""Directions, and scores of guesses: accuracy, majority, area under a curve."""
+"""Directions of gradients, and scores of guesses: accuracy, majority, AUC."""
 
 import jax
 import jax.numpy as jnp

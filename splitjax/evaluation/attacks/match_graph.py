@@ -1,4 +1,4 @@
-"""Labels from HARMONY's match bits, as a graph of equal labels.
+"""Guesses labels from HARMONY's match bits, by a graph of equal labels.
 
 A bit says whether two samples share their class. Samples are nodes, a bit of 1
 is an edge, and all samples of a component share one label. A sample that occurs
@@ -26,8 +26,8 @@ def match_graph(*, two_classes: bool = False) -> Attack:
   For each class that the client holds, the server knows the label of one sample
   drawn at random. These known samples are left out of the accuracy. Samples of
   components without a name get the client's most frequent class. `joined` says
-  how complete components are. It averages over samples which share of
-  all samples of the same class lies in the sample's component.
+  how complete components are. It is the mean over samples of |K and G| / |K|,
+  where K has all samples of the sample's class, and G those of its component.
 
   Args:
     two_classes: whether the server knows that the client has two classes. Then
@@ -100,7 +100,6 @@ def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
 
 
 def _joined(group: Array, label: Array, present: Array) -> Array:
-  """Computes `joined` of `match_graph`, a mean over the present samples, []."""
   alike = (label[:, None] == label) & present
   together = alike & (group[:, None] == group)
   share = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)

@@ -52,7 +52,7 @@ def reconstruction(
     batch: number of public images in a step.
     lr: learning rate of the first step; it falls to 0 by a cosine.
     width: channels of the decoder. For features without spatial axes the
-      decoder has a hidden layer of 16 width units instead.
+      decoder has a hidden layer of 16 * width units instead.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

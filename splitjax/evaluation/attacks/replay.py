@@ -124,8 +124,8 @@ def attacked(
     pairs: samples that the client has trained on, and others.
     public: image [p, ...] and label [p] int32 of public samples.
     count: number of samples whose messages are observed, rounded down to whole
-      batches (at least one), over as many epochs as needed. A sample counts
-      once per epoch.
+      batches (at least one). If an epoch has fewer batches, several epochs are
+      observed, and a sample counts once in each.
   """
   client, server, _ = begin_round(method, plan, visit)
   server = for_group(method, server, visit.shard.group)
