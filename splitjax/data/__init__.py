@@ -58,9 +58,9 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
-"""Name of a partition -> `(labels, num_clients) -> [N] int`. This function
-returns the number of each client's group: the first dominant label of the
-group. Partitions without groups are not listed."""
+"""Name of a partition -> function `(labels, num_clients) -> [N] int`, which
+numbers each client's group by the group's first dominant label. Partitions
+without groups are not listed."""
 
 __all__ = [
   "DOMAINS",

@@ -40,7 +40,7 @@ def _status(name: str, data_dir: str | None) -> str:
 
 
 def _list(data_dir: str | None) -> None:
-  """Prints a table of all data sets with sizes, download size and place."""
+  """Prints a table of all data sets: sizes, size of the download, and place."""
   row = "{:<16}{:>8}{:>9}{:>8}{:>8}{:>12}  {}"
   head = "name", "classes", "image", "train", "test", "download", "where"
   print(row.format(*head))

@@ -1,4 +1,4 @@
-"""Arrays in .npy files, which runs read fast and share through memory maps."""
+"""Arrays in .npy files: read fast, and shared by runs through memory maps."""
 
 import functools
 import shutil

@@ -1,4 +1,4 @@
-"""AUGMENTATIONS: random changes that rounds make to training images on device.
+"""AUGMENTATIONS: random changes of training images, made on device in rounds.
 
 `data.augment` is a name, or several joined by "+", and a name may have options:
 "crop_flip", "crop_flip + cutout(size=8)". The augmentations change a batch's
@@ -77,7 +77,7 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 def rotation(
   *, degrees: Annotated[float, POSITIVE, Bounds(at_most=180)] = 15.0
 ) -> Augmentation:
-  """Rotates (`rotated`) by an angle drawn between -`degrees` and `degrees`."""
+  """Rotates images (`rotated`) by angles drawn from -`degrees` to `degrees`."""
 
   def one(image: Array, key: Array) -> Array:
     angle = jax.random.uniform(key, (), float, -1.0, 1.0) * degrees
@@ -149,11 +149,11 @@ def coloured(image: Array, factors: Array) -> Array:
 
 
 def cutout(*, size: Annotated[int, Bounds(at_least=1)] = 8) -> Augmentation:
-  """Blackens a square around a random pixel; the edge may cut the square.
+  """Blackens a square around a random pixel, cut off at the edge of the image.
 
   The code of DeVries and Taylor instead sets the square to 0 after
-  standardisation, which gives it the mean colour. Squares there are 16 wide for
-  CIFAR-10 and 8 wide for CIFAR-100.
+  standardisation, which gives it the mean colour. That code uses squares 16
+  wide for CIFAR-10 and 8 wide for CIFAR-100.
 
   References:
     DeVries and Taylor, Improved Regularization of Convolutional Neural Networks

@@ -13,8 +13,8 @@ def check_facts(name: str, data_dir: Place) -> None:
   """Checks a data set and prints its sizes.
 
   Args:
-    name: a name in SOURCES, or npz:PATH. No facts are known about such a file;
-      only loading checks it.
+    name: a name in SOURCES, or npz:PATH. A file of arrays is only loaded, since
+      no facts are known about it.
     data_dir: folder of all prepared data.
 
   Raises:

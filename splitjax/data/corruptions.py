@@ -104,13 +104,13 @@ def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
 
 
 def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
-  """Adds normal noise to every number; its deviation is 4 % to 10 % of 255."""
+  """Adds normal noise to every pixel value; sigma is 4 % to 10 % of 255."""
   scale = 255 * _at(severity, 0.04, 0.06, 0.08, 0.09, 0.1)
   return image + scale * jax.random.normal(key, image.shape)
 
 
 def pixelate(image: Array, severity: Array, key: Array) -> Array:
-  """Shrinks each side to 0.95 to 0.65 of its length, then enlarges it again.
+  """Shrinks each side by 5 % (severity 1) to 35 % (5), then enlarges it again.
 
   Both steps resize as Pillow's BOX filter does.
   """
@@ -155,7 +155,7 @@ def _smooth(side: int, sigma: float) -> np.ndarray:
 def _coarse(side: int, share: float) -> np.ndarray:
   """Returns weights [side, side] that shrink a side, then enlarge it again.
 
-  The smaller side is `share` of the larger one, rounded down.
+  The shrunk side is `share` times `side`, rounded down, but at least 1.
   """
   few = max(1, int(side * share))
   return _box(few, side) @ _box(side, few)

@@ -29,8 +29,8 @@ class Dataset(NamedTuple):
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
     client_domains: the clients' domains (`data.domains`), in the order of their
       numbers; (): not known.
-    public: [P, ...], as train_image, the public samples (`data.public`); None:
-      there are none.
+    public: [P, ...], the public samples (`data.public`), which are inputs like
+      train_image; None: there are none.
   """
 
   name: str
@@ -70,7 +70,8 @@ class Dataset(NamedTuple):
     """Returns the owners [N] of N clients, whose training rows are `parts`.
 
     A client's owner is the number in train_client that all its rows [S_n] have.
-    Returns None if they have several, or if the data set has no train_client.
+    Returns None if the rows of a client have several numbers, or if the data
+    set has no train_client.
     """
     if self.train_client is None:
       return None

@@ -23,7 +23,7 @@ _REDRAWS = 2000
 are added up, and a group may use more than its own."""
 
 _WORK = 15_000_000
-"""Limit of random numbers; drawing them takes under 1 s unless alpha < 0.1."""
+"""Most random numbers to draw; this takes under 1 s unless alpha < 0.1."""
 
 _OVERHEAD = 1000
 """Fixed cost of a draw: it takes as long as drawing this many numbers."""
@@ -145,10 +145,10 @@ def _split(
 
 
 def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
-  """Caps shares [C, N], class after class, at the mean number of samples.
+  """Caps every client at the mean number of samples; returns shares [C, N].
 
-  Once a client has reached the mean, its shares of the later classes are 0, and
-  those of the other clients are rescaled to sum to 1.
+  Classes are taken in turn. Once a client has reached the mean, its shares of
+  the later classes are 0, and those of the others are rescaled to sum to 1.
   """
   share, held = share.copy(), np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):

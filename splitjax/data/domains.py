@@ -21,7 +21,7 @@ from splitjax.registry import Spec
 from splitjax.types import UserError
 
 _DRAW = 0xD0A1
-"""Separates the draw of domains from all other draws of the same seed."""
+"""Number that separates the draw of domains from others of the same seed."""
 
 SEVERITY = Bounds(at_least=1, at_most=5)
 
@@ -86,7 +86,7 @@ def by_group(
   corruptions: str = USUAL,
   severity: Annotated[int, SEVERITY] = 3,
 ) -> list[str]:
-  """Gives all clients of group g the g-th of the listed domains.
+  """Gives all clients of group g the g-th domain of the list `corruptions`.
 
   Groups are the partition's (`splitjax.data.GROUPS`). If it has none, client n
   gets the n-th domain. After the last domain the list begins again. Options are

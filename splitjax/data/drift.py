@@ -56,7 +56,7 @@ def covariate(
 
   Raises:
     UserError: rhos are given, there is no test split, a corruption is unknown,
-      is none, has a severity or does not suit the data.
+      is called "none", includes a severity or does not suit the data.
   """
   del seed
   where = "eval.shift.corruptions"
@@ -102,9 +102,9 @@ def unseen_domain(
     severity: severity of the corruption, unless its name has one.
 
   Raises:
-    UserError: rhos are given, there is no test split, or the corruption is
-      unknown, not a single one or does not suit the data. `changed` raises a
-      UserError if a client trains on the corruption.
+    UserError: rhos are given, there is no test split, or `corruption` is
+      unknown, lists several domains or does not suit the data. `changed` raises
+      a UserError if a client trains on the corruption.
   """
   del seed
   where = "eval.shift.corruption"

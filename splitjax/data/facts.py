@@ -1,4 +1,4 @@
-"""Facts about the known data sets, without reading them."""
+"""Facts about the known data sets, available without reading the data."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
-"""Batches inside the compiled round: draws, masks and gathers rows.
+"""Batches inside the compiled round: how rows are drawn, masked and gathered.
 
 The device holds one copy of the data set, in its own dtype. A round draws row
 numbers and gathers these rows; nothing is copied from the host. Masked rows pad
-each client to the size of its cohort's largest; no sample is dropped.
+each client to the size of its cohort's largest client; no sample is dropped.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class BatchPlan(NamedTuple):
       () for token ids (`data.inputs`).
     std: standard deviations, one for each number in `mean`.
     augment: augmentation of training images, as data.augment names it.
-    limit: most local steps of a client in a round; None: all of its epochs.
+    limit: most local steps of a client in a round; None: there is no limit.
   """
 
   batch: int
@@ -50,7 +50,7 @@ class BatchPlan(NamedTuple):
     Args:
       size: [N] int, samples of each client.
       batch: [N] int, batch size of each client.
-      epochs: a stage's own number of epochs; None: the plan's, with its limit.
+      epochs: replaces the plan's number of epochs and its limit, unless None.
 
     Returns:
       steps and samples, [N] int each.
@@ -110,7 +110,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
-    """Cuts samples (if `held`: held-back ones) into batches, in stored order.
+    """Batches a client's samples (if `held`, those held back) in stored order.
 
     Returns rows [steps, B] int32 of the data set and a mask, False for padding.
     """
@@ -161,8 +161,8 @@ class Samples(NamedTuple):
 def draw_order(key: Array, held: int, size: Array) -> Array:
   """Draws a permutation of a client's sample indices.
 
-  Maps a key [], the padded length S (`held`) and the client's number of samples
-  [] int to [S] int32: the indices below `size` in random order, then the rest.
+  `held` is S, the padded length, and `size` [] the client's number of samples.
+  Returns [S] int32: the indices below `size` in random order, then the rest.
   """
   place = jnp.arange(held)
   # Sort by random numbers in [0, 1), padding last.

@@ -1,8 +1,8 @@
 """Held-out samples of each client, on which it chooses its thresholds.
 
 They are rows of the training split. For an out-of-distribution proxy
-(`splitjax.evaluation.ood_proxies`), each comes with another held-out sample of
-the same client and a random number. No client uses another client's data.
+(`splitjax.evaluation.ood_proxies`), each sample comes with a random number
+and another held-out sample of its client. No client uses another client's data.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from splitjax.data.partition import client_split
 from splitjax.data.partition_util import padded
 
 HOLD, VALIDATE, _PAIR = 0x401D, 0x7A11, 0x9A12
-"""Numbers that separate these random streams from others of the same seed."""
+"""Numbers that separate this module's draws from others of the same seed."""
 
 
 class Holdout(NamedTuple):

@@ -23,16 +23,16 @@ from splitjax.files import printable
 from splitjax.types import UserError
 
 Standardise = Literal["channel", "feature", "none"]
-"""How inputs x are standardised: to (x - mean) / std of the training samples.
+"""How inputs x are standardised, with statistics of the training samples.
 
-channel: there is one mean and std for each entry of the last axis, that is, for
-each channel of images and series and each feature of a table. feature: there is
-one mean and std for each number of a sample; for a table this is the same as
-channel. none: networks get the numbers as they are. Token ids are never
-standardised."""
+channel: x becomes (x - mean) / std, with one mean and std for each entry of the
+last axis, that is, for each channel of images and series and each feature of a
+table. feature: likewise, but with one mean and std for each number of a sample;
+for a table this is the same as channel. none: networks get the numbers as they
+are. Token ids are never standardised."""
 
 STEPS = 256
-"""How many float32 numbers the range of a last-axis entry must have."""
+"""Least range of a last-axis entry that is not constant, in float32 steps."""
 
 BLOCK = 4096
 """Samples read at a time from arrays that may be memory-mapped."""
@@ -278,7 +278,7 @@ def _moments(image: np.ndarray, rows: np.ndarray | None) -> Scale:
   """Computes `statistics` in float64, for dtypes other than uint8.
 
   Reads the data twice, for mean and deviation. The first value of each channel
-  is subtracted first, so that a constant one has a deviation of exactly 0.
+  is subtracted first, so that a constant channel has a deviation of exactly 0.
   """
   channels, first, count = image.shape[-1], None, 0
   total = square = np.zeros(channels)

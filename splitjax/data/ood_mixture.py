@@ -89,8 +89,8 @@ def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def realised_rho(sets: np.ndarray, known: np.ndarray) -> np.ndarray:
   """Computes the ratio #OOD / #ID of the sets as drawn.
 
-  It differs from the requested rho by at most 0.5 / #ID, unless the client's
-  other classes ran out of samples: then it is smaller.
+  It differs from the requested rho by at most 0.5 / #ID, unless the classes
+  that the client lacks have too few samples: then it is smaller.
 
   Args:
     sets: [R, N, M] bool, the samples in each set.

@@ -17,7 +17,7 @@ import numpy as np
 from splitjax.data.partition_util import COUNT, require, require_clients
 
 _SPLIT = 0x5B117
-"""Separates client_split's random streams from others of the same seed."""
+"""Number that separates client_split's draws from others of the same seed."""
 
 
 def shard(
@@ -31,8 +31,8 @@ def shard(
   """Gives each client k of num_shards equal chunks of label-sorted samples.
 
   The samples are sorted by label (stably) and cut into `num_shards` equal
-  chunks; if there is a remainder, the first chunks have one more. Each client
-  gets k random chunks, without replacement, so N k chunks are used. If
+  chunks; if there is a remainder, the first chunks have one sample more. Each
+  client gets k random chunks, without replacement, so N k chunks are used. If
   num_shards is a multiple of the number of equally large classes, a client has
   at most k classes; otherwise a chunk may span several classes.
 

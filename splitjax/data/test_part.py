@@ -5,7 +5,7 @@ import numpy as np
 from splitjax.data.test_sets import TestSets
 
 _PART = 0x9A47
-"""Separates the draw of orders from all other draws of the same seed."""
+"""Number that separates the draw of orders from others of the same seed."""
 
 
 def in_random_order(test_sets: TestSets, seed: int) -> TestSets:

@@ -21,7 +21,7 @@ from splitjax.types import UserError
 _FRACTION = Bounds(above=0, below=1)
 
 _NEW = 0x0E3
-"""Separates the draw of new clients' samples from others of the same seed."""
+"""Number that separates draws for new clients from others of the same seed."""
 
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The ratios of SplitGP and HARMONY for ten classes."""
@@ -39,7 +39,7 @@ class TestSets(NamedTuple):
     parts: N arrays [S_n] int64, rows of the training split to train on.
     main: [N, C] bool, the classes in each client's training rows.
     pool: "test" or "train", the split that `rows` index.
-    rows: [N, K] int32, test samples, including those of `new`; -1: padding.
+    rows: [N, K] int32, rows of test samples, `new` ones included; -1: padding.
     label: [N, K] int32, their classes; undefined for padding.
     sets: [R, N, K] bool, which of these samples are in each test set.
     names: R names of the sets; a mixture is named by its ratio, as text.
@@ -73,7 +73,7 @@ class TestSets(NamedTuple):
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Sums the `clients` largest counts of training rows, and 1 for padding."""
+    """Counts the rows of the `clients` largest clients, plus 1 for padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property

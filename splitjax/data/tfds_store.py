@@ -79,7 +79,7 @@ def note(folder: Path) -> str:
   """Returns a sentence for reports if data were prepared from modified files.
 
   Returns "" if all files were official, or if they were not recorded because
-  another program prepared the data. A damaged record is a UserError.
+  another program prepared the data. Raises UserError if the record is damaged.
   """
   path = folder / "metadata.json"
   if not path.is_file():
@@ -104,9 +104,9 @@ def load(
 
   Returns:
     The arrays by name, and the `note`. The arrays are train_image [Z, ...],
-    test_image, and two for each field, such as train_label [Z] int32 and
-    test_label for "label". Samples are in the order of TFDS. The arrays are
-    memory-mapped and read-only unless data_dir cannot be written.
+    test_image, and two for each field; for "label" these are train_label [Z]
+    int32 and test_label. Samples are in the order of TFDS. The arrays are
+    memory-mapped and read-only, unless there is no copy and none can be made.
 
   Raises:
     UserError: the data are not prepared, stored as tfrecord, or damaged.

@@ -1,1 +1,1 @@
-"""Reports: results as tables and pages, the papers' numbers beside them."""
+"""Reports: results as tables and pages, with papers' numbers beside them."""

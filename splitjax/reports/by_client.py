@@ -1,4 +1,4 @@
-"""Accuracy of named clients, of classes with a single client, and by family."""
+"""Accuracy of named clients, classes with one client, and client families."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, heading, with_half
 
 ALL = "all"
-"""A line's "class" if the line is about all classes of a client together."""
+"""Value of "class" in a line on all classes of a client together."""
 
 MOST = 60
-"""The most lines of the table; a longer one is replaced by the file's name."""
+"""Most lines of the table; if there are more, the page names a file instead."""
 
 MOST_OF_CLASSES = 50_000
-"""Limit of the lines for single classes, rows x 2 sets x clients x classes.
-Above it, only classes that a single client trains on have lines."""
+"""Limit of the number of lines on single classes (rows x 2 sets x clients x
+classes). Above it, only classes that a single client trains on have lines."""
 
 Line = dict[str, Any]
 """Keys: row, set, client, name, class, training_samples, test_samples and
@@ -106,7 +106,7 @@ def section(tree: dict[str, Any]) -> list[str]:
 
 
 def families(found: Sequence[Record]) -> list[str]:
-  """Tabulates accuracy and offloading by family; [] without families."""
+  """Tabulates accuracy and offloading by client family; [] without families."""
   each = []
   for r in found:
     family, _, metric = r.metric.rpartition(":")

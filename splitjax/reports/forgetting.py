@@ -2,9 +2,9 @@
 
 Over several seeds a value is the median over the last five rounds of all seeds,
 as in the paper ("median of the last five rounds across all runs"). Its
-half-width is that of the 95 % interval (Student's t) of each seed's own median;
-the mean of these may differ from the pooled median. The paper instead prints
-the standard deviation over all runs, which is also given.
+half-width is that of the 95 % interval (Student's t) for the mean of the seeds'
+own medians; this mean may differ from the pooled median. The paper instead
+prints the standard deviation over all runs, which is also given.
 
 References:
   Hydra (Tirana et al., AAAI 2026), Tables 1-9.
@@ -31,7 +31,7 @@ class Profile(NamedTuple):
 
 
 def shown(results: dict[str, Any]) -> bool:
-  """Checks if a report shows forgetting: all clients share one test set.
+  """Checks if rows have forgetting metrics and all clients share a test set.
 
   On test sets that differ between clients, the accuracy of a class depends on
   the few clients that hold it, not on what the model forgot.
@@ -75,7 +75,7 @@ def explanation(results: dict[str, Any]) -> str:
 
 
 def profile(row: dict[str, Any]) -> Profile:
-  """Returns late accuracy by position in the row's order, or else by class."""
+  """Returns late accuracy by position in the order of service, or by class."""
   value = row["summary"]["forgetting"]
   if "profile" in value:
     half = row["interval"]["summary"]["forgetting"]

@@ -1,9 +1,9 @@
 """Leakage in a report: results of attacks on the messages.
 
 A row's summary.leakage maps the key of an attack to a dict with the entries
-attack, units, mean and depth, see `experiment.measure.leakage.measure`. An
-attack has several numbers. The first is the leakage, and the second is the
-score that is reached without the messages.
+attack, units, mean and depth, see `experiment.measure.leakage.measure`. The
+entry "mean" holds the attack's numbers by name. The first one is the leakage,
+the second one is the score that is reached without the messages.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def attacks(results: dict[str, Any]) -> dict[str, dict[str, str]]:
-  """Returns attack key -> name of a number -> its unit.
+  """Maps each attack's key to the units of its numbers, by name.
 
   The first number is the leakage.
   """

@@ -83,9 +83,9 @@ def _paper(found: Sequence[Record]) -> list[str]:
 
 
 def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Names the best value of a swept option if ρ is uniformly distributed.
+  """Names the best values of a swept option for ρ up to 1 and up to 0.2.
 
-  The best value has the highest mean accuracy over the ρ of the grid.
+  A best value has the highest mean accuracy over the test sets with such ρ.
   """
   option, rhos = results.swept(tree), results.ratios(tree) or []
   known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
@@ -110,7 +110,7 @@ def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 
 def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
-  """Names the key with the highest mean, of the keys that lack no value."""
+  """Names the key with the highest mean; leaves out keys that lack a value."""
   known = {k: [x for x in v if x is not None] for k, v in each.items()}
   mean = {k: math.fsum(v) / len(v) for k, v in known.items() if v == each[k]}
   top = max(mean, key=mean.__getitem__, default=None)

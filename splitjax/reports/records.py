@@ -57,7 +57,7 @@ class Record(NamedTuple):
     source: table or figure of the paper's numbers.
     scale: "paper", "small" or "", as in the config.
     rule: eval.threshold_rule of the run.
-    changed: changes of the paper's setting on the command line.
+    changed: changes that the command line makes to the paper's setting.
     over: the best other row if the metric is "gain" (`results.gains`); else "".
   """
 

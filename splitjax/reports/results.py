@@ -202,8 +202,8 @@ def folded(trees: Sequence[dict[str, Any]]) -> str:
 
   Args:
     trees: results of a run, or of every cell of a grid. A setting is listed if
-      it has the same value in all cells; a method's setting, if it has the same
-      value in all cells with this method.
+      it has the same value in all cells. A method's setting is listed if it has
+      the same value in all cells with this method.
   """
   fields = [
     {

@@ -72,7 +72,7 @@ def pivot(
   If the paper prints numbers of a row, two more lines show the paper's numbers
   and the differences. Within a grid's cell, each column marks the row that is
   ahead of all others (`_ahead`). If cells have different numbers of seeds, a
-  column says how many. `corner` is the head of the column with the rows'
+  further column gives them. `corner` is the head of the column with the rows'
   labels. When workdirs are compared, the runs of a method are on neighbouring
   lines.
   """
@@ -203,8 +203,8 @@ def compare(found: Sequence[Record]) -> Table:
   """Makes the table of a grid, or of a run beside its paper.
 
   It has accuracy on every test set, forgetting if it is measured, all other
-  numbers that the paper prints, and on the last set offload ratio, latency and
-  eval.metrics.
+  numbers that the paper prints, and eval.metrics, offload ratio and latency on
+  the last set.
   """
   sets = list(dict.fromkeys(r.set for r in found if r.metric == "accuracy"))
   keys = [("accuracy", name) for name in sets]
@@ -221,7 +221,7 @@ def compare(found: Sequence[Record]) -> Table:
 def section(
   title: str, found: Sequence[Record], columns: Sequence[Column], *words: str
 ) -> list[str]:
-  """Makes a heading, a table and words; [] if no column's metric is known."""
+  """Makes heading, table and words; [] if no record fits `columns`."""
   metrics = {c.metric for c in columns}
   known = [r for r in found if r.metric in metrics]
   if not known:

@@ -82,7 +82,7 @@ class Store(NamedTuple):
 def _files(
   *rows: tuple[str, str, int], places: tuple[str, ...]
 ) -> dict[str, File]:
-  """Makes a File of each row (name, md5, size); every place has all files."""
+  """Makes a File of each row (name, md5, size), with an address per place."""
   return {
     name: File(md5, size, tuple(f"{place}/{name}" for place in places))
     for name, md5, size in rows

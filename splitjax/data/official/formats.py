@@ -56,7 +56,7 @@ class Parsed(NamedTuple):
 
 @contextlib.contextmanager
 def reading(what: object) -> Iterator[None]:
-  """Turns any error on a damaged file `what` into a one-line UserError."""
+  """Turns an error on a damaged file into a one-line UserError about `what`."""
   try:
     yield
   except UserError:

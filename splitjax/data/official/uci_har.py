@@ -1,4 +1,4 @@
-"""UCI-HAR: windows of a smartphone's sensors while 30 people move.
+"""UCI-HAR: windows of a smartphone's sensor signals while 30 people move.
 
 Anguita et al., A Public Domain Dataset for Human Activity Recognition Using
 Smartphones, ESANN 2013. The prepared data are the raw signals of the folder

@@ -224,7 +224,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """Returns for each row cost -> clients' values; [] if a row has no costs."""
+  """Returns cost -> clients' values for each row; [] if a row has no costs."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")

@@ -1,7 +1,7 @@
 """Figures of forgetting by class, by order of service, and within a round.
 
-Another figure plots accuracy against the performance gap. Some of the figures
-correspond to figures of Hydra's paper, which their docstrings name.
+Another figure plots accuracy against the performance gap. If a figure
+corresponds to one in Hydra's paper, its docstring gives that figure's number.
 `splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting`
 combines seeds.
 """

@@ -85,7 +85,7 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 def by_run(whole: dict[str, Any]) -> Figure:
   """Draws the accuracy of each run's rows, on up to two common test sets.
 
-  They are the first and the last set of the first run; a set that another run
+  These sets are the first and the last of the first run; a set that another run
   lacks is left out, unless no set would remain. A row of a run is one line of
   the figure, in the run's colour. Intervals and dots show several seeds.
   """
@@ -126,7 +126,7 @@ def by_run(whole: dict[str, Any]) -> Figure:
 
 
 def varied(whole: dict[str, Any]) -> str:
-  """Returns the field of a grid that is over one numeric field, else "".
+  """Returns the only field of a grid if its values are numbers, else "".
 
   The result is also "" if only one value of the field has results.
   """

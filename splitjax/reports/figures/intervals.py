@@ -41,10 +41,10 @@ def band(
   style: dict[str, Any],
   scale: float = 100,
 ) -> None:
-  """Draws a curve [P] and its interval as a band; one round has an error bar.
+  """Draws a curve [P] and its interval as a band.
 
-  `scale` multiplies the values. A scale of 100 turns shares into per cent, and
-  the intervals then end at 0 and 100.
+  A single round gets an error bar instead. `scale` multiplies the values. A
+  scale of 100 turns shares into per cent; the intervals then end at 0 and 100.
   """
   values, bounds = scale * shares, PERCENT if scale == 100 else ANY
   below, above = bars(values, scale * halves, bounds)
@@ -69,8 +69,8 @@ def frame(
 
   The axis shows all values [...], in per cent, and all further `points` that
   are drawn, such as the seeds' dots. It shows all intervals but those that are
-  far wider: their half-width exceeds both `LEAST` and `FAR` times the typical
-  half-width, and their width exceeds the range of the values. The typical
+  far wider: their half-width exceeds `LEAST` and also the typical half-width
+  times `FAR`, and their width exceeds the range of the values. The typical
   half-width is the lower quartile, which stays narrow if one of two methods
   diverges. Values that are NaN are left out.
 
@@ -143,7 +143,7 @@ def draw(
 ) -> None:
   """Draws the `i`-th of `count` lines over x [P], ascending.
 
-  Intervals of the lines stand side by side, the seeds' dots behind the means.
+  Intervals of the lines stand side by side, and seeds' dots lie beside them.
   `wide` says that the x axis is logarithmic.
   """
 

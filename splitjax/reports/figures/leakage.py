@@ -104,11 +104,11 @@ def _point(
 
 
 def pictures(arrays: dict[str, np.ndarray], title: str) -> Figure:
-  """Draws the pictures that attacks on a method made, client by client.
+  """Draws, client by client, the pictures made by the attacks on a method.
 
   Args:
-    arrays: ATTACK/NAME -> K pictures of n clients, [n, K, H, W, c] float in
-      0..1; ATTACK/depth and ATTACK/client -> [n].
+    arrays: ATTACK/NAME -> K pictures for each of n clients, [n, K, H, W, c]
+      float in 0..1; ATTACK/depth and ATTACK/client -> [n].
     title: the title of the figure.
   """
   lines = []

@@ -142,7 +142,8 @@ def learning_curves(results: dict[str, Any]) -> Figure:
   """Draws accuracy over the rounds on the first and the last test set.
 
   Further panels show the metrics of eval.metrics on the last set. If only one
-  round was evaluated, points with error bars replace lines with bands.
+  round was evaluated, points with error bars are drawn instead of lines with
+  bands.
   """
   curves = results["learning"]
   names = [results["sets"][r] for r in ends(results)]

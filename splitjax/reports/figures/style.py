@@ -231,9 +231,9 @@ def finish(
   styles: dict[str, dict[str, Any]],
   title: str,
 ) -> Figure:
-  """Adds the plain look, a legend below the panels and the title.
+  """Adds the plain look, the title, and a legend below the panels.
 
-  The legend lists the labels of `styles`; {} gives none. Returns the figure.
+  The legend lists the labels of `styles`; {}: no legend. Returns the figure.
   """
   for axes in every:
     plain_look(axes)
