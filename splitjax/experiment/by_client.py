@@ -37,7 +37,7 @@ def measure(
 
   Clients that do not train (`TestSets.new`) have lines without a number. The
   network of each training client answers some of their samples, and a line's
-  accuracy is the share of right ones among all networks' answers.
+  accuracy is the share of right answers among all of these.
 
   Args:
     task: the task of the run.

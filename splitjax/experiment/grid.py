@@ -53,7 +53,8 @@ def run(
     "k=2 seed 1 harmony".
 
   Raises:
-    UserError: see `runner.run`; or the workdir holds no grid of this config.
+    UserError: see `runner.run`; or the workdir holds files but no grid, or
+      a grid of another config.
   """
   workdir = Path(workdir)
   with contextlib.ExitStack() as stack:
@@ -132,8 +133,8 @@ def evaluate_again(
   Args:
     workdir: the grid's folder.
     cells: cells of a sweep over the same fields, or the only cell of a config
-      without a sweep; their `eval` replaces that of the grid's cells. None:
-      each cell keeps its own `eval`.
+      without a sweep. The `eval` of their config is used for every cell of the
+      grid. None: each cell of the grid keeps its own `eval`.
     only: the names of the cells that are evaluated; None: all.
 
   Raises:
@@ -161,7 +162,7 @@ def evaluate_again(
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Maps the names of cells that earlier starts have begun to their values."""
+  """Returns the cells that earlier starts have begun: name -> swept values."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(

@@ -52,10 +52,10 @@ def run(
     workdir: the folder for everything that is written.
     overwrite: deletes the run of another config in the workdir.
     stop: a function called after every round; it returns who asks to end early,
-      or None. On a request a report is written, with the present state of the
-      stopped method. After "SIGTERM" no report is written, as its sender does
-      not wait.
-    built: a cache of tasks, from which the config's is taken; None: a new one.
+      or None to go on. A run that ends early writes a report that includes the
+      stopped method in its present state. After "SIGTERM" it writes none, as
+      the sender does not wait.
+    built: a cache that gives the config's task; None: a new cache.
 
   Returns:
     The results, as in report.json. With several processes the first one returns

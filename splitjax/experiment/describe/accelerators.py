@@ -1,4 +1,4 @@
-"""Descriptions of accelerators that XLA can compile for while they are absent.
+"""Descriptions of accelerators, so that XLA can compile for absent devices.
 
 `accelerators.json` has each accelerator's figures and their source. XLA's
 compilers are in jax's plugins, which the extra `splitjax[plan]` installs
@@ -60,7 +60,7 @@ class Accelerator(NamedTuple):
     name: its name on the command line.
     platform: "cuda" or "tpu".
     kind: its full name.
-    memory: its size, bytes.
+    memory: size of the device's memory, bytes.
     bandwidth: the memory's peak rate, bytes/s.
     flops: system.compute_dtype -> peak rate of matrix products, FLOPs/s.
     source: where the figures are from.
@@ -106,7 +106,7 @@ def read(word: str) -> tuple[Accelerator, str]:
 
 
 def described(word: str) -> Target:
-  """Describes the devices that `word` names as a target to compile for.
+  """Returns the devices that `word` names, as a target to compile for.
 
   Raises:
     UserError: see `read` and `check_plugin`; or the plugin cannot describe the

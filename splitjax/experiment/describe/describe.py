@@ -206,8 +206,8 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 def _methods(task: Task) -> dict[str, dict[str, Any]]:
   """Describes each method.
 
-  "memory_of_several" is the memory for as many runs side by side as the field
-  system.settings_batched says. It is None if that field is at most 1.
+  "memory_of_several" is the memory for system.settings_batched runs that train
+  side by side. It is None if system.settings_batched is at most 1.
   """
   found = {key: _method(task, key) for key in task.config.methods}
   count = task.config.system.settings_batched

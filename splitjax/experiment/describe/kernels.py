@@ -65,7 +65,7 @@ class Account(NamedTuple):
   step_bytes: float = 0.0
 
   def plus(self, other: "Account", times: float = 1.0) -> "Account":
-    """Adds `times` x another account, but the figures of its step only once."""
+    """Adds another account `times` times, but its step's figures only once."""
     return Account(
       self.kernels + times * other.kernels,
       self.bytes + times * other.bytes,

@@ -141,7 +141,7 @@ class _Planner(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields parts as if no clients shared answers, which changes no shapes."""
+    """Yields parts, of the same shapes, as if no clients shared answers."""
     del personal  # personalised clients share no answers
     return super().evaluation_parts(cohorts, state, samples, personal=True)
 
@@ -207,7 +207,7 @@ def _facts(program: Any) -> dict[str, Any]:
 def _bound(
   setup: TrainingSetup, kind: Accelerator, text: str
 ) -> dict[str, Any]:
-  """Returns a device's work in a step and a round, and bounds a round's time.
+  """Returns a device's work in a step and in a round, and a round's least time.
 
   A round takes at least the longer of two times. One is the time for the FLOPs
   that the method declares, at the peak rate of matrix products. The other is

@@ -88,7 +88,7 @@ def text(facts: dict[str, Any]) -> str:
 
 
 def _duration(seconds: float) -> str:
-  """Formats seconds in h, below 0.1 h in min, below 1 min in s."""
+  """Formats a duration: in s below 1 min, in min below 0.1 h, else in h."""
   if seconds < 60:
     return f"{seconds:.1f} s"
   short = seconds < 0.1 * HOUR

@@ -188,10 +188,10 @@ def of_run(
 ) -> dict[str, Any]:
   """Sums up the costs of all rounds, which are in `lines` (see `of_metrics`).
 
-  `accuracy` is the last one on the first test set, from 0 to 1. The result has
-  "cost": seconds, client_joules, server_joules, grams of CO2, watts (the mean
-  power), and watts_per_point (watts per percentage point of accuracy). The
-  result is {} if lines have no cost.
+  `accuracy` in [0, 1] is from the last evaluation on the first test set. The
+  result has "cost": seconds, client_joules, server_joules, grams of CO2, watts
+  (the mean power), and watts_per_point (watts per percentage point of
+  accuracy). The result is {} if lines have no cost.
   """
   if not _priced(lines):
     return {}

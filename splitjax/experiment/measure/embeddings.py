@@ -48,7 +48,7 @@ def draw(
 
 
 def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
-  """Embeds the drawn images at every client, measures and maps them.
+  """Embeds the drawn images at every client; measures and maps the embeddings.
 
   Returns:
     The arrays of embeddings.npz; {} if no embeddings are wanted or clients hold

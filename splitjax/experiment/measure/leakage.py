@@ -33,11 +33,11 @@ from splitjax.reports.figures import leakage
 from splitjax.types import Array, Shard, State, UserError
 
 STREAM = 0xA77AC
-"""Separates the draw of clients and samples from others of the same seed."""
+"""A part of the seed that keeps the draw of victims apart from other draws."""
 
 
 Seen = tuple[Messages, Public]
-"""Arguments of an attack besides its key."""
+"""Arguments of an attack besides its PRNG key."""
 
 PICTURES = 5
 """The number of axes of all clients' pictures, [n, K, H, W, c]."""
@@ -47,8 +47,8 @@ class Victims(NamedTuple):
   """The attacked clients and their samples, on the host.
 
   Attributes:
-    places: for each cohort [n] int32, positions of the attacked clients in it.
-    pairs: for each cohort Pairs [n, M] of a training sample and a test sample.
+    places: for each cohort [n] int32, the positions of its attacked clients.
+    pairs: for each cohort Pairs [n, M], each a training and a test sample.
     public: image [p, ...] and label [p] int32 of the server's public samples.
   """
 

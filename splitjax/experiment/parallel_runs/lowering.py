@@ -113,9 +113,9 @@ def round_text(setup: TrainingSetup) -> tuple[str, bool]:
 def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
   """Makes one run's round, (state, shards, scale, values) -> (state, Metrics).
 
-  If `scaled`, mean and deviation of the data are the argument `scale`: they
-  differ by run if samples are held out. If `traced`, hyper-parameters are the
-  argument `values`.
+  If `scaled`, the round takes mean and deviation of the data from `scale`, as
+  they differ by run if samples are held out. If `traced`, it takes the
+  hyper-parameters from `values`.
   """
 
   def one(state, shards, scale, arrays):
@@ -163,5 +163,5 @@ def vmapped() -> bool:
 
 
 def _each(common: Any, own: Any) -> Any:
-  """Makes a Shard: image and label are `common`, all other fields `own`."""
+  """Makes a Shard; image and label are `common`, other fields are `own`."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))

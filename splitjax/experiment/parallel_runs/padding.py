@@ -111,11 +111,11 @@ def static(plan: BatchPlan) -> BatchPlan:
 
 
 def _equally_faulty(setups: list[TrainingSetup]) -> list[TrainingSetup]:
-  """Gives all runs tables of the same kinds of planned faults.
+  """Adds tables of faults, so that all runs have tables of the same kinds.
 
   A deadline, for example, may cut clients short in one run and leave them out
   in another, which are two kinds of fault. A run that lacks the table of a kind
-  gets one in which no fault is planned.
+  gets a table in which no fault is planned.
   """
   found = [Schedule(*each.shards[0].schedule) for each in setups]
   usual: dict[str, Any] = {"dropout": False, "server_down": False}

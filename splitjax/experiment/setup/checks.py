@@ -30,10 +30,10 @@ from splitjax.types import Method, UserError, naming
 
 
 def check_first(config: Config) -> None:
-  """Checks partition, network and methods of a config before data are loaded.
+  """Checks a shard partition, network and methods before data are loaded.
 
-  Input shape and classes are taken from `FACTS`. If the data set is not there,
-  or if a network is the user's own, only a partition into shards is checked.
+  Input shape and classes are taken from `FACTS`. If `FACTS` lacks the data set,
+  or if a network is the user's own, network and methods are not checked here.
   `build` checks everything again with the data.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
@@ -56,7 +56,7 @@ def check_first(config: Config) -> None:
 def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
   """Returns the owner of each training sample, [Z].
 
-  Raises UserError if samples have no owners, or data.dealt is by_depth.
+  Raises UserError if samples have no owners, or if data.dealt is "by_depth".
   """
   name = chosen.partition.name
   if data.train_client is None:
@@ -77,9 +77,9 @@ def device_bytes(
 ) -> dict[str, int]:
   """Returns how many bytes each kind of data takes on the device.
 
-  The keys name the kinds in words. An index takes 4 bytes. Every client has one
-  index for each training row, one for each test row, and three for each row
-  that calibrates thresholds. All clients are padded to the largest.
+  The keys name the kinds in words. Clients refer to rows by indices of 4 bytes.
+  A client has one for each training row, one for each test row, and three for
+  each row that calibrates thresholds; all clients are padded to the largest.
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)

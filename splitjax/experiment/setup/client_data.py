@@ -27,7 +27,7 @@ from splitjax.types import UserError
 
 
 def check_options(config: Config, data: Dataset) -> None:
-  """Raises UserError if augmentation or calibration does not suit inputs."""
+  """Raises UserError if augmentation or calibration cannot use the inputs."""
   what = f"the inputs of {data.name} are {data.kind}"
   augment, proxy = config.data.augment, config.eval.proxy
   shipped = [
@@ -107,13 +107,13 @@ def client_depths(
 
 
 def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
-  """Returns the facts for `make_network` and digests of the data, JSON-ready.
+  """Returns the facts that `make_network` needs, with digests of the data.
 
   Inputs are standardised with the statistics of the training split, or of the
   training samples alone if that split also has test or held-out samples. The
-  arguments must not have passed through `drift.changed`: the result is then the
-  same on any machine. The digests also cover the domains and looks that
-  `drift.changed` applies (`drift.described`).
+  result is JSON-ready. It is the same on any machine, provided that the
+  arguments have not passed through `drift.changed`. The digests also cover the
+  domains and looks that `drift.changed` applies (`drift.described`).
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None

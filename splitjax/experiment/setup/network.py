@@ -51,7 +51,7 @@ class Network(NamedTuple):
 def make_backbone(
   config: Config, shape: tuple[int, ...], classes: int, vocabulary: int = 0
 ) -> Backbone:
-  """Builds a config's network for inputs of a shape; checks the depths.
+  """Builds a config's network for inputs of `shape`; checks the split depths.
 
   With families the result is the union of their networks (`families.union`).
   """
@@ -188,7 +188,7 @@ def make_devices(
 
 
 def everywhere(backbone: Backbone, **fields: Any) -> Backbone:
-  """Returns a network with new `fields`, also in its families' networks."""
+  """Copies a network with `fields` replaced, in its families' networks too."""
   of = {
     family: dataclasses.replace(net, **fields)
     for family, net in backbone.families.items()

@@ -52,18 +52,19 @@ class Task(NamedTuple):
     methods: the config's methods by key.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: facts of the data (`client_data.facts`). It also has the clients'
-      "names", if the data name them; their "devices", if `fleet` sets profiles
-      or an allocation other than even; "pretrained", the digest of pretrained
-      weights; and "faults", the digest of a schedule of faults.
+    facts: facts of the data (`client_data.facts`). Further entries are "names"
+      of the clients, if the data name them; "devices" of the clients, if
+      `fleet` sets profiles or an allocation other than even; "pretrained", the
+      digest of pretrained weights; "faults", the digest of a fault schedule.
     thresholds: [E] entropy thresholds, nats.
     image: [Z + P, ...], the training split and the P public samples, on the
       device, or on the host with system.clients_on=host.
-    label: [Z] int32, labels of the training split, in the memory of `image`.
+    label: [Z] int32, labels of the training split, stored where `image` is.
     pool: [T, ...], the split that test sets are drawn from, on the device.
     shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
-      padded with row 0; in the memory of `image`.
-    mesh: the mesh of devices; None if a single device needs none.
+      padded with row 0; stored where `image` is.
+    mesh: the mesh of devices. None if there is one device and
+      system.deterministic is false.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
     held: the held-out samples that serve to choose thresholds, on the host;
       None if nothing is calibrated.
@@ -93,12 +94,12 @@ def build(
   *,
   trained: bool = False,
 ) -> Task:
-  """Loads the data, deals it to the clients and cuts the network.
+  """Loads the data, deals them to the clients and cuts the network.
 
   `hardware` are the clients' devices in an earlier run (`make_devices`); if
-  None, the config's are made. `trained` says that the methods come from a
-  finished run. It is then not checked whether the training settings suit the
-  methods, or whether any method uses them.
+  None, new devices are made as the config says. If `trained`, the methods come
+  from a finished run, and `build` does not check whether the training settings
+  suit the methods or whether any method uses these settings.
 
   Raises:
     UserError: the config is wrong or data are missing; nothing is compiled.
@@ -277,7 +278,7 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def fresh_network(task: Task) -> Segment:
-  """Makes the network that all methods start from, drawn or pretrained."""
+  """Makes the network that all methods start from, random or pretrained."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
   # Leave out the file's weights, which the compiled function would keep alive.
@@ -291,7 +292,7 @@ def fresh_network(task: Task) -> Segment:
   compiler_options={"xla_backend_optimization_level": 0},
 )
 def _draw(net: backbones.Backbone, key: Array) -> Segment:
-  """Draws a network in a program compiled without optimisation.
+  """Draws a network's parameters in a program compiled without optimisation.
 
   Optimising the program would take longer than it saves.
   """

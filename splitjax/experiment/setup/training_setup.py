@@ -266,7 +266,7 @@ def _shard(
   held: Sequence[np.ndarray] | None,
   batches: np.ndarray | None,
 ) -> Shard:
-  """Makes a cohort's Shard, before it is placed.
+  """Makes a cohort's Shard, not yet divided among the devices.
 
   `parts` and `held` have the training and the validation rows of all clients,
   `batches` [N] has their batch sizes. Without validation rows `held` is None;

@@ -140,7 +140,7 @@ def _restore(place: Path, wanted: Tree) -> Tree:
 
 
 def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
-  """Maps paths to leaves; a field has the path of a dict key of its name."""
+  """Maps each leaf's path to the leaf; a field counts as a dict key."""
   found, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf

@@ -41,8 +41,8 @@ def due(
 ) -> tuple[tuple[Row, ...], int | None] | None:
   """Chooses what to evaluate after round `number` (1, 2, ...).
 
-  Returns the chosen ones of a method's `rows` and the number of test samples of
-  each client (None: all samples); or None if no evaluation is due.
+  Returns the rows to evaluate, chosen from `rows`, and the number of each
+  client's test samples (None: all); or just None if no evaluation is due.
   """
   if number == config.rounds:
     return rows, None
@@ -77,8 +77,9 @@ class History(NamedTuple):
   Attributes:
     lines: the lines of the method's log, without "clients" and "by_client".
     clients: sums over the rounds, [N] each: "bytes", local "steps", steps
-      "served" by the server, "visits" (rounds with served steps), "weight" if
-      rounds are buffered, busy "seconds" and "joules" if costs are modelled.
+      "served" by the server, and "visits" (rounds with served steps). There is
+      "weight" if rounds are buffered, and there are busy "seconds" and "joules"
+      if costs are modelled.
   """
 
   lines: list[dict[str, Any]]
@@ -110,11 +111,11 @@ def log_line(
   """Makes a line of metrics.jsonl; `cost` is None if costs are not modelled.
 
   Its entry "clients" has lists with one value for each client that took part:
-  "number", local "steps", "bytes", and "alone" (steps without the server) if
-  there are any. If costs are modelled, it also has busy "seconds" and "joules",
-  with five digits. In buffered rounds it also has "weight", the factor s(tau)
-  of the client's update, or 0 if the update is masked. The line of such a round
-  also has "staleness", the number of updates with tau = 0, 1, ...
+  "number", local "steps" and "bytes". If there are steps without the server, it
+  also has their number, "alone". If costs are modelled, it has busy "seconds"
+  and "joules", with five digits. In buffered rounds it has "weight", the factor
+  s(tau) of the client's update, or 0 if the update is masked. In these rounds
+  the line itself has "staleness", the number of updates with tau = 0, 1, ...
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):

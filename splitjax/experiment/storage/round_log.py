@@ -1,8 +1,8 @@
 """The log lines of a method, kept on disk and not in memory.
 
 Checkpoints and finished methods store a mark: the log's length and digest.
-metrics.jsonl repeats the lines of all methods of a workdir. Lines that one of
-the two files has lost are restored from the other.
+metrics.jsonl repeats the lines of all methods of a workdir. Lines lost from a
+method's log are restored from metrics.jsonl, and the other way round.
 """
 
 import hashlib

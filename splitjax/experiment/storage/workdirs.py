@@ -81,11 +81,11 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 
   All chosen methods have equally many rounds in all chosen runs. Of the choices
-  with this property, the one with the most networks (runs x methods) is taken;
-  of equal ones, the one with the most runs, then with the most rounds. A method
-  that is being added is thus left out until enough seeds have finished it. The
-  same holds for rounds that are being added. Returns runs and keys of methods,
-  both [] if no method is finished.
+  with this property, the one with the most networks (runs x methods) is taken.
+  A tie is decided by the most runs, then by the most rounds. A method that is
+  being added is thus left out until enough seeds have finished it. The same
+  holds for rounds that are being added. Returns runs and keys of methods, both
+  [] if no method is finished.
   """
   rounds = {
     (run, key): (read_about(run, key) or {}).get("rounds", 0)

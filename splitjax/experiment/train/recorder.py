@@ -24,7 +24,8 @@ from splitjax.reports.tracking import Tracker
 from splitjax.types import Outputs, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
-"""Evaluates result rows on a number of test samples per client; None: all."""
+"""A function that evaluates result rows, each client on a given number of test
+samples (None: on all)."""
 
 
 class Recorder:
@@ -81,7 +82,7 @@ class Recorder:
 
   @contextlib.contextmanager
   def timed(self, kind: str) -> Iterator[None]:
-    """Adds a block's wall time to `seconds`."""
+    """Adds the wall time of a `with` block to `seconds[kind]`."""
     begun = time.monotonic()
     yield
     self.seconds[kind] += time.monotonic() - begun

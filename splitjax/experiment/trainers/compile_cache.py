@@ -31,7 +31,7 @@ from splitjax.models import target
 from splitjax.types import Tree
 
 LIMIT = 64
-"""The most programs kept; one more displaces the least recently used one."""
+"""The largest number of programs kept; the least recently used is dropped."""
 
 Note = Callable[[str, str | None], None]
 """A function of a program's name and an owner, called before the program is
@@ -44,7 +44,7 @@ def quiet(name: str, owner: str | None) -> None:
 
 
 def announcing(label: str) -> Note:
-  """Makes a Note that announces `label`'s programs, each line only once."""
+  """Makes a Note that prints lines on `label`'s programs, no line twice."""
   line = functools.cache(say)
 
   def note(name, owner):

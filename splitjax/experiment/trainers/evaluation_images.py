@@ -25,10 +25,11 @@ class Shown(NamedTuple):
 
   Attributes:
     rows: [N, chunks, B] int32, rows of the task's pool.
-    first: [N] int32. Client n classifies only its first first[n] chunks.
-    mine: [N, M, 2] int32. The exits have the answer for test sample m of client
-      n in row mine[n, m, 0], that of the client that computed it, and in column
-      mine[n, m, 1]. None: each client's answers are its row's first M columns.
+    first: [N] int32. Client n classifies only the chunks rows[n, :first[n]].
+    mine: [N, M, 2] int32, the row and the column in which the exits have the
+      answer for test sample m of client n. The row belongs to the client that
+      computed the answer. None: a client's answers are the first M columns of
+      its own row.
     sharing: the clients that divide the test split among them.
   """
 
@@ -136,7 +137,7 @@ def show(
 
 
 def split_proxies(task: Task, both: Exits) -> list[Exits]:
-  """Splits exits into those of held-out samples and of proxies, [N, H] each."""
+  """Returns the exits of held-out samples and those of proxies, [N, H] each."""
   assert task.held is not None and task.aside is not None
   clients, chunks, size = task.aside.rows.shape
   count = task.held.rows.shape[1]

@@ -4,9 +4,9 @@ A round's clients are sampled on the device, with the random keys that would be
 used if all clients were there. The host gathers the sampled clients' halves and
 images, the compiled round runs on these alone, and the halves are written back.
 While a round runs, the images of the next one are gathered. For evaluation and
-personalisation, a cohort is cut into parts; each has as many clients as a round
-trains of this cohort. If all clients of a cohort give the same answers, one
-client on each device answers for all.
+personalisation, a cohort is cut into parts, each with as many clients as a
+round takes from the cohort. If all clients of a cohort give the same answers,
+one client on each device answers for all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -251,7 +251,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes a part of the clients at `places`; `data` adds training images."""
+    """Makes the part of clients `places`, with training images if `data`."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)
@@ -282,7 +282,7 @@ class HostTrainer(Trainer):
     return RoundSample(places, on, self._data(shards, places, on, size))
 
   def _data(self, *of: Any) -> tuple[Shard, ...]:
-    """Gathers the data of some clients on the devices, see `data_of`."""
+    """Puts clients' data on the devices; the arguments go to `data_of`."""
     stock: Any = self.task.image, self.task.label
     how: Any = {"public": self.task.network.backbone.public}
     shared, own = data_of(*stock, *of, **how)

@@ -61,7 +61,7 @@ def kept(about: Mapping[str, Any]) -> Any:
 
 
 def using(table: Mapping[str, str]) -> Any:
-  """Makes a context that sets the formulations `table`, by layer in words."""
+  """Makes a context that sets formulations; `table` is layer -> formulation."""
   pairs = tuple(table.items())
   return target.aimed_at(target.current()._replace(formulations=pairs))
 

@@ -1,9 +1,8 @@
 """Times of convolutions, remembered on the disk beside compiled programs.
 
-The file is JSON, three dicts deep. The keys of the first are a device with
-versions, those of the second a layer with its numbers of images and of clients
-side by side, those of the third formulations; the values are microseconds.
-Reading the file runs no code in it.
+The file is JSON, three dicts deep. It maps a device with versions to layers, a
+layer (with its numbers of images and of clients side by side) to formulations,
+and a formulation to its microseconds. Reading the file runs no code in it.
 """
 
 import json

@@ -60,8 +60,8 @@ class Trainer:
     setup: the method in its task.
     task: the task of the setup.
     note: see `compile_cache.Note`.
-    by_place: true if row n of a part's images is for the n-th client of the
-      part; false: for client number n.
+    by_place: if true, row n of a part's images is for the part's n-th client;
+      if false, row n is for client number n.
   """
 
   by_place = False
@@ -110,7 +110,7 @@ class Trainer:
     return state
 
   def shapes(self, places: Sequence[int]) -> Tree:
-    """Returns the shapes of a checkpoint's state, and which devices read it.
+    """Returns shapes, dtypes and shardings of a checkpoint's state.
 
     `places` are the numbers of clients in its cohorts, padding included. If
     they differ from this trainer's, every device reads all clients.
@@ -151,7 +151,10 @@ class Trainer:
     return distributed.any_process(memory.too_large(max(sizes)))
 
   def round(self, given: tuple) -> Any:
-    """Returns the compiled round: inputs -> (state, Metrics), state donated."""
+    """Returns the compiled round: inputs -> (state, Metrics).
+
+    The round donates the state among its inputs.
+    """
     return self._program("round", self.make_round, self.setup, given)
 
   def use(self, program: Any) -> None:
@@ -191,7 +194,7 @@ class Trainer:
     return [self._outputs(state, row.personal, samples) for row in rows]
 
   def personalise(self, state: State) -> tuple:
-    """Personalises every client; returns () if no result row is personal."""
+    """Returns personalised clients by cohort; () if no row is personal."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
     (cohorts,) = self.evaluated_together()
