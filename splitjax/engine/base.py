@@ -47,13 +47,13 @@ class Topology(NamedTuple):
       sums). Trains a cohort and returns as `parallel.train_cohort` does.
     one_server: whether all clients train with one shared server. `begin` and
       `finish` of a method must then change the server in the same way for every
-      client; all clients must have one depth, the method one stage, the fleet
-      one device. False: every client trains with its own server copy.
+      client. All clients must have the same depth; only one stage and one
+      device are possible. False: every client trains with its own server copy.
     in_turn: whether clients are served one after another, in the config's
       `order` (Shard.service_order).
     hands_on: whether one client half is handed from client to client.
     all_at_once: whether a method's step takes the halves, batches and keys of
-      all clients, stacked [N, ...]. Its losses and ledger are then [N].
+      all clients, stacked [N, ...]. The step's losses and ledger are then [N].
   """
 
   round: Callable
@@ -70,11 +70,11 @@ class CohortSpec(NamedTuple):
     method: the method.
     topology: the topology of the method.
     plan: batches and epochs.
-    chunk: clients that a device trains at a time; None for all.
-    ordered: whether to return chunks' sums in client order, not added up.
+    chunk: number of clients that a device trains at a time; None for all.
+    ordered: whether to stack chunks' sums in client order, not add them up.
     num_clients: number of clients in all cohorts of the fleet.
     faults: simulated faults; None for no faults.
-    partial: whether padding or unsampled clients, which take no step, occur.
+    partial: whether some clients are padding or unsampled; these take no step.
     vmapped: whether the round is vmapped over seeds.
     buffer: settings of buffered rounds; None: rounds are synchronous.
   """

@@ -26,7 +26,7 @@ class Visit(NamedTuple):
     fault: its simulated faults.
     participating: [] bool. If False, the client takes no step and its results
       have no meaning. None: all clients of the round participate.
-    drawn: what was drawn with `key`. None: it is drawn where it is needed.
+    drawn: the draws made with `key`. None: functions that need draws make them.
   """
 
   client: Half
@@ -65,8 +65,8 @@ def drawn_for(
 ) -> Drawn:
   """Returns `visit.drawn`, or makes the visit's draws if it is None.
 
-  If draws are made, stage number `stage` gets `plan.epochs` epochs instead of
-  the method's number, because a replay of messages takes more epochs.
+  Draws made here are for `plan.epochs` epochs of stage number `stage`, even if
+  the method sets another number, because a replay of messages takes more.
   """
   if visit.drawn is not None:
     return visit.drawn

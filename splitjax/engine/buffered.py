@@ -17,9 +17,9 @@ where w is the server's current model, w_i0 the model that client i was given,
 and w_i the model that client i trained from w_i0. With equal weights the mean
 is FedBuff's step w + 1/m sum_i s(tau_i) (w_i - w_i0). With tau = 0 an update
 enters as w_i, as in a synchronous round. If clients blend the mean of a block
-with their own (0 < lam < 1, or FedALA's mixture), w_i0 is the mean that client
-i was given. Running statistics, optimiser slots and other sums of a method
-(SCAFFOLD's c, FedProto's prototypes) are not scaled by s(tau).
+with their own parameters (0 < lam < 1, or FedALA's mixture), w_i0 is the mean
+that client i was given. Running statistics, optimiser slots and other sums of a
+method (SCAFFOLD's c, FedProto's prototypes) are not scaled by s(tau).
 
 References:
   Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation,
@@ -52,7 +52,7 @@ class Buffer(NamedTuple):
   """Settings of buffered rounds.
 
   Attributes:
-    in_flight: M, clients that train at a time.
+    in_flight: M, the number of clients that train at a time.
     staleness: a, the exponent of s(tau).
   """
 
@@ -241,7 +241,7 @@ def _factor(buffer: Buffer, tau: Array) -> Array:
 
 
 def _rank(values: Array) -> Array:
-  """Ranks values in ascending order, [N] int; equal values by their index."""
+  """Ranks values in ascending order, [N] int; ties are ordered by index."""
   count = len(values)
   order = jnp.argsort(values, stable=True)
   return jnp.zeros(count, int).at[order].set(jnp.arange(count))

@@ -21,9 +21,9 @@ def check_aggregation(
 ) -> None:
   """Raises a UserError if an aggregation reads the halves of other clients.
 
-  Also raises it if `Aggregation.by_sums` is False. If it is True, tests whether
-  this is right: traces `server` without clients, and computes `clients` on
-  random numbers and on NaN. `plans` has one entry for each cohort.
+  Raises it at once if `Aggregation.by_sums` is False. Otherwise tests the
+  aggregation: traces `server` without clients, and computes `clients` on random
+  numbers and on NaN. `plans` has one entry for each cohort.
   """
   if not method.aggregation.by_sums:
     raise UserError(

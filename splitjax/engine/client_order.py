@@ -26,7 +26,7 @@ class QueueSpec(NamedTuple):
   Attributes:
     steps: [N] int, batches of each client in a round.
     label: [N] int, the label of each client's group.
-    turn: batches that a client is served in a row, at least 1.
+    turn: number of successive batches in a client's turn, at least 1.
     seed: seed of the run.
   """
 
@@ -156,7 +156,7 @@ def queue_spec(
 
 
 def _real(shard: Shard) -> np.ndarray:
-  """Returns the places of the real clients, in the order of their numbers.
+  """Returns the places of the real clients in a shard, ordered by number.
 
   Padding clients come later and repeat the number of a real client.
   """
@@ -179,10 +179,10 @@ def with_service_order(
   Args:
     method: the order is added if its topology serves clients in turn. If it has
       a function `group`, the groups that this function makes are added.
-    shard: the shards of all clients, leaves [N, ...], padding clients last.
+    shard: the stacked shards of all clients, [N, ...]; padding clients last.
     plan: batches and epochs.
     order: name in ORDERS.
-    turn: batches that a client is served in a row.
+    turn: number of successive batches in a client's turn.
     rounds: R.
     seed: seed of the run.
     groups: [N] int, the label of each client's group, by number. None: the

@@ -24,8 +24,8 @@ def read(
   """Reads a CSV file; returns the place and the cells of each line.
 
   The place is a text for error messages: file and line number. The column
-  `client` has the clients' numbers. If a column `name` takes its place, names
-  are replaced by numbers. ALL stays as it is in both columns.
+  `client` has numbers or ALL. If a column `name` takes the place of `client`,
+  it has names or ALL, and each name is returned as the client's number.
 
   Args:
     path: the file, UTF-8. Empty lines are skipped.
@@ -34,8 +34,8 @@ def read(
     names: the clients' names; () if they have none.
 
   Raises:
-    UserError: a missing file, another header, a line of another length, or an
-      unknown name.
+    UserError: the file is missing, or has another header, a line of another
+      length or an unknown name.
   """
   where, wanted = f"{field}={path}", ",".join(header)
   try:

@@ -99,7 +99,7 @@ def run_stage(
   number: int,
   pair: tuple[Half, Half],
 ) -> tuple[tuple[Half, Half], Tree, Array, Array | None]:
-  """Runs one stage of a client: its local steps, or its function `once`.
+  """Runs one stage for a client: the stage's steps, or its function `once`.
 
   Returns:
     The pair after the stage; sums over the steps (losses, ledger, and for each
@@ -146,7 +146,7 @@ def ragged_steps(
   """Runs a client's local steps; clients may take different numbers of steps.
 
   Only steps with real samples are computed. If clients are vmapped, the loop
-  runs until the client with the most steps is done; clients that have fewer
+  runs until the client with the most steps is done; clients with fewer steps
   then take steps of padding.
 
   `step` maps (pair, shard, schedule, t) to the pair after step t and its

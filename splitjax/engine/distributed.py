@@ -28,8 +28,8 @@ def initialize(
     address: HOST:PORT of process 0; None for a run of one process.
     processes: number of processes.
     number: number of this process, from 0 on.
-    detect: whether jax finds out these three by itself, from Slurm, Open MPI or
-      the TPU pod.
+    detect: whether jax finds address, processes and number by itself, from
+      Slurm, Open MPI or the TPU pod.
 
   Raises:
     UserError: the flags contradict each other, or the processes cannot connect.
@@ -79,7 +79,7 @@ def check_platform() -> None:
   """Starts jax's backend; call it after `initialize` and `use_cores`.
 
   Raises:
-    UserError: jax has no plugin or no device for what JAX_PLATFORMS asks.
+    UserError: jax lacks a plugin or device for the platforms in JAX_PLATFORMS.
   """
   try:
     target.attached()
@@ -103,7 +103,7 @@ MOST_CORES = 8
 """Default limit of CPU devices: each holds a copy of the data set."""
 
 MOST_DEVICES = 256
-"""Limit of --cpu_devices: each has threads of its own."""
+"""Limit of --cpu_devices: each device has threads of its own."""
 
 MOST_PROCESSES = 65_536
 
@@ -121,7 +121,7 @@ def use_cores(count: int | None = None) -> None:
 
   Raises:
     UserError: `count` is not in 1..MOST_DEVICES; or XLA_FLAGS sets a number of
-      devices too; or jax has already begun with another number.
+      devices too; or jax already runs with another number of devices.
 
   Example:
     >>> import jax, splitjax
@@ -160,7 +160,7 @@ def compile_quickly() -> None:
   compile programs in about two thirds of the CPU time, and rounds are as fast
   as before. With only one of them, compiling takes longer than with both, or
   rounds are slower. XLA reads XLA_FLAGS when it first compiles. If XLA_FLAGS
-  already sets xla_backend_extra_options, it stays as it is. A version of XLA
+  already has xla_backend_extra_options, nothing is changed. A version of XLA
   that does not know the new option ignores it. Options of LLVM are not used,
   because an option that LLVM does not know ends the process.
   """
@@ -228,7 +228,7 @@ def is_distributed() -> bool:
 
 @contextlib.contextmanager
 def all_agree() -> Iterator[None]:
-  """Makes a block raise in all processes if it raises in one; waits for all.
+  """Waits until all processes end a block; raises in all if one raised.
 
   Raises:
     UserError: another process failed in the block.

@@ -130,7 +130,7 @@ def draw_together(
 
   All cohorts draw at once, unless jax_threefry_partitionable is off. If every
   cohort drew by itself, the random generator's kernels would be compiled per
-  cohort: with three this took a tenth of the compile time of a round.
+  cohort, which took a tenth of a round's compile time with three cohorts.
 
   Args:
     specs: the CohortSpec of every cohort.
@@ -139,8 +139,8 @@ def draw_together(
 
   Returns:
     The groups with `keys` [n] and with `drawn`, a Drawn with leaves [n, ...].
-    Every order of samples has the length of the one with the most samples; in
-    shorter ones, padding follows the client's own samples.
+    All orders have the length S of the client with the most samples. Orders of
+    clients with fewer samples end in padding.
   """
   # Without this option a client's numbers depend on how many are drawn at once,
   # and so on the largest client: each cohort draws by itself.

@@ -102,7 +102,7 @@ class ClientFault(NamedTuple):
 
 
 NO_FAULT = ClientFault()
-"""No fault is possible."""
+"""The faults of a client for which no fault is possible."""
 
 
 def draw_faults(
@@ -200,9 +200,9 @@ def read_schedule(
 ) -> Any:
   """Reads a schedule file: the header HEADER, then one fault per line.
 
-  round counts from 1, as in metrics.jsonl; client is a number or "all"; fault
-  is one of KINDS; share is for stragglers (empty: faults.straggler_share). A
-  column `name` instead of `client` has the clients' names, or "all".
+  `round` counts from 1, as in metrics.jsonl. `client` is a number or "all"; a
+  column `name` instead of `client` has names or "all". `fault` is one of KINDS.
+  `share` is for stragglers; if it is empty, faults.straggler_share applies.
 
   Args:
     faults: `faults.schedule` is the path.
@@ -214,7 +214,7 @@ def read_schedule(
     A Schedule with arrays [N, R] on the host; () without a file.
 
   Raises:
-    UserError: a missing file or an invalid line, which the message names.
+    UserError: the file is missing or a line is invalid; the message names it.
   """
   if faults.schedule is None:
     return ()
@@ -244,7 +244,7 @@ def check_size(field: str, clients: int, rounds: int) -> None:
 def _entry(
   place: str, line: list[str], faults: Faults, clients: int, rounds: int
 ) -> tuple[Any, int, str, float]:
-  """Reads a line: an index that selects clients, round from 0, fault, share."""
+  """Returns a line's clients (as an index), round (from 0), fault and share."""
   round, client, kind, share = line
   if not 1 <= _number(round) <= rounds:
     raise UserError(f"{place}: round {round!r:.40} must be one of 1..{rounds}")

@@ -87,7 +87,7 @@ class Fleet:
     return found
 
   def singly(self, cohort: Cohort) -> bool:
-    """Tells whether several devices train a cohort, each one client at a time.
+    """Tells whether each of several devices trains one client at a time.
 
     `sampling` then assigns clients to devices in turn, and padding clients take
     no steps. In an `exact` fleet the answer is always no.
@@ -101,7 +101,7 @@ def even_depths(
   """Draws the clients' depths, [N] int; each depth is about equally common.
 
   Raises:
-    UserError: fewer clients than depths.
+    UserError: there are fewer clients than depths.
   """
   depths = tuple(sorted(set(depths)))
   if num_clients < len(depths):
@@ -138,7 +138,7 @@ def assign_depths(
     families: family -> the numbers of its clients; None: no families.
 
   Raises:
-    UserError: numbers of clients, participants or powers that do not fit.
+    UserError: the numbers of clients, participants or powers do not fit.
   """
   depths = tuple(sorted(set(depths)))
   if given is None:
@@ -209,7 +209,7 @@ def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
 
 
 def sampled(fleet: Fleet) -> Fleet:
-  """Shrinks every cohort to its number of `slots`, but at least one client."""
+  """Shrinks every cohort to as many clients as `slots` counts, at least one."""
   return with_places(fleet, [max(1, n) for n in slots(fleet)])
 
 
@@ -224,7 +224,7 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
 
 
 def rounded(exact: np.ndarray) -> np.ndarray:
-  """Rounds numbers by largest remainders, which keeps their sum if integral."""
+  """Rounds numbers by largest remainders; keeps the sum if it is an integer."""
   counts = np.floor(exact).astype(int)
   rest = round(exact.sum()) - counts.sum()
   counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
@@ -267,9 +267,9 @@ def divide(
     devices: number of devices.
     chunks: for each cohort the most clients that a device may train at a time;
       None for all.
-    exact: whether every chunk has the size in `chunks` (at most the cohort's)
-      on any number of devices. If not, chunks may be smaller, which needs less
-      padding.
+    exact: whether chunks have the size in `chunks`, or the cohort's size if it
+      is smaller, on any number of devices. If False, chunks may be smaller,
+      which needs less padding.
 
   Returns:
     The fleet with padding clients, so that the places of every cohort are a

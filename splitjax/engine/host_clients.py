@@ -139,7 +139,7 @@ class HostClients:
       kept.put(places[on], rows[:count][on], common)
 
   def whole(self) -> Half:
-    """Reads all clients, leaves [N, ...]; read-only, valid until a `put`.
+    """Returns all halves, [N, ...]. They are read-only and valid until a `put`.
 
     If all clients have a leaf's common value, the leaf is a view of this value.
     Otherwise the common value is first written to the rows of the clients that
@@ -176,7 +176,6 @@ class _Leaf:
   """One leaf of all clients: a common value, and the rows written since."""
 
   def __init__(self, rows: np.ndarray):
-    """Stores rows [N, ...]."""
     count = len(rows)
     self._time, self._set = 0, 0
     self._common = rows[0].copy()
@@ -217,10 +216,10 @@ class _Leaf:
 
 
 def _reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-  """Makes zeros that take memory, in small pages, only where rows are written.
+  """Makes an array of zeros that takes memory only where rows are written.
 
-  NumPy asks Linux for pages of 2 MB. Writing one row in each of these pages
-  would take as much memory as the whole array.
+  Its pages are small. NumPy would ask Linux for pages of 2 MB; one row written
+  in each of these pages would take as much memory as the whole array.
   """
   count = math.prod(shape)
   memory = mmap.mmap(-1, max(count * dtype.itemsize, 1))

@@ -4,9 +4,10 @@ Nothing is compiled: exact numbers would take one compilation of the whole round
 per candidate chunk size. If a compiled program still needs more memory than the
 device has, its chunks are halved (`experiment.trainers.programs`).
 benchmarks/results/README.md compares estimates with XLA's counts. HARMONY with
-conv="in_turn" takes more than estimated if several clients train at once. The
-estimate leaves out the step without the server under faults (up to an eighth),
-and the columns of thin convolutions on a CPU (`models.cpu`).
+conv="in_turn" takes more than estimated if several clients train at once. With
+faults, the estimate leaves out the step without the server (up to an eighth of
+the memory). On a CPU, it leaves out the columns of convolutions with few
+channels (`models.cpu`).
 """
 
 from collections.abc import Sequence
@@ -29,9 +30,9 @@ SHARE, ROOM = 0.6, 0.9
 estimate; a compiled program may take at most ROOM."""
 
 COPIES = 2.25
-"""Memory of a client in training, as a multiple of its network's: parameters,
-momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
-HARMONY and FedAvg on a CPU."""
+"""Memory of a client in training, as a multiple of its network's memory. It
+consists of parameters, momentum and the live part of the gradient. Fitted to
+XLA's counts for SplitGP, HARMONY and FedAvg on a CPU."""
 
 TRAINING, WAITING = 3.05, 1.3
 """The counterparts of COPIES for an accelerator, whose kernels keep whole
@@ -41,7 +42,7 @@ trained and waits for the round's sums. Fitted to SplitGP on cnn8, H100."""
 LAYOUTS = 1.5
 """Factor on a batch's memory on a TPU. Convolutions lay the batch along the
 lanes there (`shapes.LANES`), and keep it in several layouts. Fitted to XLA's
-count of SplitGP and HARMONY on cnn8, of SplitGP on vgg11."""
+counts for SplitGP and HARMONY on cnn8 and for SplitGP on vgg11."""
 
 
 class Need(NamedTuple):
@@ -98,7 +99,6 @@ def need(
 
 
 def _copies() -> float:
-  """Chooses COPIES or TRAINING, by the platform of the target."""
   return COPIES if target.current().platform == "cpu" else TRAINING
 
 
@@ -198,10 +198,10 @@ def too_large(program: int) -> bool:
 
 
 def _rows(net: Backbone, batch: int) -> int:
-  """Returns for how many images a batch takes memory: B, or more on a TPU.
+  """Counts the images whose memory a batch takes: B, or more on a TPU.
 
-  A TPU's convolutions lay the batch along the lanes, padded to fill them, and
-  keep it in several layouts. Its matrix products lay channels along the lanes,
+  A TPU's convolutions lay the batch along the lanes, pad it to fill the lanes,
+  and keep it in several layouts. Matrix products lay channels along the lanes,
   so their batches need no padding.
   """
   if target.current().platform != "tpu":

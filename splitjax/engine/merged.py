@@ -27,7 +27,7 @@ def merged_round(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """Trains all clients in each step at one server: a scan over local steps.
 
-  Returns as `parallel.train_cohort`.
+  Returns the result of `one_server.finish_round`.
   """
   started = start_clients(spec, inputs, group)
   step_of_all = spec.method.stages[0].step

@@ -101,8 +101,10 @@ def finish_round(
   """Runs the upload and makes the sums of a round with one server.
 
   `group` has the n clients before the round; `started` has them before the
-  first turn. `clients`, stacked [n, ...], `server` and `metrics` result from
-  the last turn. Returns as `parallel.train_cohort`.
+  first turn. `clients` (stacked [n, ...]), `server` and `metrics` are the
+  results of the last turn. Returns the same as `parallel.train_cohort`, but in
+  a relay clients with flag False may change too: if any flag is True, all
+  clients get the half that was handed on last.
   """
   method, rule = spec.method, spec.method.aggregation
 

@@ -29,7 +29,7 @@ from splitjax.types import Method, UserError
 
 
 class ClientTimes(NamedTuple):
-  """Modelled times of each client's round, not waiting for others: [N] float64.
+  """Modelled times of the clients' rounds, without waiting: arrays [N] float64.
 
   A round in which a client takes t local steps lasts start + t each_step.
 
@@ -56,8 +56,9 @@ class Deadline:
   """Ends a round after a given time, whichever clients are ready.
 
   Attributes:
-    seconds: the time, modelled seconds; None: `quantile` gives it.
-    quantile: the time, as a quantile of the clients' times for a whole round.
+    seconds: modelled seconds after which a round ends; None: use `quantile`.
+    quantile: if `seconds` is None, a round ends after this quantile of the
+      clients' times for a whole round.
     late: partial: a client that needs longer takes only the local steps that
       fit, and its update counts in full; if no step fits, the client is left
       out. drop: a client that needs longer is left out.
@@ -139,8 +140,8 @@ def make_pace(spec: Spec) -> Any:
 def updates(spec: Spec, participants: int | None) -> int | None:
   """Returns the number of updates in a round; None if all clients send one.
 
-  `participants` is the config's participants_per_round. In a buffered pace that
-  is the number of clients in flight, and the pace gives the number of updates.
+  `participants` is the config's participants_per_round. In a buffered pace this
+  field counts the clients in flight, and `Buffered.size` counts the updates.
   """
   pace = make_pace(spec)
   return pace.size if isinstance(pace, Buffered) else participants
@@ -195,7 +196,7 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
 def planned(
   pace: Any, times: ClientTimes | None, stages: int, given: Any, rounds: int
 ) -> Any:
-  """Adds the faults that a Deadline plans to the config's scheduled faults.
+  """Adds a Deadline's planned faults to the faults that a config schedules.
 
   `given` has the config's faults. Like the result, it is either a Schedule with
   arrays [N, R] or (). `times` and `stages` are as in `Deadline.shares`. Other

@@ -119,7 +119,7 @@ def train_cohort(
   of the server exist at once. `group` has n clients, a multiple of the chunk.
 
   Returns:
-    As `train_clients`; the sums are stacked by chunk if `spec.ordered`.
+    The same as `train_clients`, with sums stacked by chunk if `spec.ordered`.
   """
   n = group.active.shape[0]
   chunk = n if spec.chunk is None else spec.chunk

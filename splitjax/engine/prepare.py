@@ -43,7 +43,7 @@ def _is_private(path: Path) -> bool:
 
 
 def look_for_no_device() -> None:
-  """Restricts jax to the CPU, for programs that are only described (--target).
+  """Restricts jax to the CPU, because --target only describes the devices.
 
   A JAX_PLATFORMS that the user has set stays. jax reads this variable when it
   is imported. A config file may have imported jax already, so jax's own option

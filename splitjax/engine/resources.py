@@ -13,8 +13,8 @@ from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
 LATENCY = Bounds(at_least=0, at_most=1e9)
-"""Bounds of a latency; RESOURCE has those of the other resources. Both keep the
-squares of costs far inside float32's range."""
+"""Bounds of a latency; RESOURCE bounds the other resources. Both bounds keep
+the squares of costs far inside float32's range."""
 
 _STREAM = 0xDE71CE
 """Separates the draws of profiles from other draws of the same seed."""
@@ -94,7 +94,7 @@ def read_profiles(
 ) -> Profiles:
   """Reads profiles from a CSV file: the header HEADER, then a line per client.
 
-  A column `name` instead of `client` has the clients' `names`.
+  A column `name`, with names from `names`, may replace the column `client`.
 
   Raises:
     UserError: the file is missing, a line is invalid, or a client has no line.

@@ -81,8 +81,8 @@ def sample_clients(
 
   Returns:
     For each cohort a Sample of `fleets.slots` clients, padded to a multiple of
-    devices x chunk; or a Sample of the whole cohort in order, which needs no
-    gather, if this takes no more chunks and gives no device more clients.
+    devices x chunk. If the whole cohort takes no more chunks, and gives no
+    device more clients, its Sample has all places in order, without a gather.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []

@@ -4,7 +4,8 @@ The service order is data (Shard.service_order), so one program serves any
 order. A client that does not participate takes no turn, and one that has fewer
 batches than others takes fewer turns.
 
-A turn trains on the next batch of one client. This batch passes through
+A turn trains on the next batch of one client. Before the server, the batch
+passes through the client half that the topology chooses:
 
   sequential   the client's own half;
   relay        one client half that is handed from client to client.
@@ -59,7 +60,7 @@ def sequential_round(
   this round; its earlier updates of the server remain. If the server is not
   finite at the end of the round, the whole round is undone.
 
-  Returns as `parallel.train_cohort`.
+  Returns the result of `one_server.finish_round`.
   """
   method, relay = spec.method, spec.topology.hands_on
 

@@ -1,4 +1,4 @@
-"""TOPOLOGIES: name -> Topology, or how clients and server work together.
+"""Topologies by name: the ways in which clients and server work together.
 
 To add a topology: write one file with a round function, and add one line here.
 A method selects it by Traits(topology="mine"); nothing else knows the name.

@@ -73,7 +73,7 @@ class UserError(ValueError):
 def naming(place: str) -> Iterator[None]:
   """Puts `place` before the text of a UserError that is raised within.
 
-  A text that begins with `place` already stays as it is.
+  A text that already begins with `place` stays as it is.
   """
   try:
     yield

@@ -135,9 +135,9 @@ class Shard(NamedTuple):
   In a cohort's Shard all fields but image and label are stacked, [N, ...].
 
   Attributes:
-    image: [Z + P, ...], the inputs of the whole training split and the P public
-      samples, one copy for all: images, series, tables or token ids
-      (`data.inputs`).
+    image: [Z + P, ...], the inputs (images, series, tables or token ids, see
+      `data.inputs`) of the whole training split and the P public samples, one
+      copy for all.
     label: [Z] int32, of the whole training split, one copy for all.
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.
@@ -194,8 +194,8 @@ class Batch(NamedTuple):
 class Logits(NamedTuple):
   """Logits of a client's exit and of the server, [B, C] each.
 
-  A method without an exit repeats the server's logits as the client's. A method
-  whose clients hold the whole network repeats the client's as the server's.
+  If a method has no exit, `client` repeats the server's logits. If the clients
+  hold the whole network, `server` repeats the client's logits.
   """
 
   client: Array
@@ -229,9 +229,9 @@ class Exits(NamedTuple):
   """Predictions of both exits for every test sample.
 
   Thresholds and gates are arithmetic on these numbers: no network runs twice.
-  Clients with the same answers may share one evaluation. If the client's exit
-  does not answer, its numbers are then NaN and -1, because they would be those
-  of another client.
+  Clients with the same answers may share one evaluation. If their exits do not
+  answer, the exits' numbers are then NaN and -1, because any others would come
+  from another client's exit.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.

@@ -85,7 +85,7 @@ class Stage(NamedTuple):
   Attributes:
     step: (client, server, batches, key) -> (client, server, losses, Ledger).
       One local step on V batches; losses: name -> [].
-    epochs: local epochs of these steps; None: the config's.
+    epochs: number of local epochs of the stage; None: the config's number.
     alone: (client, batches, key) -> (client, losses, Ledger). One local step
       while the server is unavailable; its losses and messages are among those
       of `step`. None for a method that needs no server or cannot train without
@@ -114,26 +114,26 @@ class Aggregation(NamedTuple):
       `sums` are over these clients.
     clients: (clients, active, sums, server) -> Half. Makes the next clients of
       one cohort; `server` is the next server.
-    keep: lam, the share of its parameters that a client keeps, or block name ->
-      lam; a block that is kept whole is not sent.
+    keep: lam, the share of its parameters that a client keeps, or a function:
+      block name -> lam. A block with lam = 1 is not sent.
     alike: whether all clients of a cohort give the same answers between rounds,
       because their networks differ at most in exits that do not answer. Such
       clients may share an evaluation. Compiled programs do not depend on
       `alike`.
     halves: whether a client uploads its trained half and downloads its next
       half. Both may then travel as differences (wire.parameters in a config).
-      If not, a client's update in a buffered round is its trained half minus
+      If False, a client's update in a buffered round is its trained half minus
       the mean that it was given.
     by_sums: whether the result for a client depends on other clients through
-      the sums alone: `server` reads no halves, `clients` makes each client from
-      its half, the sums and the server. The halves of clients that do not
-      participate are then not needed in a round (system.clients_on=host).
+      the sums alone. `server` then reads no client halves, and `clients` makes
+      each client from its half, the sums and the server. A round does not need
+      the halves of clients that do not participate (system.clients_on=host).
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
       means of the sums, before `server` and `clients` get the sums. `means` is
       State.means, and `server` the server before the round. None: no such step.
     distil: (server, sums, samples, key) -> sums. The server's own training of
-      the means on public samples, after `on_means`; of `samples` it may read
-      the public ones alone. None: no such training.
+      the means on public samples, after `on_means`. It may read only the public
+      ones of `samples`. None: no such training.
   """
 
   contribute: Callable
@@ -155,7 +155,7 @@ class Method(NamedTuple):
 
   Attributes:
     init: (key, fleet, full) -> State. Cuts the initial network `full` (Segment)
-      for every client; key is the run's.
+      for every client; `key` is the key of the run.
     begin: (client, server, samples, round, key) -> (client, server, Ledger).
       The download, before the first batch.
     stages: the parts of a client's round, in order. Only the topology
@@ -174,9 +174,9 @@ class Method(NamedTuple):
     batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
       all have B.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
-      "relay" from one client to the next. The first client sends the "up"
-      messages, the next one gets the "down" messages. In a run's first turn the
-      server has the half, and nothing is sent up. None: no relay.
+      "relay" from one client to the next. The client that has the half sends
+      the "up" messages, the next one gets the "down" messages. In a run's first
+      turn the server has the half, and nothing is sent up. None: no relay.
     part_two: (client, server) -> Half, the server half of a client's path, if
       that half depends on the client. None: it is `server` itself.
     paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits of a

@@ -84,7 +84,7 @@ class Wire(NamedTuple):
   parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
-    """Returns these channels, with form `features` if features have no form."""
+    """Returns these channels; features without a form get form `features`."""
     if self.features.form is not None:
       return self
     return self._replace(features=self.features._replace(form=features))

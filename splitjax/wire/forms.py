@@ -3,8 +3,8 @@
 A message is a batch of rows, one per sample. The functions return the rows as
 the receiver reads them, in the dtype that they came in. NaN stays NaN if it is
 sent; numbers beyond a form's range arrive as its largest number. A split pass
-calls them between the `vjp` of the client's part and that of the server's.
-Rounding is therefore not differentiated: the gradient is straight-through.
+calls the functions between the client's `vjp` and the server's `vjp`. Rounding
+is therefore not differentiated: the gradient is straight-through.
 """
 
 import math
@@ -23,9 +23,9 @@ DTYPES = {
   "float16": jnp.float16,
   "bfloat16": jnp.bfloat16,
 }
-"""Form -> dtype. "float32" is jax's default float. Under `jax.enable_x64` such
-numbers cross the cut in float64, unrounded, but their bytes are counted as
-those of float32."""
+"""Form -> dtype. "float32" is jax's default float. Under `jax.enable_x64`
+numbers of this form cross the cut in float64, unrounded, but their bytes are
+counted as those of float32."""
 
 LEVELS = 127
 """The largest int8 that is used; -128 is not used, for symmetric levels."""
