@@ -67,9 +67,9 @@ def fedala(
     most_epochs: limit on the epochs of the first learning, because its loss may
       never settle. The limit is ours.
     judged: which of a client's networks answers test samples. "mixed", as in
-      the authors' code: the network after mixing and before local training; for
-      this the evaluation learns W as the next round would. "trained": the
-      network after local training, as in the other methods.
+      the authors' code: the network after mixing and before local training. To
+      make this network, the evaluation learns W as the next round does.
+      "trained": the network after local training, as in the other methods.
 
   Raises:
     UserError: an option is out of range.

@@ -32,7 +32,10 @@ EPSILON = 1e-9
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> np.ndarray:
-  """Gives each cut to about equally many random clients; ignores resources."""
+  """Draws each client's cut without regard to resources.
+
+  Every cut gets about equally many clients.
+  """
   return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
 
 

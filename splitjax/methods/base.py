@@ -1,7 +1,7 @@
 """The parts that most methods share: initial state, download, prediction.
 
-A method's file defines its stages and any aggregation other than `mean`;
-`method` adds the common parts, which a method may replace.
+A method's file defines its stages and any aggregation other than `mean`. The
+function `method` adds the common parts; its arguments may replace them.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
 
 
 def rows(finetune: bool) -> tuple[Row, ...]:
-  """Lists the result rows: one, and a "+FT" row if clients also fine-tune."""
+  """Lists the result rows: a plain row and, if `finetune`, a "+FT" row."""
   plain = (Row("", False),)
   return (*plain, Row("+FT", True, tuned=True)) if finetune else plain
 
@@ -183,7 +183,7 @@ def client_step(
     optimizer: the client's optimiser.
     moves: block name -> whether the block moves; others keep their parameters
       and running statistics. None: all move.
-    add: client -> (block name -> gradient to add), such as a regulariser's.
+    add: client -> (block name -> a further gradient, e.g. of a regulariser).
     align: (client, z [B, ...], batch) -> [] float, a loss of the features at
       the client's cut, added to l_C and reported as "align".
     descend: the optimiser step, with the arguments of `optimizers.descend`.
@@ -268,7 +268,7 @@ def whole_network(backbone: Backbone, full: Segment) -> Segment:
 
 
 def is_head(name: str) -> bool:
-  """Tells whether a block is the head. In most methods it is personal."""
+  """Tells whether a block is the head."""
   return name == "head"
 
 

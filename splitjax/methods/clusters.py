@@ -1,4 +1,4 @@
-"""DFL's clusters: clients with similar networks, and FedAvg inside each.
+"""DFL's clusters of clients with similar networks; each cluster runs FedAvg.
 
 Samikwa, Di Maio and Braun, 2024, see `splitjax.methods.dfl`.
 """
@@ -21,8 +21,8 @@ class Clusters(NamedTuple):
   """Memory of the server between rounds.
 
   Attributes:
-    cluster: [N] int32, the cluster of each client. A cluster's name is the
-      smallest number of its clients.
+    cluster: [N] int32, the cluster of each client. A cluster is denoted by the
+      lowest index among its clients.
     rounds: [] int32, number of finished rounds.
     rates: the run's `Rates`; every field is [] float.
   """

@@ -1,4 +1,4 @@
-"""Parameters sent in few bits, as differences from values both sides know.
+"""Parameters sent in few bits: differences from values that both sides know.
 
 Client and server both know the parameters that the client held at the end of
 its last round. A download is the rounded difference of the client's next

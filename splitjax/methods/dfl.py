@@ -1,4 +1,4 @@
-"""DFL: a cut for each client and round, clusters of similar networks.
+"""DFL: a cut for each client and round, and clusters of similar networks.
 
 Samikwa, Di Maio and Braun, DFL: Dynamic Federated Split Learning in
 Heterogeneous IoT, IEEE Transactions on Machine Learning in Communications and
@@ -69,8 +69,8 @@ def dfl(
 
   The ledger counts a prefix only in the rounds that use it. A prefix travels
   down in the first round and in the round after an aggregation, and up in the
-  rounds in which the server clusters or aggregates. During the warmup the cut
-  may move and blocks change sides; this is not counted.
+  rounds in which the server forms clusters or averages networks. During the
+  warmup the cut may move and blocks change sides; this is not counted.
 
   Args:
     backbone: the network.

@@ -79,7 +79,7 @@ class Names:
     return server._replace(segment=Segment(*parts), opt=opt, memory=memory)
 
   def merged(self, parts: Mapping[str, Half]) -> Half:
-    """Merges the families' parts of the server; shared blocks are equal."""
+    """Merges the families' server parts, which agree on shared blocks."""
     params, stats, slots = (
       dict[str, Tree](),
       dict[str, Tree](),
@@ -139,7 +139,7 @@ def join(
   check(first, names)
 
   def client(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function that delegates to the method of the client's family."""
+    """Builds a function that calls a part of the client family's Method."""
 
     def call(client, *rest):
       return pick(made[names.owner(client)])(client, *rest)
@@ -147,7 +147,7 @@ def join(
     return call
 
   def pair(pick: Callable[[Method], Any]) -> Callable:
-    """Does as `client`, but passes on only the family's part of the server."""
+    """Extends `client` by passing on only the family's part of the server."""
 
     def call(client, server, *rest):
       family = names.owner(client)

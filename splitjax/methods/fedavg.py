@@ -35,15 +35,15 @@ def fedavg(
     lam: share of its own network that a client keeps. SplitGP's baseline
       "personalized FL" mixes own and global network in this way (Mansour et
       al., Three Approaches for Personalization, 2020); SplitGP states no lam.
-    finetune: also report a "+FT" row: a personalised copy of every client.
+    finetune: whether to also report personalised clients, in a "+FT" row.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
-    refresh_stats: end personalisation with batch-norm statistics of the
-      client's own data.
+    refresh_stats: whether personalisation ends by recomputing batch-norm
+      statistics on the client's own data.
     tune_epochs: E, epochs of personalisation instead of M steps; 0: M steps.
-    at_server: also report a row " at the server". Its predictions are the same,
-      but the network is deployed at the server, and clients send every sample
-      there (SplitGP eq. 29 and Figure 5).
+    at_server: whether to also report a row " at the server". Its predictions
+      are the same, but the network is deployed at the server, and clients send
+      every sample there (SplitGP eq. 29 and Figure 5).
 
   Example:
     >>> import splitjax
@@ -126,12 +126,12 @@ def fedprox(
     mu: weight of the proximal term. w0 is the network that the client received,
       after any rounding by wire.parameters. The paper tunes mu in 0.001..1 for
       each data set; the default is ours.
-    finetune: also report a "+FT" row, see `fedavg`.
+    finetune: whether to also report a "+FT" row, see `fedavg`.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
     tune_epochs: E, epochs of personalisation instead of M steps; 0: M steps.
-    refresh_stats: end personalisation with batch-norm statistics of the
-      client's own data.
+    refresh_stats: whether personalisation ends by recomputing batch-norm
+      statistics on the client's own data.
 
   References:
     Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020,

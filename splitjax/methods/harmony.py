@@ -145,25 +145,25 @@ def harmony(
     inner_steps: M; 0 turns meta-adaptation off.
     csa_weight: weight of l_CSA (eq. 7); 0 turns alignment off.
     csa_margin: m, the margin of l_CSA.
-    csa_normalize: scale embeddings to length 1 before l_CSA. The paper does
-      not specify it; raw embeddings with weight 1 and margin 1 diverged.
+    csa_normalize: whether to scale embeddings to length 1 before l_CSA; the
+      paper leaves it open. Raw embeddings with weight 1 and margin 1 diverged.
     client_loss_views: which views the client's loss uses; eq. 8 leaves this
       open. "late" uses the view of the server's loss, "both" averages the
       losses of both views.
-    stochastic_depth: draw the early view's depth K; False: K is the client's
-      depth.
+    stochastic_depth: whether the early view's depth K is drawn at random.
+      False: K is the client's depth.
     meta: "fomaml" applies the gradient at the adapted point to the start,
       "maml" differentiates through the inner steps (exact, slow).
     wire_dtype: form of the features where wire.features.form is None; the paper
       sends 16 bits.
-    refresh_stats: end personalisation with batch-norm statistics of the
-      client's own data.
+    refresh_stats: whether personalisation ends by recomputing batch-norm
+      statistics on the client's own data.
     server_mean: which copies of a block of theta are averaged. "touched" leaves
       out the copies of clients whose features did not pass the block; such
       copies would hold deep blocks back. "all" is eq. 2 to the letter.
     tuned_on: which samples the personalisation steps take (eq. 5), see
-      `finetuning.Tuning`. The default is mini-batches, because the paper's M
-      steps are SGD.
+      `finetuning.Tuning`. The default, "epochs", takes mini-batches, since
+      the paper's M steps are SGD.
     lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.
 
   Raises:

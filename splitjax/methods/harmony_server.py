@@ -44,7 +44,7 @@ class Early(NamedTuple):
     embedding: [B, D], z_S of the early view.
     pull: maps the gradient at the embedding to the gradients of theta's trunk,
       by block name.
-    passed: block name -> [] bool, whether the view passed it.
+    passed: block name -> [] bool, whether the view passed the block.
     ledger: the view's messages.
   """
 

@@ -75,7 +75,10 @@ class ScheduleOptions(NamedTuple):
 def scheduled_heads(
   backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
 ) -> Aggregation:
-  """Builds an aggregation of bodies each round and of heads each tau rounds."""
+  """Builds the aggregation of bodies and heads.
+
+  It averages bodies in every round and heads every tau rounds.
+  """
   own_head = base.mean(backbone, optimizer, base.own_head)
 
   def server(server, clients, active, sums):

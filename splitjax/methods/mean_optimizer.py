@@ -1,8 +1,8 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
-The optimiser steps once, at the end of a round, for any method with a mean. It
-is not the optimiser by which the server's half takes its local steps
-(`optimizer.server_name`).
+The optimiser steps once, at the end of a round, for any method whose clients
+get a mean over clients. The server's half takes its local steps by another
+optimiser (`optimizer.server_name`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution

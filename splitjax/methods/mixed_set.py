@@ -108,8 +108,8 @@ def dispersion(
   """Computes global prototypes and the clients' dispersion around them.
 
   p_l is the unweighted mean of p_il over the clients i that hold class l (eq.
-  4). Sigma_l = sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T; to weight by class
-  counts N_il is a choice of ours.
+  4). Sigma_l = sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T; weighting by the
+  class counts N_il is a choice of ours.
 
   Args:
     mean: [N, C, D], the clients' prototypes.

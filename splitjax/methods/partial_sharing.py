@@ -71,8 +71,8 @@ def fedrep(
     optimizer: the client's optimiser.
     head_epochs: tau, epochs of the head in each round. The authors' code has 10
       epochs of the head and 1 of the body.
-    final_epochs: also report a "+FT" row: after the last round every client
-      trains its head for this many epochs (10 in the authors' code); 0: none.
+    final_epochs: epochs for which every client trains its head after the last
+      round, for a "+FT" row; 10 in the authors' code. 0: no such row.
     inner_lr: learning rate of the final epochs.
 
   References:
@@ -121,8 +121,8 @@ def fedbabu(
       the whole network.
     tune_epochs: E_f, epochs of fine-tuning; 5 in the authors' code.
     inner_lr: learning rate of fine-tuning.
-    refresh_stats: end fine-tuning with batch-norm statistics of the client's
-      own data.
+    refresh_stats: whether fine-tuning ends by recomputing batch-norm statistics
+      on the client's own data.
     mean: the weight of a participant in the mean: "size": its samples, as in
       the other methods here; "uniform": 1, as in the authors' code.
 

@@ -44,8 +44,8 @@ def per_fedavg(
     meta: "maml": the step above; "fomaml": the step without the Hessian, which
       is the paper's FO.
     inner_steps: steps after the last round; the paper takes one.
-    refresh_stats: end these steps with batch-norm statistics of the client's
-      own data.
+    refresh_stats: whether batch-norm statistics are recomputed on the client's
+      own data after these steps.
 
   Raises:
     UserError: an option is out of range.

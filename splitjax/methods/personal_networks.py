@@ -1,7 +1,7 @@
 """Ditto and pFedMe: a personal network beside the one that is averaged.
 
 The client's half is the network that travels; its memory holds the personal
-network, which answers.
+network, which answers test samples.
 """
 
 import jax
@@ -117,7 +117,7 @@ def pfedme(
   theta ~ argmin f(theta; B) + lam / 2 |theta - w|^2. Then w <- w - eta lam (w -
   theta) with eta = optimizer.lr. For the server's step w <- (1 - beta) w + beta
   mean, set mean_optimizer.name=fedavgm with lr=beta and beta1=0; without a mean
-  optimiser beta is 1. The last theta_n answers.
+  optimiser beta is 1. The last theta_n classifies test samples.
 
   Args:
     backbone: the network.

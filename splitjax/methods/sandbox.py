@@ -63,8 +63,8 @@ class Sandbox(NamedTuple):
 def small(factory: Callable[..., Method]) -> Sandbox:
   """Makes a sandbox of a factory's method: six clients of one or two depths.
 
-  If all clients of the method share one server, they have the same depth. If
-  it takes them in turn, their order is cyclic.
+  If the clients share one server, they have the same depth. If they visit it
+  one after another, their order is cyclic.
 
   Args:
     factory: as in METHODS, (backbone, optimizer, *, options) -> Method.

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, by optax: SCHEDULES maps names to them.
+"""SCHEDULES: schedules of the learning rate (optax schedules), by name.
 
 A schedule maps a time, counted in rounds, to a factor on the learning rate. The
 factor is constant within a round, or follows every local step: after i of a

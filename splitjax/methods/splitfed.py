@@ -57,7 +57,7 @@ def splitfed_v1(
   """SplitFed v1: every client has its own copy of the server in a round.
 
   The round ends with the mean of the clients' part-1 and the mean of the
-  copies.
+  server's copies.
 
   Args:
     backbone: the network.

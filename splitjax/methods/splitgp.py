@@ -37,11 +37,11 @@ def splitgp(
     gamma: weight of the client's loss (eq. 5).
     lam: share of its own phi and h that a client keeps (eq. 9-10); theta is
       always averaged. The paper reports 0.2 and 0.9.
-    finetune: also report a "+FT" row: a personalised copy of every client.
+    finetune: whether to also report personalised clients, in a "+FT" row.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
-    refresh_stats: end personalisation with batch-norm statistics of the
-      client's own data.
+    refresh_stats: whether personalisation ends by recomputing batch-norm
+      statistics on the client's own data.
     server_mean: which copies of a block of theta are averaged, see `harmony`.
     tuned_on: which samples the personalisation steps take, see `harmony`.
     lam_exit: lam of the exit h alone; None: lam. The paper prints one lam for

@@ -136,7 +136,7 @@ _OURS = dict(LOSSES)
 
 
 def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
-  """Makes (logits [B, C], labels [B]) -> the loss of each sample [B].
+  """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B].
 
   Raises:
     UserError: an option is out of range, or an entry of LOSSES makes no loss.

@@ -39,7 +39,7 @@ DECOUPLED = {"adamw"}
 
 
 def weights(params: Tree) -> Tree:
-  """Marks the parameters that have two or more dimensions and are no biases."""
+  """Makes a mask: True for arrays of two or more dimensions, except biases."""
   return jax.tree_util.tree_map_with_path(
     lambda path, x: x.ndim > 1 and "bias" not in str(path[-1]), params
   )
