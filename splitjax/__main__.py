@@ -19,7 +19,7 @@ HELP = ("-h", "-help", "--help", "help")
 
 
 def main() -> None:
-  """Runs the subcommand; trains if only flags are given, as launch.py does."""
+  """Runs the subcommand, or else what the flag --mode says (default: train)."""
   print_anywhere()
   program, *rest = sys.argv
   word = rest[0] if rest else "--help"

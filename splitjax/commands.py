@@ -72,7 +72,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _stopped(stopped: Stopped) -> int:
-  """Prints how to continue; returns the exit status."""
+  """Prints how to continue the run; returns the exit status."""
   if distributed.is_first_process():
     command = shlex.join(["python", *sys.argv])
     print(
@@ -187,7 +187,7 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
 
 
 def _describe(command: Command) -> str:
-  """Describes a config; of a grid, lists all cells and describes the first."""
+  """Describes a config; for a grid, lists all cells and describes the first."""
   plan = _plan(command)
   _check_first(plan)
   from splitjax.experiment.describe import describe, description
@@ -217,7 +217,7 @@ def _describe(command: Command) -> str:
 
 
 def _export(command: Command) -> str:
-  """Exports a client; lists the written folders and says how to run it."""
+  """Exports a client; returns a list of its folders and a hint on their use."""
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)

@@ -74,10 +74,10 @@ def own_place(error: BaseException) -> str:
 
 
 def blame(error: BaseException) -> str:
-  """Formats an error in one line, with its file and line.
+  """Formats an error in one line, with a file name and a line number.
 
-  They are those of the last frame of user code in the traceback. If it has no
-  such frame, they are those of its last frame.
+  File and line are taken from the last frame of user code in the traceback, or
+  from its last frame if it has none of user code.
   """
   last = traceback.extract_tb(error.__traceback__)[-1]
   place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"

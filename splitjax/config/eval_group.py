@@ -29,20 +29,21 @@ class Eval:
       C classes, from 0 (always ask the server) to above log C (never ask it).
     every: rounds between evaluations; the last round is always evaluated.
     personal: when to evaluate fine-tuned copies of the clients (the rows +FT,
-      and FedBABU's). "always": together with other rows. "last": only after the
-      last round, so that these rows have no best round and no cost to a target.
+      and the rows of FedBABU). "always": whenever other rows are evaluated.
+      "last": only after the last round, so that these rows have no best round
+      and no cost to a target.
       The rows of HARMONY and Per-FedAvg are computed in every evaluation.
     samples: number of test samples of each client, drawn at random, that
       evaluations during training use; the last evaluation uses all. None: every
       evaluation uses all. The oracle overfits its thresholds to few samples, so
       accuracies during training are overestimates: a curve over rounds lies
       above its last point.
-    batch_size: test images of a client in one forward pass. If `samples` is
-      smaller, the pass has `samples` images, but at least 32.
+    batch_size: test images of a client in one forward pass; not more than
+      max(samples, 32), if `samples` is given.
     threshold_rule: how the thresholds of report and log are chosen. oracle: for
-      every client and test set, the best of the grid by the test labels, as in
-      the papers. fixed: `threshold`. calibrated: each client chooses on its
-      held-out samples (`splitjax.evaluation.calibration`).
+      every client and test set, the threshold of the grid that is best by the
+      test labels, as in the papers. fixed: `threshold`. calibrated: each client
+      chooses its threshold on its held-out samples (`evaluation.calibration`).
     threshold: nats, for the rule "fixed". If it is given, the report always
       shows its results.
     holdout: share of each client's samples held out of training to calibrate
@@ -64,10 +65,10 @@ class Eval:
     watch: the quantity for `patience`. "loss": the sum of the training losses.
       The name of a test set, such as "0.8": the accuracy of the method's first
       row on it; test labels then decide when training ends.
-    inside: the round, counted from 1, in whose last cycle the network of a
-      sequential method is evaluated several times: after each group of clients
-      with one dominant label. None: no round
-      (`experiment.measure.forgetting_in_round`).
+    inside: number of a round, from 1. In its last full cycle the network of a
+      sequential method is evaluated at the start and after each group of
+      clients that have the same dominant label
+      (`experiment.measure.forgetting_in_round`). None: in no round.
     metrics: further metrics besides accuracy, computed for each client: key ->
       entry of `evaluation.client_metrics.METRICS`; or names separated by
       commas. For some metrics the probabilities of every test sample are kept.

@@ -26,9 +26,9 @@ class Data:
     pool: the samples that are divided among the clients. train: the training
       split. all: both splits together, as in the public code of FedTHE; this
       needs eval.shift local or out_of_client.
-    dealt: which client gets which part of the partition. any: independent of
-      its split depth. by_depth: parts are sorted by their highest class, and
-      those with the highest classes go to the clients with the deepest cuts.
+    dealt: which client gets which part of the partition. any: split depths play
+      no role. by_depth: parts are sorted by their highest class, and the parts
+      with the highest classes go to the clients with the deepest cuts.
     domain: a change of each client's images that is fixed for the run. It is a
       key of DOMAINS (`data.domains`): none, drawn, by_group or from_data.
     public: unlabelled samples that all clients and the server see, for methods
@@ -113,7 +113,7 @@ class OptimizerConfig:
     server_name: optimiser of the server's half within a round; None: `name`.
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
-    weight_decay: coupled L2; adamw's is decoupled.
+    weight_decay: factor of the decay, which is coupled (L2) except in adamw.
     schedule: key of SCHEDULES, ours or your own. constant: the rate is lr.
       cosine: it falls from lr to 0 after the last round. exponential: it is
       lr decay^(round / every), but at least `floor`. step: it is the same with
@@ -124,9 +124,9 @@ class OptimizerConfig:
       steps, too.
     warmup: rounds of a linear warm-up before the schedules of both halves.
     decay: factor of the schedules exponential and step.
-    every: number of rounds in which these two schedules multiply the rate by
-      `decay`.
-    floor: smallest learning rate of these two schedules.
+    every: number of rounds in which the schedules exponential and step multiply
+      the rate by `decay`.
+    floor: smallest learning rate of the schedules exponential and step.
     offset: a of the schedule inverse, in rounds.
     decay_biases: False: weight decay spares biases and the parameters of
       normalisation.
@@ -215,9 +215,10 @@ class Checkpoint:
       least a minute passes from one to the next.
     keep: how many of the newest checkpoints are kept, also after the run; None:
       two during training and none after it.
-    best: metric by which the best checkpoints are kept in addition, also after
-      the run. "loss": the smallest sum of the training losses. The name of a
-      test set, such as "0.8": the largest accuracy of the method's first row.
+    best: metric that chooses the best checkpoints. They are kept besides the
+      newest ones, also after the run. "loss": smallest sum of training losses.
+      A test set's name, such as "0.8": largest accuracy of the method's first
+      row. None: no such checkpoints.
     keep_best: number of best checkpoints kept.
     rounds: after each of these rounds, counted from 1, a further checkpoint is
       written, which is kept also after the run; None: no such rounds.
@@ -245,9 +246,9 @@ class System:
       first run on such a device times the formulations, and later runs read
       the times (`compilation_cache`). "auto": in_turn on a CPU; elsewhere
       measured, or native if deterministic.
-    devices: number of devices among which the clients are divided. None: all.
-      A CPU counts as several devices (launch.py's --cpu_devices); if `devices`
-      is None, those that would have no client to train are not used.
+    devices: number of devices among which the clients are divided. None: all,
+      but on a CPU only as many as have clients to train. launch.py's
+      --cpu_devices divides a CPU into several devices.
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer
       clients take less memory.

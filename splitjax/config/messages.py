@@ -19,8 +19,8 @@ class Rows:
       largest numbers of a row are sent with their positions; the others arrive
       as 0. random: numbers at random positions are sent, scaled by 1 / share so
       that the mean is exact; both sides draw the positions from a shared seed,
-      which costs no bytes. None: the method's form, 16 bits for HARMONY's
-      features, otherwise float32.
+      which costs no bytes. None: float32, but HARMONY's features have the form
+      of its option wire_dtype, by default float16.
     share: share of a row's numbers that topk and random send, as float32.
     scale: whether int8 sends a float32 scale for each sample, or one for the
       whole message ("tensor").

@@ -67,7 +67,8 @@ class Config:
     optimizer: the outer optimiser.
     mean_optimizer: the server's step on the mean update of a round.
     mean_weights: weight of a participant in the means of a round. uniform: 1;
-      method: its number of samples or the method's option `mean`.
+      method: the participant's number of samples, or 1 if the method's option
+      `mean` is "uniform".
     order: client order of sequential methods; others have none.
     on_nan: reaction to a client's non-finite update: mask leaves the update out
       of the round, stop ends the run.
@@ -84,8 +85,8 @@ class Config:
     title: title of the report.
     scale: paper: a paper's setting; small: the same structure, shrunk
       (--config=FILE:small). Reports show it.
-    paper: the table whose printed numbers the report compares with, one of
-      `paper_numbers.sources()`.
+    paper: the table whose printed numbers the report shows beside the results,
+      one of `paper_numbers.sources()`.
     headline: key of a method. Reports show its gain over the best other row.
       "": the first method.
     changed: FIELD=VALUE for each field of a paper's setting that the command

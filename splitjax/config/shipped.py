@@ -87,11 +87,11 @@ def neighbours(path: str | Path) -> None:
 def share(*, over: bool = False) -> None:
   """Makes the shared modules of splitjax's configs importable as `configs`.
 
-  If a user's own package has the name `configs` and a module `settings`, the
-  name still imports the user's package.
+  If a user has a package `configs` that contains a module `settings`, the name
+  `configs` still imports the user's package.
 
   Args:
-    over: if true, replaces such a package, too.
+    over: if true, the name imports splitjax's modules even then.
   """
   if CONFIGS is None:
     return

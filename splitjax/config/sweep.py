@@ -71,8 +71,8 @@ def plan(
     given: the config as a nested dict, with or without `sweep`.
     more: FIELD=VALUE,VALUE from the command line; replaces the config's values
       of the same field.
-    overridden: field -> the single value that --config.FIELD sets; the report
-      lists them beside a paper's numbers.
+    overridden: field -> the single value that --config.FIELD sets. The report
+      lists these fields beside a paper's numbers.
 
   Raises:
     UserError: an unknown field, an invalid or repeated value, or a field that
@@ -124,7 +124,7 @@ def _changes(
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
   """Merges the sweeps of the config (`group`) and of --sweep (`more`).
 
-  Returns field -> distinct values. A field in `more` replaces that of `group`.
+  Returns field -> distinct values. If both sweep a field, `more` decides.
   """
   if not isinstance(group, Mapping):
     raise UserError(f"sweep={written(group)} must be a group of fields")
@@ -156,7 +156,7 @@ def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
 def _read(text: str) -> tuple[str, list]:
   """Reads FIELD=VALUE,VALUE; a value that is not a Python literal is text.
 
-  Commas within brackets do not separate: backbone.depths=(1,2),(2,).
+  Commas within brackets do not separate values: backbone.depths=(1,2),(2,).
   """
   path, _, values = text.partition("=")
   if not (path and values):

@@ -4,11 +4,11 @@ Nothing is measured: cost follows from the devices' profiles, the FLOPs of the
 network, and each client's bytes and steps in a round. The model is ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
-its bandwidth, plus a latency for each message whose answer it awaits. There is
-one such message per round for download and upload together, and `Work.trips` in
-each step with the server. Latency is the time of a round trip, as clients
-measure it in SuperSFL (Section II-A). Before a step without the server a client
-waits for `faults.timeout` (SuperSFL's Algorithm 3).
+its bandwidth, plus a latency for each message whose answer it awaits. A round
+has one such message for download and upload together, and each step with the
+server adds `Work.trips` messages. Latency is the time of a round trip, as
+clients measure it in SuperSFL (Section II-A). Before a step without the server
+a client waits for `faults.timeout` (SuperSFL's Algorithm 3).
 
 Clients compute and send at the same time, even if one server serves them in
 turn, so a round takes the time of its slowest client. In a relay each client

@@ -134,7 +134,7 @@ def per_position(
 
 
 def late(values: np.ndarray) -> np.ndarray:
-  """Takes the median over the last five evaluated rounds (all Hydra's tables).
+  """Takes the median over the last five evaluated rounds, as Hydra's tables do.
 
   Args:
     values: [R, ...] float, by round; if R < 5 the median is over all R. NaN

@@ -84,7 +84,7 @@ def latency(
 
 
 class Needs(NamedTuple):
-  """Columns of SplitGP's Table I, of each client.
+  """The columns of SplitGP's Table I, for each client.
 
   Attributes:
     storage: [N] parameters that a client stores.

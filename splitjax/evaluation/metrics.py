@@ -64,9 +64,9 @@ def spread(values: np.ndarray) -> dict[str, np.ndarray]:
     values: [..., N] float; NaN marks an empty test set.
 
   Returns:
-    "std", the standard deviation (n in its denominator), and "worst_tenth", the
-    mean of the ceil(n / 10) lowest values: [...] float64 each; NaN if no client
-    has a value.
+    Key -> [...] float64; NaN if no client has a value. "std" is the standard
+    deviation (with n in its denominator). "worst_tenth" is the mean of the
+    ceil(n / 10) lowest values.
 
   Example:
     >>> import numpy as np
@@ -86,7 +86,7 @@ def confidence_interval(
 ) -> tuple[float, float | None]:
   """Mean and half-width of Student's t interval, over seeds.
 
-  t_{(1 + level) / 2, n - 1} s / sqrt(n), s with n - 1 in its denominator.
+  t_{(1 + level) / 2, n - 1} s / sqrt(n), where s has n - 1 in its denominator.
 
   Args:
     values: [n] float, one per seed.

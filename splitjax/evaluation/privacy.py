@@ -26,14 +26,14 @@ from splitjax.types import UserError
 
 
 class Release(NamedTuple):
-  """Messages of one kind with rows of one client's samples, over all rounds.
+  """One client's messages of one name, such as up/features, over all rounds.
 
   Attributes:
     noise: standard deviation of the noise, in multiples of the clip.
     times: how often one sample was sent, at most.
     steps: how often a batch was sent.
     batch: largest number of samples in a batch.
-    samples: |D_n|, the client's samples.
+    samples: |D_n|, the number of the client's samples.
   """
 
   noise: float

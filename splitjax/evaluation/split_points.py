@@ -97,8 +97,8 @@ def split_depths(
     - bottleneck: whether no shallower cut sends fewer numbers (Hydra, appendix
       D.2, after Kang et al.).
     - memory: bytes that the server's blocks take in float32: their parameters,
-      and their outputs for a batch. One of Hydra's heads takes as much if this
-      is the cut in front of the heads.
+      and their outputs for a batch. One of Hydra's heads takes as many bytes if
+      the heads begin at this depth.
     - cut, at_client, at_server: latency of one sample, in parameters over power
       (SplitGP eq. 30, 28, 29).
     - largest_prefix, largest_power, largest_bandwidth: the bounds of Prop. 1, 2

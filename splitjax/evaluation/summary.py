@@ -44,7 +44,7 @@ def summarise(
     answers: which exits can answer, as in `types.Traits`.
     sizes: parameters, [N] each.
     resources: P_C, P_S and BW.
-    rule: the reported thresholds' rule, as in `config.eval_group.Eval`.
+    rule: threshold_rule of the config, see `config.eval_group.Eval`.
     given: rule -> its thresholds [N] or [], nats, for all rules except the
       oracle. It is empty for a method with one exit.
     counts: [N, C] int, training samples of each class; None: no accuracies by

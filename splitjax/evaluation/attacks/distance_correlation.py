@@ -22,8 +22,9 @@ from splitjax.types import Array
 def distance_correlation() -> Attack:
   """Measures the distance correlation of inputs and features sent up.
 
-  `permuted` is the correlation after the features are permuted among samples.
-  With few samples in many dimensions it is far above 0 by chance.
+  The score `permuted` is the correlation after the features are permuted among
+  samples. It shows how large the correlation is by chance: far above 0 for few
+  samples in many dimensions.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

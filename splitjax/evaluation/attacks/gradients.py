@@ -39,7 +39,7 @@ def gradient_direction(
 
   The guess is argmax_c cos(g, m_c), where m_c is the mean of the public
   gradients of class c after each is scaled to length 1. `auc_norm` is the area
-  under the ROC curve if the norm |g| has to tell the client's most frequent
+  under the ROC curve of the norm |g|, used to tell the client's most frequent
   class from its other classes. An area a below 0.5 becomes 1 - a, since either
   side may have the larger norms. `auc_chance` is the expected `auc_norm` if the
   norms tell nothing.

@@ -37,8 +37,9 @@ def ssim(x: Array, y: Array, real: Array) -> Array:
   """Structural similarity, averaged over windows, channels and real images.
 
   (2 m_x m_y + c_1)(2 s_xy + c_2) / ((m_x^2 + m_y^2 + c_1)(s_xx + s_yy + c_2)),
-  m and s the means and covariances in a window, c_1 = 0.01^2, c_2 = 0.03^2. All
-  pixels of a window weigh the same; windows lie within the image.
+  where m are the means and s the covariances in a window, c_1 = 0.01^2 and
+  c_2 = 0.03^2. All pixels of a window weigh the same; windows lie within the
+  image.
 
   Args:
     x: [n, H, W, c] float in 0..1.

@@ -2,8 +2,8 @@
 
 A bit says whether two samples share their class. Samples are nodes, a bit of 1
 is an edge, and all samples of a component share one label. A sample that occurs
-again connects batches, so components grow with the number of epochs. One sample
-with a known label names its component.
+again connects batches, so components grow with the number of epochs. If one
+label in a component is known, the labels of all its samples are known.
 """
 
 import jax
@@ -21,13 +21,14 @@ from splitjax.types import Array
 
 
 def match_graph(*, two_classes: bool = False) -> Attack:
-  """Guesses for each sample the label that names its component.
+  """Guesses for each sample the label that is known for its component.
 
   For each class that the client holds, the server knows the label of one sample
   drawn at random. These known samples are left out of the accuracy. Samples of
-  components without a name get the client's most frequent class. `joined` says
-  how complete components are. It is the mean over samples of |K and G| / |K|,
-  where K has all samples of the sample's class, and G those of its component.
+  components without a known label get the client's most frequent class.
+  `joined` says how complete components are. It is the mean over samples of
+  |K ∩ G| / |K|, where K is the set of all samples of the sample's class, and G
+  is its component.
 
   Args:
     two_classes: whether the server knows that the client has two classes. Then
@@ -73,7 +74,7 @@ def match_graph(*, two_classes: bool = False) -> Attack:
 
 
 def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
-  """Finds the class that names each component, -1 for none.
+  """Finds the class of each component; -1 if no label in it is known.
 
   Args:
     group: [G] int32, the number of each node's component, below G.
@@ -82,7 +83,7 @@ def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
     two: whether there are two classes, node S + i being the opposite of i.
 
   Returns:
-    [G] int32; entry g is the class of component g.
+    [G] int32.
   """
   size, classes = kind.shape
   held, every = kind.any(axis=0), jnp.arange(classes)

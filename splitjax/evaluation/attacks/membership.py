@@ -53,7 +53,7 @@ def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
 
 
 def _score(public: Public, batch: Batch, kind: str) -> Array:
-  """Scores samples, [n] float; likelier training samples have larger scores."""
+  """Scores samples, [n] float; a high score suggests a training sample."""
   logits = public.classify(batch.image)
   if kind == "loss":
     return -public.loss(logits, batch.label)

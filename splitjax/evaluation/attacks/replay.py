@@ -32,12 +32,12 @@ from splitjax.types import Array, Batch, Half, Method
 
 
 class Pairs(NamedTuple):
-  """Samples of one client, and others of the same classes that no client has.
+  """Pairs of samples of the same class.
 
   Attributes:
-    trained: [M, ...], as in the data set.
-    held: [M, ...].
-    label: [M] int32, the labels of both.
+    trained: [M, ...], samples of one client, as in the data set.
+    held: [M, ...], samples that no client has.
+    label: [M] int32, the class of each pair.
     real: [M] bool, False on padding.
   """
 
@@ -124,8 +124,8 @@ def attacked(
     pairs: samples that the client has trained on, and others.
     public: image [p, ...] and label [p] int32 of public samples.
     count: number of samples whose messages are observed, rounded down to whole
-      batches (at least one). If an epoch has fewer batches, several epochs are
-      observed, and a sample counts once in each.
+      batches (at least one). If an epoch has fewer samples, several epochs are
+      observed, and a sample is counted again in each epoch.
   """
   client, server, _ = begin_round(method, plan, visit)
   server = for_group(method, server, visit.shard.group)
@@ -161,7 +161,7 @@ def _own(
 ) -> Messages:
   """Collects the messages of a client's batches; arguments as in `attacked`.
 
-  `listen` maps a Batch with leaves [V, B, ...] and a key to the messages.
+  `listen` maps (a Batch of arrays [V, B, ...], a key) to the messages.
   """
   steps = max(count // plan.batch, 1)
   plan = plan._replace(epochs=-(-steps // plan.steps), limit=None)
@@ -204,10 +204,11 @@ def _of_public(
   public: tuple[Array, Array],
   listen: Callable,
 ) -> tuple[dict[str, Array], Array]:
-  """Collects messages of public samples, and the samples' numbers [n] int32.
+  """Collects the messages about public samples.
 
-  The views of a step have different samples. The returned numbers are those of
-  the samples in the first view. Arguments as in `_own`.
+  `public` is as in `attacked`, and `listen` as in `_own`. Returns message name
+  -> [n, ...], and the samples' indices in `public`, [n] int32. The views of a
+  step have different samples; the indices are those of the first view.
   """
   (image, label), views = public, method.traits.views
   steps = max(len(label) // plan.batch, 1)
