@@ -205,7 +205,7 @@ def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:
   """Adds up the RoundSums of n clients.
 
   The leaves of `each` are [n, ...], and `number` [n] has the clients' numbers.
-  A field with one value per client becomes [num_clients], indexed by number.
+  In the result, arrays [num_clients] have each client's value at its number.
   """
 
   def listed(values):

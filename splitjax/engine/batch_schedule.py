@@ -66,7 +66,7 @@ def drawn_for(
   """Returns `visit.drawn`, or makes the visit's draws if it is None.
 
   Draws made here are for `plan.epochs` epochs of stage number `stage`, even if
-  the method sets another number, because a replay of messages takes more.
+  the method sets another number of epochs: a replay of messages takes more.
   """
   if visit.drawn is not None:
     return visit.drawn

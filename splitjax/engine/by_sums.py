@@ -1,4 +1,4 @@
-"""Checks that an aggregation depends on other clients only through the sums."""
+"""Checks that a client's aggregation uses other clients only through sums."""
 
 from collections.abc import Sequence
 
@@ -22,8 +22,9 @@ def check_aggregation(
   """Raises a UserError if an aggregation reads the halves of other clients.
 
   Raises it at once if `Aggregation.by_sums` is False. Otherwise tests the
-  aggregation: traces `server` without clients, and computes `clients` on random
-  numbers and on NaN. `plans` has one entry for each cohort.
+  aggregation: traces its function `server` without clients, and computes its
+  function `clients` on random numbers and on NaN. `plans` has one entry for
+  each cohort.
   """
   if not method.aggregation.by_sums:
     raise UserError(

@@ -21,7 +21,7 @@ from splitjax.engine.faults import NO_FAULT, ClientFault
 from splitjax.types import Array, Half, Ledger, Method, Shard, Stage, Tree
 
 SERVER_DOWN = 1 << 29
-"""Folded into a step's key, to draw whether the server is unavailable."""
+"""Number folded into a step's key, to draw whether the server is available."""
 
 
 def begin_round(

@@ -197,7 +197,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 def missing_plugin() -> str:
   """Says which plugin jax lacks to use an NVIDIA device; "" if it lacks none.
 
-  jax's plugin for CUDA 13 needs a driver of 580 or newer.
+  jax's plugin for CUDA 13 needs a driver of version 580 or newer.
   """
   plugins = "jax-cuda12-plugin", "jax-cuda13-plugin"
   if (
@@ -228,7 +228,7 @@ def is_distributed() -> bool:
 
 @contextlib.contextmanager
 def all_agree() -> Iterator[None]:
-  """Waits until all processes end a block; raises in all if one raised.
+  """Waits until all processes end a `with` block; raises in all if one raised.
 
   Raises:
     UserError: another process failed in the block.

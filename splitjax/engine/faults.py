@@ -42,8 +42,8 @@ class Faults:
       rounded up.
     server_down: probability that the server is unavailable for training in a
       round. Clients with an exit then train their half alone. Clients that need
-      the server do not participate. Clients with the whole network are not
-      affected, except in DFL, where this network stands for client and server.
+      the server do not participate. DFL's clients hold the whole network but
+      need the server too; other clients with the whole network train as usual.
       Download and aggregation still take place.
     server_down_per: how often the server's failure is drawn. round: once for a
       round; client: for each client in a round; step: for each local step of a

@@ -245,9 +245,9 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
   """Finds the fewest devices, up to `most`, with which a round is shortest.
 
-  If `dealt`, `sampling` spreads clients evenly over the devices, regardless of
-  cohorts. If not, a device trains its part of one cohort after another, and the
-  padding that makes the parts of a cohort equal takes time too.
+  If `dealt` is true, `sampling` spreads clients evenly over the devices,
+  regardless of cohorts. If it is false, a device trains its part of one cohort
+  after another, and the padding that makes the parts equal takes time too.
   """
   counts = (fleet.participants,) if dealt else slots(fleet)
 

@@ -3,8 +3,8 @@
 The end of a round may change clients that did not participate: with lam = 0,
 all clients get the mean. Writing every client's half would take time and memory
 that grow with the number of clients. A leaf is therefore stored as one value
-common to all clients, and a row for each client that was written after that
-value was set.
+common to all clients, and a row for each client whose own value was written
+after the common value was set.
 
 Spare rows are appended to the rows of the sampled clients, to find out what a
 round does to clients that do not participate. The spare rows have two different
@@ -173,7 +173,7 @@ def common_value(
 
 
 class _Leaf:
-  """One leaf of all clients: a common value, and the rows written since."""
+  """One leaf of all clients: a common value, and the rows written after it."""
 
   def __init__(self, rows: np.ndarray):
     count = len(rows)

@@ -148,8 +148,8 @@ def _one_server(
   """Estimates as `need` does, for a round with one server.
 
   The server takes one step at a time. A step has the batch of one client, or in
-  a merged round the batches of all. Heads of groups are not included, see
-  `at_server`.
+  a merged round the batches of all clients. Heads of groups are not included,
+  see `at_server`.
   """
   full, sample = _sizes(method, net)[""]
   halves = trees.num_bytes(round_shapes(method, net, fleet, plan)[0].clients)
@@ -198,7 +198,7 @@ def too_large(program: int) -> bool:
 
 
 def _rows(net: Backbone, batch: int) -> int:
-  """Counts the images whose memory a batch takes: B, or more on a TPU.
+  """Counts the images that a batch takes memory for: B, or more on a TPU.
 
   A TPU's convolutions lay the batch along the lanes, pad it to fill the lanes,
   and keep it in several layouts. Matrix products lay channels along the lanes,

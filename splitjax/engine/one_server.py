@@ -102,9 +102,9 @@ def finish_round(
 
   `group` has the n clients before the round; `started` has them before the
   first turn. `clients` (stacked [n, ...]), `server` and `metrics` are the
-  results of the last turn. Returns the same as `parallel.train_cohort`, but in
-  a relay clients with flag False may change too: if any flag is True, all
-  clients get the half that was handed on last.
+  results of the last turn. Returns the same as `parallel.train_cohort`. But in
+  a relay, if any client's update counts, all clients change, even those that
+  were masked or did not participate: they get the half handed on last.
   """
   method, rule = spec.method, spec.method.aggregation
 

@@ -13,7 +13,7 @@ from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
 LATENCY = Bounds(at_least=0, at_most=1e9)
-"""Bounds of a latency; RESOURCE bounds the other resources. Both bounds keep
+"""Bounds of a latency; the other resources have the bounds RESOURCE. Both keep
 the squares of costs far inside float32's range."""
 
 _STREAM = 0xDE71CE

@@ -253,7 +253,7 @@ def aggregate(
 def _with_padding(
   mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
 ) -> Tree:
-  """Appends the padding clients of cohorts `before` to the `real` clients."""
+  """Appends to each cohort of `real` the padding clients it has in `before`."""
   return tuple(
     jax.tree.map(
       lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair

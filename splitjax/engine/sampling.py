@@ -81,8 +81,9 @@ def sample_clients(
 
   Returns:
     For each cohort a Sample of `fleets.slots` clients, padded to a multiple of
-    devices x chunk. If the whole cohort takes no more chunks, and gives no
-    device more clients, its Sample has all places in order, without a gather.
+    devices x chunk. If computing the whole cohort takes no more chunks than
+    computing these clients, and gives no device more clients than they do, the
+    Sample has all places in order, and no client is gathered.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []

@@ -136,7 +136,7 @@ class Backbone:
     return any(map(is_random, every))
 
   def of(self, family: str) -> "Backbone":
-    """Returns a family's network; this network if `families` is empty."""
+    """Returns a family's network, or this network if `families` is empty."""
     return self.families[family] if self.families else self
 
   def having(self, client: Segment) -> "Backbone":

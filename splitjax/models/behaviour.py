@@ -72,8 +72,9 @@ def learns(net: Backbone, full: Segment) -> str:
   """Checks that gradients are finite and that parameters influence the outputs.
 
   Gradients are taken near the initial values, not at them, because a gate that
-  starts at zero hides the branch behind it. A frozen parameter may have the
-  gradient 0, but changing it must change an output, unless it is a bias.
+  starts at zero hides the branch behind it. If a parameter other than a bias
+  has the gradient 0 (it may be frozen), the check changes this parameter, and
+  an output must then change too.
   """
 
   def outputs(params: Tree) -> list[Any]:
@@ -110,7 +111,7 @@ def learns(net: Backbone, full: Segment) -> str:
 
 
 def leaves_padding_out(net: Backbone, full: Segment) -> str:
-  """Checks that padding changes neither the real samples nor the statistics."""
+  """Checks that padding changes no statistics and no real sample's output."""
   real = jnp.arange(BATCH) < BATCH - 2
   one, far = _images(net, 0), 0 if net.vocabulary else 9.0
   counts = real.reshape(-1, *[1] * (one.ndim - 1))
@@ -133,7 +134,7 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
 
 
 def keeps_apart(net: Backbone, full: Segment) -> str:
-  """Checks that a sample's logits at inference do not depend on the others."""
+  """Checks that a sample's inference logits do not depend on other samples."""
   x = _images(net, 0)
 
   def outputs(x):

@@ -90,9 +90,10 @@ class Pretrained(NamedTuple):
 def redraw(params: Tree, key: Array) -> Tree:
   """Draws new kernels and biases from PyTorch's default distributions.
 
-  Both are uniform in +- 1 / sqrt(fan_in). These kernels are sqrt(6) = 2.45
-  times narrower than those of "he", which draws with variance 2 / fan_in and
-  sets biases to 0. Other parameters, such as those of normalisation, are kept.
+  Both are uniform in +- 1 / sqrt(fan_in). The standard deviation of the kernels
+  is sqrt(6) = 2.45 times smaller than with "he", which draws them with variance
+  2 / fan_in and sets biases to 0. Other parameters, such as those of
+  normalisation, are kept.
 
   Args:
     params: parameters of one block. Each dict in it that has a "kernel" [...,
@@ -186,7 +187,7 @@ def scan(
 def stretches(
   block_of: Callable[[str], Block], segment: Segment, names: Iterable[str]
 ) -> list[tuple[str, ...]]:
-  """Groups consecutive equal blocks for a scan; other blocks stay single."""
+  """Groups consecutive equal blocks for a scan; each other block is alone."""
 
   def kind(name):
     block = block_of(name)

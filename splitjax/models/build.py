@@ -9,7 +9,7 @@ from splitjax.models.backbones import Backbone
 from splitjax.types import UserError
 
 MOST_PARAMETERS = 10**10
-"""Limit on a network's size: one copy takes 40 GB in float32."""
+"""The most parameters that a network may have; they take 40 GB in float32."""
 
 
 FORMS = ("tables [F]", "series [T, c]", "images [H, W, c]")

@@ -40,7 +40,7 @@ def conv2d(
   padding: Padding = "same",
   conv: Conv = "auto",
 ) -> Array:
-  """Convolves, by default with zero padding that keeps the size.
+  """Convolves images, by default with zero padding that keeps the size.
 
   A 1x1 convolution is a matrix product in every formulation.
 
@@ -136,7 +136,7 @@ def max_pool_3x3(x: Array) -> Array:
 def _larger(a: Array, b: Array) -> Array:
   """Takes the larger of a and b, element by element; NaN if one of them is NaN.
 
-  If they are equal, the result is a, which then gets the gradient. jax's `max`
+  If they are equal, it takes `a`, which then gets the gradient. jax's `max`
   is not used: its gradient compares the inputs with the maximum. If XLA
   computes the inputs twice, in two fusions with different rounding, no input
   equals the maximum and the gradient is 0 / 0.
@@ -148,7 +148,7 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
   """Averages images over a grid of windows: [B, H, W, c] -> [B, size, size, c].
 
   Window i of an axis of length n starts at floor(i n / size) and ends before
-  ceil((i + 1) n / size), as in PyTorch. Neighbours overlap by one where
+  ceil((i + 1) n / size), as in PyTorch. Windows i and i + 1 share one pixel if
   (i + 1) n / size is no integer. The mean is computed in the default float; the
   result has x's dtype.
   """
@@ -173,7 +173,7 @@ def adaptive_max_pool(x: Array, size: int) -> Array:
 
 
 def _windows(n: int, size: int) -> list[tuple[int, int]]:
-  """Lists (start, stop) of `size` windows of an axis of length n."""
+  """Lists each window's (start, stop), for `size` windows on n pixels."""
   return [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
 
 

@@ -216,17 +216,18 @@ class DenseBlock(nn.Module):
 
 
 def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
-  """Normalises per channel, then scales and shifts; call it inside a module.
+  """Normalises as `how.norm` says, with a scale and a shift for each channel.
 
-  Statistics are computed in the default float, whatever the dtype.
+  Call it inside a module. Statistics are computed in the default float,
+  whatever the dtype.
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
-  mean and biased variance of the batch's real samples, at inference the running
-  mean and variance. A training pass moves the running statistics a tenth of the
-  way towards the batch's. A batch with fewer than two values per channel (real
-  samples times pixels) has no variance and leaves the running statistics
-  unchanged; PyTorch raises an error there. PyTorch's running variance is
-  unbiased, n / (n - 1) times as large.
+  each channel's mean and biased variance over the batch's real samples, at
+  inference the running mean and variance. A training pass moves the running
+  statistics a tenth of the way towards the batch's. A batch with fewer than two
+  values per channel (real samples times pixels) has no variance and leaves the
+  running statistics unchanged; PyTorch raises an error there. PyTorch's running
+  variance is unbiased, n / (n - 1) times as large.
 
   "group" is group norm (Wu and He 2018), eps 1e-5. It normalises each sample by
   itself. The number of groups is the largest divisor of the number of channels

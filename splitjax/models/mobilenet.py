@@ -77,8 +77,8 @@ class DepthwiseBlock(nn.Module):
 class Inverted(nn.Module):
   """MobileNetV2's inverted residual, with a linear bottleneck.
 
-  If t > 1, a 1x1 convolution expands the input to t times its channels. Then a
-  depthwise 3x3 convolution follows, then a 1x1 convolution reduces to the
+  If t > 1, a 1x1 convolution expands the input to t times its channels. A
+  depthwise 3x3 convolution follows. Then a 1x1 convolution computes the
   output's channels. Each convolution is normalised; a ReLU6 follows all but the
   last. The input is added if the stride is 1 and the channels match.
 

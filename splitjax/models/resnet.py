@@ -30,11 +30,12 @@ FILTERS = (64, 128, 256, 512)
 class Residual(nn.Module):
   """A residual block, ReLU(branch + shortcut); convolutions without bias.
 
-  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1. The 3x3 has the stride, as
-  in the usual implementations; in He et al. the first 1x1 has the stride, with
-  the same number of parameters. Each convolution is normalised; all but the
-  last have a ReLU. The shortcut is the input or, if the stride is not 1 or the
-  channels differ, a normalised 1x1 convolution with the stride.
+  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1. In both, the first 3x3 has
+  the stride, as in the usual implementations. In He et al. a bottleneck has the
+  stride in its first 1x1, with the same number of parameters. Each convolution
+  is normalised; all but the last have a ReLU. The shortcut is the input or, if
+  the stride is not 1 or the channels differ, a normalised 1x1 convolution with
+  the stride.
 
   Attributes:
     inner: channels of the branch.

@@ -72,8 +72,8 @@ def activations(backbone: Backbone) -> int:
      they write are in the sum.
 
   On a GPU `windows.native` also makes columns for the gradient of a kernel. The
-  columns of the largest convolution are added to the first estimate. In the
-  second estimate they replace the two gradients if these are smaller.
+  columns of the largest convolution are added to the first estimate. The second
+  estimate includes these columns or the two gradients, whichever take more.
   """
   return _activations(backbone, target.current(), jnp.result_type(float))
 

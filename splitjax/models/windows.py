@@ -2,9 +2,10 @@
 
 jax writes the gradient of a kernel as a convolution whose window is the whole
 image. If clients have their own kernels, this gradient becomes a grouped
-convolution with such large windows. On an H100 cuDNN would run it for dense
-layers; on a TPU XLA would run it for depthwise layers. In these two cases
-`native` computes the gradient by products instead.
+convolution with such large windows. In this way cuDNN would compute the
+gradient of a dense kernel on an H100, and XLA the gradient of a depthwise
+kernel on a TPU. In these two cases `native` computes the gradient by products
+instead.
 """
 
 import functools

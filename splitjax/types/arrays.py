@@ -116,8 +116,8 @@ class State(NamedTuple):
     clients: one Half per cohort, leaves [N, ...]. On several devices or in
       chunks N includes padding clients (fleets.Cohort), also in checkpoints.
     server: the server's Half, unstacked.
-    means: state of the optimiser that moves the means of a round, a
-      mean_optimizer.Means; () if there is no such optimiser.
+    means: a mean_optimizer.Means, the state of the optimiser that makes the
+      server's step on a round's mean update; () without this optimiser.
     flight: in buffered rounds a Flight, else ().
   """
 
@@ -230,8 +230,8 @@ class Exits(NamedTuple):
 
   Thresholds and gates are arithmetic on these numbers: no network runs twice.
   Clients with the same answers may share one evaluation. If their exits do not
-  answer, the exits' numbers are then NaN and -1, because any others would come
-  from another client's exit.
+  answer, the exits' floats are then NaN and `client` is -1, because the values
+  would be those of another client's exit.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.

@@ -50,9 +50,9 @@ class Parameters:
   """The form in which clients and server exchange parameters.
 
   Attributes:
-    form: float32: parameters are sent unchanged. float16, bfloat16, int8: in
-      both directions the differences from values that both sides know are sent,
-      rounded to this form (`methods.deltas`). int8 has a scale for each tensor.
+    form: float32: parameters are sent unchanged. float16, bfloat16, int8: each
+      side sends differences from values that both sides know, rounded to this
+      form (`methods.deltas`). int8 has a scale for each tensor.
       Batch-normalisation statistics stay float32.
     feedback: error feedback: a client adds the rounding error of an upload to
       its next one, across rounds.
@@ -84,7 +84,7 @@ class Wire(NamedTuple):
   parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
-    """Returns these channels; features without a form get form `features`."""
+    """Returns these channels; sets the features' form if they have none."""
     if self.features.form is not None:
       return self
     return self._replace(features=self.features._replace(form=features))

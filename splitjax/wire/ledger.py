@@ -81,14 +81,14 @@ def received(name: str, x: Any) -> Any:
 
 
 def labels(real: Array) -> Ledger:
-  """Makes the ledger of int32 labels, one for each `real` sample, [B] bool."""
+  """Makes the ledger of int32 labels; `real` [B] bool tells which are sent."""
   return price("up/labels", 4 * real.sum())
 
 
 def match(same: Array, real: Array) -> Ledger:
-  """Makes the ledger of match bits, one for each `real` pair, [B] bool.
+  """Makes the ledger of match bits; `real` [B] bool tells which are sent.
 
-  `listening` records the bits, which are `same`, [B] bool.
+  `same` [B] bool has the bits, which `listening` records.
   """
   received("up/match", same)
   return price("up/match", real.sum() / 8)

@@ -60,7 +60,7 @@ def _largest(x: Array) -> tuple[Array, Array]:
 
 
 def _is_larger(a: Array, b: Array) -> Array:
-  """Tells whether to take a as the maximum: if a >= b, or if a is NaN."""
+  """Tells whether `a` becomes the maximum: if a >= b, or if a is NaN."""
   return (a >= b) | (a != a)
 
 

@@ -50,9 +50,9 @@ def in_turn(function: Callable) -> Callable:
 def batched(function: Callable) -> Callable:
   """Makes `vmap` call a function once, on arguments with the mapped axis first.
 
-  The function must accept any number of leading axes. By jax's own rule the
-  result of a `stack` would have the stacked axis first and the mapped axis
-  behind it. XLA would then make copies, which take longer than the convolution.
+  The function must accept any number of leading axes. In `_columns`, jax's own
+  batching rule for `jnp.stack` would put the new axis before the mapped axis,
+  and the reshape after it would have to copy the array.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -203,7 +203,7 @@ _convolve = bilinear(_forward, _gradients)
 
 
 def conv2d(x: Array, kernel: Array) -> Array:
-  """Convolves with zero padding that keeps the size.
+  """Convolves images, with zero padding that keeps the size.
 
   Args:
     x: [B, H, W, c] float.

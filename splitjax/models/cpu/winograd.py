@@ -1,9 +1,9 @@
 """Winograd's convolution of small maps, which needs fewer multiplications.
 
 A 3x3 convolution whose outputs are computed in tiles of m x m needs (m + 2)^2
-multiplications per channel and tile, not 9 m^2. Matrix products compute them.
-Maps of up to 8 pixels along an edge have so few tiles that the transform of a
-whole map is one matrix product too.
+multiplications per channel and tile, not 9 m^2. Matrix products do these
+multiplications. Maps of up to 8 pixels along an edge have so few tiles that the
+transform of a whole map is one matrix product too.
 
 An edge of 7 pixels is covered by a tile of 4 and a tile of 3. A tile of m has
 m + 2 points at which polynomials are evaluated. The smaller tile lacks one
@@ -42,7 +42,7 @@ def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
 
 
 def convolve(x: Array, kernel: Array) -> Array:
-  """Convolves with zero padding that keeps the size.
+  """Convolves images, with zero padding that keeps the size.
 
   Args:
     x: [B, H, W, c] float.
