@@ -77,7 +77,8 @@ class Group(NamedTuple):
   """A group of clients in the table `clients.csv`.
 
   Attributes:
-    known: for each client a dict with its number, "client", and its "name".
+    known: for each client a dict of "client" (its number, or None if it does
+      not train) and "name".
     counts: [G, C] int, training samples by class.
     owner: [N, K] int, the position in `known` of each test sample's owner.
   """

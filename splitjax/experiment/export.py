@@ -116,9 +116,9 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     The bytes of client.bin and, unless the client has the whole network, of
     server.bin. The client takes inputs [b, ...] in the data's dtype, images as
     [b, H, W, c] uint8, and returns a dict:
-    "logits" [b, C] float32 and "entropy" [b] float32, nats, if it has an exit;
-    "features" [b, ...] unless it has the whole network. The server takes the
-    features and returns logits [b, C] float32.
+    "logits" [b, C] float32 and "entropy" [b] float32, nats, if the client
+    has an exit; "features" [b, ...] unless the client has the whole network.
+    The server takes the features and returns logits [b, C] float32.
   """
   network, whole = trained.network, trained.method.traits.depth == "full"
   half, method = trained.client(client), trained.method

@@ -39,8 +39,8 @@ def evaluate_again(
     workdir: the folder of the run, or of one run per seed.
     config: a Config, ConfigDict or nested dict that may differ from the run's
       in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own.
-      If it is the path of a config file, that file is executed (see
-      `splitjax.load`), and the run's own config is used.
+      If it is the path of a config file, the run's own config is used, and the
+      file is executed only for what it registers (see `splitjax.load`).
 
   Returns:
     The results, written to workdir/evaluate.

@@ -103,7 +103,7 @@ def _read(name: str) -> Results:
 
 
 def text(whole: Results) -> str:
-  """Formats `gather`'s results as a table, then the differences by seed."""
+  """Formats `gather`'s results as a table, and their differences as another."""
   table = formats.terminal(tables.compare(grid_report.collect(whole)))
   pairs = [(each["values"], each["results"]) for each in whole["cells"]]
   if apart := by_seed.differences(pairs):

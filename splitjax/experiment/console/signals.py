@@ -16,7 +16,7 @@ Stop = Callable[[], str | None]
 class Stopped(Exception):
   """Raised when a run ends early; the message names the round.
 
-  `asked` names who requested it, such as "SIGTERM".
+  `asked` names who requested the stop, such as "SIGTERM".
   """
 
   def __init__(self, asked: str, where: str):

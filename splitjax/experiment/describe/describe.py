@@ -175,8 +175,8 @@ def _method(task: Task, key: str) -> dict[str, Any]:
 def on_devices(setup: TrainingSetup) -> dict[str, Any]:
   """Describes how a method uses the devices.
 
-  "devices" is the number of devices, "side_by_side" how many clients of each
-  cohort a device trains at a time, and "memory" the bytes needed on a device.
+  "devices" is the number of devices. "side_by_side" is how many clients of each
+  cohort a device trains at a time. "memory" has the bytes needed on a device.
   """
   needs = training_setup.need(setup)
   return {

@@ -141,7 +141,7 @@ class _Planner(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields parts, of the same shapes, as if no clients shared answers."""
+    """Yields parts as if no clients shared answers, which changes no shapes."""
     del personal  # personalised clients share no answers
     return super().evaluation_parts(cohorts, state, samples, personal=True)
 

@@ -48,8 +48,8 @@ def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
     masked update has weight 0; with mean_weights=uniform, 1 replaces |D_n|.
     "even": the share that the client would have if all clients took part
     equally often. "seconds": the client's modelled time for a round. In
-    buffered rounds, "staleness" [largest tau + 1] also counts the updates with
-    each tau.
+    buffered rounds there is "staleness" [largest tau + 1], the number of
+    updates with each tau.
   """
   if setup.times is None or not whole.lines:
     return {}

@@ -48,7 +48,7 @@ def draw(
 
 
 def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
-  """Embeds the drawn images at every client; measures and maps the embeddings.
+  """Computes clients' embeddings of drawn images, with measures and a map.
 
   Returns:
     The arrays of embeddings.npz; {} if no embeddings are wanted or clients hold

@@ -60,7 +60,7 @@ class Victims(NamedTuple):
 def measure(
   setup: TrainingSetup, state: State
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Runs all attacks of the config for which the method sends enough.
+  """Runs the config's attacks that need only messages which the method sends.
 
   Returns:
     A dict that maps each attack's key to its results, and the arrays of

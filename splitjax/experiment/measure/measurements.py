@@ -36,8 +36,9 @@ MEASUREMENTS: dict[str, Any] = {
 """Name -> a module with
 
   on_end(End) -> Arrays, {} if there are none
-  picture(Arrays, the method's label, "digits, seed 0") -> a figure or None
+  picture(Arrays, label, of) -> a figure or None
 
+`label` is the method's label; `of` names data and seed ("digits, seed 0").
 `picture` is missing where no arrays are stored."""
 
 

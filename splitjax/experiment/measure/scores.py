@@ -114,8 +114,8 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
     "accuracy" and "weighted" map test sets to the mean over clients, plain or
     weighted by their test samples. "per_class" [C] is the accuracy of every
     class over all clients' samples of the LAST set; NaN for a class without a
-    sample. The LAST set is the one with the largest rho in the papers'
-    mixtures, and the set "w/ drift" with the shift out_of_client. "by_client"
+    sample. In the papers' mixtures the LAST set is the one with the largest
+    rho; with the shift out_of_client it is the set "w/ drift". "by_client"
     maps test sets to each client's accuracy [N], rounded to four digits, NaN
     without samples. "std" and "worst_tenth" map test sets to the spread of
     these accuracies, see `metrics.spread`. "metrics" maps the keys of

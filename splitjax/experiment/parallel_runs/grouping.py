@@ -210,7 +210,7 @@ def _bytes(need: memory.Need, count: int, devices: int) -> int:
 
 
 def _that_fit(run: Run, wanted: int, strict: bool) -> int:
-  """Returns how many of `wanted` runs fit in memory; prints a line if not all.
+  """Returns how many of `wanted` runs fit in memory; prints a line if fewer do.
 
   Raises:
     UserError: not all fit, and `strict` is set.

@@ -163,5 +163,5 @@ def vmapped() -> bool:
 
 
 def _each(common: Any, own: Any) -> Any:
-  """Makes a Shard; image and label are `common`, other fields are `own`."""
+  """Fills a Shard: image and label with `common`, other fields with `own`."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))

@@ -1,1 +1,1 @@
-"""The task of a config and the setup of each method, checked."""
+"""Builds and checks the task of a config and the setups of its methods."""

@@ -1,7 +1,7 @@
 """Checks of a config against its data, network and methods, before compiling.
 
-A single field is checked in `fields`, fields against each other in
-`config.validation`.
+`fields` checks single fields; `config.validation` checks fields against each
+other.
 """
 
 import inspect
@@ -78,8 +78,8 @@ def device_bytes(
   """Returns how many bytes each kind of data takes on the device.
 
   The keys name the kinds in words. Clients refer to rows by indices of 4 bytes.
-  A client has one for each training row, one for each test row, and three for
-  each row that calibrates thresholds; all clients are padded to the largest.
+  A client has one index for each training row, one for each test row, and three
+  for each row that calibrates thresholds. Padding makes clients' counts equal.
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)
@@ -107,7 +107,7 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
 
   The data must fit into data.device_budget_gb. Before a round each participant
   draws the order of its samples in every epoch (`engine.draws`). These orders
-  must fit into the device's memory: 4 bytes a sample, 16 more during the draw.
+  must fit into device memory; a sample takes 20 bytes during the draw, then 4.
   """
   sizes = device_bytes(config, data, test_sets)
   size, budget = sum(sizes.values()), config.data.device_budget_gb
@@ -139,8 +139,8 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
 def check_layers(config: Config, net: Backbone) -> None:
   """Raises UserError if the network does not support dtype, init or norm.
 
-  It must compute in system.compute_dtype, draw its layers by `init`, and have
-  the norm layers that `batch_norm` or the method fedbn needs.
+  It must compute in system.compute_dtype, initialise its layers as `init` says,
+  and have the norm layers that `batch_norm` or the method fedbn needs.
   """
   name, dtype = config.backbone.name, config.system.compute_dtype
   used = [name, *(each.network.name for each in config.families.values())]
@@ -276,8 +276,8 @@ def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
 
   The run must have one process, and its test sets must not come from the
   training split. No method may have one server for all clients, or answer one
-  sample with the networks of several clients. Aggregations may read other
-  clients only as sums.
+  sample with the networks of several clients. Aggregations may read sums over
+  clients, but not another client's half.
   """
   where = "system.clients_on=host: "
   if distributed.is_distributed():

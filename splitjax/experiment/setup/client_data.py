@@ -97,8 +97,8 @@ def client_depths(
 ) -> np.ndarray:
   """Returns each client's split depth, [N].
 
-  `devices` are those of an earlier run (`make_devices`). If None, the config's
-  devices are made anew.
+  `devices` is what `make_devices` returned in an earlier run. If it is None,
+  `make_devices` is called for the config.
   """
   if devices is None:
     form = data.train_image.shape[1:], data.classes, data.vocabulary

@@ -107,8 +107,8 @@ def wired(
 ) -> Backbone:
   """Adds a config's loss and channels (wire and privacy) to the network.
 
-  `noise` maps KIND.clip and KIND.noise to numbers, `of_loss` maps options of
-  the loss to values. Where one of them is None, the config's values are taken.
+  `noise` maps KIND.clip and KIND.noise to numbers, and `of_loss` maps options
+  of the loss to values. An argument that is None is taken from the config.
   """
   noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {

@@ -31,9 +31,9 @@ class Network(NamedTuple):
   """The network and the clients, which suffice to read a saved state.
 
   Attributes:
-    backbone: the network, at the cuts in use.
+    backbone: the network; its cuts are the split depths in use.
     fleet: the clients.
-    mean: mean of each channel or feature in the training split, before scaling;
+    mean: mean of each channel or feature of training samples, before scaling;
       () for token ids (`data.inputs`).
     std: standard deviation of each channel or feature; () for token ids.
     names: the clients' names; () where the data do not name them.
@@ -98,8 +98,8 @@ def _one(
 def from_scratch(config: Config) -> Config:
   """Returns the config without its pretrained weights and schedule of faults.
 
-  Only training reads their files. If these are missing, the resulting config
-  can still be checked, and a finished run can be evaluated with it.
+  Only training reads the files of weights and faults. Without these files,
+  the returned config can be checked, or used to evaluate a finished run.
   """
 
   def bare(spec: Spec) -> Spec:
@@ -188,7 +188,7 @@ def make_devices(
 
 
 def everywhere(backbone: Backbone, **fields: Any) -> Backbone:
-  """Copies a network with `fields` replaced, in its families' networks too."""
+  """Replaces `fields` in copies of a network and of its families' networks."""
   of = {
     family: dataclasses.replace(net, **fields)
     for family, net in backbone.families.items()

@@ -52,10 +52,10 @@ class Task(NamedTuple):
     methods: the config's methods by key.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: facts of the data (`client_data.facts`). Further entries are "names"
-      of the clients, if the data name them; "devices" of the clients, if
-      `fleet` sets profiles or an allocation other than even; "pretrained", the
-      digest of pretrained weights; "faults", the digest of a fault schedule.
+    facts: facts of the data (`client_data.facts`). Entry "names" has names of
+      the clients, if the data have any. "devices" has the clients' devices, if
+      `fleet` sets profiles or an allocation other than even. "pretrained" and
+      "faults" are digests of pretrained weights and of a fault schedule.
     thresholds: [E] entropy thresholds, nats.
     image: [Z + P, ...], the training split and the P public samples, on the
       device, or on the host with system.clients_on=host.

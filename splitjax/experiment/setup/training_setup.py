@@ -86,7 +86,7 @@ class TrainingSetup(NamedTuple):
     """The config's faults.
 
     If the config names no file of scheduled faults, but a Deadline or
-    server_down_per="fraction" schedules some, `schedule` is "pace".
+    server_down_per="fraction" schedules some, the field `schedule` is "pace".
     """
     faults = self.task.config.faults
     if faults.schedule is None and any(each.schedule for each in self.shards):
@@ -184,7 +184,7 @@ def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
 def training_rows(
   task: Task, method: Method
 ) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
-  """Returns each client's training rows, and validation rows or None."""
+  """Returns each client's training rows and, if needed, its validation rows."""
   parts = task.test_sets.parts
   if not method.traits.validates:
     return parts, None
@@ -268,9 +268,9 @@ def _shard(
 ) -> Shard:
   """Makes a cohort's Shard, not yet divided among the devices.
 
-  `parts` and `held` have the training and the validation rows of all clients,
-  `batches` [N] has their batch sizes. Without validation rows `held` is None;
-  `batches` is None where all clients have the config's batch size.
+  `parts` has the training rows of all clients, and `held` their validation
+  rows or None. `batches` [N] has the clients' batch sizes; it is None if all
+  clients have the config's batch size.
   """
   at_host = task.config.system.clients_on == "host"
   put = np.asarray if at_host else jnp.asarray

@@ -1,8 +1,8 @@
 """States on disk, written completely or not at all, and verified when read.
 
 A checkpoint is a folder named by its round: `state/` (orbax), `record.json`
-(facts of the run, the length and digest of its log, notes) and `manifest.json`
-with a digest of every other file, written last.
+(facts of the run, the length and digest of its log, notes) and `manifest.json`,
+which is written last and has a digest of every other file.
 """
 
 import json
@@ -140,7 +140,7 @@ def _restore(place: Path, wanted: Tree) -> Tree:
 
 
 def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
-  """Maps each leaf's path to the leaf; a field counts as a dict key."""
+  """Maps each leaf's path to the leaf; names fields and dict keys alike."""
   found, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf

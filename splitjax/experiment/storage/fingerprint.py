@@ -38,7 +38,7 @@ def verify_files(folder: Path, files: Mapping[str, str]) -> None:
   """Compares files below a folder with the digests that `of_files` returned.
 
   Files without a digest are ignored. Raises Damaged if a file is missing or
-  differs, OSError if it cannot be read now.
+  differs, and OSError if it cannot be read now.
   """
   for name, digest in files.items():
     try:

@@ -111,11 +111,12 @@ def log_line(
   """Makes a line of metrics.jsonl; `cost` is None if costs are not modelled.
 
   Its entry "clients" has lists with one value for each client that took part:
-  "number", local "steps" and "bytes". If there are steps without the server, it
-  also has their number, "alone". If costs are modelled, it has busy "seconds"
-  and "joules", with five digits. In buffered rounds it has "weight", the factor
-  s(tau) of the client's update, or 0 if the update is masked. In these rounds
-  the line itself has "staleness", the number of updates with tau = 0, 1, ...
+  "number", local "steps" and "bytes". If clients took steps without the server,
+  "alone" has the numbers of these steps. If costs are modelled, "clients" has
+  busy "seconds" and "joules", with five digits. In buffered rounds it has
+  "weight", the factor s(tau) of the client's update, or 0 if the update is
+  masked. In these rounds the line itself has "staleness", the number of updates
+  with tau = 0, 1, ...
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):

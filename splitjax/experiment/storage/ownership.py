@@ -1,8 +1,8 @@
 """Ownership of a workdir: one config, and one process at a time.
 
 A workdir belongs to the config in its config.json. Settings of the machine
-(paths of data, number of devices) may change later, digests of the data may
-not. Methods can join later, as each has its own folder.
+(paths of data, number of devices) may change later, but the digests of the
+data may not. Methods can join later, as each has its own folder.
 """
 
 import contextlib

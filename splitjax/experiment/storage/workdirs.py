@@ -71,7 +71,7 @@ def finished(workdir: Path) -> list[str]:
 
 
 def trained(workdir: Path, config: Config) -> dict[str, bool]:
-  """Tells for each method of a config if all config.rounds are trained."""
+  """Tells for each method of a config if it has done config.rounds rounds."""
   none, every = {"rounds": 0}, config.rounds
   about = {key: read_about(workdir, key) or none for key in config.methods}
   return {k: each.get("rounds", every) >= every for k, each in about.items()}
@@ -155,7 +155,7 @@ def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
 def read_own(workdir: Path) -> dict[str, Any]:
   """Reads config.json of a run or of several seeds: the config and data facts.
 
-  Raises Unfinished if there is none, UserError if it is damaged.
+  Raises Unfinished if there is none, and UserError if it is damaged.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():

@@ -5,7 +5,7 @@ state after the last round), `personal/` (personalised clients), `exits.npz`
 (the outputs of both exits for every test sample), `clients.csv` (accuracy by
 client and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if
 wanted, and `about.json`, which is written last: where it exists, the rest is
-complete. While a method trains, it has `checkpoints/ROUND/`.
+complete. While a method trains, its folder has `checkpoints/ROUND/`.
 """
 
 import shutil
@@ -33,13 +33,13 @@ def save(
   lines: Sequence[dict[str, Any]] = (),
   arrays: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> None:
-  """Saves a finished method, `about` last; then deletes its checkpoints.
+  """Saves a finished method; deletes its checkpoints unless they are kept.
 
   Each process saves its part of the state; the first process saves everything
-  else. `state` includes padding clients; `personal` has the personalised
-  clients of every cohort, () if there are none. If about["checkpoints"] is
-  true, the checkpoints are kept. `lines` are the lines of clients.csv, and
-  `arrays` maps names of further files to their content.
+  else and writes `about` last. `state` includes padding clients; `personal` has
+  the personalised clients of every cohort, () if there are none. Checkpoints
+  are kept if about["checkpoints"] is true. `lines` are the lines of
+  clients.csv, and `arrays` maps names of further files to their content.
   """
   place = workdirs.folder(workdir, key)
   with distributed.all_agree():

@@ -39,7 +39,7 @@ class Recorder:
     done: the number of rounds that were done when the recorder was opened.
     log: the lines of the finished rounds.
     masked: true if clients were masked in a finished round.
-    seconds: time spent in train, compile and evaluate.
+    seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
     events: TensorBoard's file in the first process; None if there is none.
     tracker: the run at Weights & Biases, in the first process, or None.
@@ -47,7 +47,7 @@ class Recorder:
     plan: each client's work in a whole round. None if the network's FLOPs are
       unknown; no cost is modelled then.
     best: the best value of eval.watch and its round; None before the first
-      value. A loss counts with a minus sign, so that larger is better.
+      value. A loss is negated, so that larger is better.
   """
 
   def __init__(
@@ -170,7 +170,7 @@ class Recorder:
     """Evaluates the rows that are due; adds their scores to a round's line.
 
     `due` is (rows, test samples of each client), or None if nothing is due.
-    Returns the line, JSON.
+    Returns the line, which is JSON-ready.
     """
     if due is not None:
       with self.timed("evaluate"):
@@ -192,7 +192,7 @@ class Recorder:
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def record_of(self, number: int) -> dict[str, Any]:
-    """Returns what a checkpoint after round `number` records, JSON."""
+    """Returns the JSON-ready record of a checkpoint after round `number`."""
     record = {
       **self.identity,
       "round": number,
@@ -207,10 +207,10 @@ class Recorder:
     self.manager.save(state, self.record_of(number))
 
   def close(self) -> History:
-    """Reads the whole log; adds a note that summarises masked updates.
+    """Reads the history from the log; adds a note that sums up masked updates.
 
-    If the training was stopped, the log's last line gets the scores that were
-    evaluated at the stop.
+    If the training was stopped, the history's last line gets the scores that
+    were evaluated at the stop.
     """
     with distributed.all_agree():
       self.log.mark()  # the first process has now written all of it

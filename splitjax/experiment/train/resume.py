@@ -37,12 +37,12 @@ def open_recorder(
 ) -> Iterator[tuple[Recorder, State]]:
   """Opens a method's logs and checkpoints where its training stopped.
 
-  `full` is the fresh network; `note` is added to the method's title, to tell it
-  from others with the same label. `group` names the runs that share a program,
-  and `devices` is the number of devices that the program runs on. Yields the
-  recorder and the trainer's state before the next round. If the context ends
-  without an error, the last checkpoint is complete. Raises UserError if a
-  checkpoint belongs to another run or could not be written.
+  `full` is the fresh network; `note` is added to the method's title, to tell
+  apart runs of methods with the same label. `group` names the runs that share a
+  program, and `devices` is the number of devices that the program runs on.
+  Yields the recorder and the trainer's state before the next round. If the
+  context ends without an error, the last checkpoint is complete. Raises
+  UserError if a checkpoint belongs to another run or could not be written.
   """
   setup = trainer.setup
   config, key = setup.task.config, setup.key
@@ -75,7 +75,7 @@ def open_recorder(
 
 
 def begun(workdir: Path, key: str) -> dict[str, Any]:
-  """Returns the record of a finished method, or else of its newest checkpoint.
+  """Returns the record of a finished method, or else the newest checkpoint's.
 
   Checkpoints whose record cannot be read are skipped. If there is no record,
   the result is {}.
@@ -90,7 +90,7 @@ def begun(workdir: Path, key: str) -> dict[str, Any]:
 
 
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
-  """Returns the facts of a run that its checkpoints hold, JSON.
+  """Returns the JSON-ready facts of a run that its checkpoints hold.
 
   "config" and "data" are as in config.json; "versions" and "devices" are the
   other facts on which the bits of results depend. "places" are the numbers of

@@ -3,8 +3,9 @@
 The text is the lowered program with its compiler options. The text of a round
 does not depend on the seed, a learning rate or a loss weight, because the
 partition and these numbers are arguments of the program (`methods.hyper`). So
-seeds of a config, cells of a sweep and methods that differ in numbers share one
-text, which is compiled once. jax caches programs on the disk in the same way.
+seeds of a config, cells of a sweep and methods that differ only in such numbers
+share one text, which is compiled once. jax caches programs on the disk in the
+same way.
 """
 
 import contextlib
@@ -61,8 +62,8 @@ class Compiled(NamedTuple):
     program: the executable alone, without the function (which closes over the
       network's pretrained weights) and without arguments.
     owner: the label of the method that it was compiled for.
-    names: the hyper-parameters that it takes. A later method with the same text
-      may have others; the program then uses only those that both have.
+    names: the hyper-parameters that the program takes. A later method with the
+      same text may have others; the program uses only what both methods have.
   """
 
   program: Any
@@ -121,8 +122,8 @@ def compile_program(
 ) -> Any:
   """Compiles `make(setup, **options)`, or reuses a program of the same text.
 
-  `given` are arguments like those of later calls. `note` (see `Note`) gets
-  `name` before anything is compiled.
+  `given` has the structure, shapes and dtypes of later calls' arguments.
+  `note` (see `Note`) gets `name` before anything is compiled.
   """
   mesh, values = setup.task.mesh, hyper_parameters(setup)
   _, settings = make(setup, jit=_pieces, **options)

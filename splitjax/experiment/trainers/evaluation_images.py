@@ -102,8 +102,8 @@ def show(
 ) -> Shown:
   """Chooses the images that clients see if each is tested on `samples` samples.
 
-  If `samples` is None, each is tested on all of its samples. `personal` says
-  that the clients are personalised.
+  If `samples` is None, each is tested on all of its samples. `personal` is
+  true if the clients are personalised.
   """
   task = setup.task
   first, sets = chunks(task, samples), tested(task, samples)
@@ -137,7 +137,7 @@ def show(
 
 
 def split_proxies(task: Task, both: Exits) -> list[Exits]:
-  """Returns the exits of held-out samples and those of proxies, [N, H] each."""
+  """Splits `both` into the exits of held-out samples and of proxies, [N, H]."""
   assert task.held is not None and task.aside is not None
   clients, chunks, size = task.aside.rows.shape
   count = task.held.rows.shape[1]

@@ -45,9 +45,8 @@ class RoundSample(NamedTuple):
   """The sampled clients of a round, with their data on the devices.
 
   Attributes:
-    places: per cohort [S] int, the clients' positions in the cohort, on the
-      host.
-    on: per cohort [S] bool, False for a slot without a client, on the host.
+    places: per cohort [S] int on the host, positions of clients in the cohort.
+    on: per cohort [S] bool on the host, false where a slot has no client.
     shards: per cohort, the clients' data, stacked [S, ...] as in `Shard`.
   """
 
@@ -149,7 +148,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=clients), drawn.shards, on
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """Makes the jitted round, for as many clients as `inputs` has sampled."""
+    """Makes the jitted round of those clients that `inputs` samples."""
     drawn = next(iter(self._drawn.values()))
     count = [len(places) + self._spare for places in drawn.places]
     part = setup._replace(fleet=fleets.with_places(setup.fleet, count))
@@ -251,7 +250,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes the part of clients `places`, with training images if `data`."""
+    """Makes the part of clients at `places`, with training images if wanted."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)

@@ -22,8 +22,8 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
   With `system.clients_per_chunk=auto`, an estimate says how many clients fit at
   once. If it is more than one, the programs are compiled. The number of clients
   is halved as long as a compiled program needs more memory than the device has.
-  With clients on the host, whose programs wait for data, only the estimate is
-  used.
+  If the clients lie on the host, only the estimate is used, as a round cannot
+  be compiled before the data of its clients have been gathered.
   """
   while True:
     trainer, fewer = make(setup), _with_half_as_many(setup)
@@ -59,7 +59,6 @@ def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
 
 
 def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
-  """Makes a program of the engine or the evaluation on a task's devices."""
   exact = setup.task.config.system.deterministic
   how = {"mesh": setup.task.mesh, "deterministic": exact} | options
   return make(setup.method, setup.plans, setup.fleet, **how)

@@ -1,8 +1,9 @@
 """Times of convolutions, remembered on the disk beside compiled programs.
 
-The file is JSON, three dicts deep. It maps a device with versions to layers, a
-layer (with its numbers of images and of clients side by side) to formulations,
-and a formulation to its microseconds. Reading the file runs no code in it.
+The file is JSON, three dicts deep. The keys of the outer dict name a device and
+versions. The next keys name a layer, with its numbers of images and of clients
+side by side. The inner dicts map formulations to microseconds. Reading the file
+runs no code in it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Training and evaluation of one method: its state, rounds and evaluations.
 
-`Trainer` keeps the clients on the devices, `host_trainer.HostTrainer` on the
-host; `host_trainer.make_trainer` chooses.
+`Trainer` keeps the clients on the devices, and `host_trainer.HostTrainer` keeps
+them on the host; `host_trainer.make_trainer` chooses a trainer.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -194,7 +194,7 @@ class Trainer:
     return [self._outputs(state, row.personal, samples) for row in rows]
 
   def personalise(self, state: State) -> tuple:
-    """Returns personalised clients by cohort; () if no row is personal."""
+    """Returns personalised clients by cohort; () if no result row needs any."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
     (cohorts,) = self.evaluated_together()
