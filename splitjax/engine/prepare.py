@@ -63,8 +63,8 @@ def set_up(
   A second call with the same arguments changes nothing.
 
   Args:
-    cpu_devices: number of devices that the CPU is split into; None: one per
-      core, at most 8.
+    cpu_devices: number of devices that the CPU is split into; None: see
+      `distributed.use_cores`, usually one per core and at most 8.
     compilation_cache: folder of compiled programs; "" for none.
 
   Raises:
