@@ -141,8 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the arguments; None: sys.argv[1:].
 
   Returns:
-    The exit code: 0; 2 after a user error, 130 if interrupted, 143 if
-    terminated (SIGTERM).
+    The exit code: 0 after success, 2 after a user error, 130 if interrupted,
+    143 if terminated (SIGTERM).
   """
   args = _parser().parse_args(argv)
   try:

@@ -1,4 +1,4 @@
-"""Arrays in .npy files: read fast, and shared by runs through memory maps."""
+"""Arrays in .npy files, read fast and shared between runs by memory maps."""
 
 import functools
 import shutil

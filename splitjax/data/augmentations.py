@@ -1,4 +1,4 @@
-"""AUGMENTATIONS: random changes of training images, made on device in rounds.
+"""AUGMENTATIONS: random changes of images, made on device during training.
 
 `data.augment` is a name, or several joined by "+", and a name may have options:
 "crop_flip", "crop_flip + cutout(size=8)". The augmentations change a batch's
@@ -58,8 +58,8 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 
   Each image is padded by PAD black pixels on every side and cropped to its size
   at one of (2 PAD + 1)^2 offsets drawn uniformly. If `mirror`, it is then
-  flipped with probability 1/2. Images are standardised afterwards, as in
-  torchvision. The result, too, is [B, H, W, c] uint8.
+  flipped with probability 1/2. Returns [B, H, W, c] uint8; as in torchvision,
+  images are standardised later.
   """
   place, side = jax.random.split(key)
   corner = jax.random.randint(place, (len(image), 2), 0, 2 * PAD + 1)
@@ -149,7 +149,7 @@ def coloured(image: Array, factors: Array) -> Array:
 
 
 def cutout(*, size: Annotated[int, Bounds(at_least=1)] = 8) -> Augmentation:
-  """Blackens a square around a random pixel, cut off at the edge of the image.
+  """Blackens a square around a random pixel, or the part inside the image.
 
   The code of DeVries and Taylor instead sets the square to 0 after
   standardisation, which gives it the mean colour. That code uses squares 16
@@ -190,7 +190,7 @@ def parse(text: str) -> list[dict[str, Any]]:
   """Reads data.augment; returns the name and options of each augmentation.
 
   Raises:
-    UserError: the text is not "none", nor names and options joined by "+".
+    UserError: the text is neither "none" nor names and options joined by "+".
   """
   if text == "none":
     return []

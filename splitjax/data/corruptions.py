@@ -131,7 +131,7 @@ def _along_sides(
 ) -> Array:
   """Multiplies an image along both sides by matrices that `make` returns.
 
-  The matrix for a side is make(side, each[severity - 1]).
+  For a side of n pixels, the matrix [n, n] is make(n, each[severity - 1]).
   """
   down, across = (
     jnp.array([make(side, number) for number in each])[severity - 1]
@@ -142,7 +142,7 @@ def _along_sides(
 
 
 def _smooth(side: int, sigma: float) -> np.ndarray:
-  """Returns a Gaussian filter as a matrix [side, side]; repeats edge pixels."""
+  """Returns a Gaussian filter [side, side]; edge pixels extend the image."""
   reach = int(4 * sigma + 0.5)
   step = np.arange(-reach, reach + 1)
   weight = np.exp(-((step / sigma) ** 2) / 2)
@@ -254,7 +254,7 @@ def applied(
 def _change(
   corruption: Corruption, image: Array, severity: Array, key: Array, rows: Array
 ) -> Array:
-  """Corrupts images [B, H, W, c] uint8; folds their rows [B] into the key."""
+  """Corrupts images [B, H, W, c] uint8; folds row numbers [B] into the key."""
 
   def one(image: Array, row: Array) -> Array:
     own = jax.random.fold_in(key, row)

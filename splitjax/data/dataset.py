@@ -27,8 +27,8 @@ class Dataset(NamedTuple):
       numbers serve as names.
     standardise: how inputs are standardised, see `inputs.Standardise`.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    client_domains: the clients' domains (`data.domains`), in the order of their
-      numbers; (): not known.
+    client_domains: the domain of each client (`data.domains`), in the order of
+      the clients' numbers; (): not known.
     public: [P, ...], the public samples (`data.public`), which are inputs like
       train_image; None: there are none.
   """
@@ -69,9 +69,9 @@ class Dataset(NamedTuple):
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Returns the owners [N] of N clients, whose training rows are `parts`.
 
-    A client's owner is the number in train_client that all its rows [S_n] have.
-    Returns None if the rows of a client have several numbers, or if the data
-    set has no train_client.
+    A client's owner is the number that train_client has in all rows of the
+    client. Returns None if the rows of a client have several numbers, or if the
+    data set has no train_client.
     """
     if self.train_client is None:
       return None
@@ -80,7 +80,7 @@ class Dataset(NamedTuple):
     return np.concatenate(each) if alone else None
 
   def keep(self, split: str, rows: np.ndarray) -> "Dataset":
-    """Keeps only the rows [K] int of a split, "train" or "test"."""
+    """Returns a data set with only `rows` [K] int of a split, train or test."""
     keys = (f"{split}_{part}" for part in ("image", "label", "client"))
     whole: dict[str, Any] = {key: getattr(self, key) for key in keys}
     part = {k: x[rows] for k, x in whole.items() if x is not None}

@@ -23,10 +23,10 @@ _REDRAWS = 2000
 are added up, and a group may use more than its own."""
 
 _WORK = 15_000_000
-"""Most random numbers to draw; this takes under 1 s unless alpha < 0.1."""
+"""Limit of random numbers drawn; they take under 1 s unless alpha < 0.1."""
 
 _OVERHEAD = 1000
-"""Fixed cost of a draw: it takes as long as drawing this many numbers."""
+"""Fixed cost of a draw, counted as this many random numbers."""
 
 
 def dirichlet(
@@ -148,7 +148,7 @@ def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
   """Caps every client at the mean number of samples; returns shares [C, N].
 
   Classes are taken in turn. Once a client has reached the mean, its shares of
-  the later classes are 0, and those of the others are rescaled to sum to 1.
+  the later classes are 0, and the shares of others are rescaled to sum to 1.
   """
   share, held = share.copy(), np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):

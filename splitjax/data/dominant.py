@@ -45,7 +45,7 @@ def dominant_label(
   section 3.1, as Hydra's public code does.
 
   Args:
-    labels: [Z] integer, labels of the training split; L of them occur.
+    labels: [Z] integer, labels of the training split, with L different values.
     num_clients: N.
     seed: fixes which client gets which samples, and which shares are rounded
       up.
@@ -135,7 +135,7 @@ def custom_shard(
 
 
 def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """Numbers each client's group by its first dominant label: [N] int64.
+  """Returns the first dominant label of each client's group: [N] int64.
 
   For client c, this is the label at position c mod L of the L sorted labels.
   """
@@ -146,7 +146,7 @@ def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
 def _count_labels(
   labels: np.ndarray, num_clients: int, name: str, fewest: int
 ) -> int:
-  """Counts the labels; raises UserError for too few labels or samples."""
+  """Counts distinct labels; raises UserError for too few labels or samples."""
   require_clients(num_clients, len(labels))
   classes = len(np.unique(labels))
   require(

@@ -8,7 +8,7 @@ class Facts(NamedTuple):
 
   Attributes:
     classes: C.
-    shape: shape of one input, (H, W, c) of images.
+    shape: shape of one input, such as (H, W, c) for images.
     train, test: Z and M; None: not known.
     counts: samples of each class, [C] for train and [C] for test; None: not
       documented.

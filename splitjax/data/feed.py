@@ -24,7 +24,7 @@ class BatchPlan(NamedTuple):
   Attributes:
     batch: B.
     epochs: local epochs per round.
-    steps: local steps per epoch of the client that takes the most.
+    steps: local steps per epoch of the client with the most steps.
     equal: True if every client of the cohort takes `steps` steps.
     mean: mean per channel or feature of the training inputs, in their units;
       () for token ids (`data.inputs`).
@@ -50,7 +50,7 @@ class BatchPlan(NamedTuple):
     Args:
       size: [N] int, samples of each client.
       batch: [N] int, batch size of each client.
-      epochs: replaces the plan's number of epochs and its limit, unless None.
+      epochs: replaces the plan's epochs and lifts its limit, unless None.
 
     Returns:
       steps and samples, [N] int each.
@@ -110,7 +110,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
-    """Batches a client's samples (if `held`, those held back) in stored order.
+    """Batches a client's samples (held-back ones if `held`) in stored order.
 
     Returns rows [steps, B] int32 of the data set and a mask, False for padding.
     """
@@ -122,8 +122,8 @@ class Samples(NamedTuple):
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
     """Cuts a round's orders, all from `draw_order`, into batches.
 
-    `orders` [V, E, S] are of V views in E epochs, which have T steps in all.
-    Returns rows [T, V, B] int32, and a mask [T, B] bool for all views.
+    `orders` [V, E, S] are V views' orders in E epochs. Returns rows [T, V, B]
+    int32, and one mask [T, B] bool for all views; E epochs have T steps.
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
@@ -236,7 +236,7 @@ def epochs(
   sizes: Sequence[int] | np.ndarray,
   batches: Sequence[int] | np.ndarray,
 ) -> int:
-  """Returns how many epochs give every client its `local_steps` in a round.
+  """Returns how many epochs give each client `local_steps` steps in a round.
 
   `sizes` [N] are the clients' numbers of samples and `batches` [N] or [1] their
   batch sizes. If `local_steps` is None, returns `local_epochs`.
@@ -257,7 +257,7 @@ def plan(
   own: np.ndarray | None = None,
   limit: int | None = None,
 ) -> BatchPlan:
-  """Plans the batches of a cohort whose clients hold `sizes` samples.
+  """Plans the batches of a cohort from its clients' numbers of samples `sizes`.
 
   B is `batch_size`, or the number of samples of the largest client if that is
   less. `own` [N] int are the clients' own batch sizes (Shard.batch), capped at

@@ -81,7 +81,10 @@ def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
 def _partner(
   label: np.ndarray, own: np.ndarray, row: int, rng: np.random.Generator
 ) -> int:
-  """Picks another row of `own`, if possible of another class; else `row`."""
+  """Picks another row of `own`, if possible of another class.
+
+  Returns `row` if `own` has no other row.
+  """
   other = own[label[own] != label[row]]
   if not len(other):
     other = own[own != row]

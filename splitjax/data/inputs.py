@@ -32,7 +32,8 @@ for a table this is the same as channel. none: networks get the numbers as they
 are. Token ids are never standardised."""
 
 STEPS = 256
-"""Least range of a last-axis entry that is not constant, in float32 steps."""
+"""Least number of float32 steps over which an entry of the last axis ranges,
+unless it is constant."""
 
 BLOCK = 4096
 """Samples read at a time from arrays that may be memory-mapped."""

@@ -33,8 +33,8 @@ def shard(
   The samples are sorted by label (stably) and cut into `num_shards` equal
   chunks; if there is a remainder, the first chunks have one sample more. Each
   client gets k random chunks, without replacement, so N k chunks are used. If
-  num_shards is a multiple of the number of equally large classes, a client has
-  at most k classes; otherwise a chunk may span several classes.
+  the classes are equally large and num_shards is a multiple of their number, a
+  client has at most k classes; otherwise a chunk may span several classes.
 
   This is the Shard-k setting of HARMONY and SplitGP (Han et al., INFOCOM 2023),
   after McMahan et al., AISTATS 2017.

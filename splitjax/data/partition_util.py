@@ -164,11 +164,11 @@ def round_fairly(
 ) -> np.ndarray:
   """Rounds shares so that the rounding errors of each column nearly cancel.
 
-  Row by row, every share is rounded down. The remaining samples then go, one
-  each, to the columns that have lost most by rounding so far; ties are broken
-  at random. Shares [C, G] float64, whose rows sum to whole numbers, become
-  [C, G] int64 with the same row sums. A result is at least `least`. It differs
-  from `exact` by less than 1, unless `least` requires more.
+  Row by row, every share is rounded down. The samples that a row then lacks go,
+  one each, to the columns that have lost most by rounding so far; ties are
+  broken at random. Shares [C, G] float64, whose rows sum to whole numbers,
+  become [C, G] int64 with the same row sums. A result is at least `least`. It
+  differs from `exact` by less than 1, unless `least` requires more.
   """
   whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   rest = exact - whole
@@ -193,10 +193,10 @@ def shuffled_by_class(
 
 
 def owners(sizes: np.ndarray) -> np.ndarray:
-  """Lists the column of each of Z samples, [Z] int64.
+  """Returns the column of `sizes` to which each sample belongs, [Z] int64.
 
-  Class c has sizes[c, g] samples in column g. Samples are ordered by class and,
-  within a class, by column.
+  sizes[c, g] samples of class c belong to column g. Samples are ordered by
+  class and, within a class, by column.
   """
   classes, columns = sizes.shape
   return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())

@@ -34,9 +34,9 @@ def pathological(
 
   McMahan et al., AISTATS 2017, assign shards (see `shard`); Shamsian et al.,
   Personalized Federated Learning using Hypernetworks, ICML 2021, assign
-  classes. The public code of Shamsian et al. draws the uniform shares; unlike
-  this function, it needs N k to be a multiple of the number of classes, and may
-  give a client a class twice. PGFedSplit cites both.
+  classes. U(0.4, 0.6) is from the public code of Shamsian et al.; unlike this
+  function, that code needs N k to be a multiple of the number of classes, and
+  may give a client a class twice. PGFedSplit cites both.
 
   Args:
     labels: [Z] integer, labels of the training split.

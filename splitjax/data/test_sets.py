@@ -39,7 +39,8 @@ class TestSets(NamedTuple):
     parts: N arrays [S_n] int64, rows of the training split to train on.
     main: [N, C] bool, the classes in each client's training rows.
     pool: "test" or "train", the split that `rows` index.
-    rows: [N, K] int32, rows of test samples, `new` ones included; -1: padding.
+    rows: [N, K] int32, rows of test samples, also those of new clients
+      (`new`); -1: padding.
     label: [N, K] int32, their classes; undefined for padding.
     sets: [R, N, K] bool, which of these samples are in each test set.
     names: R names of the sets; a mixture is named by its ratio, as text.
@@ -73,7 +74,7 @@ class TestSets(NamedTuple):
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Counts the rows of the `clients` largest clients, plus 1 for padding."""
+    """Counts all rows in the `clients` largest parts, plus 1 for padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property

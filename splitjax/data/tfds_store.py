@@ -1,8 +1,8 @@
 """Prepared data sets on disk, read with tensorflow-datasets (TFDS).
 
-The stock builder of TFDS reads array_record files, written by TFDS itself or by
-official/prepare.py, without TensorFlow. A copy as plain arrays is kept, which
-is memory-mapped and read without TFDS:
+TFDS itself or official/prepare.py has written them as array_record files. The
+stock builder of TFDS reads these without TensorFlow. A copy as plain arrays is
+kept, which is memory-mapped and read without TFDS:
 
   data_dir/fashion_mnist/3.0.1/                    in the format of TFDS
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...
@@ -47,7 +47,7 @@ def root(data_dir: Place) -> Path:
 
 
 def find(name: str, data_dir: Place) -> Path | None:
-  """Finds the newest prepared version without TFDS; returns its folder or None.
+  """Returns the newest prepared version's folder, or None; does not use TFDS.
 
   Raises:
     UserError: the data are stored as tfrecord, which only TensorFlow reads.
@@ -69,7 +69,7 @@ def find(name: str, data_dir: Place) -> Path | None:
 
 
 def commands(name: str, data_dir: Place) -> tuple[str, str]:
-  """Returns commands to prepare a data set by download and from a folder."""
+  """Returns commands to prepare a data set: by download, and from a folder."""
   prepare = f"python -m splitjax.data prepare {name}"
   place = f" --data_dir {shlex.quote(str(data_dir))}" if data_dir else ""
   return f"`{prepare}{place}`", f"`{prepare} --from DIR{place}`"

@@ -1,4 +1,4 @@
-"""Accuracy of named clients, classes with one client, and client families."""
+"""Accuracy of named clients, of classes with one client, of client families."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ ALL = "all"
 """Value of "class" in a line on all classes of a client together."""
 
 MOST = 60
-"""Most lines of the table; if there are more, the page names a file instead."""
+"""Limit of the lines of a table. Above it, the page names a file instead."""
 
 MOST_OF_CLASSES = 50_000
 """Limit of the number of lines on single classes (rows x 2 sets x clients x
@@ -21,7 +21,7 @@ classes). Above it, only classes that a single client trains on have lines."""
 
 Line = dict[str, Any]
 """Keys: row, set, client, name, class, training_samples, test_samples and
-accuracy; over several seeds also half, the half-width of the 95 % interval."""
+accuracy; over several seeds also "half", half-width of the 95 % interval."""
 
 _KEY = "row", "set", "client", "name", "class"
 
@@ -70,7 +70,7 @@ def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 def section(tree: dict[str, Any]) -> list[str]:
-  """Makes title, table and explanation; [] if the results have no lines."""
+  """Makes title, table and explanation; returns [] if results have no lines."""
   lines: list[Line] = tree.get("by_client") or []
   sets = [tree["sets"][i] for i in ends(tree)]
   columns = [(row["label"], name) for name in sets for row in tree["rows"]]
@@ -106,7 +106,7 @@ def section(tree: dict[str, Any]) -> list[str]:
 
 
 def families(found: Sequence[Record]) -> list[str]:
-  """Tabulates accuracy and offloading by client family; [] without families."""
+  """Tabulates accuracy and offloading by family, if any; else returns []."""
   each = []
   for r in found:
     family, _, metric = r.metric.rpartition(":")

@@ -39,7 +39,7 @@ PAIRED = (
 
 
 def section(cells: Cells) -> list[str]:
-  """Makes title, table and explanation; [] for fewer than two seeds.
+  """Makes title, table and explanation; returns [] for fewer than two seeds.
 
   For a run, `cells` is [({}, results)]. Cells of a single seed are left out.
   """
@@ -68,8 +68,8 @@ def differences(cells: Cells) -> Table | None:
   """Compares a method's later runs with its first run, paired by seed.
 
   The table has one line for each method and each later run. The line has the
-  later run's accuracy minus the first run's, averaged over common seeds. Each
-  of `cells` is a compared workdir, whose name is the value of the field `run`.
+  later run's accuracy minus the first run's, averaged over common seeds. In
+  each of `cells`, the field `run` holds the name of the compared workdir.
   Returns None if no later run shares a seed with the first.
   """
   sets = list(dict.fromkeys(name for _, tree in cells for name in tree["sets"]))
@@ -153,7 +153,7 @@ def _half(
 
 
 def gains(found: Sequence[Record]) -> list[str]:
-  """Lists the gains of a run, or of each cell of a grid; [] without gains."""
+  """Lists the gains of a run, or of each grid cell; returns [] without any."""
   cells: dict[str, list[str]] = {}
   for r in found:
     if r.metric != "gain" or r.value is None:

@@ -18,7 +18,7 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 
 
 def at_inference(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates SplitGP's Table I on the set `last`; [] if storage is missing."""
+  """Tabulates SplitGP's Table I on `last`; returns [] if storage is missing."""
   here = {"offload", "computation", "communication", "latency"}
   shown = [r for r in found if r.set == last and r.metric in here]
   shown += [r for r in found if r.metric == "storage"]
@@ -39,7 +39,7 @@ def at_inference(found: Sequence[Record], last: str) -> list[str]:
 
 
 def of_grid(found: Sequence[Record]) -> list[str]:
-  """Tabulates what cells of a grid cost in all rounds and up to eval.target."""
+  """Tabulates training costs of a grid's cells: total and up to eval.target."""
   part = _modelled(found)
   part += [_words(found, "the first test set")] if part else []
   if not {r.metric for r in found} & set(TARGETS):

@@ -91,9 +91,9 @@ def by_position(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
   """Returns accuracy by position, for the rows with an order of service.
 
-  Maps a row's label to two arrays [rounds, P]: the shares by evaluated round
-  and position, and their half-widths over seeds. The half-widths of a single
-  run are NaN.
+  Maps a row's label to two arrays [rounds, P]: the accuracies by evaluated
+  round and position, and their half-widths over seeds. The half-widths of a
+  single run are NaN.
   """
   found = {}
   for row in results["rows"]:

@@ -46,7 +46,7 @@ def attacks(results: dict[str, Any]) -> dict[str, dict[str, str]]:
 def sections(
   trees: Sequence[dict[str, Any]], found: Sequence[Record]
 ) -> list[str]:
-  """Writes the section with a table per attack; [] without attacks.
+  """Writes the section with a table per attack; returns [] without attacks.
 
   Args:
     trees: results of a run, or of every cell of a grid.

@@ -17,7 +17,7 @@ BARE = (
 
 
 def section(tree: dict[str, Any]) -> list[str]:
-  """Writes title, table and explanation; [] if no row has an account."""
+  """Makes title, table and explanation; returns [] if no row has an account."""
   rows = [row for row in tree["rows"] if row.get("privacy")]
   if not rows:
     return []

@@ -15,7 +15,7 @@ class Quantity(NamedTuple):
     scale: factor from a record's value to the unit.
     digits: digits after the decimal point.
     best: max if large values are better, min if small ones are. Tables mark a
-      row that leads by this metric; if None, they mark none.
+      row that leads by this metric. None: they mark no row.
   """
 
   at: str

@@ -13,16 +13,17 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
       `evaluation.forgetting.summarise` for a run, and from
       `reports.forgetting.over_seeds` for several seeds; its leakage (optional)
       maps attack key -> attack, units, mean, depth, see `reports.leakage`
-    positions (optional, one seed only): [C] position of each label in the
-      order of service, below 0 for a label that is dominant nowhere, or null
+    positions (optional, one seed only): null if the order of service has no
+      cycles; else [C], the position of each label in a cycle, below 0 for a
+      label that is dominant at no client
     wire: message name -> bytes per round
     bytes_per_round: the sum over the messages
     server_bytes: bytes of parameters at the server in a round
     seconds: train, compile, evaluate
     cost: modelled seconds, client_joules, server_joules, grams of CO2, watts
       and watts_per_point of the training
-    privacy: message name with noise -> max and median epsilon over clients,
-      "up" for all uploads together; missing without an account
+    privacy: name of a noisy message, or "up" for all uploads together -> max
+      and median epsilon over clients; missing without an account
     to_target: rounds, bytes, seconds, joules up to eval.target; null if it is
       not reached, missing without a target
     interval (seeds only): 95 % half-widths, laid out as the row itself

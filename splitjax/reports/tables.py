@@ -117,7 +117,7 @@ def pivot(
 
 
 def own_metrics(found: Sequence[Record]) -> list[str]:
-  """Lists the metrics of records that the config names (eval.metrics)."""
+  """Lists the metrics of eval.metrics for which there are records."""
   known = dict.fromkeys(r.metric for r in found)
   return [m for m in known if m not in QUANTITIES and not {".", ":"} & set(m)]
 
@@ -221,7 +221,7 @@ def compare(found: Sequence[Record]) -> Table:
 def section(
   title: str, found: Sequence[Record], columns: Sequence[Column], *words: str
 ) -> list[str]:
-  """Makes heading, table and words; [] if no record fits `columns`."""
+  """Makes heading, table and words; returns [] if no record fits `columns`."""
   metrics = {c.metric for c in columns}
   known = [r for r in found if r.metric in metrics]
   if not known:

@@ -115,7 +115,7 @@ def _write(file: IO[bytes], events: Iterable[dict[str, Any]]) -> None:
 
 @functools.cache
 def library() -> tuple[Any, Any]:
-  """Imports the Event message, and a writer of TFRecords to an open file.
+  """Imports the class of Event messages; returns it and the class Frames.
 
   Raises:
     UserError: the package is not installed.

@@ -36,7 +36,7 @@ def write(
     name: name of the data set.
     about: its description if TFDS has no builder of that name.
     parsed: the data.
-    origin: metadata, JSON-ready.
+    origin: metadata to store with the data, JSON-ready.
     folder: a data_dir for TFDS that nothing else uses.
   """
   import tensorflow_datasets as tfds
@@ -104,7 +104,7 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
 
 
 def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Yields (TFDS key, sample); the key is the row in the official order.
+  """Yields (TFDS key, sample); the key is the row number in official order.
 
   TFDS orders the records by the hashes of these keys.
   """

@@ -1,7 +1,7 @@
 """Downloads and verifies official files.
 
-A file gets its final name only after its checksum is verified. If a file of
-that name is there, it is verified again, and downloaded again if it differs.
+A file gets its final name only after its checksum is verified. If a file with
+this name exists, it is verified again, and replaced if its checksum is wrong.
 """
 
 import hashlib

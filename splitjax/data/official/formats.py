@@ -56,7 +56,7 @@ class Parsed(NamedTuple):
 
 @contextlib.contextmanager
 def reading(what: object) -> Iterator[None]:
-  """Turns an error on a damaged file into a one-line UserError about `what`."""
+  """Turns an error in reading a file into a one-line UserError about `what`."""
   try:
     yield
   except UserError:
@@ -142,8 +142,8 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def idx(paths: Paths) -> Parsed:
   """Reads the four IDX files of MNIST, or of a data set in the same format.
 
-  Images (train-images-idx3-ubyte.gz, ...) are [28, 28, 1] in ten classes; the
-  files have no names or ids.
+  Images (train-images-idx3-ubyte.gz, ...) are [28, 28, 1] in ten classes. The
+  files have no class names or sample ids.
   """
   splits = {}
   for split, prefix in (("train", "train"), ("test", "t10k")):

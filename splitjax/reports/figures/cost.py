@@ -102,7 +102,7 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
 
 
 def _dots(*runs: dict[str, Any]) -> str:
-  """Says in words what the dots of `_curve` are; "" without dots."""
+  """Says in words what the dots of `_curve` are; returns "" without dots."""
   rows = (row for results in runs for row in results["rows"])
   return (
     "dots: seeds, at the mean cost"
@@ -224,7 +224,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """Returns cost -> clients' values for each row; [] if a row has no costs."""
+  """Returns each row's cost -> clients' values; [] if a row has no costs."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
-"""The most groups that a legend lists; more are only counted."""
+"""The most groups that a legend lists. If there are more, it counts them."""
 
 
 def draw(
@@ -32,10 +32,10 @@ def draw(
 ) -> Figure:
   """Draws the map in panels coloured by class, family, split depth and client.
 
-  There is no panel of families if none are given, and none of split depths if
-  there is only one. Embedding k has position places[k] [2] on the map, class
-  classes[k], client clients[k], split depth depths[k] and, where there are
-  families, families[k].
+  The panel of families is left out if `families` is None, and that of split
+  depths if all depths are equal. Embedding k has position places[k] [2] on the
+  map, class classes[k], client clients[k], split depth depths[k] and, where
+  there are families, families[k].
   `silhouette` is written over the first panel, `distance_ratio` over the last.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]

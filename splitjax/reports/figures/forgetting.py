@@ -60,7 +60,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
 def _over_rounds(
   axes: Axes, rounds: Sequence[int], shares: np.ndarray, mean: np.ndarray
 ) -> Any:
-  """Draws shares [rounds, C] as a heat map with a line per class.
+  """Draws accuracies [rounds, C] as a heat map with a line per class.
 
   Below the classes, `mean` has a line of its own.
   """

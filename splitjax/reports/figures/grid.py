@@ -47,7 +47,7 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   accuracy_over_FIELD.png, where FIELD is the last word of the field. Both may
   have accuracy_gap.png, change_by_cell.png and accuracy_over_leakage.png. If
   all cells have the same eval.target, they may have accuracy_over_bytes.png. If
-  cells differ in their pace, they may have accuracy_over_seconds.png and
+  cells differ in the field `pace`, they may have accuracy_over_seconds.png and
   accuracy_over_joules.png.
   """
   drawn = {}

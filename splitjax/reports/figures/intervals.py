@@ -68,11 +68,11 @@ def frame(
   """Keeps intervals that are far wider than the others from setting the axis.
 
   The axis shows all values [...], in per cent, and all further `points` that
-  are drawn, such as the seeds' dots. It shows all intervals but those that are
-  far wider: their half-width exceeds `LEAST` and also the typical half-width
-  times `FAR`, and their width exceeds the range of the values. The typical
-  half-width is the lower quartile, which stays narrow if one of two methods
-  diverges. Values that are NaN are left out.
+  are drawn, such as the seeds' dots. It shows every interval that is not far
+  wider than the others. An interval is far wider if its half-width exceeds both
+  `LEAST` and `FAR` times the typical half-width, and if it is longer than the
+  range of the values. The typical half-width is the lower quartile, which stays
+  narrow if one of two methods diverges. Values that are NaN are left out.
 
   Returns:
     A text for `title` on the width of intervals that leave the frame, or "".

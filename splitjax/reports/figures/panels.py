@@ -232,10 +232,10 @@ def heat_maps(
   missing: str,
   aspect: str,
 ) -> None:
-  """Draws a heat map of shares in every panel, with row and column numbers.
+  """Draws a heat map of fractions in every panel, with row and column numbers.
 
-  `tables` are pairs of a panel's title and its shares, in [0, 1]. `name` labels
-  the colour bar.
+  `tables` are pairs of a panel's title and its fractions, in [0, 1]. `name`
+  labels the colour bar.
   """
   image: Any = None
   for axes, (head, table) in zip(every, tables, strict=True):

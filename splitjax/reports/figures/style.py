@@ -83,7 +83,7 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 def percent(
   rows: Iterable[dict[str, Any]], *path: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Reads K rows' shares and their half-widths, both [K, ...], in per cent."""
+  """Reads K rows' fractions and half-widths, both [K, ...], in per cent."""
   pairs = 100 * np.array([leaf(row, *path) for row in rows])
   return pairs[:, 0], pairs[:, 1]
 
@@ -120,7 +120,7 @@ def name_clients(
 
 
 def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
-  """Sets ticks at evaluated rounds: all, or up to eight evenly chosen ones."""
+  """Sets ticks at all evaluated rounds, or at every n-th if more than 8."""
   evaluated = sorted(set(rounds))
   step = math.ceil(len(evaluated) / 8)
   axes.set_xticks(evaluated[::-1][::step][::-1])
