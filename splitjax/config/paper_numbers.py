@@ -8,8 +8,8 @@ Each line of paper_numbers.csv has one number, in these columns:
   set: the test set; "max" for the maximum over the sets.
   value: an accuracy in percent, a latency in 10^8 parameters per unit of
     computing power, traffic in megabytes.
-  half: the half-width of the 95 % interval, if one is printed. Hydra prints the
-    standard deviation instead.
+  half: the number after a printed ±. In HARMONY it is the half-width of the
+    95 % interval, in Hydra the standard deviation; SuperSFL does not say.
 
 References:
   HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2.
@@ -53,8 +53,8 @@ class Printed(NamedTuple):
     value: the number in base units: percentages as a share of one, latencies in
       parameters per unit of computing power, traffic in bytes. All other
       numbers are as printed.
-    half: half-width of the 95 % interval (Hydra: standard deviation); None if
-      the paper prints none.
+    half: the number after a printed ±, in the units of `value`; what it is
+      depends on the paper, see the top of this module. None: no ± is printed.
   """
 
   value: float

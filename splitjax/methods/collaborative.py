@@ -221,7 +221,7 @@ def train_header(
   """Takes one SGD step of the head for every class mean of every participant.
 
   `clients` and `active` have one entry per cohort. Entries of `active` are [N]
-  bool and tell which clients participate.
+  bool and tell whose updates count; a masked client's means are left out.
   """
   mean, count = (
     jnp.concatenate([half.memory[i] for half in clients]) for i in range(2)

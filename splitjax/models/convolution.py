@@ -2,7 +2,7 @@
 
 If each client has its own kernel, `vmap` turns `lax.conv` into a grouped
 convolution. In the body of a `lax.scan`, XLA's CPU backend computes the
-gradient of a grouped convolution by slow, naive code. Three formulations
+gradient of any convolution's kernel by slow, naive code. Three formulations
 compute the same function:
 
   native   XLA's own convolution, see `models.windows`.

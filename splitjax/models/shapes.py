@@ -20,7 +20,7 @@ PRODUCTS = ("conv_general_dilated", "dot_general")
 """Primitives of convolutions and of matrix products."""
 
 LANES = 128
-"""The number of lanes of a TPU's vector register; a lane holds one number."""
+"""How many numbers lie side by side along the lanes of a TPU's register."""
 
 
 def network(backbone: Backbone) -> Segment:
@@ -29,7 +29,10 @@ def network(backbone: Backbone) -> Segment:
 
 
 def parameters(backbone: Backbone) -> dict[str, int]:
-  """Counts the parameters of each block, exit and head."""
+  """Counts the parameters of each block, exit and head.
+
+  Running statistics are not counted.
+  """
   full = network(backbone)
   return {name: trees.size(tree) for name, tree in full.params.items()}
 

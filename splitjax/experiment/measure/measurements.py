@@ -38,8 +38,8 @@ MEASUREMENTS: dict[str, Any] = {
   on_end(End) -> Arrays, {} if there are none
   picture(Arrays, label, of) -> a figure or None
 
-`label` is the method's label; `of` names data and seed ("digits, seed 0").
-`picture` is missing where no arrays are stored."""
+`label` is the method's label, and `of` names data set and seed, as in "digits,
+seed 0". `picture` is missing where no arrays are stored."""
 
 
 def on_end(end: End) -> dict[str, Arrays]:

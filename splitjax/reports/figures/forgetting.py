@@ -187,10 +187,11 @@ def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
 
 
 def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
-  """Draws late accuracy against performance gap, a point per row (Figure 3).
+  """Draws late accuracy against performance gap, a point per row.
 
-  `cells` are pairs of a name and results. Colour shows the row, marker the
-  cell. No line joins cells, as they need not have an order.
+  Hydra's Figures 3 and 16 have this form. `cells` are pairs of a name and
+  results. Colour shows the row, marker the cell. No line joins cells, as they
+  need not have an order.
   """
   names = "performance gap of the classes [points]", "accuracy [%]"
   figure, (axes,) = style.panels(1, 1, (5.2, 3.3), names)
