@@ -123,7 +123,7 @@ class CutTable(NamedTuple):
 
 
 def cut_table(backbone: Backbone) -> CutTable:
-  """Makes the CutTable of a network; each number of a feature takes 4 bytes."""
+  """Makes the CutTable of a network; each feature value takes 4 bytes."""
   outputs, names = shapes.outputs(backbone), backbone.names()
   work = [flops.of_cut(backbone, cut) for cut in backbone.cuts]
   near, far = np.array(work).T

@@ -42,8 +42,8 @@ def similarity(params: Tree) -> Array:
   """Computes how similar clients' networks are, by linear CKA.
 
   For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2. Here
-  x and y are one layer's flattened kernels of two clients; the result is the
-  mean over layers.
+  x and y are the flattened kernels that two clients have in the same layer;
+  the result is the mean over layers.
 
   Args:
     params: the clients' parameters, arrays [N, ...]. Only `kernels` are

@@ -220,8 +220,8 @@ def train_header(
 ) -> Half:
   """Takes one SGD step of the head for every class mean of every participant.
 
-  `clients` and `active` have one entry per cohort. Entries of `active` are [N]
-  bool and tell whose updates count; a masked client's means are left out.
+  `clients` and `active` have one entry per cohort. An entry of `active` is [N]
+  bool; the head takes no step for clients whose value is false.
   """
   mean, count = (
     jnp.concatenate([half.memory[i] for half in clients]) for i in range(2)

@@ -4,8 +4,8 @@ Client and server both know the parameters that the client held at the end of
 its last round. A download is the rounded difference of the client's next
 parameters from the held ones; an upload is the rounded difference of its
 trained parameters from those at the start of the round. The receiver adds the
-difference. The next download therefore corrects the rounding error of a
-download. The rounding error of an upload stays in the mean, unless the client
+difference. Each download therefore corrects the rounding error of the download
+before it. The rounding error of an upload stays in the mean, unless the client
 corrects it in its next upload (error feedback; Seide et al., 2014; Karimireddy
 et al., ICML 2019).
 """
@@ -42,9 +42,9 @@ class Known(NamedTuple):
 
 
 def fresh(backbone: Backbone, segment: Segment) -> Tree:
-  """Makes Half.known before the first round; () if nothing is rounded.
+  """Makes the Half.known that a client has before the first round.
 
-  Both sides know the initial network.
+  It holds the initial network; it is () if the wire does not round parameters.
   """
   chosen = backbone.wire.parameters
   if not chosen.rounds:

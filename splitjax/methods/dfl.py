@@ -67,10 +67,10 @@ def dfl(
   their costs. A client's network, with its copy of the server's part, is
   averaged only within the client's cluster.
 
-  The ledger counts a prefix only in the rounds that use it. A prefix travels
-  down in the first round and in the round after an aggregation, and up in the
-  rounds in which the server forms clusters or averages networks. During the
-  warmup the cut may move and blocks change sides; this is not counted.
+  The ledger counts a prefix on its way down in the first round and in each
+  round after an aggregation. It counts a prefix on its way up in the rounds in
+  which the server forms clusters or averages networks. When the cut moves
+  during the warmup, the ledger does not count the blocks that change sides.
 
   Args:
     backbone: the network.

@@ -22,7 +22,7 @@ def public_batch(
 ) -> Batch:
   """Makes a batch of public samples, whose labels are all 0.
 
-  They are standardised as training samples are, and not augmented.
+  The images are standardised as in training, but not augmented.
 
   Args:
     backbone: the network.

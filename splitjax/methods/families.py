@@ -139,7 +139,7 @@ def join(
   check(first, names)
 
   def client(pick: Callable[[Method], Any]) -> Callable:
-    """Builds a function that calls a part of the client family's Method."""
+    """Builds a function that passes a client to its own family's Method."""
 
     def call(client, *rest):
       return pick(made[names.owner(client)])(client, *rest)
@@ -147,7 +147,10 @@ def join(
     return call
 
   def pair(pick: Callable[[Method], Any]) -> Callable:
-    """Extends `client` by passing on only the family's part of the server."""
+    """Builds a function that passes client and server to the family's Method.
+
+    The Method gets only its family's part of the server.
+    """
 
     def call(client, server, *rest):
       family = names.owner(client)

@@ -68,9 +68,9 @@ def fedavg(
 def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   """Local: every client trains by itself; nothing is sent or averaged.
 
-  No averaging corrects a step that was too large: without normalisation a
-  network may need `optimizer.clip` or a learning rate below the default
-  (docs/methods.md has numbers).
+  Since nothing is averaged, a step that was too large is not corrected. So a
+  network without normalisation may need `optimizer.clip` or a learning rate
+  below the default (docs/methods.md has numbers).
 
   Example:
     >>> import splitjax

@@ -59,8 +59,9 @@ def fedmd(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    alignment: M, how many public samples a round uses; the samples take turns.
-      None: every round uses all. The authors' code draws 5,000 for each round.
+    alignment: M, how many public samples a round uses. Rounds take the samples
+      in order, M at a time, and begin again after the last sample. None: every
+      round uses all. The authors' code draws 5,000 for each round.
     digest_epochs: passes over the M samples; 1 in the authors' code.
     digest_batch: batch size of these passes; 256 in the authors' code.
     initial_epochs: extra epochs on private samples at the start of the
@@ -175,9 +176,9 @@ def fedmd(
 
 
 def following(memory: Consensus, count: int, every: int) -> Array:
-  """Returns the index of the public sample that clients answer next, [] int32.
+  """Returns the index of the first public sample that clients answer next.
 
-  They answer `count` samples from there on.
+  The index is [] int32. Clients answer `count` samples, beginning with it.
   """
   ahead = (memory.start + count) % max(every, 1)
   return jnp.where(memory.known, ahead, memory.start).astype(jnp.int32)

@@ -56,8 +56,8 @@ def fedproto(
   it computes its mean features of each class j on its own samples. The
   prototype c_j is the mean of the participants' mean features (eq. 6); if no
   participant has the class, c_j does not change. Eq. 6 also divides by |N_j|,
-  the number of clients with the class. The authors' code and this one do not
-  divide by |N_j|, since the result would not be a mean. A class without a
+  the number of clients with the class, and then c_j is no longer a mean. The
+  authors' code and this one do not divide by |N_j|. A class without a
   prototype adds nothing to the loss; in the first round no class has a
   prototype. Features are the input of the head. The distance is divided by D,
   as in the authors' code. The authors collect features during a client's last

@@ -152,8 +152,8 @@ def harmony(
       losses of both views.
     stochastic_depth: whether the early view's depth K is drawn at random.
       False: K is the client's depth.
-    meta: "fomaml" applies the gradient at the adapted point to the start,
-      "maml" differentiates through the inner steps (exact, slow).
+    meta: "fomaml" moves the unadapted parameters by the gradient at the adapted
+      ones; "maml" differentiates through the inner steps (exact, slow).
     wire_dtype: form of the features where wire.features.form is None; the paper
       sends 16 bits.
     refresh_stats: whether personalisation ends by recomputing batch-norm

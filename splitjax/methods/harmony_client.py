@@ -57,7 +57,7 @@ def views(
   options: HarmonyOptions,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client for each view, and builds (FO)MAML's map of gradients.
+  """Adapts the client for each view; builds the function for the meta-gradient.
 
   `start` is the client before the step, `batches` are B1 and B2. The views are
   crossed: the late view is adapted to B2 and takes x1. If `early` is true,
@@ -66,7 +66,7 @@ def views(
   Returns:
     The adapted parameters by block name, for the late view and, if `early`, for
     the early view. Also a function that maps the list of gradients at these
-    parameters to the gradient at `start`.
+    parameters to the gradient at `start`, by MAML or FOMAML.
   """
   one, two = batches
 

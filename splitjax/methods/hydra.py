@@ -179,7 +179,7 @@ def grouping(
   unassigned client with the most samples of the group's classes, so group sizes
   differ by at most one. "most": for each group, a client counts its samples of
   the group's classes, and it joins the group with the highest count. In a tie
-  the client or group of smaller number wins.
+  the client or group with the lowest index wins.
 
   Args:
     counts: [N, C], samples of each client and class.

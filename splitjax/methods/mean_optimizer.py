@@ -141,8 +141,8 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
 
   The step applies to the means of prefixes, exits, whole networks and copies of
   a server. It does not apply to running statistics, to blocks that clients do
-  not exchange, or to a server of which clients have no copies. A block that no
-  participant updated takes no step. A method without a mean is not changed.
+  not exchange, or to one server that all clients train together. A block that
+  no participant updated takes no step. A method without a mean is not changed.
 
   Raises:
     UserError: clients would not get the mean over clients, because clients and

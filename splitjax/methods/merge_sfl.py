@@ -49,7 +49,7 @@ def merge_sfl(
       in a round as it does in SplitFed v2. Hydra's section 5 speaks of "more
       frequent updates (due to micro-batches)"; its public code merges N batches
       of B samples, which is the default here.
-    scaled: whether clients scale the returned gradient as above.
+    scaled: whether client i multiplies the gradient by sum_j b_j / b_i.
     mean: the weight of a participant in the average of part-1; uniform in the
       public code.
 

@@ -123,8 +123,8 @@ def fedbabu(
     inner_lr: learning rate of fine-tuning.
     refresh_stats: whether fine-tuning ends by recomputing batch-norm statistics
       on the client's own data.
-    mean: the weight of a participant in the mean: "size": its samples, as in
-      the other methods here; "uniform": 1, as in the authors' code.
+    mean: the weight of a participant in the mean. "size": |D_n|, as in the
+      other methods here; "uniform": 1, as in the authors' code.
 
   References:
     Oh et al., FedBABU: Towards Enhanced Representation for Federated Image

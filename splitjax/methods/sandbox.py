@@ -49,7 +49,7 @@ class Sandbox(NamedTuple):
   shards: tuple[Shard, ...]
 
   def state(self, seed: int = 0) -> State:
-    """Makes the state before the first round; a round may donate its arrays."""
+    """Makes the initial state, in new arrays that a round may donate."""
     key = jax.random.key(seed)
     full = drawing.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)

@@ -95,12 +95,13 @@ def splitfed_v2(
     backbone: the network.
     optimizer: optimiser of both halves; the server's momentum continues from
       visit to visit.
-    l2: weight of half the squared norm in the loss (Hydra, appendix H.5, which
-      gives no value). L1, which the paper names but does not examine, is left
-      out. EWC is left out too, since it needs one task to be finished before
-      the next begins and "cannot be directly applied in SFL" (appendix C.2).
-    l2_on: whether the norm is of part-2 or of both parts. The client adds the
-      gradient of its part itself, so nothing more is sent.
+    l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
+      H.5, which gives no value). L1, which the paper names but does not
+      examine, is left out. EWC is left out too, since it needs one task to be
+      finished before the next begins and "cannot be directly applied in SFL"
+      (appendix C.2).
+    l2_on: "server": the norm is that of part-2; "both": that of both parts. A
+      client adds the gradient for part-1 itself, so nothing more is sent.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.
 
   Example:
