@@ -217,7 +217,7 @@ def _describe(command: Command) -> str:
 
 
 def _export(command: Command) -> str:
-  """Exports a client; returns a list of its folders and a hint on their use."""
+  """Exports a client; returns the written folders and a hint on their use."""
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)

@@ -24,9 +24,9 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-  """The interval of a number, or of each number of a tuple; None: unbounded.
+  """The interval of a number, or of each number of a tuple.
 
-  `count` is the maximum length of a tuple.
+  A bound that is None sets no limit. `count` is the maximum length of a tuple.
   """
 
   at_least: float | None = None

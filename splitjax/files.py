@@ -90,10 +90,10 @@ class Locked(Exception):
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-  """Holds a lock file, which exists only while the lock is held.
+  """Holds a lock on a file, then releases it and removes the file.
 
-  The kernel releases the lock of a killed process (flock), so a file that such
-  a process left does not block anyone. The file names the process that holds
+  If the process is killed, the file stays, but it does not block anyone: the
+  kernel has released the lock (flock). The file names the process that holds
   the lock.
 
   Args:

@@ -197,7 +197,7 @@ def _file() -> str | None:
 
 
 def run() -> None:
-  """Runs the command line as a program."""
+  """Parses the program's arguments and runs `main`."""
   print_anywhere()
   app.run(main, flags_parser=parse)
 

@@ -177,7 +177,10 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
 
 
 def plain(value: Any) -> Any:
-  """Turns dataclasses to dicts, tuples to lists, Specs to {name, **options}."""
+  """Turns dataclasses into dicts and tuples into lists.
+
+  A Spec becomes {name, **options}, with its label if it has one.
+  """
   if isinstance(value, Spec):
     label = {"label": value.label} if value.label else {}
     return {"name": value.name, **label, **plain(value.options)}

@@ -31,7 +31,7 @@ class Eval:
     personal: when to evaluate fine-tuned copies of the clients (the rows +FT,
       and the rows of FedBABU). "always": whenever other rows are evaluated.
       "last": only after the last round, so that these rows have no best round
-      and no cost to a target.
+      and no cost of reaching the target.
       The rows of HARMONY and Per-FedAvg are computed in every evaluation.
     samples: number of test samples of each client, drawn at random, that
       evaluations during training use; the last evaluation uses all. None: every
@@ -65,9 +65,9 @@ class Eval:
     watch: the quantity for `patience`. "loss": the sum of the training losses.
       The name of a test set, such as "0.8": the accuracy of the method's first
       row on it; test labels then decide when training ends.
-    inside: number of a round, from 1. In its last full cycle the network of a
-      sequential method is evaluated at the start and after each group of
-      clients that have the same dominant label
+    inside: number of a round, from 1. During this round's last full cycle of
+      clients, the network of a sequential method is evaluated at the start and
+      after each group of clients that have the same dominant label
       (`experiment.measure.forgetting_in_round`). None: in no round.
     metrics: further metrics besides accuracy, computed for each client: key ->
       entry of `evaluation.client_metrics.METRICS`; or names separated by
@@ -75,11 +75,11 @@ class Eval:
     confusion: store every client's confusion matrices, and draw the matrix of
       all clients.
     attacks: key -> attack on the messages across the cut, see ATTACKS; or names
-      separated by commas, each with its default options.
+      of attacks, separated by commas; these attacks get their default options.
     attack_clients: number of attacked clients of each split depth.
-    attack_samples: number of samples of each attacked client whose messages the
-      server observes. If every client of the same split depth has fewer
-      samples, the server observes the messages of several epochs.
+    attack_samples: number of samples per attacked client. The server observes
+      the messages about these samples. If every client of the same split depth
+      has fewer samples, the server observes the messages of several epochs.
     attack_public: number of labelled test images that the server knows.
   """
 

@@ -1,4 +1,4 @@
-"""The fields of a config about families of clients, and their checks."""
+"""The config fields that define families of clients, and their checks."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ class Family:
       depths are the cuts of the family.
     share: the family's share of the clients, relative to the other families'
       shares, which need not sum to 1.
-    blocks: how many of the network's blocks the family gets, before the entry;
-      None: all.
+    blocks: how many of the network's blocks the family gets. The entry follows
+      them. None: all.
   """
 
   network: Annotated[Spec, BACKBONES]

@@ -116,17 +116,18 @@ class OptimizerConfig:
     weight_decay: factor of the decay, which is coupled (L2) except in adamw.
     schedule: key of SCHEDULES, ours or your own. constant: the rate is lr.
       cosine: it falls from lr to 0 after the last round. exponential: it is
-      lr decay^(round / every), but at least `floor`. step: it is the same with
-      round / every rounded down, so that the rate jumps once in `every` rounds.
-      inverse: it is lr a / (a + round) with a = `offset`.
+      lr decay^(round / every), but at least `floor`. step: as exponential, but
+      with round / every rounded down, so the rate changes once in `every`
+      rounds. inverse: it is lr a / (a + round) with a = `offset`.
     server_schedule: schedule of the server's half; None: `schedule`.
     schedule_per: round: the rate changes between rounds; step: between local
       steps, too.
     warmup: rounds of a linear warm-up before the schedules of both halves.
     decay: factor of the schedules exponential and step.
-    every: number of rounds in which the schedules exponential and step multiply
-      the rate by `decay`.
-    floor: smallest learning rate of the schedules exponential and step.
+    every: after this number of rounds, the schedules exponential and step have
+      multiplied the rate by `decay` once.
+    floor: smallest learning rate of the schedules exponential and step. For the
+      server's half it is multiplied by server_lr / lr, if server_lr is given.
     offset: a of the schedule inverse, in rounds.
     decay_biases: False: weight decay spares biases and the parameters of
       normalisation.
@@ -167,8 +168,10 @@ class MeanOptimizer:
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to the second moment's root; fedavgm has none.
     schedule: key of SCHEDULES for `lr`. The schedule's time is the number of
-      steps that this optimiser has taken on a block. The schedule has decay,
-      every, floor, offset and warmup of config.optimizer. None: lr is constant.
+      steps that this optimiser has taken on a block. The fields decay, every,
+      offset and warmup of config.optimizer apply to it. With exponential or
+      step the rate is at least `lr` times floor / lr of config.optimizer. None:
+      lr is constant.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -256,7 +259,7 @@ class System:
       host: in the host's memory. Only a round's participants are copied to the
       device, so the device memory does not grow with num_clients. Results equal
       those of "device" to the bit. "host" needs one process and a parallel
-      method whose aggregation uses other clients only through sums (most do).
+      method whose aggregation combines clients only by sums, as most do.
     deterministic: get the same bits on any number of devices. Training is
       slower, and every device holds all clients at the end of a round.
     seeds_batched: train the seeds of --seeds side by side in one program,

@@ -15,13 +15,14 @@ class Rows:
   Attributes:
     form: float32, float16 or bfloat16: numbers are rounded to nearest. int8:
       numbers are rounded at random to one of the two nearest of 255 levels, so
-      that the mean is exact; the scale of the levels is sent too. topk: the
+      that rounding is unbiased; the scale of the levels is sent too. topk: the
       largest numbers of a row are sent with their positions; the others arrive
       as 0. random: numbers at random positions are sent, scaled by 1 / share so
-      that the mean is exact; both sides draw the positions from a shared seed,
-      which costs no bytes. None: float32, but HARMONY's features have the form
-      of its option wire_dtype, by default float16.
-    share: share of a row's numbers that topk and random send, as float32.
+      that the message is unbiased; both sides draw the positions from a shared
+      seed, which costs no bytes. None: float32, but HARMONY's features have the
+      form of its option wire_dtype, by default float16.
+    share: share of a row's numbers that topk and random send. They send these
+      numbers as float32.
     scale: whether int8 sends a float32 scale for each sample, or one for the
       whole message ("tensor").
   """

@@ -63,7 +63,7 @@ class Config:
     local_steps: number of local steps of every client in a round, however many
       passes they take. It replaces local_epochs. None: local_epochs holds.
     batch_size: B.
-    loss: the task's loss, key of LOSSES, in every step that trains on labels.
+    loss: key of LOSSES; the task's loss in every step that trains on labels.
     optimizer: the outer optimiser.
     mean_optimizer: the server's step on the mean update of a round.
     mean_weights: weight of a participant in the means of a round. uniform: 1;
@@ -219,8 +219,8 @@ def with_values(
   or attack drops the options and label of the previous one: the new one's
   defaults hold, except for options that `values` also sets. The fields methods,
   metrics and attacks take several names; a name that such a field already had
-  keeps its options. Setting `methods` removes `method`. It also empties
-  `headline`, unless this is a key of the new `methods`.
+  keeps its options. Setting `methods` removes `method` and empties
+  `headline`, unless `headline` is a key of the new `methods`.
 
   Args:
     tree: the config as a nested dict.

@@ -37,7 +37,8 @@ def with_paths(argv: Sequence[str]) -> list[str]:
   """Replaces names of splitjax's configs in a command line by their paths.
 
   Also extends the import path, so that a config file can import the modules
-  beside it (`neighbours`) and the shared ones of splitjax's configs (`share`).
+  beside it (`neighbours`) and the modules that splitjax's configs share
+  (`share`).
 
   Raises:
     UserError: a name is neither a file nor a config of splitjax.
@@ -87,11 +88,11 @@ def neighbours(path: str | Path) -> None:
 def share(*, over: bool = False) -> None:
   """Makes the shared modules of splitjax's configs importable as `configs`.
 
-  If a user has a package `configs` that contains a module `settings`, the name
-  `configs` still imports the user's package.
+  If a user has a package `configs` with a module `settings`, `import configs`
+  still imports the user's package.
 
   Args:
-    over: if true, the name imports splitjax's modules even then.
+    over: if true, `import configs` imports splitjax's modules even then.
   """
   if CONFIGS is None:
     return

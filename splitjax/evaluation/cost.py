@@ -10,11 +10,10 @@ server adds `Work.trips` messages. Latency is the time of a round trip, as
 clients measure it in SuperSFL (Section II-A). Before a step without the server
 a client waits for `faults.timeout` (SuperSFL's Algorithm 3).
 
-Clients compute and send at the same time, even if one server serves them in
-turn, so a round takes the time of its slowest client. In a relay each client
-continues to train the half that the previous client had, so a round takes the
-sum of the clients' times. In both cases the time of the server, which serves
-clients one by one, is added.
+All clients work at the same time, even if one server serves them one by one, so
+a round takes the time of its slowest client. In a relay each client continues
+to train the half that the previous client had, so a round takes the sum of the
+clients' times. In both cases the server's times for all clients are added.
 
 Energy is power times seconds. A client uses energy while it computes and while
 it sends or receives, but none while it waits; the server uses energy while it
@@ -96,7 +95,7 @@ def of_round(
     steps: [N], local steps that each client took. Of the work in `plan` the
       client has done the share steps / plan.steps.
     alone: [N], how many of these steps were without the server.
-    timeout: seconds that a step without the server waits for it.
+    timeout: seconds that a client waits before a step without the server.
     relay: whether a client's half is handed from client to client.
     ends: seconds for which the server waits for the clients; None: until all
       are done.

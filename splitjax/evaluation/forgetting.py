@@ -1,9 +1,9 @@
 """Forgetting: accuracy by class, performance gap, backward transfer.
 
-Arithmetic on predictions, on the host. All values are fractions, and NaN where
-there is nothing to count: a class without a test sample enters no mean.
+Arithmetic on predictions, on the host. All values are fractions. The accuracy
+of a class without a test sample is NaN, and means leave it out.
 
-The paper leaves open which rounds count. Here only evaluated rounds count
+Hydra's paper leaves open which rounds count. Here only evaluated rounds count
 (eval.every), both in the search for a peak and among the last rounds.
 
 References:

@@ -143,7 +143,7 @@ def largest_prefix(
   offloaded: np.ndarray | float,
   limit: float,
 ) -> np.ndarray:
-  """The largest |phi| within a latency per sample (SplitGP Prop. 1, eq. 31).
+  """The largest |phi| that meets a latency limit (SplitGP Prop. 1, eq. 31).
 
   P_C P_S (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S) / (P_S - beta P_C)
 

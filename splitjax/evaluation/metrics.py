@@ -58,7 +58,7 @@ def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def spread(values: np.ndarray) -> dict[str, np.ndarray]:
-  """Measures how unequal clients are, over those that have a value.
+  """Measures how unequal the values of clients are, leaving out NaN.
 
   Args:
     values: [..., N] float; NaN marks an empty test set.
@@ -111,7 +111,7 @@ def confidence_interval(
 
 
 def held_elsewhere(counts: np.ndarray) -> np.ndarray:
-  """Counts the OOD classes of each client that some other client holds.
+  """Counts for each client the OOD classes that another client holds.
 
   The OOD classes that no client holds cannot have been learnt by anybody.
 

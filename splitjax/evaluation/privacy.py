@@ -10,11 +10,11 @@ cover.
 By default every transmission of a sample counts in full. k Gaussian mechanisms
 of equal sensitivity are equivalent to a single one with 1 / k of the variance,
 whose epsilon is known exactly (Balle and Wang, ICML 2018). An epoch sends each
-sample once, in any order, so k is the number of epochs. If a step sends two
-views, as HARMONY's features, k is twice this number. The amplified account
-assumes that each step draws its batch anew without replacement (Wang, Balle and
-Kasiviswanathan, AISTATS 2019, by Renyi orders). Training shuffles each epoch
-instead, so the amplified epsilon is an estimate and not a bound.
+sample once, in any order, so k is the number of epochs. If each step sends two
+views, as HARMONY does with features, k is twice this number. The amplified
+account assumes that each step draws its batch anew without replacement (Wang,
+Balle and Kasiviswanathan, AISTATS 2019, by Renyi orders). Training shuffles
+each epoch instead, so the amplified epsilon is an estimate and not a bound.
 """
 
 import functools

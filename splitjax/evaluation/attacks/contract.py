@@ -42,8 +42,8 @@ class Messages(NamedTuple):
 
   They are about the n samples in the joined batches of some local steps. All
   steps start from the same state. If a step sends several messages of one name,
-  only the first is kept. It is about the samples of the step's first batch (in
-  HARMONY the late view).
+  only the first is kept. This first message is about the samples of the step's
+  first batch (in HARMONY the late view).
 
   Attributes:
     sent: message name -> [n, ...], as the receiver got it.

@@ -37,12 +37,13 @@ def gradient_direction(
 ) -> Attack:
   """Guesses the class whose public gradients are closest in direction.
 
-  The guess is argmax_c cos(g, m_c), where m_c is the mean of the public
-  gradients of class c after each is scaled to length 1. `auc_norm` is the area
-  under the ROC curve of the norm |g|, used to tell the client's most frequent
-  class from its other classes. An area a below 0.5 becomes 1 - a, since either
-  side may have the larger norms. `auc_chance` is the expected `auc_norm` if the
-  norms tell nothing.
+  The guess for a sample's gradient g is argmax_c cos(g, m_c), where m_c is the
+  mean of the public gradients of class c after each is scaled to length 1.
+  `auc_norm` is the area under the ROC curve of the norm |g|, used to tell the
+  client's most frequent class from its other classes. An area a below 0.5
+  becomes 1 - a, since the most frequent class may have the larger or the
+  smaller norms. `auc_chance` is the expected `auc_norm` if the norms tell
+  nothing.
 
   Args:
     message: the message with the gradients.
@@ -76,7 +77,8 @@ def embedding_gradient() -> Attack:
   Only the head h follows the embedding e. With p = softmax(h(e)) the gradient
   of CE(h(e), y) is J^T (p - 1_y), where J is the Jacobian of h. Of the C
   components of p - 1_y only the label's is negative. The server has sent e and
-  knows h, so it computes the gradients of all C classes. The guess is
+  knows h, so it computes the gradients of all C classes. For the gradient g
+  that the client sent, the guess is
 
     argmax_c cos(g, d CE(h(e), c) / de).
 

@@ -20,7 +20,7 @@ def direction(x: Array) -> Array:
 
 
 def accuracy(guess: Array, label: Array, real: Array) -> Array:
-  """Share of the real samples guessed right; all [n], returns [] float."""
+  """Share [] float of the real samples for which the guess [n] is right."""
   right = jnp.where(real, guess == label, False)
   return right.sum() / jnp.maximum(real.sum(), 1)
 

@@ -28,7 +28,7 @@ def match_graph(*, two_classes: bool = False) -> Attack:
   components without a known label get the client's most frequent class.
   `joined` says how complete components are. It is the mean over samples of
   |K ∩ G| / |K|, where K is the set of all samples of the sample's class, and G
-  is its component.
+  is the sample's component.
 
   Args:
     two_classes: whether the server knows that the client has two classes. Then
