@@ -59,8 +59,8 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
 """Name of a partition -> function `(labels, num_clients) -> [N] int`, which
-returns for each client the first dominant label of its group, as the group's
-number. Partitions without groups are not listed."""
+returns each client's group. The number of a group is its first dominant label.
+Partitions without groups are not listed."""
 
 __all__ = [
   "DOMAINS",

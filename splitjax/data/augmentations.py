@@ -149,7 +149,7 @@ def coloured(image: Array, factors: Array) -> Array:
 
 
 def cutout(*, size: Annotated[int, Bounds(at_least=1)] = 8) -> Augmentation:
-  """Blackens a square around a random pixel, or the part inside the image.
+  """Blackens a square around a random pixel, cut off at the image's border.
 
   The code of DeVries and Taylor instead sets the square to 0 after
   standardisation, which gives it the mean colour. That code uses squares 16

@@ -1,11 +1,11 @@
 """CORRUPTIONS: changes of images at severities 1 to 5, made before training.
 
-A domain is written NAME:SEVERITY, such as "gaussian_blur:3"; "none" leaves
-images as they are. Unlike an augmentation, a domain is a fixed property of an
-image: it is computed once, on the device, from the image and the run's seed.
-Names and parameters are those of CIFAR-10-C, except for `rotation`, which turns
-by 15 degrees per severity. Its five severities and "none" are thus the six
-domains of rotated MNIST.
+A domain NAME:SEVERITY, such as "gaussian_blur:3", is a corruption at this
+severity; the domain "none" leaves images as they are. Unlike an augmentation, a
+domain is a fixed property of an image: the change is computed once, on the
+device, from the image and the run's seed. Names and parameters are those of
+CIFAR-10-C, except for `rotation`, which turns by 15 degrees per severity. Its
+five severities and "none" are thus the six domains of rotated MNIST.
 
 References:
   Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common

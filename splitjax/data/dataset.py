@@ -67,10 +67,10 @@ class Dataset(NamedTuple):
     return [self.client_names[i] if self.client_names else str(i) for i in each]
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Returns the owners [N] of N clients, whose training rows are `parts`.
+    """Returns the owner of each of N clients, [N]; `parts` has their rows.
 
-    A client's owner is the number that train_client has in all rows of the
-    client. Returns None if the rows of a client have several numbers, or if the
+    A client's owner is the number in train_client that all rows of the client
+    share. Returns None if a client's rows have different numbers, or if the
     data set has no train_client.
     """
     if self.train_client is None:
@@ -80,7 +80,7 @@ class Dataset(NamedTuple):
     return np.concatenate(each) if alone else None
 
   def keep(self, split: str, rows: np.ndarray) -> "Dataset":
-    """Returns a data set with only `rows` [K] int of a split, train or test."""
+    """Keeps `rows` [K] int of a split, train or test, and all of the other."""
     keys = (f"{split}_{part}" for part in ("image", "label", "client"))
     whole: dict[str, Any] = {key: getattr(self, key) for key in keys}
     part = {k: x[rows] for k, x in whole.items() if x is not None}

@@ -88,9 +88,9 @@ def by_group(
 ) -> list[str]:
   """Gives all clients of group g the g-th domain of the list `corruptions`.
 
-  Groups are the partition's (`splitjax.data.GROUPS`). If it has none, client n
-  gets the n-th domain. After the last domain the list begins again. Options are
-  those of `drawn`.
+  `groups` come from the partition (`splitjax.data.GROUPS`); if they are None,
+  client n gets the n-th domain. After the last domain the list begins again.
+  Options are those of `drawn`.
   """
   del data, seed
   known = read(corruptions, severity, "data.domain.corruptions")

@@ -128,7 +128,7 @@ def _own_classes(
   names: Sequence[str],
   looks: Sequence[tuple[str, ...]],
 ) -> TestSets:
-  """Builds test sets of the clients' classes, each under some of the looks.
+  """Builds test sets of the clients' classes; set r uses the looks of_set[r].
 
   Set r of a client has all test samples of its classes, once for each look
   whose index is in of_set[r].
@@ -211,8 +211,8 @@ def described(
   """Returns the arrays, other than the data, that `changed` depends on.
 
   The first list is for the training images; it is [] if all clients have the
-  domain NONE. The second list is for the test split; it is [] if, in addition,
-  the test sets have no looks.
+  domain NONE. The second list is for the test split; it is [] if all clients
+  have the domain NONE and the test sets have no looks.
   """
   domains = test_sets.domains
   drifted = domains is not None and set(domains.clients) != {NONE}

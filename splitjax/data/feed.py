@@ -122,7 +122,7 @@ class Samples(NamedTuple):
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
     """Cuts a round's orders, all from `draw_order`, into batches.
 
-    `orders` [V, E, S] are V views' orders in E epochs. Returns rows [T, V, B]
+    `orders` [V, E, S] has one order per view and epoch. Returns rows [T, V, B]
     int32, and one mask [T, B] bool for all views; E epochs have T steps.
     """
     over_epochs = jax.vmap(self.in_batches)
@@ -257,7 +257,7 @@ def plan(
   own: np.ndarray | None = None,
   limit: int | None = None,
 ) -> BatchPlan:
-  """Plans the batches of a cohort from its clients' numbers of samples `sizes`.
+  """Plans a cohort's batches; `sizes` are its clients' numbers of samples.
 
   B is `batch_size`, or the number of samples of the largest client if that is
   less. `own` [N] int are the clients' own batch sizes (Shard.batch), capped at

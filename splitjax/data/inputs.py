@@ -32,8 +32,7 @@ for a table this is the same as channel. none: networks get the numbers as they
 are. Token ids are never standardised."""
 
 STEPS = 256
-"""Least number of float32 steps over which an entry of the last axis ranges,
-unless it is constant."""
+"""An entry of the last axis spans this many float32 steps, or is constant."""
 
 BLOCK = 4096
 """Samples read at a time from arrays that may be memory-mapped."""
@@ -149,7 +148,7 @@ def checked(
 
 
 def _check_axes(image: np.ndarray, what: str) -> None:
-  """Raises UserError if four axes do not seem to be [Z, H, W, c]."""
+  """Raises UserError if `image`'s four axes do not look like [Z, H, W, c]."""
   shape = list(image.shape)
   _, first, high, wide = shape
   if first in (1, 3) and min(high, wide) > 4:

@@ -81,10 +81,10 @@ def deal(
 def owner_names(
   data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
 ) -> list[str]:
-  """Returns the name of each client's owner, as the name of the client.
+  """Returns the clients' names, which are the names of their samples' owners.
 
   Returns [] unless the partition assigns samples by their owners, every client
-  has a single owner, and no two clients have the same one.
+  has samples of a single owner, and no two clients share an owner.
 
   Args:
     data: the data set.

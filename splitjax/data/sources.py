@@ -28,9 +28,9 @@ _SPLIT_SEED = 0
 def digits(data_dir: Place = None) -> Dataset:
   """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
 
-  They have no official split and are split 80/20, stratified, with a fixed
-  seed, so that runs with any seed are tested on the same samples: 1,437 for
-  training and 360 for test. The 17 grey levels 0 to 16 become 0 to 255.
+  They have no official split. A stratified 80/20 split with a fixed seed gives
+  all runs, whatever their seed, the same 1,437 samples for training and 360 for
+  test. The 17 grey levels 0 to 16 become 0 to 255.
   """
   del data_dir  # the data set is bundled
   from sklearn.model_selection import train_test_split
@@ -183,7 +183,7 @@ def _checked(data: Dataset) -> Dataset:
   """Checks a user's own source as `npz.checked` checks the arrays of a file.
 
   Raises:
-    UserError: an array is invalid, or they do not fit together.
+    UserError: an array is invalid, or the arrays do not fit together.
   """
   where = f"data.name = {data.name!r}"
   keys = {"x": "image", "y": "label"}

@@ -74,7 +74,7 @@ class TestSets(NamedTuple):
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Counts all rows in the `clients` largest parts, plus 1 for padding."""
+    """Returns the most rows that `clients` clients hold, plus 1 for padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property
@@ -226,7 +226,7 @@ def out_of_client(
 
 
 def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
-  """Draws for each client as many rows of others as it has of its own."""
+  """Draws other clients' rows for each client, as many as it has of its own."""
   union = np.concatenate(own)
   sizes = np.array([len(rows) for rows in own])
   starts = np.cumsum(sizes) - sizes

@@ -1,4 +1,4 @@
-"""Accuracy of named clients, of classes with one client, of client families."""
+"""Accuracy by named client, by class that one client has, and by family."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, heading, with_half
 
 ALL = "all"
-"""Value of "class" in a line on all classes of a client together."""
+"""Value of the key "class" in a line that covers all classes of a client."""
 
 MOST = 60
 """Limit of the lines of a table. Above it, the page names a file instead."""
 
 MOST_OF_CLASSES = 50_000
-"""Limit of the number of lines on single classes (rows x 2 sets x clients x
+"""Limit of the number of lines about single classes (rows x 2 sets x clients x
 classes). Above it, only classes that a single client trains on have lines."""
 
 Line = dict[str, Any]
@@ -29,8 +29,8 @@ _KEY = "row", "set", "client", "name", "class"
 def chosen(lines: Sequence[Line]) -> list[Line]:
   """Chooses the lines that a report shows.
 
-  These are the lines on all classes of a named client, and the lines on a class
-  that only one client trains on.
+  A line that covers all classes (ALL) is shown if its client has a name. A line
+  about one class is shown if only its client trains on this class.
 
   Args:
     lines: lines of a run, from `experiment.by_client.measure`.
@@ -106,7 +106,7 @@ def section(tree: dict[str, Any]) -> list[str]:
 
 
 def families(found: Sequence[Record]) -> list[str]:
-  """Tabulates accuracy and offloading by family, if any; else returns []."""
+  """Tabulates accuracy and offloading by family; returns [] without any."""
   each = []
   for r in found:
     family, _, metric = r.metric.rpartition(":")

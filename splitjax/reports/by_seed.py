@@ -98,9 +98,9 @@ def over_data_sets(
 
   PGFedSplit's Table 2 prints such means. For compared runs, the mean is over
   the runs, and the record's field `run` is "mean". For compared grids, cells
-  with the same name have a mean, and `run` is "mean/CELL". If all workdirs have
-  the same seeds, a mean is also computed for each seed, and accuracy has the
-  interval of these means.
+  with the same name are averaged, and `run` is "mean/CELL". If all workdirs
+  have the same seeds, the accuracy has an interval: that of the means over
+  workdirs, one mean per seed.
 
   Args:
     cells: `name`, `results` and `cell`, the cell's name in its grid or "".

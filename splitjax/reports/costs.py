@@ -18,7 +18,7 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 
 
 def at_inference(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates SplitGP's Table I on `last`; returns [] if storage is missing."""
+  """Tabulates SplitGP's Table I for set `last`; [] if storage is missing."""
   here = {"offload", "computation", "communication", "latency"}
   shown = [r for r in found if r.set == last and r.metric in here]
   shown += [r for r in found if r.metric == "storage"]

@@ -109,7 +109,7 @@ def by_position(
 
 
 def add_positions(runs: Sequence[dict[str, Any]]) -> None:
-  """Adds per_position to a row's curves if all seeds give it the same shape.
+  """Adds per_position to a row's curves if its shape is the same in all seeds.
 
   The label at a position may differ between seeds.
   """

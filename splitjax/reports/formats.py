@@ -18,7 +18,7 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-  """Writes a table in Markdown, with the cells that are ahead in bold."""
+  """Writes a table in Markdown and sets the leading cells (`ahead`) in bold."""
   lines = [
     [cell.replace("|", "\\|") for cell in line]
     for line in _marked(table, "**", "**")
@@ -29,7 +29,7 @@ def markdown(table: Table) -> str:
 
 
 def terminal(table: Table) -> str:
-  """Writes a table as aligned text, with a star at cells that are ahead."""
+  """Writes a table as aligned text and puts a star at the leading cells."""
   lines = [
     [cell.replace(" ± ", "±") for cell in line] for line in _marked(table, "*")
   ]
@@ -40,7 +40,7 @@ def terminal(table: Table) -> str:
 
 
 def latex(table: Table, caption: str) -> str:
-  """Writes a table in LaTeX, with the cells that are ahead in bold.
+  """Writes a table in LaTeX and sets the leading cells in bold.
 
   The text needs the packages booktabs and graphicx.
   """
@@ -70,7 +70,7 @@ def latex(table: Table, caption: str) -> str:
 
 
 def _marked(table: Table, before: str, after: str = "") -> list[list[str]]:
-  """Puts the text of cells that are ahead between two marks."""
+  """Puts the text of the leading cells between two marks."""
   return [
     [
       f"{before}{cell}{after}" if (i, j) in table.ahead else cell

@@ -169,7 +169,7 @@ def _check_comparable(runs: list[Results]) -> None:
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
-  """Averages the entries `measured` of trees; copies others from the first.
+  """Averages the entries `measured`; copies the first tree's other entries.
 
   The result has the half-widths of the averages under "interval".
   """

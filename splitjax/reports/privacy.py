@@ -13,7 +13,7 @@ BARE = (
   "up/features", "up/labels", "up/match", "up/embedding_gradient",
   "up/head_gradient", "up/prototypes", "up/statistics",
 )  # fmt: skip
-"""Messages about samples that clients upload in training, besides models."""
+"""Uploads in training, other than models, that carry data about samples."""
 
 
 def section(tree: dict[str, Any]) -> list[str]:
@@ -90,7 +90,7 @@ def _words(amplified: bool, several: bool) -> str:
 
 
 def _bare(rows: Sequence[dict[str, Any]]) -> list[str]:
-  """Lists the messages about samples that clients upload without noise."""
+  """Lists the messages of BARE that clients upload without noise."""
   each = []
   for row in rows:
     bare = [

@@ -48,8 +48,8 @@ def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
 def table_1(depth: Mapping[str, Any], setting: Setting, pixels: int) -> str:
   """Tabulates SplitGP's Table I for one sample and one cut.
 
-  `depth` is a dict of `split_depths`; `pixels` is q, how many numbers a raw
-  sample has.
+  `depth` is one of the dicts that `split_depths` returns; `pixels` is q, how
+  many numbers a raw sample has.
   """
   sizes, beta = sizes_of(depth), setting.offloaded
   whole = sizes.prefix + sizes.server

@@ -42,8 +42,8 @@ COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC "
   "#AA4499 #DDCC77 #117733 #88CCEE #CC6677"
 ).split()
-"""Paul Tol's palette "muted", grey made darker, for the colour-blind. Light and
-dark colours alternate, so that neighbours differ in grey print too."""
+"""Paul Tol's palette "muted" for the colour-blind, with a darker grey. Light
+and dark colours alternate, so that neighbours differ in grey print too."""
 
 PARTS = {
   "ID: classes that the client trains on": "#0072B2",
@@ -141,8 +141,8 @@ def of_paces(arrays: dict[str, np.ndarray], of: str) -> Figure:
 
   Args:
     arrays: as `experiment.measure.costs.shares` returns: "share", "even" and
-      "seconds" [N]; if rounds are buffered also "staleness", the number
-      of updates with each tau.
+      "seconds" [N]; if rounds are buffered also "staleness", whose entry
+      tau is the number of updates that are tau rounds late.
     of: method and data, for the title.
   """
   buffered = "staleness" in arrays

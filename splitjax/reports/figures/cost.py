@@ -224,7 +224,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """Returns each row's cost -> clients' values; [] if a row has no costs."""
+  """Returns a dict cost -> clients' values per row; [] if any row has none."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
-"""The most groups that a legend lists. If there are more, it counts them."""
+"""The most groups that a legend lists; for more, it gives only their number."""
 
 
 def draw(

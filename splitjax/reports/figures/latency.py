@@ -38,9 +38,10 @@ def inference_time(
   pixels: int,
   title: str,
 ) -> Figure:
-  """Draws the three latencies over P_C with R fixed, and over R with P_C fixed.
+  """Draws the latencies of PLACES over client power P_C and over bandwidth R.
 
-  `depth` is a dict of `split_depths`; `pixels` is q, how many numbers a raw
+  R is fixed where P_C varies, and P_C where R varies. `depth` is one of the
+  dicts that `split_depths` returns; `pixels` is q, how many numbers a raw
   sample has.
   """
   sizes, rates = sizes_of(depth), setting.resources()

@@ -80,7 +80,8 @@ def _rules(
 ) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
   """Returns how to draw the oracle and the config's rule.
 
-  Maps the label of each to its style and to the path of its accuracy in a row.
+  Maps a rule's label to the style of its line and to the path of its accuracy
+  in a row.
   """
   name, own = rule(results), ("summary", "accuracy")
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}

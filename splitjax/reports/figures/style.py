@@ -120,7 +120,7 @@ def name_clients(
 
 
 def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
-  """Sets ticks at all evaluated rounds, or at every n-th if more than 8."""
+  """Sets ticks at every evaluated round, or every n-th if there are over 8."""
   evaluated = sorted(set(rounds))
   step = math.ceil(len(evaluated) / 8)
   axes.set_xticks(evaluated[::-1][::step][::-1])
