@@ -33,11 +33,11 @@ def measure(
   On every test set a client has one line for ALL classes together. On the first
   and the last set it also has a line for each class of which it holds training
   or test samples. If rows x sets x clients x classes is above MOST_OF_CLASSES,
-  lines are written only for classes that exactly one client trains on.
+  only the classes that exactly one client trains on have such lines.
 
-  Clients that do not train (`TestSets.new`) have lines without a number. The
-  network of each training client answers some of their samples, and a line's
-  accuracy is the share of right answers among all of these.
+  A client that does not train (`TestSets.new`) has lines without a number. The
+  networks of several training clients may answer its samples. Its accuracy is
+  the share of right answers among all answers, whichever network gave them.
 
   Args:
     task: the task of the run.

@@ -217,9 +217,9 @@ def _threshold(
 ) -> float | None:
   """Returns the README's threshold, in nats; None if there are not two exits.
 
-  It is the client's threshold on the last test set that has samples of the
-  client; later sets have more out-of-distribution samples. If no set has any,
-  it is the middle threshold of the run's grid.
+  The client has a threshold for each test set in which it has samples. The last
+  threshold is returned, as later sets have more out-of-distribution samples. If
+  the client has none, the middle threshold of the run's grid is returned.
   """
   if not chosen:
     return None

@@ -20,7 +20,7 @@ def compare(runs: Sequence[str | Path], place: str | Path | None = None) -> str:
   """Formats a table of finished workdirs; writes a report if `place` is given.
 
   Raises:
-    UserError: as `gather` and `write`.
+    UserError: see `gather` and `write`.
   """
   whole = gather(runs)
   if place is None:
@@ -42,8 +42,8 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
   Returns:
     The entries "title", "fields", "cells" and "missing" of `grid.run`'s
     results, with "run" as the only field. "different" maps each field in which
-    configs differ to {run: value}. In each of the cells, "cell" is the
-    cell's name in the grid that it comes from, or "" for a run.
+    configs differ to {run: value}. The entry "cell" of a cell is its name in
+    the grid that it comes from, or "" for a run.
 
   Raises:
     UserError: a folder is given twice or has no report.

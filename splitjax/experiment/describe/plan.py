@@ -81,7 +81,7 @@ def planned(
 def _method(
   trainer: "_Planner", one: Task | None, kind: Accelerator
 ) -> dict[str, Any]:
-  """Compiles the programs that `trainer` still lacks; describes all of them.
+  """Compiles a trainer's missing programs, then describes all its programs.
 
   `one` is None unless several runs are to train side by side. Then it is the
   task of a single run on one device.

@@ -233,8 +233,8 @@ def _make_attacks(
 ) -> Any:
   """Makes the jitted function that runs the attacks.
 
-  It maps (state, shards, *Victims) to a list with a dict for each cohort, which
-  has the scores of each attack by its key.
+  It maps (state, shards, *Victims) to a list with one dict for each cohort. The
+  dict maps each attack's key to the attack's scores.
   """
   task = setup.task
   method, net = setup.method, wired(task.config, task.network.backbone)

@@ -154,10 +154,11 @@ def _train_as_before(
   most: int,
   stop: Stop,
 ) -> set[str]:
-  """Trains earlier starts' unfinished groups; returns their runs' titles.
+  """Trains the groups of runs that earlier starts left unfinished.
 
   A group is given up if it has more than `most` runs, if one of these is not in
-  `runs`, or if they no longer share a program.
+  `runs`, or if they no longer share a program. Returns the titles of the runs
+  in the groups that were trained.
   """
   known, placed = {run.title: run for run in runs}, set[str]()
   before = dict.fromkeys(

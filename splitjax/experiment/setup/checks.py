@@ -56,7 +56,7 @@ def check_first(config: Config) -> None:
 def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
   """Returns the owner of each training sample, [Z].
 
-  Raises UserError if samples have no owners, or if data.dealt is "by_depth".
+  Raises UserError if samples have no owners or if `chosen.dealt` is "by_depth".
   """
   name = chosen.partition.name
   if data.train_client is None:
@@ -77,9 +77,9 @@ def device_bytes(
 ) -> dict[str, int]:
   """Returns how many bytes each kind of data takes on the device.
 
-  The keys name the kinds in words. Clients refer to rows by indices of 4 bytes.
-  A client has one index for each training row, one for each test row, and three
-  for each row that calibrates thresholds. Padding makes clients' counts equal.
+  The keys name the kinds in words. An index of a row takes 4 bytes. A client
+  has one index for each training row, one for each test row, and three for each
+  row that calibrates thresholds. Padding gives clients equally many indices.
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)
@@ -276,8 +276,8 @@ def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
 
   The run must have one process, and its test sets must not come from the
   training split. No method may have one server for all clients, or answer one
-  sample with the networks of several clients. Aggregations may read sums over
-  clients, but not another client's half.
+  sample with the networks of several clients. For a client's new half, an
+  aggregation may read its old half and sums over clients, but no other half.
   """
   where = "system.clients_on=host: "
   if distributed.is_distributed():

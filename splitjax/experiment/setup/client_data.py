@@ -109,11 +109,11 @@ def client_depths(
 def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
   """Returns the facts that `make_network` needs, with digests of the data.
 
-  Inputs are standardised with the statistics of the training split, or of the
-  training samples alone if that split also has test or held-out samples. The
-  result is JSON-ready. It is the same on any machine, provided that the
-  arguments have not passed through `drift.changed`. The digests also cover the
-  domains and looks that `drift.changed` applies (`drift.described`).
+  If inputs are standardised, "mean" and "std" are those of the training split,
+  or of the training samples alone if that split also has test or held-out
+  samples. The result is JSON-ready. It is the same on any machine if the
+  arguments have not passed through `drift.changed` yet. The digests also cover
+  the domains and looks that are to be applied (`drift.described`).
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None

@@ -86,7 +86,7 @@ def notes(task: Task) -> list[str]:
 
 
 def _domains(task: Task) -> list[str]:
-  """Names the clients of each domain, and a domain left out of training."""
+  """Names the clients of each domain, and any domain left out of training."""
   named, unseen = task.test_sets.domains, task.test_sets.unseen
   clients = () if named is None else named.clients
   sentences, each = [], dict[str, list[str]]()
@@ -137,7 +137,7 @@ def _untrained(counts: np.ndarray) -> list[str]:
 
 
 def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
-  """Names the classes that a single client trains on, in one sentence.
+  """Names, in one sentence, the classes that exactly one client trains on.
 
   A mean over clients hides the accuracy of such classes.
   """
@@ -154,7 +154,7 @@ def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
 
 
 def _new(task: Task) -> list[str]:
-  """Names the clients that are tested and do not train, in one sentence."""
+  """Names, in one sentence, the clients that are tested but do not train."""
   sets, owner = task.test_sets, task.data.test_client
   if owner is None or task.config.eval.shift.name != "own_test":
     return []

@@ -120,7 +120,7 @@ def _check_kind(key: str, attack: Attack, data: Dataset) -> None:
 def attacks_on(
   wanted: Mapping[str, Spec], network: Network, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Makes the wanted attacks; lists the messages that a method does not send.
+  """Makes the wanted attacks; finds the messages that each of them lacks.
 
   Returns:
     Attack key -> the attack, and the messages that the attack needs and that

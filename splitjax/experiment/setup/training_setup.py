@@ -292,7 +292,7 @@ def _shard(
 
 
 def _placed(task: Task, shard: Shard) -> Shard:
-  """Divides a cohort's data among the devices, or leaves them on the host."""
+  """Divides a cohort's data among devices unless system.clients_on is host."""
   image, _, *own = shard
   if task.config.system.clients_on == "device":
     own = sharding.put(task.mesh, own, sharding.DIVIDED)

@@ -140,7 +140,7 @@ def _restore(place: Path, wanted: Tree) -> Tree:
 
 
 def _by_path(tree: Tree) -> dict[tuple[str, ...], Any]:
-  """Maps each leaf's path to the leaf; names fields and dict keys alike."""
+  """Maps paths to leaves; fields and dict keys look the same in a path."""
   found, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf

@@ -155,7 +155,7 @@ def log_line(
 
 
 def _short(values: np.ndarray) -> list[float]:
-  """Rounds to five digits, except whole numbers, which stay."""
+  """Rounds numbers to five digits; whole numbers become ints, unrounded."""
   every = map(float, values)
   return [int(x) if x.is_integer() else float(f"{x:.5g}") for x in every]
 
@@ -163,7 +163,10 @@ def _short(values: np.ndarray) -> list[float]:
 def check_masked(
   label: str, line: dict[str, Any], on_nan: str, names: Sequence[str] = ()
 ) -> str:
-  """Makes the note on a round's masked clients; raises if on_nan is "stop"."""
+  """Makes the note on a round's masked clients; "" if none were masked.
+
+  Raises UserError if clients were masked and `on_nan` is "stop".
+  """
   if not line["masked"]:
     return ""
   what = (

@@ -115,7 +115,7 @@ class CheckpointManager:
       self._saver.close()
 
   def _complete(self, partial: Path, record: dict[str, Any]) -> None:
-    """Completes a checkpoint in a thread, then deletes those no longer kept."""
+    """Completes a checkpoint in a thread; deletes superseded checkpoints."""
     self._saver.wait_until_finished()
     if not distributed.is_first_process():
       return

@@ -35,7 +35,7 @@ def open_recorder(
   group: Sequence[str] = (),
   devices: int | None = None,
 ) -> Iterator[tuple[Recorder, State]]:
-  """Opens a method's logs and checkpoints where its training stopped.
+  """Opens a method's logs and checkpoints, and gets the state to go on from.
 
   `full` is the fresh network; `note` is added to the method's title, to tell
   apart runs of methods with the same label. `group` names the runs that share a
@@ -90,7 +90,7 @@ def begun(workdir: Path, key: str) -> dict[str, Any]:
 
 
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
-  """Returns the JSON-ready facts of a run that its checkpoints hold.
+  """Returns the facts of a run that are stored in its checkpoints, JSON-ready.
 
   "config" and "data" are as in config.json; "versions" and "devices" are the
   other facts on which the bits of results depend. "places" are the numbers of
@@ -154,7 +154,7 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
 
 def _changes(label: str, record: dict, mine: dict) -> list[str]:
-  """Describes changes since the checkpoint that may change results' bits."""
+  """Says what changed since the checkpoint and may change bits of results."""
   changes = []
   for name, was in record["versions"].items():
     now = mine["versions"].get(name)

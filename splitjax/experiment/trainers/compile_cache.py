@@ -62,8 +62,9 @@ class Compiled(NamedTuple):
     program: the executable alone, without the function (which closes over the
       network's pretrained weights) and without arguments.
     owner: the label of the method that it was compiled for.
-    names: the hyper-parameters that the program takes. A later method with the
-      same text may have others; the program uses only what both methods have.
+    names: the names of the hyper-parameters that the program takes. If a later
+      method with the same text has other hyper-parameters, the program uses
+      only those that both methods have.
   """
 
   program: Any
@@ -167,7 +168,7 @@ def _call(program: Any, numbers: dict[str, jax.Array], *given: Any) -> Any:
 
 
 def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:
-  """Separates a function from its jax.jit options."""
+  """Returns a function and its jax.jit options; stands in for jax.jit."""
   return function, settings
 
 

@@ -250,7 +250,10 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> EvaluationPart:
-    """Makes the part of clients at `places`, with training images if wanted."""
+    """Makes an EvaluationPart of the clients at `places`.
+
+    Their training images are gathered only if `data` is true.
+    """
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)

@@ -20,7 +20,7 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
   """Makes a method's trainer, with chunks of clients that fit into memory.
 
   With `system.clients_per_chunk=auto`, an estimate says how many clients fit at
-  once. If it is more than one, the programs are compiled. The number of clients
+  once. If more than one fits, the programs are compiled. The number of clients
   is halved as long as a compiled program needs more memory than the device has.
   If the clients lie on the host, only the estimate is used, as a round cannot
   be compiled before the data of its clients have been gathered.

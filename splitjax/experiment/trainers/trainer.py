@@ -225,7 +225,7 @@ class Trainer:
   def _outputs(
     self, state: State, personal: bool, samples: int | None
   ) -> Outputs:
-    """Evaluates a result row; personalised copies are discarded."""
+    """Evaluates a state for one result row; keeps no personalised copies."""
     answers = self.setup.method.traits.answers
     size = tested(self.task, samples).rows.shape[1]
     ids, found, aside = [], [], list[Exits]()
@@ -247,9 +247,9 @@ class Trainer:
   def _evaluations(self, part: EvaluationPart) -> list[tuple[Any, tuple]]:
     """Returns compiled evaluations of a part's clients, and their arguments.
 
-    The first evaluates the test samples shown to the clients; its result is
-    Exits. If thresholds are chosen on held-out samples, a second evaluates
-    held-out samples and their proxies.
+    The first evaluation returns the Exits of the test samples shown to the
+    clients. If thresholds are chosen on held-out samples, there is a second
+    evaluation, of held-out samples and their proxies.
     """
     task, state, images = self.task, part.state, part.images
     numbers = tuple(shard.number for shard in part.shards)
