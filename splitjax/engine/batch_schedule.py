@@ -65,8 +65,8 @@ def drawn_for(
 ) -> Drawn:
   """Returns `visit.drawn`, or makes the visit's draws if it is None.
 
-  Draws made here are for `plan.epochs` epochs of stage number `stage`, even if
-  the method sets another number of epochs: a replay of messages takes more.
+  For stage number `stage` it makes draws for `plan.epochs` epochs, even if the
+  method sets another number: a replay of messages needs more epochs.
   """
   if visit.drawn is not None:
     return visit.drawn

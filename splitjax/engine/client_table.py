@@ -21,11 +21,11 @@ def read(
   field: str,
   names: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
-  """Reads a CSV file; returns the place and the cells of each line.
+  """Reads a CSV file; returns the location and the cells of each line.
 
-  The place is a text for error messages: file and line number. The column
-  `client` has numbers or ALL. If a column `name` takes the place of `client`,
-  it has names or ALL, and each name is returned as the client's number.
+  The location is a text for error messages: file and line number. The column
+  `client` has numbers or ALL. If the file has a column `name` instead, that
+  column has names or ALL, and each name is returned as the client's number.
 
   Args:
     path: the file, UTF-8. Empty lines are skipped.

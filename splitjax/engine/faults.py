@@ -153,7 +153,7 @@ def _either(drawn: Array | None, scheduled: Array) -> Array:
 
 
 def truncate_steps(real: Array, share: Array) -> Array:
-  """Turns the steps that a straggler does not take into padding.
+  """Makes padding of the steps that a straggler leaves out.
 
   `real` [T, B] bool may have steps of padding between real ones. `share` [] is
   the share of its real steps that the client takes, rounded up. Returns

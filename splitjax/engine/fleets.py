@@ -246,8 +246,9 @@ def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
   """Finds the fewest devices, up to `most`, with which a round is shortest.
 
   If `dealt` is true, `sampling` spreads clients evenly over the devices,
-  regardless of cohorts. If it is false, a device trains its part of one cohort
-  after another, and the padding that makes the parts equal takes time too.
+  regardless of cohorts. If it is false, each device trains its part of every
+  cohort, one cohort after another, and the padding that makes the parts equal
+  takes time too.
   """
   counts = (fleet.participants,) if dealt else slots(fleet)
 

@@ -126,8 +126,8 @@ class HostClients:
       new: leaves [S + spare, ...].
 
     Raises:
-      UserError: the aggregation gives a client that does not participate a new
-        value that is not common to all clients.
+      UserError: the aggregation changes clients that do not participate, but
+        not to a value that is common to all clients.
     """
     count = len(places)
     leaves = jax.tree_util.tree_leaves_with_path(new)

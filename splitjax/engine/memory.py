@@ -133,7 +133,7 @@ def round_shapes(
 
 
 def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
-  """Makes a shard with one input and no sample, used for its shapes."""
+  """Makes a shard for tracing, with a placeholder input but no samples."""
   rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
   image = jnp.zeros((1, *net.shape), jnp.uint8)
   label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
@@ -193,7 +193,7 @@ def chunks(
 
 
 def too_large(program: int) -> bool:
-  """Tells whether a device has no room for a program of so many bytes."""
+  """Tells whether a device has no room for a program of `program` bytes."""
   return program > ROOM * target.current().capacity
 
 
@@ -217,11 +217,12 @@ def at_server(
 ) -> int:
   """Counts the bytes of parameters that the simulated server holds in a round.
 
-  It holds one server half, or for each participant a copy of the blocks behind
-  the shallowest cut. It also holds the method's own state, `Half.memory`, such
-  as the heads of groups (Hydra, Section 4). A server that has the clients'
-  blocks too (SuperSFL) holds its whole network once more. Activations and
-  optimiser slots are not counted. `plan` is the plan of the first cohort.
+  If clients share one server, it holds one server half. Otherwise it holds, for
+  each participant, a copy of the blocks behind the shallowest cut. It also
+  holds the method's own state, `Half.memory`, such as the heads of groups
+  (Hydra, Section 4). A server that has the clients' blocks too (SuperSFL) holds
+  its whole network once more. Activations and optimiser slots are not counted.
+  `plan` is the plan of the first cohort.
   """
   state, _, server, _ = round_shapes(method, net, fleet, plan)
   memory, params = server.memory, server.segment.params

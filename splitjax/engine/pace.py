@@ -209,7 +209,7 @@ def planned(
 
 
 def cut_short(given: Any, share: np.ndarray, rounds: int) -> Schedule:
-  """Schedules that clients take only a share of their steps in every round.
+  """Plans faults: in every round clients take only a share of their steps.
 
   `share` [N] is the result of `Deadline.shares`; clients whose share is 0 are
   dropped. `given`, a Schedule with arrays [N, R] or (), has the faults that are

@@ -81,7 +81,7 @@ def make_round(
     vmapped: whether the round is to be vmapped over seeds.
     drawn: whether the round gets the sample as an argument: for each cohort
       [S] bool, which of its first S clients are sampled. The state then lacks
-      clients, so the aggregation's `server` must not read the clients.
+      some clients, so the aggregation's `server` must not read any.
     jit: called in place of `jax.jit`, with the function and jit's options.
 
   Returns:

@@ -75,15 +75,15 @@ def sample_clients(
   clients, of whom the first P participate; None: the order is random.
 
   If several devices each train one client at a time, the clients of all cohorts
-  are assigned to devices in turn, so that all devices train equally many. If
-  they were not, one device might train all sampled clients, which come first,
-  and another device none.
+  are assigned to devices in turn, so that all devices train equally many. A
+  cohort's slots begin with the sampled clients: if devices took slots in order,
+  one device might train all sampled clients and another device none.
 
   Returns:
     For each cohort a Sample of `fleets.slots` clients, padded to a multiple of
-    devices x chunk. If computing the whole cohort takes no more chunks than
-    computing these clients, and gives no device more clients than they do, the
-    Sample has all places in order, and no client is gathered.
+    devices x chunk. But if the whole cohort needs no more chunks than these
+    clients, and no device has to train more clients, the Sample has all places
+    in order, and no client is gathered.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []

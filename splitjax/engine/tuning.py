@@ -25,12 +25,12 @@ SECONDS, RUNS, MOST = 0.05, 3, 100
 runs gives the time."""
 
 BEHIND = 4
-"""A formulation is timed only once if its first step takes longer than SECONDS
-and longer than 2 x BEHIND steps of the fastest formulation so far."""
+"""The first step of a formulation is the only one timed if it takes longer than
+SECONDS and longer than 2 x BEHIND steps of the fastest formulation so far."""
 
 
 def layers(net: Backbone, batch: int) -> dict[Layer, int]:
-  """Maps each distinct convolution of a network to its largest batch of images.
+  """Maps each distinct convolution of a network to the most images it gets.
 
   Convolutions are found if `splitjax.models.layers` or `convolution` made them
   and the config leaves their formulation open. 1x1 convolutions that are not

@@ -22,11 +22,11 @@ class Block(Protocol):
   """Any object whose methods init and apply work like those of a linen module.
 
   A block maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable
-  and equals every block that computes the same function. If its attribute
-  `scanned` is true, it keeps x's shape and has no running statistics; one scan
-  then runs several equal blocks in a row. A block that draws random numbers in
-  training, from flax's generator "dropout", says so by one of two attributes:
-  `random` is true, or `dropout` is above 0.
+  and equals every block that computes the same function. A block whose
+  attribute `scanned` is true keeps x's shape and has no running statistics; one
+  scan then runs several equal blocks in a row. A block that draws random
+  numbers in training, from flax's generator "dropout", says so by one of two
+  attributes: `random` is true, or `dropout` is above 0.
   """
 
   @property
@@ -164,7 +164,7 @@ def scan(
   real: Array,
   keys: list[Array] | None = None,
 ) -> Array:
-  """Runs equal blocks without statistics one after another, by one scan.
+  """Runs equal blocks, which have no statistics, in order by one lax.scan.
 
   Args:
     block: any of the equal blocks.
@@ -187,7 +187,7 @@ def scan(
 def stretches(
   block_of: Callable[[str], Block], segment: Segment, names: Iterable[str]
 ) -> list[tuple[str, ...]]:
-  """Groups consecutive equal blocks for a scan; each other block is alone."""
+  """Groups SCAN or more equal blocks in succession; other blocks stay alone."""
 
   def kind(name):
     block = block_of(name)

@@ -27,8 +27,9 @@ from splitjax.types import Array
 
 WIDE = 32
 """A max-pool on a CPU stores the position of each maximum if there are at least
-this many channels. A round of cnn8 then takes 5 % less time. For fewer channels
-stored positions would make a round of a narrow network a third longer.
+this many channels. A round of cnn8 then takes 5 % less time. With fewer
+channels, storing positions would make a round of a narrow network a third
+longer.
 """
 
 
@@ -162,7 +163,10 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
 
 
 def adaptive_max_pool(x: Array, size: int) -> Array:
-  """Takes maxima over windows of `adaptive_mean_pool`: [B, size, size, c]."""
+  """Takes maxima over a grid of windows: [B, H, W, c] -> [B, size, size, c].
+
+  The windows are those of `adaptive_mean_pool`.
+  """
   for axis in (1, 2):
     parts = [
       functools.reduce(_larger, (x.take(i, axis) for i in range(start, stop)))

@@ -35,7 +35,7 @@ _HEARD: ContextVar[dict["Layer", int] | None] = ContextVar(
 
 
 class Layer(NamedTuple):
-  """Shapes, dtype and options of an image convolution, without the batch size.
+  """Shapes, dtype and options of an image convolution, for any batch size.
 
   Attributes:
     image: (H, W, c) of its input.

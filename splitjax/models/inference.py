@@ -44,7 +44,7 @@ def server_logits(
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
-  """Computes the input [B, D] of the server's head from unclipped features."""
+  """Computes the input [B, D] of the head, without clipping the features."""
   depth = backbones.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = backbones.run(backbone, client, image, own, train=False)

@@ -165,7 +165,7 @@ class ConvBlock(nn.Module):
 
 
 class Pool(nn.Module):
-  """A pool as a separate block, so that cut depths count it.
+  """A pool as a block of its own; cut depths count it like any other block.
 
   Attributes:
     kind: a key of POOLS; "none" returns its input.

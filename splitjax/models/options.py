@@ -53,7 +53,7 @@ def scaled(width: float, channels: int) -> int:
 
 
 def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
-  """Raises a UserError unless `given` has as many counts as `usual`."""
+  """Raises a UserError if `given` is not as long as `usual`."""
   if len(given) != len(usual):
     raise UserError(
       f"backbone.{name}={given} must be {len(usual)} numbers of blocks, such as"

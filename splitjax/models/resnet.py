@@ -106,7 +106,7 @@ def residuals(
 def counted(
   stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
 ) -> dict[str, Block]:
-  """Makes a block of each layer that Hydra counts, stem and pools included."""
+  """Makes a block for each layer that Hydra counts, stem and pools included."""
   first, pool = begin(stem, width, how)
   blocks = residuals(stages, width, bottleneck, how)
   return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}

@@ -64,7 +64,7 @@ class Target(NamedTuple):
 
 
 aimed_at = jax.make_user_context(None)
-"""A context: within `with aimed_at(target)`, `current` returns that target.
+"""Sets the target: within `with aimed_at(target)`, `current` returns it.
 
 The target is part of the keys of jax's caches, so a trace for one target is not
 reused for another.

@@ -40,8 +40,8 @@ def layer_norm() -> nn.LayerNorm:
 def patches(x: Array, size: int) -> Array:
   """Cuts an image into patches: [B, H, W, c] -> [B, patches, size*size*c].
 
-  Patches are listed row by row. The numbers of a patch [size, size, c] are
-  flattened in this order, like the inputs of the embedding's kernel.
+  Patches are listed row by row. Each patch [size, size, c] is flattened in the
+  order of its axes, like the inputs of the embedding's kernel.
   """
   b, h, w, c = x.shape
   x = x.reshape(b, h // size, size, w // size, size, c)

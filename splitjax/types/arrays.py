@@ -60,7 +60,7 @@ class Half(NamedTuple):
 
   Attributes:
     segment: its blocks.
-    opt: an Opt within a round. Between rounds the Opt's slots if
+    opt: an Opt within a round. Between rounds it is the Opt's slots if
       optimizer.keep_state is set, else ().
     memory: the method's own state of this side; () if it has none.
     known: a deltas.Known if the client's parameters travel as differences;

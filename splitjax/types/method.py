@@ -108,10 +108,10 @@ class Aggregation(NamedTuple):
   Attributes:
     contribute: (client, server, weight []) -> Sums of one client.
     server: (server, clients, active, sums) -> Half. Makes the next server.
-      `server` is the server before the round. `clients` are all cohorts after
-      it, a tuple with leaves [N, ...], in which clients that took no part are
-      unchanged. `active`, for each cohort [N] bool, tells whose updates count;
-      `sums` are over these clients.
+      `server` is the server before the round. `clients` are all trained
+      cohorts, a tuple with leaves [N, ...], in which clients that took no part
+      are unchanged. `active`, for each cohort [N] bool, tells whose updates
+      count; `sums` are over these clients.
     clients: (clients, active, sums, server) -> Half. Makes the next clients of
       one cohort; `server` is the next server.
     keep: lam, the share of its parameters that a client keeps, or a function:
@@ -150,7 +150,7 @@ class Aggregation(NamedTuple):
 class Method(NamedTuple):
   """A federated method: one client-server pair's round, and the aggregation.
 
-  A function of a `client` takes ONE client, unbatched; `clients` are stacked.
+  An argument `client` is ONE client, unbatched; `clients` are stacked.
   `samples` is the client's own data (splitjax.data.feed.Samples).
 
   Attributes:

@@ -84,7 +84,7 @@ class Wire(NamedTuple):
   parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
-    """Returns these channels; sets the features' form if they have none."""
+    """Returns these channels; a missing features.form becomes `features`."""
     if self.features.form is not None:
       return self
     return self._replace(features=self.features._replace(form=features))

@@ -74,12 +74,12 @@ def int8(x: Array, peak: Array, key: Array) -> Array:
 
 
 def topk(rows: Array, count: int) -> Array:
-  """Keeps the `count` largest |x| of each row [B, n]; sets others to 0."""
+  """Keeps `count` numbers of largest |x| per row [B, n]; others become 0."""
   return _at_largest(jnp.abs(rows), rows, count)
 
 
 def random(rows: Array, count: int, key: Array) -> Array:
-  """Keeps `count` random numbers of each row [B, n], multiplied by n / count.
+  """Keeps numbers at `count` random places of each row [B, n], times n / count.
 
   The other numbers become 0, and the result is unbiased. Both sides draw the
   places from the shared key, so that no index is sent. Each row has its own

@@ -16,7 +16,7 @@ from splitjax.types import Array
 
 @jax.custom_vjp
 def dense(x: Array, kernel: Array) -> Array:
-  """Computes x [B, c] @ kernel [c, f] for a large kernel, from x transposed."""
+  """Multiplies x [B, c] by a large kernel [c, f], transposing x in memory."""
   return _transposed_product(x, kernel)[0]
 
 

@@ -51,8 +51,8 @@ def batched(function: Callable) -> Callable:
   """Makes `vmap` call a function once, on arguments with the mapped axis first.
 
   The function must accept any number of leading axes. In `_columns`, jax's own
-  batching rule for `jnp.stack` would put the new axis before the mapped axis,
-  and the reshape after it would have to copy the array.
+  batching rule for `jnp.stack` would put the stacked axis before the mapped
+  axis, and `reshape` would then have to copy the array.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -150,10 +150,10 @@ def _columns(x: Array, k: int) -> Array:
 
 
 def _in_parts(total: Callable, x: Array, g: Array) -> Array:
-  """Computes total(x, g), a sum over samples, by adding up parts of the batch.
+  """Computes total(x, g), a sum over samples, by adding up totals of parts.
 
-  x and g are [B, H, W, ...]. A part fits into the cache. For 14x14 maps of 50
-  samples, one call for the whole batch takes twice as long.
+  x and g are [B, H, W, ...]. A part of the batch fits into the cache. For
+  14x14 maps of 50 samples, one call for the whole batch takes twice as long.
   """
   batch, *edges, _ = x.shape
   pixels = math.prod(edges)

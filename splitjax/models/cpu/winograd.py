@@ -6,9 +6,9 @@ multiplications. Maps of up to 8 pixels along an edge have so few tiles that the
 transform of a whole map is one matrix product too.
 
 An edge of 7 pixels is covered by a tile of 4 and a tile of 3. A tile of m has
-m + 2 points at which polynomials are evaluated. The smaller tile lacks one
-point of the larger tile, so both tiles use the same transformed kernel. A 7x7
-map then takes 122 multiplications instead of 144.
+m + 2 points at which polynomials are evaluated. All points of the smaller tile
+are points of the larger tile, so one transformed kernel serves both. A 7x7 map
+then takes 122 multiplications instead of 144.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016;
 the matrices follow Toom and Cook.
