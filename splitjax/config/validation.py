@@ -246,7 +246,7 @@ def _check_kept(config: Any) -> None:
 
 
 def _check_patience(config: Any) -> None:
-  """Raises UserError if eval.patience does not suit system or eval.every."""
+  """Raises UserError if eval.patience contradicts `system` or eval.every."""
   chosen = config.eval
   if chosen.patience is None:
     return

@@ -268,8 +268,8 @@ def divide(
     devices: number of devices.
     chunks: for each cohort the most clients that a device may train at a time;
       None for all.
-    exact: whether chunks have the size in `chunks`, or the cohort's size if it
-      is smaller, on any number of devices. If False, chunks may be smaller,
+    exact: if True, a chunk has min(its entry in `chunks`, size of the cohort)
+      clients, however many devices there are. If False, chunks may be smaller,
       which needs less padding.
 
   Returns:

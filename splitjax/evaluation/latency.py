@@ -70,7 +70,8 @@ def latency(
     answers: which exits can answer, as in `types.Traits`.
 
   Returns:
-    [..., N] float64, parameters over power; 0 for a client without samples.
+    [..., N] float64, in parameters over power (units of |phi| / P_C); 0 for a
+    client without samples.
   """
   sent = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if "server" not in answers:

@@ -28,7 +28,7 @@ rounding draws random numbers of its own."""
 
 
 class Known(NamedTuple):
-  """A client's memory for its differences, kept from round to round.
+  """What a client keeps from round to round to send and receive differences.
 
   Attributes:
     held: block name -> parameters that both sides know. Within a round these

@@ -186,7 +186,7 @@ def dfl(
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
-  """Builds `init`: clients start from one network and get their devices."""
+  """Builds `init`: clients start from one network and know their resources."""
   plain = base.initializer(backbone, optimizer, whole=True)
 
   def init(key, fleet, full) -> State:

@@ -27,7 +27,7 @@ class Number:
 
   Attributes:
     array: [] float, traced.
-    value: the number itself, in the setting that is traced.
+    value: the number itself, of the method for which the program is traced.
   """
 
   __slots__ = ("array", "value")

@@ -1,4 +1,4 @@
-"""The state before the first round, and the prediction, of most methods."""
+"""How most methods make the state before the first round, and predict."""
 
 from collections.abc import Callable
 

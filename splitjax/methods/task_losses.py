@@ -139,7 +139,8 @@ def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
   """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B].
 
   Raises:
-    UserError: an option is out of range, or an entry of LOSSES makes no loss.
+    UserError: an option is out of range, or a user's own entry of LOSSES does
+      not return a Loss.
   """
   factory = LOSSES[name]
   if factory is cross_entropy:

@@ -143,7 +143,10 @@ def _forward(backbone: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
 
 
 def _columns(equation: Any) -> list[int]:
-  """Lists the bytes of a convolution's columns; [] for other primitives."""
+  """Lists how many bytes a convolution's columns take; [] for other primitives.
+
+  Columns are the array of all neighbourhoods that a kernel is applied to.
+  """
   if equation.primitive.name != "conv_general_dilated":
     return []
   kernel, out = equation.invars[1].aval, equation.outvars[0].aval

@@ -106,7 +106,7 @@ def section(tree: dict[str, Any]) -> list[str]:
 
 
 def families(found: Sequence[Record]) -> list[str]:
-  """Tabulates accuracy and offloading by family; returns [] without any."""
+  """Tabulates accuracy and offloading by family; [] if no record has one."""
   each = []
   for r in found:
     family, _, metric = r.metric.rpartition(":")

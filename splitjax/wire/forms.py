@@ -1,10 +1,11 @@
 """The forms in which a message's numbers travel, and their bytes.
 
 A message is a batch of rows, one per sample. The functions return the rows as
-the receiver reads them, in the dtype that they came in. NaN stays NaN if it is
-sent; numbers beyond a form's range arrive as its largest number. A split pass
-calls the functions between the client's `vjp` and the server's `vjp`. Rounding
-is therefore not differentiated: the gradient is straight-through.
+the receiver reads them, in the dtype that they came in. A NaN that is sent
+arrives as NaN; a number beyond a form's range arrives as its largest number of
+the same sign. Forms that send only some numbers may drop a NaN. A split
+pass calls the functions between the client's `vjp` and the server's `vjp`, so
+rounding is not differentiated: the gradient is straight-through.
 """
 
 import math

@@ -45,7 +45,7 @@ def quiet(name: str, owner: str | None) -> None:
 
 
 def announcing(label: str) -> Note:
-  """Makes a Note that prints lines on `label`'s programs, no line twice."""
+  """Makes a Note about the programs of `label` that prints each line once."""
   line = functools.cache(say)
 
   def note(name, owner):
@@ -257,8 +257,9 @@ def once(
 def text_of(lowered: Any, arguments: Tree = None) -> str:
   """Returns the text of a traced program, with facts that jax leaves out.
 
-  The facts are the structure, shapes, dtypes and donation of `arguments` (None:
-  of all), the structure of the results, and which arguments the program uses.
+  The facts are the structure, shapes, dtypes and donation of `arguments` (if
+  None, of all arguments of the program), the structure of the results, and
+  which arguments the program uses.
   """
   leaves, structure = jax.tree.flatten(arguments or lowered.args_info)
   forms = [(x.shape, x.dtype, x.donated) for x in leaves]

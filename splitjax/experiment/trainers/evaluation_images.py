@@ -1,10 +1,10 @@
 """The images that each client's networks see in an evaluation.
 
-A client sees its own test samples, or in a partial evaluation only the first of
-them. Clients of a cohort that hold the same network give the same answers. If
-it is less work, such clients divide the test split among them: each classifies
-a part, and the answers for a client's samples are looked up. One compiled
-program serves both cases.
+A client sees its own test samples, or in a partial evaluation only the first
+few of them. Clients of a cohort that hold the same network give the same
+answers. If it is less work, such clients divide the test split among them: each
+classifies a part, and the answers for a client's samples are looked up. One
+compiled program serves both cases.
 """
 
 import functools

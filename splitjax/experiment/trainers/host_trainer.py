@@ -205,7 +205,9 @@ class HostTrainer(Trainer):
     samples: int | None,
     personal: bool,
   ) -> Iterator[EvaluationPart]:
-    """Yields the clients of one cohort, as many at a time as a round trains.
+    """Yields a cohort in parts of as many clients as a round trains at a time.
+
+    `cohorts` has the number of this one cohort, see `evaluated_together`.
 
     If the clients divide the test split (`shares`), one client on each device
     answers a part of the split for all of them. Training images are gathered
