@@ -112,6 +112,12 @@ def quick_compile(request, quick_compile_all):
   yield from _compile_quickly(not request.node.get_closest_marker("optimized"))
 
 
+def touched(figure, path, **_):
+  """Saves a figure as an empty file: to draw it takes most of the time."""
+  del figure
+  path.touch()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_figures(request):
   """No figures, unless the module has FIGURES: "blank" is files alone."""
@@ -119,7 +125,7 @@ def no_figures(request):
     if not hasattr(request.module, "FIGURES"):
       draw_nothing(patch.setattr)
     elif request.module.FIGURES == "blank":
-      patch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+      patch.setattr(Figure, "savefig", touched)
     yield patch
 
 
@@ -135,6 +141,12 @@ def figures(no_figures):
   no_figures.undo()
   yield
   draw_nothing(no_figures.setattr)
+
+
+@pytest.fixture
+def blank(monkeypatch):
+  """What one test draws are files alone."""
+  monkeypatch.setattr(Figure, "savefig", touched)
 
 
 @pytest.fixture(scope="module", autouse=True)

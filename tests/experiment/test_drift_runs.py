@@ -12,6 +12,8 @@ from splitjax import DOMAINS, PARTITIONS, SHIFTS, UserError
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.setup import data_summary, tasks
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 NAMES = "none, contrast, gaussian_noise"
 
 
@@ -77,7 +79,7 @@ def test_seeds_of_other_images_do_not_train_side_by_side(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures):
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures, blank):
   made = config(name="splitgp", eval__metrics="ece")
   runner.run(made, tmp_path / "whole")
   stopped(made, tmp_path / "parts", 2)

@@ -17,6 +17,8 @@ from splitjax.experiment.setup import tasks
 from splitjax.experiment.setup.network import make_backbone
 from splitjax.methods.base import whole_network
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 A, B = fw.FAMILIES["families"].values()
 CNN = {"network": {"name": "cnn4", "depths": (1,)}}
 
@@ -117,7 +119,8 @@ def test_tokens_become_the_trunks_map():
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, traced_once):
+  del traced_once
   place = tmp_path_factory.mktemp("families")
   changes = {**fw.FAMILIES, "eval__embeddings": 6}
   return place, runner.run(config("splitgp", **changes), place)
@@ -158,10 +161,10 @@ def test_an_exported_client_has_the_network_of_its_family(trained):
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
-  changed = config("harmony", **fw.FAMILIES)
-  runner.run(changed, tmp_path / "whole")
-  stopped(changed, tmp_path / "twice", 2)
-  runner.run(changed, tmp_path / "twice")
-  same_run(tmp_path / "whole", tmp_path / "twice")
-  assert splitjax.load(tmp_path / "twice", "own").state.round == ROUNDS
+def test_a_stopped_run_goes_on_to_the_same_bits(trained, tmp_path):
+  whole, _ = trained
+  changed = splitjax.load(whole, "own").config
+  stopped(changed, tmp_path, 2)
+  runner.run(changed, tmp_path)
+  same_run(whole, tmp_path)
+  assert splitjax.load(tmp_path, "own").state.round == ROUNDS

@@ -30,13 +30,12 @@ NOISY = {
 }
 
 
-# Personalised exits; heads of groups, clients in an order; one
-# set of blocks for clients and server, and steps without the server.
+# Heads of groups, clients in an order; one set of blocks for clients and
+# server, and steps without the server.
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("harmony", {}),
     ("hydra", {}),
     (
       "supersfl",

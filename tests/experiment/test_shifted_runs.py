@@ -34,7 +34,7 @@ def config(
 
 
 @pytest.mark.slow
-def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures):
+def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
   """Described, trained, reported; its exits are of the training split."""
   made, workdir = config("out_of_client"), tmp_path / "w"
   facts = describe.describe(made, workdir / workdirs.DESCRIBED)
@@ -261,7 +261,7 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
 
 
 @pytest.mark.slow
-def test_evaluation_and_seeds_show_their_clients(tmp_path, figures):
+def test_evaluation_and_seeds_show_their_clients(tmp_path, figures, blank):
   made = config("local", method="local")
   splitjax.run_seeds(made, tmp_path / "w", [0])
   found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
