@@ -34,7 +34,6 @@ TOLERANCE = 1e-9
 @pytest.mark.parametrize(
   ("name", "chunk", "given"),
   [
-    ("harmony", 2, {}),
     ("fedavg_ft", 1, {}),
     ("splitgp", 2, {"participants": 5, "participation": "stratified"}),
   ],
@@ -85,7 +84,10 @@ def test_chunks_hold_fewer_copies_of_the_server():
   sizes = {}
   for chunk in (None, 1):
     place = divided(
-      world("splitgp", sizes=(8,) * 24), 1, chunk, sizes=(8,) * 24
+      world("splitgp", sizes=(8,) * 24, depths=(1,)),
+      1,
+      chunk,
+      sizes=(8,) * 24,
     )
     step = place.round().lower(place.state(), place.world.shards).compile()
     sizes[chunk] = step.memory_analysis().temp_size_in_bytes

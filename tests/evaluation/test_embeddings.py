@@ -11,7 +11,7 @@ from splitjax.experiment.measure import embeddings, measurements
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.storage import workdirs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 COUNT = 23
 
 
@@ -24,9 +24,9 @@ def config(count=COUNT, **methods):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, quick_compile_all):
+def ran(tmp_path_factory, quick_compile_all, traced_once):
   """A run of a method with a server and of one without."""
-  del quick_compile_all
+  del quick_compile_all, traced_once
   workdir = tmp_path_factory.mktemp("embedded") / "w"
   made = config(local="local")
   return made, workdir, splitjax.run(made, workdir)

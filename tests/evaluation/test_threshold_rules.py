@@ -13,7 +13,7 @@ from splitjax.experiment.measure import scores
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers.trainer import Trainer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 RULES = ("oracle", "calibrated", "fixed")
 
 
@@ -27,7 +27,8 @@ def draft(rule="calibrated", **changes):
 
 
 @pytest.fixture(name="ran", scope="module")
-def run_it(tmp_path_factory):
+def run_it(tmp_path_factory, traced_once):
+  del traced_once
   config = tiny.resolved(draft())
   workdir = tmp_path_factory.mktemp("run") / "w"
   return config, workdir, splitjax.run(config, workdir)

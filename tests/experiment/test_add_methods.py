@@ -22,7 +22,7 @@ from splitjax.experiment.storage import (
   workdirs,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 LAM = "methods.own.lam="
 
 
@@ -48,8 +48,9 @@ def logged(workdir):
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory, quick_compile_all):
+def grown(tmp_path_factory, quick_compile_all, traced_once):
   """A run of one λ to which another one was added."""
+  del quick_compile_all, traced_once
   workdir = tmp_path_factory.mktemp("grown") / "w"
   first = runner.run(config(LAM + "0.2", own="splitgp"), workdir)
   second = runner.run(config(LAM + "0.5,0.2", own="splitgp"), workdir)

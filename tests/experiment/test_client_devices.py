@@ -17,6 +17,8 @@ from splitjax.reports import costs as sections
 from splitjax.reports import records
 from splitjax.types import UserError
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 def config(**fleet):
   draft = tiny.tiny(own="splitgp")

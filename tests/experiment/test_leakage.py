@@ -13,6 +13,7 @@ from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.trainers.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 FIGURES = "blank"
 
 
@@ -151,9 +152,9 @@ def echo(*, power: float = 2.0):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, quick_compile_all):
+def ran(tmp_path_factory, quick_compile_all, traced_once):
   """A run with a cheap attack for each method, and its config."""
-  del quick_compile_all
+  del quick_compile_all, traced_once
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(ATTACKS, "echo", echo)
     c = tiny.tiny(splitgp="splitgp", fedavg="fedavg")

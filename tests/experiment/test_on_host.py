@@ -36,23 +36,27 @@ def both(tmp_path, name, **changes):
   assert rows(found[0]) == rows(found[1])
 
 
-# A share of one's own; everybody the same, also momentum, or but for a personal
-# row; personalised exits; cohorts without a participant; faults. One of them,
-# and a run that moves, as users compile.
+# Personalised exits, and a cohort without a participant; everybody the same,
+# but for momentum and families; one set of blocks for clients and server;
+# public samples; a share of one's own, a personal row and faults.
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("splitgp", {"methods__own__lam": 0.9, "methods__own__finetune": True}),
-    pytest.param("harmony", SOME, marks=pytest.mark.optimized),
-    ("splitgp", {**FAMILIES, **SOME}),
-    ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
+    ("harmony", {"participants_per_round": 1}),
+    ("splitfed_v1", {"optimizer__keep_state": True, **FAMILIES, **SOME}),
     ("supersfl", {"participation": "stratified", **SOME}),
-    ("fedala", {"participants_per_round": 1}),
     ("feddf", {"methods__own__distil_steps": 5, **PUBLIC, **SOME}),
     (
       "splitgp",
-      {"faults__dropout": 0.5, "faults__straggler": 0.5, **SOME, **RAGGED},
+      {
+        "methods__own__lam": 0.9,
+        "methods__own__finetune": True,
+        "faults__dropout": 0.5,
+        "faults__straggler": 0.5,
+        **SOME,
+        **RAGGED,
+      },
     ),
   ],
 )
@@ -65,9 +69,8 @@ def test_the_same_bits_as_on_the_device(name, changes, tmp_path):
 def test_a_run_moves_between_host_and_device(tmp_path):
   """Two rounds on one and two on the other are four."""
   first, second = "host", "device"
-  given = {"methods__own__lam": 0.2, **SOME}
-  whole = config("splitgp", system__clients_on=first, **given)
-  other = config("splitgp", system__clients_on=second, **given)
+  whole = config("fedper", system__clients_on=first, **SOME)
+  other = config("fedper", system__clients_on=second, **SOME)
   stopped(whole, tmp_path / "two", 2)
   runner.run(other, tmp_path / "two")
   runner.run(whole, tmp_path / "one")

@@ -58,7 +58,7 @@ KINDS = {
   "token ids": (
     {"x": texts()[0].astype("u2"), "y": LABEL, "vocabulary": 24},
     "transformer_text",
-    {"width": 16, "heads": 2, "length": 3},
+    {"width": 8, "heads": 2, "length": 2},
   ),
 }
 
