@@ -16,6 +16,8 @@ from splitjax.experiment.storage import workdirs
 from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.types import UserError
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 def paced(method, name, **options):
   c = tiny.tiny(**{method: method})
@@ -40,7 +42,7 @@ def trained_once(setup):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("method", "late"),
-  [("splitgp", "partial"), ("harmony", "drop")],
+  [("splitgp", "partial"), ("splitfed_v1", "drop")],
 )
 def test_a_round_ends_at_the_deadline(method, late):
   c = paced(method, "deadline", quantile=0.5, late=late)
@@ -127,17 +129,12 @@ def test_a_description_says_who_is_late():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("method", "fields"),
-  [
-    ("harmony", {"participants_per_round": 4, "optimizer__keep_state": True}),
-    ("fedavg_ft", {"mean_optimizer__name": "fedadam"}),
-    ("splitgp", {"wire__parameters__form": "int8", "batch_norm": "average"}),
-  ],
-)
-def test_a_buffered_run_goes_on_where_it_was(method, fields, tmp_path):
+def test_a_buffered_run_goes_on_where_it_was(tmp_path, blank):
+  fields = {"participants_per_round": 4, "optimizer__keep_state": True}
+  fields |= {"mean_optimizer__name": "fedadam"}
+  fields |= {"wire__parameters__form": "int8"}
   pace = {"name": "buffered", "size": 2, "staleness": 0.5}
-  resolved = config(method, pace=pace, **fields)
+  resolved = config("harmony", pace=pace, **fields)
   one = runner.run(resolved, tmp_path / "one")
   stopped(resolved, tmp_path / "two", 2)
   two = runner.run(resolved, tmp_path / "two")
@@ -156,7 +153,7 @@ def test_a_buffered_run_goes_on_where_it_was(method, fields, tmp_path):
 
 
 @pytest.mark.slow
-def test_paced_seeds_train_side_by_side(tmp_path):
+def test_paced_seeds_train_side_by_side(tmp_path, blank):
   c = paced("splitgp", "deadline", seconds=1.1)
   c.rounds, c.local_epochs, places = 2, 3, []
   seeds = 0, 1  # all clients of seed 0 are in time

@@ -6,7 +6,7 @@ import json
 import jax
 import pytest
 from marks import slow
-from runs import PUBLIC, After, config, lines, rows, same_run, stopped
+from runs import After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError
@@ -30,11 +30,8 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
     ("fedavg_ft", {}),
     *slow(
       ("splitgp", {**SAMPLED, "mean_optimizer__name": "fedadam"}),
-      ("fedavg", {"optimizer__schedule": "exponential"}),
       ("scaffold", {"participants_per_round": 3}),
       ("pgfedsplit", {"participants_per_round": 3}),
-      ("fedmd", {"participants_per_round": 3, **PUBLIC}),
-      ("feddf", {"methods__own__distil_steps": 5, **PUBLIC}),
     ),
   ],
 )
