@@ -98,20 +98,6 @@ def test_orbax_is_silent_and_jax_is_not():
   assert "a glyph" not in done.stderr
 
 
-@pytest.mark.slow
-def test_a_second_start_compiles_nothing(config, tmp_path):
-  cache, kept = tmp_path / "cache", []
-  for place in ("one", "two"):
-    process = launch(config, tmp_path / place, cache=cache)
-    _, err = process.communicate()
-    assert process.returncode == 0, err
-    kept.append({x.name for x in cache.iterdir() if x.suffix != ".tmp"})
-  # Small programs are kept only if they happened to take a tenth of a second.
-  assert kept[0]
-  new = kept[1] - kept[0]
-  assert not [n for n in new if re.search("(step|evaluate).*-cache$", n)]
-
-
 def test_an_override_reaches_the_run(config, capsys):
   assert 0 == launch_here(
     f"--config={config}",

@@ -16,6 +16,8 @@ from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.storage import ownership
 
+pytestmark = pytest.mark.usefixtures("traced_once")
+
 
 @pytest.fixture(name="start")
 def save_start(tmp_path):
@@ -30,7 +32,7 @@ def save_start(tmp_path):
   }
   np.savez(tmp_path / "own.npz", **arrays)
   np.savez(tmp_path / "vit.npz", **numpy_vit.draw(length=TINY["length"]))
-  c = tiny.tiny(splitgp="splitgp")
+  c = tiny.tiny(own="local")
   c.data.name = f"npz:{tmp_path / 'own.npz'}"
   c.data.train_samples = c.data.test_samples = None
   path = str(tmp_path / "vit.npz")
@@ -64,7 +66,7 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   with pytest.raises(UserError, match="pretrained is"):  # though all is trained
     splitjax.run(config, tmp_path / "w")
   path.unlink()
-  trained = splitjax.load(tmp_path / "w", "splitgp")
+  trained = splitjax.load(tmp_path / "w", "own")
   assert trained.config == config
   moved = at(config, tmp_path / "elsewhere.npz")
   again = splitjax.evaluate_again(tmp_path / "w", moved)

@@ -1,6 +1,7 @@
 """The same config and seed give the same bits; another seed another run."""
 
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +19,21 @@ pytestmark = pytest.mark.optimized
 
 @pytest.mark.slow
 def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
-  path = config_file(tmp_path, "splitgp")
+  """The second takes the programs that the first has compiled."""
+  path, cache = config_file(tmp_path, "fedavg"), tmp_path / "cache"
+  kept = []
   for place, salt in (("one", "1"), ("two", "2")):
     # Whatever order sets have, and wherever the global generators stand.
     monkeypatch.setitem(os.environ, "PYTHONHASHSEED", salt)
-    process = launch(path, tmp_path / place)
+    process = launch(path, tmp_path / place, cache=cache)
     _, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
+    kept.append({x.name for x in cache.iterdir() if x.suffix != ".tmp"})
   same_run(tmp_path / "one", tmp_path / "two")
+  # Small programs are kept only if they happened to take a tenth of a second.
+  first, new = kept[0], kept[1] - kept[0]
+  for names, some in ((first, True), (new, False)):
+    assert any(re.search("program.*-cache$", n) for n in names) == some
 
 
 def drawn(seed):
