@@ -8,7 +8,15 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import gpu, hours, measure_one, peers, subprocesses
+from benchmarks import (
+  gpu,
+  hours,
+  long_run,
+  measure_one,
+  peers,
+  scaling,
+  subprocesses,
+)
 
 WHERE = "host", "device"
 GIVEN = argparse.Namespace(quick=True)
@@ -23,25 +31,18 @@ def last(command, seconds=300):
 
 @pytest.mark.slow
 def test_gpu_ends_with_its_parts(tmp_path):
-  """The quicker ones; `python -m benchmarks.gpu --quick` runs them all."""
+  """Of two; `python -m benchmarks.gpu --quick` runs them all."""
   out = tmp_path / "gpu.json"
-  some = ["--parts", "formulations", "clients", "forms", "--minutes=20"]
+  some = ["--parts", "formulations", "--minutes=20"]
   module = subprocesses.module("gpu", "--quick", *some, f"--out={out}")
   found = last(module, 1200)
   assert found == json.loads(out.read_text())
-  assert found.keys() == {"device", "formulations", "clients", "forms"}
+  assert found.keys() == {"device", "formulations"}
   assert all("failed" not in part for part in found.values())
   assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
   each = found["formulations"]["microseconds"]
   assert each.keys() == {"cnn8, float32", "cnn8, bfloat16"}
   assert all(len(table) == 5 for table in each.values())
-  forms = [name.split(", ") for name in found["forms"]["points"]]
-  assert {form for *_, form in forms} == {"native", "patches", "in_turn"}
-  assert all(x["round_s"] > 0 for x in found["forms"]["points"].values())
-  assert {"device", "cores", "jax", "width"} <= found["clients"].keys()
-  one = found["clients"]["points"]["3"]
-  assert one["client_ms"] > 0 and one["client_cpu_ms"] > 0
-  assert one["own_peak_mb"] > one["program_mb"] > 0
 
 
 def test_hours_are_those_of_the_committed_report(tmp_path, monkeypatch):
@@ -114,6 +115,18 @@ def test_peers_do_our_work(tmp_path):
       assert row.keys() == {"skipped"}
 
 
+def test_forms_are_points_of_every_formulation(tmp_path, monkeypatch):
+  """Their configs; the points of other tables are measured above."""
+  monkeypatch.setattr(sys, "argv", ["scaling", "forms"])
+  found = {}
+  for name, point, _ in scaling.points(scaling.options(), str(tmp_path)):
+    config = measure_one.resolved(measure_one.Point(**point))
+    system = config.system
+    found[name] = config.backbone.name, system.compute_dtype, system.conv
+  assert len(found) == 4 * 2 * 3
+  assert all(name == ", ".join(parts) for name, parts in found.items())
+
+
 def test_numbers_of_a_table_keep_three_digits():
   points = {"big": {"a": 1234.5, "b": None}, "small": {"a": 0.01234, "b": None}}
   _, _, *rows = subprocesses.table_of({"A": "a", "B": "b"}, points).split("\n")
@@ -156,26 +169,30 @@ def test_few_of_many_clients_on_host_and_device(monkeypatch):
   # Compiled as for users: with the older emitter of the tests' flags the last
   # digit of a loss depends on how many places a program has.
   monkeypatch.delenv("XLA_FLAGS", raising=False)
-  found = last(subprocesses.module("scaling", "participants", "--quick"), 600)
-  for n in (4, 8):
-    host, device = (found["points"][f"{n} on the {x}"] for x in WHERE)
-    assert host["losses"] == device["losses"]
-    assert host["anonymous_mb"] > 0
+  small = "--depths=2", "--clients=8"
+  command = subprocesses.module("scaling", "participants", "--quick", *small)
+  found = last(command, 600)
+  host, device = (found["points"][f"8 on the {x}"] for x in WHERE)
+  assert host["losses"] == device["losses"]
+  assert host["anonymous_mb"] > 0
 
 
 @pytest.mark.slow
-def test_records_of_checkpoints_do_not_grow_with_rounds():
-  found = last(subprocesses.module("scaling", "rounds", "--quick"), 600)
-  *_, one, two, end = found["points"].values()
+def test_records_of_checkpoints_do_not_grow_with_rounds(tmp_path):
+  given = argparse.Namespace(clients=[4], participants=4, rounds=20)
+  *_, one, two, end = long_run.measure(given, str(tmp_path)).values()
   assert 0 <= two["record_bytes"] - one["record_bytes"] < 100
   assert one["log_bytes"] < two["log_bytes"] and end["about_bytes"] > 0
 
 
 @pytest.mark.slow
 def test_devices_and_processes_exchange_the_sums():
-  found = last(subprocesses.module("scaling", "weak", "--quick"), 600)
-  one, two, processes = found["points"].values()
-  assert one["exchanged"] == {}
+  small = "--quick", "--depths=2", "--devices=2"
+  found = last(subprocesses.module("scaling", "weak", *small), 600)
+  assert {"device", "cores", "jax", "width"} <= found.keys()
+  two, processes = found["points"].values()
+  assert two["client_ms"] > 0 and two["client_cpu_ms"] > 0
+  assert two["own_peak_mb"] > two["program_mb"] > 0
   assert list(two["exchanged"]) == ["all-reduce"]
   assert two["exchanged"] == processes["exchanged"]
   assert two["losses"] == pytest.approx(processes["losses"], abs=1e-4)
