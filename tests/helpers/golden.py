@@ -40,7 +40,12 @@ FAMILIES = {
   "pgfedsplit": ("pgfedsplit",),
   "supersfl": ("supersfl", "dfl"),
 }
-"""One file per family; of its first method also a run with batch norm."""
+"""One file per family; of its first method also a run with batch norm, but for
+families of whole networks beside FedAvg."""
+AS_FEDAVG = {
+  *("partial_sharing", "collaborative", "distillation"),
+  *("adaptive", "scaffold", "personal_networks"),
+}
 ROUNDS = 3
 OPTIONS = {
   "pgfedsplit": {"tau": 1},
@@ -54,6 +59,8 @@ public samples are taken in parts."""
 def cases(family: str) -> tuple[str, ...]:
   """The runs of a family's file."""
   methods = FAMILIES[family]
+  if family in AS_FEDAVG:
+    return methods
   return (*methods, f"{methods[0]}, batch norm")
 
 
