@@ -8,20 +8,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import tiny
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
 import sys
 sys.path.insert(0, {helpers!r})
-import tiny
-def get_config():
-  c = tiny.tiny(splitgp="splitgp")
-  c.num_clients = 7
-  c.data.partition.num_shards = 14
-  return c
+import processes, undrawn
+undrawn.draw_nothing()
+get_config = processes.draft
 """
 
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 """What `quick_compile` does, for a process of its own."""
+
+
+def draft():
+  """The ConfigDict of that file."""
+  c = tiny.tiny(splitgp="splitgp")
+  c.num_clients = 7
+  c.data.partition.num_shards = 14
+  return c
 
 
 def config_text() -> str:
