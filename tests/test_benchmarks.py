@@ -164,15 +164,24 @@ def test_a_process_that_ends_says_why():
 
 
 @pytest.mark.slow
-@pytest.mark.optimized
-def test_few_of_many_clients_on_host_and_device(monkeypatch):
-  # Compiled as for users: with the older emitter of the tests' flags the last
-  # digit of a loss depends on how many places a program has.
-  monkeypatch.delenv("XLA_FLAGS", raising=False)
-  small = "--depths=2", "--clients=8"
-  command = subprocesses.module("scaling", "participants", "--quick", *small)
-  found = last(command, 600)
-  host, device = (found["points"][f"8 on the {x}"] for x in WHERE)
+def test_few_of_many_clients_on_host_and_device(tmp_path, capsys):
+  """Points of the table `participants`, of another network."""
+  point = {
+    "data": subprocesses.images(tmp_path, (8, 8, 1), 10, 80),
+    "backbone": "toy",
+    "options": {"depths": (1, 2), "length": 3},
+    **{"clients": 8, "participants": 4, "batch": 5, "rounds": 2},
+  }
+  found = []
+  for where in WHERE:
+    made = measure_one.Point(**point, clients_on=where)
+    trainer, state = measure_one.set_up(made)
+    measure_one.measure(made, trainer, state)
+    told = {}
+    for part in subprocesses.objects(capsys.readouterr().out):
+      told |= part
+    found.append(told)
+  host, device = found
   assert host["losses"] == device["losses"]
   assert host["anonymous_mb"] > 0
 

@@ -115,7 +115,7 @@ def test_stops_by_hand():
 
 
 @pytest.mark.slow
-def test_a_round_is_looked_into(tmp_path, quick_compile):
+def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
   ran = config("hydra", order__name="cyclic", eval__inside=2, rounds=2)
   results = runner.run(ran, tmp_path / "inside")
   kept = np.load(tmp_path / "inside" / "inside_only.npz")
