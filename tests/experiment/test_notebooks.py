@@ -21,7 +21,16 @@ def read(script):
 
 
 BLANK = """
+from pathlib import Path
+
 from matplotlib.figure import Figure
+from splitjax.reports.figures import plots
+
+def draw_all(results, workdir):
+  Path(workdir, "accuracy_over_rho.png").touch()
+  return []
+
+plots.draw_all = draw_all
 Figure.savefig = lambda self, path, **_: path.touch()
 """
 """A first cell: the figures of a run take longer than the run, and are drawn
