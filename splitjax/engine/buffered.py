@@ -101,7 +101,7 @@ def in_flight(method: Method) -> Method:
       begun(half, len(cohort.places))
       for half, cohort in zip(state.clients, fleet.cohorts, strict=True)
     )
-    left = jnp.full(fleet.num_clients, jnp.inf)
+    left = jnp.full(fleet.num_clients, jnp.inf, float)
     since = jnp.zeros(fleet.num_clients, jnp.int32)
     return state._replace(clients=clients, flight=Flight(left, since, now))
 

@@ -50,6 +50,24 @@ def test_a_single_process_needs_no_agreement():
     raise OSError("full")
 
 
+def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
+  """Unless JAX_NUM_CPU_DEVICES, or XLA_FLAGS, says how many."""
+  chosen = []
+  monkeypatch.setattr(distributed, "compile_quickly", lambda: None)
+  monkeypatch.setattr(
+    jax.config, "update", lambda name, count: chosen.append((name, count))
+  )
+  monkeypatch.setenv("XLA_FLAGS", "")
+  monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+  for cores in (3, 200):
+    monkeypatch.setattr(distributed, "_cores", lambda cores=cores: cores)
+    distributed.use_cores()
+  assert chosen == [("jax_num_cpu_devices", n) for n in (3, 8)]
+  monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "5")
+  distributed.use_cores()
+  assert len(chosen) == 2
+
+
 @pytest.mark.slow
 def test_detecting_no_cluster_fails():
   done = subprocess.run(
