@@ -40,11 +40,11 @@ with fine-tuning 66.6 ± 4.0, multi-exit with fine-tuning 68.0 ± 2.3, HARMONY
 theta over all; see docs/results/harmony.md for the training that diverged).
 
 `:middle`: twice the rounds of `small` and eight seeds, with Figure 2(b)'s other
-rows, so that differences of 1 to 2 points can be told from none. Six of the
-eight seeds were run, without SplitGP + CSA, 48 minutes each on one busy core;
-at rho 0.8: HARMONY 81.3 ± 1.1, without CSA 81.6 ± 0.3, of fixed depth 80.7 ±
-0.6, SplitGP lam=0.2 81.1 ± 1.8, with fine-tuning 81.9 ± 1.5, multi-exit with
-fine-tuning 82.2 ± 0.9 (docs/results/harmony_figure4_middle).
+rows, so that differences of 1 to 2 points can be told from none; an hour a seed
+on one busy core. At rho 0.8: SplitGP 63.8 ± 2.9, with CSA 64.0 ± 2.0, HARMONY
+81.5 ± 0.8, without CSA 81.8 ± 0.3, of fixed depth 80.7 ± 0.4, SplitGP lam=0.2
+80.9 ± 1.3, with fine-tuning 81.8 ± 1.0, multi-exit with fine-tuning 82.4 ± 0.7
+(docs/results/harmony_figure4_middle).
 """
 
 import splitjax
