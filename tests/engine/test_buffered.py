@@ -94,6 +94,8 @@ def play(made, count, in_flight=None, staleness=0.5):
   buffer = Buffer(in_flight or made.fleet.num_clients, staleness)
   step = rounds.make_round(made.method, made.plans, made.fleet, buffer=buffer)
   state, told = made.state(), []
+  # What a checkpoint gives back has a dtype: it would be another program.
+  assert not state.flight.left.weak_type
   step = step.lower(state, made.shards).compile()  # once, as in a run
   for _ in range(count):
     state, metrics = step(state, made.shards)

@@ -165,9 +165,10 @@ def test_the_readme_runs_where_the_package_is_not(
   threshold = json.loads((task / "card.json").read_text())["threshold"] or 0
   trained, image = splitjax.load(workdir, key), images((28, 28, 1))
   want = trained.predict(CLIENT, image, threshold)
+  assert code_of(task) == code_of(exported["both"])
   if key == "both":
     label, away = alone(task, code_of(task) + ASKED, image)
-  else:  # the same imports
+  else:  # the same code
     monkeypatch.chdir(task)
     readme = {"print": lambda *_: None}
     exec(code_of(task), readme)

@@ -55,7 +55,8 @@ def test_what_takes_one_network_is_refused_in_one_line():
 
 KINDS = (
   *("harmony", "splitfed_v3", "multi_head", "supersfl"),
-  *("fedavg_ft", "ditto", "per_fedavg", "moon", "fedmd", "fedproto"),
+  *("fedavg_ft", "fedrep", "ditto", "pfedme", "per_fedavg", "moon"),
+  *("fedmd", "fedproto"),
 )
 """Of each kind of step, memory and exchange; the others are variants."""
 
