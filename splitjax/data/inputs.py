@@ -32,7 +32,8 @@ for a table this is the same as channel. none: networks get the numbers as they
 are. Token ids are never standardised."""
 
 STEPS = 256
-"""An entry of the last axis spans this many float32 steps, or is constant."""
+"""The fewest float32 steps that an entry of the last axis, unless constant, may
+span."""
 
 BLOCK = 4096
 """Samples read at a time from arrays that may be memory-mapped."""

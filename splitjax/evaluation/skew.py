@@ -8,7 +8,7 @@ HARMONY's Figure 5 shows this skew. Two numbers measure it:
     from -1 to 1, larger if the classes are better separated.
   distance ratio: the mean distance within a class divided by the mean distance
     between classes, for embeddings of different clients; 0 if all clients
-    map each class to one point, 1 if the class makes no difference.
+    map a class to the same point, 1 if the class makes no difference.
 
 Both are ratios of distances, so a common scale does not matter. Each embedding
 is first scaled to length 1, for three reasons. Up to its bias, the last dense

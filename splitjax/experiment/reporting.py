@@ -187,7 +187,7 @@ def summary(
 ) -> str:
   """Formats results for a terminal, with paths and a call that loads a network.
 
-  `into` is the workdir's folder of the report; `file` is a user's config file.
+  `into` is the report's folder in the workdir; `file` is a user's config file.
   """
   # The network to load: the first method of the first seed of the first cell.
   run, first = workdir, results

@@ -1,7 +1,7 @@
 """The parts that most methods share: initial state, download, prediction.
 
 A method's file defines its stages and any aggregation other than `mean`. The
-function `method` adds the common parts; its arguments may replace them.
+function `method` adds the common parts, any of which a method may replace.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def method(
       mean.
     traits: static facts about the method; None: both exit and server predict,
       and clients train in parallel.
-    tuning: personalisation after the last round; None: no steps.
+    tuning: personalisation before an evaluation; None: no steps.
     begin: as in Method; None: `download`.
     finish: as in Method; None: `upload`.
     client_memory: makes a client's memory before the first round; None: ().

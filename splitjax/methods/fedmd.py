@@ -24,7 +24,8 @@ class Consensus(NamedTuple):
     logits: [M, C] float, the mean of the participants' logits of M public
       samples. A client's copy holds, after the client's training, its own
       logits of the next M samples.
-    start: [] int32, the index of the first public sample in `logits`.
+    start: [] int32, the index of the first of the M public samples of the mean,
+      in the clients' copies too.
     known: [] bool, whether there is a mean yet.
   """
 

@@ -17,7 +17,7 @@ TunedOn = Literal["epochs", "batch", "all"]
 
 
 class Tuning(NamedTuple):
-  """Settings of personalisation after the last round.
+  """Settings of personalisation, which precedes an evaluation.
 
   Attributes:
     inner_lr: alpha, the learning rate.

@@ -40,7 +40,7 @@ def terminal(table: Table) -> str:
 
 
 def latex(table: Table, caption: str) -> str:
-  """Writes a table in LaTeX, with the best values in bold.
+  """Writes a table in LaTeX, with the leading cells (`ahead`) in bold.
 
   The text needs the packages booktabs and graphicx.
   """

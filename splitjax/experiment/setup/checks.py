@@ -276,8 +276,8 @@ def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
 
   The run must have one process, and its test sets must not come from the
   training split. No method may have one server for all clients, or answer one
-  sample with the networks of several clients. To make a client's new half, an
-  aggregation may read only that client's old half and sums over clients.
+  sample with the networks of several clients. A client's next half may depend
+  only on that client's half, the server, and sums over clients.
   """
   where = "system.clients_on=host: "
   if distributed.is_distributed():

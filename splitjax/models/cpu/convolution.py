@@ -52,7 +52,8 @@ def batched(function: Callable) -> Callable:
 
   The function must accept any number of leading axes. In `_columns`, jax's own
   batching rule for `jnp.stack` would put the stacked axis before the mapped
-  axis, and `reshape` would then have to copy the array.
+  axis. `reshape` would then have to copy the array, which takes longer than the
+  convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
