@@ -240,7 +240,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
     x: [B, ..., c].
     train: as for a Block.
     real: [B] bool.
-    how: dtype of the result, and kind of norm; None: x is returned unchanged.
+    how: dtype of the result, and kind of norm; without one x is unchanged.
   """
   if how.norm is None:
     return x
