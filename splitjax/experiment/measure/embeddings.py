@@ -53,17 +53,18 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   Returns:
     The arrays of embeddings.npz; {} if no embeddings are wanted or clients hold
     the whole network:
-    row: the label of the result row.
-    pool: the split that the images are from.
-    rows [S], label [S]: the images' rows in the split, and their classes.
-    depth [N]: the split depth of each client.
-    family [N]: the family of each client, as text; missing without families.
-    embedding [N, S, D] float32.
-    measured [K]: indices of the measured embeddings in [N * S, D].
-    silhouette, distance_ratio: see `skew`; NaN stands for None.
-    silhouette_family, silhouette_depth: silhouettes of embeddings grouped by
+
+    - row: the label of the result row.
+    - pool: the split that the images are from.
+    - rows [S], label [S]: the images' rows in the split, and their classes.
+    - depth [N]: the split depth of each client.
+    - family [N]: the family of each client, as text; missing without families.
+    - embedding [N, S, D] float32.
+    - measured [K]: indices of the measured embeddings in [N * S, D].
+    - silhouette, distance_ratio: see `skew`; NaN stands for None.
+    - silhouette_family, silhouette_depth: silhouettes of embeddings grouped by
       family and by depth instead of by class; missing without families.
-    map [K, 2]: t-SNE of the measured embeddings, empty if none was computed.
+    - map [K, 2]: t-SNE of the measured embeddings, empty if none was computed.
   """
   task = setup.task
   count = task.config.eval.embeddings
