@@ -31,18 +31,25 @@ def last(command, seconds=300):
 
 @pytest.mark.slow
 def test_gpu_ends_with_its_parts(tmp_path):
-  """Of two; `python -m benchmarks.gpu --quick` runs them all."""
+  """The quicker ones; `python -m benchmarks.gpu --quick` runs them all."""
   out = tmp_path / "gpu.json"
-  some = ["--parts", "formulations", "--minutes=20"]
+  some = ["--parts", "formulations", "clients", "forms", "--minutes=20"]
   module = subprocesses.module("gpu", "--quick", *some, f"--out={out}")
   found = last(module, 1200)
   assert found == json.loads(out.read_text())
-  assert found.keys() == {"device", "formulations"}
+  assert found.keys() == {"device", "formulations", "clients", "forms"}
   assert all("failed" not in part for part in found.values())
   assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
   each = found["formulations"]["microseconds"]
   assert each.keys() == {"cnn8, float32", "cnn8, bfloat16"}
   assert all(len(table) == 5 for table in each.values())
+  forms = [name.split(", ") for name in found["forms"]["points"]]
+  assert {form for *_, form in forms} == {"native", "patches", "in_turn"}
+  assert all(x["round_s"] > 0 for x in found["forms"]["points"].values())
+  assert {"device", "cores", "jax", "width"} <= found["clients"].keys()
+  one = found["clients"]["points"]["3"]
+  assert one["client_ms"] > 0 and one["client_cpu_ms"] > 0
+  assert one["own_peak_mb"] > one["program_mb"] > 0
 
 
 def test_hours_are_those_of_the_committed_report(tmp_path, monkeypatch):

@@ -51,7 +51,7 @@ def test_a_right_config_is_built_or_names_what_the_data_forbid(large):
     assert len(task.test_sets.parts) == config.num_clients
     return "built"
 
-  fuzz(builds, configs(), large=large, examples=(2, 10))
+  fuzz(builds, configs(), large=large, examples=(2, 15))
 
 
 def is_built(tree):

@@ -34,6 +34,7 @@ TOLERANCE = 1e-9
 @pytest.mark.parametrize(
   ("name", "chunk", "given"),
   [
+    ("harmony", 2, {}),
     ("fedavg_ft", 1, {}),
     ("splitgp", 2, {"participants": 5, "participation": "stratified"}),
   ],

@@ -13,7 +13,7 @@ from runs import config, lines, same_run
 from splitjax.experiment import runner
 from splitjax.experiment.console import signals
 
-MANY = 2
+MANY = 3
 """Kills of the test that kills at random."""
 
 ROUNDS = 8

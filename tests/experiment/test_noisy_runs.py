@@ -30,12 +30,13 @@ NOISY = {
 }
 
 
-# Heads of groups, clients in an order; one set of blocks for clients and
-# server, and steps without the server.
+# Personalised exits; heads of groups, clients in an order; one set of blocks
+# for clients and server, and steps without the server.
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
+    ("harmony", {}),
     ("hydra", {}),
     (
       "supersfl",

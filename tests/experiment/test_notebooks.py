@@ -33,11 +33,12 @@ def draw_all(results, workdir):
 plots.draw_all = draw_all
 Figure.savefig = lambda self, path, **_: path.touch()
 """
-"""A first cell: the figures of a run take longer than the run, and are drawn
-in tests/reports; those that a notebook shows by itself are drawn here, too."""
+"""A first cell of all but the quickstart: the figures of a run take longer than
+the run, and are drawn in tests/reports; those that a notebook shows by itself
+are drawn here, too."""
 
 
-def shorter(notebook):
+def shorter(notebook, blank):
   """The notebook with two rounds, two seeds and 20 embedded images."""
   import nbformat
 
@@ -48,7 +49,8 @@ def shorter(notebook):
       (r"(c\.eval\.embeddings =) \d+", r"\1 20"),
     ):
       cell.source = re.sub(long, short, cell.source)
-  notebook.cells.insert(0, nbformat.v4.new_code_cell(BLANK))
+  if blank:
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(BLANK))
   return notebook
 
 
@@ -116,4 +118,5 @@ def test_it_runs(script, tmp_path, monkeypatch):
   # Several devices wait for each other, on a busy machine until XLA gives up.
   monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")
   place = {"metadata": {"path": str(tmp_path)}}
-  NotebookClient(shorter(read(script)), timeout=180, resources=place).execute()
+  notebook = shorter(read(script), blank=script.stem != "quickstart")
+  NotebookClient(notebook, timeout=180, resources=place).execute()

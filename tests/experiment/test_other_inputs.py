@@ -85,7 +85,7 @@ def config(tmp_path, kind, method="splitgp", **changes):
   return tiny.changed(c, **changes)
 
 
-@pytest.mark.parametrize("kind", ["table", *slow("token ids")])
+@pytest.mark.parametrize("kind", ["table", *slow("token ids", "series")])
 def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   """Standardised on the device; learns; predicts and exports the same."""
   method = "local" if kind == "table" else "splitgp"  # quick, and with a server

@@ -42,7 +42,7 @@ def trained_once(setup):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("method", "late"),
-  [("splitgp", "partial"), ("splitfed_v1", "drop")],
+  [("splitgp", "partial"), ("harmony", "drop")],
 )
 def test_a_round_ends_at_the_deadline(method, late):
   c = paced(method, "deadline", quantile=0.5, late=late)
@@ -54,7 +54,8 @@ def test_a_round_ends_at_the_deadline(method, late):
   took = share * times.steps
   assert metrics.steps.tolist() == pytest.approx(took.tolist(), abs=1)
   assert 0 < (took < times.steps).sum() < 6
-  assert (cost.busy <= ends * (1 + 1e-6)).all()
+  drawn = 0.02 if method == "harmony" else 1e-6  # its depth, in each step
+  assert (cost.busy <= ends * (1 + drawn)).all()
   served = cost.server_joules / setup.task.network.fleet.hardware.rates[3]
   assert cost.seconds == pytest.approx(ends + served)
 

@@ -33,6 +33,7 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
       ("scaffold", {"participants_per_round": 3}),
       ("pgfedsplit", {"participants_per_round": 3}),
       ("fedmd", {"participants_per_round": 3, **PUBLIC}),
+      ("feddf", {"methods__own__distil_steps": 5, **PUBLIC}),
     ),
   ],
 )

@@ -40,8 +40,7 @@ FAMILIES = {
   "pgfedsplit": ("pgfedsplit",),
   "supersfl": ("supersfl", "dfl"),
 }
-"""One file per family; of its first method also a run with batch norm, but for
-SCAFFOLD, whose statistics go FedAvg's way."""
+"""One file per family; of its first method also a run with batch norm."""
 ROUNDS = 3
 OPTIONS = {
   "pgfedsplit": {"tau": 1},
@@ -55,8 +54,6 @@ public samples are taken in parts."""
 def cases(family: str) -> tuple[str, ...]:
   """The runs of a family's file."""
   methods = FAMILIES[family]
-  if family == "scaffold":
-    return methods
   return (*methods, f"{methods[0]}, batch norm")
 
 

@@ -53,15 +53,9 @@ def test_what_takes_one_network_is_refused_in_one_line():
     assert "\n" not in str(error.value)
 
 
-KINDS = (
-  *("harmony", "splitfed_v3", "multi_head", "supersfl"),
-  *("fedavg_ft", "fedrep", "ditto", "pfedme", "per_fedavg", "moon"),
-  *("fedmd", "fedproto"),
+@pytest.mark.parametrize(
+  "name", ["fedgh", *slow(*sorted(set(METHODS) - {*REFUSED, "fedgh"}))]
 )
-"""Of each kind of step, memory and exchange; the others are variants."""
-
-
-@pytest.mark.parametrize("name", ["fedgh", *slow(*KINDS)])
 def test_other_methods_train_families(name):
   traced(fw.world(name))
 

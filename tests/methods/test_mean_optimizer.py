@@ -81,6 +81,7 @@ def test_three_rounds_of_an_optimiser_of_means_in_numpy():
   [
     ("splitgp", (1, 1, 2, 2), {"lam": 0.3, "gamma": 0.5}),
     ("multi_head", (1,) * 4, {}),
+    ("pgfedsplit", (4,) * 4, {"tau": 1}),
   ],
 )
 def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
