@@ -16,9 +16,15 @@ from splitjax.data import feed
 from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizers
 from splitjax.methods.base import whole_network
-from splitjax.methods.head_schedule import Clock
-from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
-from splitjax.methods.personal_head import coefficient, minimum_on_unit
+from splitjax.methods.pgfedsplit import (
+  Clock,
+  Mixed,
+  coefficient,
+  deviation,
+  dispersion,
+  minimum_on_unit,
+  mixed_set,
+)
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
