@@ -77,7 +77,6 @@ def get_config():
     },
   )
   c.rounds, c.local_epochs, c.batch_size = 10, 2, 8
-  c.system.seeds_batched = True  # all seeds in one program
   return c
 
 

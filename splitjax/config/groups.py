@@ -262,11 +262,6 @@ class System:
       method whose aggregation combines clients only by sums, as most do.
     deterministic: get the same bits on any number of devices. Training is
       slower, and every device holds all clients at the end of a round.
-    seeds_batched: train the seeds of --seeds side by side in one program,
-      spread over the devices, instead of one after another.
-    settings_batched: largest number of runs that train side by side in one
-      program. The runs of --sweep and --seeds, and the methods of a run, train
-      side by side if they differ only in numbers, data or seed.
     compute_dtype: dtype of convolutions and matrix products; parameters,
       losses, normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: a geometric
@@ -283,8 +278,6 @@ class System:
   )
   clients_on: Annotated[Literal["device", "host"], Effect.NONE] = "device"
   deterministic: Annotated[bool, Effect.NUMERICS] = False
-  seeds_batched: Annotated[bool, Effect.NONE] = False
-  settings_batched: Annotated[int, COUNT, Effect.NONE] = 1
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: Annotated[tuple[float, ...] | None, POSITIVE] = None
   server_power: Annotated[float, POSITIVE] = 100.0

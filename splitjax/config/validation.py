@@ -105,11 +105,6 @@ def _check_system(system: Any) -> None:
       "system.conv='measured' excludes system.deterministic=True: the fastest"
       " differs between numbers of devices; choose patches or native"
     )
-  if system.deterministic and (several := _batched(system)):
-    raise UserError(
-      f"{several} excludes system.deterministic=True: runs side by side round"
-      " differently from single ones"
-    )
 
 
 def _check_host(config: Any) -> None:
@@ -119,7 +114,6 @@ def _check_host(config: Any) -> None:
     return
   excluded = {
     "system.deterministic=True": system.deterministic,
-    _batched(system): _batched(system) is not None,
     f"eval.embeddings={config.eval.embeddings}": config.eval.embeddings,
     f"eval.holdout={config.eval.holdout:g}": config.eval.holdout,
     f"eval.threshold_rule={config.eval.threshold_rule}": config.eval.calibrates,
@@ -129,14 +123,6 @@ def _check_host(config: Any) -> None:
     raise UserError(
       f"system.clients_on=host excludes {setting}: leave one of them out"
     )
-
-
-def _batched(system: Any) -> str | None:
-  """Returns the setting that batches runs, as FIELD=VALUE; None without one."""
-  if system.seeds_batched:
-    return "system.seeds_batched=True"
-  count = system.settings_batched
-  return f"system.settings_batched={count}" if count > 1 else None
 
 
 def _check_fleet(fleet: Any) -> None:
@@ -215,8 +201,7 @@ def _check_steps(config: Any) -> None:
 def _check_inside(config: Any) -> None:
   """Raises UserError if eval.inside does not suit the other fields.
 
-  It must be one of the rounds, and it needs a cyclic order and runs that are
-  trained one after another.
+  It must be one of the rounds, and it needs a cyclic order.
   """
   inside = config.eval.inside
   if inside is None:
@@ -230,10 +215,6 @@ def _check_inside(config: Any) -> None:
       f"eval.inside={inside} needs a cyclic order: set order.name to cyclic or"
       f" cyclic_reverse instead of {config.order.name}"
     )
-  if several := _batched(config.system):
-    raise UserError(
-      f"eval.inside={inside} excludes {several}: train runs one after another"
-    )
 
 
 def _check_kept(config: Any) -> None:
@@ -246,15 +227,10 @@ def _check_kept(config: Any) -> None:
 
 
 def _check_patience(config: Any) -> None:
-  """Raises UserError if eval.patience contradicts `system` or eval.every."""
+  """Raises UserError if eval.patience contradicts eval.every."""
   chosen = config.eval
   if chosen.patience is None:
     return
-  if several := _batched(config.system):
-    raise UserError(
-      f"eval.patience={chosen.patience} excludes {several}: train runs one"
-      " after another"
-    )
   if chosen.watch != "loss" and chosen.patience < chosen.every:
     raise UserError(
       f"eval.patience={chosen.patience} must be at least"

@@ -75,7 +75,6 @@ class CohortSpec(NamedTuple):
     num_clients: number of clients in all cohorts of the fleet.
     faults: simulated faults; None for no faults.
     partial: whether some clients are padding or unsampled; these take no step.
-    vmapped: whether the round is vmapped over seeds.
     buffer: settings of buffered rounds; None: rounds are synchronous.
   """
 
@@ -87,7 +86,6 @@ class CohortSpec(NamedTuple):
   num_clients: int
   faults: Faults | None = None
   partial: bool = False
-  vmapped: bool = False
   buffer: Buffer | None = None
 
 

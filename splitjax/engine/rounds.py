@@ -53,7 +53,6 @@ def make_round(
   buffer: buffered.Buffer | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
-  vmapped: bool = False,
   drawn: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
@@ -78,7 +77,6 @@ def make_round(
       if chunks have the same size. Sums of chunks are then added in client
       order, which keeps all of them in memory, and the compiler gets
       `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even for one device.
-    vmapped: whether the round is to be vmapped over seeds.
     drawn: whether the round gets the sample as an argument: for each cohort
       [S] bool, which of its first S clients are sampled. The state then lacks
       some clients, so the aggregation's `server` must not read any.
@@ -107,7 +105,6 @@ def make_round(
       fleet.num_clients,
       faults,
       partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
-      vmapped=vmapped,
       buffer=buffer,
     )
     for plan, cohort in zip(plans, fleet.cohorts, strict=True)

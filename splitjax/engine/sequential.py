@@ -121,7 +121,7 @@ def sequential_round(
 
     # Serve the client at place q of the queue.
     who, t = jnp.divmod(queue[q], width)
-    on = (q < count) & ~metrics.failed[who]
+    on = ~metrics.failed[who]
     pair, new, (losses, ledger) = serve(clients, server, who, t, holder, on)
 
     # Undo the turn if its loss is not finite.
@@ -150,10 +150,7 @@ def sequential_round(
   shapes = jax.eval_shape(lambda: serve(clients, started.server, *first)[2])
   metrics = zero_metrics(num_clients, *shapes)
   carry = clients, started.server, metrics, holder
-  # Vmapped rounds may have different numbers of turns, and a loop with a
-  # vmapped condition would copy its carry in every turn.
-  turns = queue.size if spec.vmapped else count
-  clients, server, metrics, _ = jax.lax.fori_loop(0, turns, turn, carry)
+  clients, server, metrics, _ = jax.lax.fori_loop(0, count, turn, carry)
   if relay:
     clients = trees.repeat(trees.take(clients, 0), num_clients)
 

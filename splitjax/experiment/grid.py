@@ -18,7 +18,6 @@ from splitjax.engine import distributed
 from splitjax.experiment import reevaluate, reporting, runner
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop, never
-from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup.tasks import Tasks
 from splitjax.experiment.storage import identity, ownership, workdirs
 from splitjax.reports import grid_report, report
@@ -70,8 +69,6 @@ def run(
       if distributed.is_first_process():
         stack.enter_context(ownership.locked_workdir(workdir))
         _write(cells, workdir, known, numbers)
-    if cells[0].config.system.settings_batched > 1:
-      _side_by_side(cells, workdir, numbers, built, overwrite, stop)
     # A cell is an ordinary run; the common report follows after each cell.
     results: Results = {}
     for i, cell in enumerate(cells, 1):
@@ -85,32 +82,6 @@ def run(
       if distributed.is_first_process():
         results = _publish(workdir, _read_report)
     return results
-
-
-def _side_by_side(
-  cells: Sequence[Cell],
-  workdir: Path,
-  numbers: Sequence[int] | None,
-  built: Tasks,
-  overwrite: bool,
-  stop: Stop,
-) -> None:
-  """Trains runs of all cells side by side where they share one program."""
-  settings = list[grouping.PlannedRun]()
-  with contextlib.ExitStack() as held:
-    for cell in cells:
-      place = workdir / cell.name
-      if numbers is None:
-        settings.append(grouping.PlannedRun(cell.name, cell.config, place))
-        continue
-      claim = runner.owned_seeds(
-        cell.config, place, numbers, built, overwrite=overwrite
-      )
-      held.enter_context(claim)
-      prefix = f"{cell.name}, "
-      settings += grouping.of_seeds(cell.config, place, numbers, prefix)
-    count = cells[0].config.system.settings_batched
-    grouping.train(settings, count, overwrite=overwrite, stop=stop)
 
 
 def is_grid(workdir: str | Path) -> bool:

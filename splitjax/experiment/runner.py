@@ -15,7 +15,6 @@ from splitjax.engine.pace import make_pace
 from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
-from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.tasks import Tasks, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -43,9 +42,7 @@ def run(
 
   A method that is finished in the workdir is not trained again; one that was
   interrupted resumes from its newest sound checkpoint. Finished methods of
-  earlier starts that the config leaves out stay in the report. With
-  system.settings_batched, methods that differ only in numeric options train
-  side by side.
+  earlier starts that the config leaves out stay in the report.
 
   Args:
     config: the run's config; a ConfigDict or a nested dict is checked first.
@@ -76,10 +73,6 @@ def run(
     ['splitgp']
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
-  count = config.system.settings_batched
-  if count > 1 and len(config.methods) > 1:
-    alone = [grouping.PlannedRun("", config, workdir)]
-    grouping.train(alone, count, overwrite=overwrite, stop=stop)
   task = (built or Tasks()).take(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
@@ -146,9 +139,6 @@ def run_seeds(
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
-  With system.seeds_batched all seeds train side by side in one program. With
-  system.settings_batched=n, at most n seeds train side by side at a time.
-
   Args:
     config: see `run`; its seed is replaced.
     workdir: the folder for everything that is written.
@@ -172,16 +162,6 @@ def run_seeds(
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   numbers, built = native(numbers), built or Tasks()
   with owned_seeds(config, workdir, numbers, built, overwrite=overwrite):
-    count = config.system.settings_batched
-    if config.system.seeds_batched or count > 1:
-      all_of_them = config.system.seeds_batched
-      grouping.train(
-        grouping.of_seeds(config, workdir, numbers),
-        len(numbers) if all_of_them else count,
-        strict=all_of_them,
-        overwrite=overwrite,
-        stop=stop,
-      )
     for i, number in enumerate(numbers, 1):
       say(f"seed {number} ({i} of {len(numbers)})")
       seeded = dataclasses.replace(config, seed=number)

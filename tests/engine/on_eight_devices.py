@@ -5,7 +5,6 @@ tests/engine/on_eight_devices.py
 """
 
 import re
-import shutil
 
 import families_world
 import jax
@@ -29,7 +28,6 @@ from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import Faults
 from splitjax.engine.rounds import make_round
 from splitjax.experiment import reevaluate, runner
-from splitjax.experiment.console import signals
 from splitjax.experiment.storage import ownership, workdirs
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -198,39 +196,3 @@ def test_without_it_a_note_on_rounding(tmp_path):
   runs.stopped(many, tmp_path / "w", 2)
   results = runner.run(tiny.resolved(draft), tmp_path / "w")
   assert any("devices (number) 1 instead of" in n for n in results["notes"])
-
-
-def test_runs_side_by_side_on_two_devices(tmp_path):
-  """As one after another; killed, they end with the same bits."""
-  draft, seeds = runs.draft("splitgp"), (0, 1, 2)
-  draft.rounds, draft.system.devices = 3, 1
-  one = runner.run_seeds(tiny.resolved(draft), tmp_path / "one", seeds)
-  # Three runs: one device has a place that is padding.
-  draft.system.devices, draft.system.seeds_batched = 2, True
-  many, whole, place = tiny.resolved(draft), tmp_path / "x", tmp_path / "w"
-  two = runner.run_seeds(many, whole, seeds)
-  labels = ([row["label"] for row in found["rows"]] for found in (one, two))
-  assert len(set(map(tuple, labels))) == 1
-  for seed in seeds:
-    states = (
-      splitjax.load(each / f"seed{seed}", "own").state
-      for each in (tmp_path / "one", whole)
-    )
-    a, b = (jax.tree.leaves((x.clients, x.server)) for x in states)
-    for x, y in zip(a, b, strict=True):
-      np.testing.assert_allclose(x, y, atol=2e-5)
-  for rounds in (1, 2):
-    with pytest.raises(signals.Stopped, match=f"{rounds} of 3 rounds"):
-      stop = runs.After(place, rounds * len(seeds))
-      runner.run_seeds(many, place, seeds, stop=stop)
-    if rounds == 1:
-      shutil.copytree(place / "seed1", tmp_path / "behind")
-  # As kills leave it between two checkpoints, and between two ends.
-  for own, left in ((1, tmp_path / "behind"), (0, whole / "seed0")):
-    shutil.rmtree(place / f"seed{own}")
-    shutil.copytree(left, place / f"seed{own}")
-  results = runner.run_seeds(many, place, seeds)
-  assert not any("rounding" in note for note in results["notes"])
-  for n in seeds:
-    one, two = (runs.bits(each / f"seed{n}") for each in (whole, place))
-    assert one == two, n

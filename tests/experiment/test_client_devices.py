@@ -102,14 +102,6 @@ def test_a_grid_shows_costs_and_what_was_not_reached():
   assert "*Slower half*" in "\n".join(sections.of_grid(found))
 
 
-def test_seeds_of_other_depths_cannot_train_side_by_side(tmp_path):
-  draft = tiny.tiny(own="splitgp")
-  draft.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl", alpha=0.1)
-  draft.system.seeds_batched, draft.system.clients_per_chunk = True, 2
-  with pytest.raises(UserError, match="other numbers of clients by depth"):
-    runner.run_seeds(tiny.resolved(draft), tmp_path / "w", [0, 1])
-
-
 def test_devices_of_a_file_are_kept(tmp_path):
   path = tmp_path / "devices.csv"
   lines = [f"{n},{2 + 4 * n},{20 * n + 20},10,10" for n in range(6)]

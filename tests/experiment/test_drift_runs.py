@@ -72,12 +72,6 @@ def test_notes_name_domains():
     tasks.build(config("unseen_domain", eval__shift__corruption="contrast"))
 
 
-def test_seeds_of_other_images_do_not_train_side_by_side(tmp_path):
-  made = config(system__seeds_batched=True)
-  with pytest.raises(UserError, match="data.domain gives each seed other imag"):
-    splitjax.run_seeds(made, tmp_path, [0, 1])
-
-
 @pytest.mark.slow
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures, blank):
   made = config(name="splitgp", eval__metrics="ece")

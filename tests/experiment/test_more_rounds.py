@@ -150,7 +150,6 @@ def test_a_loss_that_falls_does_not_end(tmp_path):
   [
     ({"eval__every": 3}, "eval.patience=2 must be at least eval.every=3"),
     ({"eval__watch": "0.7"}, "eval.watch=0.7 must be one of loss, 0.0, 0.8"),
-    ({"system__seeds_batched": True}, "eval.patience=2 excludes"),
     ({"checkpoint__rounds": (3, 12)}, "12 is none of the 9 rounds"),
   ],
 )

@@ -127,7 +127,6 @@ def test_it_is_timed():
     ("hydra", {}, "a round or an answer takes more than one client"),
     ("splitgp", {"data__pool": "all"}, "test sets are of the training split"),
     ("splitgp", {"eval__embeddings": 9}, "excludes eval.embeddings=9"),
-    ("splitgp", {"system__seeds_batched": True}, "excludes system.seeds_b"),
   ],
 )
 def test_what_it_excludes_is_one_line(name, changes, message):

@@ -153,25 +153,6 @@ def test_a_buffered_run_goes_on_where_it_was(tmp_path, blank):
   assert "slower half" in (tmp_path / "one" / "report.md").read_text()
 
 
-@pytest.mark.slow
-def test_paced_seeds_train_side_by_side(tmp_path, blank):
-  c = paced("splitgp", "deadline", seconds=1.1)
-  c.rounds, c.local_epochs, places = 2, 3, []
-  seeds = 0, 1  # all clients of seed 0 are in time
-  for batched in (False, True):
-    c.system.seeds_batched = batched
-    places.append(tmp_path / str(batched))
-    runner.run_seeds(tiny.resolved(c), places[-1], seeds)
-  for seed in seeds:
-    one, two = (lines(place / f"seed{seed}") for place in places)
-    for a, b in zip(one, two, strict=True):
-      assert a.get("staleness") == b.get("staleness")
-      assert a["clients"]["steps"] == b["clients"]["steps"]
-      assert a["cost"]["seconds"] == pytest.approx(b["cost"]["seconds"])
-      assert a["loss"]["server"] == pytest.approx(b["loss"]["server"], abs=1e-4)
-  assert "seed0/cost_splitgp.png" in (places[0] / "report.md").read_text()
-
-
 def test_an_overwritten_run_loses_every_figure_of_a_method():
   drawn = {n for n, each in MEASUREMENTS.items() if hasattr(each, "picture")}
   assert {"cost", "confusion"} <= drawn <= set(workdirs.OF_METHODS)

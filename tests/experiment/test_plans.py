@@ -65,19 +65,6 @@ def test_a_plan_has_the_chunks_that_fit_as_compiled(monkeypatch, capsys):
   assert "own: compiled for 3 clients side by side" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_runs_side_by_side_are_planned(monkeypatch):
-  stand_in(monkeypatch)
-  c = tiny.changed(tiny.tiny(own="splitgp"), system__settings_batched=3)
-  monkeypatch.setattr(
-    plan._Planner, "compile", lambda self, state: self.round(self.inputs(state))
-  )
-  facts = plan.planned(tiny.resolved(c), "h100")["target"]["methods"]["own"]
-  one, three = facts["programs"].values()
-  assert [*facts["programs"]] == ["round", "round of 3 runs"]
-  assert three["temporaries"] > 2 * one["temporaries"] and not three["on_host"]
-
-
 ONE, ALL = "one client at a time; take a smaller", "all participants' batches;"
 
 
@@ -89,7 +76,6 @@ ONE, ALL = "one client at a time; take a smaller", "all participants' batches;"
     ("splitnn", "auto", "round", ONE),
     ("merge_sfl", "auto", "round", ALL),
     ("splitgp", "auto", "evaluation", "lower eval.batch_size"),
-    ("splitgp", "auto", "round of 3 runs", "lower system.settings_batched"),
   ],
 )
 def test_what_does_not_fit_is_said(name, chunk, large, remedy, monkeypatch):
@@ -101,12 +87,12 @@ def test_what_does_not_fit_is_said(name, chunk, large, remedy, monkeypatch):
   c = tiny.changed(tiny.tiny(own=name), system__clients_per_chunk=chunk)
   setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
   kind, said = accelerators.read("h100")[0], "RESOURCE_EXHAUSTED"
-  method = plan._method(plan._Planner(setup), None, kind)
+  method = plan._method(plan._Planner(setup), kind)
   assert method["fits"] is False and remedy in method["remedy"]
   assert method["too_large"] == [large]
   # Of what fails otherwise it is not known.
   said = "INTERNAL: no such kernel"
-  method = plan._method(plan._Planner(setup), None, kind)
+  method = plan._method(plan._Planner(setup), kind)
   assert method["fits"] is None and method["remedy"] is None
 
 

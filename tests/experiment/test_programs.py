@@ -98,7 +98,7 @@ def test_methods_share_programs_whatever_else_they_can_be_told():
 
 @pytest.mark.slow
 def test_values_of_noise_share_a_program():
-  """And no noise is another; faults are another text in test_parallel_runs."""
+  """And no noise is another."""
   one, two, none = (executables(noisy(noise))[0] for noise in (0.5, 4.0, 0.0))
   assert one is two is not none
 

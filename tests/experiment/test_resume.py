@@ -150,28 +150,9 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
   assert any(said in note for note in results["notes"])
 
 
-@pytest.mark.parametrize(
-  ("was", "now", "said"),
-  [
-    (["a", "b"], ["a", "b"], []),
-    (["a", "b"], [], ["no run side by side"]),
-    ([], ["a", "b"], ["other runs side by side"]),
-    (None, [], []),  # of an earlier version
-  ],
-)
-def test_another_group_is_said(was, now, said):
-  same = {"versions": {}, "devices": {}, "round": 2}
-  mine = {"config": {"system": {"deterministic": False}}, "group": now} | same
-  mine["formulations"] = {}
-  record = same if was is None else {**same, "group": was}
-  found = resume._changes("own", record, mine)
-  assert len(found) == len(said)
-  assert all(x in text for x, text in zip(said, found, strict=True))
-
-
 def test_other_formulations_are_said():
   record = {"versions": {}, "devices": {}, "round": 2, "formulations": {"a": 1}}
-  mine = {"config": {"system": {"deterministic": False}}, "group": []}
+  mine = {"config": {"system": {"deterministic": False}}}
   (said,) = resume._changes("own", record, record | mine | {"formulations": {}})
   assert "from round 3 on with other formulations of convolutions" in said
   assert resume._changes("own", record, record | mine) == []

@@ -175,8 +175,6 @@ def configs(draw):
         groups.System,
         clients_on=st.just("device"),
         clients_per_chunk=st.just(chunk),
-        seeds_batched=st.just(False),
-        settings_batched=st.just(1),
         deterministic=st.booleans() if chunk != "auto" else st.just(False),
         client_power=st.one_of(
           st.none(), st.just(tuple(range(1, 1 + len(cuts))))

@@ -130,8 +130,6 @@ def test_a_finished_run_has_its_events_again(tmp_path):
 
 @pytest.mark.slow
 def test_every_seed_has_its_own(tmp_path):
-  c = tiny.tiny(own="local")
-  c.system.seeds_batched = True
-  runner.run_seeds(tiny.resolved(c), tmp_path / "s", [0, 3])
+  runner.run_seeds(tiny.resolved(own="local"), tmp_path / "s", [0, 3])
   for seed in (0, 3):
     agree(tmp_path / f"s/seed{seed}")

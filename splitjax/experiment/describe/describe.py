@@ -14,7 +14,6 @@ from splitjax.engine import faults
 from splitjax.engine.pace import Deadline
 from splitjax.experiment.describe import traffic
 from splitjax.experiment.measure import costs
-from splitjax.experiment.parallel_runs import grouping
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -38,7 +37,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "data": _data(task),
     "training": _training(task.config),
     "clients": _clients(task),
-    "methods": _methods(task),
+    "methods": {key: _method(task, key) for key in config.methods},
     "faults": faults.describe_faults(config.faults) if config.faults.on else "",
     "notes": data_summary.origin(task) + data_summary.notes(task),
     "figures": list(map(str, drawn)),
@@ -201,27 +200,6 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   config, few = setup.task.config, setup.fleet.participants
   one = flops * few / config.num_clients
   return {"round": one, "run": one * config.rounds}
-
-
-def _methods(task: Task) -> dict[str, dict[str, Any]]:
-  """Describes each method.
-
-  "memory_of_several" is the memory for system.settings_batched runs that train
-  side by side. It is None if system.settings_batched is at most 1.
-  """
-  found = {key: _method(task, key) for key in task.config.methods}
-  count = task.config.system.settings_batched
-  alone = None
-  if count > 1:
-    alone = tasks.build(grouping.on_one_device(task.config))
-  for key, each in found.items():
-    each["memory_of_several"] = None
-    if alone is not None:
-      setup = training_setup.make_setup(alone, key)
-      total, devices = grouping.memory_needed(setup, count)
-      told = {"runs": count, "devices": devices, "total": total}
-      each["memory_of_several"] = told
-  return found
 
 
 def _pace(setup: TrainingSetup) -> dict[str, Any] | None:

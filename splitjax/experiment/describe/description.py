@@ -146,16 +146,6 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     f"  memory of a device, estimated: {_mb(memory['total'])}"
     f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
     f" round {_mb(memory['round'])})",
-    *_several_lines(method["memory_of_several"]),
-  ]
-
-
-def _several_lines(memory: dict[str, int] | None) -> list[str]:
-  if memory is None:
-    return []
-  return [
-    f"  {memory['runs']} runs side by side on {memory['devices']} device(s):"
-    f" {_mb(memory['total'])} on each"
   ]
 
 

@@ -15,15 +15,12 @@ from splitjax.experiment.describe import accelerators, kernels
 from splitjax.experiment.describe.accelerators import Accelerator
 from splitjax.experiment.describe.describe import describe, on_devices
 from splitjax.experiment.measure import costs
-from splitjax.experiment.parallel_runs import grouping, lowering
 from splitjax.experiment.setup import tasks
-from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
 from splitjax.experiment.trainers import programs
 from splitjax.experiment.trainers.compile_cache import (
   bytes_of,
   compile_program,
-  once,
 )
 from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
 from splitjax.files import one_line
@@ -61,14 +58,12 @@ def planned(
   facts, methods = describe(here, folder), {}
   with target.aimed_at(goal):
     facts["conv"] = formulations.formulation(config.system.conv)
-    task, one = tasks.build(config), None
-    if config.system.settings_batched > 1:
-      one = tasks.build(grouping.on_one_device(config))
+    task = tasks.build(config)
     for key in config.methods:
       print(f"{key}: compiling for {word}", file=sys.stderr, flush=True)
       trainer = programs.that_fit(make_setup(task, key), _Planner)
       facts["methods"][key] |= on_devices(trainer.setup)
-      methods[key] = _method(trainer, one, kind)
+      methods[key] = _method(trainer, kind)
   facts["target"] = {
     "name": word,
     "devices": len(goal.devices),
@@ -78,19 +73,10 @@ def planned(
   return facts
 
 
-def _method(
-  trainer: "_Planner", one: Task | None, kind: Accelerator
-) -> dict[str, Any]:
-  """Compiles a trainer's missing programs, then describes all its programs.
-
-  `one` is None unless several runs are to train side by side. Then it is the
-  task of a single run on one device.
-  """
+def _method(trainer: "_Planner", kind: Accelerator) -> dict[str, Any]:
+  """Compiles a trainer's missing programs, then describes all its programs."""
   setup = trainer.setup
   trainer.compile(trainer.shapes(setup.places))
-  if one is not None:
-    count = setup.task.config.system.settings_batched
-    trainer.side_by_side(make_setup(one, setup.key), count)
   found: dict[str, Any] = {"programs": trainer.found}
   if text := trainer.texts.get("round"):
     found |= _bound(setup, kind, text)
@@ -108,8 +94,6 @@ def _method(
 
 def _remedy(setup: TrainingSetup, large: list[str]) -> str:
   """Advises what to change so that the programs `large` fit into memory."""
-  if all(name.endswith("runs") for name in large):
-    return "lower system.settings_batched"
   if not {"round", "personalisation"} & {*large}:
     return "lower eval.batch_size"
   less = "take a smaller batch_size, a smaller network or another device"
@@ -167,17 +151,6 @@ class _Planner(Trainer):
       each.get("full") or memory.too_large(each.get("total", 0))
       for each in self.found.values()
     )
-
-  def side_by_side(self, one: TrainingSetup, count: int) -> None:
-    """Compiles the round of `count` runs, each with the shapes of `one`."""
-    name = f"round of {count} runs"
-    spread = lowering.devices(self.task.config.system, count)
-
-    def compiled():
-      lowered = lowering.lower_shapes(one, count, spread)
-      return once(name, lowered, self.setup.key).program
-
-    self._keep(name, compiled)
 
   def _keep(self, name: str, compiled: Callable[[], Any]) -> None:
     """Compiles a program and keeps its facts, or the compiler's error."""

@@ -145,7 +145,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     if setup.buffer is not None and setup.times is not None:
       times = np.stack([setup.times.whole, setup.times.serves], axis=1)
       own = own._replace(times=jnp.asarray(times[numbers], float))
-    return _placed(task, with_turns(task, method, own, plan))
+    return _placed(task, _with_turns(task, method, own, plan))
 
   return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))
 
@@ -192,7 +192,7 @@ def training_rows(
   return hold_out(parts, seed, share, stream=VALIDATE)
 
 
-def with_turns(
+def _with_turns(
   task: Task, method: Method, shard: Shard, plan: feed.BatchPlan
 ) -> Shard:
   """Adds the config's order of service to a cohort's data."""

@@ -98,8 +98,8 @@ def summarise(
     "learning": learning,
     "notes": [
       *data_summary.origin(task),
-      *([CUTS.format(recorder.title)] if setup.method.cut else []),
-      *measured.note(recorder.title),
+      *([CUTS.format(recorder.labels[0])] if setup.method.cut else []),
+      *measured.note(recorder.labels[0]),
       *recorder.notes,
     ],
     "tests": data_summary.notes(task),
@@ -122,7 +122,7 @@ def _ended(recorder: Recorder, rounds: int) -> str:
   if chosen.watch != "loss":
     watched = f"accuracy ({heading(chosen.watch)}, with the test labels)"
   return (
-    f"{recorder.title} ended after round {rounds}, which was at least"
+    f"{recorder.labels[0]} ended after round {rounds}, which was at least"
     f" {chosen.patience} after the best {watched}, that of round"
     f" {recorder.best[1]}."
   )
@@ -152,7 +152,7 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   )
   seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
   rounds = record["round"]
-  say(f"{recorder.title}: {rounds} rounds done ({seconds})")
+  say(f"{recorder.labels[0]}: {rounds} rounds done ({seconds})")
 
 
 def _exits(

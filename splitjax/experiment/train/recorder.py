@@ -34,7 +34,6 @@ class Recorder:
   Attributes:
     rows: all result rows.
     labels: the labels of the result rows.
-    title: a name for the screen and for notes.
     identity: the facts of the run that every checkpoint holds, as JSON.
     done: the number of rounds that were done when the recorder was opened.
     log: the lines of the finished rounds.
@@ -57,13 +56,11 @@ class Recorder:
     manager: CheckpointManager,
     identity: dict[str, Any],
     stop: Stop,
-    note: str = "",
   ):
-    """Starts at round 0; adds `note` to the title, to tell seeds apart."""
+    """Starts at round 0."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
     self.rows = setup.method.traits.rows
     self.labels = setup.labels
-    self.title = self.labels[0] + note
     self.workdir, self.manager, self.identity = workdir, manager, identity
     self.stop, self.done, self.log = stop, 0, RoundLog(workdir, self.key)
     self.seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
@@ -136,7 +133,7 @@ class Recorder:
     cost = self.plan and costs.of_metrics(self.setup, self.plan, metrics)
     line = history.log_line(self.key, number, metrics, seconds, cost)
     names = self.task.network.names
-    note = history.check_masked(self.title, line, config.on_nan, names)
+    note = history.check_masked(self.labels[0], line, config.on_nan, names)
     if note and not self.masked:
       self.notes.append(note)
       say(note)
@@ -225,5 +222,5 @@ class Recorder:
     masked = [(x["round"], x["masked"]) for x in whole.lines if x["masked"]]
     if masked:
       names = self.task.network.names
-      self.notes.append(history.summarise_masked(self.title, masked, names))
+      self.notes.append(history.summarise_masked(self.labels[0], masked, names))
     return whole

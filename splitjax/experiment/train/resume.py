@@ -1,7 +1,7 @@
 """Starts a method's training, or resumes it from its newest checkpoint."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,14 @@ from splitjax.types import Segment, State, UserError
 
 @contextlib.contextmanager
 def open_recorder(
-  trainer: Trainer,
-  full: Segment,
-  workdir: Path,
-  stop: Stop,
-  note: str = "",
-  group: Sequence[str] = (),
-  devices: int | None = None,
+  trainer: Trainer, full: Segment, workdir: Path, stop: Stop
 ) -> Iterator[tuple[Recorder, State]]:
   """Opens a method's logs and checkpoints, and gets the state to go on from.
 
-  `full` is the fresh network; `note` is added to the method's title, to tell
-  apart runs of methods with the same label. `group` names the runs that share a
-  program, and `devices` is the number of devices that the program runs on.
-  Yields the recorder and the trainer's state before the next round. If the
-  context ends without an error, the last checkpoint is complete. Raises
-  UserError if a checkpoint belongs to another run or could not be written.
+  `full` is the fresh network. Yields the recorder and the trainer's state
+  before the next round. If the context ends without an error, the last
+  checkpoint is complete. Raises UserError if a checkpoint belongs to another
+  run or could not be written.
   """
   setup = trainer.setup
   config, key = setup.task.config, setup.key
@@ -52,11 +44,7 @@ def open_recorder(
     with distributed.all_agree():
       if distributed.is_first_process():
         finished.reopen(workdir, key)  # if it has finished fewer rounds
-    mine = _identity(setup)
-    mine["group"] = list(group)
-    if devices is not None:
-      mine["devices"]["number"] = devices
-    recorder = Recorder(setup, workdir, manager, mine, stop, note=note)
+    recorder = Recorder(setup, workdir, manager, _identity(setup), stop)
     state = _newest(recorder, trainer, full)
     with distributed.all_agree():
       if distributed.is_first_process():
@@ -95,7 +83,7 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
   "config" and "data" are as in config.json; "versions" and "devices" are the
   other facts on which the bits of results depend. "places" are the numbers of
   clients in the state's cohorts, padding included; "formulations" is the result
-  of `measured.record`. The caller adds "group".
+  of `measured.record`.
   """
   task = setup.task
   return {
@@ -167,9 +155,6 @@ def _changes(label: str, record: dict, mine: dict) -> list[str]:
       changes.append(f"devices ({name}) {now} instead of {was}")
   if record.get("formulations", {}) != mine["formulations"]:
     changes.append("other formulations of convolutions")
-  if record.get("group", mine["group"]) != mine["group"]:
-    beside = "other runs" if mine["group"] else "no run"
-    changes.append(f"{beside} side by side with it")
   if not changes:
     return []
   return [

@@ -22,9 +22,7 @@ from splitjax.models.formulations import Layer
 
 @contextlib.contextmanager
 def chosen(
-  setup: TrainingSetup,
-  begun: Mapping[str, Any] | None = None,
-  runs: int = 1,
+  setup: TrainingSetup, begun: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
   """Sets the formulations for programs that are traced inside the context.
 
@@ -35,7 +33,6 @@ def chosen(
     setup: the method.
     begun: the record in the method's checkpoint or about.json, if there is one.
       Its formulations are kept unless they were measured on another device.
-    runs: the number of runs that a device trains side by side.
 
   Raises:
     UserError: the file of remembered times is damaged or holds no times.
@@ -45,7 +42,7 @@ def chosen(
     return
   before = (begun or {}).get("formulations") or {}
   same = before.get("device", device()) == device()
-  table = before.get("layers", {}) if begun and same else _fastest(setup, runs)
+  table = before.get("layers", {}) if begun and same else _fastest(setup)
   with using(table):
     yield
 
@@ -127,9 +124,9 @@ def _words(layer: Layer, images: int, clients: int) -> str:
   return f"{layer.name}; {images} images, {clients} clients"
 
 
-def _fastest(setup: TrainingSetup, runs: int) -> dict[str, str]:
+def _fastest(setup: TrainingSetup) -> dict[str, str]:
   """Chooses each layer's fastest formulation; the first process measures."""
-  found, clients = _layers(setup), runs * _side_by_side(setup)
+  found, clients = _layers(setup), _side_by_side(setup)
   known: Times = {}
   with distributed.all_agree():
     if distributed.is_first_process():

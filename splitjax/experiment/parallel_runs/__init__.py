@@ -1,1 +1,0 @@
-"""Runs that train side by side in one program."""
