@@ -4,7 +4,6 @@ import dataclasses
 from typing import Annotated, Literal
 
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds, Effect
-from splitjax.wire.channel import Parameters
 from splitjax.wire.forms import Form
 
 
@@ -40,12 +39,10 @@ class WireConfig:
     features: form of activations sent up (`up/features`).
     gradients: form of gradients of single samples (`down/feature_gradient`,
       `up/embedding_gradient`).
-    parameters: form of blocks that clients and server exchange.
   """
 
   features: Rows = Rows()
   gradients: Rows = Rows()
-  parameters: Parameters = Parameters()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ def check_config(config: Any) -> None:
   _check_host(config)
   _check_fleet(config.fleet)
   pace.check_config(config)
-  _check_messages(config.wire, config.privacy)
+  _check_noise(config.privacy)
   _check_names(config)
   _check_means(config.mean_optimizer)
   _check_steps(config)
@@ -138,13 +138,8 @@ def _check_fleet(fleet: Any) -> None:
       )
 
 
-def _check_messages(wire: Any, privacy: Any) -> None:
-  """Raises UserError for error feedback in float32 or noise without a clip."""
-  if wire.parameters.feedback and not wire.parameters.rounds:
-    raise UserError(
-      "wire.parameters.feedback=True: nothing is rounded in float32; set"
-      " wire.parameters.form, as in int8, or leave it False"
-    )
+def _check_noise(privacy: Any) -> None:
+  """Raises UserError for noise without a clip."""
   for kind in privacy.noisy():
     chosen = getattr(privacy, kind)
     if chosen.clip is None:

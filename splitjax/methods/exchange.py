@@ -1,13 +1,9 @@
-"""The exchange of parameters between clients and server, and its bytes.
-
-Parameters travel in float32, or as rounded differences (`deltas`) if
-`wire.parameters` asks for another form.
-"""
+"""The exchange of parameters between clients and server, and its bytes."""
 
 from collections.abc import Callable
 
 from splitjax import wire
-from splitjax.methods import aggregations, deltas, optimizers
+from splitjax.methods import aggregations, optimizers
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
@@ -15,39 +11,33 @@ from splitjax.models.block import norm_free
 from splitjax.types import Aggregation, Ledger, Segment
 
 
-def shared(client: Segment, keep: aggregations.Keep) -> list[str]:
-  """Lists the blocks that a client exchanges: those with lam below 1."""
-  return [n for n in client.params if aggregations.keep_share(keep, n) < 1]
-
-
 def traffic(
   backbone: Backbone,
   direction: str,
   client: Segment,
   keep: aggregations.Keep,
-  form: str = "float32",
 ) -> Ledger:
   """Counts the bytes of the parameters that one client sends or receives.
 
   `direction` is "up" or "down". `client` holds one client's blocks, without an
   axis of clients. Blocks to which `keep` gives lam = 1 stay with the client and
-  are not counted. `form` is as in `wire.Parameters`.
+  are not counted.
   """
-  names = shared(client, keep)
+  names = [n for n in client.params if aggregations.keep_share(keep, n) < 1]
   if backbone.local_norm:
     client = norm_free(client)
   own = backbones.classifier(backbone, client)
   if own == "head":
     kind = "model" if "head" in names else "body"
     kind = "head" if names == ["head"] else kind
-    return wire.deltas(
-      f"{direction}/{kind}", backbones.select(client, names), form
+    return wire.parameters(
+      f"{direction}/{kind}", backbones.select(client, names)
     )
   blocks = [n for n in names if n != own]
   exits = [n for n in names if n == own]
   return wire.merge(
-    wire.deltas(f"{direction}/prefix", backbones.select(client, blocks), form),
-    wire.deltas(f"{direction}/exit", backbones.select(client, exits), form),
+    wire.parameters(f"{direction}/prefix", backbones.select(client, blocks)),
+    wire.parameters(f"{direction}/exit", backbones.select(client, exits)),
   )
 
 
@@ -65,24 +55,21 @@ def download(
   Args:
     backbone: the network.
     optimizer: the optimiser of both halves.
-    aggregation: decides which blocks travel and in which form.
+    aggregation: decides which blocks travel.
     before: called before the download, (client, server, samples, round, key) ->
       (client, server, Ledger of further messages); None: nothing is called.
     sent: whether to send the parameters and count their bytes. False if a relay
       hands the parameters on, or if `before` counts their bytes.
     head_down: whether clients also download a copy of the server's head.
   """
-  form, keep = _form(backbone, aggregation), aggregation.keep
+  keep = aggregation.keep
 
   def begin(client, server, samples, round, key):
     down, more = {}, {}
     if before is not None:
       client, server, more = before(client, server, samples, round, key)
     if sent:
-      down = traffic(backbone, "down", client.segment, keep, form)
-      if form != "float32":
-        names = shared(client.segment, keep)
-        client = deltas.down(backbone, client, names, key)
+      down = traffic(backbone, "down", client.segment, keep)
     if head_down:
       head = backbones.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
@@ -106,21 +93,15 @@ def upload(
   Arguments are as in `download`, except that `before` is (client, server,
   samples, key) -> (client, server, Ledger).
   """
-  form, keep = _form(backbone, aggregation), aggregation.keep
+  keep = aggregation.keep
 
   def finish(client, server, samples, key):
     up, more = {}, {}
     if before is not None:
       client, server, more = before(client, server, samples, key)
     if sent:
-      up = traffic(backbone, "up", client.segment, keep, form)
-      if form != "float32":
-        client = deltas.up(backbone, client, shared(client.segment, keep), key)
+      up = traffic(backbone, "up", client.segment, keep)
     kept = client.opt.slots if optimizer.keep else ()
     return client._replace(opt=kept), server, wire.merge(up, more)
 
   return finish
-
-
-def _form(backbone: Backbone, aggregation: Aggregation) -> str:
-  return backbone.wire.parameters.form if aggregation.halves else "float32"

@@ -123,9 +123,8 @@ def fedprox(
   Args:
     backbone: the network.
     optimizer: the client's optimiser.
-    mu: weight of the proximal term. w0 is the network that the client received,
-      after any rounding by wire.parameters. The paper tunes mu in 0.001..1 for
-      each data set; the default is ours.
+    mu: weight of the proximal term. w0 is the network that the client received.
+      The paper tunes mu in 0.001..1 for each data set; the default is ours.
     finetune: whether to also report a "+FT" row, see `fedavg`.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.

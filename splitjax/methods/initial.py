@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.engine.fleets import Fleet
-from splitjax.methods import deltas, optimizers
+from splitjax.methods import optimizers
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
@@ -39,8 +39,7 @@ def initializer(
       rule = optimizer.rule(server)
       opt = optimizers.slots(rule, segment) if optimizer.keep else ()
       given = () if memory is None else memory(full, fleet)
-      known = () if server else deltas.fresh(backbone, segment)
-      return Half(segment, opt, given, known)
+      return Half(segment, opt, given)
 
     clients = tuple(
       trees.repeat(

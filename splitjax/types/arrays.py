@@ -63,15 +63,12 @@ class Half(NamedTuple):
     opt: an Opt within a round. Between rounds it is the Opt's slots if
       optimizer.keep_state is set, else ().
     memory: the method's own state of this side; () if it has none.
-    known: a deltas.Known if the client's parameters travel as differences;
-      else ().
     start: a Start in a client's half between buffered rounds; else ().
   """
 
   segment: Segment
   opt: Tree = ()
   memory: Tree = ()
-  known: Tree = ()
   start: Tree = ()
 
 

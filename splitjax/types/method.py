@@ -121,7 +121,7 @@ class Aggregation(NamedTuple):
       clients may share an evaluation. Compiled programs do not depend on
       `alike`.
     halves: whether a client uploads its trained half and downloads its next
-      half. Both may then travel as differences (wire.parameters in a config).
+      half.
       If False, a client's update in a buffered round is its trained half minus
       the mean that it was given.
     by_sums: whether the result for a client depends on other clients through

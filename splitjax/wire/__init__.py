@@ -11,7 +11,6 @@ gradients, `forms` converts the numbers on the way.
 from splitjax.wire.channel import (
   PLAIN,
   Channel,
-  Parameters,
   Wire,
   clipped,
   send,
@@ -19,7 +18,6 @@ from splitjax.wire.channel import (
 )
 from splitjax.wire.ledger import (
   MESSAGES,
-  deltas,
   labels,
   listening,
   match,

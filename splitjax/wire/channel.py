@@ -5,7 +5,6 @@ form it travels. Random numbers come from the key of the batch and the message's
 name, so they do not depend on how clients are divided into chunks or devices.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -45,43 +44,16 @@ PLAIN = Channel()
 """The channel of messages that the config gives no channel: float32."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameters:
-  """The form in which clients and server exchange parameters.
-
-  Attributes:
-    form: float32: parameters are sent unchanged. float16, bfloat16, int8: each
-      side sends differences from values that both sides know, rounded to this
-      form (`methods.deltas`). int8 has a scale for each tensor.
-      Batch-normalisation statistics stay float32.
-    feedback: error feedback: a client adds the rounding error of an upload to
-      its next one, across rounds.
-  """
-
-  form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
-  feedback: bool = False
-
-  @property
-  def rounds(self) -> bool:
-    """Tells whether parameters are rounded on the way."""
-    return self.form != "float32"
-
-
-EXACT = Parameters()
-
-
 class Wire(NamedTuple):
   """The channels between the two sides of a network that is cut.
 
   Attributes:
     features: channel of activations, up.
     gradients: channel of gradients with one row per sample, down and up.
-    parameters: form of parameters, down and up.
   """
 
   features: Channel = PLAIN
   gradients: Channel = PLAIN
-  parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
     """Returns these channels; a missing features.form becomes `features`."""

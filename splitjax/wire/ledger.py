@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.types import Array, Ledger, Segment, Tree
+from splitjax.types import Array, Ledger, Tree
 
 MESSAGES = {
   "up/features": "activations at the cut",
@@ -97,20 +97,6 @@ def match(same: Array, real: Array) -> Ledger:
 def parameters(name: str, tree: Tree) -> Ledger:
   """Makes the ledger of a pytree sent in its own dtypes; {} if it is empty."""
   size = trees.num_bytes(tree)
-  return price(name, size) if size else {}
-
-
-def deltas(name: str, segment: Segment, form: str) -> Ledger:
-  """Makes the ledger of a segment whose parameters are sent in `form`.
-
-  Statistics keep their dtypes. int8 has a scale of 4 bytes for each tensor. If
-  the segment is empty, the ledger is {}.
-  """
-  if form == "float32":
-    return parameters(name, segment)
-  count = trees.size(segment.params) * jnp.dtype(form).itemsize
-  scales = 4 * len(jax.tree.leaves(segment.params)) * (form == "int8")
-  size = count + scales + trees.num_bytes(segment.stats)
   return price(name, size) if size else {}
 
 

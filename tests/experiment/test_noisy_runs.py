@@ -25,8 +25,6 @@ NOISY = {
   "wire__features__form": "int8",
   "wire__gradients__form": "random",
   "wire__gradients__share": 0.5,
-  "wire__parameters__form": "int8",
-  "wire__parameters__feedback": True,
 }
 
 
@@ -73,8 +71,6 @@ def refused(name, **changes):
     ({"privacy__delta": 1.0}, ["privacy.delta=1.0", "below 1"]),
     ({"wire__gradients__share": 1.01}, ["wire.gradients.share=1.01"]),
     ({"wire__gradients__form": "int4"}, ["wire.gradients.form='int4'"]),
-    ({"wire__parameters__form": "topk"}, ["wire.parameters.form", "'int8'"]),
-    ({"wire__parameters__feedback": True}, ["wire.parameters.feedback=True"]),
   ],
 )
 def test_a_wrong_channel_is_one_line(changes, words):
@@ -88,7 +84,6 @@ def test_a_wrong_channel_is_one_line(changes, words):
     ("fedavg", "wire__features__form", "int8"),
     ("fedgh", "wire__gradients__share", 0.5),
     ("local", "privacy__features__clip", 1.0),
-    ("splitnn", "wire__parameters__form", "float16"),
   ],
 )
 def test_a_channel_that_no_method_uses_is_one_line(name, field, value):

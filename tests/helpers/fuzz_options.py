@@ -157,12 +157,10 @@ def crossings(draw, names):
     st.just({}),
     fields(messages.Noise, clip=between(0.125, 8), noise=between(0, 4)),
   )
-  parameters = draw(fields(messages.Parameters))
-  parameters["feedback"] &= parameters["form"] != "float32"
   kinds = "features", "gradients"
   wire = {kind: draw(st.one_of(st.just({}), rows)) for kind in kinds}
   return {
-    "wire": {**wire, "parameters": parameters},
+    "wire": wire,
     "privacy": {**{kind: draw(noise) for kind in kinds}, "delta": None},
   }
 

@@ -30,7 +30,6 @@ from splitjax.data.feed import Samples
 from splitjax.engine.base import DISTIL
 from splitjax.methods import METHODS, distillation
 from splitjax.types import UserError
-from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -260,35 +259,6 @@ def test_public_samples_are_answered_in_any_number(monkeypatch):
   found = distillation.answers(PUBLIC, client, samples, rows)
   want = logits(by_hand.arrays(client.params), X[np.asarray(rows)])
   np.testing.assert_allclose(found, want, 0, 1e-12)
-
-
-def test_feddf_distils_networks_as_the_server_receives_them():
-  sent = Wire(parameters=Parameters("int8"))
-  net = dataclasses.replace(PUBLIC, wire=sent)
-  method = METHODS["feddf"](net, PLAIN, distil_steps=1)
-  world = toys.world(net, (4,), PARTS[:1])
-  state = toys.start(world, method)
-  client = jax.tree.map(lambda x: x[0], state.clients[0])
-  samples = toys.samples(net, PARTS[0])
-
-  def moved(client):
-    params = jax.tree.map(lambda x: x + jnp.sin(x), client.segment.params)
-    return client._replace(segment=client.segment._replace(params=params))
-
-  def play(client, server, key):
-    mean = moved(client)
-    begun, server, _ = method.begin(mean, server, samples, 0, key)
-    trained = moved(begun)
-    ended = method.finish(trained, server, samples, key)
-    return (mean, begun), (trained, ended[0]), ended[1]
-
-  args = client, state.server, state.key
-  down, up, server = toys.hasty(play, *args)(*args)
-  for sent, received in (down, up):
-    gap = toys.distance(received.segment.params, sent.segment.params)
-    assert gap > 1e-4
-  want = logits(by_hand.arrays(up[1].segment.params), X)
-  np.testing.assert_allclose(server.memory.logits, want, 0, 1e-12)
 
 
 def test_what_cannot_be_is_refused():

@@ -1,6 +1,5 @@
 """Clients with the whole network: what equals what, and what stays put."""
 
-import dataclasses
 import functools
 
 import by_hand
@@ -14,7 +13,6 @@ from splitjax.data.feed import Samples
 from splitjax.engine import client_update, fleets
 from splitjax.methods import METHODS, finetuning, optimizers
 from splitjax.types import Half, Segment, UserError
-from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -113,11 +111,10 @@ def test_the_round_of_a_client_alone_by_hand(
 def test_fedprox_is_anchored_at_what_arrived():
   # With one step a round the gradient of the proximal term is 0 if its anchor
   # is the network that the step begins with.
-  net = dataclasses.replace(NET, wire=Wire(parameters=Parameters("float16")))
-  world = toys.world(net, (4,), toys.parts_of((4,)))
+  world = toys.world(NET, (4,), toys.parts_of((4,)))
 
   def after(name, **options):
-    method = METHODS[name](net, SGD, **options)
+    method = METHODS[name](NET, SGD, **options)
     one = toys.visit(world, method)
     mean = jax.tree.map(lambda x: 0.9 * x, one.client.segment)
     one = one._replace(client=one.client._replace(segment=mean))

@@ -10,14 +10,11 @@ from splitjax.config.schema import Config
 from splitjax.data import Dataset
 from splitjax.engine import messages
 from splitjax.engine.messages import Sent
-from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.attacks import ATTACKS, contract, replay
 from splitjax.evaluation.attacks.contract import Attack
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
-from splitjax.methods.aggregations import keep_share
-from splitjax.models import shapes
 from splitjax.registry import Spec
 from splitjax.types import Method, UserError
 from splitjax.wire.channel import KINDS
@@ -36,19 +33,6 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
   setting unused. But no method may count the channel's bytes in its ledger
   without sending a message through the channel.
   """
-  form, net = config.wire.parameters.form, network.backbone
-  parts = shapes.network(net).params
-
-  def exchanges(method: Method) -> bool:
-    rule = method.aggregation
-    shared = any(keep_share(rule.keep, name) < 1 for name in parts)
-    return rule.halves and shared and not topology_of(method.traits).hands_on
-
-  if form != "float32" and not any(map(exchanges, methods.values())):
-    raise UserError(
-      f"wire.parameters.form={form!r}: none of {', '.join(methods)} exchanges"
-      " its clients' halves with the server; leave it float32"
-    )
   set_by: dict[str, str] = {}  # channel -> its first field that is set
   for group, kind in itertools.product(("wire", "privacy"), CHANNELS):
     chosen: Any = getattr(getattr(config, group), kind)

@@ -119,8 +119,7 @@ def wired(
     )
     for kind in CHANNELS
   }
-  exchanged = config.wire.parameters
-  wire = backbone.wire._replace(**channels, parameters=exchanged)
+  wire = backbone.wire._replace(**channels)
   options = config.loss.options if of_loss is None else of_loss
   loss = task_losses.make(config.loss.name, backbone.classes, options)
   return everywhere(backbone, wire=wire, loss=loss)
