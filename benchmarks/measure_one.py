@@ -25,8 +25,7 @@ from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers import measured
-from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.experiment.trainers import measured, programs
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import State
 
@@ -48,7 +47,6 @@ class Point:
     devices: number of devices; None: all that there are.
     process: address and number of this of two processes; None: one process.
     participants: of a round; None: all clients.
-    clients_on: `config.system.clients_on`.
     conv: `config.system.conv`.
     dtype: `config.system.compute_dtype`.
     rounds: to run, one epoch each.
@@ -66,7 +64,6 @@ class Point:
   devices: int | None = 1
   process: tuple[str, int] | None = None
   participants: int | None = None
-  clients_on: str = "device"
   conv: str = "auto"
   dtype: str = "float32"
   rounds: int = 3
@@ -85,21 +82,18 @@ def resolved(point: Point) -> Config:
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
   c.participants_per_round = point.participants
   c.system.conv, c.system.compute_dtype = point.conv, point.dtype
-  c.system.devices, c.system.clients_on = point.devices, point.clients_on
+  c.system.devices = point.devices
   c.system.clients_per_chunk = "auto" if point.chunk is None else point.chunk
   return Config.from_dict(c.to_dict())
 
 
 def set_up(point: Point) -> tuple[Trainer, State]:
-  """As launch.py, except that clients may use only their first samples.
-
-  Clients of the state lie on the host if the point says so.
-  """
+  """As launch.py, except that clients may use only their first samples."""
   task = tasks.build(resolved(point))
   parts = [part[: point.samples] for part in task.test_sets.parts]
   task = task._replace(test_sets=task.test_sets._replace(parts=parts))
   setup = training_setup.make_setup(task, "only")
-  trainer = make_trainer(setup)
+  trainer = Trainer(setup)
   state = trainer.init(tasks.fresh_network(task))
   jax.block_until_ready((state.server, setup.shards))
   return trainer, state
@@ -208,9 +202,7 @@ def main() -> None:
 def measure(point: Point, trainer: Trainer, state: State) -> None:
   """Traces and compiles the round, and trains."""
   setup, watch = trainer.setup, Watch()
-  given = trainer.inputs(state)
-  lowered = trainer.make_round(setup).lower(*given)
-  del given
+  lowered = programs.make_round(setup).lower(state, setup.shards)
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()

@@ -6,8 +6,7 @@ A TABLE is one of these; `clients`, `participants` and `weak` train SplitGP, or
 --methods, on a narrow `cnn8`.
 
   clients       ever more clients, ten at a time: each should cost the same
-  participants  100 of ever more clients on the host (system.clients_on) and on
-                the device: time and memory are to depend on the 100 alone
+  participants  100 of ever more clients: the time is to depend on the 100 alone
   weak          12 clients on each of ever more forced devices, and on two
                 processes: the collective operations of the program, and the
                 bytes of their results, which each device gets in a round
@@ -133,13 +132,9 @@ def narrow(given: argparse.Namespace, folder: str, clients: int) -> dict:
 
 def points(given: argparse.Namespace, folder: str) -> Iterator[Point]:
   """Lists the points of a table."""
-  if given.table == "clients":
+  if given.table in ("clients", "participants"):
     for n in given.clients:
       yield str(n), narrow(given, folder, n), COLD
-  elif given.table == "participants":
-    for where, n in itertools.product(("host", "device"), given.clients):
-      point = {**narrow(given, folder, n), "clients_on": where}
-      yield f"{n} on the {where}", point, COLD
   elif given.table == "weak":
     for n in given.devices:
       point = narrow(given, folder, n * given.clients[0])
@@ -251,8 +246,7 @@ def options() -> argparse.Namespace:
   if given.quick:
     sizes |= {"width": 1 / 32, "samples": 20, "devices": [1, 2]}
     sizes |= QUICK[given.table]
-    if given.table != "participants":  # host and device: bit for bit
-      os.environ |= subprocesses.HASTY
+    os.environ |= subprocesses.HASTY
   for name, value in sizes.items():
     if getattr(given, name) is None:
       setattr(given, name, value)

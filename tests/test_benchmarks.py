@@ -18,7 +18,6 @@ from benchmarks import (
   subprocesses,
 )
 
-WHERE = "host", "device"
 GIVEN = argparse.Namespace(quick=True)
 
 
@@ -176,27 +175,6 @@ def test_a_process_that_ends_says_why():
   with pytest.raises(RuntimeError, match="ValueError: no"):
     other.answer()
   other.close()
-
-
-@pytest.mark.slow
-@pytest.mark.optimized
-def test_few_of_many_clients_on_host_and_device(tmp_path, monkeypatch):
-  """Points of the table `participants`, of another network."""
-  # Compiled as for users: with the older emitter of the tests' flags the last
-  # digit of a loss depends on how many places a program has.
-  monkeypatch.delenv("XLA_FLAGS", raising=False)
-  point = {
-    "data": subprocesses.images(tmp_path, (8, 8, 1), 10, 80),
-    "backbone": "toy",
-    "options": {"depths": (1, 2), "length": 3},
-    **{"clients": 8, "participants": 4, "batch": 5, "rounds": 2},
-  }
-  host, device = (
-    subprocesses.measure({**point, "clients_on": x}, 300) for x in WHERE
-  )
-  assert "failed" not in host and "failed" not in device
-  assert host["losses"] == device["losses"]
-  assert host["anonymous_mb"] > 0
 
 
 @pytest.mark.slow

@@ -255,11 +255,6 @@ class System:
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer
       clients take less memory.
-    clients_on: where clients and training images are stored between rounds.
-      host: in the host's memory. Only a round's participants are copied to the
-      device, so the device memory does not grow with num_clients. Results equal
-      those of "device" to the bit. "host" needs one process and a parallel
-      method whose aggregation combines clients only by sums, as most do.
     deterministic: get the same bits on any number of devices. Training is
       slower, and every device holds all clients at the end of a round.
     compute_dtype: dtype of convolutions and matrix products; parameters,
@@ -276,7 +271,6 @@ class System:
   clients_per_chunk: Annotated[int | Literal["auto"], COUNT, Effect.NONE] = (
     "auto"
   )
-  clients_on: Annotated[Literal["device", "host"], Effect.NONE] = "device"
   deterministic: Annotated[bool, Effect.NUMERICS] = False
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: Annotated[tuple[float, ...] | None, POSITIVE] = None

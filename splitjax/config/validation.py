@@ -43,7 +43,6 @@ def check_config(config: Any) -> None:
     )
   _check_thresholds(config.eval)
   _check_system(config.system)
-  _check_host(config)
   _check_fleet(config.fleet)
   pace.check_config(config)
   _check_noise(config.privacy)
@@ -104,24 +103,6 @@ def _check_system(system: Any) -> None:
     raise UserError(
       "system.conv='measured' excludes system.deterministic=True: the fastest"
       " differs between numbers of devices; choose patches or native"
-    )
-
-
-def _check_host(config: Any) -> None:
-  """Raises UserError if settings do not allow system.clients_on=host."""
-  system = config.system
-  if system.clients_on == "device":
-    return
-  excluded = {
-    "system.deterministic=True": system.deterministic,
-    f"eval.embeddings={config.eval.embeddings}": config.eval.embeddings,
-    f"eval.holdout={config.eval.holdout:g}": config.eval.holdout,
-    f"eval.threshold_rule={config.eval.threshold_rule}": config.eval.calibrates,
-    f"eval.attacks={','.join(config.eval.attacks)}": config.eval.attacks,
-  }
-  for setting in (name for name, given in excluded.items() if given):
-    raise UserError(
-      f"system.clients_on=host excludes {setting}: leave one of them out"
     )
 
 

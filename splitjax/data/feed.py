@@ -6,7 +6,7 @@ each client to the size of its cohort's largest client; no sample is dropped.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -279,22 +279,20 @@ def shards(
   classes: int,
   numbers: Sequence[int],
   batches: np.ndarray | None = None,
-  *,
-  put: Callable = jnp.asarray,
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
   `image` [Z + P, ...] has the training split and P public images; `label` [Z]
   int32 has the split's labels. `parts` are the clients' rows, `numbers` their
-  indices in the fleet and `batches` [N] int their batch sizes, or None. `put`
-  places all arrays but `image` on device or host. The Shard has rows [N, S],
-  size [N], counts [N, C], number [N] and, if `batches` is given, batch [N].
+  indices in the fleet and `batches` [N] int their batch sizes, or None. The
+  Shard has rows [N, S], size [N], counts [N, C], number [N] and, if `batches`
+  is given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)
   host = np.asarray(label)
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
   own = index, size, count.astype(np.int32), np.array(numbers, np.int32)
-  each = () if batches is None else put(np.asarray(batches, np.int32))
-  shard = Shard(image, *map(put, (label, *own)))
+  each = () if batches is None else jnp.asarray(batches, np.int32)
+  shard = Shard(image, *map(jnp.asarray, (label, *own)))
   return shard._replace(batch=each)

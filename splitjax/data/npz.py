@@ -1,11 +1,9 @@
 """A user's own arrays: `npz:PATH`, written by np.savez(_compressed)."""
 
-import struct
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +32,7 @@ occur rarely."""
 
 
 def load(
-  name: str, *, mapped: bool = False, classes: int | None = None
+  name: str, *, classes: int | None = None
 ) -> tuple[int, dict[str, Any], str]:
   """Reads and checks a file of arrays.
 
@@ -47,7 +45,6 @@ def load(
       each training sample's client, such as "rotation:3". `classes` is C,
       `vocabulary` is V, and `standardise` is a text (`inputs.Standardise`). No
       other array is read.
-    mapped: memory-map x_train if the file is not compressed.
     classes: C; None: as the file states, or else one more than the highest
       label.
 
@@ -62,7 +59,7 @@ def load(
       array, its value and the remedy.
   """
   where = f"data.name = {name!r}"
-  given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where, mapped)
+  given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where)
   if "x_test" not in given:
     given |= {"x_test": given["x_train"][:0], "y_test": given["y_train"][:0]}
     if "client_train" in given:
@@ -128,41 +125,16 @@ def checked(
   return classes, {**arrays, **how}, note
 
 
-def _map_images(file: Any, key: str) -> Any:
-  """Reads an array of an NpzFile; memory-maps x_train if uncompressed."""
-  member = file.zip.getinfo(f"{key}.npy") if key == "x_train" else None
-  if member is None or member.compress_type != zipfile.ZIP_STORED:
-    return files.read_array(file, key)
-  with file.zip.open(member) as data:
-    version = np.lib.format.read_magic(data)
-    read_header = {
-      (1, 0): np.lib.format.read_array_header_1_0,
-      (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read_header is None:
-      return files.read_array(file, key)
-    shape, fortran, dtype = read_header(data)
-    start = data.tell()
-    while data.read(1 << 20):  # reading to the end verifies the checksum
-      pass
-  if dtype.hasobject or 0 in shape:
-    return files.read_array(file, key)
-  # The local header holds the lengths of the name and of extra fields.
-  raw = file.zip.fp
-  raw.seek(member.header_offset + 26)
-  start += member.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
-  order: Literal["F", "C"] = "F" if fortran else "C"
-  return np.memmap(raw.name, dtype, "r", start, shape, order)
-
-
-def _read(path: Path, where: str, mapped: bool) -> Arrays:
+def _read(path: Path, where: str) -> Arrays:
   """Reads the arrays that are used and skips all others."""
   form = f"write it with np.savez as {', '.join(_KEYS)}"
-  read = _map_images if mapped else files.read_array
   used = {*_KEYS, *_OPTIONAL}
   try:
     arrays = files.read_arrays(
-      path, lambda file, key: read(file, key) if key in used else np.empty(0)
+      path,
+      lambda file, key: (
+        files.read_array(file, key) if key in used else np.empty(0)
+      ),
     )
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error

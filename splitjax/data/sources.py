@@ -130,7 +130,6 @@ def load(
   train_samples: int | None = None,
   test_samples: int | None = None,
   classes: int | None = None,
-  mapped: bool = False,
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
@@ -144,8 +143,6 @@ def load(
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
     classes: C, if some classes have no samples; None: as many as the data have.
-    mapped: memory-map the training images of npz:PATH, as those of prepared
-      data usually are. The file must not change while they are in use.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or
@@ -153,7 +150,7 @@ def load(
       classes, or there are more classes than `classes`.
   """
   if known(name).startswith(npz.PREFIX):
-    count, arrays, note = npz.load(name, mapped=mapped, classes=classes)
+    count, arrays, note = npz.load(name, classes=classes)
     data = Dataset(name, count, note=note, **arrays)
   else:
     data = SOURCES[name](data_dir)

@@ -73,10 +73,6 @@ class TestSets(NamedTuple):
     """[N, K] bool, True for new clients' samples, which are in no test set."""
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
-  def images_of(self, clients: int) -> int:
-    """Returns the most rows that `clients` clients hold, plus 1 for padding."""
-    return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
-
   @property
   def known(self) -> np.ndarray:
     """[N, K] bool, True if the client trained on the sample's class."""

@@ -195,24 +195,6 @@ def with_full_depth(fleet: Fleet, length: int) -> Fleet:
   return dataclasses.replace(fleet, cohorts=(one,))
 
 
-def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
-  """Shrinks the cohorts to the numbers of clients in `counts`, without padding.
-
-  The result is the fleet of a program that computes only some of the clients.
-  Its `participants` and `num_clients` are still those of the whole fleet.
-  """
-  cohorts = tuple(
-    dataclasses.replace(cohort, ids=tuple(range(count)), padding=0)
-    for cohort, count in zip(fleet.cohorts, counts, strict=True)
-  )
-  return dataclasses.replace(fleet, cohorts=cohorts)
-
-
-def sampled(fleet: Fleet) -> Fleet:
-  """Shrinks every cohort to as many clients as `slots` counts, at least one."""
-  return with_places(fleet, [max(1, n) for n in slots(fleet)])
-
-
 def quotas(fleet: Fleet) -> tuple[int, ...]:
   """Counts the participants of each cohort under "stratified".
 

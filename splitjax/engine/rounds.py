@@ -53,7 +53,6 @@ def make_round(
   buffer: buffered.Buffer | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
-  drawn: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles a round.
@@ -77,15 +76,11 @@ def make_round(
       if chunks have the same size. Sums of chunks are then added in client
       order, which keeps all of them in memory, and the compiler gets
       `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even for one device.
-    drawn: whether the round gets the sample as an argument: for each cohort
-      [S] bool, which of its first S clients are sampled. The state then lacks
-      some clients, so the aggregation's `server` must not read any.
     jit: called in place of `jax.jit`, with the function and jit's options.
 
   Returns:
-    A jitted (state, shards) -> (state, Metrics), or with `drawn` (state,
-    shards, sampled) -> (state, Metrics). It is traced once, and the state is
-    donated; `shards` has one Shard per cohort.
+    A jitted (state, shards) -> (state, Metrics). It is traced once, and the
+    state is donated; `shards` has one Shard per cohort.
   """
   if faults is not None and not faults.on:
     faults = None
@@ -121,7 +116,7 @@ def make_round(
       total = jax.lax.psum(total, sharding.AXIS)
     return clients, total
 
-  rule = blind(method.aggregation) if drawn else method.aggregation
+  rule = method.aggregation
   train = sharding.on_each(
     on_device,
     mesh,
@@ -129,21 +124,16 @@ def make_round(
     (sharding.DIVIDED, sharding.COPIED),
   )
 
-  def step(state, shards, sampled=()):
+  def step(state, shards):
     # Sample the clients of every cohort, and gather them.
     sample_key, client_key = round_keys(state.key, state.round)
     place = None
     if buffer is not None:
       state = buffered.depart(buffer, state, shards, sample_key)
       place = buffered.arrivals(state.flight)
-    if drawn:
-      samples = tuple(
-        Sample(jnp.arange(len(on)), on, all_places=False) for on in sampled
-      )
-    else:
-      numbers = [shard.number for shard in shards]
-      counts = [shard.counts for shard in shards]
-      samples = sample_clients(fleet, sample_key, numbers, counts, place)
+    numbers = [shard.number for shard in shards]
+    counts = [shard.counts for shard in shards]
+    samples = sample_clients(fleet, sample_key, numbers, counts, place)
     groups = {
       c: _gather(state.clients[c], shards[c], sample)
       for c, sample in enumerate(samples)
@@ -205,17 +195,6 @@ def make_round(
 def round_keys(key: Array, round: Array) -> Array:
   """Derives a round's two keys, [2]: for its sample and for its clients."""
   return fold(key, [(ROUND, round, use) for use in range(2)])
-
-
-def blind(rule: Aggregation) -> Aggregation:
-  """Makes an aggregation whose `server` cannot read the clients."""
-  hidden: Any = object()
-
-  def server(server, clients, active, sums):
-    del clients, active
-    return rule.server(server, hidden, hidden, sums)
-
-  return rule._replace(server=server)
 
 
 def aggregate(

@@ -167,7 +167,6 @@ def make_evaluate(
   fleet: Fleet,
   *,
   gather: Callable = gather_images,
-  by_place: bool = False,
   probabilities: bool = False,
   mesh: Mesh | None = None,
   deterministic: bool = False,
@@ -181,8 +180,6 @@ def make_evaluate(
     fleet: the clients.
     gather: (image, a chunk of `shown`) -> [B', ...], the inputs that a client
       is evaluated on. `image` and `shown` are described below.
-    by_place: if true, row n of `shown` is for the n-th client in the only
-      cohort; if false, for client number n.
     probabilities: whether Exits keep probabilities.
     mesh: the devices; None for one.
     deterministic: as in `make_round`.
@@ -211,8 +208,7 @@ def make_evaluate(
     if first is None:
       rows = jax.tree.leaves(shown)[0]
       first = jnp.full(len(rows), rows.shape[1], jnp.int32)
-    mine = shown, first
-    own = [mine] if by_place else [trees.take(mine, n) for n in numbers]
+    own = [trees.take((shown, first), n) for n in numbers]
     # All clients share the answers: compute them once, then take samples.
     if method.traits.pick is not None and gather is gather_images:
       real, size = without_padding(fleet, clients), shown.shape[-1]

@@ -163,9 +163,6 @@ def _build_task(
     )
   if config.privacy != own.privacy and config.privacy.accounted:
     library()
-  # All clients are loaded, and evaluated on the device.
-  system = dataclasses.replace(config.system, clients_on="device")
-  config = dataclasses.replace(config, system=system)
   # Files of a pretrained network and of devices are not needed: the trained
   # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)

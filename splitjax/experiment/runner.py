@@ -23,7 +23,7 @@ from splitjax.experiment.train import finish, finished, loop, resume
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers import measured, programs
 from splitjax.experiment.trainers.compile_cache import announcing
-from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
@@ -111,7 +111,7 @@ def _train(
 ) -> None:
   """Trains a method from its checkpoint, or else from the network `full`."""
   begun, note = time.monotonic(), announcing(setup.labels[0])
-  trainer = programs.that_fit(setup, lambda setup: make_trainer(setup, note))
+  trainer = programs.that_fit(setup, lambda setup: Trainer(setup, note))
   ahead = time.monotonic() - begun
   opened = resume.open_recorder(trainer, full, workdir, stop)
   with opened as (recorder, state):

@@ -126,8 +126,7 @@ class Aggregation(NamedTuple):
       the mean that it was given.
     by_sums: whether the result for a client depends on other clients through
       the sums alone. `server` then reads no client halves, and `clients` makes
-      each client from its half, the sums and the server. A round does not need
-      the halves of clients that do not participate (system.clients_on=host).
+      each client from its half, the sums and the server.
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
       means of the sums, before `server` and `clients` get the sums. `means` is
       State.means, and `server` the server before the round. None: no such step.

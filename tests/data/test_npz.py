@@ -183,7 +183,7 @@ def test_what_is_no_input_of_one_class_is_refused(changed, message, tmp_path):
 )
 def test_inputs_keep_shape_and_dtype(x, more, dtype, kind, note, tmp_path):
   name = saved(tmp_path, {"x_train": x, "x_test": x[:5], **more})
-  data = load(name, mapped=True)
+  data = load(name)
   assert data.kind == kind and data.told.startswith(f"Inputs are {note}")
   assert data.train_image.dtype == np.dtype(dtype)
   np.testing.assert_allclose(data.train_image, x, rtol=1e-7)

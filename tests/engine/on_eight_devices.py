@@ -161,17 +161,6 @@ def test_a_run_moves_between_machines(tmp_path):
     pass
 
 
-@pytest.mark.optimized
-def test_clients_on_the_host_come_to_several_devices(tmp_path):
-  c = runs.draft("fedper")  # one cohort, with a share of each client's own
-  c.num_clients, c.participants_per_round = 24, 5  # three padding slots
-  c.data.partition.num_shards, c.system.devices = 48, 4
-  for place in ("device", "host"):
-    c.system.clients_on = place
-    runner.run(tiny.resolved(c), tmp_path / place)
-  runs.same_run(tmp_path / "device", tmp_path / "host")
-
-
 def test_a_killed_run_moves_between_machines(tmp_path):
   """Of clients in families; some devices have padding alone."""
   draft = tiny.changed(runs.draft("splitgp"), **families_world.FAMILIES)

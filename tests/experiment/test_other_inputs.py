@@ -254,7 +254,7 @@ def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
 
 
 def test_a_source_of_ones_own(monkeypatch, tmp_path):
-  """Not standardised, in a run with its clients on the host."""
+  """Not standardised."""
   x = KINDS["table"][0]["x"].astype(float)
 
   def source(data_dir):
@@ -265,7 +265,6 @@ def test_a_source_of_ones_own(monkeypatch, tmp_path):
   c = config(tmp_path, "table", "fedavg", data__name="mine")
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
   c.eval.shift = splitjax.spec(SHIFTS, "global")
-  c.system.clients_on = "host"
   task = tasks.build(tiny.resolved(c))
   assert task.network.mean == (0.0,) and task.network.std == (1.0,)
   assert task.data.train_image.dtype == np.float32

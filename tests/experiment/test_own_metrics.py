@@ -233,9 +233,7 @@ def test_a_saved_run_gets_other_metrics(run):
 
 @pytest.mark.slow
 def test_clients_may_share_the_answers(tmp_path, undrawn):
-  made = config(
-    "ece, macro_f1", "splitfed_v1", rounds=1, system__clients_on="host"
-  )
+  made = config("ece, macro_f1", "splitfed_v1", rounds=1)
   splitjax.run(made, tmp_path)
   exits = np.load(tmp_path / "methods/own/exits.npz")
   sure = exits["own/probabilities"]

@@ -13,7 +13,7 @@ from splitjax.experiment.measure import costs
 from splitjax.experiment.measure.measurements import MEASUREMENTS
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
-from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import UserError
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -32,7 +32,7 @@ def setup_of(c):
 
 
 def trained_once(setup):
-  trainer = make_trainer(setup)
+  trainer = Trainer(setup)
   state = trainer.init(tasks.fresh_network(setup.task))
   _, metrics = trainer.step(state)
   plan = costs.whole_round(setup)
@@ -95,7 +95,6 @@ REFUSED = [
   ("splitgp", {"size": 3}, {"participants_per_round": 2}, FEW),
   ("splitgp", {"size": 2}, {"participation": "stratified"}, "stratified"),
   ("splitgp", {"size": 2}, {"faults__dropout": 0.1}, "excludes faults"),
-  ("splitgp", {"size": 2}, {"system__clients_on": "host"}, "clients_on=host"),
 ]
 
 

@@ -157,12 +157,10 @@ def test_more_devices_than_the_target_has(monkeypatch):
   [
     ("describe", {"timed": True}, "--time measures this machine, not --target"),
     ("train", {"workdir": "w"}, "--target has no meaning with --mode=train"),
-    ("describe", {}, "clients_on=host draws its clients on a device"),
   ],
 )
 def test_flags_that_contradict_a_target(mode, given, said, capsys):
   c = tiny.tiny(splitgp="splitgp").to_dict()
-  c["system"]["clients_on"] = "host"
   assert commands.launch(commands.Command(mode, c, target="h100", **given)) == 2
   told = capsys.readouterr().err
   assert told.startswith("error: ") and said in told and told.count("\n") == 1

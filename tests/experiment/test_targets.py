@@ -157,7 +157,7 @@ def test_a_round_is_one_program_of_an_accelerator(name, network, devices, word):
   with target.aimed_at(goal):
     setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
     made = plan._Planner(setup)
-    made.round(made.inputs(made.shapes(setup.places)))
+    made.round(made.shapes(setup.places))
   told = made.found["round"]
   assert "error" not in told and not told["on_host"]
   # The sums over clients; a GPU's compiler may leave a small one apart.
@@ -177,7 +177,7 @@ def test_the_estimate_is_within_a_fifth_of_the_compilers_count(conv):
   with target.aimed_at(accelerators.described("h100")):
     setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
     made = plan._Planner(setup)
-    made.round(made.inputs(made.shapes(setup.places)))
+    made.round(made.shapes(setup.places))
     need = training_setup.need(setup).round
   found = made.found["round"]["temporaries"]
   assert need == pytest.approx(found, rel=0.2)

@@ -173,7 +173,6 @@ def configs(draw):
     "system": draw(
       fields(
         groups.System,
-        clients_on=st.just("device"),
         clients_per_chunk=st.just(chunk),
         deterministic=st.booleans() if chunk != "auto" else st.just(False),
         client_power=st.one_of(
@@ -188,21 +187,15 @@ def configs(draw):
     "seed": draw(st.integers(0, 2**31 - 1)),
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }
-  rule, exact = tree["eval"]["threshold_rule"], tree["system"]["deterministic"]
+  exact = tree["system"]["deterministic"]
   rates = tree["optimizer"]
   rates["floor"] = min(rates["floor"], rates["lr"])
   if exact and tree["system"]["conv"] == "measured":
     tree["system"]["conv"] = "auto"
-  held = tree["eval"].get("holdout", 0)
-  attacked = tree["eval"]["attacks"]
-  if not exact and not held and rule != "calibrated" and not attacked:
-    where = draw(st.sampled_from(["device", "device", "device", "host"]))
-    tree["system"]["clients_on"] = where
   if not alone and not names & (READS_ALL | DISTIL) and draw(st.booleans()):
     most = tree["participants_per_round"] or clients
     tree |= {"pace": {"name": "buffered", "size": draw(st.integers(1, most))}}
     tree |= {"participation": "uniform", "faults": {}}
-    tree["system"]["clients_on"] = "device"
   if len(methods) == 1 and draw(st.booleans()):
     return tree | {"method": next(iter(methods.values()))}
   return tree | {"methods": methods}

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from splitjax.experiment.trainers.compile_cache import (
   bytes_of,
   compile_program,
 )
-from splitjax.experiment.trainers.trainer import EvaluationPart, Trainer
+from splitjax.experiment.trainers.evaluation_images import Shown, show
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.files import one_line
 from splitjax.models import formulations, target
-from splitjax.types import State, UserError
 
 
 def planned(
@@ -39,15 +39,8 @@ def planned(
     the compiler's error.
 
   Raises:
-    UserError: see `describe` and `accelerators.described`; or
-      system.clients_on is host: a round then begins with a draw on a real
-      device.
+    UserError: see `describe` and `accelerators.described`.
   """
-  if config.system.clients_on == "host":
-    raise UserError(
-      f"--target={word}: system.clients_on=host draws its clients on a device"
-      " that is there; leave it 'device'"
-    )
   goal = accelerators.described(word)
   kind, _ = accelerators.read(word)
   # This machine need not have as many devices as the target.
@@ -118,30 +111,16 @@ class _Planner(Trainer):
     self.found = dict[str, dict[str, Any]]()
     self.texts = dict[str, str]()
 
-  def evaluation_parts(
-    self,
-    cohorts: tuple[int, ...],
-    state: State,
-    samples: int | None,
-    personal: bool,
-  ) -> Iterator[EvaluationPart]:
-    """Yields parts as if no clients shared answers, which changes no shapes."""
+  def _shown(self, samples: int | None, *, personal: bool) -> Shown:
+    """Chooses as if no clients shared answers, which changes no shapes."""
     del personal  # personalised clients share no answers
-    return super().evaluation_parts(cohorts, state, samples, personal=True)
+    return show(self.setup, samples, personal=True)
 
-  def _program(
-    self,
-    name: str,
-    make: Callable,
-    setup: TrainingSetup,
-    given: tuple,
-    *_,
-    **how,
-  ) -> Any:
+  def _program(self, name: str, make: Callable, given: tuple, **how) -> Any:
     if name not in self.found:
       self._keep(
         name,
-        lambda: compile_program(make, name, setup, given, **how).args[0],
+        lambda: compile_program(make, name, self.setup, given, **how).args[0],
       )
 
   def too_large(self) -> bool:

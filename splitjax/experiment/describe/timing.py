@@ -9,7 +9,7 @@ from splitjax.experiment.setup.tasks import build, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup, make_setup
 from splitjax.experiment.storage import history
 from splitjax.experiment.trainers import measured
-from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.experiment.trainers.trainer import Trainer
 
 HOUR = 3600.0
 
@@ -47,7 +47,7 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
 
 def _timed(setup: TrainingSetup, full: Any) -> dict[str, float]:
   """Returns the seconds of compilation, of one round and of evaluations."""
-  config, trainer = setup.task.config, make_trainer(setup)
+  config, trainer = setup.task.config, Trainer(setup)
   state = trainer.init(full)
   watch = time.monotonic()
   trainer.compile(state)

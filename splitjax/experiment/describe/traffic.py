@@ -9,7 +9,8 @@ import jax
 
 from splitjax import trees
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.experiment.trainers import programs
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import shapes
 from splitjax.types import Ledger, Stage
 
@@ -19,12 +20,11 @@ def of_round(setup: TrainingSetup) -> Ledger:
   net = setup.task.network.backbone
   # The ledger depends on shapes alone, so a network of zeros is enough.
   zeros, method = trees.zeros(shapes.network(net)), setup.method
-  trainer = make_trainer(setup)
-  given = trainer.inputs(trainer.init(zeros))
+  given = Trainer(setup).init(zeros), setup.shards
 
   def step_of(method):
     own = setup._replace(method=method)
-    return trainer.make_round(own, faults=None, deterministic=False)
+    return programs.make_round(own, faults=None, deterministic=False)
 
   jax.eval_shape(step_of(method), *given)  # finds errors of the real steps
   stages = tuple(map(_that_learns_nothing, method.stages))

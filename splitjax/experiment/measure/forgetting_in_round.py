@@ -101,8 +101,8 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
     served = shard.service_order < point.turns
     table = jnp.where(served, shard.service_order, client_order.NO_TURN)
     cut = (shard._replace(service_order=table),)
-    given = jax.tree.map(jnp.copy, state), cut  # donated
-    after, _ = trainer.round(given)(*given)
+    donated = jax.tree.map(jnp.copy, state)
+    after, _ = trainer.round(donated)(donated, cut)
     rows = setup.method.traits.rows[:1]
     (first,) = trainer.evaluate(after, rows)
     matrices.append(

@@ -15,7 +15,6 @@ from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.facts import FACTS
 from splitjax.engine import distributed, pace
 from splitjax.engine.base import needs_server
-from splitjax.engine.by_sums import check_aggregation
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
@@ -26,7 +25,7 @@ from splitjax.methods.fedavg import fedbn
 from splitjax.models import BACKBONES, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
-from splitjax.types import Method, UserError, naming
+from splitjax.types import Method, UserError
 
 
 def check_first(config: Config) -> None:
@@ -83,9 +82,6 @@ def device_bytes(
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)
-  if config.system.clients_on == "host":  # the device has only participants
-    clients = config.participants_per_round or clients
-    count = test_sets.images_of(clients)
   chunk = min(config.eval.chunk, shown)
   indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
   if config.eval.calibrates:
@@ -269,32 +265,3 @@ def _check_one_server(
       f"batch_norm=local: {name} passes one part-1 from client to client;"
       " choose average or group_norm"
     )
-
-
-def check_host(network: Network, methods: Methods, test_sets: TestSets) -> None:
-  """Raises UserError if system.clients_on=host does not suit the run.
-
-  The run must have one process, and its test sets must not come from the
-  training split. No method may have one server for all clients, or answer one
-  sample with the networks of several clients. A client's next half may depend
-  only on that client's half, the server, and sums over clients.
-  """
-  where = "system.clients_on=host: "
-  if distributed.is_distributed():
-    raise UserError(f"{where}it is for one process; leave it 'device'")
-  if test_sets.pool == "train":
-    raise UserError(
-      f"{where}test sets are of the training split, which lies on the host;"
-      " leave it 'device', or choose another eval.shift"
-    )
-  plan = feed.plan([1], 1, 1, network.mean, network.std)
-  for key, method in methods.items():
-    fleet, traits = method_factory.own_fleet(method, network), method.traits
-    with naming(f"methods.{key}"):
-      if topology_of(traits).one_server or traits.pick is not None:
-        raise UserError(
-          f"{where}a round or an answer takes more than one client; leave it"
-          " 'device'"
-        )
-      plans = [plan] * len(fleet.cohorts)
-      check_aggregation(method, network.backbone, fleet, plans)

@@ -58,11 +58,11 @@ class Task(NamedTuple):
       "faults" are digests of pretrained weights and of a fault schedule.
     thresholds: [E] entropy thresholds, nats.
     image: [Z + P, ...], the training split and the P public samples, on the
-      device, or on the host with system.clients_on=host.
-    label: [Z] int32, labels of the training split, stored where `image` is.
+      device.
+    label: [Z] int32, labels of the training split, on the device.
     pool: [T, ...], the split that test sets are drawn from, on the device.
     shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
-      padded with row 0; stored where `image` is.
+      padded with row 0; on the device.
     mesh: the mesh of devices. None if there is one device and
       system.deterministic is false.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
@@ -123,7 +123,6 @@ def build(
       train_samples=config.data.train_samples,
       test_samples=config.data.test_samples,
       classes=config.data.classes,
-      mapped=config.system.clients_on == "host",
     )
     data = public.with_public(data, config.data)
     if config.data.pool == "all":
@@ -165,9 +164,6 @@ def build(
         privacy.library()
       if config.wandb:
         tracking.library()
-    at_host = config.system.clients_on == "host"
-    if at_host:
-      checks.check_host(network, made, test_sets)
     schedule = faults.make_schedule(
       config.faults, config.num_clients, config.rounds, config.seed, named
     )
@@ -181,13 +177,10 @@ def build(
     mesh = sharding.make(devices, always=config.system.deterministic)
 
   # Data go to the devices once.
-  def put(array):  # images stay on the host if clients lie there
-    return array if at_host else sharding.put(mesh, array)
-
   image = data.train_image
   if data.public is not None:
     image = np.concatenate([image, data.public])
-  image = put(image)
+  image = sharding.put(mesh, image)
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
@@ -205,9 +198,9 @@ def build(
     known,
     config.eval.thresholds or early_exit.default_grid(data.classes),
     image,
-    put(data.train_label),
+    sharding.put(mesh, data.train_label),
     image if from_train else sharding.put(mesh, data.test_image),
-    put(chunked(test_sets.rows, config.eval.chunk)),
+    sharding.put(mesh, chunked(test_sets.rows, config.eval.chunk)),
     mesh,
     schedule,
     held,
@@ -235,7 +228,7 @@ class Tasks:
       data = task.data
       how = data.name, data.standardise, data.vocabulary
       images = task.facts["digest"], task.facts.get("looks")
-      place = task.test_sets.pool, task.mesh, config.system.clients_on
+      place = task.test_sets.pool, task.mesh
       same = f"{images} {how} {place}"
       first = self._data.setdefault(same, task)
       names = "data", "image", "label", "pool"

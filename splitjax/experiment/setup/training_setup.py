@@ -167,20 +167,6 @@ def side_by_side(setup: TrainingSetup) -> list[int]:
   ]
 
 
-def of_cohort(setup: TrainingSetup, cohort: int, count: int) -> TrainingSetup:
-  """Returns a setup whose only clients are `count` clients of one cohort."""
-  fleet = dataclasses.replace(
-    setup.fleet,
-    cohorts=(setup.fleet.cohorts[cohort],),
-    participation="uniform",
-  )
-  return setup._replace(
-    fleet=fleets.with_places(fleet, [count]),
-    plans=(setup.plans[cohort],),
-    shards=(setup.shards[cohort],),
-  )
-
-
 def training_rows(
   task: Task, method: Method
 ) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
@@ -225,8 +211,6 @@ def _divide(
     chunks = [system.clients_per_chunk] * len(plans)
   else:
     whole = fleets.divide(fleet, devices, chunks, exact=False)
-    if system.clients_on == "host":
-      whole = fleets.sampled(whole)
     chunks = memory.chunks(method, net, whole, plans, data_bytes(task))
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
@@ -238,8 +222,6 @@ def need(setup: TrainingSetup) -> memory.Need:
   """
   task = setup.task
   net, method, fleet = task.network.backbone, setup.method, setup.fleet
-  if task.config.system.clients_on == "host":
-    fleet = fleets.sampled(fleet)
   need = memory.need(method, net, fleet, setup.plans, data_bytes(task))
   if method.group is None:
     return need
@@ -272,8 +254,6 @@ def _shard(
   rows or None. `batches` [N] has the clients' batch sizes; it is None if all
   clients have the config's batch size.
   """
-  at_host = task.config.system.clients_on == "host"
-  put = np.asarray if at_host else jnp.asarray
   shard = feed.shards(
     task.image,
     task.data.train_label,
@@ -281,19 +261,17 @@ def _shard(
     task.data.classes,
     cohort.places,
     None if batches is None else batches[list(cohort.places)],
-    put=put,
   )
   numbers, groups = np.array(cohort.places), task.test_sets.groups
   if held is not None:
-    shard = shard._replace(held=put(padded(held)[numbers]))
+    shard = shard._replace(held=jnp.asarray(padded(held)[numbers]))
   if groups is not None:
-    shard = shard._replace(group=put(groups[numbers].astype(np.int32)))
+    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
   return shard
 
 
 def _placed(task: Task, shard: Shard) -> Shard:
-  """Divides a cohort's data among devices unless system.clients_on is host."""
+  """Divides a cohort's data among devices."""
   image, _, *own = shard
-  if task.config.system.clients_on == "device":
-    own = sharding.put(task.mesh, own, sharding.DIVIDED)
+  own = sharding.put(task.mesh, own, sharding.DIVIDED)
   return Shard(image, task.label, *own)

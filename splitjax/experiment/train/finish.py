@@ -132,7 +132,6 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   """Scores a trained method and saves everything that is kept of it."""
   task = recorder.task
   personal = trainer.personalise(state)
-  state = trainer.whole(state)
   own = state._replace(clients=personal or state.clients)
   record = recorder.record_of(int(state.round))
   about = summarise(recorder, state, own)

@@ -47,7 +47,7 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
     last = number == rounds or recorder.ended
     asked = None if last else _stop_requested(recorder.stop)
     if manager.due(number, last) or asked:
-      recorder.save_checkpoint(number, trainer.whole(state))
+      recorder.save_checkpoint(number, state)
     if asked:
       progress.close()
       manager.wait()

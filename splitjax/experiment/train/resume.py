@@ -125,8 +125,8 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
   # Another number of devices pads cohorts to other sizes.
   state, record = kept
-  same = record["places"] == mine["places"]
-  state = trainer.hold(state) if same else trainer.place(state)
+  if record["places"] != mine["places"]:
+    state = trainer.place(state)
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]

@@ -1,1 +1,1 @@
-"""The programs of a method, with clients on the device or on the host."""
+"""The compiled programs of a method, and the trainer that runs them."""

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from splitjax.engine import rounds, sharding
-from splitjax.engine.sampling import sample_clients
+from splitjax.engine import rounds
 from splitjax.evaluation import evaluate, personalisation
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.setup import training_setup
@@ -22,8 +21,6 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
   With `system.clients_per_chunk=auto`, an estimate says how many clients fit at
   once. If more than one fits, the programs are compiled. The number of clients
   is halved as long as a compiled program needs more memory than the device has.
-  If the clients lie on the host, only the estimate is used, as a round cannot
-  be compiled before the data of its clients have been gathered.
   """
   while True:
     trainer, fewer = make(setup), _with_half_as_many(setup)
@@ -42,14 +39,13 @@ def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
 def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
   """Makes a setup with chunks half as large as those that "auto" chose.
 
-  Returns None if "auto" did not choose them, if each has one client, if the
-  clients lie on the host, or if there is one server for all.
+  Returns None if "auto" did not choose them, if each has one client, or if
+  there is one server for all.
   """
   config = setup.task.config
   most = max(training_setup.side_by_side(setup))
   chosen = config.system.clients_per_chunk == "auto"
-  at_host = config.system.clients_on == "host"
-  if not chosen or at_host or setup.topology.one_server or most == 1:
+  if not chosen or setup.topology.one_server or most == 1:
     return None
   system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
   stated = dataclasses.replace(config, system=system)
@@ -78,19 +74,3 @@ def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
 def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
   """Makes the jitted personalisation of all clients of a method."""
   return _on_devices(personalisation.make_personalised, setup, **options)
-
-
-def make_sample(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes the jitted function (key, round, numbers, counts) -> sample.
-
-  The sample is a pair (slots, active) for each cohort. `numbers` and `counts`
-  have an entry for each cohort too, see `sample_clients`.
-  """
-
-  def sample(key, round, numbers, counts=()):
-    own, _ = rounds.round_keys(key, round)
-    found = sample_clients(setup.fleet, own, numbers, counts)
-    return [(each.slots, each.active) for each in found]
-
-  copied = sharding.sharding(setup.task.mesh, sharding.COPIED)
-  return jit(sample, out_shardings=copied)

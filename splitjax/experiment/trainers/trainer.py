@@ -1,11 +1,7 @@
-"""Training and evaluation of one method: its state, rounds and evaluations.
+"""Training and evaluation of one method: its state, rounds and evaluations."""
 
-`Trainer` keeps the clients on the devices, and `host_trainer.HostTrainer` keeps
-them on the host; `host_trainer.make_trainer` chooses a trainer.
-"""
-
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,46 +26,22 @@ from splitjax.experiment.trainers.evaluation_images import (
   split_proxies,
   tested,
 )
-from splitjax.types import Exits, Outputs, Row, Segment, Shard, State, Tree
-
-
-class EvaluationPart(NamedTuple):
-  """The clients that one call of a program evaluates or personalises.
-
-  Attributes:
-    cohorts: the numbers of the clients' cohorts.
-    setup: a setup of these clients alone.
-    state: their state, on the devices.
-    shards: their data, on the devices.
-    ids: [n] int, numbers of the clients whose outputs are returned.
-    images: the images that they see.
-  """
-
-  cohorts: tuple[int, ...]
-  setup: TrainingSetup
-  state: State
-  shards: tuple[Shard, ...]
-  ids: np.ndarray
-  images: Shown
+from splitjax.types import Outputs, Row, Segment, State, Tree
 
 
 class Trainer:
-  """The trainer of one method; the halves of all clients lie on the devices.
+  """The trainer of one method.
 
   Attributes:
     setup: the method in its task.
     task: the task of the setup.
     note: see `compile_cache.Note`.
-    by_place: if true, row n of a part's images is for the part's n-th client;
-      if false, row n is for client number n.
   """
-
-  by_place = False
 
   def __init__(self, setup: TrainingSetup, note: Note = quiet):
     """Compiles nothing: a program is compiled where it is first needed."""
     self.setup, self.task, self.note = setup, setup.task, note
-    self._programs = dict[Hashable, Any]()
+    self._programs = dict[str, Any]()
 
   def init(self, full: Segment) -> State:
     """Makes the state before the first round, in new buffers.
@@ -101,14 +73,6 @@ class Trainer:
     )
     return grow(sharding.put(self.task.mesh, state))
 
-  def hold(self, state: State) -> State:
-    """Turns a state read from a checkpoint into this trainer's form."""
-    return state
-
-  def whole(self, state: State) -> State:
-    """Returns the state to save, with arrays [N, ...] of all clients."""
-    return state
-
   def shapes(self, places: Sequence[int]) -> Tree:
     """Returns shapes, dtypes and shardings of a checkpoint's state.
 
@@ -126,17 +90,9 @@ class Trainer:
     target = sharding.sharding(mesh, specs)
     return jax.tree.map(lambda x, y: checkpoint.shapes(y, x), target, state)
 
-  def inputs(self, state: State) -> tuple:
-    """Returns the arguments of the next round."""
-    return state, self.setup.shards
-
-  def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """Makes the jitted round; its arguments are those that `inputs` returns."""
-    return programs.make_round(setup, **options)
-
   def compile(self, state: State) -> None:
     """Compiles round and evaluation."""
-    self.round(self.inputs(state))
+    self.round(state)
     self.compile_evaluation(state)
 
   def too_large(self) -> bool:
@@ -150,34 +106,32 @@ class Trainer:
     sizes = [sum(bytes_of(x.args[0]).values()) for x in self._programs.values()]
     return distributed.any_process(memory.too_large(max(sizes)))
 
-  def round(self, given: tuple) -> Any:
-    """Returns the compiled round: inputs -> (state, Metrics).
+  def round(self, state: State) -> Any:
+    """Returns the compiled round: (state, shards) -> (state, Metrics).
 
-    The round donates the state among its inputs.
+    The round donates the state.
     """
-    return self._program("round", self.make_round, self.setup, given)
+    given = state, self.setup.shards
+    return self._program("round", programs.make_round, given)
 
   def use(self, program: Any) -> None:
-    """Uses `program`, a round of `make_round` that was compiled elsewhere."""
-    self._programs["round", None] = program
+    """Uses `program`, a method's round that was compiled elsewhere."""
+    self._programs["round"] = program
 
   def step(self, state: State) -> tuple[State, Metrics]:
     """Trains a round; returns the next state and the metrics on the host.
 
     The given state is donated.
     """
-    given = self.inputs(state)
-    state, metrics = self.round(given)(*given)
+    state, metrics = self.round(state)(state, self.setup.shards)
     return state, jax.device_get(metrics)  # waits for the round
 
   def compile_evaluation(self, state: State) -> None:
     """Compiles the programs that `evaluate` needs for all result rows."""
     for row in self.setup.method.traits.rows:
-      for cohorts in self.evaluated_together():
-        part = next(self.evaluation_parts(cohorts, state, None, row.personal))
-        if row.personal:
-          self._personaliser(part)
-        self._evaluations(part)
+      if row.personal:
+        self._personaliser(state)
+      self._evaluations(state, self._shown(None, personal=row.personal))
 
   def evaluate(
     self,
@@ -197,101 +151,66 @@ class Trainer:
     """Returns personalised clients by cohort; () if no result row needs any."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
-    (cohorts,) = self.evaluated_together()
-    (part,) = self.evaluation_parts(cohorts, state, None, personal=True)
-    return self.tuned(part)
-
-  def evaluated_together(self) -> list[tuple[int, ...]]:
-    """Returns the numbers of the cohorts that each evaluation program takes."""
-    return [tuple(range(len(self.setup.fleet.cohorts)))]
-
-  def evaluation_parts(
-    self,
-    cohorts: tuple[int, ...],
-    state: State,
-    samples: int | None,
-    personal: bool,
-  ) -> Iterator[EvaluationPart]:
-    """Yields the clients of `cohorts`, as many at a time as a program takes."""
-    images = show(self.setup, samples, personal=personal)
-    every = np.arange(self.task.config.num_clients)
-    mine = self.setup, state, self.setup.shards
-    yield EvaluationPart(cohorts, *mine, every, images)
-
-  def tuned(self, part: EvaluationPart) -> tuple:
-    """Returns personalised copies of a part's clients."""
-    return self._personaliser(part)(part.state, part.shards)
+    return self._personaliser(state)(state, self.setup.shards)
 
   def _outputs(
     self, state: State, personal: bool, samples: int | None
   ) -> Outputs:
     """Evaluates a state for one result row; keeps no personalised copies."""
-    answers = self.setup.method.traits.answers
+    if personal:
+      state = state._replace(clients=self.personalise(state))
+    images = self._shown(samples, personal=personal)
+    evaluations = self._evaluations(state, images)
+    test, *aside = (program(*given) for program, given in evaluations)
     size = tested(self.task, samples).rows.shape[1]
-    ids, found, aside = [], [], list[Exits]()
-    for cohorts in self.evaluated_together():
-      for part in self.evaluation_parts(cohorts, state, samples, personal):
-        if personal:
-          copies = self.tuned(part)
-          part = part._replace(state=part.state._replace(clients=copies))
-        each = self._evaluations(part)
-        test, *aside = (program(*given) for program, given in each)
-        mine = part.images.of(test, size, answers)
-        real = slice(len(part.ids))
-        found.append(jax.tree.map(lambda x, real=real: x[real], mine))
-        ids.append(part.ids)
-    order = np.argsort(np.concatenate(ids), kind="stable")
-    row = jax.tree.map(lambda *x: np.concatenate(x)[order], *found)
+    row = images.of(test, size, self.setup.method.traits.answers)
     return Outputs(row, *(split_proxies(self.task, *aside) if aside else ()))
 
-  def _evaluations(self, part: EvaluationPart) -> list[tuple[Any, tuple]]:
-    """Returns compiled evaluations of a part's clients, and their arguments.
+  def _shown(self, samples: int | None, *, personal: bool) -> Shown:
+    """Chooses the images that the clients see in an evaluation."""
+    return show(self.setup, samples, personal=personal)
+
+  def _evaluations(
+    self, state: State, images: Shown
+  ) -> list[tuple[Any, tuple]]:
+    """Returns the compiled evaluations of all clients, and their arguments.
 
     The first evaluation returns the Exits of the test samples shown to the
     clients. If thresholds are chosen on held-out samples, there is a second
     evaluation, of held-out samples and their proxies.
     """
-    task, state, images = self.task, part.state, part.images
-    numbers = tuple(shard.number for shard in part.shards)
-    mine = state.clients, state.server, numbers
-
-    def program(name, *seen, **options):
-      given, make = (*mine, *seen), programs.make_evaluator
-      key = part.cohorts, images.rows.shape
-      found = self._program(name, make, part.setup, given, key, **options)
-      return found, given
-
+    task, make = self.task, programs.make_evaluator
+    numbers = tuple(shard.number for shard in self.setup.shards)
+    clients = state.clients, state.server, numbers
     seen = sharding.put(task.mesh, (images.rows, images.first))
-    how = {"probabilities": task.config.eval.probabilities}
-    how["by_place"] = self.by_place
-    test = program("evaluation", task.pool, *seen, **how)
-    if task.aside is None or len(part.setup.method.traits.answers) < 2:
-      return [test]
-    gather = ood_proxies.with_proxies(task.config.eval.proxy)
-    name = "evaluation on samples held out"
-    return [test, program(name, task.image, task.aside, gather=gather)]
+    given = *clients, task.pool, *seen
+    probabilities = task.config.eval.probabilities
+    test = self._program("evaluation", make, given, probabilities=probabilities)
+    if task.aside is None or len(self.setup.method.traits.answers) < 2:
+      return [(test, given)]
+    held = *clients, task.image, task.aside
+    aside = self._program(
+      "evaluation on samples held out",
+      make,
+      held,
+      gather=ood_proxies.with_proxies(task.config.eval.proxy),
+    )
+    return [(test, given), (aside, held)]
 
-  def _personaliser(self, part: EvaluationPart) -> Any:
+  def _personaliser(self, state: State) -> Any:
     """Compiles a function (state, shards) -> personalised clients by cohort."""
-    given, make = (part.state, part.shards), programs.make_personalised
-    name, key = "personalisation", part.cohorts
-    return self._program(name, make, part.setup, given, key)
+    given = state, self.setup.shards
+    return self._program("personalisation", programs.make_personalised, given)
 
   def _program(
-    self,
-    name: str,
-    make: Callable,
-    setup: TrainingSetup,
-    given: tuple,
-    key: Hashable = None,
-    **options: Any,
+    self, name: str, make: Callable, given: tuple, **options: Any
   ) -> Any:
-    """Returns a program, compiled once per `name` and `key`."""
-    if (name, key) not in self._programs:
-      self._programs[name, key] = compile_program(
-        make, name, setup, given, self.note, **options
+    """Returns the program called `name`, which is compiled once."""
+    if name not in self._programs:
+      self._programs[name] = compile_program(
+        make, name, self.setup, given, self.note, **options
       )
-    return self._programs[name, key]
+    return self._programs[name]
 
 
 def _state_sharding(setup: TrainingSetup) -> Any:
