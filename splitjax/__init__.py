@@ -16,7 +16,6 @@ if TYPE_CHECKING:
   from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.client_metrics import METRICS
   from splitjax.evaluation.split_points import Setting, split_depths
-  from splitjax.experiment.export import export_client
   from splitjax.experiment.reevaluate import attack, evaluate_again
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runner import run, run_seeds
@@ -51,7 +50,6 @@ _NAMES = {
   "evaluation.attacks": ("ATTACKS",),
   "evaluation.client_metrics": ("METRICS",),
   "evaluation.split_points": ("Setting", "split_depths"),
-  "experiment.export": ("export_client",),
   "experiment.reevaluate": ("attack", "evaluate_again"),
   "experiment.reporting": ("report_again",),
   "experiment.runner": ("run", "run_seeds"),

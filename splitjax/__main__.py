@@ -2,7 +2,7 @@
 
   splitjax train --config=quickstart --workdir=runs/quickstart
   splitjax describe --config=harmony_figure2:small
-  splitjax evaluate|report|export --workdir=DIR
+  splitjax evaluate|report --workdir=DIR
   splitjax report DIR DIR... [--workdir=DIR]   one table over finished runs
   splitjax data list|prepare|check
 

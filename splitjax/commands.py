@@ -1,12 +1,11 @@
 """Runs a parsed command line; prints its errors and returns an exit status.
 
-The packages for training, figures and exports are imported inside the functions
+The packages for training and figures are imported inside the functions
 that use them, so that an error in a flag or a config is reported at once.
 """
 
 import dataclasses
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -216,29 +215,10 @@ def _describe(command: Command) -> str:
   return description.text_of_grid(names, plan.seeds or (), facts)
 
 
-def _export(command: Command) -> str:
-  """Exports a client; returns the written folders and a hint on their use."""
-  if command.client is None:
-    raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
-  workdir = _workdir(command)
-  from splitjax.experiment import export, grid
-
-  if grid.is_grid(workdir):
-    raise UserError(
-      f"--workdir={workdir} holds a grid: name the folder of one run in it"
-    )
-  text = str(command.client)
-  client = int(text) if re.fullmatch(r"-?\d+", text) else text
-  folders = export.export_client(workdir, client, command.method)
-  listed = "\n".join(map(str, folders))
-  return f"{listed}\n\nREADME.md in each folder says how to run it."
-
-
 MODES = {
   "train": _train,
   "evaluate": _evaluate,
   "report": _report,
   "describe": _describe,
-  "export": _export,
 }
 """Mode -> the function that runs it and returns the text to print."""

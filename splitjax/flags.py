@@ -1,4 +1,4 @@
-"""Flags of the command line, for train, evaluate, report, describe and export.
+"""Flags of the command line, for train, evaluate, report and describe.
 
 splitjax train --config=quickstart --workdir=runs/quickstart
 python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
@@ -18,7 +18,7 @@ from splitjax.files import blame, own_place
 from splitjax.text import print_anywhere
 from splitjax.types import UserError
 
-MODES = ("train", "evaluate", "report", "describe", "export")
+MODES = ("train", "evaluate", "report", "describe")
 
 _CONFIG = config_flags.DEFINE_config_file(
   "config",
@@ -26,7 +26,7 @@ _CONFIG = config_flags.DEFINE_config_file(
   "A config file, or the name of one of splitjax's own, with words behind a"
   " colon: harmony_figure2:small. Override a field with --config.FIELD=VALUE,"
   " as in --config.rounds=10 or --config.methods.harmony.inner_steps=5. report"
-  " and export use the workdir's own config and import the file only for the"
+  " uses the workdir's own config and imports the file only for the"
   " methods that it registers.",
   lock_config=False,
   sys_argv=[],  # overrides are read here, see _split
@@ -42,8 +42,7 @@ flags.DEFINE_enum(
   " report: write tables and figures again from saved results; of several"
   " folders, report DIR DIR, one table over all. describe: print"
   " sizes, steps, traffic and memory of the config without training; with"
-  " --workdir also draw the clients' data. export: write --client of a run as"
-  " files that jax alone can run.",
+  " --workdir also draw the clients' data.",
 )
 flags.DEFINE_list(
   "seeds",
@@ -73,15 +72,6 @@ flags.DEFINE_string(
   "With describe: compile the config for devices that need not be there, such"
   " as h100, h100:4 (GPUs of a machine) or v5e:2x2 (chips of a TPU), and print"
   " memory, exchange and a bound on a round's time. Needs splitjax[plan].",
-)
-flags.DEFINE_string(
-  "client", None, "Number of the client to export, from 0 on, or its name."
-)
-flags.DEFINE_string(
-  "method",
-  None,
-  "The method to export, by its key in config.methods; without it every"
-  " finished one.",
 )
 _CACHE = flags.DEFINE_string(
   "compilation_cache",
@@ -173,7 +163,7 @@ def command(runs: Sequence[str] = ()):
   """Builds a Command from the flags; `runs` are the positional arguments."""
   from splitjax import commands
 
-  same = "mode workdir seeds overwrite client method target debug".split()
+  same = "mode workdir seeds overwrite target debug".split()
   chosen: dict[str, Any] = {name: flags.FLAGS[name].value for name in same}
   return commands.Command(
     **chosen,

@@ -14,7 +14,7 @@ class Command:
 
   Attributes:
     config: the config as a nested dict; None: the config stored in the workdir.
-      --mode=report and --mode=export always use the stored config.
+      --mode=report always uses the stored config.
     workdir: output folder of a run. If it is given, --mode=describe writes
       figures there.
     swept: one text FIELD=VALUE,VALUE per swept field, see `sweep.plan`.
@@ -34,8 +34,6 @@ class Command:
   as_json: bool = False
   timed: bool = False
   target: str | None = None
-  client: int | str | None = None
-  method: str | None = None
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   file: str | None = None
@@ -66,8 +64,6 @@ def check_flags(command: Command, modes: Collection[str]) -> None:
     ("--target", command.target is not None, ("describe",)),
     ("--sweep=seed", "seed" in swept, ("train", "describe")),
     ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
-    ("--client", command.client is not None, ("export",)),
-    ("--method", command.method is not None, ("export",)),
     *(
       (f"--config.{field}", True, ("train", "describe", "evaluate"))
       for field in command.overridden

@@ -1,8 +1,11 @@
 """Trained methods, loaded to predict; `train.finished` saves them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
@@ -112,7 +115,8 @@ class Trained(NamedTuple):
       UserError: the inputs have another dtype or shape, the threshold is no
         number, or see `client`.
     """
-    x, answers = self._standardised(image), self.method.traits.answers
+    self._check(image)
+    answers = self.method.traits.answers
     number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
     if len(answers) > 1 and not number:
       raise UserError(
@@ -120,17 +124,49 @@ class Trained(NamedTuple):
         f" thresholds[{next(iter(self.thresholds or ['']))!r}]; clients without"
         " test samples have None there"
       )
-    # Logits of both exits, or of the most confident path.
-    if self.method.traits.pick is not None:
-      clients, server = self.personal, self.state.server
-      one = confident_path.most_confident_path(self.method, clients, server, x)
-      logits = Logits(one, one)
-    else:
-      logits = self.method.predict(self.client(n), self.state.server, x)
     limit = jnp.asarray(threshold if len(answers) > 1 else 0.0)
-    exits = evaluate.to_exits(logits)
-    away = early_exit.offloads(exits.entropy, limit, answers)
-    return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
+    return self._predictor(n)(jnp.asarray(image), limit)
+
+  def export(self, n: int | str, path: str | Path) -> Path:
+    """Writes `predict` of client n as a program that needs jax alone.
+
+    The file is an artifact of jax.export with the parameters inside. Its
+    program maps inputs [B, ...], as `predict` takes them, and a threshold,
+    float32 [], to what `predict` returns, for any B, on CPU, CUDA and TPU.
+
+    Args:
+      n: the client's number, or its name where the data name the clients.
+      path: the file; an existing one is replaced.
+
+    Returns:
+      The path.
+
+    Raises:
+      UserError: see `client`.
+
+    Example:
+      >>> import jax.export
+      >>> import splitjax
+      >>> trained = splitjax.load("runs/first", "splitgp")
+      >>> path = trained.export(0, "runs/client0.bin")
+      >>> program = jax.export.deserialize(path.read_bytes())
+      >>> image = splitjax.build(trained.config).data.test_image[:3]
+      >>> label, offloaded = program.call(image, np.float32(0.4))
+      >>> label.shape
+      (3,)
+    """
+    shape, dtype = self.network.backbone.shape, jnp.dtype(self.network.dtype)
+    # Each batch size is compiled when the program first meets it.
+    sizes = jax.export.symbolic_shape(f"b, {', '.join(map(str, shape))}")
+    lower = jax.export.export(
+      jax.jit(self._predictor(n)), platforms=("cpu", "cuda", "tpu")
+    )
+    artifact = lower(
+      jax.ShapeDtypeStruct(sizes, dtype), jax.ShapeDtypeStruct((), "float32")
+    )
+    path = files.expanded(path)
+    path.write_bytes(artifact.serialize())
+    return path
 
   def embeddings(self, n: int | str, image: np.ndarray) -> Array:
     """Returns the input z_S of the server's head for inputs at client n.
@@ -146,18 +182,46 @@ class Trained(NamedTuple):
         "embeddings are the server's: clients of this method have the whole"
         " network"
       )
-    x = self._standardised(image)
+    self._check(image)
+    x = self._standardised(jnp.asarray(image))
     own, server = self.client(n).segment, self.server(n).segment
     net = self.network.backbone.having(own)
     return inference.embedding(net, own, server, x)
 
-  def _standardised(self, image: np.ndarray) -> Array:
-    """Standardises inputs [B, ...]; raises UserError like `predict`."""
+  def _predictor(self, n: int | str) -> Callable[..., tuple[Array, Array]]:
+    """Makes the function (inputs, threshold) -> (class, offloaded)."""
+    method, server = self.method, self.state.server
+    answers = method.traits.answers
+    client = self.client(n)
+
+    def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
+      x = self._standardised(image)
+      # Logits of both exits, or of the most confident path.
+      if method.traits.pick is not None:
+        path = confident_path.most_confident_path
+        one = path(method, self.personal, server, x)
+        logits = Logits(one, one)
+      else:
+        logits = method.predict(client, server, x)
+      exits = evaluate.to_exits(logits)
+      if len(answers) == 1:
+        away = jnp.full(exits.client.shape, answers == ("server",))
+      else:
+        away = jnp.asarray(
+          early_exit.offloads(exits.entropy, threshold, answers)
+        )
+      return jnp.where(away, exits.server, exits.client), away
+
+    return predictor
+
+  def _check(self, image: np.ndarray) -> None:
+    """Raises UserError if inputs do not suit the network, see `predict`."""
     network, net = self.network, self.network.backbone
-    form = net.shape, network.dtype, net.vocabulary
-    if wrong := feed.unfit(image, *form):
+    if wrong := feed.unfit(image, net.shape, network.dtype, net.vocabulary):
       raise UserError(wrong)
-    return feed.standardise(jnp.asarray(image), network.mean, network.std)
+
+  def _standardised(self, image: Array) -> Array:
+    return feed.standardise(image, self.network.mean, self.network.std)
 
 
 def load(

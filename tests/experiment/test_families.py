@@ -1,7 +1,6 @@
 """Runs of families: configs, reports, export, resuming."""
 
 import copy
-import json
 
 import families_world as fw
 import numpy as np
@@ -11,7 +10,7 @@ from runs import ROUNDS, config, same_run, stopped
 
 import splitjax
 from splitjax import Config, UserError
-from splitjax.experiment import export, runner
+from splitjax.experiment import runner
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.setup.network import make_backbone
@@ -142,22 +141,6 @@ def test_a_report_has_accuracy_and_skew_by_family(trained):
   assert "by family" in page
   text = description.text(describe.describe(config("splitgp", **fw.FAMILIES)))
   assert "a/entry" in text and "trunk/block2" in text and "family" in text
-
-
-@pytest.mark.slow
-def test_an_exported_client_has_the_network_of_its_family(trained):
-  place, _ = trained
-  method = splitjax.load(place, "own")
-  form = (5, *method.network.backbone.shape)
-  image = np.random.default_rng(0).integers(0, 255, form, np.uint8)
-  for client in range(6):
-    (folder,) = export.export_client(place, client)
-    card = json.loads((folder / "card.json").read_text())
-    segment = method.client(client).segment
-    assert card["family"] == method.network.backbone.having(segment).family
-    assert card["features"]["shape"] == [{"a": 6, "b": 3}[card["family"]]]
-    method.predict(client, image, 0.5)
-    assert method.embeddings(client, image).shape == (5, 6)
 
 
 @pytest.mark.slow

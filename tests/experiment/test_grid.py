@@ -222,8 +222,6 @@ def test_the_command_line_on_a_grid(done, capsys):
   assert f"{workdir}/report.md" in capsys.readouterr().out
   assert launch("train", workdir, given()) == 2
   assert "holds a grid" in capsys.readouterr().err
-  assert launch("export", workdir, client=0) == 2
-  assert "holds a grid: name the folder" in capsys.readouterr().err
   assert launch("report", workdir, swept=["rounds=1"]) == 2
   assert "--sweep has no meaning with --mode=report" in capsys.readouterr().err
 

@@ -1,7 +1,6 @@
 """The wheel, installed and used from an empty directory."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -125,8 +124,8 @@ def installed_wheel(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_from_the_wheel_to_an_export(command):
-  """By config name; own network and data; the export by itself."""
+def test_from_the_wheel_to_a_run(command):
+  """By config name; own network and data."""
   run, folder = command
   # A folder of configs of one's own does not stand in the way.
   (folder / "configs").mkdir()
@@ -144,17 +143,6 @@ def test_from_the_wheel_to_an_export(command):
   line = 'load     splitjax.load("own", "splitgp", config="own.py")'
   assert told.stdout.splitlines()[-1] == line
   assert (folder / "own/report.md").exists()
-  told = run("export", "--workdir=own", "--client=2", "--config=own.py")
-  assert told.returncode == 0, told.stderr
-  place = folder / "own/export/splitgp/client2"
-  (code,) = re.findall(
-    r"```python\n(.*?)```", (place / "README.md").read_text(), re.S
-  )
-  code += "\nimport sys\nassert 'splitjax' not in sys.modules\n"
-  alone = subprocess.run(
-    [sys.executable, "-c", code], cwd=place, capture_output=True, text=True
-  )
-  assert alone.returncode == 0, alone.stderr
 
 
 BESIDE = (
@@ -198,7 +186,7 @@ def test_help_lists_the_flags(capsys, monkeypatch):
   monkeypatch.setattr(sys, "argv", ["splitjax", "describe", "--help"])
   __main__.main()
   said = capsys.readouterr().out
-  for flag in ("config", "workdir", "time", "client", "cpu_devices"):
+  for flag in ("config", "workdir", "time", "cpu_devices"):
     assert f"  --{flag}: " in said or f"  --[no]{flag}: " in said
   assert "splitjax data list|prepare|check" in said
 
@@ -208,7 +196,7 @@ def test_what_is_no_command_or_config_is_one_line():
   assert told.returncode == 2
   assert told.stderr == (
     "error: 'fly' is no command of splitjax; choose from train, evaluate,"
-    " report, describe, export, data\n"
+    " report, describe, data\n"
   )
   told = python(
     "-m", "splitjax", "describe", "--config=quickstart", "--mode=train"

@@ -57,19 +57,13 @@ def test_training_ends_with_the_table_and_where_everything_is(trained, config):
 
 
 @pytest.mark.usefixtures("traced_once")
-def test_a_finished_run_is_reported_evaluated_and_exported(trained, capsys):
+def test_a_finished_run_is_reported_and_evaluated(trained, capsys):
   workdir, _ = trained
   assert launch_here("--mode=report", f"--workdir={workdir}") == 0
   assert f"report   {workdir}/report.md" in capsys.readouterr().out
   assert launch_here("--mode=evaluate", f"--workdir={workdir}") == 0
   assert f"{workdir}/evaluate/report.md" in capsys.readouterr().out
   assert (workdir / "evaluate/report.md").exists()
-  export = ("--mode=export", f"--workdir={workdir}", "--client=5")
-  assert launch_here(*export) == 0
-  folder = workdir / "export" / "own" / "client5"
-  assert str(folder) in capsys.readouterr().out.splitlines()
-  names = {path.name for path in folder.iterdir()}
-  assert names == {"client.bin", "card.json", "README.md"}
 
 
 LOGS = """
@@ -180,9 +174,7 @@ def test_a_cache_folder_that_cannot_be_used_is_a_warning(
 
 
 @pytest.mark.usefixtures("traced_once")
-def test_a_registered_method_is_reported_and_exported(
-  monkeypatch, tmp_path, capsys
-):
+def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   # A method that is not part of splitjax, in a grid of one cell.
   monkeypatch.setitem(METHODS, "mine", METHODS["local"])
   c = tiny.tiny(own="mine")
@@ -198,7 +190,6 @@ def test_a_registered_method_is_reported_and_exported(
   for flags in (
     ("--mode=report", f"--workdir={workdir}"),
     ("--mode=report", f"--workdir={cell}"),
-    ("--mode=export", f"--workdir={cell}", "--client=1"),
     ("--mode=evaluate", f"--workdir={cell}"),
   ):
     capsys.readouterr()
@@ -211,8 +202,7 @@ def test_a_registered_method_is_reported_and_exported(
   path.write_text(register + text)
   own = f"--config={path}:words"
   assert launch_here("--mode=report", f"--workdir={workdir}", own) == 0
-  export = ("--mode=export", f"--workdir={cell}", "--client=1", own)
-  assert launch_here(*export) == 0
+  assert launch_here("--mode=report", f"--workdir={cell}", own) == 0
   (line,) = re.findall(r"^load     (.*)$", capsys.readouterr().out, re.M)
   assert line == f'splitjax.load("{cell}", "own", config="{path}")'
   del METHODS["mine"]
@@ -224,7 +214,6 @@ def test_a_registered_method_is_reported_and_exported(
     splitjax.report_again,
     splitjax.evaluate_again,
     functools.partial(splitjax.load, key="own"),
-    functools.partial(splitjax.export_client, client=1),
   ):
     del METHODS["mine"]
     with pytest.raises(UserError, match="in Python as config=FILE"):

@@ -45,7 +45,6 @@ def config(tmp_path):
     (["--seeds=0,x"], "--seeds"),
     (["--mode=evaluate"], "holds no run"),
     (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
-    (["--mode=export"], "--mode=export needs --client"),
     (["--seeds=0", "--config.seed=3"], "--seeds=0: the command line sets"),
     (["--seeds=0", "--sweep=seed=1,2"], "--seeds=0: the command line sets"),
     (["--mode=evaluate", "--sweep=seed=1"], "--sweep=seed has no meaning"),

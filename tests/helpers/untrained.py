@@ -1,7 +1,6 @@
 """Methods as a run saves them, untrained; what their evaluation says."""
 
 import jax
-import jax.export
 import numpy as np
 import scipy.special
 

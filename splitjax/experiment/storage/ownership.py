@@ -21,7 +21,7 @@ from splitjax.types import UserError, naming
 
 WRITTEN = (
   "methods", tensorboard.FOLDER, tracking.FOLDER, workdirs.EVALUATED,
-  workdirs.EXPORTED, workdirs.DESCRIBED, workdirs.METRICS, workdirs.CLIENTS,
+  workdirs.DESCRIBED, workdirs.METRICS, workdirs.CLIENTS,
   workdirs.OVER_ROUNDS, report.JSON, report.PAGE, report.CSV, report.TEX,
 )  # fmt: skip
 """Names of files and folders that a run writes; `_names` adds the others."""

@@ -19,7 +19,7 @@ from splitjax.types import UserError
 
 # Files and folders of a workdir. LOCK exists while a process uses the workdir.
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
-DESCRIBED, EVALUATED, EXPORTED = "describe", "evaluate", "export"
+DESCRIBED, EVALUATED = "describe", "evaluate"
 CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 
 # Files and folders of a method in its workdir.
