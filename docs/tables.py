@@ -25,11 +25,6 @@ DRIFT = [
   ("offloaded at 0", "offload", "severity 0"),
   ("at 5", "offload", "severity 5"),
 ]
-FAMILIES = [
-  (f"{family}{rho}", f"{prefix}accuracy", value)
-  for family, prefix in (("", ""), ("CNN, ", "cnn:"), ("ViT, ", "vit:"))
-  for rho, _, value in BY_RHO[::2]
-]
 PERSONAL = [
   ("mean over clients", "accuracy", "local"),
   ("by sample", "weighted", "local"),
@@ -56,8 +51,6 @@ COLUMNS = {
     ("staleness", "staleness", ""),
     ("slower half", "slow_share", ""),
   ],
-  "families_small": FAMILIES,
-  "families_cifar10_small": FAMILIES,
   "harmony_table3_small": [*BY_RHO[:1], ("ρ=0.49", "accuracy", "0.49")],
   "harmony_table5_fmnist_small": [
     (f"{word} drift", "accuracy", f"{name} drift")

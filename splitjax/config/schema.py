@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from splitjax.config import eval_group, groups, messages, nested, validation
-from splitjax.config.families import EntryConfig, Family, check_families
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
 from splitjax.engine.pace import PACES
@@ -40,11 +39,7 @@ class Config:
 
   Attributes:
     data: the data set and its partition.
-    backbone: the network and its cuts. If there are families, it is the network
-      of their trunk, and the cuts are set in `families`.
-    families: family -> its network, share of the clients and own blocks; {}:
-      all clients have the network `backbone`.
-    entry: the block between a family's own blocks and the trunk.
+    backbone: the network and its cuts.
     methods: key -> method; trained one after another on the same clients.
     batch_norm: average: running statistics are averaged with the parameters
       of their layers; local: clients keep their statistics, scale and bias and
@@ -102,8 +97,6 @@ class Config:
   data: groups.Data
   backbone: Annotated[Spec, BACKBONES]
   methods: dict[str, Annotated[Spec, METHODS]]
-  families: dict[str, Family] = dataclasses.field(default_factory=dict)
-  entry: EntryConfig = EntryConfig()
   batch_norm: Literal["average", "local", "group_norm"] = "average"
   init: Draws = "he"
   num_clients: Annotated[int, COUNT] = 50
@@ -158,11 +151,8 @@ class Config:
         " from the command line, or leave the sweep out (del c.sweep)"
       )
     methods = _methods(given.pop("method", None), given.pop("methods", None))
-    if isinstance(of := given.get("families"), Mapping):  # in one order
-      given["families"] = {key: of[key] for key in sorted(of, key=str)}
     config = nested.build(cls, {**given, "methods": methods})
     validation.check_config(config)
-    check_families(config)
     return config
 
   def to_dict(self) -> dict[str, Any]:
@@ -182,12 +172,8 @@ def significant(
     least: fields with a smaller effect are dropped.
   """
   out = copy.deepcopy(nested.settings(Config, tree, least))
-  networks = [out.get("backbone")]
-  if isinstance(families := out.get("families"), Mapping):
-    each = (family for family in families.values() if isinstance(family, dict))
-    networks += [family.get("network") for family in each]
   for place, field in (
-    *((network, "pretrained") for network in networks),
+    (out.get("backbone"), "pretrained"),
     (out.get("faults"), "schedule"),
     (out.get("fleet"), "profiles"),
   ):

@@ -5,7 +5,7 @@ static to the compiled round.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -28,14 +28,12 @@ class Cohort:
       devices hold equally many clients. Padding clients have the number and
       data of the first client, and never participate.
     chunk: clients that a device trains at a time; None for all that it holds.
-    family: the family of their network; "" if clients have no families.
   """
 
   depth: int
   ids: tuple[int, ...]
   padding: int = 0
   chunk: int | None = None
-  family: str = ""
 
   @property
   def places(self) -> tuple[int, ...]:
@@ -48,7 +46,7 @@ class Fleet:
   """All clients.
 
   Attributes:
-    cohorts: by depth, shallowest first; with families, by family, then depth.
+    cohorts: by depth, shallowest first.
     power: P_C of each client, by number, in parameters per unit of time.
     hardware: the clients' devices; None if unknown.
     participants: P, clients sampled per round.
@@ -71,20 +69,6 @@ class Fleet:
   def num_clients(self) -> int:
     """Counts the clients of all cohorts, N."""
     return len(self.power)
-
-  def of(self, family: str) -> "Fleet":
-    """Returns the fleet with the cohorts of one family."""
-    mine = tuple(cohort for cohort in self.cohorts if cohort.family == family)
-    return dataclasses.replace(self, cohorts=mine)
-
-  @property
-  def families(self) -> dict[str, list[int]]:
-    """Maps families to the numbers of their clients; {} if there are none."""
-    found: dict[str, list[int]] = {}
-    for cohort in self.cohorts:
-      if cohort.family:
-        found.setdefault(cohort.family, []).extend(cohort.ids)
-    return found
 
   def singly(self, cohort: Cohort) -> bool:
     """Tells whether each of several devices trains one client at a time.
@@ -122,7 +106,6 @@ def assign_depths(
   participation: Participation = "uniform",
   power: tuple[float, ...] | None = None,
   given: Sequence[int] | np.ndarray | None = None,
-  families: Mapping[str, Sequence[int]] | None = None,
 ) -> Fleet:
   """Makes a fleet of clients, each at one of the depths.
 
@@ -135,7 +118,6 @@ def assign_depths(
     power: P_C of each depth, shallowest first. None: a geometric series from 10
       (shallowest) to 40, or 10 if there is only one depth.
     given: [N] the depth of each client; None: `even_depths`.
-    families: family -> the numbers of its clients; None: no families.
 
   Raises:
     UserError: the numbers of clients, participants or powers do not fit.
@@ -155,14 +137,13 @@ def assign_depths(
       f"system.client_power={power} names {len(power)} powers for"
       f" {len(depths)} split depths {depths}: give one for each"
     )
-  # For each family, one cohort for each depth that its clients have.
+  # One cohort for each depth that clients have.
   kind = np.searchsorted(depths, given)
   cohorts = []
-  for family, members in (families or {"": range(num_clients)}).items():
-    own = np.sort(np.asarray(members, int))
-    for k, depth in enumerate(depths):
-      if (ids := own[kind[own] == k]).size:
-        cohorts.append(Cohort(depth, tuple(ids.tolist()), family=family))
+  for k, depth in enumerate(depths):
+    ids = np.flatnonzero(kind == k)
+    if ids.size:
+      cohorts.append(Cohort(depth, tuple(ids.tolist())))
   return Fleet(
     tuple(cohorts),
     tuple(power[k] for k in kind),
@@ -189,10 +170,9 @@ def with_padding(state: State, fleet: Fleet) -> State:
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """Merges one family's cohorts; every client then has all `length` blocks."""
-  ids = tuple(sorted(n for cohort in fleet.cohorts for n in cohort.ids))
-  one = Cohort(length, ids, family=fleet.cohorts[0].family)
-  return dataclasses.replace(fleet, cohorts=(one,))
+  """Merges the cohorts; every client then has all `length` blocks."""
+  ids = tuple(range(fleet.num_clients))
+  return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
 
 
 def quotas(fleet: Fleet) -> tuple[int, ...]:

@@ -74,13 +74,13 @@ def need(
   if topology_of(method.traits).one_server:
     return _one_server(method, net, fleet, plans[0], data)
   held, sums, waiting, trained = 0, 0.0, 0.0, _copies()
-  training, chunked, sizes = [0.0], [0.0], _sizes(method, net)
+  training, chunked = [0.0], [0.0]
+  full, sample = _sizes(method, net)
   for c, (cohort, plan, count) in enumerate(
     zip(fleet.cohorts, plans, slots(fleet), strict=True)
   ):
     each = -(-count // fleet.devices)
-    full, sample = sizes[cohort.family]
-    rows = _rows(net.of(cohort.family), plan.batch) * sample
+    rows = _rows(net, plan.batch) * sample
     state, client, _, added = round_shapes(method, net, fleet, plan, c)
     held = trees.num_bytes(state.clients) // fleet.devices
     held += trees.num_bytes((state.server, state.means))
@@ -102,13 +102,10 @@ def _copies() -> float:
   return COPIES if target.current().platform == "cpu" else TRAINING
 
 
-def _sizes(method: Method, net: Backbone) -> dict[str, tuple[int, int]]:
-  """Maps a family to the bytes of its network and of a sample's activations."""
-  found = {}
-  for family in net.families or ("",):
-    full = trees.num_bytes(shapes.network(own := net.of(family)))
-    found[family] = full, activations(own) * method.traits.views
-  return found
+def _sizes(method: Method, net: Backbone) -> tuple[int, int]:
+  """Counts the bytes of the network and of a sample's activations."""
+  full = trees.num_bytes(shapes.network(net))
+  return full, activations(net) * method.traits.views
 
 
 def round_shapes(
@@ -151,7 +148,7 @@ def _one_server(
   a merged round the batches of all clients. Heads of groups are not included,
   see `at_server`.
   """
-  full, sample = _sizes(method, net)[""]
+  full, sample = _sizes(method, net)
   halves = trees.num_bytes(round_shapes(method, net, fleet, plan)[0].clients)
   at_once = slots(fleet)[0] if topology_of(method.traits).all_at_once else 1
   round = COPIES * (full + halves) + at_once * _rows(net, plan.batch) * sample
@@ -183,13 +180,11 @@ def chunks(
     return [None] * len(plans)
   # A client's training: copies of both halves, its memory, activations.
   memory = round_shapes(method, net, fleet, plans[0])[1].memory
-  found, sizes = list[int | None](), _sizes(method, net)
-  for cohort, plan in zip(fleet.cohorts, plans, strict=True):
-    full, sample = sizes[cohort.family]
-    of_one = int(_copies() * full) + trees.num_bytes(memory)
-    rows = _rows(net.of(cohort.family), plan.batch)
-    found.append(max(1, free // (of_one + rows * sample)))
-  return found
+  full, sample = _sizes(method, net)
+  of_one = int(_copies() * full) + trees.num_bytes(memory)
+  return [
+    max(1, free // (of_one + _rows(net, plan.batch) * sample)) for plan in plans
+  ]
 
 
 def too_large(program: int) -> bool:
@@ -232,14 +227,9 @@ def at_server(
 
   if not params and method.cut is None:
     return trees.num_bytes(heads)
-  # Each participant's copy is of the network of its family.
-  copies, every = 0, shapes.network(net).params
-  for family in net.families or ("",):
-    own, mine = net.of(family), fleet.of(family).cohorts
-    behind = (*own.names(own.cuts[0]), "head")
-    size = sum(trees.num_bytes(every[name]) for name in behind)
-    count = sum(len(cohort.ids) for cohort in mine)
-    copies += fleet.participants * count * size // fleet.num_clients
+  every, behind = shapes.network(net).params, (*net.names(net.cuts[0]), "head")
+  size = sum(trees.num_bytes(every[name]) for name in behind)
+  copies = fleet.participants * size
   if method.cut is not None:  # the client's network stands for both parts
     return copies
   once = state.server.segment.params if net.names()[0] in params else ()

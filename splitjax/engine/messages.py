@@ -34,7 +34,7 @@ def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
   """Traces a step of each stage of a method, with a batch of two samples.
 
   The client that takes the step is from the last cohort, which has the deepest
-  cut; with families, it has the deepest cut of the last family.
+  cut.
   """
   counts, priced = [], set[str]()
   for stage in method.stages:

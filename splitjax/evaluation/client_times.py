@@ -91,10 +91,9 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
     ids = list(cohort.ids)
     size = setup.sizes[ids]
     batch = np.minimum(plan.batch, setup.batches[ids])
-    own = net.of(cohort.family)
-    near, far = flops.of_cut(own, cohort.depth)
+    near, far = flops.of_cut(net, cohort.depth)
     if cuts is not None:
-      each = [flops.of_cut(own, int(k) or own.cuts[0]) for k in cuts[ids]]
+      each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
       near, far = np.array(each).T
     for stage in method.stages:
       work = stage.work

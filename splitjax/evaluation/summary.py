@@ -31,7 +31,6 @@ def summarise(
   given: Mapping[str, np.ndarray | float] | None = None,
   counts: np.ndarray | None = None,
   own: Mapping[str, Spec] | None = None,
-  families: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
   """Summarises a trained method, or its +FT copy.
 
@@ -50,7 +49,6 @@ def summarise(
     counts: [N, C] int, training samples of each class; None: no accuracies by
       client and class.
     own: the config's metrics, which `client_metrics.measure` computes.
-    families: family -> numbers of its clients; empty or None: none.
 
   Returns:
     A JSON-ready dict with the following keys. Where no threshold is named, the
@@ -77,8 +75,6 @@ def summarise(
       [R][N].
     - metrics, with `own`: key -> [R], means over clients.
     - rules, with `given`: see `_rules`.
-    - families, with `families`: family -> a dict with `clients`, the number of
-      its clients, and their mean accuracy and offload [R].
 
     The caller adds best and best_weighted [R], the largest values of `accuracy`
     and `weighted` over the evaluated rounds, for each test set by itself. It
@@ -119,23 +115,8 @@ def summarise(
       },
       **({"metrics": averages} if own else {}),
       **({"rules": _rules(means, parts)} if given else {}),
-      **({"families": _by_family(best, families)} if families else {}),
     }
   )
-
-
-def _by_family(
-  best: early_exit.Gated, families: Mapping[str, Sequence[int]]
-) -> dict[str, dict[str, Any]]:
-  """Averages accuracy and offload ratio over each family's clients."""
-  return {
-    family: {
-      "clients": len(own),
-      "accuracy": metrics.over_clients(best.accuracy[..., own]),
-      "offload": metrics.over_clients(best.offloaded[..., own]),
-    }
-    for family, own in families.items()
-  }
 
 
 def _classes(

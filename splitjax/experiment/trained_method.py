@@ -185,8 +185,7 @@ class Trained(NamedTuple):
     self._check(image)
     x = self._standardised(jnp.asarray(image))
     own, server = self.client(n).segment, self.server(n).segment
-    net = self.network.backbone.having(own)
-    return inference.embedding(net, own, server, x)
+    return inference.embedding(self.network.backbone, own, server, x)
 
   def _predictor(self, n: int | str) -> Callable[..., tuple[Array, Array]]:
     """Makes the function (inputs, threshold) -> (class, offloaded)."""

@@ -52,12 +52,6 @@ class Backbone:
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
     vocabulary: V, if inputs are int32 token ids 0 to V - 1; otherwise 0.
-    family: the family of the clients that have this network; "" if all clients
-      have it. The blocks that only this family has are named family/NAME, and
-      so are its exits (see `families`).
-    families: family -> the family's network, if this Backbone stands for
-      several networks (`families.union`). It then has the blocks of all these
-      networks and cannot be run.
     public: P, the number of the run's public samples (`data.public`).
 
   Example:
@@ -79,8 +73,6 @@ class Backbone:
   wire: Wire = Wire()
   loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
   vocabulary: int = 0
-  family: str = ""
-  families: Mapping[str, "Backbone"] = dataclasses.field(default_factory=dict)
   public: int = 0
 
   def __eq__(self, other: object) -> bool:
@@ -94,8 +86,7 @@ class Backbone:
     """Collects the fields by which networks are compared."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     form = self.name, self.shape, self.vocabulary, self.classes
-    named = *form, blocks, exits, self.head, self.local_norm, self.draws
-    return *named, self.family, *self.families.items()
+    return *form, blocks, exits, self.head, self.local_norm, self.draws
 
   @property
   def length(self) -> int:
@@ -135,23 +126,13 @@ class Backbone:
     every = (*self.blocks.values(), *self.exits.values(), self.head)
     return any(map(is_random, every))
 
-  def of(self, family: str) -> "Backbone":
-    """Returns a family's network, or this network if `families` is empty."""
-    return self.families[family] if self.families else self
-
-  def having(self, client: Segment) -> "Backbone":
-    """Returns the network that a client's segment is a part of."""
-    names = {name.partition("/")[0] for name in client.params if "/" in name}
-    return self.of("".join(names & self.families.keys()))
-
   def block(self, name: str) -> Block:
     """Finds a block, an exit or the head by name."""
     if name == "head":
       return self.head
     if name in self.blocks:
       return self.blocks[name]
-    family, _, number = name.rpartition("exit")
-    return self.of(family.removesuffix("/")).exits[int(number)]
+    return self.exits[int(name.removeprefix("exit"))]
 
 
 def select(segment: Segment, names: Iterable[str]) -> Segment:
@@ -177,9 +158,7 @@ def prefix(
 
 def classifier_at(backbone: Backbone, depth: int) -> str:
   """Names a client's classifier: the head at depth L, otherwise an exit."""
-  if depth == backbone.length:
-    return "head"
-  return exit_name(depth, backbone.family)
+  return "head" if depth == backbone.length else exit_name(depth)
 
 
 def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:

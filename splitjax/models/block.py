@@ -202,9 +202,9 @@ def stretches(
   return out
 
 
-def exit_name(depth: int, family: str = "") -> str:
-  """Names the exit after block `depth`, as in "exit2" or "family/exit2"."""
-  return f"{family}/exit{depth}" if family else f"exit{depth}"
+def exit_name(depth: int) -> str:
+  """Names the exit after block `depth`, as in "exit2"."""
+  return f"exit{depth}"
 
 
 def is_exit(name: str) -> bool:

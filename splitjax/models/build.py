@@ -22,7 +22,6 @@ def cut(
   classes: int,
   options: dict[str, Any],
   vocabulary: int = 0,
-  field: str = "backbone",
 ) -> Backbone:
   """Builds a network that can be cut at the depths in its options.
 
@@ -32,7 +31,6 @@ def cut(
     classes: C.
     options: options of the factory.
     vocabulary: V, if inputs are token ids.
-    field: field of the config that names the network, for error messages.
 
   Raises:
     UserError: inputs that the network does not take, an invalid size, or a
@@ -43,22 +41,22 @@ def cut(
     options = {**options, "vocabulary": vocabulary}
   if "depths" not in options:
     raise UserError(
-      f"{field}.name={name!r}: its factory needs the option depths, the cuts"
+      f"backbone.name={name!r}: its factory needs the option depths, the cuts"
       " in use, as in `depths: tuple[int, ...] = (1, 2)`"
     )
   depths = options["depths"]
   if not isinstance(depths, tuple):
     raise UserError(
-      f"{field}.depths={depths!r}: the option of {name} must be annotated as"
+      f"backbone.depths={depths!r}: the option of {name} must be annotated as"
       " tuple[int, ...]"
     )
   if len(set(depths)) < len(depths):
-    raise UserError(f"{field}.depths={depths} must differ from one another")
+    raise UserError(f"backbone.depths={depths} must differ from one another")
   backbone = BACKBONES[name](shape, classes, **options)
   for depth in depths:
     if not 1 <= depth < backbone.length:
       raise UserError(
-        f"{field}.depths={depths}: {name} cannot be cut at {depth}; choose"
+        f"backbone.depths={depths}: {name} cannot be cut at {depth}; choose"
         f" from 1..{backbone.length - 1}"
       )
   size = sum(shapes.parameters(backbone).values())

@@ -136,7 +136,7 @@ def check_kinds(net: Any, name: str) -> None:
 
 def _named(net: Backbone) -> dict[str, Any]:
   """Lists all blocks, exits and the head by name."""
-  exits = {backbones.exit_name(k, net.family): x for k, x in net.exits.items()}
+  exits = {backbones.exit_name(k): x for k, x in net.exits.items()}
   return {**net.blocks, **exits, "head": net.head}
 
 

@@ -56,16 +56,12 @@ def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:
   """Visits all blocks, exits and the head, in order.
 
   Args:
-    backbone: the network; a `families.union` is visited network by network.
+    backbone: the network.
     visit: (name, input) -> output.
     x: [B, ...] input of the first block, or its shape and dtype.
   """
-  for net in backbone.families.values():  # blocks of one name are the same
-    walk(net, visit, x)
-  if backbone.families:
-    return
   for depth, name in enumerate(backbone.names(), start=1):
     x = visit(name, x)
     if depth in backbone.exits:
-      visit(exit_name(depth, backbone.family), x)
+      visit(exit_name(depth), x)
   visit("head", x)

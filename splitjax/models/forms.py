@@ -22,10 +22,7 @@ def check_forms(net: Backbone) -> None:
     UserError: a check fails; the message names the block.
   """
   where = f"backbone.name={net.name!r}"
-  taken = {
-    "head",
-    *(backbones.exit_name(k, net.family) for k in net.exits),
-  } & set(net.blocks)
+  taken = {"head", *map(backbones.exit_name, net.exits)} & set(net.blocks)
   if taken:
     raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
   if not net.exits or not all(1 <= k < net.length for k in net.exits):

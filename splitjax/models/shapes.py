@@ -55,7 +55,7 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
     "depth": depth,
     "behind": behind,
     "phi": sum(size[name] for name in backbone.names(0, depth)),
-    "h": size[backbones.exit_name(depth, backbone.family)],
+    "h": size[backbones.exit_name(depth)],
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
     "cut": list(outputs(backbone)[behind]),
   }

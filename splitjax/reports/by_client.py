@@ -1,12 +1,10 @@
-"""Accuracy by named client, by class that one client has, and by family."""
+"""Accuracy by named client, and by class that one client has."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from splitjax.evaluation import metrics
-from splitjax.reports import tables
 from splitjax.reports.formats import Table, markdown
-from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, heading, with_half
 
 ALL = "all"
@@ -103,23 +101,3 @@ def section(tree: dict[str, Any]) -> list[str]:
     for place, cells in table.items()
   ]
   return [title, markdown(Table(heads, body, 2)), words]
-
-
-def families(found: Sequence[Record]) -> list[str]:
-  """Tabulates accuracy and offloading by family; [] if no record has one."""
-  each = []
-  for r in found:
-    family, _, metric = r.metric.rpartition(":")
-    if family and metric in ("accuracy", "offload"):
-      row = f"{r.row}, {family}"
-      each.append(r._replace(row=row, metric=metric, paper=None))
-  if not each:
-    return []
-  sets = list(dict.fromkeys(r.set for r in each))
-  columns = [tables.column("accuracy", name) for name in sets]
-  columns.append(tables.column("offload", sets[-1]))
-  columns = [
-    c._replace(quantity=c.quantity._replace(best=None)) for c in columns
-  ]
-  table = tables.pivot(each, columns, "method, family")
-  return ["## Accuracy by family", markdown(table)]

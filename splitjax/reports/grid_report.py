@@ -6,7 +6,6 @@ from typing import Any
 
 from splitjax import files
 from splitjax.reports import (
-  by_client,
   by_seed,
   costs,
   leakage,
@@ -98,7 +97,6 @@ def sections(
     *by_seed.gains(found),
     *([*paired, markdown(apart)] if apart else []),
     *by_seed.section(pairs),
-    *by_client.families(found),
     *costs.of_grid(found),
     *noise,
     *leakage.sections(trees, found),

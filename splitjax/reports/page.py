@@ -47,7 +47,6 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     markdown(pivot(ours, [column(m, last, place=False) for m in PARTS])),
     *_means(ours, last),
     *costs.at_inference(ours, last),
-    *by_client.families(ours),
     *_without_labels(tree, ours),
     *_forgetting(tree, ours),
     "## Traffic per round by message",
@@ -229,10 +228,7 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
 
 def _skew(found: Sequence[Record]) -> list[str]:
   """Tabulates skew measures of rows whose embeddings were stored."""
-  known = {record.metric for record in found}
-  names = "silhouette", "silhouette_family", "silhouette_depth"
-  columns = [column(name) for name in names if name in known]
-  columns.append(column("distance_ratio"))
+  columns = [column("silhouette"), column("distance_ratio")]
   text = (
     "Embeddings are the input of the server's last dense layer, scaled to"
     " length 1; all clients embed the same test images. *Silhouette*: larger"
@@ -240,11 +236,6 @@ def _skew(found: Sequence[Record]) -> list[str]:
     " distance within a class across clients over that between classes; 0"
     " where clients agree on a class, 1 where the class does not matter."
   )
-  if "silhouette_family" in known:
-    text += (
-      " Silhouettes *by family* and *by depth* group the same embeddings by"
-      " these: 0 or less where they mix."
-    )
   return section("Representation skew", found, columns, text)
 
 

@@ -79,12 +79,6 @@ QUANTITIES = {
   "silhouette": Quantity(
     "summary.skew.silhouette", "silhouette by class", "", 1, 3, max
   ),
-  "silhouette_family": Quantity(
-    "summary.skew.silhouette_family", "by family", "", 1, 3, min
-  ),
-  "silhouette_depth": Quantity(
-    "summary.skew.silhouette_depth", "by depth", "", 1, 3, min
-  ),
   "distance_ratio": Quantity(
     "summary.skew.distance_ratio", "distance ratio", "", 1, 3, min
   ),

@@ -46,7 +46,7 @@ class Record(NamedTuple):
     row: label of the row.
     metric: key of QUANTITIES or of the config's eval.metrics; "RULE.KEY" for a
       rule that chooses thresholds; "ATTACK: NUMBER" for an attack;
-      "FAMILY:accuracy" and "FAMILY:offload" of a family; or "gain".
+      or "gain".
     set: name of the test set; "max" for the largest latency over the sets; ""
       for a metric of the whole row; "" or "depth K" for an attack.
     value: the number before Quantity.scale, such as a fraction, bytes, seconds,
@@ -136,11 +136,6 @@ def _numbers(
   for name, keys in (summary.get("rules") or {}).items():
     paths |= {f"{name}.{k}": f"summary.rules.{name}.{k}" for k in keys}
   paths |= {k: f"summary.metrics.{k}" for k in summary.get("metrics") or ()}
-  paths |= {
-    f"{name}:{key}": f"summary.families.{name}.{key}"
-    for name in summary.get("families") or ()
-    for key in ("accuracy", "offload")
-  }
   for metric, path in paths.items():
     values, halves = (at(tree, path.split(".")) for tree in (row, interval))
     for i, value in enumerate(values or ()):

@@ -208,7 +208,7 @@ def test_methods_of_a_dict_may_be_names(given):
       sweep.plan({**tree, "methods": wrong}, ["methods.a.x=1,2"], {})
 
 
-@pytest.mark.parametrize("field", ["data", "families", "backbone", "faults"])
+@pytest.mark.parametrize("field", ["data", "fleet", "backbone", "faults"])
 def test_a_group_of_a_papers_setting_is_no_text(field):
   before = tiny.tiny()
   before.paper = next(iter(paper_numbers.sources()))

@@ -4,13 +4,11 @@ from fuzz_options import (
   ALONE,
   DEPTHS,
   DISTIL,
-  IN_FAMILIES,
   READS_ALL,
   SENDS,
   attacks,
   between,
   crossings,
-  families,
   fields,
   metrics,
   rhos,
@@ -60,9 +58,7 @@ def configs(draw):
   many = deal["name"] in ("dominant_label", "custom_shard")
   clients = 10 if many else draw(st.integers(2, 6))
   chunk = draw(st.one_of(st.just("auto"), st.integers(1, 4)))
-  of_families = draw(families(clients, toy)) if names <= IN_FAMILIES else {}
-  cuts = of_families.get("families", {"": {"network": toy}}).values()
-  cuts = {depth for each in cuts for depth in each["network"]["depths"]}
+  cuts = set(toy["depths"])
   tree = {
     "data": draw(
       fields(
@@ -183,7 +179,6 @@ def configs(draw):
       )
     ),
     **draw(crossings(names)),
-    **of_families,
     "seed": draw(st.integers(0, 2**31 - 1)),
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }

@@ -1,4 +1,4 @@
-"""Parts of configs as hypothesis draws them: options, groups, families."""
+"""Parts of configs as hypothesis draws them: options and groups."""
 
 import dataclasses
 import typing
@@ -9,7 +9,6 @@ from splitjax import ALLOCATIONS, ATTACKS
 from splitjax.config import messages
 from splitjax.evaluation.client_metrics import METRICS
 from splitjax.fields import alternatives
-from splitjax.models import BACKBONES
 from splitjax.registry import options
 
 
@@ -69,9 +68,6 @@ DISTIL = {"fedmd", "feddf"}
 
 ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
 """Methods whose clients can take a step without the server."""
-
-IN_FAMILIES = {"harmony", "splitgp", "multi_exit", "splitfed_v1", "fedper"}
-"""Some methods that take families."""
 
 DEPTHS = {
   "even": ALLOCATIONS["even"],
@@ -163,21 +159,6 @@ def crossings(draw, names):
     "wire": wire,
     "privacy": {**{kind: draw(noise) for kind in kinds}, "delta": None},
   }
-
-
-@st.composite
-def families(draw, clients, toy):
-  """Now and then two families of toys, each with one cut, and their trunk."""
-  if clients < 2 or draw(st.integers(0, 3)):
-    return {}
-  toy["depths"] = options(BACKBONES["toy"])["depths"][1]
-  found = {}
-  for key in ("a", "b"):
-    net, depth = draw(specs(BACKBONES, ["toy"])), draw(st.integers(1, 3))
-    blocks = draw(st.sampled_from([None, 3]))
-    found[key] = {"network": {**net, "depths": (depth,)}, "blocks": blocks}
-  entry = {"width": draw(st.integers(1, 5)), "shared": draw(st.booleans())}
-  return {"families": found, "entry": entry}
 
 
 metrics = st.dictionaries(

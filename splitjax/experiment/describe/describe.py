@@ -73,9 +73,8 @@ def _backbone(task: Task) -> dict[str, Any]:
 def _depths(task: Task) -> list[dict[str, Any]]:
   return [
     {
-      **shapes.parts_at(task.network.backbone.of(c.family), c.depth),
+      **shapes.parts_at(task.network.backbone, c.depth),
       "clients": len(c.ids),
-      "family": c.family,
     }
     for c in task.network.fleet.cohorts
   ]
@@ -125,7 +124,6 @@ def _clients(task: Task) -> list[dict[str, Any]]:
         "client": n,
         "name": task.network.names[n] if task.network.names else "",
         "depth": cohort[n].depth,
-        "family": cohort[n].family,
         "power": task.network.fleet.power[n],
         "samples": len(part),
         "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},

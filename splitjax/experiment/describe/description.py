@@ -26,15 +26,12 @@ def text(facts: dict[str, Any]) -> str:
   if facts["backbone"]["slow"]:
     lines.append(f"  {facts['backbone']['slow']}")
   lines += ["", "Split depths (parameters)"]
-  of = max(len(d["family"]) for d in facts["depths"])
-  of = of and max(of, len("family")) + 1
   lines.append(
-    f"  {'family' if of else '':<{of}}{'depth':>5} {'clients':>8} {'|phi|':>12}"
-    f" {'|h|':>10} {'|theta|':>12}"
+    f"  {'depth':>5} {'clients':>8} {'|phi|':>12} {'|h|':>10} {'|theta|':>12}"
   )
   for d in facts["depths"]:
     lines.append(
-      f"  {d['family']:<{of}}{d['depth']:>5} {d['clients']:>8} {d['phi']:>12,}"
+      f"  {d['depth']:>5} {d['clients']:>8} {d['phi']:>12,}"
       f" {d['h']:>10,} {d['theta']:>12,}"
     )
 
@@ -59,15 +56,13 @@ def text(facts: dict[str, Any]) -> str:
   wide = wide and max(wide, len("name")) + 1
   lines.append(
     f"  {'client':>6}{' name' if wide else '':<{wide}}"
-    f"{' family' if of else '':<{of}} {'depth':>5} {'P_C':>6}"
-    f" {'samples':>8} {'ID+OOD':>11}  class: samples"
+    f" {'depth':>5} {'P_C':>6} {'samples':>8} {'ID+OOD':>11}  class: samples"
   )
   for c in facts["clients"]:
     name = f" {c['name']}" if wide else ""
     held = ", ".join(f"{k}: {v}" for k, v in c["classes"].items())
     lines.append(
-      f"  {c['client']:>6}{name:<{wide}}"
-      f"{' ' * bool(of) + c['family']:<{of}} {c['depth']:>5} {c['power']:>6.3g}"
+      f"  {c['client']:>6}{name:<{wide}} {c['depth']:>5} {c['power']:>6.3g}"
       f" {c['samples']:>8} {c['id'][-1]:>5}+{c['ood'][-1]:<5}  {held}"
     )
 

@@ -58,12 +58,9 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
     - pool: the split that the images are from.
     - rows [S], label [S]: the images' rows in the split, and their classes.
     - depth [N]: the split depth of each client.
-    - family [N]: the family of each client, as text; missing without families.
     - embedding [N, S, D] float32.
     - measured [K]: indices of the measured embeddings in [N * S, D].
     - silhouette, distance_ratio: see `skew`; NaN stands for None.
-    - silhouette_family, silhouette_depth: silhouettes of embeddings grouped by
-      family and by depth instead of by class; missing without families.
     - map [K, 2]: t-SNE of the measured embeddings, empty if none was computed.
   """
   task = setup.task
@@ -79,19 +76,16 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
 
   # From cohorts to the order of clients; padding clients come last.
   depth = np.zeros(task.config.num_clients, np.int32)
-  family = [""] * len(depth)
   each: list[Any] = [None] * len(depth)
   for cohort, z in zip(setup.fleet.cohorts, found, strict=True):
     for n, mine in zip(cohort.ids, z, strict=False):
       depth[n], each[n] = cohort.depth, mine[: len(rows)]
-      family[n] = cohort.family
   arrays = {
     "row": np.array(setup.labels[-1]),
     "pool": np.array(task.test_sets.pool),
     "rows": rows,
     "label": label,
     "depth": depth,
-    **({"family": np.array(family)} if any(family) else {}),
     "embedding": np.stack(each),
   }
   return arrays | _measured(arrays)
@@ -109,13 +103,12 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
   def one(c, common, client):
     server, image, shown = common
     plan, rest = setup.plans[c], setup.method.part_two
-    own = net.of(setup.fleet.cohorts[c].family)
     if rest is not None:
       server = rest(client, server)
 
     def chunk(rows):
       x = standardise(image[rows], plan.mean, plan.std)
-      return inference.embedding(own, client.segment, server.segment, x)
+      return inference.embedding(net, client.segment, server.segment, x)
 
     z = jax.lax.map(chunk, shown)
     return z.reshape(-1, z.shape[-1])
@@ -137,15 +130,7 @@ def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   z, (classes, clients, images) = z[measured], _origin(arrays, measured)
   places = skew.coordinates(z)
   ratio = skew.distance_ratio(z, classes, clients, images)
-  groups = ("family", "depth") if "family" in arrays else ()
-  by_group = {
-    f"silhouette_{name}": np.array(
-      skew.silhouette(z, arrays[name][clients]), np.float64
-    )
-    for name in groups
-  }
   return {
-    **by_group,
     "measured": measured,
     "silhouette": np.array(skew.silhouette(z, classes), np.float64),
     "distance_ratio": np.array(ratio, np.float64),
@@ -162,10 +147,8 @@ def _origin(
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """Returns the "skew" of a result row: its silhouettes and distance ratio."""
-  names = ["silhouette", "distance_ratio"]
-  names += [n for n in arrays if n.startswith("silhouette_")]
-  values = {n: float(arrays[n]) for n in names}
+  """Returns the "skew" of a result row: its silhouette and distance ratio."""
+  values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
   return {n: None if np.isnan(x) else x for n, x in values.items()}
 
 
@@ -185,7 +168,7 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
     return None
   classes, owner, _ = _origin(arrays, arrays["measured"])
   count, clients = len(arrays["rows"]), len(arrays["depth"])
-  found, of_family = judge(arrays), arrays.get("family")
+  found = judge(arrays)
   return embedding_map.draw(
     arrays["map"],
     classes,
@@ -193,7 +176,6 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
     arrays["depth"][owner],
     title=f"{arrays['row']}: server embeddings of {count} test images at"
     f" each of {clients} clients\n{of}",
-    families=None if of_family is None else of_family[owner],
     silhouette=found["silhouette"],
     distance_ratio=found["distance_ratio"],
   )

@@ -243,8 +243,9 @@ def _make_attacks(
     server, stock, public, round = common
     client, data, key, pairs = mine
     visit = Visit(client, server, Shard(*stock, *data), round, key)
-    plan, own = setup.plans[c], net.of(setup.fleet.cohorts[c].family)
-    seen = replay.attacked(method, own, plan, visit, pairs, public, count)
+    seen = replay.attacked(
+      method, net, setup.plans[c], visit, pairs, public, count
+    )
     return {
       name: _attacked(name, attack, seen, key)
       for name, attack in attacks.items()

@@ -38,8 +38,8 @@ def client_sizes(
   an input replaces the channels (SplitGP eq. 29).
   """
   out = np.zeros((4, network.fleet.num_clients), np.int64)
+  net = network.backbone
   for cohort in network.fleet.cohorts:
-    net = network.backbone.of(cohort.family)
     if method.traits.depth == "full":
       size, sizes = shapes.parameters(net), [0] * 4
       whole = sum(size[name] for name in (*net.names(), "head"))
@@ -192,7 +192,6 @@ def score_rows(
         own=task.config.eval.metrics,
         given=thresholds(setup, each),
         counts=counts,
-        families=task.network.fleet.families,
       ),
     }
     for row, name, each in zip(*rows, outputs, strict=True)

@@ -32,14 +32,13 @@ def check_first(config: Config) -> None:
   """Checks a shard partition, network and methods before data are loaded.
 
   Input shape and classes are taken from `FACTS`. If `FACTS` lacks the data set,
-  or if a network is the user's own, network and methods are not checked here.
+  or if the network is the user's own, network and methods are not checked here.
   `build` checks everything again with the data.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
-  used = config.backbone, *(x.network for x in config.families.values())
   if PARTITIONS[dealt.name] is partition.shard:
     partition.check_shards(config.num_clients, **dealt.options)
-  if facts is None or any(is_own(BACKBONES[spec.name]) for spec in used):
+  if facts is None or is_own(BACKBONES[config.backbone.name]):
     return
   alone = network.from_scratch(config)
   classes = config.data.classes or facts.classes
@@ -139,13 +138,12 @@ def check_layers(config: Config, net: Backbone) -> None:
   and have the norm layers that `batch_norm` or the method fedbn needs.
   """
   name, dtype = config.backbone.name, config.system.compute_dtype
-  used = [name, *(each.network.name for each in config.families.values())]
-  for each in used if dtype != "float32" else ():
-    if "dtype" not in inspect.signature(BACKBONES[each]).parameters:
-      raise UserError(
-        f"system.compute_dtype={dtype!r}: {each} computes in float32; give its"
-        " factory the argument dtype, or leave it out"
-      )
+  takes_dtype = "dtype" in inspect.signature(BACKBONES[name]).parameters
+  if dtype != "float32" and not takes_dtype:
+    raise UserError(
+      f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
+      " factory the argument dtype, or leave it out"
+    )
   by_name = [k for k, s in config.methods.items() if METHODS[s.name] is fedbn]
   norm = "local" if by_name else config.batch_norm
   if config.init == "he" and norm == "average":

@@ -9,18 +9,11 @@ import jax
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import fleets
-from splitjax.engine.base import needs_server
 from splitjax.engine.buffered import in_flight
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.pace import Buffered, make_pace
-from splitjax.experiment.setup.network import Network, everywhere
-from splitjax.methods import (
-  METHODS,
-  families,
-  mean_optimizer,
-  optimizers,
-  task_losses,
-)
+from splitjax.experiment.setup.network import Network
+from splitjax.methods import METHODS, mean_optimizer, optimizers, task_losses
 from splitjax.models import shapes
 from splitjax.models.backbones import Backbone
 from splitjax.registry import flat
@@ -55,48 +48,21 @@ def make_method(
   backbone = wired(config, backbone, noise, loss)
   factory = METHODS[spec.name]
   with naming(f"methods.{key}"):
-    each = {
-      family: factory(backbone.of(family), optimizer, **options)
-      for family in backbone.families or ("",)
-    }
-    made = next(iter(each.values()))
+    made = factory(backbone, optimizer, **options)
     if not isinstance(made, Method):
       raise UserError(
         f"{spec.name} makes a {type(made).__name__}, no Method: return that of"
         " base.method"
       )
-    if backbone.families:
-      made = families.join(each, backbone, shared=config.entry.shared)
   if config.mean_weights == "uniform":
     made = mean_optimizer.with_uniform_weights(made)
-  buffer = isinstance(make_pace(config.pace), Buffered)
-  _check_one_mean(config, key, made, buffer)
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is not None:
     if of_means["schedule"] is not None:
       of_means["schedule"] = optimizer.schedule(of_means["schedule"])
     made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
-  return in_flight(made) if buffer else made
-
-
-def _check_one_mean(
-  config: Config, key: str, made: Method, buffer: bool
-) -> None:
-  """Raises UserError if a setting needs one mean but every family has its own.
-
-  Buffered rounds (`buffer`) and mean_optimizer need one mean of all clients.
-  """
-  apart = config.families and not config.entry.shared
-  if apart and not needs_server(made):
-    for field, given in (
-      ("pace=buffered", buffer),
-      ("mean_optimizer.name", config.mean_optimizer.name is not None),
-    ):
-      if given:
-        raise UserError(
-          f"methods.{key}: {field} needs one mean for all, which families with"
-          " whole networks and entry.shared=False do not have; leave it out"
-        )
+  buffered = isinstance(make_pace(config.pace), Buffered)
+  return in_flight(made) if buffered else made
 
 
 def wired(
@@ -122,24 +88,18 @@ def wired(
   wire = backbone.wire._replace(**channels)
   options = config.loss.options if of_loss is None else of_loss
   loss = task_losses.make(config.loss.name, backbone.classes, options)
-  return everywhere(backbone, wire=wire, loss=loss)
+  return dataclasses.replace(backbone, wire=wire, loss=loss)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
   """Returns the network's fleet, divided into the method's cohorts.
 
-  A cohort has the clients of one split depth. If clients hold the whole
-  network, each family is one cohort.
+  A cohort has the clients of one split depth. Clients that hold the whole
+  network are one cohort.
   """
-  net, fleet = network.backbone, network.fleet
   if method.traits.depth != "full":
-    return fleet
-  whole = [
-    fleets.with_full_depth(fleet.of(family), net.of(family).length)
-    for family in net.families or ("",)
-  ]
-  cohorts = tuple(cohort for each in whole for cohort in each.cohorts)
-  return dataclasses.replace(fleet, cohorts=cohorts)
+    return network.fleet
+  return fleets.with_full_depth(network.fleet, network.backbone.length)
 
 
 def places(state: State) -> list[int]:

@@ -25,24 +25,20 @@ def draw(
   clients: np.ndarray,
   depths: np.ndarray,
   *,
-  families: np.ndarray | None = None,
   title: str = "",
   silhouette: float | None = None,
   distance_ratio: float | None = None,
 ) -> Figure:
-  """Draws the map in panels coloured by class, family, split depth and client.
+  """Draws the map in panels coloured by class, split depth and client.
 
-  The panel of families is left out if `families` is None, and that of split
-  depths if all depths are equal. Embedding k has position places[k] [2] on the
-  map, class classes[k], client clients[k], split depth depths[k] and, where
-  there are families, families[k].
+  The panel of split depths is left out if all depths are equal. Embedding k has
+  position places[k] [2] on the map, class classes[k], client clients[k] and
+  split depth depths[k].
   `silhouette` is written over the first panel, `distance_ratio` over the last.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]
   if len(np.unique(depths)) == 1:
     del grouped[1]
-  if families is not None:
-    grouped.insert(1, ("family", families))
   figure = Figure(figsize=(4.4 * len(grouped), 5.2), layout="constrained")
   every = figure.subplots(1, len(grouped))
   for axes, (name, group) in zip(every, grouped, strict=True):
