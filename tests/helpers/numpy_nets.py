@@ -4,6 +4,8 @@ Written from the papers, window by window, with none of the package's tricks.
 Arrays are [B, H, W, c], kernels [k, k, c, f] or, per channel, [k, k, 1, c].
 """
 
+import zlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +16,13 @@ EPS = 1e-5
 def fill(shapes, seed=0):
   """Parameters and statistics without a zero or a one among them.
 
-  Kernels have He's variance, so that values stay of order 1.
+  Kernels have He's variance, so that values stay of order 1. Numbers follow
+  from the seed and a leaf's path alone; NumPy keeps RandomState's for good.
   """
-  rng = np.random.default_rng(seed)
 
   def leaf(path, like):
+    name = f"{seed}/{jax.tree_util.keystr(path, simple=True, separator='/')}"
+    rng = np.random.RandomState(zlib.crc32(name.encode()))
     kind, noise = path[-1].key, rng.normal(size=like.shape)
     if kind == "kernel":
       noise *= np.sqrt(2 / np.prod(like.shape[:-1]))
