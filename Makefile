@@ -15,9 +15,8 @@ ISAS ?= SSE4_2
 SLOWEST = tests/test_benchmarks.py  # first, so that nobody waits for it
 NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
-# XLA's compilers for accelerators, beside the development packages.
+# XLA's compilers for accelerators, beside the packages of a run.
 PLAN ?= $(VENV)-plan
-TARGETS = tests/experiment/test_targets.py
 
 .PHONY: quickstart test test-fast test-all test-accelerators lint docs wheel clean
 
@@ -38,7 +37,7 @@ test-all: $(VENV)/.development
 	done
 
 test-accelerators: $(PLAN)/.plan
-	JAX_PLATFORMS=cpu $(PLAN)/bin/python -m pytest -n auto $(TARGETS) $(TEST_ARGS)
+	JAX_PLATFORMS=cpu $(PLAN)/bin/python -m benchmarks.compile_for
 
 lint: $(VENV)/.development
 	$(VENV)/bin/ruff check .
@@ -67,10 +66,10 @@ $(VENV)/.development: requirements-dev.txt $(VENV)/.runtime
 	$(PIP) -r requirements-dev.txt
 	touch $@
 
-$(PLAN)/.plan: requirements-dev.txt requirements.txt
+$(PLAN)/.plan: requirements.txt
 	test -x $(PLAN)/bin/python || $(PYTHON) -m venv $(PLAN)
 	$(PLAN)/bin/pip install --quiet --disable-pip-version-check \
-	  -r requirements-dev.txt 'jax[cuda12-local,tpu]'
+	  -r requirements.txt 'jax[cuda12-local,tpu]'
 	touch $@
 
 $(VENV)/.documentation: requirements-docs.txt $(VENV)/.runtime

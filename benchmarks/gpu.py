@@ -1,23 +1,21 @@
 """All benchmarks of splitjax on one CUDA device, in one command.
 
   python -m benchmarks.gpu --out=gpu.json [--minutes=12] [--parts clients ...]
-      [--data=fashion_mnist --data_dir=DIR] [--quick]
+      [--quick]
 
 Device and versions; each convolution in every formulation, from which a run on
-the device chooses; rounds against PyTorch; a round and an evaluation of
-configs/harmony_figure2.py at the paper's scale, and the hours of its runs; time
-and memory over the number of clients; rounds in every formulation, 32 and 16
-bits; compile times. Every part is a process of its own with a share of the
-minutes, and is skipped, with the reason, when they are over. What was done is
-in --out after each part. --quick runs on a CPU, too, and measures nothing of
-use. The last line is one JSON object.
+the device chooses; rounds against PyTorch; time and memory over the number of
+clients; rounds in every formulation, 32 and 16 bits; compile times. Every part
+is a process of its own with a share of the minutes, and is skipped, with the
+reason, when they are over. What was done is in --out after each part. --quick
+runs on a CPU, too, and measures nothing of use. The last line is one JSON
+object.
 """
 
 import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -30,7 +28,6 @@ PARTS = {
   "device": 0.1,
   "formulations": 0.2,
   "round_speed": 0.3,
-  "paper": 0.4,
   "clients": 0.15,
   "forms": 0.2,
   "compile": 0.15,
@@ -41,7 +38,7 @@ PARTS = {
 def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
   """Returns the command of a part, or the reason why there is none.
 
-  The command line has the `folder` for images; `about` is what `device` said.
+  `about` is what `device` said.
   """
   quick = ["--quick"] if given.quick else []
   # A part is to end by itself, before it is stopped.
@@ -57,17 +54,6 @@ def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
       return f"PyTorch {about['torch']} is without CUDA"
     sizes = ["--batch=50", "--clients=50", "--samples=400", "--repeats=3"]
     return subprocesses.module("round_speed", *(quick or sizes))
-  if name == "paper":
-    data = given.data or subprocesses.images(
-      given.folder, (28, 28, 1), 10, 600 if quick else 60_000, 10_000
-    )
-    toy = ["--config.backbone.width=0.03125", "--config.num_clients=6"]
-    place = [f"--config.data.dir={given.data_dir}"] if given.data_dir else []
-    return [
-      sys.executable, "launch.py", "--mode=describe", "--time",
-      "--format=json", f"--config.data.name={data}", *place,
-      "--config=configs/harmony_figure2.py:paper,harmony", *(toy * len(quick)),
-    ]  # fmt: skip
   sizes = {
     "clients": ["--width=1", "--chunk=50"],
     "forms": [],
@@ -100,8 +86,6 @@ def options() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--minutes", type=float, default=12)
   parser.add_argument("--out", type=Path, help="file for the JSON object")
-  parser.add_argument("--data", help="config.data.name; else random images")
-  parser.add_argument("--data_dir", help="where prepared data lie")
   parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
   parser.add_argument("--quick", action="store_true", help="a smoke test")
   return parser.parse_args()
@@ -116,19 +100,18 @@ def main() -> None:
   total = 60 * given.minutes
   end = time.monotonic() + total
   result: dict[str, dict] = {}
-  with tempfile.TemporaryDirectory() as given.folder:
-    for name in ("device", *(p for p in given.parts if p != "device")):
-      seconds = min(PARTS[name] * total, end - time.monotonic() - 1)
-      print(f"== {name}, {max(seconds, 0):.0f} s", flush=True)
-      about = result.get("device", {})
-      result[name] = measure(name, given, about, seconds)
-      for key in ("skipped", "failed"):
-        if key in result[name]:
-          print(f"{name} {key}: {result[name][key]}", flush=True)
-      if name == "device" and "backend" not in result[name]:
-        sys.exit("no device could be used")
-      if given.out is not None:
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
+  for name in ("device", *(p for p in given.parts if p != "device")):
+    seconds = min(PARTS[name] * total, end - time.monotonic() - 1)
+    print(f"== {name}, {max(seconds, 0):.0f} s", flush=True)
+    about = result.get("device", {})
+    result[name] = measure(name, given, about, seconds)
+    for key in ("skipped", "failed"):
+      if key in result[name]:
+        print(f"{name} {key}: {result[name][key]}", flush=True)
+    if name == "device" and "backend" not in result[name]:
+      sys.exit("no device could be used")
+    if given.out is not None:
+      given.out.write_text(json.dumps(result, indent=1) + "\n")
   print(json.dumps(result))
 
 

@@ -3,13 +3,12 @@
   python docs/tables.py
 
 Between `<!-- table NAME -->` and `<!-- end -->` a page holds what `render`
-makes of docs/results/NAME/report.csv, or of the hours of all configs. Committed
-reports lose their lines on files that are not committed. A test compares.
+makes of docs/results/NAME/report.csv. Committed reports lose their lines on
+files that are not committed. A test compares.
 """
 
 import csv
 import decimal
-import json
 import re
 from pathlib import Path
 
@@ -161,33 +160,6 @@ KEYS = {
 }
 """Columns of a grid's CSV that name a cell -> heading."""
 
-HOURS = DOCS.parent / "benchmarks/results/hours_cpu.json"
-"""The output of `python -m benchmarks.hours`."""
-
-
-def hours() -> str:
-  """The table of hours of all configs, as Markdown."""
-  found = json.loads(HOURS.read_text(encoding="utf-8"))
-  heads = ["config", "runs", "hours, small", "runs", "hours, paper's scale"]
-  lines = [heads, [":--", *4 * ["--:"]]]
-  for name, each in found.items():
-    if "error" in each:
-      lines.append([f"`{name}`", "–", each["error"], "–", "–"])
-      continue
-    line = [f"`{name}`"]
-    for scale in ("small", "paper"):
-      one = each[scale]
-      if one is None or one["hours"] is None:
-        line += ["–", "–"]
-        continue
-      many = float(f"{one['hours']:.2g}")  # two digits
-      line += [str(one["runs"]), f"{many:,.0f}" if many >= 10 else f"{many:g}"]
-      if scale == "small":
-        line[-1] += f" {one['how']}"
-    lines.append(line)
-  return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 Place = tuple[str, str, str]
 """Metric, test set and report of a number."""
 
@@ -198,8 +170,6 @@ def render(name: str) -> str:
   A cell is ours, mean ± half-width of the 95 % interval, and, where the paper
   prints a number, the paper's in parentheses.
   """
-  if name == "hours":
-    return hours()
   usual = FORGETTING if name.startswith("hydra") else BY_RHO
   columns = [(*c, name)[:4] for c in COLUMNS.get(name, usual)]
   keys: list[str] = []

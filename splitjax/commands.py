@@ -195,18 +195,8 @@ def _describe(command: Command) -> str:
   folder = None
   if command.workdir is not None:
     folder = _workdir(command) / workdirs.DESCRIBED
-  first = plan.cells[0].config
-  if command.target is None:
-    facts = describe.describe(first, folder)
-  else:
-    from splitjax.experiment.describe.plan import planned
-
-    facts = planned(first, command.target, folder)
-  facts["runs"] = runs = len(plan.cells) * len(plan.seeds or (0,))
-  if command.timed:
-    from splitjax.experiment.describe import timing
-
-    facts["time"] = timing.measure(first, runs)
+  facts = describe.describe(plan.cells[0].config, folder)
+  facts["runs"] = len(plan.cells) * len(plan.seeds or (0,))
   names = [cell.name for cell in plan.cells]
   if names == [""]:
     return json.dumps(facts) if command.as_json else description.text(facts)

@@ -60,19 +60,6 @@ flags.DEFINE_bool(
   "overwrite", False, "Delete another config's results; resume this one's."
 )
 flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
-_TIME = flags.DEFINE_bool(
-  "time",
-  False,
-  "With describe: also compile every method, time a round and an evaluation of"
-  " it on this machine, and say how many hours the whole config will take.",
-)
-flags.DEFINE_string(
-  "target",
-  None,
-  "With describe: compile the config for devices that need not be there, such"
-  " as h100, h100:4 (GPUs of a machine) or v5e:2x2 (chips of a TPU), and print"
-  " memory, exchange and a bound on a round's time. Needs splitjax[plan].",
-)
 _CACHE = flags.DEFINE_string(
   "compilation_cache",
   "~/.cache/splitjax",
@@ -146,8 +133,6 @@ def _join() -> None:
   from splitjax.engine import distributed, prepare
 
   prepare.keep_compiled(_CACHE.value)
-  if flags.FLAGS["target"].value is not None:
-    prepare.look_for_no_device()
   # Processes that share a machine must say how many CPU devices each takes.
   alone = not (_PROCESSES.value or _DISTRIBUTED.value)
   if alone or _CPU_DEVICES.value is not None:
@@ -163,7 +148,7 @@ def command(runs: Sequence[str] = ()):
   """Builds a Command from the flags; `runs` are the positional arguments."""
   from splitjax import commands
 
-  same = "mode workdir seeds overwrite target debug".split()
+  same = "mode workdir seeds overwrite debug".split()
   chosen: dict[str, Any] = {name: flags.FLAGS[name].value for name in same}
   return commands.Command(
     **chosen,
@@ -171,7 +156,6 @@ def command(runs: Sequence[str] = ()):
     file=_file(),
     runs=tuple(runs),
     as_json=flags.FLAGS["format"].value == "json",
-    timed=_TIME.value,
     swept=_SWEEP.value,
     overridden=dict(_overridden),
   )

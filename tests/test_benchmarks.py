@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import (
   gpu,
-  hours,
   long_run,
   measure_one,
   peers,
@@ -49,33 +48,6 @@ def test_gpu_ends_with_its_parts(tmp_path):
   one = found["clients"]["points"]["3"]
   assert one["client_ms"] > 0 and one["client_cpu_ms"] > 0
   assert one["own_peak_mb"] > one["program_mb"] > 0
-
-
-def test_hours_are_those_of_the_committed_report(tmp_path, monkeypatch):
-  # Two cells; the two rows of the first are one training. Means of three seeds.
-  text = """order.name,row,metric,value
-cyclic,A,train,10.0
-cyclic,A+FT,train,10.0
-cyclic,A,evaluate,2.0
-cyclic,A+FT,evaluate,2.0
-random,A,train,20.0
-random,A,compile,5.0
-random,A,accuracy,0.5
-"""
-  folder = tmp_path / "some_table_vgg11_small"
-  folder.mkdir()
-  (folder / "report.csv").write_text(text)
-  monkeypatch.setattr(hours, "RESULTS", tmp_path)
-  facts = {"runs": 6, "cells": 2, "methods": {"a": {"rows": ["A", "A+FT"]}}}
-  found = hours.seconds_of("some_table:vgg11", facts)
-  assert found == hours.Seconds(3 * 30.0, 3 * 37.0, "measured")
-  # Beside it a run of another method, which is not the config's.
-  other = "elsewhere,B,train,50.0\n"
-  (folder / "report.csv").write_text(text + other)
-  assert hours.seconds_of("some_table:vgg11", facts) == found
-  more = {**facts, "runs": 12, "cells": 4}
-  found = hours.seconds_of("some_table:vgg11", more)
-  assert found == hours.Seconds(6 * 30.0, 6 * 37.0, "measured in part")
 
 
 @pytest.mark.slow

@@ -21,8 +21,6 @@ class Command:
     overridden: field -> the value that the command line sets.
     file: path of the config file if it is a user's, else None.
     runs: finished workdirs that --mode=report compares.
-    target: devices to describe a config for, such as h100:4; None: this
-      machine's.
     debug: if true, errors show their whole traceback.
   """
 
@@ -32,8 +30,6 @@ class Command:
   seeds: Sequence[str] | None = None
   overwrite: bool = False
   as_json: bool = False
-  timed: bool = False
-  target: str | None = None
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   file: str | None = None
@@ -60,8 +56,6 @@ def check_flags(command: Command, modes: Collection[str]) -> None:
     ("--seeds", command.seeds is not None, ("train",)),
     ("--overwrite", command.overwrite, ("train",)),
     ("--format=json", command.as_json, ("describe",)),
-    ("--time", command.timed, ("describe",)),
-    ("--target", command.target is not None, ("describe",)),
     ("--sweep=seed", "seed" in swept, ("train", "describe")),
     ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
     *(
@@ -73,11 +67,6 @@ def check_flags(command: Command, modes: Collection[str]) -> None:
       raise UserError(
         f"{flag} has no meaning with --mode={command.mode}: leave it out"
       )
-  if command.timed and command.target is not None:
-    raise UserError(
-      f"--time measures this machine, not --target={command.target}: leave one"
-      " of them out"
-    )
   if command.seeds is not None and "seed" in (*command.overridden, *swept):
     raise UserError(
       f"--seeds={','.join(command.seeds)}: the command line sets the seed"

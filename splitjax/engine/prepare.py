@@ -42,17 +42,6 @@ def _is_private(path: Path) -> bool:
   return ours and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def look_for_no_device() -> None:
-  """Restricts jax to the CPU, because --target only describes the devices.
-
-  A JAX_PLATFORMS that the user has set stays. jax reads this variable when it
-  is imported. A config file may have imported jax already, so jax's own option
-  is set too.
-  """
-  os.environ.setdefault("JAX_PLATFORMS", "cpu")
-  jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
-
-
 def set_up(
   cpu_devices: int | None = None, compilation_cache: str = "~/.cache/splitjax"
 ) -> None:

@@ -15,7 +15,6 @@ from jax.sharding import (
   Mesh,
   NamedSharding,
   PartitionSpec,
-  SingleDeviceSharding,
 )
 
 from splitjax.engine.distributed import NO_UNROLLING
@@ -53,8 +52,6 @@ def quick_options(deterministic: bool) -> dict[str, Any] | None:
   jitted function that is called within another one must have no options.
   """
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
-  if goal.options:
-    return dict(goal.options)
   if deterministic or goal.platform != "cpu" or NO_UNROLLING not in flags:
     return None
   return OLDER_EMITTERS if _has_older_emitters() else None
@@ -119,22 +116,10 @@ def devices(mesh: Mesh | None) -> list[jax.Device]:
 
 
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
-  """Puts host arrays on the devices; `spec` is the PartitionSpec of all leaves.
-
-  For devices that are only described it returns the shapes of the arrays.
-  """
-  goal = target.current()
-  where: Any = SingleDeviceSharding(goal.devices[0])
-  if mesh is not None:
-    where = NamedSharding(mesh, spec)
-
-  def place(x):
-    if goal.described:
-      dtype = jax.numpy.result_type(x)
-      return jax.ShapeDtypeStruct(np.shape(x), dtype, sharding=where)
-    return jax.numpy.asarray(x) if mesh is None else jax.device_put(x, where)
-
-  return jax.tree.map(place, tree)
+  """Puts host arrays on the devices; `spec` is that of all leaves."""
+  if mesh is None:
+    return jax.tree.map(jax.numpy.asarray, tree)
+  return jax.device_put(tree, NamedSharding(mesh, spec))
 
 
 def sharding(mesh: Mesh | None, specs: Tree) -> Tree:

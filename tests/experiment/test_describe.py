@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import tiny
 
-import splitjax
-from splitjax import commands
 from splitjax.engine import fleets
-from splitjax.experiment.describe import describe, description, timing
+from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.trainers.programs import make_round
 from splitjax.experiment.trainers.trainer import Trainer
@@ -92,29 +90,6 @@ def test_classes_by_depth(facts):
   assert any("pairs of a split depth and a class" in n for n in told["notes"])
   same = [sorted(c["samples"] for c in f["clients"]) for f in (facts, told)]
   assert same[0] == same[1]
-
-
-@pytest.mark.slow
-def test_time_of_a_config(capsys):
-  c = tiny.tiny(splitgp="splitgp")
-  splitjax.vary(c, {"seed": (0, 1, 2)})
-  command = commands.Command("describe", c.to_dict(), None, timed=True)
-  assert commands.launch(command) == 0
-  said = capsys.readouterr()
-  assert "splitgp: compiling" in said.err and "all 3 runs: " in said.out
-  told = timing.measure(tiny.resolved(splitgp="splitgp"), runs=3)
-  (each,) = told["methods"].values()
-  assert all(each[part] > 0 for part in ("round", "evaluation"))
-  # Two rounds, each evaluated.
-  run = 2 * (each["round"] + each["evaluation"])
-  assert each["run"] == pytest.approx(run)
-  total = each["compile"] + 3 * each["run"]
-  assert told["hours"] == pytest.approx(total / 3600)
-  for hours, words in (
-    (0.001, "one run: 3.6 s"), (0.09, "one run: 5.4 min"), (0.1, "run: 0.1 h"),
-  ):  # fmt: skip
-    fact = {"methods": {}, "runs": 1, "hours": hours}
-    assert timing.text(fact).endswith(words)
 
 
 def test_text(facts):

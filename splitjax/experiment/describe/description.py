@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from splitjax.engine.resources import Profiles
-from splitjax.experiment.describe import plan, timing
 from splitjax.experiment.trainers import measured
 from splitjax.reports.results import heading
 
@@ -71,11 +70,6 @@ def text(facts: dict[str, Any]) -> str:
     lines += ["", *_method_lines(key, method)]
   if facts["faults"]:
     lines += ["", facts["faults"]]
-  if "target" in facts:
-    at_once = {k: x["side_by_side"] for k, x in facts["methods"].items()}
-    lines += ["", plan.text(facts["target"], at_once)]
-  if "time" in facts:
-    lines += ["", timing.text(facts["time"])]
   lines += ["", *(f"Figure {path}" for path in facts["figures"])]
   return "\n".join(lines).rstrip()
 
@@ -107,7 +101,7 @@ def _device_lines(facts: dict[str, Any]) -> list[str]:
     lines.append(f"  {d:>5} {', '.join(each)}")
   lines.append(
     "  Each depth in use is traced into the round: its compile time grows with"
-    " their number (fleet.allocation.levels; --time measures it)."
+    " their number (fleet.allocation.levels)."
   )
   return lines
 
