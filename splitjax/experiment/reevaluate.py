@@ -219,7 +219,7 @@ def _evaluate_method(
   shared = trainer.place(trained.state)
   outputs = trainer.evaluate(shared)
   rows = scores.score_rows(setup, outputs)
-  log = round_log.of_finished(workdir, key, stored)
+  log = round_log.RoundLog(workdir, key)
   whole = history.read(log, setup.fleet.num_clients)
   tuned = trainer.place(trained.state._replace(clients=trained.personal))
   end = scores.End(setup, whole, rows, outputs, shared, tuned)

@@ -209,8 +209,6 @@ def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
 def _keep(config: Config, key: str, workdir: Path) -> None:
   """Keeps a finished method: tidies its folder, rewrites TensorBoard's log."""
   finished.tidy(workdir, key)
-  about = workdirs.read_about(workdir, key)
-  if config.tensorboard and about is not None:
-    log = round_log.of_finished(workdir, key, about)
-    tensorboard.rewrite(workdir, key, log)
+  if config.tensorboard:
+    tensorboard.rewrite(workdir, key, round_log.RoundLog(workdir, key))
   say(f"{key}: finished before, not trained again")

@@ -22,7 +22,8 @@ from splitjax.experiment.setup.network import (
   from_scratch,
   make_network,
 )
-from splitjax.experiment.storage import checkpoint, fingerprint, workdirs
+from splitjax.experiment.storage import checkpoint, workdirs
+from splitjax.experiment.storage.checkpoint import Damaged
 from splitjax.models import inference
 from splitjax.types import Array, Half, Logits, Method, State, UserError
 
@@ -244,7 +245,7 @@ def load(
 
   Raises:
     UserError: the run or the checkpoint does not exist, the method is not
-      finished, files are damaged, or another version wrote them.
+      finished, or files are damaged.
 
   Example:
     >>> import splitjax
@@ -268,8 +269,8 @@ def load(
   method = method_factory.make_method(settings, network.backbone, key)
   fleet = method_factory.own_fleet(method, network)
 
-  def wanted(record):  # for a state saved from any devices
-    state = method_factory.abstract_state(method, network, record["places"])
+  def wanted(places):  # for a state saved from any devices
+    state = method_factory.abstract_state(method, network, places)
     return checkpoint.on_first_device(state)
 
   place, saved, lines = workdirs.folder(workdir, key), dict[str, Any](), []
@@ -277,12 +278,16 @@ def load(
     folder = place / workdirs.CHECKPOINTS
     saved["state"] = checkpoint.read_round(folder, round, wanted)
   else:
-    fingerprint.check_format(place, about)
-    lines, shapes = read(place), wanted(about)
+    lines, shapes = read(place), wanted(about["places"])
     trees = {"state": shapes, "personal": shapes.clients}
-    for name, digests in about["files"].items():
-      with workdirs.undamaged(place, name):
-        saved[name] = checkpoint.read_state(place / name, trees[name], digests)
+    for name, digest in about["digests"].items():
+      try:
+        saved[name] = checkpoint.read_state(place / name, trees[name], digest)
+      except Damaged as damage:
+        raise UserError(
+          f"{place / name} is damaged ({damage}): delete {place} to train the"
+          " method again"
+        ) from None
   state = saved["state"]
   own = without_padding(fleet, saved.get("personal", state.clients))
   state = state._replace(clients=without_padding(fleet, state.clients))

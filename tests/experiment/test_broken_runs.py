@@ -3,10 +3,9 @@
 import dataclasses
 import errno
 import shutil
-from pathlib import Path
 
 import pytest
-from broken import DAMAGE, data_file, flip, step
+from broken import DAMAGE, cut, data_file, flip, step
 from marks import slow
 from runs import config, same_run, stopped
 
@@ -15,7 +14,11 @@ from splitjax import UserError, commands
 from splitjax.experiment import runner
 from splitjax.experiment.storage import manager, ownership, workdirs
 
-pytestmark = pytest.mark.usefixtures("traced_once")
+pytestmark = [
+  pytest.mark.usefixtures("traced_once"),
+  # orbax leaves coroutines behind when it cannot read an array.
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 QUICK = "a byte flipped in the numbers", "record gone"
 
@@ -35,22 +38,40 @@ def test_the_one_before_is_taken(damage, runs, three, capsys):
 def test_nothing_sound_is_left(runs, three, capsys):
   for round in (2, 3):
     flip(data_file(step(three, round)))
-  with pytest.raises(UserError, match="no checkpoint is sound .* 3, 2 are"):
+  with pytest.raises(UserError, match="no checkpoint is sound; delete"):
     runner.run(config(), three)
   assert capsys.readouterr().out.count("is damaged") == 2
-  aside = three / "methods/own/damaged"
-  assert {path.name for path in aside.iterdir()} == {"2", "3"}
-  runner.run(config(), three)  # as the message says
+  assert step(three, 2).exists() and step(three, 3).exists()
+  shutil.rmtree(three / "methods/own")  # as the message says
+  runner.run(config(), three)
   same_run(runs / "whole", three)
-  assert aside.exists(), "they are the user's to delete"
 
 
-def test_a_checkpoint_under_another_name(runs, three, capsys):
-  shutil.rmtree(step(three, 3))
-  step(three, 2).rename(step(three, 3))
-  with pytest.raises(UserError, match="no checkpoint is sound"):
+def test_a_damaged_checkpoint_is_none_of_the_newest(three):
+  # It would be kept in place of one that is sound.
+  flip(data_file(step(three, 3)))
+  step(three, 3).rename(step(three, 4))
+  stopped(config(), three, 1, before=2)
+  assert not step(three, 4).exists()
+  assert step(three, 2).exists() and step(three, 3).exists()
+
+
+def test_log_lines(runs, three):
+  log, shared = three / "methods/own/rounds.jsonl", three / "metrics.jsonl"
+  for path in (log, shared):  # of a round whose checkpoint is not complete
+    with path.open("ab") as file:
+      file.write(b'{"method":"own","round":4,"lo')
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+  assert log.read_bytes() == shared.read_bytes()
+
+
+def test_lost_log_lines_are_refused(three):
+  log = three / "methods/own/rounds.jsonl"
+  cut(log)
+  with pytest.raises(UserError, match="lost lines of the first 3 rounds"):
     runner.run(config(), three)
-  assert "it was written after round 2" in capsys.readouterr().out
+  assert step(three, 3).exists()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +90,7 @@ def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
 def test_a_half_written_step_is_nobody_s(runs, three):
   place = step(three, 3)
   place.rename(place.with_name("3.partial"))
-  (place.with_name("3.partial") / "manifest.json").unlink()
+  (place.with_name("3.partial") / "record.json").unlink()
   runner.run(config(), three)
   same_run(runs / "whole", three)
 
@@ -80,40 +101,12 @@ def test_killed_before_the_first_checkpoint(runs, three):
   same_run(runs / "whole", three)
 
 
-def test_lost_log_lines_come_back(runs, three):
-  log = three / "metrics.jsonl"
-  log.write_bytes(log.read_bytes()[:-40] + b"\n\xff\xfegarbage")
-  runner.run(config(), three)
-  same_run(runs / "whole", three)
-  shutil.rmtree(three)
-  shutil.copytree(runs / "three", three)
-  log.unlink()
-  runner.run(config(), three)
-  same_run(runs / "whole", three)
-
-
-def test_log_lines_of_a_finished_run_come_back_too(runs, tmp_path):
-  shutil.copytree(runs / "whole", tmp_path / "w")
-  (tmp_path / "w/metrics.jsonl").write_text("garbage")
-  runner.run(config(), tmp_path / "w")
-  same_run(runs / "whole", tmp_path / "w")
-
-
-def test_a_changed_digit_in_the_config_is_damage(three):
-  path = three / "config.json"
-  path.write_text(path.read_text().replace('"rounds": 4', '"rounds": 6'))
-  with pytest.raises(UserError, match="config.json is damaged .*not what was"):
-    runner.run(config(), three)
-  with pytest.raises(UserError, match="config.json is damaged"):
-    splitjax.report_again(three)
-
-
 @pytest.mark.parametrize(
   "content", ["", "{", '{"config": 3, "data": {}}', "null"]
 )
 def test_a_damaged_config_is_not_written_over(content, three):
   (three / "config.json").write_text(content)
-  with pytest.raises(UserError, match="damaged|no run of this program|config"):
+  with pytest.raises(UserError, match="damaged|no run of this program"):
     runner.run(config(), three)
   for look in (splitjax.report_again, splitjax.evaluate_again):
     with pytest.raises(UserError):
@@ -122,17 +115,12 @@ def test_a_damaged_config_is_not_written_over(content, three):
   assert step(three, 3).exists()
 
 
-def test_a_finished_method_is_verified_before_it_is_used(runs, tmp_path):
+def test_a_finished_method_is_compared_before_it_is_used(runs, tmp_path):
   shutil.copytree(runs / "whole", tmp_path / "w")
   place = tmp_path / "w/methods/own"
   flip(data_file(place))
   with pytest.raises(UserError, match="state is damaged .* delete"):
     splitjax.load(tmp_path / "w", "own")
-  shutil.rmtree(tmp_path / "w")
-  shutil.copytree(runs / "whole", tmp_path / "w")
-  flip(place / "about.json")
-  with pytest.raises(UserError, match="about.json is damaged"):
-    runner.run(config(), tmp_path / "w")
   shutil.rmtree(place)  # as the message says
   runner.run(config(), tmp_path / "w")
   same_run(runs / "whole", tmp_path / "w")
@@ -179,27 +167,6 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
     commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 0
   )
   same_run(runs / "whole", tmp_path / "w")
-
-
-def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
-  given = config().to_dict()
-  assert (
-    commands.launch(commands.Command("train", given, "/proc/nowhere/w")) == 2
-  )
-  assert capsys.readouterr().err.startswith("error:")
-  before, opened = sorted(three.rglob("*")), Path.open
-
-  def refused(self, mode="r", *args, **kwargs):
-    if self.is_relative_to(three) and set(mode) & set("wax+"):
-      raise PermissionError(errno.EACCES, "Permission denied", str(self))
-    return opened(self, mode, *args, **kwargs)
-
-  monkeypatch.setattr(Path, "open", refused)
-  assert commands.launch(commands.Command("train", given, str(three))) == 2
-  (line,) = capsys.readouterr().err.splitlines()
-  assert line.startswith("error:") and f"denied: '{three}" in line
-  monkeypatch.undo()
-  assert sorted(three.rglob("*")) == before
 
 
 def test_what_is_in_use_is_not_overwritten(tmp_path):

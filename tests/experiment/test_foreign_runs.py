@@ -1,47 +1,14 @@
-"""Folders and checkpoints of another run, or of somebody else."""
-
-import shutil
+"""Folders of another run, or of somebody else."""
 
 import pytest
-from runs import config, stopped
+from runs import config
 
 import splitjax
 from splitjax import UserError
 from splitjax.experiment import runner
-from splitjax.experiment.setup import client_data
 from splitjax.experiment.storage import ownership
 
 pytestmark = pytest.mark.usefixtures("traced_once")
-
-
-def exchanged(place, other):
-  """A run with another one's checkpoint as its newest."""
-  steps = "methods/own/checkpoints"
-  shutil.rmtree(place / steps / "3")
-  (other / steps / "3").rename(place / steps / "3")
-  return place
-
-
-def test_another_runs_checkpoint_is_refused(three, tmp_path):
-  stopped(config(optimizer__lr=0.5), tmp_path / "other", 3)
-  exchanged(three, tmp_path / "other")
-  with pytest.raises(UserError, match="another run .optimizer.lr is 0.5 there"):
-    runner.run(config(), three)
-  assert (three / "methods/own/checkpoints/3").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fact", ["digest", "partition"])
-def test_a_checkpoint_of_other_data_is_refused(
-  fact, three, tmp_path, monkeypatch
-):
-  facts = client_data.facts
-  with monkeypatch.context() as patch:
-    patch.setattr(client_data, "facts", lambda *a: {**facts(*a), fact: "other"})
-    stopped(config(), tmp_path / "other", 3)
-  exchanged(three, tmp_path / "other")
-  with pytest.raises(UserError, match=f"another run .{fact} is"):
-    runner.run(config(), three)
 
 
 def test_a_workdir_of_another_config_is_refused_unless_told(runs, tmp_path):

@@ -89,7 +89,7 @@ def test_killed_again_and_again(whole, tmp_path):
     assert f"--workdir={workdir}" in said[0]
     done = len(lines(workdir))
     assert f"own: {done} of {ROUNDS} rounds done" in said[0]
-    kept = workdir / f"methods/own/checkpoints/{done}/manifest.json"
+    kept = workdir / f"methods/own/checkpoints/{done}/record.json"
     assert kept.exists()
   assert not (workdir / ".lock").exists()
 

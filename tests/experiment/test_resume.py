@@ -141,9 +141,9 @@ def test_how_often_is_kept_is_no_other_run(runs, tmp_path, capsys):
 
 def test_another_version_is_said(tmp_path, monkeypatch, capsys):
   stopped(config(), tmp_path / "w", 2)
-  versions = resume.fingerprint.versions
+  versions = resume.versions
   newer = lambda: {**versions(), "jax": "9.9"}  # noqa: E731
-  monkeypatch.setattr(resume.fingerprint, "versions", newer)
+  monkeypatch.setattr(resume, "versions", newer)
   results = runner.run(config(), tmp_path / "w")
   said = f"from round 3 on with jax 9.9 instead of {jax.__version__}"
   assert said in capsys.readouterr().out
@@ -152,10 +152,10 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
 
 def test_other_formulations_are_said():
   record = {"versions": {}, "devices": {}, "round": 2, "formulations": {"a": 1}}
-  mine = {"config": {"system": {"deterministic": False}}}
-  (said,) = resume._changes("own", record, record | mine | {"formulations": {}})
+  mine = record | {"formulations": {}}
+  (said,) = resume._changes("own", record, mine, exact=False)
   assert "from round 3 on with other formulations of convolutions" in said
-  assert resume._changes("own", record, record | mine) == []
+  assert resume._changes("own", record, record, exact=False) == []
 
 
 @pytest.mark.slow
@@ -199,8 +199,7 @@ def test_what_is_kept_is_all_of_the_state(name, tmp_path):
   stopped(resolved, tmp_path / "w", 1)
   place = tmp_path / "w/methods/own/checkpoints/1"
   record = json.loads((place / "record.json").read_text())
-  log = (tmp_path / "w/methods/own/rounds.jsonl").read_bytes()
-  assert record["round"] == 1 and record["log"]["bytes"] == len(log)
+  assert record["round"] == 1
   task = tasks.build(resolved)
   method = method_factory.make_method(resolved, task.network.backbone, "own")
   state = method_factory.abstract_state(method, task.network)
@@ -211,9 +210,4 @@ def test_what_is_kept_is_all_of_the_state(name, tmp_path):
   ]
   arrays = [kind for kind in kinds if kind == "jax.Array"]
   assert len(arrays) == len(jax.tree.leaves(state)), set(kinds)
-  assert record["data"] == json.loads(json.dumps(task.facts))
-  assert {"config", "versions", "devices", "log", "history"} <= record.keys()
-  manifest = json.loads((place / "manifest.json").read_text())
-  files = (path for path in place.rglob("*") if path.is_file())
-  names = {path.relative_to(place).as_posix() for path in files}
-  assert manifest.keys() == names - {"manifest.json"}
+  assert {"digest", "versions", "devices", "history"} <= record.keys()

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from splitjax.config.schema import Config, significant
 from splitjax.config.validation import SCHEDULED
 from splitjax.methods import optimizers
-from splitjax.types import UserError
 
 
 def difference(theirs: dict, mine: dict) -> str | None:
@@ -88,16 +87,8 @@ def joined(config: Config, theirs: dict) -> Config:
 
 
 def _significant(config: dict) -> dict:
-  """Returns the fields of a config's dict that identify the run.
-
-  Fields that an older version did not have are set to their defaults.
-  """
-  seed = config.get("seed")
-  try:
-    config = Config.from_dict({**config, "seed": 0}).to_dict()
-  except UserError:
-    pass  # another version's config: differing fields are named later
-  out = significant({**config, "seed": seed})
+  """Returns the fields of a config's dict that identify the run."""
+  out = significant(config)
   system = config.get("system") or {}
   if system.get("deterministic"):  # then chunks affect the arithmetic
     out["chunk"] = system.get("clients_per_chunk")

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,8 @@ from splitjax.config.groups import Checkpoint
 from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import checkpoint
-from splitjax.experiment.storage.fingerprint import Damaged
+from splitjax.experiment.storage.checkpoint import Damaged
 from splitjax.types import Tree, UserError
-
-DAMAGED = "damaged"
-"""The folder to which damaged checkpoints are moved, beside `folder`."""
 
 NEWEST = 2
 """How many of the newest checkpoints are kept in training by default."""
@@ -62,6 +59,7 @@ class CheckpointManager:
     """
     self.wait()
     partial = self.folder / f"{record['round']}{checkpoint.PARTIAL}"
+    record = {**record, "digest": checkpoint.digest(state)}
     try:
       with distributed.all_agree():
         if distributed.is_first_process():
@@ -87,24 +85,23 @@ class CheckpointManager:
         raise checkpoint.unwritten(self.folder, error) from error
 
   def newest(
-    self, wanted: Callable[[dict[str, Any]], Tree]
+    self, wanted: Callable[[Sequence[int]], Tree]
   ) -> tuple[Tree, dict[str, Any]] | None:
-    """Reads the newest sound checkpoint; moves damaged newer ones aside.
+    """Reads the newest sound checkpoint, and prints a line for damaged ones.
 
     Returns its state and record, or None if there is no checkpoint. Raises
-    UserError like `read_step`, or if every checkpoint is damaged.
+    UserError if every checkpoint is damaged. `wanted` is as in `read_step`.
     """
     rounds = checkpoint.rounds_in(self.folder)[::-1]
     for round in rounds:
       try:
         return checkpoint.read_step(self.folder / str(round), wanted)
       except Damaged as damage:
-        self._put_aside(round, damage)
+        say(f"checkpoint of round {round} is damaged ({damage}): not used")
     if rounds:
       raise UserError(
-        f"{self.folder.parent}: no checkpoint is sound (those after rounds"
-        f" {', '.join(map(str, rounds))} are now in {DAMAGED}/): the same"
-        " command again starts this method from its first round"
+        f"{self.folder}: no checkpoint is sound; delete {self.folder.parent} to"
+        " train this method from its first round"
       )
     return None
 
@@ -120,10 +117,12 @@ class CheckpointManager:
     if not distributed.is_first_process():
       return
     checkpoint.complete(partial, record)
-    rounds = checkpoint.rounds_in(self.folder)
+    every = checkpoint.rounds_in(self.folder)
+    # Later ones were damaged: training went on from the one before.
+    rounds = [round for round in every if round <= record["round"]]
     stay = set(rounds[-(self._chosen.keep or NEWEST) :])
     stay |= self._best_of(rounds) | {*(self._chosen.rounds or ())}
-    for round in set(rounds) - stay:
+    for round in set(every) - stay:
       shutil.rmtree(self.folder / str(round))
 
   def _best_of(self, rounds: list[int]) -> set[int]:
@@ -138,22 +137,3 @@ class CheckpointManager:
         record = checkpoint.read_record(self.folder / str(round))
         ranked.append((sign * record["metrics"][best], round))
     return {round for _, round in sorted(ranked)[-self._chosen.keep_best :]}
-
-  def _put_aside(self, round: int, damage: Damaged) -> None:
-    """Moves a damaged checkpoint to another folder and prints a line.
-
-    With several processes it raises UserError instead: another process may find
-    the same files sound, and must not lose them while it reads.
-    """
-    if distributed.is_distributed():
-      raise UserError(
-        f"{self.folder / str(round)} cannot be read by all processes"
-        f" ({damage}): start them again; if that does not help, start one"
-        " process alone, which puts it aside and resumes from the one before"
-      )
-    place = self.folder.parent / DAMAGED / str(round)
-    while place.exists():
-      place = place.with_name(f"{place.name}-again")
-    say(f"checkpoint of round {round} is damaged ({damage}), moved to {place}")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    (self.folder / str(round)).rename(place)

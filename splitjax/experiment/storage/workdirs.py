@@ -1,8 +1,7 @@
 """Names of the files in a run's folder, and readers of the JSON files."""
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from splitjax.config.schema import Config
 from splitjax.config.validation import NAMED
 from splitjax.data import augmentations
 from splitjax.data.augmentations import AUGMENTATIONS
-from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
 from splitjax.registry import flat
 from splitjax.reports.figures import client_data, plots
@@ -141,17 +139,6 @@ def read_json(path: Path) -> Any:
     ) from None
 
 
-def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
-  """Reads a sealed record, or raises UserError that advises a `remedy`."""
-  try:
-    return fingerprint.opened(read_json(path))
-  except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{path} is damaged or of no run of this program ({damage}): restore it,"
-      f" or {remedy}"
-    ) from None
-
-
 def read_own(workdir: Path) -> dict[str, Any]:
   """Reads config.json of a run or of several seeds: the config and data facts.
 
@@ -162,7 +149,11 @@ def read_own(workdir: Path) -> dict[str, Any]:
     raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  return _read_sealed(path, "choose another workdir")
+  found = read_json(path)
+  known = isinstance(found, dict) and found.keys() == {"config", "data"}
+  if not (known and isinstance(found["config"], dict)):
+    raise UserError(f"{path} is of no run of this program: choose another")
+  return found
 
 
 def read_saved(workdir: Path) -> dict[str, Any]:
@@ -198,30 +189,4 @@ def read_about(workdir: Path, key: str) -> dict | None:
   path = folder(workdir, key) / ABOUT
   if not path.exists():
     return None
-  return _read_sealed(path, f"delete {path.parent} to train the method again")
-
-
-@contextlib.contextmanager
-def undamaged(place: Path, name: str = "") -> Iterator[None]:
-  """Turns Damaged, raised for `place`/`name`, into UserError with a remedy."""
-  try:
-    yield
-  except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{place / name} is damaged ({damage}): restore it, or delete {place} to"
-      " train the method again"
-    ) from None
-
-
-def verified(workdir: Path, key: str) -> dict | None:
-  """Reads the record of a finished method and verifies its state.
-
-  Returns None if the method is not finished. Raises UserError if files are
-  damaged or another version wrote them.
-  """
-  about, place = read_about(workdir, key), folder(workdir, key)
-  if about is not None:
-    fingerprint.check_format(place, about)
-    with undamaged(place, "state"):
-      fingerprint.verify_files(place / "state", about["files"]["state"])
-  return about
+  return read_json(path)

@@ -135,7 +135,7 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   own = state._replace(clients=personal or state.clients)
   record = recorder.record_of(int(state.round))
   about = summarise(recorder, state, own)
-  about |= {"log": record["log"], "record": record}
+  about["record"] = record
   about["rounds"] = task.config.rounds
   about["checkpoints"] = task.config.checkpoint.stay
   lines, arrays = about.pop("by_client"), about.pop("arrays")

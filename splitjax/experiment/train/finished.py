@@ -19,7 +19,7 @@ from splitjax import files
 from splitjax.engine import distributed
 from splitjax.experiment import by_client
 from splitjax.experiment.setup import method_factory
-from splitjax.experiment.storage import checkpoint, fingerprint, workdirs
+from splitjax.experiment.storage import checkpoint, workdirs
 from splitjax.types import Half, State
 
 
@@ -58,36 +58,30 @@ def save(
         files.write_arrays(place / name, content)
       record = {
         **about,
-        "format": fingerprint.FORMAT,
-        "versions": fingerprint.versions(),
-        "files": digests,
+        "digests": digests,
         "places": method_factory.places(state),
       }
-      files.write_json(place / workdirs.ABOUT, fingerprint.sealed(record))
+      files.write_json(place / workdirs.ABOUT, record)
       tidy(workdir, key)
 
 
 def reopen(workdir: Path, key: str) -> None:
   """Copies a finished method's state to a checkpoint, to train it further.
 
-  Nothing happens if the method is not finished. Raises UserError if its files
-  are damaged.
+  Nothing happens if the method is not finished.
   """
-  if (about := workdirs.verified(workdir, key)) is None:
+  if (about := workdirs.read_about(workdir, key)) is None:
     return
   folder, number = workdirs.folder(workdir, key), about["record"]["round"]
   partial = folder / workdirs.CHECKPOINTS / f"{number}{checkpoint.PARTIAL}"
   shutil.rmtree(partial, ignore_errors=True)
   shutil.copytree(folder / "state", partial / checkpoint.STATE)
-  checkpoint.complete(partial, about["record"])
+  digest = about["digests"]["state"]
+  checkpoint.complete(partial, {**about["record"], "digest": digest})
 
 
 def tidy(workdir: Path, key: str) -> None:
-  """Deletes the checkpoints of a finished method, unless they are kept.
-
-  Damaged checkpoints are not touched. They were moved to another folder, where
-  they stay until the user deletes them.
-  """
+  """Deletes the checkpoints of a finished method, unless they are kept."""
   about = workdirs.read_about(workdir, key)
   if about is not None and not about.get("checkpoints"):
     place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS

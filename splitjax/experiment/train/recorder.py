@@ -34,7 +34,7 @@ class Recorder:
   Attributes:
     rows: all result rows.
     labels: the labels of the result rows.
-    identity: the facts of the run that every checkpoint holds, as JSON.
+    conditions: what the bits of results depend on, for checkpoints, as JSON.
     done: the number of rounds that were done when the recorder was opened.
     log: the lines of the finished rounds.
     masked: true if clients were masked in a finished round.
@@ -54,14 +54,15 @@ class Recorder:
     setup: TrainingSetup,
     workdir: Path,
     manager: CheckpointManager,
-    identity: dict[str, Any],
+    conditions: dict[str, Any],
     stop: Stop,
   ):
     """Starts at round 0."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
     self.rows = setup.method.traits.rows
     self.labels = setup.labels
-    self.workdir, self.manager, self.identity = workdir, manager, identity
+    self.workdir, self.manager = workdir, manager
+    self.conditions = conditions
     self.stop, self.done, self.log = stop, 0, RoundLog(workdir, self.key)
     self.seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
     self.notes = list[str]()
@@ -108,7 +109,7 @@ class Recorder:
   def rewrite_logs(self) -> None:
     """Writes the logs again, up to the last finished round."""
     every = self.task.config.methods
-    round_log.rewrite_metrics(self.workdir, every, [self.log])
+    round_log.rewrite_metrics(self.workdir, every, self.key)
     if self.task.config.tensorboard:
       self.events = tensorboard.rewrite(self.workdir, self.key, self.log)
     if self.task.config.wandb:
@@ -190,10 +191,10 @@ class Recorder:
 
   def record_of(self, number: int) -> dict[str, Any]:
     """Returns the JSON-ready record of a checkpoint after round `number`."""
+    self.log.sync()  # a checkpoint has all the lines before it
     record = {
-      **self.identity,
+      **self.conditions,
       "round": number,
-      "log": self.log.mark(),
       "history": {"seconds": self.seconds, "notes": self.notes},
       "metrics": history.checkpoint_metrics(self._last, self.labels[0]),
     }
@@ -210,7 +211,7 @@ class Recorder:
     were evaluated at the stop.
     """
     with distributed.all_agree():
-      self.log.mark()  # the first process has now written all of it
+      pass  # the first process has now written all of the log
     config, rows = self.task.config, self.rows
     whole = history.read(self.log, self.setup.fleet.num_clients)
     whole.lines[:-1] = [

@@ -1,6 +1,9 @@
 """Starts a method's training, or resumes it from its newest checkpoint."""
 
 import contextlib
+import importlib.metadata
+import itertools
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,20 +12,20 @@ from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.storage import (
-  checkpoint,
-  fingerprint,
-  identity,
-  round_log,
-  workdirs,
-)
+from splitjax.experiment.storage import checkpoint, workdirs
+from splitjax.experiment.storage.checkpoint import Damaged
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import target
-from splitjax.types import Segment, State, UserError
+from splitjax.types import Segment, State
+
+LIBRARIES = (
+  "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",
+)  # fmt: skip
+"""Packages whose version can change the last bits of a run's results."""
 
 
 @contextlib.contextmanager
@@ -33,8 +36,8 @@ def open_recorder(
 
   `full` is the fresh network. Yields the recorder and the trainer's state
   before the next round. If the context ends without an error, the last
-  checkpoint is complete. Raises UserError if a checkpoint belongs to another
-  run or could not be written.
+  checkpoint is complete. Raises UserError if no checkpoint is sound, or if one
+  could not be written.
   """
   setup = trainer.setup
   config, key = setup.task.config, setup.key
@@ -44,7 +47,7 @@ def open_recorder(
     with distributed.all_agree():
       if distributed.is_first_process():
         finished.reopen(workdir, key)  # if it has finished fewer rounds
-    recorder = Recorder(setup, workdir, manager, _identity(setup), stop)
+    recorder = Recorder(setup, workdir, manager, _conditions(setup), stop)
     state = _newest(recorder, trainer, full)
     with distributed.all_agree():
       if distributed.is_first_process():
@@ -72,24 +75,26 @@ def begun(workdir: Path, key: str) -> dict[str, Any]:
     return about.get("record", {})
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   for round in reversed(checkpoint.rounds_in(place)):
-    with contextlib.suppress(fingerprint.Damaged):
+    with contextlib.suppress(Damaged):
       return checkpoint.read_record(place / str(round))
   return {}
 
 
-def _identity(setup: TrainingSetup) -> dict[str, Any]:
-  """Returns the facts of a run that are stored in its checkpoints, JSON-ready.
+def versions() -> dict[str, str]:
+  """Returns the versions of software that can change a result's last bits."""
+  libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+  return {"python": platform.python_version(), **libraries}
 
-  "config" and "data" are as in config.json; "versions" and "devices" are the
-  other facts on which the bits of results depend. "places" are the numbers of
-  clients in the state's cohorts, padding included; "formulations" is the result
-  of `measured.record`.
+
+def _conditions(setup: TrainingSetup) -> dict[str, Any]:
+  """Returns what the bits of a run's results depend on beside its config.
+
+  Checkpoints store it, JSON-ready. "places" are the numbers of clients in the
+  state's cohorts, padding included; "formulations" is the result of
+  `measured.record`.
   """
-  task = setup.task
   return {
-    "config": task.config.to_dict(),
-    "data": task.facts,
-    "versions": fingerprint.versions(),
+    "versions": versions(),
     "devices": {
       "kind": target.current().kind,
       "number": setup.fleet.devices,
@@ -105,22 +110,11 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
   The recorder gets the facts of the earlier rounds from the checkpoint.
   """
-  mine = recorder.identity
-
-  def wanted(record):
-    difference = identity.difference(record, mine)
-    if difference is not None:
-      raise UserError(
-        f"{recorder.manager.folder} belongs to another run ({difference}):"
-        " delete it, or choose another workdir"
-      )
-    # If the log is lost, the mark of an earlier checkpoint may still hold.
-    recorder.log.restore(record["log"])
-    return trainer.shapes(record["places"])
-
-  kept = recorder.manager.newest(wanted)
+  mine = recorder.conditions
+  kept = recorder.manager.newest(trainer.shapes)
+  if distributed.is_first_process():
+    recorder.log.cut(kept[1]["round"] if kept else 0)
   if kept is None:
-    recorder.log.restore(round_log.START)
     return trainer.init(full)
 
   # Another number of devices pads cohorts to other sizes.
@@ -130,30 +124,30 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]
-  notes = [*record["history"]["notes"], *_changes(label, record, mine)]
+  exact = recorder.task.config.system.deterministic
+  notes = [*record["history"]["notes"], *_changes(label, record, mine, exact)]
   for text in (f"{label}: resumes after round {record['round']}", *notes):
     say(text)
   recorder.done = record["round"]
-  for line in recorder.log:
+  for line in itertools.islice(recorder.log, recorder.done):
     recorder.remember(line)
   recorder.seconds = record["history"]["seconds"]
   recorder.notes = list(dict.fromkeys([*recorder.notes, *notes]))
   return state
 
 
-def _changes(label: str, record: dict, mine: dict) -> list[str]:
+def _changes(label: str, record: dict, mine: dict, exact: bool) -> list[str]:
   """Says what changed since the checkpoint and may change bits of results."""
   changes = []
   for name, was in record["versions"].items():
     now = mine["versions"].get(name)
     if was != now:
       changes.append(f"{name} {now} instead of {was}")
-  exact = mine["config"]["system"]["deterministic"]
   for name, was in record["devices"].items():
     now = mine["devices"][name]
     if was != now and not (exact and name != "kind"):
       changes.append(f"devices ({name}) {now} instead of {was}")
-  if record.get("formulations", {}) != mine["formulations"]:
+  if record["formulations"] != mine["formulations"]:
     changes.append("other formulations of convolutions")
   if not changes:
     return []
