@@ -19,10 +19,10 @@ everything that was run here.
 
 SFL is `dfl` with the cut 3 in all clients and one cluster from the first round,
 which equals SplitFed v1 at this cut. DFL is Samikwa's method, as the authors'
-code has it; the cut of a round changes no result, only bytes, seconds and
-joules. A vision transformer's features have one size at every cut, so that with
-the devices of seed 0 DFL's cheapest mean cut is the first for all clients; of
-VGG-11's several are in use.
+code has it; the cut changes no result, only bytes, seconds and joules. A vision
+transformer's features have one size at every cut, so that with the devices of
+seed 0 DFL's cheapest cut is the first for all clients; of VGG-11's several are
+in use.
 
 `small`: from scratch, CIFAR-10 with 5,000 samples, ViT-S/16 with 48 dimensions
 on 17 patches of 8x8, or VGG-11 with an eighth of the width (the word vgg11).

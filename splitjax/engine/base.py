@@ -148,7 +148,6 @@ class RoundSums(NamedTuple):
     bytes: [num_clients] float, sent and received.
     steps: [num_clients] float, local steps taken.
     alone: [num_clients] float, local steps without the server.
-    cuts: [num_clients] float, the client's Method.cut; () without cuts.
     faults: kind -> [] float, number of clients of this kind: "dropped" (a fault
       excluded them), "stragglers", "alone" (they took a step without the
       server); () without faults.
@@ -163,7 +162,6 @@ class RoundSums(NamedTuple):
   bytes: Array
   steps: Array
   alone: Array
-  cuts: Tree = ()
   faults: Tree = ()
 
 
@@ -180,7 +178,6 @@ class Metrics(NamedTuple):
     bytes: [num_clients] float, sent and received.
     steps: [num_clients] float, local steps taken.
     alone: [num_clients] float, local steps without the server.
-    cuts: [num_clients] int32, Method.cut in this round; () without cuts.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
       without faults.
     pace: "seconds", "staleness" and "weight" of a buffered round, see
@@ -194,7 +191,6 @@ class Metrics(NamedTuple):
   bytes: Array
   steps: Array
   alone: Array
-  cuts: Tree = ()
   faults: Tree = ()
   pace: Tree = ()
 
@@ -211,7 +207,7 @@ def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:
 
   by_number = {
     name: jax.tree.map(listed, getattr(each, name))
-    for name in ("masked", "bytes", "steps", "alone", "cuts")
+    for name in ("masked", "bytes", "steps", "alone")
   }
   return trees.total(each)._replace(**by_number)
 
@@ -228,7 +224,6 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
     a.bytes + b.bytes,
     a.steps + b.steps,
     a.alone + b.alone,
-    trees.add(a.cuts, b.cuts),
     trees.add(a.faults, b.faults),
   )
 
@@ -259,7 +254,7 @@ def finite(tree: Tree) -> Array:
 
 def needs_server(method: Method) -> bool:
   """Tells whether training needs a server, that is, if networks are cut."""
-  return method.traits.depth == "cut" or method.cut is not None
+  return method.traits.depth == "cut" or method.cuts is not None
 
 
 def apply_faults(

@@ -225,12 +225,12 @@ def at_server(
   if topology_of(method.traits).one_server:
     return trees.num_bytes(params) + trees.num_bytes(heads)
 
-  if not params and method.cut is None:
+  if not params and method.cuts is None:
     return trees.num_bytes(heads)
   every, behind = shapes.network(net).params, (*net.names(net.cuts[0]), "head")
   size = sum(trees.num_bytes(every[name]) for name in behind)
   copies = fleet.participants * size
-  if method.cut is not None:  # the client's network stands for both parts
+  if method.cuts is not None:  # the client's network stands for both parts
     return copies
   once = state.server.segment.params if net.names()[0] in params else ()
   return copies + trees.num_bytes((once, heads))

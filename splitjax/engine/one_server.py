@@ -142,7 +142,6 @@ def finish_round(
     wire.total(ledger),
     taken,
     jnp.zeros_like(taken),
-    (),
     started.faults,
   )
   sums = sum_clients(spec, shards.number, each)

@@ -181,8 +181,6 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
     "has one server, which its clients share within a round": topology_of(
       method.traits
     ).one_server,
-    "draws or plans its cuts anew in every round, and with them its clients'"
-    " times": method.cut is not None,
     "reads all clients at the end of a round, but the buffer holds only some"
     " (Aggregation.by_sums is False)": buffer and not rule.by_sums,
     "compares clients on the same public samples (Traits.public)": buffer

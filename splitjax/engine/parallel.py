@@ -76,9 +76,6 @@ def train_clients(
     if missed is not None:
       alone = missed
       fault_counts = {**fault_counts, "alone": participates * (alone > 0)}
-    cut: Any = ()
-    if spec.method.cut is not None:
-      cut = spec.method.cut(client) * participates
     pair = client, server
     if spec.buffer is not None:
       # Most methods' clients have a copy of the whole server.
@@ -100,7 +97,6 @@ def train_clients(
       wire.weigh(wire.total(ledger), participates),
       wire.weigh(steps, participates),
       wire.weigh(alone, participates),
-      cut,
       fault_counts,
     )
     return client._replace(start=start), counts, sums

@@ -256,7 +256,6 @@ def _metrics(sums: RoundSums) -> Metrics:
     sums.bytes,
     sums.steps,
     sums.alone,
-    jax.tree.map(lambda x: x.astype(jnp.int32), sums.cuts),
     jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
   )
 

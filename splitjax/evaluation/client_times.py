@@ -15,6 +15,7 @@ import numpy as np
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine import memory
+from splitjax.engine.base import needs_server
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.pace import ClientTimes
 from splitjax.evaluation import cost
@@ -76,16 +77,15 @@ def client_times(setup: Setup) -> ClientTimes:
   return ClientTimes(start, each_step, work.steps, serves)
 
 
-def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
+def whole_round(setup: Setup) -> cost.RoundWork:
   """Returns each client's work in a round in which it takes all its steps.
 
-  `cuts` [N] int is for a method whose clients hold whole networks that are cut
-  anew in every round. It has each client's depth in this round, or 0 for a
-  client that takes no part. If it is None, each client has its cohort's depth,
-  and the server has work only if Traits.depth is "cut".
+  A client is cut at its depth by Method.cuts, or else at its cohort's depth.
+  The server has no work where clients hold whole networks without cuts.
   """
   method, net = setup.method, setup.backbone
-  served = method.traits.depth == "cut" or cuts is not None
+  served = needs_server(method)
+  cuts = None if method.cuts is None else method.cuts(setup.fleet)
   table = np.zeros((6, setup.fleet.num_clients))
   for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
     ids = list(cohort.ids)
@@ -93,7 +93,7 @@ def whole_round(setup: Setup, cuts: np.ndarray | None = None) -> cost.RoundWork:
     batch = np.minimum(plan.batch, setup.batches[ids])
     near, far = flops.of_cut(net, cohort.depth)
     if cuts is not None:
-      each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
+      each = [flops.of_cut(net, int(k)) for k in cuts[ids]]
       near, far = np.array(each).T
     for stage in method.stages:
       work = stage.work

@@ -12,7 +12,7 @@ options of `fleet.allocation` in a config. Allocations run in NumPy on the host.
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -97,6 +97,14 @@ def dfl(
     levels: see `in_levels`.
   """
   del seed
+  depth = cheapest_cuts(devices, backbone, alpha)
+  return in_levels(depth, backbone.cuts, levels)
+
+
+def cheapest_cuts(
+  devices: Devices, backbone: Backbone, alpha: float
+) -> np.ndarray:
+  """Finds each client's cut of the least cost (`cut_costs`), [N] int."""
   cost = cut_costs(
     cut_table(backbone),
     np.array(devices.profiles.compute)[:, None],
@@ -104,8 +112,7 @@ def dfl(
     devices.rates,
     alpha,
   )
-  depth = np.array(backbone.cuts)[cost.argmin(axis=1)]
-  return in_levels(depth, backbone.cuts, levels)
+  return np.array(backbone.cuts)[cost.argmin(axis=1)]
 
 
 class CutTable(NamedTuple):
@@ -132,14 +139,18 @@ def cut_table(backbone: Backbone) -> CutTable:
 
 
 def cut_costs(
-  table: CutTable, compute: Any, bandwidth: Any, rates: Rates, alpha: float
-) -> Any:
+  table: CutTable,
+  compute: np.ndarray,
+  bandwidth: np.ndarray,
+  rates: Rates,
+  alpha: float,
+) -> np.ndarray:
   """Computes the cost of each cut: alpha T / |T| + (1 - alpha) E / |E|.
 
   T is the time that a training sample takes at each cut, 3 (near / compute +
   far / server) + 2 size / bandwidth; a backward pass costs as much as two
   forward passes. E is the energy that the client spends on the sample. The
-  norms are taken over the cuts. Arrays may be NumPy's or jax's.
+  norms are taken over the cuts.
 
   Args:
     table: the K cuts.

@@ -184,9 +184,9 @@ class Method(NamedTuple):
     rates: (time in rounds [] or [T]) -> the factors on the learning rates of
       client and server, if they change with each step. None: `begin` sets them
       for the whole round.
-    cut: (client) -> [] int32, the depth at which a client that holds the whole
-      network was cut in the last round; time and energy are computed from it.
-      None: the client is cut at its depth in the fleet.
+    cuts: (fleet) -> [N] int, the depths at which clients are cut that simulate
+      both sides by the whole network; time and energy are computed from them.
+      None: a client is cut at its depth in the fleet.
   """
 
   init: Callable
@@ -203,4 +203,4 @@ class Method(NamedTuple):
   part_two: Callable | None = None
   paths: Callable | None = None
   rates: Callable | None = None
-  cut: Callable | None = None
+  cuts: Callable | None = None

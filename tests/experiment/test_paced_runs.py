@@ -87,7 +87,6 @@ FEW = r"pace.size=3 must be at most participants_per_round=2"
 REFUSED = [
   ("splitfed_v2", {"name": "deadline"}, {}, "splitfed_v2 has one server"),
   ("hydra", {"size": 2}, {}, "hydra has one server"),
-  ("dfl", {"size": 2}, {}, "dfl draws or plans its cuts anew"),
   ("fedamp", {"size": 2}, {}, "fedamp reads all clients at the end"),
   ("fedmd", {"size": 2}, PUBLIC, "fedmd compares clients on the same public"),
   ("supersfl", {"size": 2}, {}, "clients and server share their parameters"),

@@ -90,16 +90,8 @@ def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
-  """Returns the work of a round in which all clients take part, and its FLOPs.
-
-  If the method chooses cuts in every round (Method.cut), the network's first
-  cut is assumed for all clients. The FLOPs do not depend on the cut.
-  """
-  cuts = None
-  if setup.method.cut is not None:
-    clients = setup.fleet.num_clients
-    cuts = np.full(clients, setup.backbone.cuts[0])
-  work = whole_round(setup, cuts)
+  """Returns the work of a round with all clients, and its FLOPs."""
+  work = whole_round(setup)
   return work, float((work.client + work.once + work.server).sum())
 
 
@@ -112,8 +104,6 @@ def of_metrics(
   """
   task = setup.task
   profiles, rates = _devices(task)
-  if setup.method.cut is not None:
-    plan = whole_round(setup, np.asarray(metrics.cuts))
   found = cost.of_round(
     plan,
     profiles,

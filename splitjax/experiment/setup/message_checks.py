@@ -50,7 +50,7 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
       if key not in through and names & of.priced:
         raise UserError(
           f"{setting}: {key} only counts the bytes of {kind}, because its"
-          " clients train the whole network (Method.cut); leave it out"
+          " clients train the whole network (Method.cuts); leave it out"
         )
     if not through:
       raise UserError(

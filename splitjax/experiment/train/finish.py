@@ -23,10 +23,10 @@ from splitjax.types import Outputs, State
 
 CUTS = (
   "{}: every client trains with its own copy of the server's part, which equals"
-  " training the whole network. The cut of a round changes no accuracy, only"
+  " training the whole network. The cut changes no accuracy, only"
   " messages, time and energy."
 )
-"""The note on a method with Method.cut, whose clients hold whole networks."""
+"""The note on a method with Method.cuts, whose clients hold whole networks."""
 
 
 WAITED = (
@@ -98,7 +98,7 @@ def summarise(
     "learning": learning,
     "notes": [
       *data_summary.origin(task),
-      *([CUTS.format(recorder.labels[0])] if setup.method.cut else []),
+      *([CUTS.format(recorder.labels[0])] if setup.method.cuts else []),
       *measured.note(recorder.labels[0]),
       *recorder.notes,
     ],
