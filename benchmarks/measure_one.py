@@ -73,8 +73,6 @@ def resolved(point: Point) -> Config:
   """The run as a Config; it is never evaluated."""
   c = splitjax.default()
   c.data.name, c.data.dir = point.data, point.data_dir
-  if point.method in ("fedmd", "feddf"):
-    c.data.public, c.data.public_samples = "train", 32
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
   c.backbone = splitjax.spec(BACKBONES, point.backbone, **point.options)
   splitjax.compare(c, {"only": splitjax.spec(METHODS, point.method)})

@@ -31,12 +31,6 @@ class Data:
       with the highest classes go to the clients with the deepest cuts.
     domain: a change of each client's images that is fixed for the run. It is a
       key of DOMAINS (`data.domains`): none, drawn, by_group or from_data.
-    public: unlabelled samples that all clients and the server see, for methods
-      that distil. train: samples of the training split, held back before it is
-      divided. A key of SOURCES, or npz:PATH: samples of the training split of
-      another data set with inputs of the same shape. None: no public samples.
-    public_samples: number of public samples; every run draws the same ones.
-      None: all samples of the other data set.
     augment: random changes of training images, drawn per client and step: none
       or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
       pixels and mirroring) or crop_flip + cutout(size=8).
@@ -52,8 +46,6 @@ class Data:
   pool: Literal["train", "all"] = "train"
   dealt: Literal["any", "by_depth"] = "any"
   domain: Annotated[Spec, DOMAINS] = Spec("none", {})
-  public: str | None = None
-  public_samples: Annotated[int | None, COUNT] = None
   augment: str = "none"
   device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from splitjax.config import paper_numbers
-from splitjax.data import augmentations, public, sources
+from splitjax.data import augmentations, sources
 from splitjax.engine import pace
 from splitjax.engine.resources import Profiles
 from splitjax.fields import written
@@ -33,7 +33,6 @@ NAMED: dict[str, Mapping[str, Callable]] = {
 def check_config(config: Any) -> None:
   """Raises UserError if fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
-  public.check(config.data)
   augmentations.make(config.data.augment)
   if config.paper and config.paper not in (known := paper_numbers.sources()):
     raise UserError(unknown("paper", config.paper, known, "source"))

@@ -29,8 +29,6 @@ class Dataset(NamedTuple):
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
     client_domains: the domain of each client (`data.domains`), in the order of
       the clients' numbers; (): not known.
-    public: [P, ...], the public samples (`data.public`), which are inputs like
-      train_image; None: there are none.
   """
 
   name: str
@@ -46,7 +44,6 @@ class Dataset(NamedTuple):
   standardise: inputs.Standardise = "channel"
   vocabulary: int = 0
   client_domains: tuple[str, ...] = ()
-  public: np.ndarray | None = None
 
   @property
   def kind(self) -> str:

@@ -282,11 +282,10 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  `image` [Z + P, ...] has the training split and P public images; `label` [Z]
-  int32 has the split's labels. `parts` are the clients' rows, `numbers` their
-  indices in the fleet and `batches` [N] int their batch sizes, or None. The
-  Shard has rows [N, S], size [N], counts [N, C], number [N] and, if `batches`
-  is given, batch [N].
+  `image` [Z, ...] and `label` [Z] int32 are the training split. `parts` are the
+  clients' rows, `numbers` their indices in the fleet and `batches` [N] int
+  their batch sizes, or None. The Shard has rows [N, S], size [N], counts
+  [N, C], number [N] and, if `batches` is given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)

@@ -12,7 +12,7 @@ from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
-ROUND, TUNE, FAULT, ATTACK, DISTIL = 0, 1, 2, 3, 4
+ROUND, TUNE, FAULT, ATTACK = 0, 1, 2, 3
 """Numbers folded into the run's key, one for each purpose of random draws."""
 
 SMALL = 2**14
@@ -112,7 +112,7 @@ class RoundInputs(NamedTuple):
 
   Attributes:
     server: the server's half, unstacked.
-    image: [Z + P, ...], the training split and the public samples.
+    image: [Z, ...], inputs of the training split.
     label: [Z] int32, labels of the training split.
     round: [] int32.
     key: [] key from which the clients' keys of this round are derived.

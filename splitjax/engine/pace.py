@@ -183,8 +183,6 @@ def check_method(spec: Spec, name: str, method: Method) -> None:
     ).one_server,
     "reads all clients at the end of a round, but the buffer holds only some"
     " (Aggregation.by_sums is False)": buffer and not rule.by_sums,
-    "compares clients on the same public samples (Traits.public)": buffer
-    and method.traits.public,
   }
   for reason in (x for x, holds in refused.items() if holds):
     raise UserError(f"pace={spec.name}: {name} {reason}; leave it synchronous")

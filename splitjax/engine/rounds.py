@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from splitjax import trees
-from splitjax.data.feed import BatchPlan, Samples
+from splitjax.data.feed import BatchPlan
 from splitjax.engine import buffered, sharding
 from splitjax.engine.base import (
-  DISTIL,
   FAULT,
   ROUND,
   CohortSpec,
@@ -166,8 +165,7 @@ def make_round(
       real, on = (
         sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
       )
-    data_set = Samples(shards[0], plans[0])
-    state = aggregate(rule, state, real, on, sums.updates, data_set)
+    state = aggregate(rule, state, real, on, sums.updates)
     if deterministic:
       state = state._replace(
         clients=_with_padding(mesh, state.clients, tuple(clients))
@@ -203,19 +201,15 @@ def aggregate(
   clients: tuple[Half, ...],
   active: tuple[Array, ...],
   sums: Sums,
-  samples: Samples | None = None,
 ) -> State:
   """Ends a round: makes the next server, then the next clients.
 
   `state` is the state before the round. The other arguments are passed to the
-  functions of `rule`; only `rule.distil` gets `samples`.
+  functions of `rule`.
   """
   means, flight = state.means, state.flight
   if rule.on_means is not None:
     means, sums = rule.on_means(means, state.server, sums)
-  if rule.distil is not None:
-    key = fold(state.key, [(DISTIL, state.round)])[0]
-    sums = rule.distil(state.server, sums, samples, key)
   if flight:
     flight = flight._replace(now=buffered.next_means(flight.now, sums))
   server = rule.server(state.server, clients, active, sums)

@@ -108,7 +108,7 @@ def whole_round(setup: Setup) -> cost.RoundWork:
         steps,
         steps * work.trips * served,
         local * samples * work.alone * near,
-        ((not local) * passes + net.public * work.public) * near,
+        (not local) * passes * near,
       )
   return cost.RoundWork(*table)
 

@@ -44,9 +44,8 @@ class RoundWork(NamedTuple):
     trips: number of messages to the server whose answer the client awaits, in
       all local steps.
     alone: FLOPs at the client if it takes all steps without the server.
-    once: FLOPs at the client outside of local steps: in stages without steps,
-      and on public samples. They count in full even if the client takes fewer
-      steps.
+    once: FLOPs at the client outside of local steps, in stages without steps.
+      They count in full even if the client takes fewer steps.
   """
 
   client: np.ndarray

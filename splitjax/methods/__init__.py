@@ -23,9 +23,7 @@ from splitjax.methods.adaptive import fedala
 from splitjax.methods.collaborative import fedamp, fedgh
 from splitjax.methods.dfl import dfl
 from splitjax.methods.fedavg import fedavg, fedbn, fedprox, local
-from splitjax.methods.feddf import feddf
 from splitjax.methods.fedfomo import fedfomo
-from splitjax.methods.fedmd import fedmd
 from splitjax.methods.fedpac import fedpac
 from splitjax.methods.fedproto import fedproto
 from splitjax.methods.harmony import harmony
@@ -78,8 +76,6 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedpac": fedpac,
   "fedgh": fedgh,
   "fedproto": fedproto,
-  "fedmd": fedmd,
-  "feddf": feddf,
   "pgfedsplit": pgfedsplit,
   "supersfl": supersfl,
   "dfl": dfl,

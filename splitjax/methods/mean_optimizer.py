@@ -146,16 +146,11 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
 
   Raises:
     UserError: clients would not get the mean over clients, because clients and
-      server share parameters (SuperSFL), or the server trains the mean (FedDF).
+      server share parameters (SuperSFL).
   """
   if not has_mean(method):
     return method
   rule, copies = method.aggregation, not topology_of(method.traits).one_server
-  if rule.distil is not None:
-    raise UserError(
-      "mean_optimizer: the server trains the mean on public samples by an"
-      " optimiser of its own; leave mean_optimizer.name None"
-    )
 
   def init(key, fleet, full):
     state = method.init(key, fleet, full)

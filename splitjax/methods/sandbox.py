@@ -3,7 +3,6 @@
 The contract checks (`contract`) and much of the test suite run in it.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,9 +25,6 @@ from splitjax.types import Method, Shard, State
 SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
 SIZES = (13, 5, 9, 4, 12, 7)
 """Samples of each client: unequal, and not all multiples of a batch of 4."""
-
-PUBLIC = 20
-"""Number of public samples, for methods that use them."""
 
 
 class Sandbox(NamedTuple):
@@ -70,7 +66,6 @@ def small(factory: Callable[..., Method]) -> Sandbox:
     factory: as in METHODS, (backbone, optimizer, *, options) -> Method.
   """
   net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
-  net = dataclasses.replace(net, public=PUBLIC)
   method = factory(net, sgd(0.1))
   if topology_of(method.traits).one_server:
     net = toy(SHAPE, CLASSES, depths=(1,), length=3)
@@ -107,8 +102,6 @@ def build(
   stock, label = stripes(sum(sizes) + 5)
   image = stock if image is None else image
   mean, std = inputs.statistics(stock)
-  if method.traits.public:
-    image = np.concatenate([image, stripes(backbone.public, seed=1)[0]])
   on_device = jnp.asarray(image), jnp.asarray(label)
   plans, shards = [], []
   epochs = feed.epochs(epochs, steps, sizes, [batch])

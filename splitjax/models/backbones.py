@@ -52,7 +52,6 @@ class Backbone:
     wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
     vocabulary: V, if inputs are int32 token ids 0 to V - 1; otherwise 0.
-    public: P, the number of the run's public samples (`data.public`).
 
   Example:
     >>> import splitjax
@@ -73,7 +72,6 @@ class Backbone:
   wire: Wire = Wire()
   loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
   vocabulary: int = 0
-  public: int = 0
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function

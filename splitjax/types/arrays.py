@@ -132,9 +132,8 @@ class Shard(NamedTuple):
   In a cohort's Shard all fields but image and label are stacked, [N, ...].
 
   Attributes:
-    image: [Z + P, ...], the inputs (images, series, tables or token ids, see
-      `data.inputs`) of the whole training split and the P public samples, one
-      copy for all.
+    image: [Z, ...], the inputs (images, series, tables or token ids, see
+      `data.inputs`) of the whole training split, one copy for all.
     label: [Z] int32, of the whole training split, one copy for all.
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.

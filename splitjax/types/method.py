@@ -44,7 +44,6 @@ class Traits(NamedTuple):
       measure of confidence.
     validates: share of the training samples that each client holds back for
       validation during training (Shard.held).
-    public: whether the method computes on public samples (`data.public`).
   """
 
   answers: tuple[str, ...] = ("client", "server")
@@ -54,7 +53,6 @@ class Traits(NamedTuple):
   topology: str = "parallel"
   pick: Pick | None = None
   validates: float = 0.0
-  public: bool = False
 
 
 class Work(NamedTuple):
@@ -69,14 +67,12 @@ class Work(NamedTuple):
     trips: messages per step after which the client waits for an answer.
     alone: passes through the client's half in a step without the server
       (Stage.alone).
-    public: passes through the client's half per public sample and round.
   """
 
   client: float = 3.0
   server: float = 3.0
   trips: int = 1
   alone: float = 3.0
-  public: float = 0.0
 
 
 class Stage(NamedTuple):
@@ -130,9 +126,6 @@ class Aggregation(NamedTuple):
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
       means of the sums, before `server` and `clients` get the sums. `means` is
       State.means, and `server` the server before the round. None: no such step.
-    distil: (server, sums, samples, key) -> sums. The server's own training of
-      the means on public samples, after `on_means`. It may read only the public
-      ones of `samples`. None: no such training.
   """
 
   contribute: Callable
@@ -143,7 +136,6 @@ class Aggregation(NamedTuple):
   halves: bool = False
   by_sums: bool = False
   on_means: Callable | None = None
-  distil: Callable | None = None
 
 
 class Method(NamedTuple):

@@ -30,7 +30,6 @@ MESSAGES = {
   "up/body": "models without their heads",
   "up/head": "heads of whole models",
   "up/prototypes": "class means of features, and class counts",
-  "up/logits": "logits of public samples",
   "up/control_variate": "changes of control variates, mean gradients",
   "up/statistics": "label counts, losses, variances, coefficients, memory and"
   " latency",
@@ -43,7 +42,6 @@ MESSAGES = {
   "down/body": "models without their heads",
   "down/head": "heads of whole models",
   "down/prototypes": "class means of features",
-  "down/logits": "logits of public samples, their mean over clients",
   "down/control_variate": "the server's control variate, a mean gradient",
   "down/statistics": "label counts, losses, variances, coefficients",
 }

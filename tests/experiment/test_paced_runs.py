@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tiny
-from runs import PUBLIC, config, lines, rows, same_run, stopped
+from runs import config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import PACES
@@ -73,8 +73,8 @@ def test_times_are_those_of_the_cost_of_a_round():
 
 
 def test_work_that_is_no_step_comes_before_the_steps():
-  """FedMD's digest of the public samples, whatever is left of the round."""
-  setup = setup_of(tiny.changed(paced("fedmd", "deadline"), **PUBLIC))
+  """PGFedSplit's head, whatever is left of the round."""
+  setup = setup_of(paced("pgfedsplit", "deadline"))
   plan, times = costs.whole_round(setup), setup.times
   speed = 1e9 * np.array(setup.fleet.hardware.profiles.compute)
   assert (plan.once > 0).all() and (times.start > plan.once / speed).all()
@@ -88,7 +88,6 @@ REFUSED = [
   ("splitfed_v2", {"name": "deadline"}, {}, "splitfed_v2 has one server"),
   ("hydra", {"size": 2}, {}, "hydra has one server"),
   ("fedamp", {"size": 2}, {}, "fedamp reads all clients at the end"),
-  ("fedmd", {"size": 2}, PUBLIC, "fedmd compares clients on the same public"),
   ("supersfl", {"size": 2}, {}, "clients and server share their parameters"),
   ("splitgp", {}, {}, BIG),
   ("splitgp", {"size": 3}, {"participants_per_round": 2}, FEW),

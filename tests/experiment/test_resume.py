@@ -6,7 +6,7 @@ import json
 import jax
 import pytest
 from marks import slow
-from runs import PUBLIC, After, config, lines, rows, same_run, stopped
+from runs import After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError
@@ -23,7 +23,7 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 
 # One cohort of whole networks; personalised clients and exits, of whom some are
 # sampled; an optimiser of means; two stages, and a memory of the client and of
-# the server; public samples. Other methods, with noise, in test_noisy_runs.py.
+# the server. Other methods, with noise, in test_noisy_runs.py.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
@@ -32,8 +32,6 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
       ("splitgp", {**SAMPLED, "mean_optimizer__name": "fedadam"}),
       ("scaffold", {"participants_per_round": 3}),
       ("pgfedsplit", {"participants_per_round": 3}),
-      ("fedmd", {"participants_per_round": 3, **PUBLIC}),
-      ("feddf", {"methods__own__distil_steps": 5, **PUBLIC}),
     ),
   ],
 )

@@ -1,6 +1,5 @@
 """The worlds of splitjax.methods.sandbox with any method, and a spy method."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import (
   CLASSES,
-  PUBLIC,
   SHAPE,
   SIZES,
   Sandbox,
@@ -71,7 +69,6 @@ def world(
   if name in ONE_SERVER:
     depths = depths[:1]
   net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
-  net = dataclasses.replace(net, public=PUBLIC)
   optimizer = sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))
   fleet = fleets.assign_depths(

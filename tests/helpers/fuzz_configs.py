@@ -3,7 +3,6 @@
 from fuzz_options import (
   ALONE,
   DEPTHS,
-  DISTIL,
   READS_ALL,
   SENDS,
   attacks,
@@ -50,7 +49,7 @@ def configs(draw):
   if names & ONE_SERVER:
     toy["depths"] = toy["depths"][:1]
   relay = "splitnn" in names
-  local_norm = [] if relay or "feddf" in names else ["local"]
+  local_norm = [] if relay else ["local"]
   alone = names & ONE_SERVER or "dfl" in names  # no client has its own time
   paces = ["synchronous", *([] if alone else ["deadline"])]
   deal = draw(specs(PARTITIONS, [x for x in PARTITIONS if x != "natural"]))
@@ -68,8 +67,6 @@ def configs(draw):
         domain=specs(DOMAINS, [x for x in DOMAINS if x != "from_data"]),
         train_samples=st.integers(60, 120),
         test_samples=st.integers(20, 40),
-        public=st.just("train" if names & DISTIL else None),
-        public_samples=st.integers(1, 9) if names & DISTIL else st.none(),
         augment=st.sampled_from(["none", "crop_flip", "rotation + cutout"]),
         pool=st.sampled_from(["train", "all"] if local else ["train"]),
       )
@@ -187,7 +184,7 @@ def configs(draw):
   rates["floor"] = min(rates["floor"], rates["lr"])
   if exact and tree["system"]["conv"] == "measured":
     tree["system"]["conv"] = "auto"
-  if not alone and not names & (READS_ALL | DISTIL) and draw(st.booleans()):
+  if not alone and not names & READS_ALL and draw(st.booleans()):
     most = tree["participants_per_round"] or clients
     tree |= {"pace": {"name": "buffered", "size": draw(st.integers(1, most))}}
     tree |= {"participation": "uniform", "faults": {}}

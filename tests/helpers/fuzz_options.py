@@ -31,7 +31,6 @@ RIGHT = {
   "inner_steps": st.integers(1, 2),
   "csa_weight": between(0, 2),
   "csa_margin": between(0, 2),
-  "distil_steps": st.integers(1, 2),
   "slowest": between(0.25, 1),
   "l2": step,
   "second_cut": st.one_of(st.none(), st.integers(3, 4)),
@@ -62,9 +61,6 @@ RIGHT = {
 
 SENDS = {"harmony", "splitgp", "splitfed_v1", "splitfed_v2", "supersfl"}
 """Some methods that send features, which attacks may need."""
-
-DISTIL = {"fedmd", "feddf"}
-"""Methods that need public samples."""
 
 ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
 """Methods whose clients can take a step without the server."""

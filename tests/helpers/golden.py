@@ -6,7 +6,6 @@ method computes writes them anew, from the root of the repository:
   python -m tests.helpers.golden [METHOD ...]
 """
 
-import dataclasses
 import functools
 import json
 import sys
@@ -32,8 +31,7 @@ FAMILIES = {
   "local": ("fedavg", "fedavg_ft", "local"),
   "fedbn": ("fedbn",),
   "partial_sharing": ("fedrep", "fedper", "fedbabu", "fedprox"),
-  "collaborative": ("fedpac", "fedamp", "fedgh"),
-  "distillation": ("feddf", "fedmd", "fedproto"),
+  "collaborative": ("fedpac", "fedamp", "fedgh", "fedproto"),
   "adaptive": ("fedala", "fedfomo"),
   "scaffold": ("scaffold",),
   "personal_networks": ("ditto", "pfedme", "per_fedavg", "moon"),
@@ -44,11 +42,8 @@ FAMILIES = {
 ROUNDS = 3
 OPTIONS = {
   "pgfedsplit": {"tau": 1},
-  "feddf": {"distil_steps": 6, "distil_batch": 8},
-  "fedmd": {"alignment": 12, "digest_batch": 5},
 }
-"""Options that differ from the defaults: a head is sent in these rounds, and
-public samples are taken in parts."""
+"""Options that differ from the defaults: a head is sent in these rounds."""
 
 
 def cases(family: str) -> tuple[str, ...]:
@@ -71,7 +66,6 @@ def play(case: str) -> dict:
       sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,
       batch_norm=bool(batch_norm),
     )  # fmt: skip
-    net = dataclasses.replace(net, public=sandbox.PUBLIC)
     method = make(net, optimizer)
     if topology_of(method.traits).one_server:
       net = toy(

@@ -23,15 +23,15 @@ PLAIN = optimizers.sgd(LR, momentum=0.0)
 @functools.cache
 def played(
   name, rounds, wrap=None, *, depths=(4,) * 4, few=None, steps=None,
-  optimizer=PLAIN, net=NET, **options,
+  optimizer=PLAIN, **options,
 ):  # fmt: skip
   """Plays rounds of a method, changed by `wrap` (method -> method).
 
   Returns the world, the state after each round, who took part ([N] bool each),
   and the last metrics.
   """
-  world = toys.world(net, depths, PARTS, participants=few, steps=steps)
-  method = METHODS[name](net, optimizer, **options)
+  world = toys.world(NET, depths, PARTS, participants=few, steps=steps)
+  method = METHODS[name](NET, optimizer, **options)
   method = method if wrap is None else wrap(method)
   state = toys.start(world, method)
   step, states, present = toys.compiled(world, method, state), [], []

@@ -14,8 +14,6 @@ from splitjax.experiment import runner
 from splitjax.experiment.console import signals
 
 ROUNDS = 4
-PUBLIC = {"data__public": "train", "data__public_samples": 20}
-"""Changes that hold public samples back."""
 
 
 def draft(name):

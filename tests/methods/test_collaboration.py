@@ -1,7 +1,5 @@
 """FedAMP, FedGH, FedPAC: their formulas in plain NumPy; what others share."""
 
-import dataclasses
-
 import by_hand
 import jax
 import jax.numpy as jnp
@@ -183,10 +181,3 @@ def test_clients_with_a_class_may_count_alike(mean, want):
   new = rule.server(held(0.0, 0.0), (), (), sums).memory
   np.testing.assert_allclose(new.mean, np.full((C, D), want), rtol=1e-12)
   assert new.samples.tolist() == [8.0] * C
-
-
-def test_fedmd_takes_all_public_samples_unless_told():
-  net = dataclasses.replace(NET, public=7)
-  method = METHODS["fedmd"](net, optimizers.sgd(0.1))
-  state = toys.start(toys.world(net, (4,), toys.parts_of((8,))), method)
-  assert state.server.memory.logits.shape == (7, C)

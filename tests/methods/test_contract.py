@@ -73,8 +73,6 @@ PROMISES = {
   "fedpac": ALIGNED,
   "fedgh": CLIENT,
   "fedproto": ALIGNED,
-  "fedmd": Promise({"client", "digest"}, False, steady=("digest",)),
-  "feddf": CLIENT._replace(options=(("distil_steps", 5),)),
   # With the paper's weight of prototypes it learns too slowly here.
   "pgfedsplit": ALIGNED._replace(
     losses={"head", "client", "align"}, options=(("lam", 0.1),)

@@ -137,7 +137,6 @@ def test_a_block_that_nobody_updated_takes_no_step():
   [
     ("fedamp", "name", "none of own makes a mean"),
     ("supersfl", "name", "clients and server share their parameters"),
-    ("feddf", "name", "the server trains the mean on public samples"),
     ("fedavg", "lr", "mean_optimizer.lr=0.1 needs mean_optimizer.name"),
     ("fedavg", "tau", "mean_optimizer.tau=0.1 needs mean_optimizer.name"),
   ],

@@ -91,7 +91,6 @@ def of_loss(name, loss):
   net = dataclasses.replace(
     net,
     loss=loss,
-    public=sandbox.PUBLIC,
     blocks={k: Dropped(x) for k, x in net.blocks.items()},
     exits={k: Dropped(x) for k, x in net.exits.items()},
     head=Dropped(net.head),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from splitjax.config.schema import Config
-from splitjax.data import public
 from splitjax.engine import faults
 from splitjax.engine.pace import Deadline
 from splitjax.experiment.describe import traffic
@@ -92,7 +91,6 @@ def _data(task: Task) -> dict[str, Any]:
     "partition": task.config.data.partition.name,
     "shift": task.config.eval.shift.name,
     "sets": task.test_sets.names,
-    "public": public.described(data, task.config.data.public),
     "unused": len(data.train_label) - sum(map(len, task.test_sets.parts)),
   }
 

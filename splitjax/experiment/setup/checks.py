@@ -91,7 +91,6 @@ def device_bytes(
   what = "images" if data.kind == "images" else "samples"
   return {
     f"{count} training {what}": count * (image + 4),
-    f"public {what}": 0 if data.public is None else data.public.nbytes,
     f"test {what}": data.test_image.nbytes * (test_sets.pool == "test"),
     "indices": 4 * clients * indices,
   }

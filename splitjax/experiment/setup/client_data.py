@@ -129,9 +129,6 @@ def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
     form["vocabulary"] = data.vocabulary
   # Owners of training samples need no digest: the partition follows from them.
   also = [] if data.test_client is None else [data.test_client]
-  if data.public is not None:
-    form["public"] = len(data.public)
-    also.append(data.public)
   drifted, looks = drift.described(test_sets, seed)
   if looks:
     form["looks"] = feed.digest(*looks)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from splitjax.data import ood_mixture, public
+from splitjax.data import ood_mixture
 from splitjax.data.corruptions import NONE
 from splitjax.engine.fleets import Cohort
 from splitjax.evaluation import metrics
@@ -70,9 +70,8 @@ def notes(task: Task) -> list[str]:
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
     f" clients), {held.mean():.1f} are held by some other client."
   )
-  shared = public.described(task.data, task.config.data.public)
   return [
-    *filter(None, (task.data.note, task.data.told, shared)),
+    *filter(None, (task.data.note, task.data.told)),
     *_untrained(counts),
     *_short_of_ood(task),
     *([lacking] if other.any() else []),

@@ -85,7 +85,6 @@ def make_network(config: Config, facts: dict) -> Network:
   """Builds a config's network and clients for data with these facts."""
   form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
   backbone = make_backbone(config, *form)
-  backbone = dataclasses.replace(backbone, public=facts.get("public", 0))
   names = tuple(facts.get("names", ()))
   devices = facts.get("devices") or make_devices(config, backbone, names)
   fleet = fleets.assign_depths(

@@ -22,7 +22,6 @@ from splitjax.data import (
   holdout,
   load,
   partition_util,
-  public,
 )
 from splitjax.data.holdout import Holdout
 from splitjax.data.partition_util import merged
@@ -57,7 +56,7 @@ class Task(NamedTuple):
       `fleet` sets profiles or an allocation other than even. "pretrained" and
       "faults" are digests of pretrained weights and of a fault schedule.
     thresholds: [E] entropy thresholds, nats.
-    image: [Z + P, ...], the training split and the P public samples, on the
+    image: [Z, ...], inputs of the training split, on the
       device.
     label: [Z] int32, labels of the training split, on the device.
     pool: [T, ...], the split that test sets are drawn from, on the device.
@@ -124,7 +123,6 @@ def build(
       test_samples=config.data.test_samples,
       classes=config.data.classes,
     )
-    data = public.with_public(data, config.data)
     if config.data.pool == "all":
       data = merged(data)
     client_data.check_options(config, data)
@@ -159,7 +157,6 @@ def build(
     if not trained:
       checks.check_methods(config, network, made, test_sets)
       message_checks.check_messages(config, network, made)
-      public.check_use(config.data.public, made)
       if config.privacy.accounted:
         privacy.library()
       if config.wandb:
@@ -177,10 +174,7 @@ def build(
     mesh = sharding.make(devices, always=config.system.deterministic)
 
   # Data go to the devices once.
-  image = data.train_image
-  if data.public is not None:
-    image = np.concatenate([image, data.public])
-  image = sharding.put(mesh, image)
+  image = sharding.put(mesh, data.train_image)
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)

@@ -55,8 +55,6 @@ COLOURS = {
   "fedpac": "#B2182B",
   "fedgh": "#525252",
   "fedproto": "#0B7A75",
-  "fedmd": "#7A5195",
-  "feddf": "#B8860B",
   "pgfedsplit": "#FF7F00",
   "supersfl": "#AD1457",
   "dfl": "#00796B",
