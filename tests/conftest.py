@@ -177,7 +177,7 @@ def traced_from(make, setup, given, rest):
   spec, tree = config.methods[setup.key], config.to_dict()
   for name in "title seed checkpoint tensorboard wandb methods".split():
     del tree[name]
-  for name in ("every", "patience", "watch", "target"):
+  for name in ("every", "target"):
     del tree["eval"][name]
   named = config.optimizer, config.mean_optimizer
   schedules = {each.schedule for each in named} | {named[0].server_schedule}

@@ -59,12 +59,6 @@ class Eval:
     target: accuracy, a share of one. If given, the report has the rounds,
       bytes, modelled seconds and joules that training takes until the accuracy
       on the first test set reaches it.
-    patience: rounds without a better value of `watch` after which a method's
-      training ends; None: training lasts all rounds. The last network is kept,
-      and the best one if `checkpoint.best` says so.
-    watch: the quantity for `patience`. "loss": the sum of the training losses.
-      The name of a test set, such as "0.8": the accuracy of the method's first
-      row on it; test labels then decide when training ends.
     inside: number of a round, from 1. During this round's last full cycle of
       clients, the network of a sequential method is evaluated at the start and
       after each group of clients that have the same dominant label
@@ -101,8 +95,6 @@ class Eval:
   target: Annotated[
     float | None, Bounds(above=0, at_most=1), Effect.NUMERICS
   ] = None
-  patience: Annotated[int | None, COUNT, Effect.NUMERICS] = None
-  watch: Annotated[str, Effect.NUMERICS] = "loss"
   inside: Annotated[int | None, COUNT] = None
   metrics: Annotated[dict[str, Annotated[Spec, METRICS]], Effect.NUMERICS] = (
     dataclasses.field(default_factory=dict)

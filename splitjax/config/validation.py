@@ -48,10 +48,8 @@ def check_config(config: Any) -> None:
   _check_names(config)
   _check_means(config.mean_optimizer)
   _check_steps(config)
-  _check_best(config.checkpoint, config.eval)
   _check_kept(config)
   _check_inside(config)
-  _check_patience(config)
   _check_labels(config.methods)
 
 
@@ -201,18 +199,6 @@ def _check_kept(config: Any) -> None:
     )
 
 
-def _check_patience(config: Any) -> None:
-  """Raises UserError if eval.patience contradicts eval.every."""
-  chosen = config.eval
-  if chosen.patience is None:
-    return
-  if chosen.watch != "loss" and chosen.patience < chosen.every:
-    raise UserError(
-      f"eval.patience={chosen.patience} must be at least"
-      f" eval.every={chosen.every}, the rounds between two accuracies"
-    )
-
-
 def _check_labels(methods: Mapping[str, Spec]) -> None:
   """Raises UserError if rows of a table would have the same label."""
   labels = [s.label or key for key, s in methods.items()]
@@ -224,21 +210,3 @@ def _check_labels(methods: Mapping[str, Spec]) -> None:
       )
   if len(set(labels)) < len(labels):
     raise UserError(f"methods: labels {labels} must differ from one another")
-
-
-def _check_best(checkpoint: Any, evaluation: Any) -> None:
-  """Raises UserError if checkpoint.every does not suit checkpoint.best."""
-  best, every = checkpoint.best, checkpoint.every
-  if best is None:
-    return
-  if every == "auto":
-    raise UserError(
-      f"checkpoint.best={best} needs checkpoint.every as a number: with"
-      " 'auto' the clock chooses the rounds"
-    )
-  if best != "loss" and every % evaluation.every:
-    raise UserError(
-      f"checkpoint.every={every} must be a multiple of"
-      f" eval.every={evaluation.every}: checkpoint.best={best} is an"
-      " accuracy, which other rounds lack"
-    )

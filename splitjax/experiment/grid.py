@@ -202,11 +202,9 @@ def _write(
 def _read_report(place: Path) -> Results:
   """Returns a cell's report; raises Unfinished if it has none yet."""
   try:
-    results = report.read(place)
+    return report.read(place)
   except UserError as error:
     raise workdirs.Unfinished(str(error)) from None
-  # A grid compares whole runs: the stopped method is left out.
-  return reporting.report_again(place) if results.get("stopped") else results
 
 
 def _publish(

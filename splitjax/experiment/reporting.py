@@ -51,22 +51,16 @@ def report_again(
 
 
 def report_run(
-  workdir: Path,
-  config: Config,
-  facts: Mapping[str, Any],
-  more: Sequence[Any] = (),
+  workdir: Path, config: Config, facts: Mapping[str, Any]
 ) -> Results:
-  """Writes the report on a config's finished methods and on `more`.
-
-  `more` has records of further methods, in the form of `publish`'s `about`.
-  """
+  """Writes the report on a config's finished methods."""
   about = {key: workdirs.read_about(workdir, key) for key in config.methods}
   done = [
     {**each, "by_client": by_client.read(workdirs.folder(workdir, key))}
     for key, each in about.items()
     if each is not None
   ]
-  return publish(workdir, config, facts, [*done, *more])
+  return publish(workdir, config, facts, done)
 
 
 def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
@@ -126,8 +120,7 @@ def publish(
 
   `known` are the facts of the data. `about` has the record of each method
   (`workdirs.read_about`), with the method's lines of clients.csv as
-  "by_client". The record of a stopped method also has a note as "stopped".
-  Returns the content of report.json.
+  "by_client". Returns the content of report.json.
   """
   if not about:
     raise Unfinished(f"--workdir={workdir}: no method is finished yet")
@@ -137,7 +130,6 @@ def publish(
   notes = dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
   lines = [line for a in about for line in a["by_client"]]
   machines = dict.fromkeys(f"Hardware: {a['hardware']}." for a in about)
-  stopped = [a["stopped"] for a in about if "stopped" in a]
   results = files.plain(
     {
       "title": config.title or "splitjax",
@@ -146,14 +138,12 @@ def publish(
       "sets": about[0]["sets"],
       "thresholds": about[0]["grid"],
       "names": known.get("names", ()),
-      "notes": [*stopped, *_behind(config, about), *notes, *machines],
+      "notes": [*_behind(config, about), *notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
       "by_client": chosen(lines),
     }
   )
-  if stopped:
-    results["stopped"] = stopped
   by_client.write(workdir, lines)
   logs = [round_log.RoundLog(workdir, key) for key in config.methods]
   curves = by_client.over_rounds(logs, known.get("names", ()))

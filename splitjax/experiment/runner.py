@@ -14,13 +14,12 @@ from splitjax.engine import distributed
 from splitjax.engine.pace import make_pace
 from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
+from splitjax.experiment.console.signals import Stop, never
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.tasks import Tasks, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
-from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers import measured, programs
 from splitjax.experiment.trainers.compile_cache import announcing
 from splitjax.experiment.trainers.trainer import Trainer
@@ -49,9 +48,7 @@ def run(
     workdir: the folder for everything that is written.
     overwrite: deletes the run of another config in the workdir.
     stop: a function called after every round; it returns who asks to end early,
-      or None to go on. A run that ends early writes a report that includes the
-      stopped method in its present state. After "SIGTERM" it writes none, as
-      the sender does not wait.
+      or None to go on. A run that ends early writes a checkpoint and no report.
     built: a cache that gives the config's task; None: a new cache.
 
   Returns:
@@ -115,16 +112,11 @@ def _train(
   ahead = time.monotonic() - begun
   opened = resume.open_recorder(trainer, full, workdir, stop)
   with opened as (recorder, state):
-    try:
-      loop.raise_if_stopped(recorder)
-      with recorder.timed("compile"):
-        trainer.compile(state)
-      recorder.seconds["compile"] += ahead
-      state = loop.train(recorder, trainer, state)
-    except Stopped as stopped:
-      if stopped.asked != SIGTERM:
-        _report_stopped(recorder, stopped)
-      raise
+    loop.raise_if_stopped(recorder)
+    with recorder.timed("compile"):
+      trainer.compile(state)
+    recorder.seconds["compile"] += ahead
+    state = loop.train(recorder, trainer, state)
   finish.save(recorder, trainer, state)
 
 
@@ -190,20 +182,6 @@ def owned_seeds(
   facts = {k: v for k, v in built.of(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
     yield
-
-
-def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
-  """Reports on finished methods and on the stopped one, if it has trained."""
-  about = finish.summarise(recorder) if recorder.outputs else None
-  if about is not None:
-    about["stopped"] = (
-      f"{stopped}: stopped by {stopped.asked}. Its rows are of that state, and"
-      " the same call continues from there."
-    )
-  if distributed.is_first_process():
-    task, more = recorder.task, [about] if about else []
-    with contextlib.suppress(workdirs.Unfinished):  # no round is done
-      reporting.report_run(recorder.workdir, task.config, task.facts, more)
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 from splitjax.config import schema
@@ -20,8 +19,8 @@ MEASURED = (
   "summary", "wire", "bytes_per_round", "server_bytes", "seconds", "cost",
   "to_target", "privacy",
 )  # fmt: skip
-"""Parts of a result row that are averaged. Label and method must be the same in
-all seeds; rounds must be the same too, unless eval.patience is set."""
+"""Parts of a result row that are averaged. Label, method and rounds must be the
+same in all seeds."""
 
 CURVES = (
   "accuracy", "weighted", "std", "worst_tenth", "loss", "per_class",
@@ -49,8 +48,6 @@ def combine(runs: Sequence[Results]) -> Results:
   copies = [plain(run) for run in runs]
   for copy in copies:
     copy["config"].pop("seed", None)
-  if _may_end_early(copies[0]):
-    _shorten(copies)
   _check_comparable(copies)
   forgetting.add_positions(copies)
   first = copies[0]
@@ -97,7 +94,6 @@ def _merged(same: Sequence[Results]) -> Results:
     row["summary"].pop("forgetting", None)
   merged = _over_seeds(same, MEASURED)
   merged.pop("positions", None)
-  merged["rounds"] = fmean(row["rounds"] for row in same)
   merged["by_seed"] = {"accuracy": [row["summary"]["accuracy"] for row in same]}
   merged["pooled"] = {
     "accuracy": pooled,
@@ -112,40 +108,12 @@ def _merged(same: Sequence[Results]) -> Results:
   return merged
 
 
-def _may_end_early(run: Results) -> bool:
-  return run["config"].get("eval", {}).get("patience") is not None
-
-
-def _shorten(copies: list[Results]) -> None:
-  """Cuts learning curves to the evaluated rounds that all seeds have.
-
-  Seeds may have ended early (eval.patience). If a row's curves have no round in
-  common, they are deleted.
-  """
-  for label in list(copies[0].get("learning", {})):
-    curves = [copy["learning"][label] for copy in copies]
-    at = [curve["round"] for curve in curves]
-    common = [same[0] for same in zip(*at, strict=False) if len({*same}) == 1]
-    for copy, curve in zip(copies, curves, strict=True):
-      if common:
-        copy["learning"][label] = _first(curve, len(common))
-      else:
-        del copy["learning"][label]
-
-
-def _first(tree: Any, count: int) -> Any:
-  """Cuts all lists in a tree to their first `count` entries."""
-  if isinstance(tree, dict):
-    return {key: _first(each, count) for key, each in tree.items()}
-  return tree[:count] if isinstance(tree, list) else tree
-
-
 def _check_comparable(runs: list[Results]) -> None:
   """Raises UserError if a seed repeats, or settings, sets or rounds differ."""
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
     raise UserError(f"seeds {seeds}: one occurs twice")
-  names = ["label", "method", *["rounds"] * (not _may_end_early(runs[0]))]
+  names = "label", "method", "rounds"
   facts = [
     flat(
       {

@@ -6,7 +6,6 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
   sets [R]: names of the test sets; a mixture's name is its rho, as text
   names (one seed only): clients' names; [] if the data do not name them
   notes (optional): sentences for the end of the page, such as the hardware
-  stopped (one seed only, optional): sentences on methods stopped midway
   rows: a list of
     label, method, rounds
     summary: from `evaluation.summary.summarise`; its forgetting is from

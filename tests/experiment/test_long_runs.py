@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 from marks import slow
-from runs import After, config, lines, rows, same_run
+from runs import After, config, lines, same_run
 
 import splitjax
 from splitjax.config.groups import Checkpoint
@@ -105,39 +105,11 @@ def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
     assert splitjax.load(tmp_path / "w", "own", round=each).state.round == each
 
 
-@pytest.mark.parametrize("rounds", [2, *slow(3)])
-def test_a_run_that_is_stopped_leaves_a_report(rounds, runs, tmp_path):
-  with pytest.raises(signals.Stopped, match=f"{rounds} of 4 rounds"):
-    stop = After(tmp_path / "w", rounds, "patience")
-    runner.run(config(), tmp_path / "w", stop=stop)
-  found = json.loads((tmp_path / "w/report.json").read_text())
-  (row,) = found["rows"]
-  assert row["rounds"] == rounds and 0 < row["summary"]["accuracy"][0] <= 1
-  first = lines(tmp_path / "w")[0]["wire"]
-  assert row["wire"] == pytest.approx(first)  # of a round that was trained
-  (said,) = found["stopped"]
-  assert said.startswith(f"own: {rounds} of 4 rounds done: stopped by patience")
-  assert said in (tmp_path / "w/report.md").read_text()
-  results = runner.run(config(), tmp_path / "w")
-  report = json.loads((runs / "whole/report.json").read_text())
-  assert "stopped" not in results and rows(results) == rows(report)
-  same_run(runs / "whole", tmp_path / "w")
-
-
-def test_a_report_of_what_was_finished_before_the_stop(tmp_path):
+def test_a_run_that_is_stopped_between_methods_goes_on(tmp_path):
   c = tiny.tiny(one="local", two="local")
   with pytest.raises(signals.Stopped, match="two: 0 of 2"):
-    stop = After(tmp_path / "w", 2, "patience")
-    runner.run(tiny.resolved(c), tmp_path / "w", stop=stop)
-  found = json.loads((tmp_path / "w/report.json").read_text())
-  assert [row["label"] for row in found["rows"]] == ["one"]
-  assert "stopped" not in found
-  runner.run(tiny.resolved(c), tmp_path / "w")
-  done = [(x["method"], x["round"]) for x in lines(tmp_path / "w")]
+    runner.run(tiny.resolved(c), tmp_path, stop=After(tmp_path, 2))
+  assert not (tmp_path / "report.json").exists()
+  runner.run(tiny.resolved(c), tmp_path)
+  done = [(x["method"], x["round"]) for x in lines(tmp_path)]
   assert done == [(m, r) for m in ("one", "two") for r in (1, 2)]
-  # Before any round nothing can be reported; SIGTERM's sender does not wait.
-  for place, given in (("v", (0, "patience")), ("u", (1, "SIGTERM"))):
-    with pytest.raises(signals.Stopped):
-      stop = After(tmp_path / place, *given)
-      runner.run(tiny.resolved(c), tmp_path / place, stop=stop)
-    assert not (tmp_path / place / "report.json").exists()

@@ -7,7 +7,7 @@ import pytest
 import tiny
 from broken import data_file, flip
 from marks import slow
-from runs import config, lines, rows, same_run, stopped
+from runs import config, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError
@@ -103,57 +103,9 @@ def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
   assert one["learning"] == two["learning"] and rows(one) == rows(two)
 
 
-def still(**changes):
-  """A config whose accuracy does not change from round to round."""
-  chosen = {"rounds": 9, "eval__every": 1, "optimizer__lr": 1e-12}
-  chosen |= {"eval__patience": 2, "eval__watch": "0.8"}
-  return config("local", **{**chosen, **changes})
-
-
-def test_patience_ends_a_training(tmp_path):
-  results = runner.run(still(), tmp_path / "w")
-  assert [row["rounds"] for row in results["rows"]] == [3]
-  assert [line["round"] for line in lines(tmp_path / "w")] == [1, 2, 3]
-  (note,) = (x for x in results["notes"] if "ended after round 3" in x)
-  assert "best accuracy (ρ=0.8, with the test labels), that of round 1" in note
-  assert int(splitjax.load(tmp_path / "w", "own").state.round) == 3
-  # It is finished: the same command trains nothing, nor does a report.
-  assert runner.run(still(), tmp_path / "w") == results
-  # Stopped before, it ends after the same round; more rounds change nothing.
-  stopped(still(), tmp_path / "v", 2)
-  again = runner.run(still(), tmp_path / "v")
-  assert rows(again) == rows(results)
-  more = runner.run(still(rounds=20), tmp_path / "v")
-  assert rows(more) == rows(results)
-
-
-def test_losses_that_are_no_numbers_end(tmp_path):
-  never = still(eval__watch="loss", eval__every=5, optimizer__lr=1e30)
-  results = runner.run(never, tmp_path / "w")
-  assert results["rows"][0]["rounds"] < 9
-  # The end of a training is evaluated.
-  *_, last = lines(tmp_path / "w")
-  assert set(last["accuracy"]) == {"own"}
-  assert (tmp_path / "w/clients_over_rounds.csv").exists()
-
-
-def test_a_loss_that_falls_does_not_end(tmp_path):
-  falling = still(rounds=4, eval__watch="loss", optimizer__lr=0.01)
-  results = runner.run(falling, tmp_path / "w")
-  assert results["rows"][0]["rounds"] == 4
-
-
-@pytest.mark.parametrize(
-  ("changes", "words"),
-  [
-    ({"eval__every": 3}, "eval.patience=2 must be at least eval.every=3"),
-    ({"eval__watch": "0.7"}, "eval.watch=0.7 must be one of loss, 0.0, 0.8"),
-    ({"checkpoint__rounds": (3, 12)}, "12 is none of the 9 rounds"),
-  ],
-)
-def test_what_cannot_end_early_is_refused(changes, words, tmp_path):
-  with pytest.raises(UserError, match=words):
-    runner.run(still(**changes), tmp_path / "w")
+def test_a_checkpoint_after_the_last_round_is_refused(tmp_path):
+  with pytest.raises(UserError, match="12 is none of the 9 rounds"):
+    runner.run(config("local", rounds=9, checkpoint__rounds=(3, 12)), tmp_path)
 
 
 def test_networks_of_chosen_rounds_load(tmp_path):

@@ -72,21 +72,6 @@ def test_combine_does_not_mind_where_files_lie():
     over_seeds.combine(runs)
 
 
-def test_seeds_that_end_in_different_rounds():
-  runs = [example(0), example(1)]
-  for run in runs:
-    run["config"]["eval"] = {"patience": 1}
-  for row in runs[1]["rows"]:
-    row["rounds"] = 25
-  curve = runs[1]["learning"]["SplitGP"]
-  curve["round"] = np.arange(5, 16, 5)
-  curve["accuracy"] = {k: x[:3] for k, x in curve["accuracy"].items()}
-  curve["loss"] = curve["loss"][:3]
-  merged = over_seeds.combine(runs)
-  assert merged["rows"][0]["rounds"] == 22.5
-  assert merged["learning"]["SplitGP"]["round"] == [5, 10, 15]
-
-
 def test_combine_refuses_a_seed_twice_and_nothing():
   with pytest.raises(UserError, match="twice"):
     over_seeds.combine([example(1), example(1)])

@@ -32,13 +32,13 @@ def config(name="local", **changes):
 class After:
   """A Stop that asks once a workdir's logs have so many lines."""
 
-  def __init__(self, workdir, lines, asked="SIGTERM"):
-    self.workdir, self.lines, self.asked = Path(workdir), lines, asked
+  def __init__(self, workdir, lines):
+    self.workdir, self.lines = Path(workdir), lines
 
   def __call__(self):
     logs = self.workdir.rglob("metrics.jsonl")
     written = sum(log.read_text().count("\n") for log in logs)
-    return self.asked if written >= self.lines else None
+    return "SIGTERM" if written >= self.lines else None
 
 
 def stopped(resolved, workdir, rounds, before=0):

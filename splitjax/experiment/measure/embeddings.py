@@ -154,8 +154,6 @@ def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
 
 def on_end(end: End) -> dict[str, np.ndarray]:
   """Measures the last row's embeddings and adds "skew" to its summary."""
-  if end.own is None:
-    return {}
   arrays = gather(end.setup, end.own)
   if arrays:
     end.rows[-1]["summary"]["skew"] = judge(arrays)

@@ -112,8 +112,6 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
   The clients are as the server knows them, before personalisation.
   """
-  if end.state is None:
-    return {}
   numbers, arrays = measure(end.setup, end.state)
   if numbers:
     end.rows[-1]["summary"]["leakage"] = numbers

@@ -60,8 +60,8 @@ class End(NamedTuple):
     whole: the history of all rounds of the training.
     rows: result rows, to which measurements add what they measure.
     outputs: the outputs of each row.
-    state: the state after the last round; None if the training was stopped.
-    own: the state after the clients were personalised; None if `state` is None.
+    state: the state after the last round.
+    own: the state after the clients were personalised.
     account: the privacy account of an earlier evaluation, if it still holds.
   """
 
@@ -69,8 +69,8 @@ class End(NamedTuple):
   whole: History
   rows: list[dict[str, Any]]
   outputs: Sequence[Outputs]
-  state: State | None = None
-  own: State | None = None
+  state: State
+  own: State
   account: dict[str, Any] | None = None
 
   @property

@@ -167,7 +167,7 @@ def check_methods(
   config: Config, network: Network, methods: Methods, test_sets: TestSets
 ) -> None:
   """Raises UserError where methods and config contradict each other."""
-  _check_best(config, methods, test_sets)
+  _check_best(config, test_sets)
   _check_optimizers(config, methods)
   for key, method in methods.items():
     pace.check_method(config.pace, config.methods[key].name, method)
@@ -212,27 +212,11 @@ def _check_optimizers(config: Config, methods: Methods) -> None:
       )
 
 
-def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
-  """Raises UserError if checkpoint.best or eval.watch is not usable.
-
-  Each must name a known metric that is measured in every evaluation.
-  """
-  names = "loss", *test_sets.names
-  always = config.eval.personal == "always"
-  waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
-  for field, best in (
-    ("checkpoint.best", config.checkpoint.best),
-    ("eval.watch", config.eval.watch),
-  ):
-    if best is not None and best not in names:
-      raise UserError(f"{field}={best} must be one of {', '.join(names)}")
-    once = config.eval.every >= config.rounds
-    if waiting and not (best in (None, "loss") or always or once):
-      raise UserError(
-        f"{field}={best} needs accuracies that eval.personal=last leaves to the"
-        f" last round ({', '.join(waiting)}): set it to always, or {field} to"
-        " loss"
-      )
+def _check_best(config: Config, test_sets: TestSets) -> None:
+  """Raises UserError if checkpoint.best is no metric of an evaluation."""
+  best, names = config.checkpoint.best, ("loss", *test_sets.names)
+  if best is not None and best not in names:
+    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
 
 
 def _check_one_server(

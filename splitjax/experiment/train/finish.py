@@ -18,7 +18,6 @@ from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.reports.results import heading
 from splitjax.types import Outputs, State
 
 CUTS = (
@@ -45,15 +44,13 @@ PARTS = (
 """The note on evaluations with some of the test samples."""
 
 
-def summarise(
-  recorder: Recorder, state: State | None = None, own: State | None = None
-) -> dict[str, Any]:
+def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
   """Closes a method's log, scores its last evaluation and measures the method.
 
-  `own` is the state after the clients were personalised; it and `state` are
-  None if the training was stopped. Returns the content of about.json, such as
-  result rows, learning curves and notes. The returned dict also has the lines
-  of clients.csv, as "by_client", and the content of other files, as "arrays".
+  `own` is the state after the clients were personalised. Returns the content of
+  about.json, such as result rows, learning curves and notes. The returned dict
+  also has the lines of clients.csv, as "by_client", and the content of other
+  files, as "arrays".
   """
   setup, task = recorder.setup, recorder.setup.task
   whole = recorder.close()
@@ -70,8 +67,6 @@ def summarise(
   waited = [x for x in recorder.labels if history.waited(lines, x)]
   recorder.notes += [WAITED.format(label) for label in waited]
   chosen = task.config.eval
-  if recorder.ended:
-    recorder.notes.append(_ended(recorder, len(lines)))
   if chosen.samples is not None and chosen.every < task.config.rounds:
     recorder.notes.append(PARTS.format(chosen.samples))
 
@@ -112,20 +107,6 @@ def summarise(
     "by_client": by_client.measure(task, rows, recorder.outputs),
     "arrays": arrays,
   }
-
-
-def _ended(recorder: Recorder, rounds: int) -> str:
-  """Writes the note on a training that eval.patience ended."""
-  chosen = recorder.task.config.eval
-  assert recorder.best is not None
-  watched = "training loss"
-  if chosen.watch != "loss":
-    watched = f"accuracy ({heading(chosen.watch)}, with the test labels)"
-  return (
-    f"{recorder.labels[0]} ended after round {rounds}, which was at least"
-    f" {chosen.patience} after the best {watched}, that of round"
-    f" {recorder.best[1]}."
-  )
 
 
 def save(recorder: Recorder, trainer: Trainer, state: State) -> None:

@@ -5,7 +5,7 @@ import time
 
 from splitjax.engine import distributed
 from splitjax.experiment.console.progress import Progress
-from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped
+from splitjax.experiment.console.signals import Stop, Stopped
 from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
@@ -29,38 +29,31 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   rounds, manager = task.config.rounds, recorder.manager
   raise_if_stopped(recorder)
   progress = Progress(label, rounds, recorder.done)
-  evaluate = trainer.evaluate
-  for number in (
-    range(recorder.done + 1, rounds + 1) if not recorder.ended else ()
-  ):
+  for number in range(recorder.done + 1, rounds + 1):
     # Train, then log the round and evaluate it where due.
     begun = time.monotonic()
     if number == inside:
       forgetting_in_round.evaluate_within(trainer, state, recorder.workdir)
     state, metrics = trainer.step(state)
     seconds = time.monotonic() - begun
-    outputs = functools.partial(evaluate, state)
-    text, evaluated = recorder.record(number, metrics, seconds, outputs)
+    evaluate = functools.partial(trainer.evaluate, state)
+    text, evaluated = recorder.record(number, metrics, seconds, evaluate)
     progress.round(number, text, evaluated)
 
     # Write a checkpoint where due, and before a stop.
-    last = number == rounds or recorder.ended
+    last = number == rounds
     asked = None if last else _stop_requested(recorder.stop)
     if manager.due(number, last) or asked:
       recorder.save_checkpoint(number, state)
     if asked:
       progress.close()
       manager.wait()
-      if asked != SIGTERM:  # a SIGTERM's sender does not wait
-        recorder.outputs = evaluate(state)
       raise Stopped(asked, _progress_text(recorder.key, number, rounds))
-    if last:
-      break
   progress.close()
 
   # A run that resumed after its last round has no evaluation yet.
   if not recorder.outputs:
-    recorder.outputs = evaluate(state)
+    recorder.outputs = trainer.evaluate(state)
   return state
 
 
@@ -79,8 +72,6 @@ def _stop_requested(stop: Stop) -> str | None:
   asked = stop()
   if not distributed.any_process(asked is not None):
     return None
-  if distributed.any_process(asked == SIGTERM):
-    return SIGTERM  # the same in all: either all processes evaluate, or none
   return asked or "another process"
 
 

@@ -1,7 +1,6 @@
 """The record of one training: its log, TensorBoard file and checkpoints."""
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,8 +44,6 @@ class Recorder:
     outputs: the outputs of each result row in the last evaluation.
     plan: each client's work in a whole round. None if the network's FLOPs are
       unknown; no cost is modelled then.
-    best: the best value of eval.watch and its round; None before the first
-      value. A loss is negated, so that larger is better.
   """
 
   def __init__(
@@ -74,7 +71,6 @@ class Recorder:
       self.plan = costs.whole_round(setup)
     except UserError as error:
       self.notes.append(f"Cost is not modelled. {error}")
-    self.best: tuple[float, int] | None = None
     self.masked, self._last = False, dict[str, Any]()
     self._accuracy: dict[str, dict[str, float]] = {}
 
@@ -85,26 +81,10 @@ class Recorder:
     yield
     self.seconds[kind] += time.monotonic() - begun
 
-  @property
-  def ended(self) -> bool:
-    """True if eval.patience ends the training, even if rounds remain."""
-    patience = self.task.config.eval.patience
-    if patience is None or self.best is None:
-      return False
-    return self._last["round"] - self.best[1] >= patience
-
   def remember(self, line: dict[str, Any]) -> None:
-    """Updates `masked` and `best` from the line of a finished round."""
-    line = history.between_rounds(line, self.task.config, self.rows)
-    self._last, name = line, self.task.config.eval.watch
+    """Updates `masked` from the line of a finished round."""
+    self._last = history.between_rounds(line, self.task.config, self.rows)
     self.masked |= bool(line["masked"])
-    value = history.checkpoint_metrics(line, self.labels[0]).get(name)
-    if name == "loss":  # a smaller one is better
-      value = -math.inf if value is None else -value
-    if value is None:
-      return
-    if self.best is None or value > self.best[0]:
-      self.best = value, line["round"]
 
   def rewrite_logs(self) -> None:
     """Writes the logs again, up to the last finished round."""
@@ -141,12 +121,10 @@ class Recorder:
     self.seconds["train"] += seconds
 
     # Evaluate.
-    due, whole = history.due(config, self.rows, number), (self.rows, None)
+    due = history.due(config, self.rows, number)
     line = self._evaluated(line, due, evaluate)
     self.remember(line)
-    if self.ended and due != whole:
-      due, line = whole, self._evaluated(line, whole, evaluate)
-    if due == whole and (self.ended or number == config.rounds):
+    if number == config.rounds:
       line["last"] = True
 
     # Write the line to all logs.
@@ -205,11 +183,7 @@ class Recorder:
     self.manager.save(state, self.record_of(number))
 
   def close(self) -> History:
-    """Reads the history from the log; adds a note that sums up masked updates.
-
-    If the training was stopped, the history's last line gets the scores that
-    were evaluated at the stop.
-    """
+    """Reads the history from the log; adds a note on all masked updates."""
     with distributed.all_agree():
       pass  # the first process has now written all of the log
     config, rows = self.task.config, self.rows
@@ -217,9 +191,6 @@ class Recorder:
     whole.lines[:-1] = [
       history.between_rounds(line, config, rows) for line in whole.lines[:-1]
     ]
-    last = whole.lines[-1]
-    if list(last.get("accuracy", {})) != self.labels:
-      last |= files.plain(self._scores(self.rows))
     masked = [(x["round"], x["masked"]) for x in whole.lines if x["masked"]]
     if masked:
       names = self.task.network.names
