@@ -116,17 +116,9 @@ def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
   assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
 
 
-@pytest.mark.parametrize(
-  ("changes", "words"),
-  [
-    ({"checkpoint__best": "loss", "checkpoint__every": "auto"}, "as a number"),
-    ({"checkpoint__best": "0.8"}, "multiple of eval.every=2"),
-    ({"checkpoint__best": "9", "eval__every": 1}, "checkpoint.best=9"),
-  ],
-)
-def test_what_cannot_be_kept_is_refused(changes, words, tmp_path):
-  with pytest.raises(UserError, match=words):
-    runner.run(config(**changes), tmp_path / "w")
+def test_an_unknown_best_is_refused(tmp_path):
+  with pytest.raises(UserError, match="checkpoint.best=9 must be one of loss"):
+    runner.run(config(checkpoint__best="9"), tmp_path / "w")
   assert not (tmp_path / "w").exists()
 
 
