@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 from marks import slow
-from runs import After, config, lines, same_run
+from runs import After, config, lines
 
 import splitjax
 from splitjax.config.groups import Checkpoint
