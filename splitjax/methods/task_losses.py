@@ -20,6 +20,7 @@ other samples of its batch.
 >>> del splitjax.LOSSES["hinge"]
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -145,13 +146,35 @@ def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
   factory = LOSSES[name]
   if factory is cross_entropy:
     return each_cross_entropy
-  loss = factory(classes, **options)
+  loss = factory(classes, **options)  # an error before a program is traced
   known = int, float, str, bool, tuple, type(None)
   if factory is not _OURS.get(name) and all(
     isinstance(x, known) for x in options.values()
   ):
     _try(name, loss, classes)
-  return jax.vmap(loss)
+  return BatchLoss(factory, classes, tuple(options.items()))
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchLoss:
+  """The losses of a batch: logits [B, C], label [B] -> [B].
+
+  A record and no closure, so that networks of equal configs are equal.
+
+  Attributes:
+    factory: an entry of LOSSES.
+    classes: C.
+    options: names and values of the factory's options.
+  """
+
+  factory: Callable[..., Loss]
+  classes: int
+  options: tuple[tuple[str, Any], ...]
+
+  def __call__(self, logits: Array, label: Array) -> Array:
+    """Computes each sample's loss."""
+    loss = self.factory(self.classes, **dict(self.options))
+    return jax.vmap(loss)(logits, label)
 
 
 def _try(name: str, loss: Loss, classes: int) -> None:

@@ -74,17 +74,19 @@ class Backbone:
   vocabulary: int = 0
 
   def __eq__(self, other: object) -> bool:
-    return isinstance(other, Backbone) and self._function == other._function
+    return isinstance(other, Backbone) and self._fields == other._fields
 
   def __hash__(self) -> int:
-    return hash(self._function)
+    return hash(self._fields)
 
   @property
-  def _function(self) -> tuple:
-    """Collects the fields by which networks are compared."""
-    blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
-    form = self.name, self.shape, self.vocabulary, self.classes
-    return *form, blocks, exits, self.head, self.local_norm, self.draws
+  def _fields(self) -> tuple:
+    """Collects all fields in a form that can be hashed."""
+    fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    # A network is its blocks in their order; exits lie at depths.
+    fields["blocks"] = tuple(self.blocks.items())
+    fields["exits"] = frozenset(self.exits.items())
+    return tuple(fields.values())
 
   @property
   def length(self) -> int:

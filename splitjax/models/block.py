@@ -1,10 +1,11 @@
 """Blocks of a network: what a block is, and how it is initialised and run."""
 
+import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -65,8 +66,11 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
   return out, variables.get("params", {}), stats
 
 
-class Pretrained(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
   """Parameters of a checkpoint, which replace randomly initialised ones.
+
+  Two are equal if their digests are.
 
   Attributes:
     params: block name -> its parameters, on the host.
@@ -74,8 +78,8 @@ class Pretrained(NamedTuple):
     digest: hexadecimal digest of the tensors; part of the identity of a run.
   """
 
-  params: dict[str, Tree]
-  note: str
+  params: dict[str, Tree] = dataclasses.field(compare=False)
+  note: str = dataclasses.field(compare=False)
   digest: str
 
   def into(self, full: Segment) -> Segment:

@@ -10,8 +10,10 @@ import pytest
 from engine import assert_close
 from numpy_nets import fill
 
+from splitjax.methods import task_losses
 from splitjax.models import BACKBONES, backbones, drawing, drawn_cut, shapes
-from splitjax.models.block import redraw
+from splitjax.models.block import Pretrained, redraw
+from splitjax.wire import Channel, Wire
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -249,3 +251,36 @@ def test_the_fan_in_of_a_convolution_is_its_window():
   params = {"kernel": jnp.zeros((5, 5, 4, 9)), "bias": jnp.zeros(99)}
   for x in redraw(params, jax.random.key(0)).values():
     assert 0.08 < jnp.abs(x).max() < 0.1  # 1 / sqrt(5 x 5 x 4)
+
+
+def test_equal_networks_are_those_of_equal_fields():
+  def network(**changes):
+    net = BACKBONES["toy"]((4, 4, 1), 3, depths=(1, 2), batch_norm=True)
+    weights = Pretrained({}, "weights of a file", "0123")
+    focal = task_losses.make("focal", 3, {"gamma": 2.0})
+    wire = Wire(features=Channel("float16"))
+    fields = {"start": weights, "loss": focal, "wire": wire, **changes}
+    return dataclasses.replace(net, **fields)
+
+  net, again = network(), network()
+  assert net == again and hash(net) == hash(again)
+  blocks, exits = [*net.blocks.items()], [*net.exits.items()]
+  assert network(exits=dict(exits[::-1])) == net
+  others = {
+    "name": "mlp",
+    "shape": (16,),
+    "classes": 4,
+    "blocks": dict(blocks[::-1]),
+    "exits": dict(exits[:1]),
+    "head": blocks[0][1],
+    "local_norm": True,
+    "start": Pretrained({}, "weights of a file", "4567"),
+    "draws": "torch",
+    "wire": Wire(features=Channel("float16"), gradients=Channel("float16")),
+    "loss": task_losses.make("focal", 3, {"gamma": 1.0}),
+    "vocabulary": 9,
+    "public": 2,
+  }
+  assert others.keys() == {f.name for f in dataclasses.fields(net)}
+  for field, value in others.items():
+    assert network(**{field: value}) != net, field
