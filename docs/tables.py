@@ -43,13 +43,6 @@ COLUMNS = {
     )
     for kind in ("own", "unseen")
   ],
-  "speed_small": [
-    *BY_RHO[::2],
-    ("modelled s", "modelled_seconds", ""),
-    ("modelled J of clients", "client_joules", ""),
-    ("staleness", "staleness", ""),
-    ("slower half", "slow_share", ""),
-  ],
   "harmony_table3_small": [*BY_RHO[:1], ("ρ=0.49", "accuracy", "0.49")],
   "harmony_table5_fmnist_small": [
     (f"{word} drift", "accuracy", f"{name} drift")
@@ -138,8 +131,8 @@ FORGETTING = [
 DIGITS = {
   "1": "target_rounds target_seconds target_joules modelled_seconds"
   " client_joules",
-  "0.1": "staleness psnr",
-  "0.01": "watts_per_point slow_share ssim correlation auc",
+  "0.1": "psnr",
+  "0.01": "watts_per_point ssim correlation auc",
   "0.001": "ece",
 }
 UNITS = {

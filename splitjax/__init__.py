@@ -10,7 +10,6 @@ if TYPE_CHECKING:
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.data.corruptions import CORRUPTIONS
   from splitjax.engine.distributed import use_cores
-  from splitjax.engine.pace import PACES
   from splitjax.engine.prepare import set_up
   from splitjax.engine.topologies import TOPOLOGIES
   from splitjax.evaluation.attacks import ATTACKS
@@ -44,7 +43,6 @@ _NAMES = {
   "data.augmentations": ("AUGMENTATIONS",),
   "data.corruptions": ("CORRUPTIONS",),
   "engine.distributed": ("use_cores",),
-  "engine.pace": ("PACES",),
   "engine.prepare": ("set_up",),
   "engine.topologies": ("TOPOLOGIES",),
   "evaluation.attacks": ("ATTACKS",),

@@ -219,7 +219,6 @@ OPTIONS = {
     ("data.partition", splitjax.PARTITIONS),
     ("eval.shift", splitjax.SHIFTS),
     ("backbone", splitjax.BACKBONES),
-    ("pace", splitjax.PACES),
   )
 }
 """Field -> the options of all that it can name."""

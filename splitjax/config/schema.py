@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from splitjax.config import eval_group, groups, messages, nested, validation
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Participation
-from splitjax.engine.pace import PACES
 from splitjax.fields import (
   COUNT,
   NOT_NEGATIVE,
@@ -52,7 +51,6 @@ class Config:
     fleet: the clients' devices and split depths.
     participants_per_round: P; None for all.
     participation: how participants are sampled, see `engine.fleets.Fleet`.
-    pace: when the server ends a round, key of PACES.
     rounds: R.
     local_epochs: passes over a client's data in a round.
     local_steps: number of local steps of every client in a round, however many
@@ -103,7 +101,6 @@ class Config:
   fleet: groups.FleetConfig = groups.FleetConfig()
   participants_per_round: int | None = None
   participation: Participation = "uniform"
-  pace: Annotated[Spec, PACES] = Spec("synchronous", {})
   rounds: Annotated[int, COUNT] = 120
   local_epochs: Annotated[int, COUNT] = 1
   local_steps: Annotated[int | None, COUNT] = None

@@ -7,7 +7,6 @@ from typing import Any
 
 from splitjax.config import paper_numbers
 from splitjax.data import augmentations, sources
-from splitjax.engine import pace
 from splitjax.engine.resources import Profiles
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
@@ -43,7 +42,6 @@ def check_config(config: Any) -> None:
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_fleet(config.fleet)
-  pace.check_config(config)
   _check_noise(config.privacy)
   _check_names(config)
   _check_means(config.mean_optimizer)

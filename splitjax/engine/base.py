@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan
-from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
@@ -75,7 +74,6 @@ class CohortSpec(NamedTuple):
     num_clients: number of clients in all cohorts of the fleet.
     faults: simulated faults; None for no faults.
     partial: whether some clients are padding or unsampled; these take no step.
-    buffer: settings of buffered rounds; None: rounds are synchronous.
   """
 
   method: Method
@@ -86,7 +84,6 @@ class CohortSpec(NamedTuple):
   num_clients: int
   faults: Faults | None = None
   partial: bool = False
-  buffer: Buffer | None = None
 
 
 class Participants(NamedTuple):
@@ -117,7 +114,6 @@ class RoundInputs(NamedTuple):
     round: [] int32.
     key: [] key from which the clients' keys of this round are derived.
     fault_key: [] key of the run's faults; None without faults.
-    flight: State.flight.
   """
 
   server: Half
@@ -126,7 +122,6 @@ class RoundInputs(NamedTuple):
   round: Array
   key: Array
   fault_key: Array | None = None
-  flight: Tree = ()
 
   def shard(self, data: tuple[Array, ...]) -> Shard:
     """Makes the shard of one client or several from `Participants.data`."""
@@ -180,8 +175,6 @@ class Metrics(NamedTuple):
     alone: [num_clients] float, local steps without the server.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
       without faults.
-    pace: "seconds", "staleness" and "weight" of a buffered round, see
-      `buffered.land`; () without a buffer.
   """
 
   losses: dict[str, Array]
@@ -192,7 +185,6 @@ class Metrics(NamedTuple):
   steps: Array
   alone: Array
   faults: Tree = ()
-  pace: Tree = ()
 
 
 def sum_clients(spec: CohortSpec, number: Array, each: RoundSums) -> RoundSums:

@@ -23,7 +23,6 @@ from splitjax.engine.base import (
   sum_clients,
 )
 from splitjax.engine.batch_schedule import Visit
-from splitjax.engine.buffered import rebased
 from splitjax.engine.client_update import client_round
 from splitjax.types import Array, Half
 
@@ -50,16 +49,12 @@ def train_clients(
     shard = inputs.shard(data)
     fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
 
-    # Train the client, in a buffered round from the model it was given.
-    start, server, since = client.start, inputs.server, inputs.round
-    if spec.buffer is not None:
-      since = inputs.flight.since[shard.number]
-      client, server = start.client, start.server
+    # Train the client.
     visit = Visit(
       client,
-      server,
+      inputs.server,
       shard,
-      since,
+      inputs.round,
       key,
       fault,
       on if may_idle else None,
@@ -76,16 +71,8 @@ def train_clients(
     if missed is not None:
       alone = missed
       fault_counts = {**fault_counts, "alone": participates * (alone > 0)}
-    pair = client, server
-    if spec.buffer is not None:
-      # Most methods' clients have a copy of the whole server.
-      part = spec.method.part_two or (lambda client, server: server)
-      tau = inputs.round - since
-      begun = start._replace(server=part(client, start.server))
-      now = inputs.flight.now, part(client, inputs.server)
-      pair = rebased(spec.buffer, tau, begun, now, pair)
     sums = RoundSums(
-      spec.method.aggregation.contribute(*pair, counted * shard.size),
+      spec.method.aggregation.contribute(client, server, counted * shard.size),
       wire.weigh(losses, counted),
       {
         k: counted if missed is None else counted * (loss_steps[k] > 0)
@@ -99,7 +86,7 @@ def train_clients(
       wire.weigh(alone, participates),
       fault_counts,
     )
-    return client._replace(start=start), counts, sums
+    return client, counts, sums
 
   new, counts, sums = over_clients(one, *group)
   total = sum_clients(spec, inputs.shard(group.data).number, sums)

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data.feed import BatchPlan
-from splitjax.engine import buffered, sharding
+from splitjax.engine import sharding
 from splitjax.engine.base import (
   FAULT,
   ROUND,
@@ -49,7 +49,6 @@ def make_round(
   fleet: Fleet,
   *,
   faults: Faults | None = None,
-  buffer: buffered.Buffer | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
@@ -68,8 +67,6 @@ def make_round(
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
     faults: simulated faults; None for no faults.
-    buffer: settings of buffered rounds, which need `fleet.participants` = m and
-      a `method` made by `buffered.in_flight`. None: rounds are synchronous.
     mesh: the devices; None for one.
     deterministic: whether results have the same bits on any number of devices,
       if chunks have the same size. Sums of chunks are then added in client
@@ -99,7 +96,6 @@ def make_round(
       fleet.num_clients,
       faults,
       partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
-      buffer=buffer,
     )
     for plan, cohort in zip(plans, fleet.cohorts, strict=True)
   ]
@@ -126,13 +122,9 @@ def make_round(
   def step(state, shards):
     # Sample the clients of every cohort, and gather them.
     sample_key, client_key = round_keys(state.key, state.round)
-    place = None
-    if buffer is not None:
-      state = buffered.depart(buffer, state, shards, sample_key)
-      place = buffered.arrivals(state.flight)
     numbers = [shard.number for shard in shards]
     counts = [shard.counts for shard in shards]
-    samples = sample_clients(fleet, sample_key, numbers, counts, place)
+    samples = sample_clients(fleet, sample_key, numbers, counts)
     groups = {
       c: _gather(state.clients[c], shards[c], sample)
       for c, sample in enumerate(samples)
@@ -143,7 +135,7 @@ def make_round(
     fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
     data = shards[0].image, shards[0].label
     inputs = RoundInputs(
-      state.server, *data, state.round, client_key, fault_key, state.flight
+      state.server, *data, state.round, client_key, fault_key
     )
     trained, sums = train(inputs, groups)
 
@@ -155,9 +147,7 @@ def make_round(
         new = trees.put((clients[c], active[c]), samples[c].slots, new)
       clients[c], active[c] = new
 
-    # Aggregate; the clients' starts take no part in it.
-    starts = [half.start for half in clients]
-    clients = [half._replace(start=()) for half in clients]
+    # Aggregate.
     real, on = tuple(clients), tuple(active)
     if deterministic:
       # Copies: the rounding of a sum over clients that are divided among
@@ -170,16 +160,7 @@ def make_round(
       state = state._replace(
         clients=_with_padding(mesh, state.clients, tuple(clients))
       )
-    metrics = _metrics(sums)
-    if buffer is None or place is None:
-      return state, metrics
-    pairs = zip(state.clients, starts, strict=True)
-    clients = [half._replace(start=start) for half, start in pairs]
-    flight, pace = buffered.land(
-      buffer, state.flight, inputs.round, place, fleet.participants, shards
-    )
-    state = state._replace(clients=tuple(clients), flight=flight)
-    return state, metrics._replace(pace=pace)
+    return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
   return jit(
@@ -207,17 +188,15 @@ def aggregate(
   `state` is the state before the round. The other arguments are passed to the
   functions of `rule`.
   """
-  means, flight = state.means, state.flight
+  means = state.means
   if rule.on_means is not None:
     means, sums = rule.on_means(means, state.server, sums)
-  if flight:
-    flight = flight._replace(now=buffered.next_means(flight.now, sums))
   server = rule.server(state.server, clients, active, sums)
   cohorts = tuple(
     rule.clients(half, on, sums, server)
     for half, on in zip(clients, active, strict=True)
   )
-  return State(state.round + 1, state.key, cohorts, server, means, flight)
+  return State(state.round + 1, state.key, cohorts, server, means)
 
 
 def _with_padding(

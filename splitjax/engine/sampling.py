@@ -65,14 +65,12 @@ def sample_clients(
   key: Array,
   numbers: Sequence[Array],
   counts: Sequence[Array] = (),
-  place: Array | None = None,
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
   `key` [] is the key of the sample. For each cohort, `numbers` has the clients'
   numbers, [N] int32 with padding last, and `counts` has their samples of each
-  class, [N, C], which only "label_balanced" needs. `place` [N] int ranks all
-  clients, of whom the first P participate; None: the order is random.
+  class, [N, C], which only "label_balanced" needs.
 
   If several devices each train one client at a time, the clients of all cohorts
   are assigned to devices in turn, so that all devices train equally many. A
@@ -101,8 +99,7 @@ def sample_clients(
     return tuple(samples)
 
   # The participants are the first P clients of a random order.
-  if place is None:
-    place = jax.random.permutation(key, fleet.num_clients)
+  place = jax.random.permutation(key, fleet.num_clients)
   if fleet.participation == "label_balanced":
     every = jnp.zeros((fleet.num_clients, counts[0].shape[1]), int)
     for number, own in zip(numbers, counts, strict=True):

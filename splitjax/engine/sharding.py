@@ -69,7 +69,7 @@ def _has_older_emitters() -> bool:
 def state_specs(cohorts: int) -> State:
   """Makes the specs of a State: clients divided, everything else replicated."""
   copied, divided = COPIED, (DIVIDED,) * cohorts
-  specs: Any = State(copied, copied, divided, copied, copied, copied)  # type: ignore[arg-type]
+  specs: Any = State(copied, copied, divided, copied, copied)  # type: ignore[arg-type]
   return specs
 
 

@@ -82,7 +82,6 @@ def of_round(
   *,
   timeout: float = 0.0,
   relay: bool = False,
-  ends: float | None = None,
 ) -> Cost:
   """Computes the cost of one round.
 
@@ -96,15 +95,11 @@ def of_round(
     alone: [N], how many of these steps were without the server.
     timeout: seconds that a client waits before a step without the server.
     relay: whether a client's half is handed from client to client.
-    ends: seconds for which the server waits for the clients; None: until all
-      are done.
   """
   spent = busy(plan, profiles, sent, steps, alone, timeout=timeout)
   each = spent.computes + spent.transfers + spent.waits
   serves = float((spent.served * plan.server).sum() / (1e9 * rates.server))
   longest = each.sum() if relay else each.max(initial=0.0)
-  if ends is not None:
-    longest = ends
   return Cost(
     float(longest) + serves,
     each,

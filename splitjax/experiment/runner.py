@@ -11,7 +11,6 @@ from splitjax import files
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
-from splitjax.engine.pace import make_pace
 from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop, never
@@ -85,9 +84,6 @@ def run(
 
     # Train what is not finished; the network is drawn only if it is needed.
     full, left = None, [key for key in done if not done[key]]
-    if make_pace(config.pace) is not None:  # find a deadline that is too early
-      for key in left:
-        training_setup.make_setup(task, key)
     for key in left:
       full = full or fresh_network(task)
       setup = training_setup.make_setup(task, key)

@@ -9,7 +9,7 @@ from splitjax.reports.tables import column, section
 
 COSTS = (
   "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
-  "watts_per_point", "staleness", "slow_share",
+  "watts_per_point",
 )  # fmt: skip
 """Columns for the modelled cost of a training."""
 
@@ -56,21 +56,13 @@ def _modelled(found: Sequence[Record]) -> list[str]:
 
 def _words(found: Sequence[Record], first: str) -> str:
   """Explains the columns of `_modelled`; `first` names the first test set."""
-  text = (
+  return (
     "Of all rounds, modelled from each client's bytes and local steps, the"
     " network's FLOPs and the devices of `fleet` in the settings;"
     " `splitjax.evaluation.cost` describes the model."
     " *Power*: the mean over the modelled time; *per point*: over percentage"
     f" points of accuracy, {first}."
   )
-  if any(r.metric == "slow_share" and r.value is not None for r in found):
-    text += (
-      " *Slower half*: the share of the slower half of the clients in the"
-      " aggregate, relative to clients that all take part equally often;"
-      " *staleness*: rounds between the start and the arrival of an update, the"
-      " mean."
-    )
-  return text
 
 
 def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:

@@ -61,8 +61,6 @@ QUANTITIES = {
   "train": Quantity("seconds.train", "train", "s", 1, 1),
   "compile": Quantity("seconds.compile", "compile", "s", 1, 1),
   "evaluate": Quantity("seconds.evaluate", "evaluate", "s", 1, 1),
-  "staleness": Quantity("cost.staleness", "staleness", "", 1),
-  "slow_share": Quantity("cost.slow_share", "slower half", "", 1),
   "modelled_seconds": Quantity("cost.seconds", "time", "s", 1, 1),
   "client_joules": Quantity("cost.client_joules", "clients", "J", 1, 1),
   "server_joules": Quantity("cost.server_joules", "server", "J", 1, 1),

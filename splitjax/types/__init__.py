@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from splitjax.types.arrays import (
   Batch,
   Exits,
-  Flight,
   Half,
   Ledger,
   Logits,
@@ -27,7 +26,6 @@ from splitjax.types.arrays import (
   Segment,
   ServerOpt,
   Shard,
-  Start,
   State,
   Sums,
   Tree,

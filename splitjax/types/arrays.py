@@ -63,45 +63,11 @@ class Half(NamedTuple):
     opt: an Opt within a round. Between rounds it is the Opt's slots if
       optimizer.keep_state is set, else ().
     memory: the method's own state of this side; () if it has none.
-    start: a Start in a client's half between buffered rounds; else ().
   """
 
   segment: Segment
   opt: Tree = ()
   memory: Tree = ()
-  start: Tree = ()
-
-
-class Start(NamedTuple):
-  """The model that a client was given when it began a buffered round.
-
-  Attributes:
-    client: the client's half.
-    server: the server's half.
-    mean: block name -> parameters of the mean that the client was given. With
-      Aggregation.halves, only for blocks in which a client blends the mean with
-      its own parameters; otherwise for all blocks that clients send.
-  """
-
-  client: Half
-  server: Half
-  mean: dict[str, Tree]
-
-
-class Flight(NamedTuple):
-  """The clients in flight between buffered rounds, by client number.
-
-  Attributes:
-    left: [N] float, seconds until the client is ready; infinite if it is idle,
-      negative if it became ready while the server computed.
-    since: [N] int32, number of finished rounds when the client began.
-    now: block name -> latest mean of the clients' parameters, for the blocks
-      that they send.
-  """
-
-  left: Array
-  since: Array
-  now: dict[str, Tree]
 
 
 class State(NamedTuple):
@@ -115,7 +81,6 @@ class State(NamedTuple):
     server: the server's Half, unstacked.
     means: a mean_optimizer.Means, the state of the optimiser that makes the
       server's step on a round's mean update; () without this optimiser.
-    flight: in buffered rounds a Flight, else ().
   """
 
   round: Array
@@ -123,7 +88,6 @@ class State(NamedTuple):
   clients: tuple[Half, ...]
   server: Half
   means: Tree = ()
-  flight: Tree = ()
 
 
 class Shard(NamedTuple):
@@ -152,8 +116,6 @@ class Shard(NamedTuple):
     batch: [] int32, the client's own batch size; () if all clients have B.
     held: [H] int32, rows that the client holds back for validation
       (Traits.validates), padded with -1; () if there are none.
-    times: [2] float, modelled seconds of the client's round and of the server's
-      computation for it; () unless rounds are buffered.
   """
 
   image: Array
@@ -167,7 +129,6 @@ class Shard(NamedTuple):
   group: Tree = ()
   batch: Tree = ()
   held: Tree = ()
-  times: Tree = ()
 
 
 class Batch(NamedTuple):

@@ -116,10 +116,6 @@ class Aggregation(NamedTuple):
       because their networks differ at most in exits that do not answer. Such
       clients may share an evaluation. Compiled programs do not depend on
       `alike`.
-    halves: whether a client uploads its trained half and downloads its next
-      half.
-      If False, a client's update in a buffered round is its trained half minus
-      the mean that it was given.
     by_sums: whether the result for a client depends on other clients through
       the sums alone. `server` then reads no client halves, and `clients` makes
       each client from its half, the sums and the server.
@@ -133,7 +129,6 @@ class Aggregation(NamedTuple):
   clients: Callable
   keep: float | Callable[[str], float] = 0.0
   alike: bool = False
-  halves: bool = False
   by_sums: bool = False
   on_means: Callable | None = None
 

@@ -18,14 +18,11 @@ from divided import (
   planned,
   play,
   same_bits,
-  timed,
 )
-from engine import by_number, world
+from engine import world
 
 import splitjax
-from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import Faults
-from splitjax.engine.rounds import make_round
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.storage import ownership, workdirs
 
@@ -92,36 +89,6 @@ def test_faults_are_those_of_one_device(float64):
   assert many.metrics.faults == alone.metrics.faults
   text = place.round(faults).lower(place.state(), place.world.shards).compile()
   assert collectives(text.as_text()) == {"all-reduce": 1}
-
-
-def test_a_buffer_is_that_of_one_device(float64):
-  """Arrivals are dealt to devices, with chunks and without."""
-  made, seconds = world("splitgp", participants=3), np.arange(1.0, 7) ** 0.7
-  results = []
-  for devices, chunk, exact in (
-    (4, None, False),
-    (4, 1, True),
-    (1, 1, True),
-  ):
-    place = divided(made, devices, chunk, deterministic=exact)
-    place = place._replace(world=timed(place.world, seconds))
-    step = make_round(
-      place.world.method,
-      place.world.plans,
-      place.world.fleet,
-      buffer=Buffer(5, 0.5),
-      mesh=place.mesh,
-      deterministic=exact,
-    )
-    state = place.state()
-    step = step.lower(state, place.world.shards).compile()
-    for _ in range(4):
-      state, metrics = step(state, place.world.shards)
-    clients = by_number(made.fleet, state.clients)
-    results.append((clients, jax.device_get((state.server.segment, metrics))))
-  for other in results[1:]:
-    assert distance(results[0], other) < 1e-9
-  assert same_bits(*results[1:])
 
 
 def test_sums_over_all_clients_are_the_same_bits():

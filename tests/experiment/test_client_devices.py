@@ -94,12 +94,7 @@ def test_a_grid_shows_costs_and_what_was_not_reached():
   assert "To the target accuracy (–: not reached)" in text
   lines = [line for line in text.splitlines() if line.startswith("| False")]
   assert lines[-1].split("|")[3].strip() == "–"
-  # The columns are explained, those of a pace where there are any.
-  assert "accuracy, the first test set." in text and "*Slower half*" not in text
-  paced = cell(True)
-  paced["rows"][0]["cost"] |= {"slow_share": 0.5, "staleness": 2.0}
-  found = records.collect(paced, {"x": 1})
-  assert "*Slower half*" in "\n".join(sections.of_grid(found))
+  assert "accuracy, the first test set." in text  # the columns are explained
 
 
 def test_devices_of_a_file_are_kept(tmp_path):
@@ -137,7 +132,7 @@ def test_a_step_without_the_server_waits_for_the_timeout():
     made = training_setup.make_setup(task, "own")
     plan = costs.whole_round(made)
     metrics = SimpleNamespace(
-      bytes=np.zeros(6), steps=plan.steps, alone=plan.steps, pace=()
+      bytes=np.zeros(6), steps=plan.steps, alone=plan.steps
     )
     found = costs.of_metrics(made, plan, metrics)
     spent.append(found.busy)

@@ -13,6 +13,7 @@ from runs import lines
 import splitjax
 from splitjax import UserError
 from splitjax.evaluation import metrics
+from splitjax.experiment.measure.measurements import MEASUREMENTS
 from splitjax.experiment.storage import workdirs
 from splitjax.models import shapes
 
@@ -294,3 +295,8 @@ def test_accuracy_of_every_client_over_the_rounds(ran):
     assert {x["set"] for x in last} == {results["sets"][-1]}
     want = ["" if x is None else round(x, 4) for x in shares[-1]]
     assert [x["accuracy"] and float(x["accuracy"]) for x in last] == want
+
+
+def test_every_figure_of_a_method_has_a_known_name():
+  drawn = {n for n, each in MEASUREMENTS.items() if hasattr(each, "picture")}
+  assert {"confusion"} <= drawn <= set(workdirs.OF_METHODS)

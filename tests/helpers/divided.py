@@ -9,7 +9,7 @@ import numpy as np
 
 from splitjax import trees
 from splitjax.data import feed
-from splitjax.engine import buffered, fleets, sharding
+from splitjax.engine import fleets, sharding
 from splitjax.engine.faults import Faults, Schedule
 from splitjax.methods import sandbox
 from splitjax.types import Shard
@@ -80,17 +80,6 @@ def planned(place: Divided, **tables) -> Divided:
     mine = sharding.put(place.mesh, mine, sharding.DIVIDED)
     shards.append(shard._replace(schedule=mine))
   return place._replace(world=place.world._replace(shards=tuple(shards)))
-
-
-def timed(made, seconds, serves=0.0):
-  """The same clients in buffered rounds, with modelled times."""
-  each = np.stack([seconds, np.full(len(seconds), serves)], axis=1)
-  shards = tuple(
-    shard._replace(times=jnp.asarray(each[np.asarray(shard.number)], float))
-    for shard in made.shards
-  )
-  method = buffered.in_flight(made.method)
-  return made._replace(method=method, shards=shards)
 
 
 class Outcome(NamedTuple):

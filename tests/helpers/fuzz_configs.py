@@ -3,7 +3,6 @@
 from fuzz_options import (
   ALONE,
   DEPTHS,
-  READS_ALL,
   SENDS,
   attacks,
   between,
@@ -24,7 +23,6 @@ from splitjax import (
   LOSSES,
   METHODS,
   OPTIMIZERS,
-  PACES,
   PARTITIONS,
   SCHEDULES,
 )
@@ -50,8 +48,6 @@ def configs(draw):
     toy["depths"] = toy["depths"][:1]
   relay = "splitnn" in names
   local_norm = [] if relay else ["local"]
-  alone = names & ONE_SERVER or "dfl" in names  # no client has its own time
-  paces = ["synchronous", *([] if alone else ["deadline"])]
   deal = draw(specs(PARTITIONS, [x for x in PARTITIONS if x != "natural"]))
   # Two of them have a group of clients for each of the ten labels.
   many = deal["name"] in ("dominant_label", "custom_shard")
@@ -88,7 +84,6 @@ def configs(draw):
     ),
     "participation": draw(st.sampled_from(["uniform", "stratified"])),
     "rounds": 2,
-    "pace": draw(specs(PACES, paces)),
     **draw(
       st.sampled_from(
         [{"local_epochs": 1}, {"local_epochs": 2}, {"local_steps": 3}]
@@ -184,10 +179,6 @@ def configs(draw):
   rates["floor"] = min(rates["floor"], rates["lr"])
   if exact and tree["system"]["conv"] == "measured":
     tree["system"]["conv"] = "auto"
-  if not alone and not names & READS_ALL and draw(st.booleans()):
-    most = tree["participants_per_round"] or clients
-    tree |= {"pace": {"name": "buffered", "size": draw(st.integers(1, most))}}
-    tree |= {"participation": "uniform", "faults": {}}
   if len(methods) == 1 and draw(st.booleans()):
     return tree | {"method": next(iter(methods.values()))}
   return tree | {"methods": methods}

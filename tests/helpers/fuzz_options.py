@@ -45,9 +45,6 @@ RIGHT = {
   "n_dominant": st.integers(2, 4),
   "train_fraction": between(0.25, 0.625),
   "validation_fraction": between(0.0625, 0.25),
-  # of paces
-  "seconds": st.none(),
-  "quantile": between(0, 1),
   # of attacks
   "steps": st.integers(1, 3),
   "batch": st.integers(1, 5),
@@ -76,9 +73,6 @@ SPLIT = {
   "multi_head", "merge_sfl", "hydra", "supersfl",
 }  # fmt: skip
 """Methods that send features, and exchange halves of clients."""
-
-READS_ALL = {"fedamp", "fedfomo", "fedpac", "fedgh", "pgfedsplit", "supersfl"}
-"""Methods that need more than sums over a round's clients, or share blocks."""
 
 
 def literals(hint):

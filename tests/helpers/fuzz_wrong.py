@@ -10,7 +10,6 @@ from splitjax import (
   DOMAINS,
   LOSSES,
   METHODS,
-  PACES,
   PARTITIONS,
 )
 from splitjax.config.schema import Config
@@ -63,7 +62,6 @@ def places(tree):
     "fleet.allocation": ALLOCATIONS,
     "loss": LOSSES,
     "method": METHODS,
-    "pace": PACES,
   }
   out = []
 

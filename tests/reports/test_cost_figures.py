@@ -67,8 +67,8 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
   whole = {"fields": ["k"], "cells": cells}
   drawn = grid.draw(whole, tmp_path)
   assert "accuracy_over_bytes.png" in [path.name for path in drawn]
-  (axes,) = cost_figures.over_cost(
-    [(str(cell["values"]["k"]), cell["results"]) for cell in cells], "bytes"
+  (axes,) = cost_figures.over_bytes(
+    [(str(cell["values"]["k"]), cell["results"]) for cell in cells]
   ).axes
   one, two, target = axes.get_lines()
   assert one.get_xdata().tolist() == [2 * x for x in two.get_xdata()]

@@ -10,7 +10,6 @@ import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine import faults
-from splitjax.engine.pace import Deadline
 from splitjax.experiment.describe import traffic
 from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import data_summary, tasks, training_setup
@@ -162,7 +161,6 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     **held,
     "convolutions": layers,
     "server_bytes": training_setup.server_bytes(setup),
-    "pace": _pace(setup),
     **_service(setup),
   }
 
@@ -196,26 +194,6 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   config, few = setup.task.config, setup.fleet.participants
   one = flops * few / config.num_clients
   return {"round": one, "run": one * config.rounds}
-
-
-def _pace(setup: TrainingSetup) -> dict[str, Any] | None:
-  """Describes the clients' modelled times; None if the pace is synchronous."""
-  pace, times = setup.pace, setup.times
-  if times is None:
-    return None
-  spread = dict(zip(("fastest", "median", "slowest"), (0, 0.5, 1), strict=True))
-  found = {k: float(np.quantile(times.whole, q)) for k, q in spread.items()}
-  name = setup.task.config.pace.name
-  told: dict[str, Any] = {"name": name, "seconds": found}
-  if isinstance(pace, Deadline):
-    share = pace.shares(times, training_setup.staged(setup))
-    told["deadline"] = pace.ends(times)
-    told["late"] = int((share < 1).sum())
-    told["left_out"] = int((share == 0).sum())
-  if setup.buffer is not None:
-    told["updates"] = setup.fleet.participants
-    told["in_flight"] = setup.buffer.in_flight
-  return told
 
 
 def _service(setup: TrainingSetup) -> dict[str, Any]:

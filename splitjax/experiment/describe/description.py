@@ -124,7 +124,6 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     f"Method {key} ({method['name']}): {method['local_steps']['round']} local"
     f" steps per round, {method['local_steps']['run']:,} in all",
     *_flop_lines(method),
-    *_pace_lines(method["pace"]),
     f"  one round moves {_mb(method['up'])} up, {_mb(method['down'])} down",
     *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
     f"  {method['devices']} device(s), clients of a cohort trained side by side"
@@ -146,26 +145,6 @@ def _flop_lines(method: dict[str, Any]) -> list[str]:
     f"  one round computes {one:,.4g} GFLOP, the run {every:,.4g} TFLOP,"
     " evaluation apart"
   ]
-
-
-def _pace_lines(pace: dict[str, Any] | None) -> list[str]:
-  """Formats the modelled times, and how many clients are late or in flight."""
-  if pace is None:
-    return []
-  each = (f"{name} {x:.4g} s" for name, x in pace["seconds"].items())
-  line = f"  pace {pace['name']}: a client's round takes {', '.join(each)}"
-  if "deadline" in pace:
-    late = pace["late"] - pace["left_out"]
-    line += (
-      f"; of the clients {late} are cut short and {pace['left_out']} left out"
-      f" at {pace['deadline']:.4g} s"
-    )
-  if "updates" in pace:
-    line += (
-      f"; the server steps after {pace['updates']} updates of"
-      f" {pace['in_flight']} clients in flight"
-    )
-  return [line]
 
 
 def _convolution_lines(layers: list[dict[str, Any]]) -> list[str]:

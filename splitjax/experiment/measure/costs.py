@@ -5,88 +5,61 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.engine.base import Metrics
-from splitjax.engine.pace import Deadline
+from splitjax.engine.base import Metrics, needs_server
 from splitjax.engine.resources import Devices
 from splitjax.evaluation import cost
-from splitjax.evaluation.client_times import whole_round
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
-from splitjax.reports.figures.client_data import of_paces
+from splitjax.models import flops
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Adds the cost of the training, and of reaching the target, to every row.
-
-  Returns:
-    The arrays of `shares`.
-  """
-  lines, arrays = end.whole.lines, shares(end.setup, end.whole)
+  """Adds the cost of the training, and of reaching the target, to every row."""
+  lines = end.whole.lines
   for row in end.rows:
     row["summary"]["per_client"]["cost"] = of_clients(end.whole)
     row |= of_run(end.task, lines, row["summary"]["accuracy"][0])
-    if arrays and "cost" in row:
-      row["cost"] |= _of_pace(arrays)
     row |= until_target(end.task, lines, row["label"])
-  return arrays
+  return {}
 
 
-def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws clients' shares of the aggregate, and the staleness of updates."""
-  return of_paces(arrays, f"{label}, {of}")
+def whole_round(setup: TrainingSetup) -> cost.RoundWork:
+  """Returns each client's work in a round in which it takes all its steps.
 
-
-def shares(setup: TrainingSetup, whole: History) -> dict[str, np.ndarray]:
-  """Returns each client's share of the aggregates of all rounds.
-
-  Returns:
-    Arrays [N]; {} if rounds are synchronous. "share": the sum of the weights
-    |D_n| s(tau) of the client's updates, divided by the sum over all clients. A
-    masked update has weight 0; with mean_weights=uniform, 1 replaces |D_n|.
-    "even": the share that the client would have if all clients took part
-    equally often. "seconds": the client's modelled time for a round. In
-    buffered rounds there is "staleness" [largest tau + 1], the number of
-    updates with each tau.
+  A client is cut at its depth by Method.cuts, or else at its cohort's depth.
+  The server has no work where clients hold whole networks without cuts.
   """
-  if setup.times is None or not whole.lines:
-    return {}
-  counted = whole.clients.get("weight")
-  if counted is None:
-    counted = whole.clients["visits"].copy()
-    for line in whole.lines:
-      counted[line["masked"]] -= 1
-  each = setup.sizes.astype(float)
-  if setup.task.config.mean_weights == "uniform":
-    each = np.ones(len(each))
-  found = {
-    "share": counted * each / max((counted * each).sum(), 1e-9),
-    "even": each / each.sum(),
-    "seconds": setup.times.whole,
-  }
-  tables = [line["staleness"] for line in whole.lines if "staleness" in line]
-  if tables:
-    most = max(map(len, tables))
-    each_round = [[*table, *[0] * (most - len(table))] for table in tables]
-    found["staleness"] = np.sum(each_round, axis=0)
-  return found
-
-
-def _of_pace(arrays: dict[str, np.ndarray]) -> dict[str, float]:
-  """Returns mean "staleness", and "slow_share" of the slower half of clients.
-
-  "slow_share" is the share of the slower half in the aggregate, divided by its
-  share if all clients took part equally often.
-  """
-  slower = np.argsort(arrays["seconds"])[len(arrays["seconds"]) // 2 :]
-  even = arrays["even"][slower].sum()
-  found = {"slow_share": float(arrays["share"][slower].sum() / even)}
-  if "staleness" in arrays:
-    count = arrays["staleness"]
-    found["staleness"] = float(np.average(np.arange(len(count)), weights=count))
-  return found
+  method, net = setup.method, setup.backbone
+  served = needs_server(method)
+  cuts = None if method.cuts is None else method.cuts(setup.fleet)
+  table = np.zeros((6, setup.fleet.num_clients))
+  for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
+    ids = list(cohort.ids)
+    size = setup.sizes[ids]
+    batch = np.minimum(plan.batch, setup.batches[ids])
+    near, far = flops.of_cut(net, cohort.depth)
+    if cuts is not None:
+      each = [flops.of_cut(net, int(k)) for k in cuts[ids]]
+      near, far = np.array(each).T
+    for stage in method.stages:
+      work = stage.work
+      steps, samples = plan.of_round(size, batch, stage.epochs)
+      local = stage.step is not None
+      if not local:
+        steps, samples = 0 * steps, size
+      passes = samples * work.client
+      table[:, ids] += (
+        local * passes * near,
+        samples * work.server * far * served,
+        steps,
+        steps * work.trips * served,
+        local * samples * work.alone * near,
+        (not local) * passes * near,
+      )
+  return cost.RoundWork(*table)
 
 
 def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
@@ -104,7 +77,7 @@ def of_metrics(
   """
   task = setup.task
   profiles, rates = _devices(task)
-  found = cost.of_round(
+  return cost.of_round(
     plan,
     profiles,
     rates,
@@ -113,22 +86,7 @@ def of_metrics(
     np.asarray(metrics.alone, np.float64),
     timeout=task.config.faults.timeout,
     relay=setup.topology.hands_on,
-    ends=_deadline(setup, metrics),
   )
-  if metrics.pace:  # the clock of the buffered server
-    found = found._replace(seconds=float(metrics.pace["seconds"]))
-  return found
-
-
-def _deadline(setup: TrainingSetup, metrics: Metrics) -> float | None:
-  """Returns the deadline if a round ended without all clients; else None."""
-  pace, times = setup.pace, setup.times
-  if not isinstance(pace, Deadline) or times is None or not metrics.faults:
-    return None
-  on = np.asarray(metrics.steps) > 0
-  late = on & (times.whole > pace.ends(times) * (1 + 1e-9))
-  missing = metrics.faults["dropped"] > 0
-  return pace.ends(times) if missing or late.any() else None
 
 
 def _devices(task: Task) -> Devices:

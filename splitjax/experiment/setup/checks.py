@@ -13,7 +13,7 @@ from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.facts import FACTS
-from splitjax.engine import distributed, pace
+from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
@@ -112,8 +112,7 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
       f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
       " data.test_samples"
     )
-  few = pace.updates(config.pace, config.participants_per_round)
-  clients = few or config.num_clients
+  clients = config.participants_per_round or config.num_clients
   held = list(map(len, test_sets.parts))
   epochs = feed.epochs(
     config.local_epochs, config.local_steps, held, [config.batch_size]
@@ -169,8 +168,6 @@ def check_methods(
   """Raises UserError where methods and config contradict each other."""
   _check_best(config, test_sets)
   _check_optimizers(config, methods)
-  for key, method in methods.items():
-    pace.check_method(config.pace, config.methods[key].name, method)
   for key, method in methods.items():
     alone = all(stage.alone is not None for stage in method.stages)
     by_step = config.faults.server_down and config.faults.server_down_per

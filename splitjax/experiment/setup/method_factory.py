@@ -9,9 +9,7 @@ import jax
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import fleets
-from splitjax.engine.buffered import in_flight
 from splitjax.engine.fleets import Fleet
-from splitjax.engine.pace import Buffered, make_pace
 from splitjax.experiment.setup.network import Network
 from splitjax.methods import METHODS, mean_optimizer, optimizers, task_losses
 from splitjax.models import shapes
@@ -61,8 +59,7 @@ def make_method(
     if of_means["schedule"] is not None:
       of_means["schedule"] = optimizer.schedule(of_means["schedule"])
     made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
-  buffered = isinstance(make_pace(config.pace), Buffered)
-  return in_flight(made) if buffered else made
+  return made
 
 
 def wired(

@@ -9,7 +9,7 @@ import numpy as np
 
 from splitjax.config.groups import FleetConfig
 from splitjax.config.schema import Config
-from splitjax.engine import fleets, pace
+from splitjax.engine import fleets
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.resources import (
   Devices,
@@ -91,7 +91,7 @@ def make_network(config: Config, facts: dict) -> Network:
     config.num_clients,
     backbone.cuts,
     config.seed,
-    participants=pace.updates(config.pace, config.participants_per_round),
+    participants=config.participants_per_round,
     participation=config.participation,
     power=config.system.client_power,
     given=devices["depth"],

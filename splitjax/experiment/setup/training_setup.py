@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +11,11 @@ from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
-from splitjax.engine import client_order, fleets, memory, pace, sharding
+from splitjax.engine import client_order, fleets, memory, sharding
 from splitjax.engine.base import Topology
-from splitjax.engine.buffered import Buffer
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Cohort, Fleet
-from splitjax.engine.pace import Buffered, ClientTimes
 from splitjax.engine.topologies import topology_of
-from splitjax.evaluation.client_times import client_times
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
@@ -38,7 +35,6 @@ class TrainingSetup(NamedTuple):
     shards: per cohort, the clients' data.
     sizes: [N] int, training samples of each client, on the host.
     batches: [N] int, batch size of each client, on the host.
-    times: the clients' modelled times; None if the pace is synchronous.
   """
 
   task: Task
@@ -49,7 +45,6 @@ class TrainingSetup(NamedTuple):
   shards: tuple[Shard, ...]
   sizes: np.ndarray
   batches: np.ndarray
-  times: ClientTimes | None = None
 
   @property
   def labels(self) -> list[str]:
@@ -68,29 +63,15 @@ class TrainingSetup(NamedTuple):
     return self.task.network.backbone
 
   @property
-  def pace(self) -> Any:
-    """The Deadline or Buffered in use; None if rounds wait for all clients."""
-    return pace.make_pace(self.task.config.pace)
-
-  @property
-  def buffer(self) -> Buffer | None:
-    """The settings of buffered rounds; None with any other pace."""
-    if not isinstance(self.pace, Buffered):
-      return None
-    config = self.task.config
-    most = config.participants_per_round or config.num_clients
-    return Buffer(most, self.pace.staleness)
-
-  @property
   def faults(self) -> Faults:
     """The config's faults.
 
-    If the config names no file of scheduled faults, but a Deadline or
-    server_down_per="fraction" schedules some, the field `schedule` is "pace".
+    If the config names no file of scheduled faults, but
+    server_down_per="fraction" schedules some, `schedule` is "fraction".
     """
     faults = self.task.config.faults
     if faults.schedule is None and any(each.schedule for each in self.shards):
-      return dataclasses.replace(faults, schedule="pace")
+      return dataclasses.replace(faults, schedule="fraction")
     return faults
 
   @property
@@ -131,28 +112,15 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   # Divide clients among devices; then make shards with the order of service.
   fleet = _divide(task, method, fleet, plans)
   setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batches)
-  if setup.pace is not None:
-    setup = setup._replace(times=client_times(setup))
-  planned = pace.planned(
-    setup.pace, setup.times, staged(setup), task.schedule, config.rounds
-  )
 
   def shard(cohort, plan):
     each = None if method.batches is None else batches
     own = _shard(task, cohort, parts, held, each)
     numbers = np.array(cohort.places)
-    own = own._replace(schedule=trees.take(planned, numbers))
-    if setup.buffer is not None and setup.times is not None:
-      times = np.stack([setup.times.whole, setup.times.serves], axis=1)
-      own = own._replace(times=jnp.asarray(times[numbers], float))
+    own = own._replace(schedule=trees.take(task.schedule, numbers))
     return _placed(task, _with_turns(task, method, own, plan))
 
   return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))
-
-
-def staged(setup: TrainingSetup) -> int:
-  """Counts the stages of a method that take local steps."""
-  return sum(stage.step is not None for stage in setup.method.stages)
 
 
 def side_by_side(setup: TrainingSetup) -> list[int]:

@@ -77,9 +77,8 @@ class History(NamedTuple):
   Attributes:
     lines: the lines of the method's log, without "clients" and "by_client".
     clients: sums over the rounds, [N] each: "bytes", local "steps", steps
-      "served" by the server, and "visits" (rounds with served steps). There is
-      "weight" if rounds are buffered, and there are busy "seconds" and "joules"
-      if costs are modelled.
+      "served" by the server, and "visits" (rounds with served steps). There are
+      busy "seconds" and "joules" if costs are modelled.
   """
 
   lines: list[dict[str, Any]]
@@ -113,18 +112,13 @@ def log_line(
   Its entry "clients" has lists with one value for each client that took part:
   "number", local "steps" and "bytes". If clients took steps without the server,
   "alone" has the numbers of these steps. If costs are modelled, "clients" has
-  busy "seconds" and "joules", with five digits. In buffered rounds it has
-  "weight", the factor s(tau) of the client's update, or 0 if the update is
-  masked. In these rounds the line itself has "staleness", the number of updates
-  with tau = 0, 1, ...
+  busy "seconds" and "joules", with five digits.
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):
     every["alone"] = metrics.alone
   if cost is not None:
     every |= {"seconds": cost.busy, "joules": cost.joules}
-  if metrics.pace:
-    every["weight"] = np.where(metrics.masked, 0, metrics.pace["weight"])
   steps, sent = np.asarray(metrics.steps), np.asarray(metrics.bytes)
   on = np.flatnonzero((steps > 0) | (sent > 0))
   line = {
@@ -142,9 +136,6 @@ def log_line(
   }
   if metrics.faults:
     line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
-  if metrics.pace:
-    tau = metrics.pace["staleness"]
-    line["staleness"] = np.bincount(tau[tau >= 0]).tolist()
   if cost is not None:
     line["cost"] = {
       "seconds": cost.seconds,

@@ -23,8 +23,8 @@ CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 # Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
 
-OF_METHODS = "confusion", "cost", "embeddings", "inside", "leakage"
-"""Figures of single methods: NAME_KEY, such as cost_splitgp."""
+OF_METHODS = "confusion", "embeddings", "inside", "leakage"
+"""Figures of single methods: NAME_KEY, such as confusion_splitgp."""
 
 FORMS = ("png", "pdf")
 """Each figure is written in every one of these formats."""

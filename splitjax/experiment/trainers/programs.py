@@ -62,7 +62,7 @@ def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
 
 def make_round(setup: TrainingSetup, **options: Any) -> Any:
   """Makes a method's jitted round; `options` go to `rounds.make_round`."""
-  told = {"faults": setup.faults, "buffer": setup.buffer} | options
+  told = {"faults": setup.faults} | options
   return _on_devices(rounds.make_round, setup, **told)
 
 

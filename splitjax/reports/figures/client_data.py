@@ -1,4 +1,4 @@
-"""Figures of the clients: their data, their devices and their pace.
+"""Figures of the clients: their data and their devices.
 
 A stacked bar shows a client's data: numbers of samples instead of shares, so
 that clients of unequal size look unequal. A legend names up to ten classes; for
@@ -28,7 +28,6 @@ from splitjax.reports.figures.style import (
   panels,
   plain_look,
   shades,
-  titled,
 )
 
 FILES = "clients", "test_sets", "devices"
@@ -132,36 +131,6 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
     plain_look(axes)
   legend(figure, [Line2D([], [], label=k, **s) for k, s in styles.items()])
   return figure
-
-
-def of_paces(arrays: dict[str, np.ndarray], of: str) -> Figure:
-  """Draws each client's share of the aggregate against its seconds in a round.
-
-  If rounds are buffered, a second panel shows the staleness of the updates.
-
-  Args:
-    arrays: as `experiment.measure.costs.shares` returns: "share", "even" and
-      "seconds" [N]; if rounds are buffered also "staleness", whose entry
-      tau is the number of updates that are tau rounds late.
-    of: method and data, for the title.
-  """
-  buffered = "staleness" in arrays
-  figure = Figure(figsize=(3.4 * (1 + buffered), 2.9), layout="constrained")
-  axes, *more = figure.subplots(1, 1 + buffered, squeeze=False)[0]
-  relative = arrays["share"] / arrays["even"]
-  axes.scatter(arrays["seconds"], relative, s=14)
-  axes.axhline(1, color="black", linewidth=0.9, linestyle=":")
-  axes.set_xlabel("modelled seconds of a client's round")
-  axes.set_ylabel("share of the aggregate\n(1: all take part equally often)")
-  axes.set_ylim(bottom=0)
-  for axes in more:
-    count = arrays["staleness"]
-    axes.bar(np.arange(len(count)), count / count.sum())
-    axes.set_xlabel("staleness [rounds]")
-    axes.set_ylabel("share of updates")
-  for axes in figure.axes:
-    plain_look(axes)
-  return titled(figure, f"Who makes up the aggregate, {of}")
 
 
 def _legend(

@@ -70,16 +70,16 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   return style.finish(figure, every, {x: styles[x] for x in curves}, text)
 
 
-def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
-  """Draws accuracy on the first test set over a cost, for a grid's cells.
+def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+  """Draws accuracy on the first test set over bytes, for a grid's cells.
 
-  `cells` are pairs of a name and results, `cost` is bytes, seconds or joules.
-  Each row has a panel, each cell a colour. Accuracy and cost are means over
-  seeds; dots are the seeds' last accuracies. The dotted line is eval.target.
+  `cells` are pairs of a name and results. Each row has a panel, each cell a
+  colour. Accuracy and bytes are means over seeds; dots are the seeds' last
+  accuracies. The dotted line is eval.target.
   """
   runs = [results for _, results in cells]
   labels = list(dict.fromkeys(x for each in runs for x in each["learning"]))
-  names = AXES[cost][0], "accuracy [%]"
+  names = AXES["bytes"][0], "accuracy [%]"
   figure, every = style.panels(len(labels), 3, (3.2, 2.8), names)
   colours = zip(cells, style.shades(len(cells)), strict=True)
   styles: dict[str, dict[str, Any]] = {
@@ -91,12 +91,12 @@ def over_cost(cells: Sequence[tuple[str, dict[str, Any]]], cost: str) -> Figure:
     for cell, results in cells:
       if label in results["learning"]:
         look = {"markersize": 5, **styles[cell]}
-        spent = _curve(axes, results, label, cost, 5, **look)
+        spent = _curve(axes, results, label, "bytes", 5, **look)
         ends += [spent[:1], spent[-1:]]
     axes.set_title(label, fontsize=10)
   dotted = _targets(every, runs[0])
   style.log_if_wide(every, ends)
-  what = f"Accuracy ({heading(runs[0]['sets'][0])}) over {AXES[cost][0]}"
+  what = f"Accuracy ({heading(runs[0]['sets'][0])}) over {AXES['bytes'][0]}"
   text = title(what + dotted, "", *runs, more=_dots(*runs))
   return style.finish(figure, every, styles, text)
 

@@ -46,9 +46,7 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   Compared workdirs have accuracy_by_run.png. A grid over one numeric field has
   accuracy_over_FIELD.png, where FIELD is the last word of the field. Both may
   have accuracy_gap.png, change_by_cell.png and accuracy_over_leakage.png. If
-  all cells have the same eval.target, they may have accuracy_over_bytes.png. If
-  cells differ in the field `pace`, they may have accuracy_over_seconds.png and
-  accuracy_over_joules.png.
+  all cells have the same eval.target, they may have accuracy_over_bytes.png.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -71,11 +69,8 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   if same and all(cost.priced(each) for _, each in every):
     configs = [each["config"] for _, each in every]
     targets = {c.get("eval", {}).get("target") for c in configs}
-    paces = {str(c.get("pace")) for c in configs}
-    units = ["bytes"] * (len(targets) == 1 and targets != {None})
-    units += ["seconds", "joules"] * (len(paces) > 1)
-    for unit in units:
-      drawn[f"accuracy_over_{unit}"] = cost.over_cost(every, unit)
+    if len(targets) == 1 and targets != {None}:
+      drawn["accuracy_over_bytes"] = cost.over_bytes(every)
   return [
     style.save(figure, Path(folder) / f"{name}.png")
     for name, figure in drawn.items()
