@@ -211,6 +211,4 @@ def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
     )
     return server._replace(memory=segment)
 
-  return Aggregation(
-    plain.contribute, server, aggregations.same_clients, by_sums=True
-  )
+  return Aggregation(plain.contribute, server, aggregations.same_clients)

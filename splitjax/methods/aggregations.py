@@ -199,7 +199,6 @@ def federated_mean(
     next_clients,
     keep,
     alike,
-    by_sums=True,
   )
 
 

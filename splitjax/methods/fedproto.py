@@ -156,7 +156,7 @@ def of_prototypes(*, uniform: bool) -> Aggregation:
     )
 
   same = aggregations.same_clients
-  return Aggregation(contribute, server, same, keep=1.0, by_sums=True)
+  return Aggregation(contribute, server, same, keep=1.0)
 
 
 def nearest(

@@ -121,4 +121,4 @@ def super_network(
   def keep(name: str) -> float:
     return float(name not in backbone.blocks)
 
-  return Aggregation(contribute, server, clients, keep, by_sums=True)
+  return Aggregation(contribute, server, clients, keep)

@@ -116,9 +116,6 @@ class Aggregation(NamedTuple):
       because their networks differ at most in exits that do not answer. Such
       clients may share an evaluation. Compiled programs do not depend on
       `alike`.
-    by_sums: whether the result for a client depends on other clients through
-      the sums alone. `server` then reads no client halves, and `clients` makes
-      each client from its half, the sums and the server.
     on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
       means of the sums, before `server` and `clients` get the sums. `means` is
       State.means, and `server` the server before the round. None: no such step.
@@ -129,7 +126,6 @@ class Aggregation(NamedTuple):
   clients: Callable
   keep: float | Callable[[str], float] = 0.0
   alike: bool = False
-  by_sums: bool = False
   on_means: Callable | None = None
 
 
