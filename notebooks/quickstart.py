@@ -80,7 +80,7 @@ c.eval.every = 5
 # %%
 workdir = "runs/quickstart_notebook"
 config = Config.from_dict(c.to_dict())
-results = splitjax.run(config, workdir, overwrite=True)
+results = splitjax.run(config, workdir)
 print(report.table(results))
 
 # %% [markdown]

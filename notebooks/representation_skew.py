@@ -77,7 +77,7 @@ c.eval.embeddings = 40  # test images, embedded at each of the 12 clients
 
 workdir = "runs/skew_notebook"
 config = Config.from_dict(c.to_dict())
-results = splitjax.run(config, workdir, overwrite=True)
+results = splitjax.run(config, workdir)
 print(report.table(results))
 
 # %% [markdown]

@@ -89,7 +89,7 @@ def get_config():
 # %%
 workdir = "runs/table_notebook"
 config = Config.from_dict(get_config().to_dict())
-results = splitjax.run_seeds(config, workdir, SEEDS, overwrite=True)
+results = splitjax.run_seeds(config, workdir, SEEDS)
 print(report.table(results))
 
 # %% [markdown]

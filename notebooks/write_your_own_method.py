@@ -188,7 +188,7 @@ splitjax.compare(
 )
 c.rounds, c.local_epochs, c.batch_size = 10, 2, 8
 config = Config.from_dict(c.to_dict())
-results = splitjax.run(config, "runs/own_notebook", overwrite=True)
+results = splitjax.run(config, "runs/own_notebook")
 print(report.table(results))
 
 # %%

@@ -186,7 +186,7 @@ c.rounds, c.local_epochs, c.batch_size = 20, 1, 10
 c.eval.every = 5
 
 workdir = "runs/own"
-results = splitjax.run(Config.from_dict(c.to_dict()), workdir, overwrite=True)
+results = splitjax.run(Config.from_dict(c.to_dict()), workdir)
 print(report.table(results))
 
 # %% [markdown]

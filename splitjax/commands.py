@@ -121,18 +121,17 @@ def _train(command: Command) -> str:
   if missing := distributed.missing_plugin():
     say(f"warning: {missing}")
   with listening() as stop:
-    options: Any = {"overwrite": command.overwrite, "stop": stop}
     if first.values:
-      results = grid.run(plan.cells, workdir, numbers, **options)
+      results = grid.run(plan.cells, workdir, numbers, stop=stop)
     elif grid.is_grid(workdir):
       raise UserError(
         f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
-        " another; a single run overwrites none"
+        " another"
       )
     elif numbers is None:
-      results = runner.run(first.config, workdir, **options)
+      results = runner.run(first.config, workdir, stop=stop)
     else:
-      results = runner.run_seeds(first.config, workdir, numbers, **options)
+      results = runner.run_seeds(first.config, workdir, numbers, stop=stop)
   return _show(command, results)
 
 

@@ -56,9 +56,6 @@ _SWEEP = flags.DEFINE_multi_string(
   " several flags: every combination. An option of a method trains that method"
   " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
 )
-flags.DEFINE_bool(
-  "overwrite", False, "Delete another config's results; resume this one's."
-)
 flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
 _CACHE = flags.DEFINE_string(
   "compilation_cache",
@@ -148,7 +145,7 @@ def command(runs: Sequence[str] = ()):
   """Builds a Command from the flags; `runs` are the positional arguments."""
   from splitjax import commands
 
-  same = "mode workdir seeds overwrite debug".split()
+  same = "mode workdir seeds debug".split()
   chosen: dict[str, Any] = {name: flags.FLAGS[name].value for name in same}
   return commands.Command(
     **chosen,

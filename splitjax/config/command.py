@@ -28,7 +28,6 @@ class Command:
   config: Mapping[str, Any] | None = None
   workdir: str | None = None
   seeds: Sequence[str] | None = None
-  overwrite: bool = False
   as_json: bool = False
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -54,7 +53,6 @@ def check_flags(command: Command, modes: Collection[str]) -> None:
   swept = [text.partition("=")[0] for text in command.swept]
   for flag, given, used in (
     ("--seeds", command.seeds is not None, ("train",)),
-    ("--overwrite", command.overwrite, ("train",)),
     ("--format=json", command.as_json, ("describe",)),
     ("--sweep=seed", "seed" in swept, ("train", "describe")),
     ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),

@@ -32,7 +32,6 @@ def run(
   workdir: str | Path,
   numbers: Sequence[int] | None = None,
   *,
-  overwrite: bool = False,
   stop: Stop = never,
 ) -> Results:
   """Runs every cell that is not finished and writes a report on all cells.
@@ -42,8 +41,6 @@ def run(
     workdir: the output folder. Cells of earlier starts stay in the report if
       they differ from this grid in nothing but the values of swept fields.
     numbers: the seeds of every cell; None: the config's own seed.
-    overwrite: deletes another config's run in a cell's workdir, and leaves
-      cells of another config out of the report.
     stop: see `runner.run`.
 
   Returns:
@@ -58,7 +55,7 @@ def run(
   workdir = Path(workdir)
   with contextlib.ExitStack() as stack:
     with distributed.all_agree():
-      known = _earlier_cells(workdir, cells, overwrite)
+      known = _earlier_cells(workdir, cells)
     # All cells are checked before the first trains.
     built = Tasks()
     for cell in cells:
@@ -74,7 +71,7 @@ def run(
     for i, cell in enumerate(cells, 1):
       place = workdir / cell.name
       say(f"cell {i} of {len(cells)}: {cell.name}")
-      options: Any = {"overwrite": overwrite, "stop": stop, "built": built}
+      options: Any = {"stop": stop, "built": built}
       if numbers is None:
         runner.run(cell.config, place, **options)
       else:
@@ -130,9 +127,7 @@ def evaluate_again(
   return _publish(workdir, evaluate, workdirs.EVALUATED, only)
 
 
-def _earlier_cells(
-  workdir: Path, cells: Sequence[Cell], overwrite: bool
-) -> dict[str, Any]:
+def _earlier_cells(workdir: Path, cells: Sequence[Cell]) -> dict[str, Any]:
   """Returns the cells that earlier starts have begun: name -> swept values."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
@@ -147,14 +142,11 @@ def _earlier_cells(
     if (workdir / cell["name"] / workdirs.CONFIG).exists()
   }
   differs = _difference(workdir, begun, cells[0])
-  if differs is None:
-    return begun
-  if overwrite:
-    return {}
-  raise UserError(
-    f"--workdir={workdir} is a grid {differs}: choose another, or --overwrite"
-    " it"
-  )
+  if differs is not None:
+    raise UserError(
+      f"--workdir={workdir} is a grid {differs}: choose a new folder"
+    )
+  return begun
 
 
 def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:

@@ -1,9 +1,8 @@
 """A run: every method of a config is trained, saved, scored and reported."""
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ def run(
   config: Config | Any,
   workdir: str | Path,
   *,
-  overwrite: bool = False,
   stop: Stop = never,
   built: Tasks | None = None,
 ) -> Results:
@@ -45,7 +43,6 @@ def run(
   Args:
     config: the run's config; a ConfigDict or a nested dict is checked first.
     workdir: the folder for everything that is written.
-    overwrite: deletes the run of another config in the workdir.
     stop: a function called after every round; it returns who asks to end early,
       or None to go on. A run that ends early writes a checkpoint and no report.
     built: a cache that gives the config's task; None: a new cache.
@@ -70,7 +67,7 @@ def run(
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   task = (built or Tasks()).take(config)
-  with ownership.owned(workdir, config, task.facts, overwrite) as whole:
+  with ownership.owned(workdir, config, task.facts) as whole:
     task = task._replace(config=whole)
     done = workdirs.trained(workdir, config)
     enough = distributed.of_first(list(done.values()))
@@ -121,7 +118,6 @@ def run_seeds(
   workdir: str | Path,
   numbers: Sequence[int],
   *,
-  overwrite: bool = False,
   stop: Stop = never,
   built: Tasks | None = None,
 ) -> Results:
@@ -131,7 +127,6 @@ def run_seeds(
     config: see `run`; its seed is replaced.
     workdir: the folder for everything that is written.
     numbers: the seeds.
-    overwrite: see `run`.
     stop: see `run`.
     built: see `run`.
 
@@ -149,35 +144,21 @@ def run_seeds(
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   numbers, built = native(numbers), built or Tasks()
-  with owned_seeds(config, workdir, numbers, built, overwrite=overwrite):
-    for i, number in enumerate(numbers, 1):
-      say(f"seed {number} ({i} of {len(numbers)})")
-      seeded = dataclasses.replace(config, seed=number)
-      place = workdir / f"seed{number}"
-      run(seeded, place, overwrite=overwrite, stop=stop, built=built)
-    return (
-      reporting.report_again(workdir) if distributed.is_first_process() else {}
-    )
-
-
-@contextlib.contextmanager
-def owned_seeds(
-  config: Config,
-  workdir: Path,
-  numbers: Sequence[int],
-  built: Tasks,
-  *,
-  overwrite: bool,
-) -> Iterator[None]:
-  """Claims a workdir for the seeds of a config, for `run_seeds`."""
   validation.check_seeds(numbers, "seed")
   first = dataclasses.replace(config, seed=numbers[0])
   # These facts may differ by seed: the first three may describe a seed's own
   # training samples; the seed chooses the clients' names and draws devices.
-  own = ("mean", "std", "partition", "names", "devices")
-  facts = {k: v for k, v in built.of(first).facts.items() if k not in own}
-  with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
-    yield
+  of_seeds = ("mean", "std", "partition", "names", "devices")
+  facts = {k: v for k, v in built.of(first).facts.items() if k not in of_seeds}
+  with ownership.owned(workdir, config, facts, over_seeds=True):
+    for i, number in enumerate(numbers, 1):
+      say(f"seed {number} ({i} of {len(numbers)})")
+      seeded = dataclasses.replace(config, seed=number)
+      place = workdir / f"seed{number}"
+      run(seeded, place, stop=stop, built=built)
+    return (
+      reporting.report_again(workdir) if distributed.is_first_process() else {}
+    )
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:

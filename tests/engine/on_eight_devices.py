@@ -123,7 +123,7 @@ def test_a_run_moves_between_machines(tmp_path):
     assert looked["summary"] == row["summary"]
   # The workdir accepts it as the same run.
   facts = workdirs.read_config(tmp_path / "many")[1]
-  with ownership.owned(tmp_path / "many", config, facts, overwrite=False):
+  with ownership.owned(tmp_path / "many", config, facts):
     pass
 
 

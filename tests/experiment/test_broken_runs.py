@@ -1,6 +1,5 @@
 """Damage to a run's folder: what is sound goes on, what is not is named."""
 
-import dataclasses
 import errno
 import shutil
 
@@ -12,7 +11,7 @@ from runs import config, same_run, stopped
 import splitjax
 from splitjax import UserError, commands
 from splitjax.experiment import runner
-from splitjax.experiment.storage import manager, ownership, workdirs
+from splitjax.experiment.storage import manager
 
 pytestmark = [
   pytest.mark.usefixtures("traced_once"),
@@ -167,19 +166,6 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
     commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 0
   )
   same_run(runs / "whole", tmp_path / "w")
-
-
-def test_what_is_in_use_is_not_overwritten(tmp_path):
-  runner.run_seeds(config("local"), tmp_path / "w", [0])
-  seed = dataclasses.replace(config("local"), seed=1)
-  facts = workdirs.read_config(tmp_path / "w/seed0")[1]
-  other = config("local", batch_size=7)
-  with (
-    ownership.owned(tmp_path / "w/seed1", seed, facts, False),
-    pytest.raises(UserError, match="seed1: process .* uses it"),
-  ):
-    runner.run_seeds(other, tmp_path / "w", [0], overwrite=True)
-  assert (tmp_path / "w/seed0/methods/own/about.json").exists()
 
 
 def test_a_lock_of_a_dead_process_holds_nobody(runs, three):

@@ -11,25 +11,16 @@ from splitjax.experiment.storage import ownership
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 
-def test_a_workdir_of_another_config_is_refused_unless_told(runs, tmp_path):
+def test_a_workdir_of_another_config_is_refused(runs, tmp_path):
   other = config(batch_size=7)
   with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
     runner.run(other, runs / "whole")
   facts = {"shape": [28, 28, 1]}
-  with ownership.owned(tmp_path / "w", config(), facts, overwrite=False):
+  with ownership.owned(tmp_path / "w", config(), facts):
     assert (tmp_path / "w" / ".lock").exists()
   new = pytest.raises(UserError, match="on other data: digits has changed")
-  with new, ownership.owned(tmp_path / "w", config(), {"digest": "1"}, False):
+  with new, ownership.owned(tmp_path / "w", config(), {"digest": "1"}):
     pass
-  (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
-  written = "clients.png", "clients.pdf", "inside_own.npz", "report.csv"
-  theirs = {"thesis.tex", "thesis.pdf", "thesis.png", "report.pdf"}
-  for name in (*written, *theirs):
-    (tmp_path / "w" / name).touch()
-  with ownership.owned(tmp_path / "w", other, facts, overwrite=True):
-    pass
-  left = {path.name for path in (tmp_path / "w").iterdir()}
-  assert left == {"config.json", *theirs}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +29,8 @@ def test_a_workdir_of_another_config_is_refused_unless_told(runs, tmp_path):
 )
 def test_a_folder_of_somebody_else_is_refused(name, text, tmp_path):
   (tmp_path / name).write_text(text)
-  for overwrite in (False, True):
-    with pytest.raises(UserError, match="no run of this program"):
-      runner.run(config(), tmp_path, overwrite=overwrite)
+  with pytest.raises(UserError, match="no run of this program"):
+    runner.run(config(), tmp_path)
   assert (tmp_path / name).read_text() == text
 
 
@@ -60,7 +50,7 @@ def test_nothing_finished_is_said(tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     splitjax.report_again(tmp_path)
   facts = {"classes": 10}
-  with ownership.owned(tmp_path / "w", config(), facts, overwrite=False):
+  with ownership.owned(tmp_path / "w", config(), facts):
     pass
   with pytest.raises(UserError, match="no method is finished"):
     splitjax.report_again(tmp_path / "w")

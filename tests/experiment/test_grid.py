@@ -12,7 +12,7 @@ import tiny
 import splitjax
 from splitjax import UserError, commands
 from splitjax.config import sweep
-from splitjax.experiment import grid, runner, side_by_side
+from splitjax.experiment import grid, side_by_side
 from splitjax.experiment.console import signals
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -140,26 +140,6 @@ def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
   assert [c["results"] for c in whole["cells"]] == [
     c["results"] for c in results["cells"]
   ]
-
-
-def test_overwriting_leaves_other_configs_out_of_the_report(
-  monkeypatch, tmp_path, done
-):
-  trained = []
-
-  def run(config, workdir, **options):
-    trained.append((workdir.name, config.batch_size, options["overwrite"]))
-
-  monkeypatch.setattr(runner, "run", run)
-  monkeypatch.setattr(grid, "_publish", lambda *_: {})
-  shutil.copy(done[0] / "grid.json", tmp_path)
-  for name in ("k=1", "k=2"):
-    (tmp_path / name).mkdir()
-    shutil.copy(done[0] / name / "config.json", tmp_path / name)
-  grid.run(cells(1, batch_size=7), tmp_path, overwrite=True)
-  assert trained == [("k=1", 7, True)]
-  tree = json.loads((tmp_path / "grid.json").read_text())
-  assert [cell["name"] for cell in tree["cells"]] == ["k=1"]
 
 
 def test_a_field_of_tuples(tmp_path, monkeypatch, done):

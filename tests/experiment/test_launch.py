@@ -202,7 +202,6 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   path.write_text(register + text)
   own = f"--config={path}:words"
   assert launch_here("--mode=report", f"--workdir={workdir}", own) == 0
-  assert launch_here("--mode=report", f"--workdir={cell}", own) == 0
   (line,) = re.findall(r"^load     (.*)$", capsys.readouterr().out, re.M)
   assert line == f'splitjax.load("{cell}", "own", config="{path}")'
   del METHODS["mine"]

@@ -44,7 +44,6 @@ def config(tmp_path):
     (["--config=nowhere.py"], "nowhere.py"),
     (["--seeds=0,x"], "--seeds"),
     (["--mode=evaluate"], "holds no run"),
-    (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
     (["--seeds=0", "--config.seed=3"], "--seeds=0: the command line sets"),
     (["--seeds=0", "--sweep=seed=1,2"], "--seeds=0: the command line sets"),
     (["--mode=evaluate", "--sweep=seed=1"], "--sweep=seed has no meaning"),

@@ -95,7 +95,7 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path):
   def take(config):
     facts = tasks.build(config).facts
     assert ("pretrained" in facts) == (config != plain)
-    with ownership.owned(tmp_path / "w", config, facts, overwrite=False):
+    with ownership.owned(tmp_path / "w", config, facts):
       pass
 
   config, path = start

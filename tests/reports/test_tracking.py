@@ -54,10 +54,6 @@ def test_a_stopped_run_goes_on_with_its_own(stand_in, tmp_path):
   assert [step for step, _ in lines] == [*range(1, ROUNDS + 1)]
   assert "accuracy/0.8" in lines[-1][1] and "loss/client" in lines[0][1]
   assert second.finished
-  # Overwritten, it is another run.
-  other = config(wandb="mine", optimizer__lr=0.5)
-  runner.run(other, tmp_path / "w", overwrite=True)
-  assert begun[-1].how["id"] != first.how["id"]
 
 
 def test_a_run_that_fails_is_finished_too(stand_in, tmp_path):

@@ -6,7 +6,6 @@ data may not. Methods can join later, as each has its own folder.
 """
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import identity, workdirs
-from splitjax.reports import report, tensorboard, tracking
 from splitjax.types import UserError, naming
-
-WRITTEN = (
-  "methods", tensorboard.FOLDER, tracking.FOLDER, workdirs.EVALUATED,
-  workdirs.DESCRIBED, workdirs.METRICS, workdirs.CLIENTS,
-  workdirs.OVER_ROUNDS, report.JSON, report.PAGE, report.CSV, report.TEX,
-)  # fmt: skip
-"""Names of files and folders that a run writes; `_names` adds the others."""
 
 
 @contextlib.contextmanager
@@ -32,15 +23,13 @@ def owned(
   workdir: Path,
   config: Config,
   facts: dict,
-  overwrite: bool,
   *,
   over_seeds: bool = False,
 ) -> Iterator[Config]:
   """Claims a workdir for a run, and locks it against other processes.
 
   `facts` describe the task's data. With `over_seeds` the workdir holds one
-  folder per seed, each with a run. With `overwrite` another config's run is
-  deleted.
+  folder per seed, each with a run.
 
   Yields:
     The config, with the methods of earlier starts in the workdir added.
@@ -58,7 +47,7 @@ def owned(
     with distributed.all_agree():
       if distributed.is_first_process():
         held.enter_context(locked_workdir(workdir))
-        _claim(workdir, config, mine, overwrite)
+        _claim(workdir, config, mine)
     with distributed.all_agree():
       if not (workdir / workdirs.CONFIG).exists():
         raise UserError(
@@ -100,52 +89,23 @@ def locked_workdir(workdir: Path) -> Iterator[None]:
     yield
 
 
-def _clear(workdir: Path) -> None:
-  """Deletes the files of a run, seeds included, and nothing else."""
-  seeds = workdirs.seeds_of(workdir)
-  with contextlib.ExitStack() as held:
-    for seed in seeds:  # all are locked before the first is deleted
-      held.enter_context(locked_workdir(seed))
-    written = [run / name for run in (*seeds, workdir) for name in _names(run)]
-    for path in written:
-      shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    for seed in seeds:
-      if {path.name for path in seed.iterdir()} <= {workdirs.LOCK}:
-        shutil.rmtree(seed)
-
-
-def _names(run: Path) -> list[str]:
-  """Lists a run's files; config.json is last, as it marks a folder as a run."""
-  keys = workdirs.read_own(run)["config"]["methods"]
-  inside = [f"inside_{key}.npz" for key in keys]
-  return [*WRITTEN, *workdirs.figures(keys), *inside, workdirs.CONFIG]
-
-
-def _claim(
-  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
-) -> None:
+def _claim(workdir: Path, config: Config, mine: dict[str, Any]) -> None:
   """Writes config.json if it is missing or lacks methods or rounds.
 
-  If the workdir belongs to another config, deletes that config's run if
-  `overwrite` is set, and raises UserError otherwise.
+  Raises UserError if the workdir belongs to another config.
   """
   path, known = workdir / workdirs.CONFIG, dict[str, Any]()
   if path.exists():
     saved = workdirs.read_own(workdir)
     difference = identity.difference(saved, mine)
-    if difference is None:
-      known = saved["config"]
-    elif overwrite:
-      _clear(workdir)
-    else:
+    if difference is not None:
       why = f"belongs to another config ({difference})"
       name = config.data.name
       same = saved["config"]["data"]["name"] == name
       if same and difference.startswith("digest is"):
         why = f"was trained on other data: {name} has changed since"
-      raise UserError(
-        f"--workdir={workdir} {why}; choose another, or --overwrite it"
-      )
+      raise UserError(f"--workdir={workdir} {why}; choose a new folder")
+    known = saved["config"]
   whole = _joined(workdir, config).to_dict()
   same = list(whole["methods"]) == list(known.get("methods", ()))
   if not same or whole["rounds"] != known["rounds"]:
