@@ -118,8 +118,6 @@ def _train(command: Command) -> str:
   from splitjax.experiment.console.progress import say
 
   say(f"devices: {reporting.devices()}")
-  if missing := distributed.missing_plugin():
-    say(f"warning: {missing}")
   with listening() as stop:
     if first.values:
       results = grid.run(plan.cells, workdir, numbers, stop=stop)

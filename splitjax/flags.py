@@ -77,11 +77,8 @@ _ADDRESS = flags.DEFINE_string(
 _PROCESSES = flags.DEFINE_integer(
   "num_processes", None, "Number of processes of the run."
 )
-flags.DEFINE_integer("process_id", None, "Number of this process, from 0 on.")
-_DISTRIBUTED = flags.DEFINE_bool(
-  "distributed",
-  False,
-  "Ask Slurm, Open MPI or the TPU pod for the other processes of the run.",
+_PROCESS = flags.DEFINE_integer(
+  "process_id", None, "Number of this process, from 0 on."
 )
 flags.DEFINE_bool(
   "debug", False, "Show the whole traceback of an error instead of one line."
@@ -131,13 +128,9 @@ def _join() -> None:
 
   prepare.keep_compiled(_CACHE.value)
   # Processes that share a machine must say how many CPU devices each takes.
-  alone = not (_PROCESSES.value or _DISTRIBUTED.value)
-  if alone or _CPU_DEVICES.value is not None:
+  if _PROCESSES.value is None or _CPU_DEVICES.value is not None:
     distributed.use_cores(_CPU_DEVICES.value)
-  number, detect = flags.FLAGS["process_id"].value, _DISTRIBUTED.value
-  distributed.initialize(
-    _ADDRESS.value, _PROCESSES.value, number, detect=detect
-  )
+  distributed.initialize(_ADDRESS.value, _PROCESSES.value, _PROCESS.value)
   distributed.check_platform()
 
 

@@ -1,10 +1,10 @@
-"""Connects and coordinates a run's processes; splits a CPU into devices."""
+"""Connects a run's processes; splits a CPU into devices.
+
+All processes compute and save the states. Process 0 writes the rest.
+"""
 
 import contextlib
 import os
-import re
-from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -16,11 +16,7 @@ from splitjax.types import UserError
 
 
 def initialize(
-  address: str | None,
-  processes: int | None,
-  number: int | None,
-  *,
-  detect: bool = False,
+  address: str | None, processes: int | None, number: int | None
 ) -> None:
   """Connects the processes of a run; call it before any other use of jax.
 
@@ -28,39 +24,16 @@ def initialize(
     address: HOST:PORT of process 0; None for a run of one process.
     processes: number of processes.
     number: number of this process, from 0 on.
-    detect: whether jax finds address, processes and number by itself, from
-      Slurm, Open MPI or the TPU pod.
 
   Raises:
-    UserError: the flags contradict each other, or the processes cannot connect.
+    UserError: an argument is missing, or the processes cannot connect.
   """
-  # Contradictory flags are found before jax waits for other processes.
   given = (address, processes, number)
-  if detect:
-    if given != (None, None, None):
-      raise UserError(
-        "--distributed detects --coordinator_address, --num_processes and"
-        " --process_id: give it alone, or those three"
-      )
-  elif given == (None, None, None):
+  if given == (None, None, None):
     return
-  elif address is None or processes is None or number is None:
+  if None in given:
     raise UserError(
-      "--coordinator_address, --num_processes and --process_id go together;"
-      " on Slurm, Open MPI or a TPU pod --distributed detects them"
-    )
-  elif not 0 <= number < processes:
-    raise UserError(
-      f"--process_id={number} must lie in 0..{processes - 1}"
-      f" (--num_processes={processes})"
-    )
-  elif processes > MOST_PROCESSES:
-    raise UserError(
-      f"--num_processes={processes} must be at most {MOST_PROCESSES}"
-    )
-  elif not re.fullmatch(r".+:\d{1,5}", address):
-    raise UserError(
-      f"--coordinator_address={address} must be HOST:PORT, as in 10.0.0.1:1234"
+      "--coordinator_address, --num_processes and --process_id go together"
     )
   try:
     jax.distributed.initialize(address, processes, number)
@@ -104,8 +77,6 @@ MOST_CORES = 8
 
 MOST_DEVICES = 256
 """Limit of --cpu_devices: each device has threads of its own."""
-
-MOST_PROCESSES = 65_536
 
 
 def use_cores(count: int | None = None) -> None:
@@ -182,40 +153,6 @@ def _cores() -> int:
   return max(cores, 1)
 
 
-def _installed(package: str) -> bool:
-  try:
-    metadata.version(package)
-  except metadata.PackageNotFoundError:
-    return False
-  return True
-
-
-NVIDIA = Path("/dev/nvidiactl")
-DRIVER = Path("/proc/driver/nvidia/version")
-
-
-def missing_plugin() -> str:
-  """Says which plugin jax lacks to use an NVIDIA device; "" if it lacks none.
-
-  jax's plugin for CUDA 13 needs a driver of version 580 or newer.
-  """
-  plugins = "jax-cuda12-plugin", "jax-cuda13-plugin"
-  if (
-    target.attached().platform != "cpu"
-    or os.environ.get("JAX_PLATFORMS") == "cpu"  # as it was asked to
-    or not NVIDIA.exists()
-    or any(map(_installed, plugins))
-  ):
-    return ""
-  said = DRIVER.read_text() if DRIVER.exists() else ""
-  driver = re.search(r"\b(\d{3})\.\d+", said)
-  cuda = "cuda12" if driver and int(driver[1]) < 580 else "cuda13"
-  return (
-    "an NVIDIA device is there, but jax has no plugin for it, so the CPU"
-    f" computes: pip install 'jax[{cuda}]'"
-  )
-
-
 def is_first_process() -> bool:
   """Tells whether this process writes the run's files."""
   return jax.process_index() == 0
@@ -226,37 +163,11 @@ def is_distributed() -> bool:
   return jax.process_count() > 1
 
 
-@contextlib.contextmanager
-def all_agree() -> Iterator[None]:
-  """Waits until all processes end a `with` block; raises in all if one raised.
-
-  Raises:
-    UserError: another process failed in the block.
-  """
-  problem: Exception | None = None
-  try:
-    yield
-  except Exception as error:
-    problem = error
-  failed = multihost_utils.process_allgather(np.array(problem is not None))
-  if problem is None and failed.any():
-    raise UserError(
-      f"process {int(failed.argmax())} failed, so all processes stop: see its"
-      " message"
-    )
-  if problem is not None:
-    raise problem
+def wait_for_all(point: str) -> None:
+  """Waits until all processes are at the point with this name."""
+  multihost_utils.sync_global_devices(point)
 
 
-def of_first(found: Sequence[bool]) -> list[bool]:
-  """Returns on every process what process 0 found.
-
-  The processes then agree, even if others see new files later than process 0.
-  """
-  first = multihost_utils.broadcast_one_to_all(np.array(found, bool))
-  return [bool(each) for each in first]
-
-
-def any_process(flag: bool) -> bool:
-  """Tells whether the flag is set in any process."""
-  return bool(multihost_utils.process_allgather(np.array(flag)).any())
+def of_first(number: int) -> int:
+  """Returns on every process the number that process 0 gives."""
+  return int(multihost_utils.broadcast_one_to_all(np.int32(number)))

@@ -1,7 +1,5 @@
 """Prepares jax for a process: the cores of a CPU, compiled programs on disk."""
 
-import os
-import stat
 import sys
 from pathlib import Path
 
@@ -14,16 +12,12 @@ from splitjax.files import expanded
 def keep_compiled(folder: str | Path) -> None:
   """Keeps compiled programs in a folder for later runs; "" keeps none.
 
-  A folder that others can write to is not used, because kept programs will be
-  executed. For such a folder, or one that cannot be made, a warning is printed
-  and nothing is kept.
+  If the folder cannot be made, a warning is printed and nothing is kept.
   """
   path = expanded(folder) if folder else None
   if path is not None:
     try:
       path.mkdir(mode=0o700, parents=True, exist_ok=True)
-      if not _is_private(path):
-        raise PermissionError("others can write to it: chmod go-w, or another")
     except OSError as error:
       print(f"--compilation_cache={folder}: {error}", file=sys.stderr)
       path = None
@@ -31,15 +25,6 @@ def keep_compiled(folder: str | Path) -> None:
   if path is not None:
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def _is_private(path: Path) -> bool:
-  """Tells whether nobody but this user and root can write to a folder."""
-  if not hasattr(os, "getuid"):  # Windows: a user's own folders are private
-    return True
-  about = path.stat()
-  ours = about.st_uid in (0, os.getuid())
-  return ours and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def set_up(

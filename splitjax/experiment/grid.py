@@ -54,18 +54,16 @@ def run(
   """
   workdir = Path(workdir)
   with contextlib.ExitStack() as stack:
-    with distributed.all_agree():
-      known = _earlier_cells(workdir, cells)
+    known = _earlier_cells(workdir, cells)
     # All cells are checked before the first trains.
     built = Tasks()
     for cell in cells:
       first = cell.config.seed if numbers is None else numbers[0]
       with naming(cell.name):
         built.of(dataclasses.replace(cell.config, seed=first))
-    with distributed.all_agree():
-      if distributed.is_first_process():
-        stack.enter_context(ownership.locked_workdir(workdir))
-        _write(cells, workdir, known, numbers)
+    if distributed.is_first_process():
+      stack.enter_context(ownership.locked_workdir(workdir))
+      _write(cells, workdir, known, numbers)
     # A cell is an ordinary run; the common report follows after each cell.
     results: Results = {}
     for i, cell in enumerate(cells, 1):

@@ -70,14 +70,11 @@ def run(
   with ownership.owned(workdir, config, task.facts) as whole:
     task = task._replace(config=whole)
     done = workdirs.trained(workdir, config)
-    enough = distributed.of_first(list(done.values()))
-    done = dict(zip(config.methods, enough, strict=True))
-    with distributed.all_agree():
-      if distributed.is_first_process():
-        round_log.rewrite_metrics(workdir, whole.methods)
-        data_summary.pictures(task, workdir)
-        for key in (k for k in done if done[k]):
-          _keep(config, key, workdir)
+    if distributed.is_first_process():
+      round_log.rewrite_metrics(workdir, whole.methods)
+      data_summary.pictures(task, workdir)
+      for key in (k for k in done if done[k]):
+        _keep(config, key, workdir)
 
     # Train what is not finished; the network is drawn only if it is needed.
     full, left = None, [key for key in done if not done[key]]

@@ -112,66 +112,65 @@ def build(
     ((2, 3, 4), 50)
   """
   config = Config.from_dict(config)
-  with distributed.all_agree():
-    # Data, and the clients' parts of it.
-    if config.tensorboard:
-      tensorboard.library()
-    data = load(
-      config.data.name,
-      data_dir=config.data.dir,
-      train_samples=config.data.train_samples,
-      test_samples=config.data.test_samples,
-      classes=config.data.classes,
-    )
-    if config.data.pool == "all":
-      data = merged(data)
-    client_data.check_options(config, data)
-    test_sets = client_data.make_test_sets(config, data, hardware)
-    known = client_data.facts(data, test_sets, config.seed)
-    data, test_sets = drift.changed(data, test_sets, config.seed)
-    checks.check_memory(config, data, test_sets)
-    augmentations.check(config.data.augment, data.train_image)
+  # Data, and the clients' parts of it.
+  if config.tensorboard:
+    tensorboard.library()
+  data = load(
+    config.data.name,
+    data_dir=config.data.dir,
+    train_samples=config.data.train_samples,
+    test_samples=config.data.test_samples,
+    classes=config.data.classes,
+  )
+  if config.data.pool == "all":
+    data = merged(data)
+  client_data.check_options(config, data)
+  test_sets = client_data.make_test_sets(config, data, hardware)
+  known = client_data.facts(data, test_sets, config.seed)
+  data, test_sets = drift.changed(data, test_sets, config.seed)
+  checks.check_memory(config, data, test_sets)
+  augmentations.check(config.data.augment, data.train_image)
 
-    # Network, methods, faults.
-    partition = PARTITIONS[config.data.partition.name]
-    named = partition_util.owner_names(data, partition, test_sets.parts)
-    if named:
-      known["names"] = named
-    if hardware is not None:
-      known["devices"] = hardware
-    network = make_network(config, known)
-    checks.check_layers(config, network.backbone)
-    custom = config.fleet.profiles or config.fleet.allocation.name != "even"
-    if custom and hardware is None:
-      known["devices"] = make_devices(config, network.backbone, named)
-    if network.backbone.start is not None:
-      known["pretrained"] = network.backbone.start.digest
-    made = {
-      key: make_method(config, network.backbone, key) for key in config.methods
-    }
-    message_checks.check_attacks(config, network, made, data)
-    client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
-    for key, method in made.items():
-      with naming(f"methods.{key}"):
-        abstract_state(method, network)
-    if not trained:
-      checks.check_methods(config, network, made, test_sets)
-      message_checks.check_messages(config, network, made)
-      if config.privacy.accounted:
-        privacy.library()
-      if config.wandb:
-        tracking.library()
-    schedule = faults.make_schedule(
-      config.faults, config.num_clients, config.rounds, config.seed, named
-    )
-    if schedule:
-      known["faults"] = faults.digest(schedule)
+  # Network, methods, faults.
+  partition = PARTITIONS[config.data.partition.name]
+  named = partition_util.owner_names(data, partition, test_sets.parts)
+  if named:
+    known["names"] = named
+  if hardware is not None:
+    known["devices"] = hardware
+  network = make_network(config, known)
+  checks.check_layers(config, network.backbone)
+  custom = config.fleet.profiles or config.fleet.allocation.name != "even"
+  if custom and hardware is None:
+    known["devices"] = make_devices(config, network.backbone, named)
+  if network.backbone.start is not None:
+    known["pretrained"] = network.backbone.start.digest
+  made = {
+    key: make_method(config, network.backbone, key) for key in config.methods
+  }
+  message_checks.check_attacks(config, network, made, data)
+  client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
+  for key, method in made.items():
+    with naming(f"methods.{key}"):
+      abstract_state(method, network)
+  if not trained:
+    checks.check_methods(config, network, made, test_sets)
+    message_checks.check_messages(config, network, made)
+    if config.privacy.accounted:
+      privacy.library()
+    if config.wandb:
+      tracking.library()
+  schedule = faults.make_schedule(
+    config.faults, config.num_clients, config.rounds, config.seed, named
+  )
+  if schedule:
+    known["faults"] = faults.digest(schedule)
 
-    # Devices; all clients of one server train on the same device.
-    devices = _devices(config, network)
-    if any(topology_of(method.traits).one_server for method in made.values()):
-      devices = 1
-    mesh = sharding.make(devices, always=config.system.deterministic)
+  # Devices; all clients of one server train on the same device.
+  devices = _devices(config, network)
+  if any(topology_of(method.traits).one_server for method in made.values()):
+    devices = 1
+  mesh = sharding.make(devices, always=config.system.deterministic)
 
   # Data go to the devices once.
   image = sharding.put(mesh, data.train_image)

@@ -47,8 +47,8 @@ class CheckpointManager:
       return True
     if self._chosen.every != "auto":
       return round % self._chosen.every == 0
-    (late,) = distributed.of_first([time.monotonic() - self._saved > PAUSE])
-    return late
+    late = time.monotonic() - self._saved > PAUSE
+    return bool(distributed.of_first(late))
 
   def save(self, state: Tree, record: dict[str, Any]) -> None:
     """Starts writing a checkpoint; the next round may begin meanwhile.
@@ -61,12 +61,11 @@ class CheckpointManager:
     partial = self.folder / f"{record['round']}{checkpoint.PARTIAL}"
     record = {**record, "digest": checkpoint.digest(state)}
     try:
-      with distributed.all_agree():
-        if distributed.is_first_process():
-          # A killed process may have left some.
-          for left in self.folder.glob(f"*{checkpoint.PARTIAL}"):
-            shutil.rmtree(left)
-          partial.mkdir(parents=True)
+      if distributed.is_first_process():
+        # A killed process may have left some.
+        for left in self.folder.glob(f"*{checkpoint.PARTIAL}"):
+          shutil.rmtree(left)
+        partial.mkdir(parents=True)
       self._saver.save((partial / checkpoint.STATE).resolve(), state)
     except Exception as error:
       raise checkpoint.unwritten(partial, error) from error
@@ -78,11 +77,10 @@ class CheckpointManager:
     if self._pending is None:
       return
     pending, self._pending = self._pending, None
-    with distributed.all_agree():
-      try:
-        pending.result()
-      except Exception as error:
-        raise checkpoint.unwritten(self.folder, error) from error
+    try:
+      pending.result()
+    except Exception as error:
+      raise checkpoint.unwritten(self.folder, error) from error
 
   def newest(
     self, wanted: Callable[[Sequence[int]], Tree]

@@ -41,21 +41,18 @@ def owned(
   mine: dict[str, Any] = {"config": config.to_dict(), "data": facts}
   if over_seeds:
     mine["config"]["seed"] = workdirs.SEEDS
-  with distributed.all_agree():
-    _check_folder(workdir)
   with contextlib.ExitStack() as held:
-    with distributed.all_agree():
-      if distributed.is_first_process():
-        held.enter_context(locked_workdir(workdir))
-        _claim(workdir, config, mine)
-    with distributed.all_agree():
-      if not (workdir / workdirs.CONFIG).exists():
-        raise UserError(
-          f"--workdir={workdir} is not on a disk that all processes share:"
-          " choose one that is"
-        )
-      whole = _joined(workdir, config)
-    yield whole
+    if distributed.is_first_process():
+      _check_folder(workdir)
+      held.enter_context(locked_workdir(workdir))
+      _claim(workdir, config, mine)
+    distributed.wait_for_all("claimed")
+    if not (workdir / workdirs.CONFIG).exists():
+      raise UserError(
+        f"--workdir={workdir} is not on a disk that all processes share:"
+        " choose one that is"
+      )
+    yield _joined(workdir, config)
 
 
 def _check_folder(workdir: Path) -> None:

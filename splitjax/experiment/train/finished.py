@@ -42,27 +42,25 @@ def save(
   clients.csv, and `arrays` maps names of further files to their content.
   """
   place = workdirs.folder(workdir, key)
-  with distributed.all_agree():
-    if distributed.is_first_process():
-      place.mkdir(parents=True, exist_ok=True)
-      (place / workdirs.ABOUT).unlink(missing_ok=True)
+  if distributed.is_first_process():
+    place.mkdir(parents=True, exist_ok=True)
+    (place / workdirs.ABOUT).unlink(missing_ok=True)
   trees = {"state": state} | ({"personal": personal} if personal else {})
   digests = {
     name: checkpoint.write_state(place / name, tree)
     for name, tree in trees.items()
   }
-  with distributed.all_agree():
-    if distributed.is_first_process():
-      by_client.write(place, lines)
-      for name, content in (arrays or {}).items():
-        files.write_arrays(place / name, content)
-      record = {
-        **about,
-        "digests": digests,
-        "places": method_factory.places(state),
-      }
-      files.write_json(place / workdirs.ABOUT, record)
-      tidy(workdir, key)
+  if distributed.is_first_process():
+    by_client.write(place, lines)
+    for name, content in (arrays or {}).items():
+      files.write_arrays(place / name, content)
+    record = {
+      **about,
+      "digests": digests,
+      "places": method_factory.places(state),
+    }
+    files.write_json(place / workdirs.ABOUT, record)
+    tidy(workdir, key)
 
 
 def reopen(workdir: Path, key: str) -> None:

@@ -65,14 +65,11 @@ def raise_if_stopped(recorder: Recorder) -> None:
 
 
 def _stop_requested(stop: Stop) -> str | None:
-  """Returns who asked one of the processes to stop; None if nobody did.
-
-  All processes must call this function at the same point.
-  """
+  """Returns who asked process 0 to stop; None if nobody did."""
   asked = stop()
-  if not distributed.any_process(asked is not None):
-    return None
-  return asked or "another process"
+  if distributed.of_first(asked is not None):
+    return asked or "process 0"
+  return None
 
 
 def _progress_text(key: str, done: int, rounds: int) -> str:

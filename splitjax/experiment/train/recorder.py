@@ -184,8 +184,7 @@ class Recorder:
 
   def close(self) -> History:
     """Reads the history from the log; adds a note on all masked updates."""
-    with distributed.all_agree():
-      pass  # the first process has now written all of the log
+    distributed.wait_for_all("logged")  # process 0 has written all lines
     config, rows = self.task.config, self.rows
     whole = history.read(self.log, self.setup.fleet.num_clients)
     whole.lines[:-1] = [

@@ -44,17 +44,16 @@ def open_recorder(
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
-    with distributed.all_agree():
-      if distributed.is_first_process():
-        finished.reopen(workdir, key)  # if it has finished fewer rounds
+    if distributed.is_first_process():
+      finished.reopen(workdir, key)  # if it has finished fewer rounds
+    distributed.wait_for_all("reopened")
     recorder = Recorder(setup, workdir, manager, _conditions(setup), stop)
     state = _newest(recorder, trainer, full)
-    with distributed.all_agree():
-      if distributed.is_first_process():
-        recorder.rewrite_logs()
-        # A method that is to train more rounds is no longer finished.
-        about = workdirs.folder(workdir, key) / workdirs.ABOUT
-        about.unlink(missing_ok=True)
+    if distributed.is_first_process():
+      recorder.rewrite_logs()
+      # A method that is to train more rounds is no longer finished.
+      about = workdirs.folder(workdir, key) / workdirs.ABOUT
+      about.unlink(missing_ok=True)
     given = [state]
     del state  # the next round donates it and must be its only owner
     try:

@@ -127,17 +127,16 @@ def _words(layer: Layer, images: int, clients: int) -> str:
 def _fastest(setup: TrainingSetup) -> dict[str, str]:
   """Chooses each layer's fastest formulation; the first process measures."""
   found, clients = _layers(setup), _side_by_side(setup)
-  known: Times = {}
-  with distributed.all_agree():
-    if distributed.is_first_process():
-      known = _times(setup, found, clients)
+  first = distributed.is_first_process()
+  known = _times(setup, found, clients) if first else {}
   table: dict[str, str] = {}
   for layer, images in found.items():
     own = known.get(_words(layer, images, clients), {})
     best = tuning.fastest({conv: own.get(conv) for conv in layer.formulations})
-    first = distributed.of_first([conv == best for conv in layer.formulations])
-    if any(first):
-      table[layer.name] = layer.formulations[first.index(True)]
+    every = layer.formulations
+    chosen = distributed.of_first(every.index(best) if best else -1)
+    if chosen >= 0:
+      table[layer.name] = every[chosen]
   return table
 
 

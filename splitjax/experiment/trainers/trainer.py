@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from splitjax.engine import distributed, memory, sharding
+from splitjax.engine import memory, sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import with_padding
 from splitjax.evaluation import ood_proxies
@@ -102,9 +102,9 @@ class Trainer:
     except jax.errors.JaxRuntimeError as error:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
-      return distributed.any_process(True)
+      return True
     sizes = [sum(bytes_of(x.args[0]).values()) for x in self._programs.values()]
-    return distributed.any_process(memory.too_large(max(sizes)))
+    return memory.too_large(max(sizes))
 
   def round(self, state: State) -> Any:
     """Returns the compiled round: (state, shards) -> (state, Metrics).

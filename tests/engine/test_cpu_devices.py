@@ -1,4 +1,4 @@
-"""Two processes of which one fails; flags; CPU devices."""
+"""CPU devices, how programs for them are compiled, and flags of processes."""
 
 import os
 import subprocess
@@ -6,48 +6,18 @@ import sys
 
 import jax
 import pytest
+from launched import ROOT
 from marks import slow
-from processes import ROOT, both, config_text
 
 from splitjax.engine import distributed, sharding
 from splitjax.types import UserError
 
 
-@pytest.mark.slow
-def test_if_one_process_fails_both_stop(tmp_path):
-  path = tmp_path / "config.py"
-  path.write_text(config_text())
-  (tmp_path / "file").write_text("")
-  first, second = both(
-    f"--config={path}",
-    f"--workdir={tmp_path / 'w'}",
-    other=(f"--config={path}", f"--workdir={tmp_path / 'file'}"),
-  )
-  assert first[0] == second[0] == 2
-  assert "error: process 1 failed" in first[2]
-  assert "is a file: choose a folder" in second[2]
-  assert not (tmp_path / "w").exists()
-
-
-@pytest.mark.parametrize(
-  ("flags", "detect", "words"),
-  [
-    (("here:1", None, None), False, "go together"),
-    (("here:1", 2, 2), False, "--process_id=2 must lie in 0..1"),
-    (("here:1", 2, 0), True, "give it alone"),
-  ],
-)
-def test_contradictory_flags(flags, detect, words):
-  with pytest.raises(UserError, match=words):
-    distributed.initialize(*flags, detect=detect)
-
-
-def test_a_single_process_needs_no_agreement():
+def test_flags_of_processes_go_together():
   distributed.initialize(None, None, None)
-  with distributed.all_agree():
-    assert distributed.is_first_process() and not distributed.is_distributed()
-  with pytest.raises(OSError, match="full"), distributed.all_agree():
-    raise OSError("full")
+  assert distributed.is_first_process() and not distributed.is_distributed()
+  with pytest.raises(UserError, match="go together"):
+    distributed.initialize("here:1", None, None)
 
 
 def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
@@ -66,21 +36,6 @@ def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
   monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "5")
   distributed.use_cores()
   assert len(chosen) == 2
-
-
-@pytest.mark.slow
-def test_detecting_no_cluster_fails():
-  done = subprocess.run(
-    [sys.executable, "launch.py", "--mode=report", "--workdir=w",
-     "--distributed"],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-  )  # fmt: skip
-  assert done.returncode == 2
-  assert done.stderr.splitlines()[-1].startswith(
-    "error: the processes could not"
-  )
 
 
 @pytest.mark.parametrize(
@@ -147,21 +102,3 @@ def test_a_platform_without_its_plugin_is_one_line(monkeypatch):
   with pytest.raises(UserError, match="JAX_PLATFORMS=.*cannot compute") as told:
     distributed.check_platform()
   assert "no tpu" in str(told.value) and "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize(
-  ("driver", "cuda"),
-  [("x86_64  550.54.15  Release", "cuda12"), ("", "cuda13")],
-)
-def test_an_nvidia_device_without_a_plugin(driver, cuda, tmp_path, monkeypatch):
-  monkeypatch.setattr(distributed, "NVIDIA", tmp_path / "none")
-  assert distributed.missing_plugin() == ""
-  monkeypatch.setattr(distributed, "NVIDIA", tmp_path)
-  monkeypatch.setattr(distributed, "DRIVER", tmp_path / "version")
-  if driver:
-    (tmp_path / "version").write_text(f"NVRM version: NVIDIA Module {driver}")
-  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-  assert distributed.missing_plugin() == ""
-  monkeypatch.delenv("JAX_PLATFORMS")
-  said = distributed.missing_plugin()
-  assert said.endswith(f"pip install 'jax[{cuda}]'")
