@@ -19,7 +19,7 @@ from splitjax.engine.topologies import topology_of
 from splitjax.methods.optimizers import sgd
 from splitjax.models import drawing
 from splitjax.models.backbones import Backbone
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 from splitjax.types import Method, Shard, State
 
 SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from splitjax.models.backbones import Backbone
 from splitjax.models.cnn import cnn4, cnn8
 from splitjax.models.cnn1d import cnn1d
-from splitjax.models.mlp import mlp
+from splitjax.models.mlp import mlp, toy
 from splitjax.models.mobilenet import mobilenet_v1, mobilenet_v2
 from splitjax.models.resnet import resnet18, resnet50, resnet101
-from splitjax.models.toy import toy
 from splitjax.models.transformer_text import transformer_text
 from splitjax.models.vgg import vgg11
 from splitjax.models.vit import vit_b16, vit_s16

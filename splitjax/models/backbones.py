@@ -21,8 +21,6 @@ from splitjax.models.block import (
   apply,
   exit_name,
   is_random,
-  scan,
-  stretches,
 )
 from splitjax.types import Array, Batch, Segment, Tree, UserError
 from splitjax.wire import Wire
@@ -222,16 +220,11 @@ def run(
       )
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
-  for name, *more in stretches(backbone.block, segment, names):
-    alike, block = (name, *more), backbone.block(name)
-    if more:
-      keys = None if drawn(name) is None else [drawn(n) for n in alike]
-      each = [segment.params[n] for n in alike]
-      x = scan(block, each, x, train, real, keys)
-      stats |= {n: segment.stats[n] for n in alike}
-    else:
-      held = segment.params[name], segment.stats[name]
-      x, stats[name] = apply(block, *held, x, train, real, drawn(name))
+  for name in names:
+    held = segment.params[name], segment.stats[name]
+    x, stats[name] = apply(
+      backbone.block(name), *held, x, train, real, drawn(name)
+    )
   return x, stats
 
 

@@ -2,18 +2,14 @@
 
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from splitjax.types import Array, Segment, Tree
-
-SCAN = 3
-"""The smallest number of equal consecutive blocks that are run by a scan."""
 
 Draws = Literal["he", "torch"]
 """Distribution of kernels and biases, see `redraw`."""
@@ -23,11 +19,9 @@ class Block(Protocol):
   """Any object whose methods init and apply work like those of a linen module.
 
   A block maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable
-  and equals every block that computes the same function. A block whose
-  attribute `scanned` is true keeps x's shape and has no running statistics; one
-  scan then runs several equal blocks in a row. A block that draws random
-  numbers in training, from flax's generator "dropout", says so by one of two
-  attributes: `random` is true, or `dropout` is above 0.
+  and equals every block that computes the same function. A block that draws
+  random numbers in training, from flax's generator "dropout", says so by one of
+  two attributes: `random` is true, or `dropout` is above 0.
   """
 
   @property
@@ -158,52 +152,6 @@ def apply(
     variables, x, train, real, mutable=["batch_stats"], **draws
   )
   return x, new["batch_stats"]
-
-
-def scan(
-  block: Block,
-  params: list[Tree],
-  x: Array,
-  train: bool,
-  real: Array,
-  keys: list[Array] | None = None,
-) -> Array:
-  """Runs equal blocks, which have no statistics, in order by one lax.scan.
-
-  Args:
-    block: any of the equal blocks.
-    params: the parameters of each block, in order.
-    x: [B, ...]; the output of every block has the same shape.
-    train: as in `apply`.
-    real: [B] bool.
-    keys: a key for each block; None if the blocks draw no random numbers.
-  """
-
-  def step(x, inputs):
-    own, key = inputs
-    return apply(block, own, {}, x, train, real, key)[0], None
-
-  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-  drawn = None if keys is None else jnp.stack(keys)
-  return jax.lax.scan(step, x, (stacked, drawn))[0]
-
-
-def stretches(
-  block_of: Callable[[str], Block], segment: Segment, names: Iterable[str]
-) -> list[tuple[str, ...]]:
-  """Groups SCAN or more equal blocks in succession; other blocks stay alone."""
-
-  def kind(name):
-    block = block_of(name)
-    if segment.stats[name] or not getattr(block, "scanned", False):
-      return name
-    return block, jax.tree.map(jnp.shape, segment.params[name])
-
-  out: list[tuple[str, ...]] = []
-  for _, alike in itertools.groupby(names, kind):
-    equal = tuple(alike)
-    out += [equal] if len(equal) >= SCAN else [(name,) for name in equal]
-  return out
 
 
 def exit_name(depth: int) -> str:

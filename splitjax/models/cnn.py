@@ -3,18 +3,16 @@
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
 from splitjax.models.formulations import Conv
-from splitjax.models.heads import ExitPool, network
+from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import (
   Depths,
-  Dropout,
   Dtype,
   How,
   Width,
   check_size,
   scaled,
 )
-from splitjax.models.windows import Padding
 
 
 def cnn8(
@@ -25,16 +23,15 @@ def cnn8(
   width: Width = 1.0,
   conv: Conv = "auto",
   dtype: Dtype = "float32",
-  exit_pool: ExitPool = "mean",
-  dropout: Dropout = 0.0,
 ) -> Backbone:
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
 
   The convolutions have c-32, 32-64, 64-128, 128-256 and 256-256 channels. A
   max-pool follows the first, second and fourth, so that 28 pixels shrink to 14,
-  7 and 3; the papers do not say where the pools are. Exit: adaptive pool to
-  3x3, flatten, dense. At width 1 on 28x28x1 with 10 classes the network has
-  3,868,170 parameters without its exits, as in HARMONY Table 1.
+  7 and 3; the papers do not say where the pools are. Exit: mean pool to 3x3
+  (its kind is our choice), flatten, dense. At width 1 on 28x28x1 with 10
+  classes the network has 3,868,170 parameters without its exits, as in HARMONY
+  Table 1.
 
   Args:
     shape: (H, W, c) of one image.
@@ -43,10 +40,6 @@ def cnn8(
     width: factor on every layer's width.
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
-    exit_pool: "mean" or "max"; the papers do not say which, so the default
-      is ours.
-    dropout: dropout rate of the inputs of head and exits; the papers have no
-      dropout.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
@@ -67,8 +60,6 @@ def cnn8(
     classes,
     depths=depths,
     pool=3,
-    exit_pool=exit_pool,
-    dropout=dropout,
   )
 
 
@@ -78,17 +69,13 @@ def cnn4(
   *,
   depths: Depths = (1, 2),
   width: Width = 1.0,
-  padding: Padding = "same",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
-  exit_pool: ExitPool = "mean",
-  dropout: Dropout = 0.0,
 ) -> Backbone:
   """Two 5x5 convolutions (32, 64 channels) with max-pools, then dense 512-C.
 
   At width 1 on 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters.
-  Public code of personalised federated learning mostly has padding="valid",
-  which gives 582,026 parameters. No paper cuts this network, so its exits are
+  No paper cuts this network, so its exits are
   ours, made like those of `cnn8`.
 
   Args:
@@ -96,22 +83,17 @@ def cnn4(
     classes: C.
     depths: cut depths in use, 1 or 2 (after a convolution).
     width: as in `cnn8`.
-    padding: padding of the convolutions, "same" or "valid".
     conv: as in `cnn8`.
     dtype: as in `cnn8`.
-    exit_pool: as in `cnn8`.
-    dropout: as in `cnn8`.
 
   References:
     McMahan et al., Communication-Efficient Learning of Deep Networks from
     Decentralized Data, AISTATS 2017, section 3; PGFedSplit.
   """
-  check_size("cnn4", shape, 4 if padding == "same" else 16)
+  check_size("cnn4", shape, 4)
   how = How(conv, dtype)
   blocks: dict[str, Block] = {
-    f"conv{i}": ConvBlock(
-      scaled(width, f), kernel=5, padding=padding, pool="max", how=how
-    )
+    f"conv{i}": ConvBlock(scaled(width, f), kernel=5, pool="max", how=how)
     for i, f in enumerate((32, 64), start=1)
   }
   blocks["dense1"] = DenseBlock(scaled(width, 512), how)
@@ -122,6 +104,4 @@ def cnn4(
     classes,
     depths=depths,
     pool=3,
-    exit_pool=exit_pool,
-    dropout=dropout,
   )

@@ -6,12 +6,10 @@ from flax import linen as nn
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.convolution import Padding
 from splitjax.models.heads import network
 from splitjax.models.layers import Dense, DenseBlock, normalise
 from splitjax.models.options import (
   Depths,
-  Dropout,
   Dtype,
   Edge,
   How,
@@ -27,26 +25,23 @@ FILTERS, DENSE = (32, 64), (1024, 512)
 class SeriesBlock(nn.Module):
   """Convolution along time, normalisation as configured, ReLU, max-pool of 2.
 
-  The convolution is computed as one matrix product of all windows and the
-  kernel. This is fast under `vmap` over clients and on every platform.
+  The convolution has no padding. It is computed as one matrix product of all
+  windows and the kernel, which is fast under `vmap` over clients and on every
+  platform.
 
   Attributes:
     features: output channels.
     kernel: length of a window in steps, odd.
-    padding: "same" keeps T; "valid" leaves T - kernel + 1 steps.
     how: dtype, normalisation.
   """
 
   features: int
   kernel: int
-  padding: Padding
   how: How = How()
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, c] to [B, T', features]; T' is half the number of windows."""
-    if self.padding == "same":
-      x = jnp.pad(x, ((0, 0), (self.kernel // 2,) * 2, (0, 0)))
     steps = x.shape[1] - self.kernel + 1
     shifts = [x[:, i : i + steps] for i in range(self.kernel)]
     windows = jnp.concatenate(shifts, axis=-1)  # [B, T, kernel * c]
@@ -63,11 +58,9 @@ def cnn1d(
   depths: Depths = (1, 2),
   width: Width = 1.0,
   kernel: Edge = 9,
-  padding: Padding = "valid",
   batch_norm: bool = False,
   dtype: Dtype = "float32",
   norm: Norm = "batch",
-  dropout: Dropout = 0.0,
 ) -> Backbone:
   """Makes two convolutions along time, then dense 1024-512-C.
 
@@ -83,11 +76,9 @@ def cnn1d(
     depths: cut depths in use, 1 to 3 (convolutions, then a dense layer).
     width: factor on every layer's width.
     kernel: length of a window in steps, odd.
-    padding: padding of the convolutions, "valid" or "same".
     batch_norm: whether blocks normalise before the ReLU.
     dtype: dtype of matrix products.
     norm: "batch" or "group", if batch_norm is set.
-    dropout: dropout rate of the inputs of head and exits.
 
   Example:
     >>> import splitjax
@@ -102,19 +93,17 @@ def cnn1d(
     raise UserError(f"backbone.kernel={kernel} must be odd, as in 9")
   left = shape[0]
   for _ in FILTERS:
-    left = (left - (kernel - 1) * (padding == "valid")) // 2
+    left = (left - kernel + 1) // 2
   if left < 1:
     raise UserError(
       f"backbone.name='cnn1d': series of {shape[0]} steps are too short for"
-      f" backbone.kernel={kernel}; lower it, or set backbone.padding='same'"
+      f" backbone.kernel={kernel}; lower it"
     )
   how = How(dtype=dtype, norm=norm if batch_norm else None)
   blocks: dict[str, Block] = {
-    f"conv{i}": SeriesBlock(scaled(width, f), kernel, padding, how)
+    f"conv{i}": SeriesBlock(scaled(width, f), kernel, how)
     for i, f in enumerate(FILTERS, start=1)
   }
   for i, features in enumerate(DENSE, start=1):
     blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
-  return network(
-    *("cnn1d", shape, blocks, classes), depths=depths, pool=0, dropout=dropout
-  )
+  return network("cnn1d", shape, blocks, classes, depths=depths, pool=0)

@@ -162,20 +162,6 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
   return pooled.astype(x.dtype)
 
 
-def adaptive_max_pool(x: Array, size: int) -> Array:
-  """Takes maxima over a grid of windows: [B, H, W, c] -> [B, size, size, c].
-
-  The windows are those of `adaptive_mean_pool`.
-  """
-  for axis in (1, 2):
-    parts = [
-      functools.reduce(_larger, (x.take(i, axis) for i in range(start, stop)))
-      for start, stop in _windows(x.shape[axis], size)
-    ]
-    x = jnp.stack(parts, axis)
-  return x
-
-
 def _windows(n: int, size: int) -> list[tuple[int, int]]:
   """Lists each window's (start, stop), for `size` windows on n pixels."""
   return [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]

@@ -88,7 +88,6 @@ def inject(
   """
   cuts = sorted(entries)
   x, stats, passed = entries[cuts[0]], {}, {}
-  # Blocks between two entries are run together, so that they may be scanned.
   for cut, end in itertools.zip_longest(cuts, cuts[1:]):
     names = backbone.names(cut, end)
 

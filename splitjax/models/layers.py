@@ -130,7 +130,6 @@ class ConvBlock(nn.Module):
     features: output channels.
     kernel: edge length, odd.
     stride: stride of the convolution.
-    padding: padding of the convolution.
     bias: whether the convolution has a bias.
     act: "relu", "relu6" (at most 6) or "none".
     pool: a key of POOLS; "mean" and "max, mean" return [B, features].
@@ -141,7 +140,6 @@ class ConvBlock(nn.Module):
   features: int
   kernel: int = 3
   stride: int = 1
-  padding: Padding = "same"
   bias: bool = True
   act: Activation = "relu"
   pool: Pooling = "none"
@@ -155,7 +153,7 @@ class ConvBlock(nn.Module):
       lack = [max(self.edge - n, 0) for n in x.shape[1:3]]
       x = jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in lack), (0, 0)))
     layer = Conv(
-      self.features, self.kernel, self.stride, self.padding, self.bias, self.how
+      self.features, self.kernel, self.stride, bias=self.bias, how=self.how
     )
     x = normalise(layer(x), train, real, self.how)
     pool, act = POOLS[self.pool], ACTIVATIONS[self.act]

@@ -1,7 +1,6 @@
 """MobileNetV1 with Hydra's cuts, and MobileNetV2 with HARMONY's."""
 
 import functools
-from typing import Literal
 
 from flax import linen as nn
 
@@ -30,8 +29,6 @@ from splitjax.models.options import (
   scaled,
 )
 from splitjax.types import Array
-
-Strides = Literal["auto", "small", "standard"]
 
 SEPARABLE = ((64, 1), (128, 2), (256, 2), (512, 2), (1024, 2))
 """MobileNetV1: channels and stride of each group of blocks."""
@@ -112,14 +109,9 @@ class Inverted(nn.Module):
     return y
 
 
-def is_small(strides: Strides, shape: tuple[int, int, int]) -> bool:
-  """Tells whether a network gets the strides for small images.
-
-  It gets them with "small", and with "auto" for images of up to 32x32.
-  """
-  if strides == "auto":
-    return max(shape[:2]) <= 32
-  return strides == "small"
+def is_small(shape: tuple[int, int, int]) -> bool:
+  """Tells whether images are so small that networks halve them less often."""
+  return max(shape[:2]) <= 32
 
 
 def mobilenet_v1(
@@ -129,7 +121,6 @@ def mobilenet_v1(
   depths: Depths = (4, 15, 23),
   width: Width = 1.0,
   repeats: Counts = (1, 2, 2, 6, 2),
-  strides: Strides = "auto",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
@@ -139,8 +130,9 @@ def mobilenet_v1(
   The stem comes first, then the depthwise and pointwise convolutions of
   MobileNet's blocks 1 to 12 (dw1, pw1, dw2, ...), then its block 13 with the
   mean pool. Hydra's layer 26 is block 13 together with the classifier. Exit:
-  mean over the image, dense. For small images the stem has stride 1, so that
-  32x32 ends as 2x2. With 10 classes the network has 3,217,226 parameters.
+  mean over the image, dense. For images of up to 32x32 the stem has stride 1
+  instead of 2, so that 32x32 ends as 2x2. With 10 classes the network has
+  3,217,226 parameters.
 
   Args:
     shape: (H, W, c) of one image.
@@ -148,8 +140,6 @@ def mobilenet_v1(
     depths: cut depths in use, 1 to 25.
     width: factor on every layer's channels.
     repeats: numbers of blocks with 64, 128, 256, 512 and 1024 channels.
-    strides: "standard" has stride 2 in the stem, "small" has stride 1; "auto"
-      is "small" for images of up to 32x32 and "standard" for larger ones.
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
@@ -161,7 +151,7 @@ def mobilenet_v1(
   check_counts("repeats", repeats, (1, 2, 2, 6, 2))
   how = How(conv, dtype, norm)
   unit = functools.partial(ConvBlock, bias=False, how=how)
-  start = 1 if is_small(strides, shape) else 2
+  start = 1 if is_small(shape) else 2
   blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=start)}
   total, i = sum(repeats), 0
   for (filters, stride), count in zip(SEPARABLE, repeats, strict=True):
@@ -183,7 +173,6 @@ def mobilenet_v2(
   depths: Depths = (1, 6, 11),
   width: Width = 1.0,
   repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
-  strides: Strides = "auto",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
@@ -196,11 +185,11 @@ def mobilenet_v2(
   and do not narrow the last 1x1 convolution for a width below 1. Here channels
   are not rounded to such multiples, and `width` scales every layer.
 
-  The arguments are those of `mobilenet_v1` with three exceptions. Depths are in
+  The arguments are those of `mobilenet_v1`, but for two. Depths are in
   1..18 (the stem is block 1). `repeats` has the numbers of blocks of seven
-  groups (column n of the paper's table 2). Strides "standard" are the paper's;
-  "small" has stride 1 in the stem and in the second group, where the paper has
-  stride 2, so that 32x32 ends as 4x4.
+  groups (column n of the paper's table 2). For images of up to 32x32 the stem
+  and the second group have stride 1, where the paper has stride 2, so that
+  32x32 ends as 4x4.
 
   References:
     Sandler et al., MobileNetV2, CVPR 2018, table 2; HARMONY Table 1, split
@@ -209,7 +198,7 @@ def mobilenet_v2(
   check_counts("repeats", repeats, (1, 2, 3, 4, 3, 3, 1))
   how = How(conv, dtype, norm)
   unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)
-  small = is_small(strides, shape)
+  small = is_small(shape)
   residuals: list[Block] = []
   for i, (t, filters, stride) in enumerate(INVERTED):
     if small and i == 1:

@@ -15,7 +15,6 @@ Width = Annotated[float, Bounds(above=0, at_most=10**6)]
 Edge = Annotated[int, Bounds(at_least=1, at_most=10**6)]
 Length = Annotated[int, Bounds(at_least=2, at_most=1000)]
 Counts = Annotated[tuple[int, ...], Bounds(at_least=1, at_most=250)]
-Dropout = Annotated[float, Bounds(at_least=0, below=1)]
 Depths = Annotated[tuple[int, ...], Bounds(at_least=1)]
 
 Dtype = Literal["float32", "bfloat16"]

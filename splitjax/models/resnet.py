@@ -1,7 +1,6 @@
 """ResNet-18 and -101 with Hydra's cuts, and ResNet-50 with HARMONY's cuts."""
 
 import functools
-from typing import Literal
 
 from flax import linen as nn
 
@@ -21,8 +20,6 @@ from splitjax.models.options import (
   scaled,
 )
 from splitjax.types import Array
-
-Stem = Literal["7x7", "3x3"]
 
 FILTERS = (64, 128, 256, 512)
 
@@ -72,17 +69,10 @@ class Residual(nn.Module):
     return nn.relu(y + x.astype(y.dtype))
 
 
-def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
-  """Makes the stem and the max-pool behind it.
-
-  The usual stem is a 7x7 convolution with stride 2. Its pool is 3x3 with stride
-  2. The stem for small images is 3x3 with stride 1. It has no pool: an identity
-  block takes the pool's place, so that cut depths stay the same.
-  """
-  small = stem == "3x3"
-  kernel, stride = (3, 1) if small else (7, 2)
-  first = ConvBlock(scaled(width, 64), kernel, stride, bias=False, how=how)
-  return first, Pool("none" if small else "max 3x3")
+def begin(width: float, how: How) -> tuple[Block, Block]:
+  """Makes the 7x7 stem and the 3x3 max-pool behind it, both of stride 2."""
+  stem = ConvBlock(scaled(width, 64), kernel=7, stride=2, bias=False, how=how)
+  return stem, Pool("max 3x3")
 
 
 def residuals(
@@ -104,12 +94,12 @@ def residuals(
 
 
 def counted(
-  stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
+  stages: tuple[int, ...], width: float, bottleneck: bool, how: How
 ) -> dict[str, Block]:
   """Makes a block for each layer that Hydra counts, stem and pools included."""
-  first, pool = begin(stem, width, how)
+  stem, pool = begin(width, how)
   blocks = residuals(stages, width, bottleneck, how)
-  return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}
+  return {"stem": stem, "pool": pool, **blocks, "mean": Pool("mean")}
 
 
 def resnet18(
@@ -119,7 +109,6 @@ def resnet18(
   depths: Depths = (2, 6, 10),
   width: Width = 1.0,
   stages: Counts = (2, 2, 2, 2),
-  stem: Stem = "7x7",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
@@ -136,7 +125,6 @@ def resnet18(
     depths: cut depths in use, 1 to 10.
     width: factor on every layer's channels.
     stages: number of residual blocks in each of the four stages.
-    stem: "7x7", or "3x3" for small images, see `begin`.
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
@@ -146,7 +134,7 @@ def resnet18(
     Hydra, its 12 layers and cuts 2, 6, 10.
   """
   check_counts("stages", stages, (2, 2, 2, 2))
-  blocks = counted(stages, width, False, stem, How(conv, dtype, norm))
+  blocks = counted(stages, width, False, How(conv, dtype, norm))
   return network("resnet18", shape, blocks, classes, depths=depths, pool=1)
 
 
@@ -157,7 +145,6 @@ def resnet101(
   depths: Depths = (2, 10, 33),
   width: Width = 1.0,
   stages: Counts = (3, 4, 23, 3),
-  stem: Stem = "7x7",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
@@ -172,7 +159,7 @@ def resnet101(
     He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
   """
   check_counts("stages", stages, (3, 4, 23, 3))
-  blocks = counted(stages, width, True, stem, How(conv, dtype, norm))
+  blocks = counted(stages, width, True, How(conv, dtype, norm))
   return network("resnet101", shape, blocks, classes, depths=depths, pool=1)
 
 
@@ -183,7 +170,6 @@ def resnet50(
   depths: Depths = (1, 3, 5),
   width: Width = 1.0,
   stages: Counts = (3, 4, 6, 3),
-  stem: Stem = "7x7",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
@@ -201,6 +187,6 @@ def resnet50(
   check_counts("stages", stages, (3, 4, 6, 3))
   how = How(conv, dtype, norm)
   blocks = residuals(stages, width, True, how)
-  blocks["block1"] = Chain((*begin(stem, width, how), blocks["block1"]))
+  blocks["block1"] = Chain((*begin(width, how), blocks["block1"]))
   blocks["mean"] = Pool("mean")
   return network("resnet50", shape, blocks, classes, depths=depths, pool=1)

@@ -5,7 +5,7 @@ from flax import linen as nn
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.options import Depths, Dropout, Dtype, Edge, Length
+from splitjax.models.options import Depths, Dtype, Edge, Length
 from splitjax.models.vit import (
   Last,
   TokenClassifier,
@@ -24,26 +24,23 @@ class FirstOfText(nn.Module):
     dim: D.
     heads: number of heads.
     dtype: dtype of the products.
-    dropout: dropout rate.
   """
 
   vocabulary: int
   dim: int
   heads: int
   dtype: Dtype
-  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps ids [B, T] int32 to [B, 1 + T, D]; the class token comes first."""
-    del real
+    del train, real
     table = self.param("tokens", normal, (self.vocabulary, self.dim))
     first = self.param("cls", nn.initializers.zeros, (1, 1, self.dim))
     place = self.param("positions", normal, (1, 1 + x.shape[1], self.dim))
     first = jnp.broadcast_to(first, (x.shape[0], 1, self.dim))
     x = jnp.concatenate([first, table[x]], axis=1) + place
-    x = nn.Dropout(self.dropout, deterministic=not train)(x)
-    return transform(x, self, train)
+    return transform(x, self.heads, self.dtype)
 
 
 def transformer_text(
@@ -56,8 +53,6 @@ def transformer_text(
   heads: Edge = 4,
   length: Length = 4,
   dtype: Dtype = "float32",
-  scan: bool = False,
-  dropout: Dropout = 0.0,
 ) -> Backbone:
   """Makes a transformer encoder; a cut of depth d follows block d.
 
@@ -79,8 +74,6 @@ def transformer_text(
     heads: number of heads.
     length: L, the number of transformer blocks.
     dtype: dtype of matrix products, see `vit.vit`.
-    scan: run equal blocks by one lax.scan, see `vit.vit`.
-    dropout: dropout rate, see `vit.vit`.
 
   Example:
     >>> import splitjax
@@ -105,11 +98,10 @@ def transformer_text(
       f"backbone.width={width} must be a multiple of backbone.heads={heads}"
     )
   blocks: dict[str, Block] = {
-    f"block{i}": Transformer(heads, dtype, scan, dropout)
-    for i in range(1, length + 1)
+    f"block{i}": Transformer(heads, dtype) for i in range(1, length + 1)
   }
-  blocks["block1"] = FirstOfText(vocabulary, width, heads, dtype, dropout)
-  blocks[f"block{length}"] = Last(heads, dtype, dropout)
+  blocks["block1"] = FirstOfText(vocabulary, width, heads, dtype)
+  blocks[f"block{length}"] = Last(heads, dtype)
   return Backbone(
     name="transformer_text",
     shape=shape,

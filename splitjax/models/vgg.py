@@ -3,11 +3,10 @@
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
 from splitjax.models.formulations import Conv
-from splitjax.models.heads import ExitPool, network
+from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, Pooling
 from splitjax.models.options import (
   Depths,
-  Dropout,
   Dtype,
   How,
   Norm,
@@ -36,15 +35,13 @@ def vgg11(
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
-  exit_pool: ExitPool = "mean",
-  dropout: Dropout = 0.0,
   pad: bool = False,
 ) -> Backbone:
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
   Output channels and max-pools (M): 64 M 128 M 256 256 M 512 512 M 512 512 M. A
   max-pool is part of the block before it. On 32x32 images the last map is 1x1;
-  a larger one is averaged to 1x1. Exit: adaptive pool to 2x2, flatten, dense.
+  a larger one is averaged to 1x1. Exit: mean pool to 2x2, flatten, dense.
   On 32x32x3 with 10 classes the network has 9,231,114 parameters, as in HARMONY
   Table 1.
 
@@ -56,8 +53,6 @@ def vgg11(
     conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
-    exit_pool: as in `cnn8`.
-    dropout: as in `cnn8`.
     pad: put smaller images, such as Fashion-MNIST's 28x28, in the middle of
       32x32 zeros.
 
@@ -82,6 +77,4 @@ def vgg11(
     classes,
     depths=depths,
     pool=2,
-    exit_pool=exit_pool,
-    dropout=dropout,
   )

@@ -6,7 +6,6 @@ of Steiner et al., How to train your ViT?, TMLR 2022.
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ from splitjax.models.block import Block
 from splitjax.models.layers import Dense
 from splitjax.models.options import (
   Depths,
-  Dropout,
   Dtype,
   Edge,
   Length,
@@ -75,32 +73,27 @@ class Attention(nn.Module):
 
 
 def transform(
-  x: Array, block: Any, train: bool, keep: int | None = None
+  x: Array, heads: int, dtype: Dtype, keep: int | None = None
 ) -> Array:
   """Applies a pre-norm transformer block, inside a module.
 
   It computes x + attention(norm(x)), then x + mlp(norm(x)). The MLP is four
   times as wide as x and has an exact GELU. The sums are in the default float.
-  Dropout follows every dense layer but those of queries, keys and values.
 
   Args:
     x: [B, T, D] tokens.
-    block: the module, with attributes heads, dtype and dropout.
-    train: whether dropout is applied.
+    heads: number of heads.
+    dtype: dtype of the products.
     keep: how many tokens, from the first on, are updated; None: all.
 
   Returns:
     The updated tokens, [B, T, D] or [B, keep, D].
   """
-  dim, dtype, h = x.shape[-1], block.dtype, layer_norm()(x)
-
-  def drop(x):
-    return nn.Dropout(block.dropout, deterministic=not train)(x)
-
-  x = x[:, :keep] + drop(Attention(block.heads, dtype)(h[:, :keep], h))
+  dim, h = x.shape[-1], layer_norm()(x)
+  x = x[:, :keep] + Attention(heads, dtype)(h[:, :keep], h)
   h = dense(4 * dim, dtype=dtype)(layer_norm()(x))
-  h = drop(nn.gelu(h, approximate=False))
-  return x + drop(dense(dim, dtype=dtype)(h))
+  h = nn.gelu(h, approximate=False)
+  return x + dense(dim, dtype=dtype)(h)
 
 
 class Transformer(nn.Module):
@@ -109,20 +102,16 @@ class Transformer(nn.Module):
   Attributes:
     heads: number of heads.
     dtype: dtype of the products.
-    scanned: see `block.Block`.
-    dropout: dropout rate.
   """
 
   heads: int
   dtype: Dtype
-  scanned: bool = False
-  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to [B, T, D]."""
-    del real
-    return transform(x, self, train)
+    del train, real
+    return transform(x, self.heads, self.dtype)
 
 
 class First(nn.Module):
@@ -137,7 +126,6 @@ class First(nn.Module):
     resolution: edge length after resizing.
     patch: edge length of a patch.
     dtype: dtype of the products.
-    dropout: dropout rate.
   """
 
   dim: int
@@ -145,12 +133,11 @@ class First(nn.Module):
   resolution: int
   patch: int
   dtype: Dtype
-  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, T, D], T = 1 + patches."""
-    del real
+    del train, real
     b, *_, c = x.shape
     square = (b, self.resolution, self.resolution, c)
     x = patches(jax.image.resize(x, square, "bilinear"), self.patch)
@@ -164,8 +151,7 @@ class First(nn.Module):
     x = (x.astype(dtype) @ flat).astype(float) + bias
     first = jnp.broadcast_to(first, (b, 1, self.dim))
     x = jnp.concatenate([first, x], axis=1) + place
-    x = nn.Dropout(self.dropout, deterministic=not train)(x)
-    return transform(x, self, train)
+    return transform(x, self.heads, self.dtype)
 
 
 class Last(nn.Module):
@@ -176,18 +162,16 @@ class Last(nn.Module):
   Attributes:
     heads: number of heads.
     dtype: dtype of the products.
-    dropout: dropout rate.
   """
 
   heads: int
   dtype: Dtype
-  dropout: float = 0.0
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to the embedding [B, D]."""
-    del real
-    x = transform(x, self, train, keep=1)
+    del train, real
+    x = transform(x, self.heads, self.dtype, keep=1)
     return layer_norm()(x[:, 0])
 
 
@@ -224,8 +208,6 @@ def vit(
   resolution: Edge = 224,
   patch: Edge = 16,
   dtype: Dtype = "float32",
-  scan: bool = False,
-  dropout: Dropout = 0.0,
   pretrained: str | None = None,
 ) -> Backbone:
   """Makes a vision transformer; a cut of depth d follows transformer block d.
@@ -247,12 +229,6 @@ def vit(
     patch: edge length of a patch.
     dtype: dtype of matrix products; "bfloat16" leaves parameters, norms,
       softmax, residual sums and logits in float32.
-    scan: run the equal blocks between the first and the last by one lax.scan.
-      XLA then compiles only one of them, but stacking their parameters takes
-      additional memory, twice as much as these parameters. Off by default: on
-      CPUs the scan took longer to compile than the separate blocks.
-    dropout: dropout rate behind the position embedding and every dense layer
-      but those of queries, keys and values, as in the paper.
     pretrained: path of a checkpoint to start from, see `pretrained.read`.
 
   Raises:
@@ -269,11 +245,10 @@ def vit(
     )
   dim = heads * max(1, round(64 * width))
   blocks: dict[str, Block] = {
-    f"block{i}": Transformer(heads, dtype, scan, dropout)
-    for i in range(1, length + 1)
+    f"block{i}": Transformer(heads, dtype) for i in range(1, length + 1)
   }
-  blocks["block1"] = First(dim, heads, resolution, patch, dtype, dropout)
-  blocks[f"block{length}"] = Last(heads, dtype, dropout)
+  blocks["block1"] = First(dim, heads, resolution, patch, dtype)
+  blocks[f"block{length}"] = Last(heads, dtype)
   backbone = Backbone(
     name=name,
     shape=shape,

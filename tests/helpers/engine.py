@@ -24,7 +24,7 @@ from splitjax.methods.sandbox import (
   Sandbox,
   build,
 )
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 from splitjax.types import (
   Aggregation,
   Half,

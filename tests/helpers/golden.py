@@ -18,7 +18,7 @@ from splitjax.engine import fleets
 from splitjax.engine.topologies import topology_of
 from splitjax.methods import METHODS, sandbox
 from splitjax.methods.optimizers import sgd
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 from splitjax.types import Half
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"

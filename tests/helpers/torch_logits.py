@@ -193,10 +193,9 @@ def vgg11(c):
   return plain(c, filters, 3, (1, 2, 4, 6, 8), norm=True)
 
 
-def resnet(c, stages, bottleneck, small, joined):
+def resnet(c, stages, bottleneck, joined):
   """Stem, pool, blocks, mean; `joined`: the first three are one block."""
-  stem = Unit(c, 8, 3 if small else 7, 1 if small else 2)
-  pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
+  stem, pool = Unit(c, 8, 7, 2), nn.MaxPool2d(3, 2, 1)
   blocks, c = [], 8
   groups = zip(stages, narrow((64, 128, 256, 512)), strict=True)
   for i, (count, inner) in enumerate(groups):
@@ -248,9 +247,9 @@ NETWORKS = {
   "cnn4": lambda: cnn4(1, 2, 7),
   "cnn8": lambda: cnn8(1),
   "vgg11": lambda: vgg11(3),
-  "resnet18": lambda: resnet(3, (2, 1, 1, 1), False, False, False),
-  "resnet50": lambda: resnet(3, (2, 1, 1, 1), True, False, True),
-  "resnet101": lambda: resnet(3, (1, 1, 2, 1), True, False, False),
+  "resnet18": lambda: resnet(3, (2, 1, 1, 1), False, False),
+  "resnet50": lambda: resnet(3, (2, 1, 1, 1), True, True),
+  "resnet101": lambda: resnet(3, (1, 1, 2, 1), True, False),
   "mobilenet_v1": lambda: mobilenet_v1(3, (1, 2, 1, 1, 1)),
   # Strides up to 32x32, the stem's first.
   "mobilenet_v2": lambda: mobilenet_v2(

@@ -23,8 +23,8 @@ from splitjax.methods import base, optimizers
 from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.layers import DenseBlock
+from splitjax.models.mlp import toy
 from splitjax.models.options import How
-from splitjax.models.toy import toy
 from splitjax.types import Batch, Half, Method, Segment, Shard, State
 
 SHAPE, CLASSES, WIDTHS = (4, 4, 1), 3, (5, 7, 6, 8)

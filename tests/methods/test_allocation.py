@@ -11,7 +11,7 @@ from splitjax.engine.resources import HEADER, Devices, Profiles, Rates
 from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import flops
 from splitjax.models.cnn import cnn4
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 from splitjax.types import UserError
 
 NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)
@@ -137,10 +137,11 @@ def test_flops_without_an_analysis_are_one_line(monkeypatch):
 
 
 def test_flops_are_those_of_the_arithmetic():
-  net = cnn4((28, 28, 1), 10, depths=(1, 2), padding="valid")
+  net = cnn4((28, 28, 1), 10, depths=(1, 2))
   each = flops.forward(net)
-  first, second = 2 * 24 * 24 * 25 * 32, 2 * 8 * 8 * 25 * 32 * 64
-  dense = 2 * 1024 * 512
+  # Along an edge of n pixels, six of n times five taps lie outside.
+  first, second = 2 * (28 * 5 - 6) ** 2 * 32, 2 * (14 * 5 - 6) ** 2 * 32 * 64
+  dense = 2 * 7 * 7 * 64 * 512
   # Above it: bias, relu and pool, of an output 32 times less than conv1.
   for name, count in (("conv1", first), ("conv2", second), ("dense1", dense)):
     assert count <= each[name] <= 1.11 * count

@@ -18,7 +18,7 @@ from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.methods import optimizers
 from splitjax.methods.hydra import grouping, hydra
 from splitjax.methods.merge_sfl import merge_sfl
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 
 NET = toy((4, 4, 1), 4, depths=(1,), length=3)
 SGD = optimizers.sgd(0.1)

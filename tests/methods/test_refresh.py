@@ -13,8 +13,8 @@ from splitjax.data import feed
 from splitjax.data.feed import Samples
 from splitjax.methods import finetuning
 from splitjax.models import backbones, drawing
+from splitjax.models.mlp import toy
 from splitjax.models.options import How
-from splitjax.models.toy import toy
 from splitjax.types import Half, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

@@ -27,7 +27,7 @@ from splitjax.methods import (
   optimizers,
   sandbox,
 )
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 from splitjax.types import Half
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

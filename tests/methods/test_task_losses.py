@@ -18,7 +18,7 @@ from splitjax.engine import fleets
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.trainers import compile_cache
 from splitjax.methods import METHODS, hyper, optimizers, sandbox, task_losses
-from splitjax.models.toy import toy
+from splitjax.models.mlp import toy
 from splitjax.types import Shard
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -13,28 +13,23 @@ from marks import slow
 
 from splitjax.models import BACKBONES, backbones, drawing, shapes
 
-# (name, image, classes, options) -> parameters, and who says so.
+# (name, image, classes) -> parameters, and who says so.
 PUBLISHED = {
   # McMahan et al. 2017, section 3: "1,663,370 total parameters".
-  ("cnn4", (28, 28, 1), 10, ()): 1_663_370,
-  # FedAvgCNN of PFLlib (TsingZ0/PFLlib), by hand: 832 + 51,264 + 524,800
-  # + 5,130.
-  ("cnn4", (28, 28, 1), 10, (("padding", "valid"),)): 582_026,
+  ("cnn4", (28, 28, 1), 10): 1_663_370,
   # kuangliu/pytorch-cifar, MobileNet().
-  ("mobilenet_v1", (32, 32, 3), 10, ()): 3_217_226,
+  ("mobilenet_v1", (32, 32, 3), 10): 3_217_226,
   # Keras applications, MobileNet: 4,253,864 with 21,888 running statistics.
-  ("mobilenet_v1", (224, 224, 3), 1000, ()): 4_253_864 - 21_888,
+  ("mobilenet_v1", (224, 224, 3), 1000): 4_253_864 - 21_888,
   # torchvision, mobilenet_v2: num_params of the published weights.
-  ("mobilenet_v2", (224, 224, 3), 1000, ()): 3_504_872,
+  ("mobilenet_v2", (224, 224, 3), 1000): 3_504_872,
   # torchvision, resnet18: 11,689,512 with 1000 classes, 513,000 in the last
   # layer; with 200 that has 102,600.
-  ("resnet18", (224, 224, 3), 1000, ()): 11_689_512,
-  ("resnet18", (64, 64, 3), 200, ()): 11_279_112,
+  ("resnet18", (224, 224, 3), 1000): 11_689_512,
+  ("resnet18", (64, 64, 3), 200): 11_279_112,
   # torchvision, resnet50 and resnet101: num_params of the published weights.
-  ("resnet50", (224, 224, 3), 1000, ()): 25_557_032,
-  ("resnet101", (224, 224, 3), 1000, ()): 44_549_160,
-  # kuangliu/pytorch-cifar, ResNet18(), which has the small stem.
-  ("resnet18", (32, 32, 3), 10, (("stem", "3x3"),)): 11_173_962,
+  ("resnet50", (224, 224, 3), 1000): 25_557_032,
+  ("resnet101", (224, 224, 3), 1000): 44_549_160,
 }
 # Name -> L, default cuts, and the last map that a block hands on, of 32x32.
 LAYOUT = {
@@ -94,8 +89,8 @@ def keys(tree):
   ids=lambda row: f"{row[0]}-{row[2]}",
 )
 def test_parameters_are_those_published(row):
-  name, shape, classes, options = row
-  size = shapes.parameters(BACKBONES[name](shape, classes, **dict(options)))
+  name, shape, classes = row
+  size = shapes.parameters(BACKBONES[name](shape, classes))
   whole = sum(n for k, n in size.items() if not k.startswith("exit"))
   assert whole == PUBLISHED[row]
 
@@ -126,27 +121,15 @@ def test_hydra_counts_layers_so():
 
 
 @pytest.mark.slow
-def test_strides_follow_the_image_unless_told():
-  def last(name, edge, **options):
-    return maps(short(name, (edge, edge, 3), width=1 / 32, **options))[-1][0]
+def test_strides_follow_the_image():
+  def last(name, edge):
+    return maps(short(name, (edge, edge, 3), width=1 / 32))[-1][0]
 
   assert [last("mobilenet_v2", n) for n in (32, 33, 64, 224)] == [4, 2, 2, 7]
-  assert last("mobilenet_v2", 64, strides="small") == 8
-  assert last("mobilenet_v2", 32, strides="standard") == 1
   # One more stride lies in the last block.
   assert [last("mobilenet_v1", n) for n in (32, 33, 64, 224)] == [4, 3, 4, 14]
-  assert last("mobilenet_v1", 64, strides="small") == 8
   assert [last("resnet18", n) for n in (32, 64, 224)] == [1, 2, 7]
-  assert last("resnet18", 32, stem="3x3") == 4
   assert last("vgg11", 64) == 4
-
-
-def test_the_small_stem_moves_no_depth():
-  large, small = short("resnet18"), short("resnet18", stem="3x3")
-  assert large.names() == small.names()
-  assert shapes.outputs(small)["pool"] == shapes.outputs(small)["stem"]
-  for net in (small, large):
-    assert shapes.parameters(net)["pool"] == 0
 
 
 @normalised

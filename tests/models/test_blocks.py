@@ -50,10 +50,6 @@ def pool3(net, x, params, stats):
   return max_pool(x, 3, 2, 1), {}
 
 
-def identity(net, x, params, stats):
-  return x, {}
-
-
 def mean(x):
   return x.mean(axis=(1, 2))
 
@@ -65,25 +61,20 @@ BLOCKS = {
     (7, 6, 3),
     unit(lambda y: max_pool(y, 2, 2, 0)),
   ),
-  "conv 5x5 valid": (
-    lambda how: ConvBlock(4, kernel=5, padding="valid", how=how),
+  "conv 5x5": (
+    lambda how: ConvBlock(4, kernel=5, how=how),
     (7, 6, 2),
-    unit(margin=0),
+    unit(),
   ),
   "last of MobileNetV2": (
     lambda how: bare(6, kernel=1, act="relu6", pool="mean", how=how),
     (3, 4, 5),
     unit(mean, act="relu6"),
   ),
-  "stem 7x7": (
-    lambda how: Chain(begin("7x7", 1 / 16, how)),
+  "stem": (
+    lambda how: Chain(begin(1 / 16, how)),
     (9, 10, 3),
     chain(unit(stride=2), pool3),
-  ),
-  "stem 3x3": (
-    lambda how: Chain(begin("3x3", 1 / 16, how)),
-    (5, 4, 3),
-    chain(unit(), identity),
   ),
   "depthwise": (
     lambda how: DepthwiseBlock(1, "relu", how),

@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 import toy_world as toys
 from flax import linen as nn
-from numpy_nets import fill
-from tiny_networks import TINY
-from tiny_vit import SHAPE, images, tiny
 
-from splitjax import BACKBONES, UserError, check_backbone, split_pass
+from splitjax import UserError, check_backbone, split_pass
 from splitjax.methods.split_pass import local_loss
-from splitjax.models import backbones, behaviour, drawing, shapes
+from splitjax.models import backbones, behaviour, drawing
 from splitjax.models.layers import DenseBlock
+from splitjax.models.mlp import toy
 from splitjax.models.options import How
-from splitjax.models.toy import toy
 
 
 class Dropped(nn.Module):
@@ -143,48 +140,3 @@ def test_two_passes_across_a_cut_are_one_pass_of_the_whole():
   # An inner step on the same batch draws the same.
   own = local_loss(NET, client.params, client.stats, batch)
   np.testing.assert_allclose(found.losses["client"], own, rtol=1e-13)
-
-
-def test_classifiers_of_convolutional_networks_drop_in_training_alone():
-  make = functools.partial(BACKBONES["cnn4"], (32, 32, 3), 4, **TINY["cnn4"])
-  plain, net = make(), make(dropout=0.5)
-  assert net.random and not plain.random
-  full = init(plain, jax.random.key(0))
-  toys.assert_close(init(net, jax.random.key(0)), full, 0.0)
-  depth = net.cuts[0]
-  z = jnp.ones((3, *shapes.outputs(net)[net.names()[depth - 1]]))
-  own = (backbones.exit_name(depth),)
-
-  def logits(net, train, seed=0):
-    key = jax.random.key(seed)
-    return backbones.run(net, full, z, own, train=train, key=key)[0]
-
-  np.testing.assert_array_equal(logits(net, False), logits(plain, False))
-  assert (logits(net, True) != logits(net, True, 1)).any()
-
-
-@pytest.mark.usefixtures("float64")
-def test_a_vision_transformer_drops_in_training_alone():
-  given = {"depths": (1,), "length": 5}
-  plain, net = tiny(**given), tiny(**given, dropout=0.3)
-  assert net.random and not plain.random
-  full, x = fill(shapes.network(plain)), images(3, *SHAPE)
-  names = (*net.names(), "head")
-
-  @functools.partial(jax.jit, static_argnums=(0, 1))
-  def logits(net, train, seed=0):
-    key = jax.random.key(seed)
-    return backbones.run(net, full, x, names, train=train, key=key)[0]
-
-  np.testing.assert_array_equal(logits(net, False), logits(plain, False))
-  one = logits(net, True)
-  assert (logits(net, True, 1) != one).any()
-  # Scanned or not, a block draws by its name.
-  scanned = logits(tiny(**given, dropout=0.3, scan=True), True)
-  np.testing.assert_allclose(scanned, one, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["cnn8", "vgg11"])
-def test_an_option_makes_classifiers_random(name):
-  options = {**TINY[name], "dropout": 0.5}
-  assert BACKBONES[name]((32, 32, 3), 4, **options).random

@@ -19,7 +19,7 @@ HUGE = 1e4
 """In rows that are padding: seen anywhere, it would be noticed."""
 BLOCKS = {
   "conv": lambda how: ConvBlock(4, pool="max", how=how),
-  "stem": lambda how: Chain(begin("7x7", 1 / 16, how)),
+  "stem": lambda how: Chain(begin(1 / 16, how)),
   "basic": lambda how: Residual(6, 6, 2, False, how),
   "bottleneck": lambda how: Residual(2, 3, 1, True, how),
   "inverted": lambda how: Inverted(3, 2, 1, how),

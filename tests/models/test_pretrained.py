@@ -38,7 +38,7 @@ def save_there(tmp_path):
 @pytest.mark.slow
 def test_a_forward_pass_is_numpys_from_the_same_file(save, float64):
   file = numpy_vit.draw(length=5)
-  net = tiny(length=5, scan=True, pretrained=save(file))
+  net = tiny(length=5, pretrained=save(file))
   full = draw(net)
   for train in (False, True):
     # 8 x 8 already, or resized on the device.

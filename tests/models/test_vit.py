@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine import assert_close
-from tiny_vit import CLASSES, SHAPE, fresh, images, rough
+from tiny_vit import CLASSES, SHAPE, fresh, images, rough, tiny
 
 from splitjax.models import backbones, shapes
 from splitjax.models.vit import patches
@@ -143,3 +143,23 @@ def test_width_scales_every_head_alike():
     net = small(SHAPE, CLASSES, width=width, length=2, depths=(1,))
     assert net.blocks["block1"].dim == dim
   assert dataclasses.asdict(net)["name"] == "vit_s16"
+
+
+def test_the_program_hardly_grows_with_equal_blocks():
+  """A call, its arguments and results for each block more."""
+
+  def lines(length):
+    net = tiny(length=length)
+    full = shapes.network(net)
+    x = jax.ShapeDtypeStruct((2, *SHAPE), float)
+
+    def value(params, x):
+      segment = full._replace(params=params)
+      return backbones.run(net, segment, x, net.names(), train=True)[0].sum()
+
+    text = jax.jit(jax.grad(value)).lower(full.params, x).as_text()
+    return text.count("\n"), text.count("dot_general")
+
+  (short, few), (deep, many) = lines(4), lines(12)
+  assert many == few
+  assert deep < 1.25 * short
