@@ -86,9 +86,8 @@ SETS = {
   "svhn": Set("SVHN", "svhn_cropped", 10, "none"),
   "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", 200, "crop_flip"),
 }
-"""Augmented as in the public code, without its rotations of CIFAR-100 (15
-degrees; splitjax has `rotation`) and its resized crops of Tiny-ImageNet (which
-splitjax lacks)."""
+"""Augmented as in the public code, without its rotations of CIFAR-100 and its
+resized crops of Tiny-ImageNet, which splitjax lacks."""
 
 
 class Split(NamedTuple):

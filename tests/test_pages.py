@@ -10,7 +10,6 @@ import pytest
 from marks import slow
 
 import splitjax
-from splitjax.data import augmentations
 from splitjax.engine import topologies
 from splitjax.evaluation.attacks import contract
 from splitjax.methods import METHODS, optimizers, sandbox
@@ -159,9 +158,9 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
   sets = task.test_sets
   assert sets.names == ("first", "rest") and sets.sets.sum(axis=0).all()
   assert (sets.sets[0] == (sets.label < 4)).all()
-  assert task.config.data.augment == "crop_flip + fade(least=0.7)"
+  assert task.config.data.augment == "fade"
   image = np.full((3, 4, 4, 1), 200, np.uint8)
-  faded = augmentations.make("fade(least=0.7)")(image, jax.random.key(0))
+  faded = splitjax.AUGMENTATIONS["fade"](image, jax.random.key(0))
   assert 140 <= faded.min() <= faded.max() <= 200
 
 

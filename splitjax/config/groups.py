@@ -31,9 +31,9 @@ class Data:
       with the highest classes go to the clients with the deepest cuts.
     domain: a change of each client's images that is fixed for the run. It is a
       key of DOMAINS (`data.domains`): none, drawn, by_group or from_data.
-    augment: random changes of training images, drawn per client and step: none
-      or keys of AUGMENTATIONS joined by +, such as crop_flip (a crop of 4
-      pixels and mirroring) or crop_flip + cutout(size=8).
+    augment: random changes of training images, drawn per client and step: none,
+      crop, crop_flip (a crop of 4 pixels and mirroring) or another key of
+      AUGMENTATIONS.
     device_budget_gb: GB of device memory that data may take; None: all of it.
     dir: folder of the prepared data sets; None for TFDS's default.
   """

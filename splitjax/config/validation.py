@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from splitjax.config import paper_numbers
-from splitjax.data import augmentations, sources
+from splitjax.data import sources
+from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.engine.resources import Profiles
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
@@ -22,6 +23,7 @@ SCHEDULED = (
 """Fields that name an entry of SCHEDULES."""
 
 NAMED: dict[str, Mapping[str, Callable]] = {
+  "data.augment": AUGMENTATIONS,
   "optimizer.name": OPTIMIZERS,
   "optimizer.server_name": OPTIMIZERS,
   **dict.fromkeys(SCHEDULED, SCHEDULES),
@@ -32,7 +34,6 @@ NAMED: dict[str, Mapping[str, Callable]] = {
 def check_config(config: Any) -> None:
   """Raises UserError if fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
-  augmentations.make(config.data.augment)
   if config.paper and config.paper not in (known := paper_numbers.sources()):
     raise UserError(unknown("paper", config.paper, known, "source"))
   if config.headline and config.headline not in config.methods:
@@ -126,11 +127,11 @@ def _check_noise(privacy: Any) -> None:
 
 
 def _check_names(config: Any) -> None:
-  """Raises UserError for an unknown optimiser or schedule."""
+  """Raises UserError for an unknown augmentation, optimiser or schedule."""
   for field, known in NAMED.items():
     name = operator.attrgetter(field)(config)
     if name is not None and name not in known:
-      kind = "schedule" if field in SCHEDULED else "optimiser"
+      kind = "schedule" if field in SCHEDULED else "name"
       raise UserError(unknown(field, name, known, kind))
 
 

@@ -31,7 +31,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data.augmentations import pixels, rotated
 from splitjax.registry import unknown
 from splitjax.types import Array, UserError, naming
 
@@ -48,9 +47,24 @@ BLOCK = 256
 
 
 def rotation(image: Array, severity: Array, key: Array) -> Array:
-  """Rotates counter-clockwise by 15 to 75 degrees and fills with black."""
+  """Rotates counter-clockwise about the centre by 15 to 75 degrees.
+
+  Pixels are interpolated bilinearly, and places that the rotated image leaves
+  empty become black.
+  """
   del key
-  return rotated(image, jnp.deg2rad(15.0 * severity))
+  angle = jnp.deg2rad(15.0 * severity)
+  h, w, _ = image.shape
+  middle = (h - 1) / 2, (w - 1) / 2
+  y, x = jnp.meshgrid(jnp.arange(h), jnp.arange(w), indexing="ij")
+  y, x = y - middle[0], x - middle[1]
+  cos, sin = jnp.cos(angle), jnp.sin(angle)
+  place = [cos * y + sin * x + middle[0], cos * x - sin * y + middle[1]]
+
+  def of_channel(channel: Array) -> Array:
+    return jax.scipy.ndimage.map_coordinates(channel, place, 1, "constant")
+
+  return jax.vmap(of_channel, in_axes=-1, out_axes=-1)(image)
 
 
 def brightness(image: Array, severity: Array, key: Array) -> Array:
@@ -258,7 +272,8 @@ def _change(
 
   def one(image: Array, row: Array) -> Array:
     own = jax.random.fold_in(key, row)
-    return pixels(corruption(image.astype(float), severity, own))
+    changed = corruption(image.astype(float), severity, own)
+    return jnp.clip(jnp.round(changed), 0, 255).astype(jnp.uint8)
 
   return jax.vmap(one)(image, rows)
 

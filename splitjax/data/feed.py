@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import augmentations, inputs
+from splitjax.data import inputs
+from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.data.partition_util import padded
 from splitjax.types import Array, Batch, Shard
 
@@ -142,8 +143,8 @@ class Samples(NamedTuple):
     layers; if it is None, both are off.
     """
     image = self.shard.image[rows]
-    if key is not None and self.plan.augment != "none":
-      image = augmentations.make(self.plan.augment)(image, key)
+    if key is not None:
+      image = AUGMENTATIONS[self.plan.augment](image, key)
     image = standardise(image, self.plan.mean, self.plan.std)
     drawn = () if key is None else key
     return Batch(image, self.shard.label[rows], real, drawn)

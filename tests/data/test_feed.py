@@ -10,7 +10,8 @@ import pytest
 from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 
-from splitjax.data import augmentations, feed, inputs
+from splitjax.data import feed, inputs
+from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.engine import batch_schedule, client_update, draws, fleets
 from splitjax.methods.sandbox import parts
 from splitjax.types import Half, Segment, Shard, Stage
@@ -166,14 +167,13 @@ def crops(image, mirror):
   return found
 
 
-@pytest.mark.parametrize("mirror", [False, True])
-def test_augmentation_is_a_crop_out_of_a_black_frame(mirror):
+@pytest.mark.parametrize(("name", "mirror"), [("crop", 0), ("crop_flip", 1)])
+def test_augmentation_is_a_crop_out_of_a_black_frame(name, mirror):
   rng = np.random.default_rng(1)
   image = rng.integers(1, 256, (1, 9, 10, 2), np.uint8)
   count = 2000
-  made = jax.jit(augmentations.augment, static_argnames="mirror")(
-    jnp.asarray(np.repeat(image, count, 0)), KEY, mirror=mirror
-  )
+  images = jnp.asarray(np.repeat(image, count, 0))
+  made = jax.jit(AUGMENTATIONS[name])(images, KEY)
   assert made.shape == (count, 9, 10, 2) and made.dtype == jnp.uint8
   known = crops(image[0], mirror)
   seen = [known[x.tobytes()] for x in np.asarray(made)]

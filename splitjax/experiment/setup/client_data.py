@@ -11,7 +11,6 @@ from splitjax.data import (
   SHIFTS,
   Dataset,
   TestSets,
-  augmentations,
   domains,
   drift,
   feed,
@@ -20,6 +19,7 @@ from splitjax.data import (
   partition_util,
   test_part,
 )
+from splitjax.data.augmentations import AUGMENTATIONS, NONE
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.network import make_backbone, make_devices
 from splitjax.files import is_own
@@ -30,15 +30,11 @@ def check_options(config: Config, data: Dataset) -> None:
   """Raises UserError if augmentation or calibration cannot use the inputs."""
   what = f"the inputs of {data.name} are {data.kind}"
   augment, proxy = config.data.augment, config.eval.proxy
-  shipped = [
-    given["name"]
-    for given in augmentations.parse(augment)
-    if not is_own(augmentations.AUGMENTATIONS[given["name"]])
-  ]
+  shipped = augment != NONE and not is_own(AUGMENTATIONS[augment])
   if data.kind != "images" and shipped:
     raise UserError(
-      f"data.augment={augment!r}: {', '.join(shipped)} is for images, uint8 [Z,"
-      f" H, W, c], and {what}; choose none, or an augmentation of your own"
+      f"data.augment={augment!r}: it is for images, uint8 [Z, H, W, c], and"
+      f" {what}; choose none, or an augmentation of your own"
     )
   if not config.eval.calibrates or data.kind == "images":
     return

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from splitjax.data import ood_mixture
+from splitjax.data import augmentations, ood_mixture
 from splitjax.data.corruptions import NONE
 from splitjax.engine.fleets import Cohort
 from splitjax.evaluation import metrics
@@ -111,7 +111,7 @@ def _listed(names: Sequence[str]) -> str:
 def _augment(task: Task) -> list[str]:
   """Names the augmentation of training images, if there is any."""
   chosen = task.config.data.augment
-  if chosen == "none":
+  if chosen == augmentations.NONE:
     return []
   return [f"Training images are augmented in every step: {chosen}."]
 

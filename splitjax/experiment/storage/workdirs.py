@@ -8,8 +8,6 @@ from typing import Any
 from splitjax.config.nested import specs
 from splitjax.config.schema import Config
 from splitjax.config.validation import NAMED
-from splitjax.data import augmentations
-from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.files import read_bytes
 from splitjax.registry import flat
 from splitjax.reports.figures import client_data, plots
@@ -163,8 +161,6 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   config = saved["config"]
   named, leaves = [*specs(Config, config)], flat(config)
   named += [(field, known, leaves.get(field)) for field, known in NAMED.items()]
-  for each in augmentations.parse(config["data"].get("augment", "none")):
-    named.append(("data.augment", AUGMENTATIONS, each["name"]))
   for field, registry, name in named:
     if name is not None and name not in registry:
       raise UserError(
