@@ -3,10 +3,10 @@
   python docs/figures.py [NAME ...]
 
 Of docs/results/NAME, without a name of all. A report.csv holds what accuracy
-over ρ or over a grid's field, against the performance gap and against leakage,
-and changes by cell need, with the intervals and without the dots of seeds;
-report.md says which method has which label. Other figures need the run:
-`--mode=report` draws all figures of a workdir anew.
+over ρ or over a grid's field, against the performance gap, and changes by cell
+need, with the intervals and without the dots of seeds; report.md says which
+method has which label. Other figures need the run: `--mode=report` draws all
+figures of a workdir anew.
 """
 
 import ast
@@ -18,7 +18,7 @@ from typing import Any
 
 from PIL import Image
 
-from splitjax.reports.figures import forgetting, grid, leakage, plots, style
+from splitjax.reports.figures import forgetting, grid, plots, style
 from splitjax.reports.tables import text
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,9 +29,6 @@ TITLES = {"Fashion-MNIST": "fashion_mnist", "CIFAR-10": "cifar10"}
 
 MOST_BYTES = 150_000
 """Larger PNG files are written again in 128 colours, at most 1,280 wide."""
-
-UNITS = {"accuracy": "%", "majority": "%", "psnr": "dB"}
-"""Numbers of attacks -> their units; others have none."""
 
 Cells = list[tuple[dict[str, Any], dict[str, Any]]]
 """Pairs of field -> value and results, one of a run."""
@@ -117,17 +114,10 @@ def _results(
 def _put(part: dict[str, Any], line: dict[str, str], number: float | None):
   """Puts a number to where figures look for it in a summary."""
   metric, key = line["metric"], line["metric"].removeprefix("late_")
-  attack, _, kind = metric.partition(": ")
   if metric == "accuracy":
     part.setdefault("accuracy", []).append(number)
   elif metric in ("late_accuracy", "gap"):
     part.setdefault("forgetting", {})[key] = number
-  elif kind and not line["set"]:
-    found = part.setdefault("leakage", {}).setdefault(
-      attack, {"units": {}, "mean": {}, "depth": {}}
-    )
-    found["mean"][kind] = number
-    found["units"][kind] = UNITS.get(kind, "")
 
 
 def draw(name: str) -> list[Path]:
@@ -147,8 +137,6 @@ def draw(name: str) -> list[Path]:
       figure = forgetting.against_gap(named)
     elif path.stem == "change_by_cell":
       figure = grid.changes(named)
-    elif path.stem == "accuracy_over_leakage":
-      figure = leakage.over_settings(named)
     elif path.stem == f"accuracy_over_{grid.varied(whole).split('.')[-1]}":
       figure = grid.over_axis(whole)
     else:

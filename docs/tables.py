@@ -82,30 +82,6 @@ COLUMNS = {
     f"pgfedsplit_table2_{of}_small": PERSONAL
     for of in "fmnist fmnist_beta1 cifar10 cifar10_beta1 cifar10_seeds".split()
   },
-  "leakage_small": [
-    ("accuracy, ρ=0", "accuracy", "0.0"),
-    ("ρ=0.8", "accuracy", "0.8"),
-    ("labels, direction", "gradient_direction: accuracy", ""),
-    ("labels, embedding", "embedding_gradient: accuracy", ""),
-    ("labels, match bits", "match_graph: accuracy", ""),
-    ("PSNR [dB]", "reconstruction: psnr", ""),
-    ("SSIM", "reconstruction: ssim", ""),
-    ("distance correlation", "distance_correlation: correlation", ""),
-    ("membership, area", "membership: auc", ""),
-  ],
-  "leakage_treated_small": [
-    (f"{short}, {heading}", metric, on, folder)
-    for short, metric, on in (
-      ("accuracy", "accuracy", "0.0"),
-      ("labels, direction", "gradient_direction: accuracy", ""),
-      ("PSNR [dB]", "reconstruction: psnr", ""),
-    )
-    for heading, folder in (
-      ("none", "leakage_small"),
-      ("int8", "leakage_int8_small"),
-      ("noise", "leakage_noise_small"),
-    )
-  ],
   "fewer_bits_small": [
     *BY_RHO[::2],
     ("MB a round", "bytes_per_round", ""),
@@ -131,8 +107,7 @@ FORGETTING = [
 DIGITS = {
   "1": "target_rounds target_seconds target_joules modelled_seconds"
   " client_joules",
-  "0.1": "psnr",
-  "0.01": "watts_per_point ssim correlation auc",
+  "0.01": "watts_per_point",
   "0.001": "ece",
 }
 UNITS = {
@@ -220,7 +195,7 @@ def _cell(found: dict[Place, dict[str, str]], place: list[str]) -> str:
 
 def _number(value: str, half: str, metric: str) -> str:
   """A value in its unit, with its interval if there is one."""
-  factor, digit = UNITS.get(metric.split(": ")[-1], (100.0, "0.1"))
+  factor, digit = UNITS.get(metric, (100.0, "0.1"))
   known = [float(x) for x in (value, half) if x]
   return " ± ".join(_rounded(factor * x, digit) for x in known)
 

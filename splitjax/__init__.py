@@ -12,10 +12,9 @@ if TYPE_CHECKING:
   from splitjax.engine.distributed import use_cores
   from splitjax.engine.prepare import set_up
   from splitjax.engine.topologies import TOPOLOGIES
-  from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.client_metrics import METRICS
   from splitjax.evaluation.split_points import Setting, split_depths
-  from splitjax.experiment.reevaluate import attack, evaluate_again
+  from splitjax.experiment.reevaluate import evaluate_again
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runner import run, run_seeds
   from splitjax.experiment.setup.tasks import build
@@ -45,10 +44,9 @@ _NAMES = {
   "engine.distributed": ("use_cores",),
   "engine.prepare": ("set_up",),
   "engine.topologies": ("TOPOLOGIES",),
-  "evaluation.attacks": ("ATTACKS",),
   "evaluation.client_metrics": ("METRICS",),
   "evaluation.split_points": ("Setting", "split_depths"),
-  "experiment.reevaluate": ("attack", "evaluate_again"),
+  "experiment.reevaluate": ("evaluate_again",),
   "experiment.reporting": ("report_again",),
   "experiment.runner": ("run", "run_seeds"),
   "experiment.setup.tasks": ("build",),

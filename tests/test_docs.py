@@ -261,7 +261,6 @@ def test_new_places_of_modules_exist():
 
 LISTED = {
   "drift": {*splitjax.CORRUPTIONS, *splitjax.DOMAINS, "covariate"},
-  "leakage": {*splitjax.ATTACKS},
 }
 
 

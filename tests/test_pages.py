@@ -1,7 +1,6 @@
 """The examples in Python of README and docs do what the pages say."""
 
 import re
-import types
 from pathlib import Path
 
 import jax
@@ -11,7 +10,6 @@ from marks import slow
 
 import splitjax
 from splitjax.engine import topologies
-from splitjax.evaluation.attacks import contract
 from splitjax.methods import METHODS, optimizers, sandbox
 from splitjax.models import shapes
 
@@ -180,21 +178,3 @@ def test_the_domains_of_the_page_are_tasks(monkeypatch, capsys):
   np.testing.assert_array_equal(drifted[rows], 255 - plain[rows])
   said = capsys.readouterr().out
   assert "contrast:4" in said and "'severity 5'" in said
-
-
-def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):
-  monkeypatch.setattr(splitjax, "ATTACKS", dict(splitjax.ATTACKS))
-  scope = {}
-  for example in blocks(DOCS / "leakage.md"):
-    exec(compile(example, "leakage.md", "exec"), scope)
-  attack = splitjax.ATTACKS["feature_norm"]()
-  contract.check_attack("page", attack)
-  image = jax.random.uniform(jax.random.key(0), (9, 2, 2, 1))
-  messages = types.SimpleNamespace(
-    sent={"up/features": 3 * image.sum(axis=(1, 2, 3))},
-    real=jax.numpy.ones(9, bool),
-    truth=types.SimpleNamespace(image=image),
-  )
-  scores = attack.run(messages, None, None)
-  assert scores.keys() == attack.numbers.keys()
-  assert float(scores["correlation"]) > 0.999 and float(scores["none"]) == 0

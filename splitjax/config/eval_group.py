@@ -1,10 +1,9 @@
-"""The fields of a config's eval: test sets, thresholds, metrics, attacks."""
+"""The fields of a config's eval: test sets, thresholds, metrics."""
 
 import dataclasses
 from typing import Annotated, Literal
 
 from splitjax.data import SHIFTS
-from splitjax.evaluation.attacks import ATTACKS
 from splitjax.evaluation.client_metrics import METRICS, take_probabilities
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import (
@@ -68,13 +67,6 @@ class Eval:
       commas. For some metrics the probabilities of every test sample are kept.
     confusion: store every client's confusion matrices, and draw the matrix of
       all clients.
-    attacks: key -> attack on the messages across the cut, see ATTACKS; or names
-      of attacks, separated by commas; these attacks get their default options.
-    attack_clients: number of attacked clients of each split depth.
-    attack_samples: number of samples per attacked client. The server observes
-      the messages about these samples. If every client of the same split depth
-      has fewer samples, the server observes the messages of several epochs.
-    attack_public: number of labelled test images that the server knows.
   """
 
   shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
@@ -100,12 +92,6 @@ class Eval:
     dataclasses.field(default_factory=dict)
   )
   confusion: Annotated[bool, Effect.NUMERICS] = False
-  attacks: Annotated[dict[str, Annotated[Spec, ATTACKS]], Effect.NUMERICS] = (
-    dataclasses.field(default_factory=dict)
-  )
-  attack_clients: Annotated[int, COUNT, Effect.NUMERICS] = 2
-  attack_samples: Annotated[int, COUNT, Effect.NUMERICS] = 200
-  attack_public: Annotated[int, COUNT, Effect.NUMERICS] = 500
 
   @property
   def chunk(self) -> int:

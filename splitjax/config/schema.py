@@ -198,12 +198,12 @@ def with_values(
 ) -> dict[str, Any]:
   """Copies a config's dict and sets some fields.
 
-  Choosing another method, network, partition, shift, allocation, loss, metric
-  or attack drops the options and label of the previous one: the new one's
-  defaults hold, except for options that `values` also sets. The fields methods,
-  metrics and attacks take several names; a name that such a field already had
-  keeps its options. Setting `methods` removes `method` and empties
-  `headline`, unless `headline` is a key of the new `methods`.
+  Choosing another method, network, partition, shift, allocation, loss or metric
+  drops the options and label of the previous one: the new one's defaults hold,
+  except for options that `values` also sets. The fields methods and metrics
+  take several names; a name that such a field already had keeps its options.
+  Setting `methods` removes `method` and empties `headline`, unless `headline`
+  is a key of the new `methods`.
 
   Args:
     tree: the config as a nested dict.

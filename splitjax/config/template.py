@@ -44,7 +44,7 @@ def default(
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
   del c.methods
-  c.eval.attacks = c.eval.metrics = None
+  c.eval.metrics = None
   return c
 
 

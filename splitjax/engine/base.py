@@ -11,7 +11,7 @@ from splitjax.data.feed import BatchPlan
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
-ROUND, TUNE, FAULT, ATTACK = 0, 1, 2, 3
+ROUND, TUNE, FAULT = 0, 1, 2
 """Numbers folded into the run's key, one for each purpose of random draws."""
 
 SMALL = 2**14

@@ -60,19 +60,11 @@ class BatchSchedule(NamedTuple):
   rates: Tree = ()
 
 
-def drawn_for(
-  method: Method, plan: BatchPlan, visit: Visit, stage: int | None = None
-) -> Drawn:
-  """Returns `visit.drawn`, or makes the visit's draws if it is None.
-
-  For stage number `stage` it makes draws for `plan.epochs` epochs, even if the
-  method sets another number: a replay of messages needs more epochs.
-  """
+def drawn_for(method: Method, plan: BatchPlan, visit: Visit) -> Drawn:
+  """Returns `visit.drawn`, or makes the visit's draws if it is None."""
   if visit.drawn is not None:
     return visit.drawn
-  epochs = list(stage_epochs(method, plan))
-  if stage is not None:
-    epochs[stage] = plan.epochs
+  epochs = stage_epochs(method, plan)
   shard, views = visit.shard, method.traits.views
   return draw(visit.key, views, epochs, len(shard.rows), shard.size)
 
@@ -81,7 +73,7 @@ def draw_schedule(
   method: Method, plan: BatchPlan, visit: Visit, stage: int = 0
 ) -> BatchSchedule:
   """Schedules the batches of one client in one stage of a round."""
-  drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
+  drawn, shard = drawn_for(method, plan, visit), visit.shard
   # Turn the steps that are not taken into padding.
   orders = drawn.orders[stage][..., : len(shard.rows)]
   rows, real = Samples(shard, plan).round_batches(orders)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from splitjax.evaluation import forgetting
 from splitjax.evaluation.privacy import library
 from splitjax.experiment import by_client, reporting, trained_method
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.measure import leakage, measurements, scores
+from splitjax.experiment.measure import measurements, scores
 from splitjax.experiment.setup import (
   checks,
   data_summary,
@@ -89,49 +89,6 @@ def evaluate_again(
   return reporting.publish(place, config, task.facts, about)
 
 
-def attack(
-  workdir: str | Path,
-  key: str,
-  attacks: str | Sequence[str] | Mapping[str, Any] | None = None,
-  *,
-  round: int | None = None,
-) -> dict[str, Any]:
-  """Attacks a finished method, or a checkpoint of any method.
-
-  Args:
-    workdir: the folder of the run, or of the run of one seed.
-    key: the key of the method.
-    attacks: like config.eval.attacks; None: the run's own.
-    round: attacks the checkpoint after this round; None: the finished method.
-
-  Returns:
-    Attack key -> its numbers, see `leakage.measure`. Nothing is written.
-
-  Raises:
-    UserError: see `splitjax.load`; or the method does not send what an attack
-      needs.
-
-  Example:
-    >>> import splitjax
-    >>> name = "gradient_direction"
-    >>> found = splitjax.attack("runs/first", "splitgp", name)
-    >>> list(found)
-    ['gradient_direction']
-  """
-  workdir = files.expanded(workdir)
-  trained = trained_method.load(workdir, key, round)
-  own, facts = workdirs.read_config(workdir)
-  config = reporting.with_methods(own, [key])
-  if attacks is not None:
-    tree = config.to_dict()
-    tree["eval"]["attacks"] = attacks
-    config = Config.from_dict(tree)
-  task = _build_task(workdir, own, config, facts)
-  setup = training_setup.make_setup(task, key)
-  state = Trainer(setup).place(trained.state)
-  return leakage.measure(setup, state)[0]
-
-
 def _evaluate_seed(
   config: Config | None, workdir: Path, keys: Sequence[str]
 ) -> Results:
@@ -181,9 +138,7 @@ def _build_task(
   return task
 
 
-EXTRAS = {"embeddings", "metrics", "confusion", "attacks"} | {
-  f"attack_{what}" for what in ("clients", "samples", "public")
-}
+EXTRAS = {"embeddings", "metrics", "confusion"}
 """Fields of eval that do not change the scores of rows."""
 
 

@@ -8,7 +8,6 @@ from splitjax import files
 from splitjax.reports import (
   by_seed,
   costs,
-  leakage,
   page,
   privacy,
   records,
@@ -99,5 +98,4 @@ def sections(
     *by_seed.section(pairs),
     *costs.of_grid(found),
     *noise,
-    *leakage.sections(trees, found),
   ]

@@ -12,7 +12,6 @@ from splitjax.reports import (
   by_seed,
   costs,
   forgetting,
-  leakage,
   privacy,
   records,
   results,
@@ -58,7 +57,6 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     *by_seed.section([({}, tree)]),
     *costs.of_run(tree, ours),
     *_skew(ours),
-    *leakage.sections([tree], found),
   ]
   if figures:
     parts += ["## Figures", *map(figure, figures)]

@@ -45,10 +45,9 @@ class Record(NamedTuple):
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
     metric: key of QUANTITIES or of the config's eval.metrics; "RULE.KEY" for a
-      rule that chooses thresholds; "ATTACK: NUMBER" for an attack;
-      or "gain".
+      rule that chooses thresholds; or "gain".
     set: name of the test set; "max" for the largest latency over the sets; ""
-      for a metric of the whole row; "" or "depth K" for an attack.
+      for a metric of the whole row.
     value: the number before Quantity.scale, such as a fraction, bytes, seconds,
       or parameters per computing power.
     half: half-width of the 95 % interval over seeds; None for a single seed.
@@ -144,7 +143,6 @@ def _numbers(
       i = max(range(len(sets)), key=lambda i: values[i] or 0)
       half = halves[i] if halves else None
       yield metric, paper_numbers.LARGEST, values[i], half
-  yield from of_attacks(row)
   # Metrics of the whole row; those of forgetting belong to the last set.
   for metric, each in QUANTITIES.items():
     late = each.at.startswith(LATE)
@@ -154,24 +152,6 @@ def _numbers(
     asked = each.at.startswith(TARGET) and "to_target" in row
     if value is not None or asked or metric in forgetting.METRICS:
       yield metric, sets[-1] if late else "", value, half
-
-
-def of_attacks(
-  row: dict[str, Any],
-) -> Iterator[tuple[str, str, float | None, float | None]]:
-  """Yields the numbers of the attacks on a row.
-
-  Each is a tuple: "ATTACK: NUMBER"; "" for all attacked clients, or "depth K"
-  for the clients of one depth; the value; its half-width over seeds.
-  """
-  for key, found in (row["summary"].get("leakage") or {}).items():
-    paths = {"": ("mean",)} | {
-      f"depth {d}": ("depth", d) for d in found["depth"]
-    }
-    for place, path in paths.items():
-      half = at(row.get("interval"), ("summary", "leakage", key, *path)) or {}
-      for name, value in (at(found, path) or {}).items():
-        yield f"{key}: {name}", place, value, half.get(name)
 
 
 def at(tree: Any, path: Sequence[str]) -> Any:

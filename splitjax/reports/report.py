@@ -10,8 +10,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     label, method, rounds
     summary: from `evaluation.summary.summarise`; its forgetting is from
       `evaluation.forgetting.summarise` for a run, and from
-      `reports.forgetting.over_seeds` for several seeds; its leakage (optional)
-      maps attack key -> attack, units, mean, depth, see `reports.leakage`
+      `reports.forgetting.over_seeds` for several seeds
     positions (optional, one seed only): null if the order of service has no
       cycles; else [C], the position of each label in a cycle, below 0 for a
       label that is dominant at no client

@@ -4,7 +4,7 @@ A method can send only messages that are named in MESSAGES, so a ledger says
 what a method reveals as well as what it costs. A new method must first add the
 names of its messages there. A ledger without "up/labels" shows only that no raw
 label is sent: a gradient or a match bit still carries information about labels,
-which `splitjax.evaluation.attacks` measures.
+which `splitjax.evaluation.leakage` shows.
 """
 
 import contextlib

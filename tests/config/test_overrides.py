@@ -11,9 +11,9 @@ import tiny
 import splitjax
 from splitjax import (
   ALLOCATIONS,
-  ATTACKS,
   BACKBONES,
   METHODS,
+  METRICS,
   PARTITIONS,
   Config,
   UserError,
@@ -28,15 +28,15 @@ NAMES = [
   ("fleet.allocation", ALLOCATIONS, "dfl", "k=1"),
   ("methods.a", METHODS, "local", "lam=0.5"),
   ("method", METHODS, "local", "inner_steps=2"),
-  ("eval.attacks.x", ATTACKS, "reconstruction", "k=1"),
+  ("eval.metrics.x", METRICS, "macro_f1", "k=1"),
 ]
 """A field with a name, another name, and an option that it lacks."""
 
 
 def draft(path):
   c = tiny.tiny(**({"a": "splitgp"} if path == "methods.a" else {}))
-  if path.startswith("eval.attacks"):
-    c.eval.attacks = {"x": splitjax.spec(ATTACKS, "distance_correlation")}
+  if path.startswith("eval.metrics"):
+    c.eval.metrics = {"x": splitjax.spec(METRICS, "ece")}
   return c
 
 
@@ -142,7 +142,7 @@ def test_none_on_the_command_line(path):
     ("order.turn", "epoch", "epoch"),
     ("order.turn", "3", 3),
     ("eval.shift", "{'name': 'global'}", Spec("global", {})),
-    ("eval.attacks", "None", {}),
+    ("eval.metrics", "None", {}),
   ],
 )
 def test_a_text_is_read_by_the_type_of_its_field(path, text, value):

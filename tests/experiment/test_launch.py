@@ -129,7 +129,6 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
     assert f"{tmp_path}/w" in line
   for read in (
     lambda: splitjax.load("~/w", "a", config="~/own.py"),
-    lambda: splitjax.attack("~/w", "a"),
     lambda: splitjax.report_again("~/w"),
     lambda: splitjax.run_seeds(tiny.tiny(), "~/w", [0]),
   ):

@@ -3,8 +3,6 @@
 from fuzz_options import (
   ALONE,
   DEPTHS,
-  SENDS,
-  attacks,
   between,
   crossings,
   fields,
@@ -128,10 +126,6 @@ def configs(draw):
         holdout=st.just(0.0),
         expected_rho=between(0, 2),
         metrics=metrics,
-        attacks=attacks if names & SENDS and not local else st.just({}),
-        attack_clients=st.integers(1, 2),
-        attack_samples=st.integers(1, 30),
-        attack_public=st.integers(1, 30),
       )
     )
     | draw(rules(shift["name"] == "out_of_client")),

@@ -5,7 +5,7 @@ import typing
 
 from hypothesis import strategies as st
 
-from splitjax import ALLOCATIONS, ATTACKS
+from splitjax import ALLOCATIONS
 from splitjax.config import messages
 from splitjax.evaluation.client_metrics import METRICS
 from splitjax.fields import alternatives
@@ -45,19 +45,12 @@ RIGHT = {
   "n_dominant": st.integers(2, 4),
   "train_fraction": between(0.25, 0.625),
   "validation_fraction": between(0.0625, 0.25),
-  # of attacks
-  "steps": st.integers(1, 3),
-  "batch": st.integers(1, 5),
-  "lr": step,
-  # of the toy, width also of a decoder
+  # of the toy
   "depths": tuples(st.integers(1, 3), 2, unique=True),
   "width": st.integers(2, 6),
   "length": st.just(4),
 }
 """Option -> its valid values."""
-
-SENDS = {"harmony", "splitgp", "splitfed_v1", "splitfed_v2", "supersfl"}
-"""Some methods that send features, which attacks may need."""
 
 ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
 """Methods whose clients can take a step without the server."""
@@ -155,8 +148,3 @@ metrics = st.dictionaries(
   st.sampled_from(["f_1", "Sure"]), specs(METRICS), max_size=2
 )
 rhos = st.one_of(st.none(), tuples(between(0, 2), 3, unique=True))
-attacks = st.dictionaries(
-  st.sampled_from(["one", "two_2"]),
-  specs(ATTACKS, ["reconstruction", "distance_correlation"]),
-  max_size=1,
-)

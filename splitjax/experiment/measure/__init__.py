@@ -1,1 +1,1 @@
-"""Measurements of a trained method: scores, costs, privacy, leakage, ..."""
+"""Measurements of a trained method: scores, costs, privacy, ..."""

@@ -16,7 +16,6 @@ from splitjax.experiment.measure import (
   confusion,
   costs,
   embeddings,
-  leakage,
   privacy,
 )
 from splitjax.experiment.measure.scores import End
@@ -30,7 +29,6 @@ MEASUREMENTS: dict[str, Any] = {
   "privacy": privacy,
   "cost": costs,
   "embeddings": embeddings,
-  "leakage": leakage,
   "confusion": confusion,
 }
 """Name -> a module with

@@ -148,7 +148,6 @@ def build(
   made = {
     key: make_method(config, network.backbone, key) for key in config.methods
   }
-  message_checks.check_attacks(config, network, made, data)
   client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
   for key, method in made.items():
     with naming(f"methods.{key}"):

@@ -21,7 +21,7 @@ CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
 # Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
 
-OF_METHODS = "confusion", "embeddings", "inside", "leakage"
+OF_METHODS = "confusion", "embeddings", "inside"
 """Figures of single methods: NAME_KEY, such as confusion_splitgp."""
 
 FORMS = ("png", "pdf")

@@ -3,9 +3,9 @@
 Besides the report, a workdir has `methods/KEY/` for every method: `state/` (the
 state after the last round), `personal/` (personalised clients), `exits.npz`
 (the outputs of both exits for every test sample), `clients.csv` (accuracy by
-client and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if
-wanted, and `about.json`, which is written last: where it exists, the rest is
-complete. While a method trains, its folder has `checkpoints/ROUND/`.
+client and class), `embeddings.npz` and `confusion.npz` if wanted, and
+`about.json`, which is written last: where it exists, the rest is complete.
+While a method trains, its folder has `checkpoints/ROUND/`.
 """
 
 import shutil

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from splitjax.reports import forgetting, leakage
+from splitjax.reports import forgetting
 from splitjax.reports.figures import cost, intervals, panels, style
 from splitjax.reports.figures.forgetting import GAP, LATE, against_gap
-from splitjax.reports.figures.leakage import over_settings
 from splitjax.reports.results import ends, heading
 from splitjax.reports.tables import text
 
@@ -45,8 +44,8 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 
   Compared workdirs have accuracy_by_run.png. A grid over one numeric field has
   accuracy_over_FIELD.png, where FIELD is the last word of the field. Both may
-  have accuracy_gap.png, change_by_cell.png and accuracy_over_leakage.png. If
-  all cells have the same eval.target, they may have accuracy_over_bytes.png.
+  have accuracy_gap.png and change_by_cell.png. If all cells have the same
+  eval.target, they may have accuracy_over_bytes.png.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -62,8 +61,6 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
     drawn["accuracy_gap"] = against_gap(cells)
     if all(len(forgetting.rows(each)) > 1 for _, each in cells):
       drawn["change_by_cell"] = changes(cells)
-  if any(leakage.rows(results) for _, results in every):
-    drawn["accuracy_over_leakage"] = over_settings(every)
   # Cells can be drawn together only if their first test set is the same.
   same = len({each["sets"][0] for _, each in every}) == 1
   if same and all(cost.priced(each) for _, each in every):

@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from splitjax.reports import forgetting, leakage
+from splitjax.reports import forgetting
 from splitjax.reports.figures import cost, intervals, panels, style
 from splitjax.reports.figures.cost import (
   accuracy_over_cost,
@@ -32,7 +32,6 @@ from splitjax.reports.figures.forgetting import (
   order_accuracy,
   position_curves,
 )
-from splitjax.reports.figures.leakage import accuracy_over_leakage
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
   class_accuracy_per_client,
@@ -260,7 +259,6 @@ KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
   cost_per_client: cost.spent,
   speed_up: cost.raced,
   power: cost.powered,
-  accuracy_over_leakage: leakage.rows,
   class_accuracy: lambda x: forgetting.shown(x) and forgetting.by_class(x),
   order_accuracy: forgetting.shown,
   position_curves: lambda x: forgetting.shown(x) and forgetting.by_position(x),

@@ -1,0 +1,350 @@
+"""What a method's messages tell the server: a recorder and three attacks.
+
+The server follows the protocol and keeps all that it receives. `record`
+collects the messages about some samples of a client, and an attack computes
+from them what the client has not sent. docs/leakage.md has the references.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse import coo_array, csgraph
+
+from splitjax import losses, wire
+from splitjax.data import feed
+from splitjax.engine.batch_schedule import Visit, draw_batches, draw_schedule
+from splitjax.engine.client_update import begin_round
+from splitjax.engine.draws import draw
+from splitjax.engine.sequential import for_group
+from splitjax.engine.topologies import topology_of
+from splitjax.methods.optimizers import OPTIMIZERS
+from splitjax.models import backbones
+from splitjax.models.convolution import conv2d
+from splitjax.types import Array, Shard, Tree, UserError
+
+if TYPE_CHECKING:
+  from splitjax.experiment.trained_method import Trained
+
+BATCH, RATE, WIDTH = 32, 3e-3, 16  # of the decoder: images, Adam's, channels
+
+
+class Messages(NamedTuple):
+  """The messages of some local steps of one client, about n samples.
+
+  Attributes:
+    sent: name -> the message [n, ...] as its receiver got it; the first one, if
+      a step sends several of one name (in HARMONY the late view's).
+    sample: [V, n] int, which of the recorded samples, 0..size - 1, are in the V
+      batches of each step; messages are about the samples of the first batch.
+    size: the number of recorded samples.
+    head: embeddings [B, D] -> logits [B, C], the server's head, if it has one.
+  """
+
+  sent: dict[str, Array]
+  sample: np.ndarray
+  size: int
+  head: Callable[[Array], Array] | None = None
+
+
+def record(
+  trained: "Trained",
+  client: int | str,
+  image: np.ndarray,
+  label: np.ndarray,
+  *,
+  epochs: int = 1,
+  seed: int = 0,
+) -> Messages:
+  """Records the messages of a client's local steps on the given samples.
+
+  The method's own step runs, so messages have its precision, compression and
+  noise. Every step starts from the state that the client has after the next
+  download, before personalisation. Batches are drawn as in a round, but not
+  augmented. A server that knows the client's parameters can do it, too.
+
+  Args:
+    trained: the method, from `splitjax.load`.
+    client: the client's number or name.
+    image: inputs [Z, ...] in the data's dtype, as in `Trained.predict`.
+    label: [Z] int, their labels.
+    epochs: how often each sample is sent.
+    seed: draws batches, noise and random layers.
+
+  Raises:
+    UserError: the inputs do not fit, there is no such client, or the method's
+      first stage has no steps of single clients.
+
+  Example:
+    >>> import splitjax
+    >>> from splitjax.evaluation import leakage
+    >>> trained = splitjax.load("runs/first", "splitgp")
+    >>> data = splitjax.build(trained.config).data
+    >>> x, y = data.test_image[:20], data.test_label[:20]
+    >>> messages = leakage.record(trained, 0, x, y)
+    >>> {name: x.shape for name, x in messages.sent.items()}
+    {'down/feature_gradient': (20, 8), 'up/features': (20, 8)}
+  """
+  network, method = trained.network, trained.method
+  net, local_step = network.backbone, method.stages[0].step
+  if wrong := feed.unfit(image, net.shape, network.dtype, net.vocabulary):
+    raise UserError(wrong)
+  if local_step is None or topology_of(method.traits).all_at_once:
+    raise UserError("this method's first stage has no steps of single clients")
+  plan = feed.plan(
+    [len(label)], trained.config.batch_size, epochs, network.mean, network.std
+  )
+
+  @jax.jit
+  def steps(visit):
+    client, server, _ = begin_round(method, plan, visit)
+    server = for_group(method, server, visit.shard.group)
+    schedule = draw_schedule(method, plan, visit)
+
+    def listen(t):
+      batches, key = draw_batches(plan, visit.shard, schedule, t)
+      with wire.listening() as heard:
+        local_step(client, server, batches, key)
+      firsts = {name: every[0] for name, every in heard.items()}
+      # A dict, of `wire.send_one`, has another tensor in every step.
+      return {k: x for k, x in firsts.items() if not isinstance(x, dict)}
+
+    sent = jax.lax.map(listen, jnp.arange(len(schedule.rows)))
+    return sent, schedule.rows, schedule.real, server.segment
+
+  number = trained.number(client)
+  shard = _shard(trained, number, image, label)
+  key = jax.random.fold_in(jax.random.key(seed), number)
+  drawn = draw(key, method.traits.views, [epochs], len(label), shard.size)
+  # The client as the server knows it, not its personalised copy.
+  state = trained.state
+  half = trained._replace(personal=state.clients).client(number)
+  visit = Visit(half, state.server, shard, state.round, key, drawn=drawn)
+  sent, rows, real, segment = jax.device_get(steps(visit))
+
+  def head(e):
+    return backbones.run(net, segment, e, ("head",), train=not net.random)[0]
+
+  return Messages(
+    {name: x[real] for name, x in sent.items()},
+    sample=rows.swapaxes(0, 1)[:, real],
+    size=len(label),
+    head=head if "head" in segment.params else None,
+  )
+
+
+def _shard(
+  trained: "Trained", number: int, image: np.ndarray, label: np.ndarray
+) -> Shard:
+  """Makes the data of a client that holds the given samples alone."""
+  method = trained.method
+  counts = np.bincount(label, minlength=trained.network.backbone.classes)
+  rows = jnp.arange(len(label))
+  return Shard(
+    jnp.asarray(image),
+    jnp.asarray(label, jnp.int32),
+    rows=rows,
+    size=jnp.int32(len(label)),
+    counts=jnp.asarray(counts),
+    number=jnp.int32(number),
+    group=() if method.group is None else method.group(counts[None])[0],
+    held=rows if method.traits.validates else (),
+  )
+
+
+def match_graph(messages: Messages, known: Mapping[int, int]) -> np.ndarray:
+  """Guesses labels from match bits, by a graph of equal labels.
+
+  Samples are nodes, a bit of 1 is an edge, and all samples of a component share
+  one label. A sample that occurs again connects batches, so components grow.
+
+  Args:
+    messages: with "up/match".
+    known: sample -> label, those that the server knows.
+
+  Returns:
+    [size] int, the labels; -1 for samples of components without a known label.
+
+  Example:
+    >>> import numpy as np
+    >>> from splitjax.evaluation.leakage import Messages
+    >>> pairs = np.array([[0, 1, 2], [1, 2, 3]])
+    >>> bits = {"up/match": np.array([1, 0, 1])}
+    >>> match_graph(Messages(bits, pairs, size=5), {1: 7, 3: 4}).tolist()
+    [7, 7, 4, 4, -1]
+  """
+  same = np.asarray(messages.sent["up/match"], bool)
+  ends = tuple(messages.sample[:2, same])
+  shape = messages.size, messages.size
+  edges = coo_array((np.ones(same.sum()), ends), shape=shape)
+  _, component = csgraph.connected_components(edges, directed=False)
+  names = np.full(messages.size, -1)
+  for sample, label in known.items():
+    names[component[sample]] = label
+  return names[component]
+
+
+def embedding_gradient(
+  messages: Messages,
+  loss: Callable[[Array, Array], Array] = losses.each_cross_entropy,
+) -> np.ndarray:
+  """Guesses labels from the gradients that clients send at the embedding.
+
+  Only the head h follows the embedding e. The server has sent e and knows h, so
+  it computes the gradients of all C classes. For the gradient g that the client
+  sent, the guess is argmax_c cos(g, d CE(h(e), c) / de).
+
+  Args:
+    messages: with "down/embeddings", "up/embedding_gradient" and a head.
+    loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
+
+  Returns:
+    [n] int, the labels of the samples `sample[0]`.
+
+  Example:
+    >>> import numpy as np
+    >>> from splitjax.evaluation.leakage import Messages
+    >>> e, g = np.zeros((2, 2)), np.array([[-1.0, 1], [0.5, -0.5]])
+    >>> sent = {"down/embeddings": e, "up/embedding_gradient": g}
+    >>> own = Messages(sent, np.array([[0, 1]]), size=2, head=lambda e: e)
+    >>> embedding_gradient(own).tolist()
+    [0, 1]
+  """
+  head: Any = messages.head
+
+  @jax.jit
+  def guess(e, sent):
+    def alike(c):  # [n], of one class
+      own = jax.grad(lambda e: loss(head(e), jnp.full(len(e), c)).sum())(e)
+      return (_direction(own) * _direction(sent)).sum(axis=-1)
+
+    classes = jax.eval_shape(head, e).shape[-1]
+    return jax.lax.map(alike, jnp.arange(classes)).argmax(axis=0)
+
+  e = jnp.asarray(messages.sent["down/embeddings"], float)
+  return np.asarray(guess(e, messages.sent["up/embedding_gradient"]))
+
+
+def _direction(x: Array) -> Array:
+  """Scales rows [n, ...] to [n, D] of length 1, however short; zero stays."""
+  x = x.reshape(len(x), -1).astype(float)
+  for norm in (jnp.inf, 2):  # squares of tiny rows vanish
+    length = jnp.linalg.norm(x, norm, axis=-1, keepdims=True)
+    x = x / jnp.where(length > 0, length, 1.0)
+  return x
+
+
+def reconstruction(
+  messages: Messages,
+  public: Messages,
+  image: np.ndarray,
+  *,
+  steps: int = 300,
+  seed: int = 0,
+) -> np.ndarray:
+  """Reconstructs images from features by a decoder trained on public images.
+
+  The server has run the client's step on public images, learns to undo it, and
+  applies what it has learnt to the client's features.
+
+  Args:
+    messages: with "up/features".
+    public: those that this client's step sends for the public images.
+    image: [Z, H, W, c] uint8, the public images, as `record` got them.
+    steps: steps of Adam on the mean squared error of BATCH public images.
+    seed: draws the decoder and its batches.
+
+  Returns:
+    [n, H, W, c] float in 0..1, the inputs of the samples `sample[0]`.
+
+  Example:
+    >>> import numpy as np
+    >>> from splitjax.evaluation.leakage import Messages
+    >>> x = np.random.default_rng(0).integers(0, 256, (32, 4, 4, 1), np.uint8)
+    >>> sent = {"up/features": x / 255}  # features that are the images
+    >>> seen = Messages(sent, np.arange(32)[None], size=32)
+    >>> error = reconstruction(seen, seen, x, steps=1000) - x / 255
+    >>> bool(abs(error).mean() < 0.02)
+    True
+  """
+  # Standardise features by the public ones that the decoder is trained on.
+  learnt, own = (
+    jnp.asarray(x.sent["up/features"], float) for x in (public, messages)
+  )
+  axes = tuple(range(learnt.ndim - 1))
+  mean, std = learnt.mean(axis=axes), learnt.std(axis=axes)
+  std = jnp.where(std > 0, std, 1.0)
+  learnt, own = (learnt - mean) / std, (own - mean) / std
+
+  # The decoder corrects the mean public image.
+  shown = jnp.asarray(image[public.sample[0]]) / 255.0
+  usual = shown.mean(axis=0)
+  init, decode = _decoder(learnt.shape[1:], usual.shape)
+  rule = OPTIMIZERS["adam"](0.9)
+
+  def error(params, rows):
+    found = usual + decode(params, learnt[rows])
+    return jnp.square(found - shown[rows]).mean()
+
+  def step(t, carry):
+    params, slots = carry
+    own_key = jax.random.fold_in(second, t)
+    rows = jax.random.randint(own_key, (BATCH,), 0, len(shown))
+    move, slots = rule.update(jax.grad(error)(params, rows), slots, params)
+    rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * t / steps))
+    return jax.tree.map(lambda p, m: p - rate * m, params, move), slots
+
+  @jax.jit
+  def train(params):
+    return jax.lax.fori_loop(0, steps, step, (params, rule.init(params)))[0]
+
+  first, second = jax.random.split(jax.random.key(seed))
+  found = usual + decode(train(init(first)), own)
+  return np.clip(np.asarray(found), 0.0, 1.0)
+
+
+def _decoder(
+  features: tuple[int, ...], image: tuple[int, ...]
+) -> tuple[Callable[[Array], Tree], Callable[[Tree, Array], Array]]:
+  """Makes (key) -> params and (params, features) -> differences of images.
+
+  Features pass a convolution, the sub-pixel shuffle and two more convolutions;
+  a linear convolution with a shuffle is added in parallel. Features without
+  spatial axes are one pixel. The last layers begin at 0.
+  """
+  h, w, k = features if len(features) == 3 else (1, 1, math.prod(features))
+  up, across, channels = -(-image[0] // h), -(-image[1] // w), image[-1]
+  side, pixels = (3 if h * w > 1 else 1), up * across
+  shapes = [
+    (side, side, k, WIDTH * pixels),
+    (3, 3, WIDTH, WIDTH),
+    (3, 3, WIDTH, channels),
+    (side, side, k, channels * pixels),
+  ]
+  he, zeros = jax.nn.initializers.he_normal(), jax.nn.initializers.zeros
+
+  def init(key):
+    keys = jax.random.split(key, len(shapes))
+    rules = zip((he, he, zeros, zeros), keys, shapes, strict=True)
+    drawn = [rule(own, shape) for rule, own, shape in rules]
+    return [(kernel, jnp.zeros(kernel.shape[-1])) for kernel in drawn]
+
+  def convolve(layer, x):
+    return conv2d(x, layer[0]) + layer[1]
+
+  def shuffle(x):  # channels become pixels
+    x = x.reshape(-1, h, w, up, across, x.shape[-1] // pixels)
+    x = x.transpose(0, 1, 3, 2, 4, 5).reshape(len(x), h * up, w * across, -1)
+    return x[:, : image[0], : image[1]]
+
+  def decode(params, z):  # beside: what is linear in the features
+    first, second, last, beside = params
+    z = z.reshape(-1, h, w, k)
+    x = jax.nn.relu(shuffle(convolve(first, z)))
+    x = convolve(last, jax.nn.relu(convolve(second, x)))
+    return x + shuffle(convolve(beside, z))
+
+  return init, decode

@@ -1,0 +1,240 @@
+"""What a server hears of a method, and what three attacks make of it."""
+
+import dataclasses
+import functools
+
+import engine
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from marks import slow
+from scipy.special import softmax
+
+from splitjax import UserError, wire
+from splitjax.evaluation import leakage
+from splitjax.evaluation.leakage import Messages
+from splitjax.experiment.setup.network import Network
+from splitjax.experiment.trained_method import Trained
+from splitjax.methods import METHODS
+from splitjax.methods.optimizers import sgd
+from splitjax.methods.sandbox import stripes
+from splitjax.models import backbones
+
+pytestmark = pytest.mark.usefixtures("float64")
+C, SIZE = 5, 13
+
+
+# The recorder, in the sandbox.
+
+
+def trained(name, channel=None):
+  """A method of the sandbox as `splitjax.load` has it; batches of 4."""
+  made = engine.world(name)
+  method, plan = made.method, made.plans[0]
+  if channel is not None:
+    net = dataclasses.replace(made.backbone, wire=wire.Wire(channel, channel))
+    method = METHODS[name](net, sgd(0.1))
+  network = Network(made.backbone, made.fleet, plan.mean, plan.std)
+  config = tiny.resolved(tiny.changed(tiny.tiny(), batch_size=4))
+  state = made.state()
+  return Trained(config, network, method, state, state.clients, None, [])
+
+
+@functools.cache
+def recorded(name, channel=None):
+  """Messages of client 1 about 13 samples, in two epochs of 4 steps."""
+  image, label = stripes(SIZE)
+  return leakage.record(trained(name, channel), 1, image, label, epochs=2)
+
+
+def test_the_messages_of_split_learning_are_those_of_its_own_pass():
+  made, seen = trained("splitgp"), recorded("splitgp")
+  image, label = stripes(SIZE)
+  net, network = made.network.backbone, made.network
+  (sample,) = seen.sample
+  assert len(sample) == 2 * SIZE
+  batch = sample[SIZE : SIZE + 4]  # the first one of the second epoch
+  x = (image[batch] - np.array(network.mean)) / np.array(network.std)
+  client, server = made.client(1).segment, made.state.server.segment
+  depth = backbones.depth_of(net, client)
+  z, _ = backbones.run(net, client, x, net.names(0, depth), train=True)
+  got = {name: x[SIZE : SIZE + 4] for name, x in seen.sent.items()}
+  np.testing.assert_allclose(got["up/features"], z, atol=1e-12)
+
+  def loss(z):
+    names = (*net.names(depth), "head")
+    logits, _ = backbones.run(net, server, z, names, train=True)
+    each = jax.nn.log_softmax(logits)[jnp.arange(4), label[batch]]
+    return -0.5 * each.mean()
+
+  np.testing.assert_allclose(
+    got["down/feature_gradient"], jax.grad(loss)(z), atol=1e-12
+  )
+
+
+def test_an_epoch_shows_every_sample_once_in_each_view():
+  seen, label = recorded("harmony"), stripes(SIZE)[1]
+  for view in (0, 1):
+    for epoch in (0, 1):
+      sample = seen.sample[view][epoch * SIZE : (epoch + 1) * SIZE]
+      assert sorted(sample) == list(range(SIZE))
+  one, two = label[seen.sample]
+  np.testing.assert_array_equal(seen.sent["up/match"], one == two)
+  # The late view, at the client's own depth, comes before the early one.
+  assert len(seen.sent["up/features"]) == 2 * SIZE
+
+
+def test_harmony_reveals_labels_by_its_embedding_gradient():
+  seen, label = recorded("harmony"), stripes(SIZE)[1]
+  found = leakage.embedding_gradient(seen)
+  np.testing.assert_array_equal(found, label[seen.sample[0]])
+
+
+def test_the_messages_recorded_are_those_of_single_clients_steps():
+  cut = {"up/features", "down/feature_gradient"}
+  assert set(recorded("splitfed_v2").sent) == cut
+  own = {"up/match", "down/embeddings", "up/embedding_gradient"}
+  assert set(recorded("harmony").sent) >= own | cut
+  assert recorded("fedavg").sent == {} and recorded("fedavg").head is None
+  with pytest.raises(UserError, match="no steps of single clients"):
+    recorded("merge_sfl")
+  with pytest.raises(UserError, match="image is"):
+    leakage.record(trained("splitgp"), 1, np.zeros((3, 5, 5, 1)), np.zeros(3))
+
+
+@pytest.mark.slow
+def test_what_the_wire_does_shows_in_the_messages():
+  sixteen, full, noisy, few = (
+    recorded("splitgp", each).sent["up/features"]
+    for each in (
+      wire.Channel("float16"),
+      wire.PLAIN,
+      wire.Channel("int8", clip=1.0, noise=0.5),
+      wire.Channel("topk", share=0.1),
+    )
+  )
+  np.testing.assert_array_equal(sixteen, full.astype(np.float16))
+  assert (full != sixteen).any()
+  clipped = full / np.sqrt((full.reshape(len(full), -1) ** 2).sum(1)).reshape(
+    -1, *[1] * (full.ndim - 1)
+  )
+  assert 0.4 < (noisy - clipped).std() < 0.6
+  kept = (few.reshape(len(few), -1) != 0).mean(axis=1)
+  assert (kept < 0.13).all() and (few[few != 0] == full[few != 0]).all()
+
+
+def test_nothing_is_recorded_unless_someone_listens():
+  with wire.listening() as outer:
+    wire.received("up/features", jnp.ones(1))
+    with wire.listening() as inner:
+      wire.received("up/match", jnp.ones(2))
+  wire.received("up/features", jnp.ones(3))
+  assert list(outer) == ["up/features"] and len(outer["up/features"]) == 1
+  assert list(inner) == ["up/match"]
+
+
+# Attacks on planted messages, where the right answer is known.
+
+
+def paired(label, epochs, seed=0):
+  """Match bits of random pairs, each sample twice in an epoch."""
+  rng, count = np.random.default_rng(seed), len(label)
+  each = [
+    [rng.permutation(count), rng.permutation(count)] for _ in range(epochs)
+  ]
+  sample = np.concatenate(each, axis=1)
+  one, two = np.asarray(label)[sample]
+  return Messages({"up/match": one == two}, sample, count)
+
+
+def test_match_bits_of_a_chain_are_named_by_one_sample_each():
+  # Two chains of one label each, 0-1-2-3 and 4-5-6, and 7 apart.
+  sample = np.array([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 5, 6, 7]])
+  label = np.array([2, 2, 2, 2, 4, 4, 4, 2])
+  one, two = label[sample]
+  bits = one == two
+  bits[3] = False  # 3-7 is lost
+  seen = Messages({"up/match": bits}, sample, 8)
+  found = leakage.match_graph(seen, {3: 2, 4: 4})
+  assert found.tolist() == [2, 2, 2, 2, 4, 4, 4, -1]
+  assert leakage.match_graph(seen, {5: 4}).tolist() == [-1] * 4 + [4] * 3 + [-1]
+
+
+def test_more_epochs_join_more_until_all_is_known():
+  label = np.random.default_rng(6).integers(0, 3, 90)
+  known = {int(np.flatnonzero(label == c)[0]): c for c in range(3)}
+  few, all_of_them = (
+    leakage.match_graph(paired(label, epochs), known) for epochs in (1, 8)
+  )
+  assert (few == label).mean() < 0.5
+  np.testing.assert_array_equal(all_of_them, label)
+
+
+def test_random_bits_give_no_more_than_the_majority():
+  label = np.random.default_rng(8).integers(0, 2, 200)
+  noise = np.random.default_rng(3).integers(0, 2, 1200)
+  seen = paired(label, 6)._replace(sent={"up/match": noise})
+  known = {int(np.flatnonzero(label == c)[0]): c for c in range(2)}
+  assert abs((leakage.match_graph(seen, known) == label).mean() - 0.5) < 0.08
+
+
+def test_the_embedding_gradient_reveals_every_label_and_noise_none():
+  rng = np.random.default_rng(4)
+  weight, bias = rng.normal(size=(8, C)), rng.normal(size=C)
+  e, label = rng.normal(size=(400, 8)), rng.integers(0, C, 400)
+  p = softmax(e @ weight + bias, axis=1)
+  grads = 0.5 / 25 * (p - np.eye(C)[label]) @ weight.T  # by hand
+  tiny_ones = 1e-200 * grads  # their squares vanish
+
+  def accuracy(g):
+    sent = {"down/embeddings": e, "up/embedding_gradient": g}
+    seen = Messages(
+      sent, np.arange(400)[None], 400, lambda e: e @ weight + bias
+    )
+    return (leakage.embedding_gradient(seen) == label).mean()
+
+  assert accuracy(grads) == accuracy(tiny_ones) == 1
+  assert abs(accuracy(rng.normal(size=e.shape)) - 1 / C) < 0.07
+
+
+def spots(count, seed):
+  """Images [count, 8, 8, 1] uint8 of one bright spot each."""
+  rng = np.random.default_rng(seed)
+  at, place = rng.uniform(1, 6, (count, 2, 1, 1)), np.mgrid[:8, :8]
+  spot = np.exp(-((place - at) ** 2).sum(axis=1) / 6)[..., None]
+  return np.round(255 * spot).astype(np.uint8)
+
+
+@pytest.mark.parametrize("flat", [False, *slow(True)])
+def test_features_that_are_the_input_give_it_back_and_noise_does_not(flat):
+  with jax.enable_x64(False):  # whose convolutions are slow on a CPU
+    check_inversion(flat)
+
+
+def check_inversion(flat):
+  image, stock = spots(64, 0), spots(300, 1)
+  noise = np.random.default_rng(13).normal(size=(364, 8, 8, 1))
+  truth = image / 255
+
+  def attack(own, public):
+    own, public = (
+      Messages(
+        {"up/features": x.reshape(len(x), -1) if flat else x},
+        np.arange(len(x))[None],
+        len(x),
+      )
+      for x in (own, public)
+    )
+    found = leakage.reconstruction(own, public, stock)
+    assert found.shape == truth.shape
+    return found - truth
+
+  def psnr(error):
+    return -10 * np.log10(np.square(error).mean())
+
+  usual = psnr(stock.mean(axis=0) / 255 - truth)
+  fine = attack(truth, stock / 255)
+  assert psnr(fine) > usual + 15 and np.abs(fine).mean() < 0.02
+  assert psnr(attack(noise[:64], noise[64:])) < usual + 0.5
