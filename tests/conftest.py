@@ -175,7 +175,7 @@ def traced_from(make, setup, given, rest):
   """
   config, forms = setup.task.config, jax.tree.map(jax.typeof, given)
   spec, tree = config.methods[setup.key], config.to_dict()
-  for name in "title seed checkpoint tensorboard wandb methods".split():
+  for name in "title seed checkpoint tensorboard methods".split():
     del tree[name]
   for name in ("every", "target"):
     del tree["eval"][name]

@@ -61,14 +61,13 @@ LIBRARIES = {
   "pylatexenc": "reports",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
-  "wandb": "reports.tracking",
   "dp_accounting": "evaluation.privacy",
   "filelock": "files",
   "ml_collections": "config.template configs flags",
   "absl": "flags launch",
   "configs": "configs",
 }
-LAZY = "tensorflow_datasets array_record tensorboardX wandb dp_accounting"
+LAZY = "tensorflow_datasets array_record tensorboardX dp_accounting"
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 

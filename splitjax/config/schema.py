@@ -72,8 +72,6 @@ class Config:
     checkpoint: which checkpoints are kept.
     system: the machine.
     tensorboard: also write every round as TensorBoard event files.
-    wandb: project of Weights & Biases to log every round to, see
-      `reports.tracking`; None: no such log.
     seed: seed of partition, depths, initialisation and every random draw.
     title: title of the report.
     scale: paper: a paper's setting; small: the same structure, shrunk
@@ -118,7 +116,6 @@ class Config:
   checkpoint: Annotated[groups.Checkpoint, Effect.NONE] = groups.Checkpoint()
   system: groups.System = groups.System()
   tensorboard: Annotated[bool, Effect.NONE] = True
-  wandb: Annotated[str | None, Effect.NONE] = None
   seed: Annotated[int, NOT_NEGATIVE, Effect.NUMERICS] = 0
   title: Annotated[str, Effect.NUMERICS] = ""
   scale: Annotated[Literal["", "paper", "small"], Effect.NONE] = ""

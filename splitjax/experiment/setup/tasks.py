@@ -37,7 +37,7 @@ from splitjax.experiment.setup.network import (
   make_network,
 )
 from splitjax.models import backbones, drawing, target
-from splitjax.reports import tensorboard, tracking
+from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Array, Method, Segment, Tree, naming
 
@@ -157,8 +157,6 @@ def build(
     message_checks.check_messages(config, network, made)
     if config.privacy.accounted:
       privacy.library()
-    if config.wandb:
-      tracking.library()
   schedule = faults.make_schedule(
     config.faults, config.num_clients, config.rounds, config.seed, named
   )

@@ -14,12 +14,11 @@ from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.measure import costs, scores
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.storage import history, round_log, workdirs
+from splitjax.experiment.storage import history, round_log
 from splitjax.experiment.storage.history import History
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.storage.round_log import RoundLog
 from splitjax.reports import tensorboard
-from splitjax.reports.tracking import Tracker
 from splitjax.types import Outputs, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
@@ -40,7 +39,6 @@ class Recorder:
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
     events: TensorBoard's file in the first process; None if there is none.
-    tracker: the run at Weights & Biases, in the first process, or None.
     outputs: the outputs of each result row in the last evaluation.
     plan: each client's work in a whole round. None if the network's FLOPs are
       unknown; no cost is modelled then.
@@ -64,7 +62,6 @@ class Recorder:
     self.seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
     self.notes = list[str]()
     self.events: Path | None = None
-    self.tracker: Tracker | None = None
     self.outputs = list[Outputs]()
     self.plan: RoundWork | None = None
     try:
@@ -92,10 +89,6 @@ class Recorder:
     round_log.rewrite_metrics(self.workdir, every, self.key)
     if self.task.config.tensorboard:
       self.events = tensorboard.rewrite(self.workdir, self.key, self.log)
-    if self.task.config.wandb:
-      config, place = self.task.config, workdirs.folder(self.workdir, self.key)
-      name = f"{self.labels[0]}, seed {config.seed}"
-      self.tracker = Tracker(self.workdir, place, name, config.to_dict())
 
   def record(
     self,
@@ -133,8 +126,6 @@ class Recorder:
       self.log.append(line)
     if self.events is not None:
       tensorboard.append(self.events, line)
-    if self.tracker is not None:
-      self.tracker.append(line)
     return history.as_text(line, self._accuracy), bool(due and due[0])
 
   def _evaluated(

@@ -56,12 +56,8 @@ def open_recorder(
       about.unlink(missing_ok=True)
     given = [state]
     del state  # the next round donates it and must be its only owner
-    try:
-      yield recorder, given.pop()
-      manager.wait()
-    finally:
-      if recorder.tracker is not None:
-        recorder.tracker.finish()
+    yield recorder, given.pop()
+    manager.wait()
 
 
 def begun(workdir: Path, key: str) -> dict[str, Any]:
