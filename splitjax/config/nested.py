@@ -43,7 +43,7 @@ def build(cls, given: Mapping[str, Any], where: str = ""):
   for name, field in fields.items():
     ours = field.default, field.default_factory
     if name not in values and ours == (dataclasses.MISSING,) * 2:
-      raise UserError(f"config: {prefix}{name} is missing")
+      raise UserError(f"{prefix}{name} is missing")
   return cls(**values)
 
 

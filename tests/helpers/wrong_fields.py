@@ -3,25 +3,27 @@
 import dataclasses
 import typing
 
-from fuzz_options import literals
-
-from splitjax import (
-  ALLOCATIONS,
-  DOMAINS,
-  LOSSES,
-  METHODS,
-  PARTITIONS,
-)
 from splitjax.config.schema import Config
-from splitjax.data import SHIFTS
 from splitjax.fields import Bounds, alternatives
-from splitjax.models import BACKBONES
-from splitjax.registry import options
+from splitjax.registry import Spec, options
 
 nan, inf = float("nan"), float("inf")
 NOTHING = [None, {}, [], b"x", 1j, object, {"name": 3}]
 NUMBERS = [nan, inf, -inf, 1e39, -1e300, 10**400, -(10**5000), "1", "", True]
 TEXTS = [0, 1.5, True, "nonsense", "", "Ω", "a\nb", "\ud800", ("digits",)]
+
+
+def literals(hint):
+  """The texts that a type allows."""
+  kinds = alternatives(hint)
+  texts = [k for k in kinds if typing.get_origin(k) is typing.Literal]
+  return [v for kind in texts for v in typing.get_args(kind)]
+
+
+def registry_of(hint):
+  """The registry of a Spec's name, from Annotated[Spec, REGISTRY]."""
+  (registry,) = [m for m in hint.__metadata__ if isinstance(m, dict)]
+  return registry
 
 
 def wrong_values(hint):
@@ -47,22 +49,15 @@ def wrong_values(hint):
     out = [v for v in out if v != []]
     out += [3, "12", ("a",), (True,), (nan,), (None,), ((1.0,),), (10**400,)]
     out += [(x,) for x in beyond]
+    if kinds[0] == tuple[str, ...]:
+      out.remove(("a",))
   elif literals(hint):
-    out += TEXTS + [nan]
+    out += [v for v in TEXTS if v not in literals(hint)] + [nan]
   return out
 
 
 def places(tree):
   """Every field of a config's dict: its path and invalid values."""
-  registries = {
-    "backbone": BACKBONES,
-    "data.domain": DOMAINS,
-    "data.partition": PARTITIONS,
-    "eval.shift": SHIFTS,
-    "fleet.allocation": ALLOCATIONS,
-    "loss": LOSSES,
-    "method": METHODS,
-  }
   out = []
 
   def spec(path, registry):
@@ -80,11 +75,12 @@ def places(tree):
       task = (*path, name)
       dotted = ".".join(task)
       if name == "methods":
-        out.append((task, [3, "harmony", [1], {1: {"name": "local"}}, {"": 3}]))
+        out.append((task, [3, [1], {1: {"name": "local"}}, {"": 3}]))
+        (_, each) = typing.get_args(hints[name])
         for key in tree["methods"]:
-          spec((*task, key), METHODS)
-      elif dotted in registries:
-        spec(task, registries[dotted])
+          spec((*task, key), registry_of(each))
+      elif alternatives(hints[name])[0] is Spec:
+        spec(task, registry_of(hints[name]))
       elif dataclasses.is_dataclass(alternatives(hints[name])[0]):
         out.append((task, [v for v in NOTHING if not isinstance(v, dict)]))
         group(alternatives(hints[name])[0], task)
