@@ -12,8 +12,7 @@ def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
   """Shuffles each client's test samples, so that any prefix is a random part.
 
   Every client has a different order, so that clients with the same samples are
-  judged on different parts of them. Samples in no test set come after the
-  others, and padding comes last.
+  judged on different parts of them. Padding comes last.
 
   Args:
     test_sets: test sets of all clients.
@@ -21,7 +20,7 @@ def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
   """
   rng = np.random.default_rng((seed, _PART))
   rank = rng.random(test_sets.rows.shape)
-  rank[test_sets.new], rank[test_sets.rows < 0] = 1, 2  # above all others
+  rank[test_sets.rows < 0] = 1  # above all others
   order = rank.argsort(axis=1)
   return test_sets._replace(
     rows=np.take_along_axis(test_sets.rows, order, axis=1),

@@ -20,9 +20,6 @@ from splitjax.types import UserError
 
 _FRACTION = Bounds(above=0, below=1)
 
-_NEW = 0x0E3
-"""Number that separates draws for new clients from others of the same seed."""
-
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The ratios of SplitGP and HARMONY for ten classes."""
 
@@ -39,8 +36,7 @@ class TestSets(NamedTuple):
     parts: N arrays [S_n] int64, rows of the training split to train on.
     main: [N, C] bool, the classes in each client's training rows.
     pool: "test" or "train", the split that `rows` index.
-    rows: [N, K] int32, rows of test samples, also those of new clients
-      (`new`); -1: padding.
+    rows: [N, K] int32, rows of test samples; -1: padding.
     label: [N, K] int32, their classes; undefined for padding.
     sets: [R, N, K] bool, which of these samples are in each test set.
     names: R names of the sets; a mixture is named by its ratio, as text.
@@ -67,11 +63,6 @@ class TestSets(NamedTuple):
   domains: Domains | None = None
   looks: tuple[tuple[str, ...], ...] = ()
   unseen: str = ""
-
-  @property
-  def new(self) -> np.ndarray:
-    """[N, K] bool, True for new clients' samples, which are in no test set."""
-    return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   @property
   def known(self) -> np.ndarray:
@@ -123,16 +114,11 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on the test samples that the data name as its own.
 
-  If the data also name clients that do not train, each training client is also
-  given test samples of those clients: as many as it has of its own, or all if
-  there are fewer, drawn without replacement (`TestSets.new`). These samples
-  show how the networks do at a client that joins later; they are in no set and
-  change no other result.
-
   Arguments are those of `id_ood`; there is one set, "own". Raises UserError if
   rhos are given, the data do not name the clients of test samples, a client
   mixes samples of several owners, or no client has a test sample.
   """
+  del seed
   require_no_rhos(rhos, "own_test")
   if data.test_client is None or data.train_client is None:
     raise UserError(
@@ -149,14 +135,7 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   if not own.any():
     told = "own_test finds no test sample of these clients"
     raise UserError(f"eval.shift: {told}: choose local")
-  rows = np.flatnonzero(~np.isin(data.test_client, owners))
-  new = np.zeros_like(own)
-  streams = np.random.SeedSequence((seed, _NEW)).spawn(len(own))
-  for mine, mask, stream in zip(own, new, streams, strict=True):
-    drawn = np.random.default_rng(stream).permutation(rows)
-    mask[drawn[: mine.sum()]] = True
-  shown = _on_test_split(data, parts, np.stack([own, new]), ("own",))
-  return shown._replace(sets=shown.sets[:1])
+  return _on_test_split(data, parts, own[None], ("own",))
 
 
 def local(

@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +35,6 @@ def measure(
   or test samples. If rows x sets x clients x classes is above MOST_OF_CLASSES,
   only the classes that exactly one client trains on have such lines.
 
-  A client that does not train (`TestSets.new`) has lines without a number. The
-  networks of several training clients may answer its samples. Its accuracy is
-  the share of right answers among all answers, whichever network gave them.
-
   Args:
     task: the task of the run.
     rows: result rows of `scores.score_rows`.
@@ -50,13 +46,11 @@ def measure(
   """
   sets, lines = task.test_sets, list[Line]()
   counts = data_summary.class_counts(task)
-  new = _new(task)
+  names = task.network.names or [""] * len(counts)
   detailed = ends({"sets": sets.names})
-  cells = (len(counts) + len(new.known)) * task.data.classes
   listed = np.ones(task.data.classes, bool)
-  if len(rows) * len(detailed) * cells > MOST_OF_CLASSES:
+  if len(rows) * len(detailed) * counts.size > MOST_OF_CLASSES:
     listed = (counts > 0).sum(axis=0) == 1
-  trained = _trained(task, counts)
   for row, each in zip(rows, outputs, strict=True):
     answers = row["summary"]["answers"]
     limits = row["summary"]["per_client"]["threshold"]
@@ -65,63 +59,28 @@ def measure(
       right = early_exit.predictions(each.test, limit, answers) == sets.label
       start = {"row": row["label"], "set": name}
       classes = listed if r in detailed else np.zeros_like(listed)
-      groups = [(trained, sets.sets[r]), (new, sets.new)]
-      for group, tested in groups[: 1 + bool(new.known)]:
-        held = _counted(group, sets.label, tested, right)
-        for one, table in zip(group.known, held, strict=True):
-          lines += _lines({**start, **one}, table, classes)
+      held = _counted(counts, sets.label, sets.sets[r], right)
+      for n, table in enumerate(held):
+        who = {"client": n, "name": names[n]}
+        lines += _lines({**start, **who}, table, classes)
   return lines
 
 
-class Group(NamedTuple):
-  """A group of clients in the table `clients.csv`.
-
-  Attributes:
-    known: for each client a dict of "client" (its number, or None if it does
-      not train) and "name".
-    counts: [G, C] int, training samples by class.
-    owner: [N, K] int, the position in `known` of each test sample's owner.
-  """
-
-  known: list[Line]
-  counts: np.ndarray
-  owner: np.ndarray
-
-
-def _trained(task: Task, counts: np.ndarray) -> Group:
-  """Returns the run's clients, each with the samples that it is tested on."""
-  names = task.network.names or [""] * len(counts)
-  known = [{"client": n, "name": name} for n, name in enumerate(names)]
-  owner = np.arange(len(counts))[:, None]
-  return Group(known, counts, np.broadcast_to(owner, task.test_sets.rows.shape))
-
-
-def _new(task: Task) -> Group:
-  """Returns the clients that do not train, with their samples."""
-  data, sets = task.data, task.test_sets
-  owner = np.zeros_like(sets.rows)
-  if data.test_client is None or task.config.eval.shift.name != "own_test":
-    return Group([], np.zeros((0, data.classes), int), owner)
-  every, place = np.unique(
-    data.test_client[sets.rows[sets.new]], return_inverse=True
-  )
-  owner[sets.new] = place
-  known = [{"client": None, "name": name} for name in data.names(every)]
-  return Group(known, np.zeros((len(every), data.classes), int), owner)
-
-
 def _counted(
-  group: Group, label: np.ndarray, tested: np.ndarray, right: np.ndarray
+  counts: np.ndarray, label: np.ndarray, tested: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
   """Counts each client's training samples, test samples and right answers.
 
-  Returns [G, 3, C] int: the three counts by client and class.
+  Takes `counts` [N, C], training samples; the other arguments are [N, K].
+  Returns [N, 3, C] int: the three counts by client and class.
   """
-  shape = group.counts.shape
-  place, size = (group.owner * shape[1] + label)[tested], group.counts.size
-  every = np.bincount(place, minlength=size).reshape(shape)
-  hits = np.bincount(place, right[tested], size).reshape(shape)
-  return np.stack([group.counts, every, hits], axis=1)
+  clients, classes = counts.shape
+  place = (np.arange(clients)[:, None] * classes + label)[tested]
+  every = np.bincount(place, minlength=counts.size)
+  hits = np.bincount(place, right[tested], counts.size)
+  return np.stack(
+    [counts, every.reshape(counts.shape), hits.reshape(counts.shape)], axis=1
+  )
 
 
 def _lines(

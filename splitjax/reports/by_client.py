@@ -74,8 +74,8 @@ def section(tree: dict[str, Any]) -> list[str]:
   columns = [(row["label"], name) for name in sets for row in tree["rows"]]
   table: dict[tuple[str, ...], dict[tuple[str, str], str]] = {}
   for line in lines:
-    number = "new" if line["client"] is None else line["client"]
-    who = f"{number} ({line['name']})" if line["name"] else str(number)
+    number, name = str(line["client"]), line["name"]
+    who = f"{number} ({name})" if name else number
     place = who, str(line["class"]), str(line["training_samples"])
     cells = table.setdefault(place, {})
     pair = line["accuracy"], line.get("half")
@@ -88,10 +88,6 @@ def section(tree: dict[str, Any]) -> list[str]:
     " name, and each class that only one client trains on. The file clients.csv"
     " has all clients on all test sets, and all classes on these two."
   )
-  if any(line["client"] is None for line in lines):
-    words += (
-      " A new client did not train: all clients' networks answer its samples."
-    )
   if len(table) > MOST:
     return [title, f"{len(table)} lines are too many for a page. {words}"]
   heads = ["client", "class", "training samples"]

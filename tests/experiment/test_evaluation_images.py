@@ -35,7 +35,7 @@ def built(name, samples=None, shift="id_ood"):
 def trained(name, samples=None, shift="id_ood"):
   """The same after a round."""
   setup, state = built(name, samples, shift)
-  step = Trainer(setup).round((state, setup.shards))
+  step = Trainer(setup).round(state)
   state, _ = step(state, setup.shards)
   return setup, state
 

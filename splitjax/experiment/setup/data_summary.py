@@ -76,7 +76,6 @@ def notes(task: Task) -> list[str]:
     *_short_of_ood(task),
     *([lacking] if other.any() else []),
     *_alone(counts, task.network.names),
-    *_new(task),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
     *_domains(task),
@@ -150,16 +149,6 @@ def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
     "Classes that one client alone trains on, which a mean over clients hides:"
     f" {_listed(held)}."
   ]
-
-
-def _new(task: Task) -> list[str]:
-  """Names, in one sentence, the clients that are tested but do not train."""
-  sets, owner = task.test_sets, task.data.test_client
-  if owner is None or task.config.eval.shift.name != "own_test":
-    return []
-  names = task.data.names(np.unique(owner[sets.rows[sets.new]]))
-  told = "New clients, which do not train and are only in clients.csv"
-  return [f"{told}: {_listed(names)}."] if names else []
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
