@@ -110,7 +110,7 @@ class Rounds:
     goal = fastest(setting)
     alone = 1 if goal.platform == "cpu" else None
     chunks = [alone] * len(fleet.cohorts)
-    fleet = fleets.divide(fleet, self.devices, chunks, exact=False)
+    fleet = fleets.divide(fleet, self.devices, chunks)
 
     image, label, parts = setting.noise()
     sizes, stats = [setting.samples] * setting.clients, inputs.statistics(image)
@@ -140,7 +140,7 @@ class Rounds:
       step = rounds.make_round(method, plans, fleet, mesh=mesh)
       lowered = step.lower(self.state, self.shards)
     start = time.perf_counter()
-    self.step = lowered.compile(sharding.quick_options(False))
+    self.step = lowered.compile(sharding.quick_options())
     self.compile_s = time.perf_counter() - start
 
   def __call__(self) -> float:

@@ -240,15 +240,13 @@ class System:
       layer uses the formulation that is fastest on this kind of device. The
       first run on such a device times the formulations, and later runs read
       the times (`compilation_cache`). "auto": in_turn on a CPU; elsewhere
-      measured, or native if deterministic.
+      measured.
     devices: number of devices among which the clients are divided. None: all,
       but on a CPU only as many as have clients to train. launch.py's
       --cpu_devices divides a CPU into several devices.
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer
       clients take less memory.
-    deterministic: get the same bits on any number of devices. Training is
-      slower, and every device holds all clients at the end of a round.
     compute_dtype: dtype of convolutions and matrix products; parameters,
       losses, normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: a geometric
@@ -263,7 +261,6 @@ class System:
   clients_per_chunk: Annotated[int | Literal["auto"], COUNT, Effect.NONE] = (
     "auto"
   )
-  deterministic: Annotated[bool, Effect.NUMERICS] = False
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: Annotated[tuple[float, ...] | None, POSITIVE] = None
   server_power: Annotated[float, POSITIVE] = 100.0

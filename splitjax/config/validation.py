@@ -41,7 +41,6 @@ def check_config(config: Any) -> None:
       unknown("headline", config.headline, config.methods, "method's key")
     )
   _check_thresholds(config.eval)
-  _check_system(config.system)
   _check_fleet(config.fleet)
   _check_noise(config.privacy)
   _check_names(config)
@@ -86,19 +85,6 @@ def _check_thresholds(chosen: Any) -> None:
     raise UserError(
       "eval.threshold_rule='calibrated' needs samples held out of training:"
       " set eval.holdout, as in 0.2, or choose eval.shift out_of_client"
-    )
-
-
-def _check_system(system: Any) -> None:
-  if system.deterministic and system.clients_per_chunk == "auto":
-    raise UserError(
-      "system.deterministic=True needs system.clients_per_chunk as a number,"
-      " as in 4: the size of chunks is part of the arithmetic"
-    )
-  if system.deterministic and system.conv == "measured":
-    raise UserError(
-      "system.conv='measured' excludes system.deterministic=True: the fastest"
-      " differs between numbers of devices; choose patches or native"
     )
 
 

@@ -70,7 +70,6 @@ class CohortSpec(NamedTuple):
     topology: the topology of the method.
     plan: batches and epochs.
     chunk: number of clients that a device trains at a time; None for all.
-    ordered: whether to stack chunks' sums in client order, not add them up.
     num_clients: number of clients in all cohorts of the fleet.
     faults: simulated faults; None for no faults.
     partial: whether some clients are padding or unsampled; these take no step.
@@ -80,7 +79,6 @@ class CohortSpec(NamedTuple):
   topology: Topology
   plan: BatchPlan
   chunk: int | None
-  ordered: bool
   num_clients: int
   faults: Faults | None = None
   partial: bool = False

@@ -54,7 +54,6 @@ class Fleet:
       samples each cohort's proportional quota, which needs no padding slots;
       "label_balanced" draws one client, to which `sampling.balanced` adds more.
     devices: number of devices that every cohort is divided among.
-    exact: whether chunks and their order do not depend on `devices`.
   """
 
   cohorts: tuple[Cohort, ...]
@@ -63,7 +62,6 @@ class Fleet:
   participation: Participation = "uniform"
   devices: int = 1
   hardware: Devices | None = None
-  exact: bool = False
 
   @property
   def num_clients(self) -> int:
@@ -74,9 +72,9 @@ class Fleet:
     """Tells whether each of several devices trains one client at a time.
 
     `sampling` then assigns clients to devices in turn, and padding clients take
-    no steps. In an `exact` fleet the answer is always no.
+    no steps.
     """
-    return self.devices > 1 and cohort.chunk == 1 and not self.exact
+    return self.devices > 1 and cohort.chunk == 1
 
 
 def even_depths(
@@ -220,19 +218,14 @@ def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
   return min(range(1, most + 1), key=lambda d: (clients_in_turn(d), d))
 
 
-def divide(
-  fleet: Fleet, devices: int, chunks: Sequence[int | None], *, exact: bool
-) -> Fleet:
+def divide(fleet: Fleet, devices: int, chunks: Sequence[int | None]) -> Fleet:
   """Divides each cohort among the devices, and each device's part into chunks.
 
   Args:
     fleet: the clients.
     devices: number of devices.
     chunks: for each cohort the most clients that a device may train at a time;
-      None for all.
-    exact: if True, a chunk has min(its entry in `chunks`, size of the cohort)
-      clients, however many devices there are. If False, chunks may be smaller,
-      which needs less padding.
+      None for all. Chunks may be smaller, which needs less padding.
 
   Returns:
     The fleet with padding clients, so that the places of every cohort are a
@@ -244,13 +237,9 @@ def divide(
   ):
     if chunk is not None:
       each = -(-count // devices)
-      chunk = min(chunk, len(cohort.ids))
-      if not exact:
-        chunk = -(-each // -(-each // chunk)) if each else None
+      chunk = -(-each // -(-each // chunk)) if each else None
     lot = devices * (chunk or 1)
     cohorts.append(
       dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)
     )
-  return dataclasses.replace(
-    fleet, cohorts=tuple(cohorts), devices=devices, exact=exact
-  )
+  return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)

@@ -154,8 +154,6 @@ def finish_round(
     stats_weight=of_server.stats_weight,
   )
   sums = sums._replace(updates=updates)
-  if spec.ordered:  # all clients are one chunk
-    sums = jax.tree.map(lambda x: x[None], sums)
 
   replaced = counts
   # In a relay, if any client counts, all get the half that was handed on last.

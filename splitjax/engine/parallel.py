@@ -6,7 +6,6 @@ method never sees more than one client.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -101,12 +100,11 @@ def train_cohort(
   Of a chunk only its clients and sums are kept, so no more than `chunk` copies
   of the server exist at once. `group` has n clients, a multiple of the chunk.
 
-  Returns:
-    The same as `train_clients`, with sums stacked by chunk if `spec.ordered`.
+  Returns the same as `train_clients`.
   """
   n = group.active.shape[0]
   chunk = n if spec.chunk is None else spec.chunk
-  if chunk == n and not spec.ordered:
+  if chunk == n:
     return train_clients(spec, inputs, group)
 
   # Jitted for its cache: eval_shape and the scan share one trace.
@@ -118,17 +116,13 @@ def train_cohort(
     rows = trees.window(group._replace(clients=clients), start, chunk)
     (new, counts), sums = train(inputs, rows)
     clients = trees.put_window(clients, start, new)
-    if spec.ordered:
-      return (clients, total), (counts, sums)
-    return (clients, trees.add(total, sums)), (counts, None)
+    return (clients, trees.add(total, sums)), counts
 
   def sums_of_one(group):
     return train(inputs, trees.window(group, 0, chunk))[1]
 
-  total: Any = ()
-  if not spec.ordered:
-    total = trees.zeros(jax.eval_shape(sums_of_one, group))
-  (clients, total), (counts, each) = jax.lax.scan(
+  total = trees.zeros(jax.eval_shape(sums_of_one, group))
+  (clients, total), counts = jax.lax.scan(
     next_chunk, (group.clients, total), jnp.arange(0, n, chunk)
   )
-  return (clients, counts.reshape(n)), each if spec.ordered else total
+  return (clients, counts.reshape(n)), total

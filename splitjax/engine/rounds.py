@@ -27,9 +27,9 @@ from splitjax.engine.base import (
 )
 from splitjax.engine.draws import draw_together, fold
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleets import Fleet, without_padding
+from splitjax.engine.fleets import Fleet
 from splitjax.engine.sampling import Sample, sample_clients
-from splitjax.engine.sharding import deterministic_options, state_specs
+from splitjax.engine.sharding import state_specs
 from splitjax.engine.topologies import topology_of
 from splitjax.types import (
   Aggregation,
@@ -39,7 +39,6 @@ from splitjax.types import (
   Shard,
   State,
   Sums,
-  Tree,
 )
 
 
@@ -50,7 +49,6 @@ def make_round(
   *,
   faults: Faults | None = None,
   mesh: Mesh | None = None,
-  deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles a round.
@@ -68,10 +66,6 @@ def make_round(
     fleet: the clients, divided among the devices.
     faults: simulated faults; None for no faults.
     mesh: the devices; None for one.
-    deterministic: whether results have the same bits on any number of devices,
-      if chunks have the same size. Sums of chunks are then added in client
-      order, which keeps all of them in memory, and the compiler gets
-      `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even for one device.
     jit: called in place of `jax.jit`, with the function and jit's options.
 
   Returns:
@@ -80,7 +74,6 @@ def make_round(
   """
   if faults is not None and not faults.on:
     faults = None
-  assert not deterministic or fleet.exact or fleet.devices == 1
   topology = topology_of(method.traits)
   if topology.one_server:
     assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
@@ -92,7 +85,6 @@ def make_round(
       topology,
       plan,
       cohort.chunk,
-      deterministic,
       fleet.num_clients,
       faults,
       partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
@@ -104,10 +96,8 @@ def make_round(
     clients, total = {}, None
     for c, group in draw_together(specs, inputs, groups).items():
       clients[c], sums = topology.round(specs[c], inputs, group)
-      if deterministic:
-        sums = _add_in_order(sums, mesh)
       total = sums if total is None else add_sums(total, sums)
-    if mesh is not None and not deterministic:
+    if mesh is not None:
       total = jax.lax.psum(total, sharding.AXIS)
     return clients, total
 
@@ -147,19 +137,8 @@ def make_round(
         new = trees.put((clients[c], active[c]), samples[c].slots, new)
       clients[c], active[c] = new
 
-    # Aggregate.
-    real, on = tuple(clients), tuple(active)
-    if deterministic:
-      # Copies: the rounding of a sum over clients that are divided among
-      # devices would depend on the number of devices.
-      real, on = (
-        sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
-      )
-    state = aggregate(rule, state, real, on, sums.updates)
-    if deterministic:
-      state = state._replace(
-        clients=_with_padding(mesh, state.clients, tuple(clients))
-      )
+    updates = sums.updates
+    state = aggregate(rule, state, tuple(clients), tuple(active), updates)
     return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
@@ -167,7 +146,6 @@ def make_round(
     step,
     donate_argnums=0,
     out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),
-    compiler_options=deterministic_options(deterministic),
   )
 
 
@@ -199,18 +177,6 @@ def aggregate(
   return State(state.round + 1, state.key, cohorts, server, means)
 
 
-def _with_padding(
-  mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
-) -> Tree:
-  """Appends to each cohort of `real` the padding clients it has in `before`."""
-  return tuple(
-    jax.tree.map(
-      lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair
-    )
-    for pair in zip(sharding.copied(mesh, real), before, strict=True)
-  )
-
-
 def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
   """Gathers the clients of a cohort that a round computes."""
   rows = clients, tuple(shard[2:])
@@ -231,11 +197,3 @@ def _metrics(sums: RoundSums) -> Metrics:
     sums.alone,
     jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
   )
-
-
-def _add_in_order(sums: Tree, mesh: Mesh | None) -> Tree:
-  """Adds the sums of k chunks in client order: [k, ...] -> [...] per leaf."""
-  if mesh is not None:
-    sums = jax.lax.all_gather(sums, sharding.AXIS, tiled=True)
-  start = trees.zeros(jax.eval_shape(lambda: trees.take(sums, 0)))
-  return jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, sums)[0]

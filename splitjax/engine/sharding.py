@@ -21,14 +21,6 @@ from splitjax.engine.distributed import NO_UNROLLING
 from splitjax.models import target
 from splitjax.types import State, Tree, UserError
 
-DETERMINISTIC_OPTIONS: dict[str, Any] = {
-  "cpu": {"xla_disable_hlo_passes": "fusion,algsimp"},
-  "gpu": {"xla_gpu_deterministic_ops": True},
-}
-"""Compiler options of a deterministic round, by platform. They switch off what
-changes the rounding: on a CPU, fusions and simplifications, which depend on the
-number of devices; on a GPU, additions in an order that varies between runs."""
-
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 """Compiler option for XLA's older emitters, which compile kernels jointly."""
 
@@ -39,20 +31,14 @@ DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
 """Specs of arrays that have a client axis, [N, ...], and of everything else."""
 
 
-def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
-  """Returns compiler options for the target; None stands for the defaults."""
-  platform = target.current().platform
-  return DETERMINISTIC_OPTIONS.get(platform) if deterministic else None
-
-
-def quick_options(deterministic: bool) -> dict[str, Any] | None:
+def quick_options() -> dict[str, Any] | None:
   """Returns options that make compiling faster; None for the defaults.
 
   Pass them to the `compile` of a lowered program, not to `jax.jit`, because a
   jitted function that is called within another one must have no options.
   """
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
-  if deterministic or goal.platform != "cpu" or NO_UNROLLING not in flags:
+  if goal.platform != "cpu" or NO_UNROLLING not in flags:
     return None
   return OLDER_EMITTERS if _has_older_emitters() else None
 
@@ -73,12 +59,11 @@ def state_specs(cohorts: int) -> State:
   return specs
 
 
-def make(count: int | None, *, always: bool = False) -> Mesh | None:
+def make(count: int | None) -> Mesh | None:
   """Makes a mesh of devices; None for one device.
 
   Args:
     count: number of devices, over all processes; None for all.
-    always: whether one device gets a mesh too.
 
   Raises:
     UserError: `count` is below 1 or above the number of devices; or there are
@@ -98,7 +83,7 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
       f"system.devices={count}: with several processes all {len(devices)}"
       " devices are used; leave it None"
     )
-  if count == 1 and not always:
+  if count == 1:
     return None
   return Mesh(np.array(devices[:count]), (AXIS,))
 

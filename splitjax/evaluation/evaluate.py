@@ -119,7 +119,7 @@ def map_clients(
       # As many clients at a time as a round trains, which may be few of all.
       # On a CPU one, without a client axis, even if a round trains all at once.
       chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
-      if chunk <= 1 or (on_cpu and not fleet.exact):
+      if chunk <= 1 or on_cpu:
         out.append(jax.lax.map(of, part))
       elif chunk >= len(fleet.cohorts[c].places) // fleet.devices:
         out.append(jax.vmap(of)(part))
@@ -146,21 +146,6 @@ def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
   return places[jnp.argsort(jnp.concatenate(numbers)[places])]
 
 
-def compiled(
-  program: Callable,
-  mesh: Mesh | None,
-  spec: Any,
-  deterministic: bool,
-  jit: Callable[..., Any] = jax.jit,
-) -> Any:
-  """Jits a program whose results get the PartitionSpec `spec` on the mesh."""
-  return jit(
-    program,
-    out_shardings=sharding.sharding(mesh, spec),
-    compiler_options=sharding.deterministic_options(deterministic),
-  )
-
-
 def make_evaluate(
   method: Method,
   plans: tuple[BatchPlan, ...],
@@ -169,7 +154,6 @@ def make_evaluate(
   gather: Callable = gather_images,
   probabilities: bool = False,
   mesh: Mesh | None = None,
-  deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles the evaluation of a method's clients.
@@ -182,7 +166,6 @@ def make_evaluate(
       is evaluated on. `image` and `shown` are described below.
     probabilities: whether Exits keep probabilities.
     mesh: the devices; None for one.
-    deterministic: as in `make_round`.
     jit: as in `make_round`.
 
   Returns:
@@ -223,4 +206,4 @@ def make_evaluate(
       cohorts = map_clients(one, fleet, mesh, (server, image), each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
-  return compiled(evaluate, mesh, sharding.COPIED, deterministic, jit)
+  return jit(evaluate, out_shardings=sharding.sharding(mesh, sharding.COPIED))

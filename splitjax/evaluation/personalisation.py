@@ -20,7 +20,6 @@ def make_personalised(
   fleet: Fleet,
   *,
   mesh: Mesh | None = None,
-  deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles the personalisation of all clients' copies: Adapt((phi, h); D_n).
@@ -43,4 +42,4 @@ def make_personalised(
     common = state.server, tuple(shards[0][:2])
     return tuple(evaluate.map_clients(one, fleet, mesh, common, parts))
 
-  return evaluate.compiled(tune, mesh, sharding.DIVIDED, deterministic, jit)
+  return jit(tune, out_shardings=sharding.sharding(mesh, sharding.DIVIDED))

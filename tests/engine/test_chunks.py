@@ -96,18 +96,16 @@ def test_chunks_hold_fewer_copies_of_the_server():
 
 
 def test_chunks_by_hand():
-  for n, devices, chunk, exact, padding, size in (
-    (10, 4, None, False, 2, None),
-    (10, 1, 4, False, 2, 4),  # three chunks of at most 4: 4, 4, 2
-    (10, 1, 6, False, 0, 5),  # two chunks either way: of 5, without padding
-    (10, 1, 6, True, 2, 6),
-    (10, 2, 4, False, 2, 3),  # five on each device, two chunks
-    (10, 2, 4, True, 6, 4),
-    (3, 8, 2, False, 5, 1),
-    (3, 1, 9, True, 0, 3),
+  for n, devices, chunk, padding, size in (
+    (10, 4, None, 2, None),
+    (10, 1, 4, 2, 4),  # three chunks of at most 4: 4, 4, 2
+    (10, 1, 6, 0, 5),  # two chunks either way: of 5, without padding
+    (10, 2, 4, 2, 3),  # five on each device, two chunks
+    (3, 8, 2, 5, 1),
+    (3, 1, 9, 0, 3),
   ):
     fleet = fleets.assign_depths(n, (1,), 0)
-    (cohort,) = fleets.divide(fleet, devices, [chunk], exact=exact).cohorts
+    (cohort,) = fleets.divide(fleet, devices, [chunk]).cohorts
     assert (cohort.padding, cohort.chunk) == (padding, size)
 
 
@@ -118,7 +116,7 @@ def cnn_round(name, chunk, *, count=12, batch=32, width=0.25):
   fleet = fleets.assign_depths(count, net.cuts, 0)
   if method.traits.depth == "full":
     fleet = fleets.with_full_depth(fleet, net.length)
-  fleet = fleets.divide(fleet, 1, [chunk] * len(fleet.cohorts), exact=False)
+  fleet = fleets.divide(fleet, 1, [chunk] * len(fleet.cohorts))
   size = 2 * batch
   plan = feed.plan([size] * 4, batch, 1, (0.0,), (1.0,))
   image = jax.ShapeDtypeStruct((count * size, 28, 28, 1), jnp.uint8)
@@ -188,7 +186,7 @@ def test_clients_that_wait_for_a_rounds_sums_have_no_activations():
     batch = plans[0].batch * memory.activations(net)
     need = memory.need(method, net, fleet, plans, 0)
     # Two devices exchange the sums of every cohort.
-    pair = fleets.divide(fleet, 2, [None] * 3, exact=False)
+    pair = fleets.divide(fleet, 2, [None] * 3)
     half = memory.need(method, net, pair, plans, 0)
     sums = [memory.round_shapes(method, net, pair, p)[3] for p in plans[:1]]
   assert need.round == int(2 * (3.05 * size + batch) + 4 * 1.3 * size)
@@ -226,7 +224,7 @@ def test_auto_takes_what_fits():
   assert chunks(10 * whole) == [None]
   (few,) = chunks(whole // 4)
   assert 1 < few < 60
-  smaller = fleets.divide(fleet, 1, [few], exact=False)
+  smaller = fleets.divide(fleet, 1, [few])
   assert needed(smaller) < whole // 4
   assert chunks(0) == [1]
 
@@ -236,7 +234,6 @@ def test_auto_takes_what_fits():
   [
     ("clients_per_chunk", 0, "clients_per_chunk=0 must be at least 1"),
     ("clients_per_chunk", "many", "'auto'"),
-    ("deterministic", True, "needs system.clients_per_chunk"),
   ],
 )
 def test_invalid_system_fields(field, value, words):

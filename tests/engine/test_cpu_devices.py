@@ -74,7 +74,7 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", mine)
   distributed.compile_quickly()
   assert os.environ["XLA_FLAGS"] == mine
-  assert sharding.quick_options(False) is None
+  assert sharding.quick_options() is None
 
   extra = f"--xla_backend_extra_options={distributed.NO_UNROLLING}"
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
@@ -83,14 +83,11 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
     assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=x {extra}"
   had = sharding._has_older_emitters()
   assert had or jax.__version_info__ >= (0, 11)
-  assert sharding.quick_options(False) == (
-    sharding.OLDER_EMITTERS if had else None
-  )
-  assert sharding.quick_options(True) is None
+  assert sharding.quick_options() == (sharding.OLDER_EMITTERS if had else None)
   # A version of XLA without those emitters compiles as it does by default.
   sharding._has_older_emitters.cache_clear()
   monkeypatch.setattr(sharding, "OLDER_EMITTERS", {"xla_no_such_option": True})
-  assert sharding.quick_options(False) is None
+  assert sharding.quick_options() is None
   sharding._has_older_emitters.cache_clear()
 
 

@@ -218,7 +218,7 @@ def test_slots_fill_devices_and_chunks(n, participants, devices, chunk, kind):
   fleet = assign_depths(
     n, (1, 2, 3), 0, participants=participants, participation=kind
   )
-  fleet = fleets.divide(fleet, devices, [chunk] * 3, exact=False)
+  fleet = fleets.divide(fleet, devices, [chunk] * 3)
   numbers = [jnp.array(cohort.places) for cohort in fleet.cohorts]
   load, seen = np.zeros(devices, int), []
   samples = sampling.sample_clients(fleet, jax.random.key(1), numbers)
@@ -231,11 +231,3 @@ def test_slots_fill_devices_and_chunks(n, participants, devices, chunk, kind):
   assert len(set(seen)) == len(seen) == fleet.participants
   if chunk == 1:  # clients that are trained one at a time
     assert load.max() - load.min() <= 1
-
-
-def test_exact_fleets_keep_the_order_of_clients():
-  fleet = fleets.divide(assign_depths(7, (1,), 0), 2, [1], exact=True)
-  (sample,) = sampling.sample_clients(fleet, jax.random.key(1), [])
-  assert sample.all_places
-  assert sample.slots.tolist() == list(range(8))
-  assert not fleet.singly(fleet.cohorts[0])

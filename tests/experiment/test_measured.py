@@ -179,14 +179,6 @@ def test_a_folder_that_cannot_be_written_is_a_line(timed, monkeypatch, capsys):
   assert "timed again by the next start" in capsys.readouterr().out
 
 
-def test_deterministic_runs_have_fixed_formulations():
-  c = tiny.tiny(own="splitgp").to_dict()
-  c["system"] |= {"deterministic": True, "clients_per_chunk": 1}
-  c["system"]["conv"] = "measured"
-  with pytest.raises(UserError, match="^system.conv='measured' excludes"):
-    splitjax.Config.from_dict(c)
-
-
 @pytest.mark.parametrize("layer", [STRIDED, EACH])
 def test_a_layer_is_really_timed(layer):
   found = tuning.microseconds(layer, 2, 2)

@@ -143,9 +143,9 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
 def test_other_formulations_are_said():
   record = {"versions": {}, "devices": {}, "round": 2, "formulations": {"a": 1}}
   mine = record | {"formulations": {}}
-  (said,) = resume._changes("own", record, mine, exact=False)
+  (said,) = resume._changes("own", record, mine)
   assert "from round 3 on with other formulations of convolutions" in said
-  assert resume._changes("own", record, record, exact=False) == []
+  assert resume._changes("own", record, record) == []
 
 
 @pytest.mark.slow

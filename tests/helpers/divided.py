@@ -23,7 +23,6 @@ class Divided(NamedTuple):
 
   world: sandbox.Sandbox
   mesh: Any
-  deterministic: bool
 
   def state(self):
     """The state before the first round, on the devices."""
@@ -33,9 +32,7 @@ class Divided(NamedTuple):
 
   def round(self, faults=None):
     """The jitted round, `engine.compiled_round`."""
-    return engine.compiled_round(
-      self.world, faults, self.mesh, self.deterministic
-    )
+    return engine.compiled_round(self.world, faults, self.mesh)
 
 
 def divided(
@@ -44,16 +41,11 @@ def divided(
   chunk: int | None = None,
   *,
   sizes: tuple[int, ...] = sandbox.SIZES,
-  deterministic: bool = False,
 ) -> Divided:
   """Divides a world whose clients hold `sizes` samples."""
-  fleet = fleets.divide(
-    made.fleet,
-    devices,
-    [chunk] * len(made.fleet.cohorts),
-    exact=deterministic,
-  )
-  mesh = sharding.make(devices, always=deterministic)
+  chunks = [chunk] * len(made.fleet.cohorts)
+  fleet = fleets.divide(made.fleet, devices, chunks)
+  mesh = sharding.make(devices)
   shared = sharding.put(mesh, jax.device_get(tuple(made.shards[0][:2])))
   shards = []
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
@@ -63,7 +55,7 @@ def divided(
     own = sharding.put(mesh, jax.device_get(tuple(own)), sharding.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))
-  return Divided(made, mesh, deterministic)
+  return Divided(made, mesh)
 
 
 def planned(place: Divided, **tables) -> Divided:

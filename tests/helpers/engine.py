@@ -87,28 +87,20 @@ def compiled_round(
   made: Sandbox,
   faults: Faults | None = None,
   mesh: Any = None,
-  deterministic: bool = False,
 ) -> Any:
   """The round of a sandbox; all tests of a process share one compilation."""
   how = (
     jnp.result_type(float),
     jax.config.read("jax_disable_most_optimizations"),
   )
-  static = made.method, made.plans, made.fleet, faults, mesh, deterministic
+  static = made.method, made.plans, made.fleet, faults, mesh
   return _compiled_round(how, *static)
 
 
 @functools.cache
-def _compiled_round(how, method, plans, fleet, faults, mesh, deterministic):
+def _compiled_round(how, method, plans, fleet, faults, mesh):
   del how
-  return rounds.make_round(
-    method,
-    plans,
-    fleet,
-    faults=faults,
-    mesh=mesh,
-    deterministic=deterministic,
-  )
+  return rounds.make_round(method, plans, fleet, faults=faults, mesh=mesh)
 
 
 class Memory(NamedTuple):

@@ -24,7 +24,7 @@ def of_round(setup: TrainingSetup) -> Ledger:
 
   def step_of(method):
     own = setup._replace(method=method)
-    return programs.make_round(own, faults=None, deterministic=False)
+    return programs.make_round(own, faults=None)
 
   jax.eval_shape(step_of(method), *given)  # finds errors of the real steps
   stages = tuple(map(_that_learns_nothing, method.stages))

@@ -119,8 +119,8 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
       one, setup.fleet, task.mesh, common, state.clients
     )
 
-  exact = task.config.system.deterministic
-  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact, jit)
+  copied = sharding.sharding(task.mesh, sharding.COPIED)
+  return jit(every, out_shardings=copied)
 
 
 def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -62,8 +62,7 @@ class Task(NamedTuple):
     pool: [T, ...], the split that test sets are drawn from, on the device.
     shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
       padded with row 0; on the device.
-    mesh: the mesh of devices. None if there is one device and
-      system.deterministic is false.
+    mesh: the mesh of devices; None if there is one device.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
     held: the held-out samples that serve to choose thresholds, on the host;
       None if nothing is calibrated.
@@ -167,7 +166,7 @@ def build(
   devices = _devices(config, network)
   if any(topology_of(method.traits).one_server for method in made.values()):
     devices = 1
-  mesh = sharding.make(devices, always=config.system.deterministic)
+  mesh = sharding.make(devices)
 
   # Data go to the devices once.
   image = sharding.put(mesh, data.train_image)
@@ -247,7 +246,7 @@ def _devices(config: Config, network: Network) -> int | None:
   return fleets.useful_devices(
     network.fleet,
     len(goal.devices),
-    dealt=dealt and not config.system.deterministic,
+    dealt=dealt,
   )
 
 

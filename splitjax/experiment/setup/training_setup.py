@@ -174,13 +174,13 @@ def _divide(
   devices = sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
   if topology_of(method.traits).one_server:  # one server takes one chunk
-    return fleets.divide(fleet, devices, chunks, exact=False)
+    return fleets.divide(fleet, devices, chunks)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
   else:
-    whole = fleets.divide(fleet, devices, chunks, exact=False)
+    whole = fleets.divide(fleet, devices, chunks)
     chunks = memory.chunks(method, net, whole, plans, data_bytes(task))
-  return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
+  return fleets.divide(fleet, devices, chunks)
 
 
 def need(setup: TrainingSetup) -> memory.Need:

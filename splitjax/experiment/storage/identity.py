@@ -24,7 +24,7 @@ def difference(theirs: dict, mine: dict) -> str | None:
   rounds than `theirs` if this does not change the rounds that both have.
   """
   one, two = (
-    {"config": _significant(tree["config"]), "data": tree["data"]}
+    {"config": significant(tree["config"]), "data": tree["data"]}
     for tree in (theirs, mine)
   )
   a, b = (tree["config"]["methods"] for tree in (one, two))
@@ -84,15 +84,6 @@ def joined(config: Config, theirs: dict) -> Config:
   order = [*mine["methods"], *old] if more else old
   methods = {key: {**old, **mine["methods"]}[key] for key in order}
   return Config.from_dict({**mine, "methods": methods})
-
-
-def _significant(config: dict) -> dict:
-  """Returns the fields of a config's dict that identify the run."""
-  out = significant(config)
-  system = config.get("system") or {}
-  if system.get("deterministic"):  # then chunks affect the arithmetic
-    out["chunk"] = system.get("clients_per_chunk")
-  return out
 
 
 def _first_difference(theirs: Any, mine: Any, where: str = "") -> str | None:

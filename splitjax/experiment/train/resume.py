@@ -119,8 +119,7 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]
-  exact = recorder.task.config.system.deterministic
-  notes = [*record["history"]["notes"], *_changes(label, record, mine, exact)]
+  notes = [*record["history"]["notes"], *_changes(label, record, mine)]
   for text in (f"{label}: resumes after round {record['round']}", *notes):
     say(text)
   recorder.done = record["round"]
@@ -131,7 +130,7 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
   return state
 
 
-def _changes(label: str, record: dict, mine: dict, exact: bool) -> list[str]:
+def _changes(label: str, record: dict, mine: dict) -> list[str]:
   """Says what changed since the checkpoint and may change bits of results."""
   changes = []
   for name, was in record["versions"].items():
@@ -140,7 +139,7 @@ def _changes(label: str, record: dict, mine: dict, exact: bool) -> list[str]:
       changes.append(f"{name} {now} instead of {was}")
   for name, was in record["devices"].items():
     now = mine["devices"][name]
-    if was != now and not (exact and name != "kind"):
+    if was != now:
       changes.append(f"devices ({name}) {now} instead of {was}")
   if record["formulations"] != mine["formulations"]:
     changes.append("other formulations of convolutions")

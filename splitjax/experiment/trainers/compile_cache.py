@@ -136,8 +136,6 @@ def compile_program(
     setup.task.config.methods[setup.key].label or setup.key,
     note,
     arguments=arguments,
-    options=settings.get("compiler_options"),
-    deterministic=setup.task.config.system.deterministic,
     mesh=mesh,
     names=tuple(sorted(values)),
   )
@@ -220,8 +218,6 @@ def once(
   note: Note = quiet,
   *,
   arguments: Tree = None,
-  options: dict[str, Any] | None = None,
-  deterministic: bool = False,
   mesh: Mesh | None = None,
   names: tuple[str, ...] = (),
 ) -> Compiled:
@@ -234,20 +230,18 @@ def once(
     note: see `Note`.
     arguments: `args_info` of the arguments that the text describes, see
       `text_of`; None: of all arguments.
-    options: the compiler options that the program was lowered with.
-    deterministic: if true, rounding must not depend on the devices.
     mesh: the devices.
     names: the program's hyper-parameters.
   """
   level = jax.config.read("jax_disable_most_optimizations")
-  text = f"{text_of(lowered, arguments)} {options} {deterministic} {mesh}"
+  text = f"{text_of(lowered, arguments)} {mesh}"
   text = f"{text} {target.aimed_at.value}"
   key = hashlib.sha256(f"{text} {level}".encode()).digest()
   found = _compiled.get(key)
   note(name, None if found is None else found.owner)
   if found is None:
-    quick = sharding.quick_options(deterministic)
-    found = _compiled[key] = Compiled(lowered.compile(quick), owner, names)
+    quick = lowered.compile(sharding.quick_options())
+    found = _compiled[key] = Compiled(quick, owner, names)
   _compiled.move_to_end(key)
   if len(_compiled) > LIMIT:
     _compiled.popitem(last=False)

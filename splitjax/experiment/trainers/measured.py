@@ -103,12 +103,8 @@ def remembered(setup: TrainingSetup) -> list[dict[str, Any]]:
 
 
 def asked(system: System) -> bool:
-  """Tells whether formulations are to be measured.
-
-  Deterministic runs measure none, as the fastest formulation may depend on the
-  number of devices.
-  """
-  return formulations.measured(system.conv) and not system.deterministic
+  """Tells whether formulations are to be measured."""
+  return formulations.measured(system.conv)
 
 
 def _layers(setup: TrainingSetup) -> dict[Layer, int]:

@@ -55,9 +55,8 @@ def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
 
 
 def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
-  exact = setup.task.config.system.deterministic
-  how = {"mesh": setup.task.mesh, "deterministic": exact} | options
-  return make(setup.method, setup.plans, setup.fleet, **how)
+  fleet, mesh = setup.fleet, setup.task.mesh
+  return make(setup.method, setup.plans, fleet, mesh=mesh, **options)
 
 
 def make_round(setup: TrainingSetup, **options: Any) -> Any:
