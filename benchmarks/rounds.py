@@ -105,7 +105,8 @@ class Rounds:
     fleet = fleets.assign_depths(setting.clients, net.cuts, 0)
     if method.traits.depth == "full":
       fleet = fleets.with_full_depth(fleet, net.length)
-    self.devices = fleets.useful_devices(fleet, len(jax.devices()))
+    most = max(fleets.slots(fleet))
+    self.devices = min(len(jax.devices()), most)
     mesh = sharding.make(self.devices)
     goal = fastest(setting)
     alone = 1 if goal.platform == "cpu" else None

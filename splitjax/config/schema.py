@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 
 from splitjax.config import eval_group, groups, messages, nested, validation
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleets import Participation
 from splitjax.fields import (
   COUNT,
   NOT_NEGATIVE,
@@ -50,7 +49,6 @@ class Config:
     num_clients: N.
     fleet: the clients' devices and split depths.
     participants_per_round: P; None for all.
-    participation: how participants are sampled, see `engine.fleets.Fleet`.
     rounds: R.
     local_epochs: passes over a client's data in a round.
     local_steps: number of local steps of every client in a round, however many
@@ -98,7 +96,6 @@ class Config:
   num_clients: Annotated[int, COUNT] = 50
   fleet: groups.FleetConfig = groups.FleetConfig()
   participants_per_round: int | None = None
-  participation: Participation = "uniform"
   rounds: Annotated[int, COUNT] = 120
   local_epochs: Annotated[int, COUNT] = 1
   local_steps: Annotated[int | None, COUNT] = None

@@ -124,8 +124,8 @@ def draw(
 def draw_together(
   specs: Sequence[CohortSpec],
   inputs: RoundInputs,
-  groups: dict[int, Participants],
-) -> dict[int, Participants]:
+  groups: Sequence[Participants],
+) -> list[Participants]:
   """Adds keys, and the draws made with them, to the clients of a device.
 
   All cohorts draw at once, unless jax_threefry_partitionable is off. If every
@@ -135,7 +135,7 @@ def draw_together(
   Args:
     specs: the CohortSpec of every cohort.
     inputs: what all clients share, with the key of the round's clients.
-    groups: cohort -> its clients on this device.
+    groups: the clients of every cohort on this device.
 
   Returns:
     The groups with `keys` [n] and with `drawn`, a Drawn with leaves [n, ...].
@@ -146,25 +146,23 @@ def draw_together(
   # and so on the largest client: each cohort draws by itself.
   settings: Any = jax.config
   if len(groups) > 1 and not settings.jax_threefry_partitionable:
-    return {
-      c: draw_together(specs, inputs, {c: own})[c] for c, own in groups.items()
-    }
-  shards = [inputs.shard(group.data) for group in groups.values()]
+    pairs = zip(specs, groups, strict=True)
+    return [draw_together([spec], inputs, [own])[0] for spec, own in pairs]
+  shards = [inputs.shard(group.data) for group in groups]
   number, size = (
     jnp.concatenate([getattr(shard, name) for shard in shards])
     for name in ("number", "size")
   )
   held = max(shard.rows.shape[-1] for shard in shards)
-  first = specs[next(iter(groups))]
-  method, plan = first.method, first.plan
-  assert all(specs[c].plan.epochs == plan.epochs for c in groups)
+  method, plan = specs[0].method, specs[0].plan
+  assert all(spec.plan.epochs == plan.epochs for spec in specs)
   keys = client_keys(inputs.key, number)
   views, epochs = method.traits.views, stage_epochs(method, plan)
   drawn = jax.vmap(lambda key, n: draw(key, views, epochs, held, n))(keys, size)
 
   # Each cohort's part.
-  start, out = 0, {}
-  for c, group in groups.items():
+  start, out = 0, []
+  for group in groups:
     own = slice(start, start := start + len(group.active))
-    out[c] = group._replace(keys=keys[own], drawn=trees.take(drawn, own))
+    out.append(group._replace(keys=keys[own], drawn=trees.take(drawn, own)))
   return out

@@ -6,15 +6,12 @@ static to the compiled round.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from splitjax import trees
 from splitjax.engine.resources import Devices
 from splitjax.types import State, Tree, UserError
-
-Participation = Literal["uniform", "stratified", "label_balanced"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +47,12 @@ class Fleet:
     power: P_C of each client, by number, in parameters per unit of time.
     hardware: the clients' devices; None if unknown.
     participants: P, clients sampled per round.
-    participation: "uniform" samples P of N without replacement; "stratified"
-      samples each cohort's proportional quota, which needs no padding slots;
-      "label_balanced" draws one client, to which `sampling.balanced` adds more.
     devices: number of devices that every cohort is divided among.
   """
 
   cohorts: tuple[Cohort, ...]
   power: tuple[float, ...]
   participants: int
-  participation: Participation = "uniform"
   devices: int = 1
   hardware: Devices | None = None
 
@@ -67,14 +60,6 @@ class Fleet:
   def num_clients(self) -> int:
     """Counts the clients of all cohorts, N."""
     return len(self.power)
-
-  def singly(self, cohort: Cohort) -> bool:
-    """Tells whether each of several devices trains one client at a time.
-
-    `sampling` then assigns clients to devices in turn, and padding clients take
-    no steps.
-    """
-    return self.devices > 1 and cohort.chunk == 1
 
 
 def even_depths(
@@ -101,7 +86,6 @@ def assign_depths(
   seed: int,
   *,
   participants: int | None = None,
-  participation: Participation = "uniform",
   power: tuple[float, ...] | None = None,
   given: Sequence[int] | np.ndarray | None = None,
 ) -> Fleet:
@@ -112,7 +96,6 @@ def assign_depths(
     depths: cut depths of the network.
     seed: seed of the shuffle.
     participants: clients sampled per round; None for all.
-    participation: how they are sampled.
     power: P_C of each depth, shallowest first. None: a geometric series from 10
       (shallowest) to 40, or 10 if there is only one depth.
     given: [N] the depth of each client; None: `even_depths`.
@@ -146,7 +129,6 @@ def assign_depths(
     tuple(cohorts),
     tuple(power[k] for k in kind),
     num_clients if participants is None else participants,
-    participation,
   )
 
 
@@ -173,49 +155,13 @@ def with_full_depth(fleet: Fleet, length: int) -> Fleet:
   return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
 
 
-def quotas(fleet: Fleet) -> tuple[int, ...]:
-  """Counts the participants of each cohort under "stratified".
-
-  The counts are P N_c / N, rounded by largest remainders to add up to P.
-  """
-  share = np.array([len(c.ids) for c in fleet.cohorts])
-  exact = share * fleet.participants / fleet.num_clients
-  return tuple(rounded(exact).tolist())
-
-
-def rounded(exact: np.ndarray) -> np.ndarray:
-  """Rounds numbers by largest remainders; keeps the sum if it is an integer."""
-  counts = np.floor(exact).astype(int)
-  rest = round(exact.sum()) - counts.sum()
-  counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
-  return counts
-
-
 def slots(fleet: Fleet) -> tuple[int, ...]:
   """Counts the clients of each cohort that a round computes.
 
-  The numbers are the same in every round, because shapes are static: the quota
-  under "stratified", otherwise min(N_c, P).
+  The numbers, min(N_c, P), are the same in every round, because shapes are
+  static.
   """
-  if fleet.participation == "stratified":
-    return quotas(fleet)
   return tuple(min(len(c.ids), fleet.participants) for c in fleet.cohorts)
-
-
-def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
-  """Finds the fewest devices, up to `most`, with which a round is shortest.
-
-  If `dealt` is true, `sampling` spreads clients evenly over the devices,
-  regardless of cohorts. If it is false, each device trains its part of every
-  cohort, one cohort after another, and the padding that makes the parts equal
-  takes time too.
-  """
-  counts = (fleet.participants,) if dealt else slots(fleet)
-
-  def clients_in_turn(devices):
-    return sum(-(-count // devices) for count in counts)
-
-  return min(range(1, most + 1), key=lambda d: (clients_in_turn(d), d))
 
 
 def divide(fleet: Fleet, devices: int, chunks: Sequence[int | None]) -> Fleet:
@@ -237,7 +183,7 @@ def divide(fleet: Fleet, devices: int, chunks: Sequence[int | None]) -> Fleet:
   ):
     if chunk is not None:
       each = -(-count // devices)
-      chunk = -(-each // -(-each // chunk)) if each else None
+      chunk = -(-each // -(-each // chunk))
     lot = devices * (chunk or 1)
     cohorts.append(
       dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)

@@ -5,6 +5,7 @@ training is a shard_map over the devices, inside which a Python loop runs over
 the cohorts. The state is donated, and all inputs of a round are on the device.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,10 +56,9 @@ def make_round(
 
   In a parallel round every client has its own copy of the server and trains on
   the device that holds it; devices exchange only sums over clients. Halves of
-  clients move between devices if few of many clients are sampled, or if
-  `sampling` assigns clients to devices in turn. A round with one server uses
-  one device and clients of one depth, because its loop over clients cannot
-  index trees of different shapes.
+  clients move between devices if few of many clients are sampled. A round with
+  one server uses one device and clients of one depth, because its loop over
+  clients cannot index trees of different shapes.
 
   Args:
     method: the method.
@@ -87,21 +87,25 @@ def make_round(
       cohort.chunk,
       fleet.num_clients,
       faults,
-      partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
+      # A device that trains one client at a time skips the padding clients.
+      partial=fleet.participants < fleet.num_clients
+      or (cohort.chunk == 1 and cohort.padding > 0),
     )
     for plan, cohort in zip(plans, fleet.cohorts, strict=True)
   ]
 
   def on_device(inputs, groups):
-    clients, total = {}, None
-    for c, group in draw_together(specs, inputs, groups).items():
-      clients[c], sums = topology.round(specs[c], inputs, group)
-      total = sums if total is None else add_sums(total, sums)
+    groups = draw_together(specs, inputs, groups)
+    each = [
+      topology.round(spec, inputs, group)
+      for spec, group in zip(specs, groups, strict=True)
+    ]
+    clients, sums = zip(*each, strict=True)
+    total = functools.reduce(add_sums, sums)
     if mesh is not None:
       total = jax.lax.psum(total, sharding.AXIS)
     return clients, total
 
-  rule = method.aggregation
   train = sharding.on_each(
     on_device,
     mesh,
@@ -113,13 +117,8 @@ def make_round(
     # Sample the clients of every cohort, and gather them.
     sample_key, client_key = round_keys(state.key, state.round)
     numbers = [shard.number for shard in shards]
-    counts = [shard.counts for shard in shards]
-    samples = sample_clients(fleet, sample_key, numbers, counts)
-    groups = {
-      c: _gather(state.clients[c], shards[c], sample)
-      for c, sample in enumerate(samples)
-      if sample.slots.shape[0]
-    }
+    samples = sample_clients(fleet, sample_key, numbers)
+    groups = tuple(map(_gather, state.clients, shards, samples))
 
     # Train them, each device its own part.
     fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
@@ -130,15 +129,12 @@ def make_round(
     trained, sums = train(inputs, groups)
 
     # Write the trained clients back to their places.
-    clients = list(state.clients)
-    active = [jnp.zeros(len(cohort.places), bool) for cohort in fleet.cohorts]
-    for c, new in trained.items():
-      if not samples[c].all_places:
-        new = trees.put((clients[c], active[c]), samples[c].slots, new)
-      clients[c], active[c] = new
+    written = map(_scatter, state.clients, trained, samples)
+    clients, active = zip(*written, strict=True)
 
-    updates = sums.updates
-    state = aggregate(rule, state, tuple(clients), tuple(active), updates)
+    # Aggregate.
+    rule = method.aggregation
+    state = aggregate(rule, state, clients, active, sums.updates)
     return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
@@ -184,6 +180,16 @@ def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
     # A padding slot reads the last place; it is not active.
     rows = trees.take(rows, sample.slots)
   return Participants(*rows, sample.active)
+
+
+def _scatter(
+  clients: Half, trained: tuple[Half, Array], sample: Sample
+) -> tuple[Half, Array]:
+  """Writes a cohort's trained clients, and their flags, to their places."""
+  if sample.all_places:
+    return trained
+  nobody = jnp.zeros(len(jax.tree.leaves(clients)[0]), bool)
+  return trees.put((clients, nobody), sample.slots, trained)
 
 
 def _metrics(sums: RoundSums) -> Metrics:

@@ -42,8 +42,8 @@ def merge_sfl(
       evenly from this to 1, the last client's speed, and b_i is the batch size
       times the speed of client i. A slow client takes more and smaller batches,
       and the others wait for it. 1: no regulation, as in the public code. The
-      paper also chooses clients by their labels, which is the config's
-      participation=label_balanced.
+      paper also chooses clients by their labels; here all clients are equally
+      likely.
     micro_batches: whether a client's batch has B / N samples, at least one. A
       merged batch then has about B samples, and the server takes as many steps
       in a round as it does in SplitFed v2. Hydra's section 5 speaks of "more

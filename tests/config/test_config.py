@@ -281,7 +281,7 @@ def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
     ({"title": "a\nb"}, "title"),
     ({"optimizer": {"lr": 10**400}}, "optimizer.lr"),
     ({"eval": {"thresholds": np.array([[1], [2]])}}, "eval.thresholds"),
-    ({"participation": np.array(["uniform", "b"])}, "participation"),
+    ({"batch_norm": np.array(["average", "b"])}, "batch_norm"),
     ({"x\ny": 3}, "config: unknown field"),
     ({"methods": {1: {"name": "local"}}}, "methods"),
     ({"methods": {"a" * 101: {"name": "local"}}}, "methods"),

@@ -84,7 +84,7 @@ def test_small_keeps_the_structure(name, words):
     assert (a.scale, b.scale) == ("paper", "small")
     for field in (
       "num_clients", "participants_per_round", "title", "paper",
-      "participation", "local_epochs",
+      "local_epochs",
     ):  # fmt: skip
       assert getattr(a, field) == getattr(b, field), field
     assert structure(a.methods) == structure(b.methods)

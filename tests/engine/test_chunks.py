@@ -36,7 +36,7 @@ TOLERANCE = 1e-9
   [
     ("harmony", 2, {}),
     ("fedavg_ft", 1, {}),
-    ("splitgp", 2, {"participants": 5, "participation": "stratified"}),
+    ("splitgp", 2, {"participants": 5}),
   ],
 )
 def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):

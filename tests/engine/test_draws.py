@@ -39,13 +39,13 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
   shards = shard, shard._replace(rows=wide, number=shard.number + 9)
   count = len(shard.size)
   spec = base.CohortSpec(
-    made.method, topology_of(made.method.traits), plan, None, False, 2 * count
+    made.method, topology_of(made.method.traits), plan, None, 2 * count
   )
   inputs = base.RoundInputs(None, *shard[:2], jnp.int32(0), KEY)
-  groups = {
-    c: base.Participants(None, tuple(own[2:]), jnp.ones(count, bool))
-    for c, own in enumerate(shards)
-  }
+  groups = [
+    base.Participants(None, tuple(own[2:]), jnp.ones(count, bool))
+    for own in shards
+  ]
   views, epochs = made.method.traits.views, draws.stage_epochs(spec[0], plan)
   with jax.threefry_partitionable(partitionable):
     got = jax.jit(lambda: draws.draw_together([spec, spec], inputs, groups))()

@@ -123,7 +123,7 @@ KEEP = (("weight_decay", 0.05), ("keep_state", True))
       (
         "splitfed_v1",
         0.0,
-        {"batch": 64, "participants": 3, "participation": "stratified"},
+        {"batch": 64, "participants": 3},
       ),
     ),
   ],

@@ -46,7 +46,6 @@ def world(
   depths: tuple[int, ...] = (1, 2),
   batch_norm: bool = False,
   participants: int | None = None,
-  participation: str = "uniform",
   sizes: tuple[int, ...] = SIZES,
   batch: int = 4,
   epochs: int = 1,
@@ -60,7 +59,6 @@ def world(
     depths: cuts in use, of a toy with one block more.
     batch_norm: whether blocks normalise.
     participants: clients per round.
-    participation: how they are sampled.
     sizes: samples of each client.
     batch: batch size.
     epochs: local epochs.
@@ -76,7 +74,6 @@ def world(
     net.cuts,
     0,
     participants=participants,
-    participation=participation,
   )
   if method.traits.depth == "full":
     fleet = fleets.with_full_depth(fleet, net.length)

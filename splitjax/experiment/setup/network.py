@@ -92,7 +92,6 @@ def make_network(config: Config, facts: dict) -> Network:
     backbone.cuts,
     config.seed,
     participants=config.participants_per_round,
-    participation=config.participation,
     power=config.system.client_power,
     given=devices["depth"],
   )

@@ -235,19 +235,14 @@ class Tasks:
 def _devices(config: Config, network: Network) -> int | None:
   """Returns how many devices the clients are divided among; None: all.
 
-  The devices of a CPU are its cores. A core that would train only padding
-  clients is not used as a device; the other devices can then compute on it.
+  The devices of a CPU are its cores. A core that would have no client of any
+  cohort is not used as a device; the other devices can then compute on it.
   """
   goal = target.current()
   several = distributed.is_distributed() or goal.platform != "cpu"
   if config.system.devices is not None or several:
     return config.system.devices
-  dealt = config.system.clients_per_chunk in ("auto", 1)
-  return fleets.useful_devices(
-    network.fleet,
-    len(goal.devices),
-    dealt=dealt,
-  )
+  return min(len(goal.devices), max(fleets.slots(network.fleet)))
 
 
 def chunked(rows: np.ndarray, size: int) -> np.ndarray:
