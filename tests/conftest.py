@@ -179,9 +179,7 @@ def traced_from(make, setup, given, rest):
     del tree[name]
   for name in ("every", "target"):
     del tree["eval"][name]
-  named = config.optimizer, config.mean_optimizer
-  schedules = {each.schedule for each in named} | {named[0].server_schedule}
-  if schedules <= {None, "constant"}:
+  if config.optimizer.schedule == "constant":
     del tree["rounds"]
   how = jax.config.read(QUICK), jax.config.read("jax_enable_x64")
   method = spec.name, spec.options, METHODS[spec.name]

@@ -31,7 +31,6 @@ MODULES = (
   "splitjax.methods.allocation",
   "splitjax.methods.schedules",
   "splitjax.methods.task_losses",
-  "splitjax.methods.update_rules",
   "splitjax.reports.figures.plots",
   "splitjax.wire",
 )

@@ -47,8 +47,8 @@ ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 # is not in HOST.
 LIBRARIES = {
   "flax": "models",
-  "optax": "losses methods.optimizers methods.update_rules methods.schedules"
-  " methods.task_losses methods.mean_optimizer",
+  "optax": "losses methods.optimizers methods.schedules methods.task_losses"
+  " methods.mean_optimizer",
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
   "array_record": "data",

@@ -102,7 +102,6 @@ class OptimizerConfig:
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
-    server_name: optimiser of the server's half within a round; None: `name`.
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: factor of the decay, which is coupled (L2) except in adamw.
@@ -111,38 +110,27 @@ class OptimizerConfig:
       lr decay^(round / every), but at least `floor`. step: as exponential, but
       with round / every rounded down, so the rate changes once in `every`
       rounds. inverse: it is lr a / (a + round) with a = `offset`.
-    server_schedule: schedule of the server's half; None: `schedule`.
-    schedule_per: round: the rate changes between rounds; step: between local
-      steps, too.
-    warmup: rounds of a linear warm-up before the schedules of both halves.
+    warmup: rounds of a linear warm-up before the schedule.
     decay: factor of the schedules exponential and step.
     every: after this number of rounds, the schedules exponential and step have
       multiplied the rate by `decay` once.
     floor: smallest learning rate of the schedules exponential and step. For the
       server's half it is multiplied by server_lr / lr, if server_lr is given.
     offset: a of the schedule inverse, in rounds.
-    decay_biases: False: weight decay spares biases and the parameters of
-      normalisation.
-    keep_state: keep momentum and moments between rounds.
     clip: maximum norm of a half's gradient in a step; None: no clipping.
   """
 
   name: str = "sgd"
   lr: Annotated[float, POSITIVE] = 0.025
-  server_name: str | None = None
   server_lr: Annotated[float | None, POSITIVE] = None
   momentum: Annotated[float, SHARE] = 0.9
   weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
   schedule: str = "constant"
-  server_schedule: str | None = None
-  schedule_per: Literal["round", "step"] = "round"
   warmup: Annotated[float, NOT_NEGATIVE] = 0.0
   decay: Annotated[float, Bounds(above=0, below=1)] = 0.993
   every: Annotated[int, COUNT] = 1
   floor: Annotated[float, NOT_NEGATIVE] = 0.0
   offset: Annotated[float, POSITIVE] = 1.0
-  decay_biases: bool = True
-  keep_state: bool = False
   clip: Annotated[float | None, POSITIVE] = None
 
 
@@ -159,11 +147,6 @@ class MeanOptimizer:
     beta1: momentum.
     beta2: decay of the second moment; fedavgm has none.
     tau: adaptivity, added to the second moment's root; fedavgm has none.
-    schedule: key of SCHEDULES for `lr`. The schedule's time is the number of
-      steps that this optimiser has taken on a block. The fields decay, every,
-      offset and warmup of config.optimizer apply to it. With exponential or
-      step the rate is at least `lr` times floor / lr of config.optimizer. None:
-      lr is constant.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -171,7 +154,6 @@ class MeanOptimizer:
   beta1: Annotated[float, SHARE] = 0.9
   beta2: Annotated[float, SHARE] = 0.99
   tau: Annotated[float, POSITIVE] = 1e-3
-  schedule: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,18 +15,10 @@ from splitjax.methods.schedules import SCHEDULES
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
 
-SCHEDULED = (
-  "optimizer.schedule",
-  "optimizer.server_schedule",
-  "mean_optimizer.schedule",
-)
-"""Fields that name an entry of SCHEDULES."""
-
 NAMED: dict[str, Mapping[str, Callable]] = {
   "data.augment": AUGMENTATIONS,
   "optimizer.name": OPTIMIZERS,
-  "optimizer.server_name": OPTIMIZERS,
-  **dict.fromkeys(SCHEDULED, SCHEDULES),
+  "optimizer.schedule": SCHEDULES,
 }
 """Fields that name an entry of a registry, without its options."""
 
@@ -116,8 +108,8 @@ def _check_names(config: Any) -> None:
   """Raises UserError for an unknown augmentation, optimiser or schedule."""
   for field, known in NAMED.items():
     name = operator.attrgetter(field)(config)
-    if name is not None and name not in known:
-      kind = "schedule" if field in SCHEDULED else "name"
+    if name not in known:
+      kind = "schedule" if known is SCHEDULES else "name"
       raise UserError(unknown(field, name, known, kind))
 
 
@@ -143,11 +135,6 @@ def _check_steps(config: Any) -> None:
     raise UserError(
       f"optimizer.warmup={chosen.warmup:g} must be below the"
       f" rounds={config.rounds}, or the warm-up never ends"
-    )
-  if not chosen.decay_biases and not chosen.weight_decay:
-    raise UserError(
-      "optimizer.decay_biases=False: optimizer.weight_decay is 0, so nothing"
-      " decays; set it, as in 1e-4, or leave decay_biases True"
     )
   if config.local_steps and config.local_epochs > 1:
     raise UserError(

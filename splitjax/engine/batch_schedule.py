@@ -1,4 +1,4 @@
-"""The batches, keys and learning rates of one client's local steps."""
+"""The batches and keys of one client's local steps."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.draws import EPOCH, Drawn, draw, stage_epochs
 from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
-from splitjax.types import Array, Batch, Half, Method, Shard, Stage, Tree
+from splitjax.types import Array, Batch, Half, Method, Shard
 
 WIRE = 1 << 28
 """WIRE + view, folded into a step's key, gives the key of a view's batch."""
@@ -48,8 +48,6 @@ class BatchSchedule(NamedTuple):
     augment_keys: [V] keys of augmentation.
     step_key: [] key of the local steps.
     finish_key: [] key of the upload.
-    rates: ([T], [T]) float, factors on the learning rates of client and server
-      in each step; () if rates do not change within a round.
   """
 
   rows: Array
@@ -57,7 +55,6 @@ class BatchSchedule(NamedTuple):
   augment_keys: Array
   step_key: Array
   finish_key: Array
-  rates: Tree = ()
 
 
 def drawn_for(method: Method, plan: BatchPlan, visit: Visit) -> Drawn:
@@ -88,37 +85,6 @@ def draw_schedule(
   return BatchSchedule(rows, real, augment_keys, step_key, drawn.finish_key)
 
 
-def with_step_rates(
-  method: Method,
-  plan: BatchPlan,
-  visit: Visit,
-  schedule: BatchSchedule,
-  number: int = 0,
-) -> BatchSchedule:
-  """Adds BatchSchedule.rates to the schedule of stage `number`.
-
-  A step's rates are `method.rates` at time round + i / T. T is the number of
-  steps that the client has in all stages of a round, and i the number of steps
-  before this one. T and i include the steps that a straggler leaves out at the
-  end of a stage. `plan` is the plan of the round.
-  """
-  if method.rates is None:
-    return schedule
-  batches = Samples(visit.shard, plan).batches()
-
-  def steps(stage: Stage) -> Array | int:
-    if stage.once is not None or stage.epochs is not None:
-      return batches * (stage.epochs or 0)
-    most = batches * plan.epochs
-    return most if plan.limit is None else jnp.minimum(most, plan.limit)
-
-  each = list(map(steps, method.stages))
-  taken = schedule.real.any(axis=1)
-  before = (sum(each[:number]) + jnp.cumsum(taken) - taken).astype(float)
-  time = visit.round + before / jnp.maximum(sum(each), 1)
-  return schedule._replace(rates=method.rates(time))
-
-
 def draw_batches(
   plan: BatchPlan, shard: Shard, schedule: BatchSchedule, t: Array
 ) -> tuple[tuple[Batch, ...], Array]:
@@ -142,18 +108,3 @@ def draw_batches(
     for v in range(len(rows))
   )
   return batches, own
-
-
-def with_rates(pair: tuple[Half, Half], rates: Tree) -> tuple[Half, Half]:
-  """Sets the factors on the learning rates of client and server for a step.
-
-  `rates` has the client's factor and the server's. If it is (), both halves
-  keep the factor that they have for the round.
-  """
-  if not rates:
-    return pair
-  client, server = (
-    half._replace(opt=half.opt._replace(rate=rate.astype(half.opt.rate.dtype)))
-    for half, rate in zip(pair, rates, strict=True)
-  )
-  return client, server

@@ -14,8 +14,6 @@ from splitjax.engine.batch_schedule import (
   draw_batches,
   draw_schedule,
   drawn_for,
-  with_rates,
-  with_step_rates,
 )
 from splitjax.engine.faults import NO_FAULT, ClientFault
 from splitjax.types import Array, Half, Ledger, Method, Shard, Stage, Tree
@@ -48,7 +46,6 @@ def local_step(
   the step's outputs (losses, ledger, loss_steps).
   """
   with jax.named_scope("local_step"):  # `describe` looks for this name
-    pair = with_rates(pair, trees.take(schedule.rates, t))
     batches, key = draw_batches(plan, shard, schedule, t)
     client, server, outputs = step(*pair, batches, key)
   return (client, server), outputs
@@ -108,7 +105,6 @@ def run_stage(
     is always available.
   """
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
-  of_round = plan
   if stage.epochs is not None:
     plan = plan._replace(epochs=stage.epochs, limit=None)
   if stage.once is not None:
@@ -120,7 +116,6 @@ def run_stage(
 
   # Local steps: a scan where all clients take the same number of them.
   schedule = draw_schedule(method, plan, visit, number)
-  schedule = with_step_rates(method, of_round, visit, schedule, number)
   step = functools.partial(local_step, plan, step_with_faults(stage, fault))
   if plan.equal and fault.share is None and visit.participating is None:
     pair, each = jax.lax.scan(

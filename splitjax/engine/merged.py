@@ -12,7 +12,7 @@ from splitjax.engine.base import (
   RoundInputs,
   RoundSums,
 )
-from splitjax.engine.batch_schedule import draw_batches, with_rates
+from splitjax.engine.batch_schedule import draw_batches
 from splitjax.engine.one_server import (
   TurnMetrics,
   finish_round,
@@ -44,12 +44,6 @@ def merged_round(
     return step_of_all(clients, server, batches, keys)
 
   def step_at(clients, server, t):
-    if spec.method.rates is not None:
-      steps = started.schedules.real.shape[1]
-      time = inputs.round + t.astype(float) / steps
-      of_server = spec.method.rates(time)[1]
-      of_clients = started.schedules.rates[0][:, t]
-      clients, server = with_rates((clients, server), (of_clients, of_server))
     return step(clients, server, group.data, started.schedules, t)
 
   def next_step(carry, t):

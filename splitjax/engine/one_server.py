@@ -24,7 +24,6 @@ from splitjax.engine.batch_schedule import (
   BatchSchedule,
   Visit,
   draw_schedule,
-  with_step_rates,
 )
 from splitjax.engine.client_update import begin_round
 from splitjax.types import Array, Half, Ledger, Segment, Tree
@@ -81,7 +80,6 @@ def start_clients(
     )
     client, server, download = begin_round(spec.method, spec.plan, visit)
     schedule = draw_schedule(spec.method, spec.plan, visit)
-    schedule = with_step_rates(spec.method, spec.plan, visit, schedule)
     schedule = schedule._replace(real=schedule.real & on)
     return Started(client, server, schedule, download, on, fault_counts)
 

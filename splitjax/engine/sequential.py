@@ -70,18 +70,6 @@ def sequential_round(
   positions = shards.service_order[:, inputs.round]
   num_clients, width = positions.shape
   queue, count = make_queue(positions, started.schedules.real.any(axis=-1))
-  if method.rates is not None:
-    # Rates of what clients share follow all turns, not those of each client.
-    each = jnp.arange(queue.size, dtype=float)
-    place = jnp.zeros_like(each).at[queue].set(each)
-    time = inputs.round + (place / jnp.maximum(count, 1)).reshape(
-      positions.shape
-    )
-    own, common = started.schedules.rates[0], method.rates(time)
-    schedules = started.schedules._replace(
-      rates=common if relay else (own, common[1])
-    )
-    started = started._replace(schedules=schedules)
   # Jitted for its cache: eval_shape and the loop share one trace.
   (stage,) = method.stages
   step = jax.jit(

@@ -63,7 +63,6 @@ def contribute(
       name: (
         weighted(touched[name], params),
         weighted(wrote[name], server.segment.stats[name]),
-        weighted(touched[name], server.opt.slots[name]),
       )
       for name, params in server.segment.params.items()
     },
@@ -132,35 +131,26 @@ def blend_clients(
   )
 
 
-def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
+def mean_server(server: Half, sums: Sums) -> Half:
   """Sets theta <- sum_i zeta_i theta_i, block by block.
 
   The sum is over the copies that clients added to `sums`. A block of which no
   client added a copy does not change. `server` is the half before the round.
-  With keep_slots the optimiser's slots are averaged too.
   """
   params, stats = dict(server.segment.params), dict(server.segment.stats)
-  slots = dict(server.opt) if keep_slots else {}
   for name, old in server.segment.params.items():
     if name not in sums.server:  # the round computed no client that has it
       continue
-    params_sum, stats_sum, slots_sum = sums.server[name]
-    weight = sums.server_weight[name]
-    old_slots = server.opt[name] if keep_slots else slots_sum
-    params[name], slots[name] = mean(
-      (params_sum, slots_sum), weight, (old, old_slots)
-    )
-    stats[name] = mean(
-      stats_sum, sums.stats_weight[name], server.segment.stats[name]
-    )
+    params_sum, stats_sum = sums.server[name]
+    params[name] = mean(params_sum, sums.server_weight[name], old)
+    stats[name] = mean(stats_sum, sums.stats_weight[name], stats[name])
   segment = server.segment._replace(params=params, stats=stats)
-  return server._replace(segment=segment, opt=slots if keep_slots else ())
+  return server._replace(segment=segment)
 
 
 def federated_mean(
   *,
   keep: Keep = 0.0,
-  keep_slots: bool = False,
   local_norm: bool = False,
   uniform: bool = False,
   server_mean: ServerMean = "touched",
@@ -172,7 +162,6 @@ def federated_mean(
   Args:
     keep: lam, the share of its own parameters that a client keeps. The server
       always takes the whole mean.
-    keep_slots: whether optimiser slots are kept between rounds.
     local_norm: as in `blend_clients`.
     uniform: whether every participant has weight 1 in the means. If false, a
       participant's weight is |D_n|.
@@ -185,7 +174,7 @@ def federated_mean(
 
   def next_server(server, clients, active, sums):
     del clients, active
-    return mean_server(server, sums, keep_slots)
+    return mean_server(server, sums)
 
   def next_clients(clients, active, sums, server):
     del server

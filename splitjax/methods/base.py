@@ -139,7 +139,6 @@ def method(
     predict=predictor(backbone),
     traits=traits,
     hand_on=hand_on if relay else None,
-    rates=optimizer.rates if optimizer.by_step else None,
   )
 
 
@@ -160,7 +159,6 @@ def mean(
     require("lam", keep, 0 <= keep <= 1, "in 0..1")
   return aggregations.federated_mean(
     keep=keep,
-    keep_slots=optimizer.keep,
     local_norm=backbone.local_norm,
     uniform=uniform,
     server_mean=server_mean,

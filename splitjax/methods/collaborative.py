@@ -189,8 +189,7 @@ def fedgh(
     stats = prototypes.class_stats(backbone, client.segment, samples)
     held = (stats.samples > 0).sum()
     size = 4 * (1 + stats.mean.shape[1]) * held  # a class and its mean
-    kept = client.opt.slots if optimizer.keep else ()
-    client = client._replace(opt=kept, memory=(stats.mean, stats.samples))
+    client = client._replace(opt=(), memory=(stats.mean, stats.samples))
     return client, server, wire.price("up/prototypes", size)
 
   def memory(full, fleet):

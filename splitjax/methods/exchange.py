@@ -101,7 +101,6 @@ def upload(
       client, server, more = before(client, server, samples, key)
     if sent:
       up = traffic(backbone, "up", client.segment, keep)
-    kept = client.opt.slots if optimizer.keep else ()
-    return client._replace(opt=kept), server, wire.merge(up, more)
+    return client._replace(opt=()), server, wire.merge(up, more)
 
   return finish

@@ -20,8 +20,8 @@ from splitjax.types import (
   Array,
   Half,
   Method,
+  Opt,
   Segment,
-  ServerOpt,
   Stage,
   Traits,
   UserError,
@@ -122,7 +122,7 @@ def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
   """Splits a server within a round into part-2a and part-2b (`heads`)."""
 
   def only(names):
-    opt = ServerOpt(
+    opt = Opt(
       server.opt.rate,
       *({k: table[k] for k in names} for table in server.opt[1:]),
     )
@@ -136,7 +136,7 @@ def join_server(shared: Half, head: Half) -> Half:
   one, two = shared.segment, head.segment
   segment = Segment(one.params | two.params, one.stats | two.stats)
   tables = (a | b for a, b in zip(shared.opt[1:], head.opt[1:], strict=True))
-  return Half(segment, ServerOpt(shared.opt.rate, *tables))
+  return Half(segment, Opt(shared.opt.rate, *tables))
 
 
 def mean_head(heads: Half) -> Half:
@@ -145,15 +145,13 @@ def mean_head(heads: Half) -> Half:
   Heads of groups without a participant hold the old value and are left out.
   With full participation this is Hydra's mean.
   """
-  params, stats, slots = {}, {}, {}
+  params, stats = {}, {}
   touched, wrote = heads.opt.touched, heads.opt.wrote
   for name, stacked in heads.segment.params.items():
-    trained = stacked, heads.opt.slots[name]
-    params[name], slots[name] = _mean(trained, touched[name])
+    params[name] = _mean(stacked, touched[name])
     stats[name] = _mean(heads.segment.stats[name], wrote[name])
   flags = ({k: x.any() for k, x in t.items()} for t in (touched, wrote))
-  opt = ServerOpt(heads.opt.rate[0], slots, *flags)
-  return Half(Segment(params, stats), opt)
+  return Half(Segment(params, stats), Opt(heads.opt.rate[0], {}, *flags))
 
 
 def _mean(tree, on: Array):

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.engine.fleets import Fleet
-from splitjax.methods import optimizers
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
@@ -29,17 +28,13 @@ def initializer(
   """Builds a Method's `init`: all clients start from one phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
-  the server holds nothing. The state has optimiser slots if the optimiser keeps
-  them between rounds. The memory of a half is () if no function for it is
+  the server holds nothing. The memory of a half is () if no function for it is
   given.
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
-    def half(segment, memory, *, server=False):
-      rule = optimizer.rule(server)
-      opt = optimizers.slots(rule, segment) if optimizer.keep else ()
-      given = () if memory is None else memory(full, fleet)
-      return Half(segment, opt, given)
+    def half(segment, memory):
+      return Half(segment, (), () if memory is None else memory(full, fleet))
 
     clients = tuple(
       trees.repeat(
@@ -54,8 +49,7 @@ def initializer(
     server = Segment({}, {})
     if not whole:
       server = backbones.suffix(backbone, full, backbone.cuts[0])
-    at_server = half(server, server_memory, server=True)
-    return State(jnp.int32(0), key, clients, at_server)
+    return State(jnp.int32(0), key, clients, half(server, server_memory))
 
   return init
 

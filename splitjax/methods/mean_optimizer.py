@@ -1,8 +1,8 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
 The optimiser steps once, at the end of a round, for any method whose clients
-get a mean over clients. The server's half takes its local steps by another
-optimiser (`optimizer.server_name`).
+get a mean over clients. Local steps, also those of the server's half, are by
+another optimiser (`optimizers`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution
@@ -77,12 +77,7 @@ def _adaptive(
 
 
 def make(
-  name: str,
-  lr: float | None,
-  beta1: float,
-  beta2: float,
-  tau: float,
-  schedule: optax.Schedule | None = None,
+  name: str, lr: float | None, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
   """Makes a server optimiser for the pseudo-gradient g = w - mean.
 
@@ -98,17 +93,13 @@ def make(
     beta1: decay of m.
     beta2: decay of v.
     tau: adaptivity.
-    schedule: number of a block's steps so far -> factor on lr; None: 1.
   """
   if name == "fedavgm":
     rule, usual = optax.trace(beta1), 1.0
   else:
     rule = _adaptive(beta1, beta2, tau, yogi=name == "fedyogi")
     usual = 0.01
-  rule = optax.chain(rule, optax.scale(-(usual if lr is None else lr)))
-  if schedule is None:
-    return rule
-  return optax.chain(rule, optax.scale_by_schedule(schedule))
+  return optax.chain(rule, optax.scale(-(usual if lr is None else lr)))
 
 
 def has_mean(method: Method) -> bool:
@@ -183,12 +174,12 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
       )
       clients[name] = params, stats
     for name in (n for n in at_server if n in servers):
-      params, *rest = servers[name]
+      params, stats = servers[name]
       old, weight = server.segment.params[name], sums.server_weight[name]
       # One server for each task (MultiHead): weights [tasks].
       each = jax.vmap(step) if weight.ndim else step
       _, at_server[name], params = each(old, at_server[name], params, weight)
-      servers[name] = params, *rest
+      servers[name] = params, stats
     moved = Means(held, slots, at_server)
     return moved, sums._replace(client=clients, server=servers)
 

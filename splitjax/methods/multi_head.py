@@ -55,7 +55,6 @@ def multi_head(
   aggregation = by_task(
     base.mean(backbone, optimizer, uniform=mean == "uniform"),
     backbone.classes,
-    optimizer.keep,
   )
   start = base.initializer(backbone, optimizer, exits=False, whole=False)
   answer = base.predictor(backbone)
@@ -114,7 +113,7 @@ def part_two(client: Half, server: Half) -> Half:
   return trees.take(server._replace(memory=()), client.memory)
 
 
-def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
+def by_task(shared: Aggregation, tasks: int) -> Aggregation:
   """Changes the aggregation `shared` to average part-2 within each task.
 
   A client's memory is its task, [] int32; the server's is [tasks] bool, whether
@@ -138,7 +137,7 @@ def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
 
     def one(server, *of_server):
       mine = Sums({}, {}, *of_server)
-      return aggregations.mean_server(server, mine, keep_slots)
+      return aggregations.mean_server(server, mine)
 
     of_server = sums.server, sums.server_weight, sums.stats_weight
     trained = server.memory | (sums.server_weight["head"] > 0)

@@ -1,24 +1,43 @@
-"""The outer optimiser, applied block by block: bypassed blocks do not move."""
+"""The outer optimiser, applied block by block: bypassed blocks do not move.
+
+>>> import optax, splitjax
+>>> splitjax.OPTIMIZERS["lion"] = lambda momentum: optax.scale_by_lion(momentum)
+>>> c = splitjax.default()
+>>> c.optimizer.name = "lion"
+>>> splitjax.Config.from_dict(c).optimizer.name
+'lion'
+>>> del splitjax.OPTIMIZERS["lion"]
+"""
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from splitjax import trees
-from splitjax.methods import schedules, update_rules
-from splitjax.methods.update_rules import OPTIMIZERS as OPTIMIZERS
-from splitjax.types import (
-  Array,
-  Half,
-  Opt,
-  Segment,
-  ServerOpt,
-  Tree,
-)
+from splitjax.methods import schedules
+from splitjax.types import Array, Half, Opt, Segment, Tree
+
+
+def _trace(momentum: float) -> optax.GradientTransformation:
+  return optax.trace(momentum) if momentum else optax.identity()
+
+
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+  "sgd": _trace,
+  "adam": lambda momentum: optax.scale_by_adam(b1=momentum),
+  "adamw": lambda momentum: optax.scale_by_adam(b1=momentum),
+  "adamax": lambda momentum: optax.scale_by_adamax(b1=momentum),
+  "nadam": lambda momentum: optax.scale_by_adam(b1=momentum, nesterov=True),
+}
+"""Name -> (momentum) -> optax transformation, without learning rate and weight
+decay. Add your own before a config names it."""
+
+DECOUPLED = {"adamw"}
+"""Optimisers whose weight decay is not added to the gradient."""
 
 
 class Optimizer(NamedTuple):
@@ -26,33 +45,17 @@ class Optimizer(NamedTuple):
 
   Attributes:
     tx: optax transformation, applied block by block.
-    schedule: name -> (time in rounds [] or [T] -> factor on a learning rate).
-    rate: the schedule of the client's half.
-    server_rate: the schedule of the server's half.
+    rate: round -> factor on the learning rate.
     with_lr: learning rate -> `tx` with this rate; the slots keep their form.
-    keep: whether slots (momentum, moments) are kept between rounds.
+    server_factor: a further factor on the rate of the server's half.
     clip: the largest norm of a half's gradient; None for no limit.
-    server_tx: optax transformation of the server's blocks; None: `tx`.
-    by_step: whether the rate changes with every local step, not once a round.
   """
 
   tx: optax.GradientTransformation
-  schedule: Callable[[str], optax.Schedule]
   rate: optax.Schedule
-  server_rate: optax.Schedule
   with_lr: Callable[[float], optax.GradientTransformation]
-  keep: bool = False
+  server_factor: float = 1.0
   clip: float | None = None
-  server_tx: optax.GradientTransformation | None = None
-  by_step: bool = False
-
-  def rates(self, time: Array) -> tuple[Array, Array]:
-    """Computes the rate factors of client and server half at `time`."""
-    return self.rate(time), self.server_rate(time)
-
-  def rule(self, server: bool) -> optax.GradientTransformation:
-    """Returns the transformation for blocks of the server, or of a client."""
-    return self.server_tx if server and self.server_tx else self.tx
 
 
 def make(
@@ -61,22 +64,17 @@ def make(
   momentum: float = 0.9,
   weight_decay: float = 0.0,
   *,
-  server_name: str | None = None,
   server_lr: float | None = None,
   schedule: str = "constant",
-  server_schedule: str | None = None,
-  schedule_per: Literal["round", "step"] = "round",
   rounds: int = 1,
   warmup: float = 0.0,
   decay: float = 0.993,
   every: int = 1,
   floor: float = 0.0,
   offset: float = 1.0,
-  decay_biases: bool = True,
-  keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
-  """Makes an optimiser with weight decay and a schedule for each half.
+  """Makes an optimiser with weight decay and a schedule.
 
   Args:
     name: key of OPTIMIZERS.
@@ -85,16 +83,12 @@ def make(
     weight_decay: factor of the decay. weight_decay * parameter is added to the
       gradient. For DECOUPLED optimisers it is added to the step instead, times
       the learning rate.
-    server_name: key of OPTIMIZERS for the server's half; None: name. The mean
-      of a round has an optimiser of its own, see `mean_optimizer`.
-    server_lr: learning rate of the server's half; None: lr.
+    server_lr: learning rate of the server's half; None: lr. The mean of a round
+      has an optimiser of its own, see `mean_optimizer`.
     schedule: key of SCHEDULES (`schedules`). "constant"; "cosine": from lr to 0
       over the rounds; "exponential": max(lr decay^(round / every), floor)
       (Hydra, MergeSFL); "step": the same with round / every rounded down;
       "inverse": eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
-    server_schedule: the same for the server's half; None: schedule.
-    schedule_per: "round": the rate changes only between rounds; "step": it
-      changes with every local step, see `schedules`.
     rounds: R, length of the schedule.
     warmup: rounds of a linear warm-up before the schedule.
     decay: factor by which "exponential" and "step" decay in `every` rounds.
@@ -102,45 +96,24 @@ def make(
     floor: the smallest learning rate of "exponential" and "step", at most lr.
       For the server's half it is multiplied by server_lr / lr.
     offset: a of the "inverse" schedule.
-    decay_biases: whether weight decay also applies to biases and to all other
-      parameters of less than two dimensions, such as those of normalisation.
-    keep_state: whether slots are kept between rounds. Each client then keeps
-      its own slots, and the server keeps the mean of its copies' slots. False:
-      slots are zero at a round's start.
     clip: the largest norm of a half's gradient. A larger gradient is scaled
       down to this norm, before weight decay is added. None for no limit.
-
-  Raises:
-    UserError: an entry of OPTIMIZERS makes no transformation.
   """
 
-  def rule(name: str, lr: float) -> optax.GradientTransformation:
-    tx = update_rules.find(name, momentum)
+  def rule(lr: float) -> optax.GradientTransformation:
+    tx = OPTIMIZERS[name](momentum)
     if weight_decay:
-      mask = None if decay_biases else update_rules.weights
-      parts = [optax.add_decayed_weights(weight_decay, mask), tx]
-      decoupled = name in update_rules.DECOUPLED
-      tx = optax.chain(*(parts[::-1] if decoupled else parts))
-    return update_rules.with_float_counts(optax.chain(tx, optax.scale(-lr)))
+      parts = [optax.add_decayed_weights(weight_decay), tx]
+      tx = optax.chain(*(parts[::-1] if name in DECOUPLED else parts))
+    return optax.chain(tx, optax.scale(-lr))
 
-  at_server = server_name or name, lr if server_lr is None else server_lr
-  own = server_name is not None or server_lr is not None
   numbers = schedules.Settings(1, decay, every, min(floor / lr, 1.0), offset)
-
-  @functools.cache  # a user's schedule is tried once
-  def of_name(name: str) -> optax.Schedule:
-    return schedules.make(name, numbers, rounds, warmup)
-
   return Optimizer(
-    rule(name, lr),
-    of_name,
-    of_name(schedule),
-    of_name(server_schedule or schedule),
-    functools.partial(rule, name),
-    keep_state,
-    clip,
-    rule(*at_server) if own else None,
-    schedule_per == "step",
+    tx=rule(lr),
+    rate=schedules.make(schedule, numbers, rounds, warmup),
+    with_lr=rule,
+    server_factor=1.0 if server_lr is None else server_lr / lr,
+    clip=clip,
   )
 
 
@@ -148,30 +121,21 @@ sgd = functools.partial(make, "sgd")
 """SGD with momentum and coupled L2 weight decay."""
 
 
-def slots(
-  tx: optax.GradientTransformation, segment: Segment
-) -> dict[str, Tree]:
-  """Makes fresh optimiser slots, block name -> optax state."""
-  return {name: tx.init(params) for name, params in segment.params.items()}
-
-
 def begin_round(
   half: Half, optimizer: Optimizer, round: Array, *, server: bool = False
 ) -> Half:
-  """Gives a half its optimiser state at the start of a round.
+  """Gives a half a new optimiser state at the start of a round.
 
-  The state has the slots of the last round, or fresh ones, and marks no block
-  as touched. `server` tells that the half is the server's, so that `descend`
-  takes the server's rule.
+  The state marks no block as touched. `server` tells that the half is the
+  server's, which may have a learning rate of its own.
   """
-  fresh = slots(optimizer.rule(server), half.segment)
-  kept = half.opt if optimizer.keep else fresh
-  untouched = {name: jnp.bool_(False) for name in half.segment.params}
-  kind = ServerOpt if server else Opt
-  time = jnp.asarray(round, float) if optimizer.by_step else round
-  rate = optimizer.rates(time)[server]
-  opt = kind(rate, kept, untouched, untouched)
-  return half._replace(opt=opt)
+  params = half.segment.params
+  slots = {name: optimizer.tx.init(block) for name, block in params.items()}
+  untouched = {name: jnp.bool_(False) for name in params}
+  rate = optimizer.rate(round)
+  if server:
+    rate = rate * optimizer.server_factor
+  return half._replace(opt=Opt(rate, slots, untouched, untouched))
 
 
 def clipped(
@@ -209,20 +173,18 @@ def descend(
     grads: block name -> gradient.
     stats: block name -> new running statistics. They replace the old ones, also
       in blocks that features did not pass.
-    optimizer: takes the step, by the server's rule if the half is the server's,
-      else by the clients' rule. Its `clip` limits the joint norm of the
-      gradients of all blocks that features passed.
+    optimizer: takes the step. Its `clip` limits the joint norm of the gradients
+      of all blocks that features passed.
     passed: block name -> [] bool, whether features passed the block; None: all.
   """
   segment, opt = half.segment, half.opt
-  rule = optimizer.rule(isinstance(opt, ServerOpt))
   params, kept = dict(segment.params), dict(opt.slots)
   touched, wrote = dict(opt.touched), dict(opt.wrote)
   # Gradients: clipped jointly, then one optax update per block.
   if optimizer.clip is not None:
     grads = clipped(grads, optimizer.clip, passed)
   for name, grad in grads.items():
-    step, slot = rule.update(grad, kept[name], params[name])
+    step, slot = optimizer.tx.update(grad, kept[name], params[name])
     new = jax.tree.map(lambda p, s: p + opt.rate * s, params[name], step)
     on = jnp.bool_(True) if passed is None else passed[name]
     if passed is not None:

@@ -68,23 +68,17 @@ def ditto(
     return client._replace(memory=own), server, down
 
   def step(client, server, batches, key):
-    own = client.memory
-    own = own._replace(opt=own.opt._replace(rate=client.opt.rate))
-    own, losses, _ = tune(own, batches, key)
+    own, losses, _ = tune(client.memory, batches, key)
     client, common, _ = train(client, batches, key)
     losses = {"personal": losses["client"], **common}
     return client._replace(memory=own), server, losses, {}
 
   def leave(client, server, samples, key):
-    own = client.memory
-    kept = own.opt.slots if optimizer.keep else ()
-    return client._replace(memory=Half(own.segment, kept)), server, {}
+    own = Half(client.memory.segment)
+    return client._replace(memory=own), server, {}
 
   def first(full, fleet):
-    segment = backbones.prefix(backbone, full, backbone.length)
-    rule = optimizer.rule(server=False)
-    kept = optimizers.slots(rule, segment) if optimizer.keep else ()
-    return Half(segment, kept)
+    return Half(backbones.prefix(backbone, full, backbone.length))
 
   made = base.method(
     backbone,

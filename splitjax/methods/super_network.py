@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.methods import aggregations
-from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import own_norm
@@ -37,7 +36,6 @@ class Losses(NamedTuple):
 
 def super_network(
   backbone: Backbone,
-  optimizer: Optimizer,
   lam: float,
   *,
   sole_source: bool = True,
@@ -57,7 +55,6 @@ def super_network(
 
   Args:
     backbone: the network.
-    optimizer: optimiser of both halves; it may keep its slots between rounds.
     lam: lambda.
     sole_source: whether a block that only one participant holds is copied from
       that participant, without the pull to theta_s (Section II-D, step 3).
@@ -83,7 +80,7 @@ def super_network(
 
   def server(server, clients, active, sums: Sums):
     del clients, active
-    server = aggregations.mean_server(server, sums, optimizer.keep)
+    server = aggregations.mean_server(server, sums)
     copy = server.segment
     # The sums weigh by d_i / (L_i + eps), w_i without its two denominators, so
     # lambda is multiplied by their product.

@@ -93,7 +93,6 @@ def supersfl(
   base.require("eps", eps, eps > 0, "above 0")
   aggregation = super_network(
     backbone,
-    optimizer,
     lam,
     sole_source=sole_source,
     normalise=normalise,
@@ -138,9 +137,7 @@ def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
   def init(key, fleet, full) -> State:
     state = plain(key, fleet, full)
     whole = backbones.suffix(backbone, full, 0)
-    rule = optimizer.rule(server=True)
-    opt = optimizers.slots(rule, whole) if optimizer.keep else ()
-    return state._replace(server=Half(whole, opt, ()))
+    return state._replace(server=Half(whole))
 
   return init
 

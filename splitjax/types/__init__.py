@@ -24,7 +24,6 @@ from splitjax.types.arrays import (
   Opt,
   Outputs,
   Segment,
-  ServerOpt,
   Shard,
   State,
   Sums,

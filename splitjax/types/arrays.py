@@ -36,7 +36,7 @@ class Opt(NamedTuple):
   """Optimiser state of one half, by block, so that a step can skip blocks.
 
   Attributes:
-    rate: [] float, the schedule's present factor on the learning rate.
+    rate: [] float, the round's factor on the learning rate.
     slots: block name -> optax state of that block.
     touched: block name -> [] bool, whether a step of this round updated it.
     wrote: block name -> [] bool, whether a step of this round updated its
@@ -49,19 +49,12 @@ class Opt(NamedTuple):
   wrote: dict[str, Array]
 
 
-class ServerOpt(Opt):
-  """Opt of a server half; this type makes steps use the server's optimiser."""
-
-  __slots__ = ()
-
-
 class Half(NamedTuple):
   """One side of one client-server pair.
 
   Attributes:
     segment: its blocks.
-    opt: an Opt within a round. Between rounds it is the Opt's slots if
-      optimizer.keep_state is set, else ().
+    opt: an Opt within a round, () between rounds.
     memory: the method's own state of this side; () if it has none.
   """
 
@@ -165,7 +158,7 @@ class Sums(NamedTuple):
   Attributes:
     client: block name -> weighted (parameters, statistics).
     client_weight: block name -> [] float, weight of the clients that hold it.
-    server: block name -> weighted (parameters, statistics, optimiser slots).
+    server: block name -> weighted (parameters, statistics).
     server_weight: block name -> [] float, weight of the clients whose copy of
       the block was updated.
     stats_weight: block name -> [] float, weight of the clients whose copy of

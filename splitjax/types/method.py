@@ -164,9 +164,6 @@ class Method(NamedTuple):
     paths: (clients, server, image [B, ...]) -> [P, B, C] float, the logits of a
       cohort's P paths at once, for `pick`. None: `predict` computes the logits
       of each client's path.
-    rates: (time in rounds [] or [T]) -> the factors on the learning rates of
-      client and server, if they change with each step. None: `begin` sets them
-      for the whole round.
     cuts: (fleet) -> [N] int, the depths at which clients are cut that simulate
       both sides by the whole network; time and energy are computed from them.
       None: a client is cut at its depth in the fleet.
@@ -185,5 +182,4 @@ class Method(NamedTuple):
   hand_on: Callable | None = None
   part_two: Callable | None = None
   paths: Callable | None = None
-  rates: Callable | None = None
   cuts: Callable | None = None

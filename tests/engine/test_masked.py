@@ -75,14 +75,11 @@ def test_the_compiled_clipping_grows_with_the_leaves():
   assert operations(40) <= 4.5 * operations(10)
 
 
-KEPT = (("momentum", 0.9), ("keep_state", True))
-
-
 @pytest.mark.parametrize(
   ("name", "lam", "chunk", "options"),
   [
     ("fedavg", 0.0, None, {}),
-    *slow(("splitgp", 0.2, 2, {"batch_norm": True, "outer": KEPT})),
+    *slow(("splitgp", 0.2, 2, {"batch_norm": True})),
   ],
 )
 def test_a_non_finite_update_has_no_effect_on_others(name, lam, chunk, options):

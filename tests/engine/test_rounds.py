@@ -14,7 +14,7 @@ from splitjax import trees as tree_math
 from splitjax.data import feed
 from splitjax.engine import base, batch_schedule, client_update, sampling
 from splitjax.methods.sandbox import parts
-from splitjax.types import Opt, Shard
+from splitjax.types import Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -58,11 +58,10 @@ def all_alone(made, state, programs, batch):
   return out
 
 
-def blocks(half, keep=False):
-  """Block name -> (parameters, statistics, slots where they are kept)."""
-  slots = half.opt.slots if isinstance(half.opt, Opt) else half.opt
+def blocks(half):
+  """Block name -> (parameters, statistics)."""
   return {
-    name: (params, half.segment.stats[name], slots[name] if keep else ())
+    name: (params, half.segment.stats[name])
     for name, params in half.segment.params.items()
   }
 
@@ -88,12 +87,12 @@ def next_clients(old, found, lam):
   return out
 
 
-def next_server(old, found, keep):
+def next_server(old, found):
   """A block is averaged over the participants whose features passed it."""
-  out = blocks(old, keep)
+  out = blocks(old)
   for name in out:
     passed = {
-      n: blocks(one[1], keep)[name]
+      n: blocks(one[1])[name]
       for n, one in found.items()
       if one[1].opt.touched[name]
     }
@@ -107,7 +106,7 @@ def close(a, b):
     np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE)
 
 
-KEEP = (("weight_decay", 0.05), ("keep_state", True))
+DECAY = (("weight_decay", 0.05),)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ KEEP = (("weight_decay", 0.05), ("keep_state", True))
       (
         "splitgp",
         0.2,
-        {"batch_norm": True, "epochs": 3, "outer": KEEP, "participants": 2},
+        {"batch_norm": True, "epochs": 3, "outer": DECAY, "participants": 2},
       ),
       (
         "splitfed_v1",
@@ -130,20 +129,17 @@ KEEP = (("weight_decay", 0.05), ("keep_state", True))
 )
 def test_a_round_equals_its_clients_one_by_one(name, lam, options):
   made = world(name, sizes=RAGGED, **options)
-  keep = dict(options.get("outer", ())).get("keep_state", False)
   step, programs, state = made.round(), {}, made.state()
   for _ in range(2):
     found = all_alone(made, state, programs, options.get("batch", 4))
     assert len(found) == made.fleet.participants
     old = by_number(made.fleet, state.clients)
     clients = next_clients(old, found, lam)
-    server = next_server(state.server, found, keep)
-    slots = [found[n][0].opt if n in found else old[n].opt for n in range(6)]
+    server = next_server(state.server, found)
     state, metrics = step(state, made.shards)
     now = by_number(made.fleet, state.clients)
     close([blocks(half) for half in now], clients)
-    close([half.opt for half in now], slots)
-    close(blocks(state.server, keep), server)
+    close(blocks(state.server), server)
     ledgers = [one[3] for one in found.values()]
     for message in {m for ledger in ledgers for m in ledger}:
       sent = sum(float(ledger.get(message, 0)) for ledger in ledgers)

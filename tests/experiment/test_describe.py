@@ -36,13 +36,13 @@ def test_clients(facts):
 def test_the_line_on_training_says_rate_steps_and_loss(facts):
   said = description.text(facts)
   assert (
-    "Training: sgd at 0.025, constant per round; 1 local epochs of batches of"
+    "Training: sgd at 0.025, constant; 1 local epochs of batches of"
     " 10 in a round; loss cross_entropy\n"
   ) in said
-  changed = {"schedule": "cosine", "schedule_per": "step", "warmup": 2.5}
+  changed = {"schedule": "cosine", "warmup": 2.5}
   changed |= {"length": {"local_steps": 7}, "loss": "focal"}
   assert description._training_line(facts["training"] | changed) == (
-    "Training: sgd at 0.025, cosine per step after 2.5 rounds of warm-up; 7"
+    "Training: sgd at 0.025, cosine after 2.5 rounds of warm-up; 7"
     " local steps of batches of 10 in a round; loss focal"
   )
 

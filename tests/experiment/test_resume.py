@@ -53,9 +53,8 @@ def test_two_rounds_and_two_are_four(name, changes, tmp_path):
 
 
 @pytest.mark.slow
-def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
-  keep = {"optimizer__keep_state": True, "optimizer__schedule": "cosine"}
-  keep |= {"optimizer__schedule_per": "step", "optimizer__warmup": 1.5}
+def test_a_schedule_goes_on_where_it_was(tmp_path):
+  keep = {"optimizer__schedule": "cosine", "optimizer__warmup": 1.5}
   keep |= {"local_steps": 5, "mean_weights": "uniform"}
   resolved = config("splitgp", **keep)
   runner.run(resolved, tmp_path / "one")

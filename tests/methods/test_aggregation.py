@@ -82,7 +82,7 @@ def joined(lam, clients, servers, weights, state):
     add = trees.total(jax.vmap(aggregations.contribute)(*args))
     sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
   active = tuple(w > 0 for w in weights)
-  rule = aggregations.federated_mean(keep=lam.get, keep_slots=True)
+  rule = aggregations.federated_mean(keep=lam.get)
   return aggregate(rule, state, clients, active, sums)
 
 
@@ -114,7 +114,7 @@ def check(lam_of, weights):
       [
         (
           w * bool(half.opt.touched[name]),
-          (half.segment.params[name], half.opt.slots[name]),
+          half.segment.params[name],
         )
         for w, half in zip(weights, servers, strict=True)
       ]
@@ -127,9 +127,8 @@ def check(lam_of, weights):
     )
     assert (passed is None) is (written is None) is (name == UNTOUCHED)
     server = new.server
-    got = server.segment.params[name], server.opt[name]
-    want = (held, old.server.opt[name]) if passed is None else passed
-    toys.assert_close(got, want)
+    want = held if passed is None else passed
+    toys.assert_close(server.segment.params[name], want)
     want = old.server.segment.stats[name] if written is None else written
     toys.assert_close(server.segment.stats[name], want)
 
@@ -149,17 +148,17 @@ def test_over_all_copies_the_mean_is_equation_2():
     for half, weight in zip(halves, weights, strict=True):
       one = aggregations.contribute(*half, jnp.asarray(weight), "all")
       sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
-    return aggregations.mean_server(old, sums, keep_slots=True)
+    return aggregations.mean_server(old, sums)
 
   new = mean(pairs(), before().server)
   for name, params in new.segment.params.items():
     want = by_hand.averaged(
       [
-        (w, (s.segment.params[name], s.segment.stats[name], s.opt.slots[name]))
+        (w, (s.segment.params[name], s.segment.stats[name]))
         for w, (_, s) in zip(weights, pairs(), strict=True)
       ]
     )
-    toys.assert_close((params, new.segment.stats[name], new.opt[name]), want)
+    toys.assert_close((params, new.segment.stats[name]), want)
 
 
 def test_every_block_may_keep_a_share_of_its_own():

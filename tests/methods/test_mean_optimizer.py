@@ -44,18 +44,18 @@ def by_rule(*rule):
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
 def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
-  """Reddi et al., Algorithm 2, at a rate that halves with every step."""
-  tx = mean_optimizer.make(name, lr, beta1, beta2, tau, lambda t: 0.5**t)
+  """Reddi et al., Algorithm 2."""
+  tx = mean_optimizer.make(name, lr, beta1, beta2, tau)
   rng = np.random.default_rng(0)
   state, m, v = tx.init(jnp.zeros(5)), 0.0, tau**2
-  for t in range(4):
+  for _ in range(4):
     g = rng.normal(size=5)
     step, state = tx.update(g, state)
     m = beta1 * m + g * (1 if name == "fedavgm" else 1 - beta1)
     gap = v - g**2 if name == "fedadam" else g**2 * np.sign(v - g**2)
     v = v - (1 - beta2) * gap
     by = 1 if name == "fedavgm" else np.sqrt(v) + tau
-    np.testing.assert_allclose(step, -lr * 0.5**t * m / by, rtol=1e-12)
+    np.testing.assert_allclose(step, -lr * m / by, rtol=1e-12)
 
 
 def test_three_rounds_of_an_optimiser_of_means_in_numpy():

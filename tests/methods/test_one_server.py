@@ -156,11 +156,6 @@ CYCLIC = {"eval__inside": 1, "order__name": "cyclic"}
       {"batch_norm": "local", "backbone__batch_norm": True},
       "batch_norm=local: splitnn",
     ),
-    (
-      "splitnn",
-      {"optimizer__keep_state": True, "participants_per_round": 3},
-      "clients beyond participants_per_round=3",
-    ),
   ],
 )
 def test_what_does_not_go_together(name, fields, must):

@@ -68,45 +68,21 @@ def test_a_block_that_is_not_passed_keeps_its_moments():
   for name in full.params:
     same = toys.distance(new.segment.params[name], full.params[name]) == 0
     assert same == (name == "block2")
-    count = new.opt.slots[name][0].count
-    assert count.dtype == float and count == (name != "block2")
+    assert new.opt.slots[name][0].count == (name != "block2")
 
 
-def test_the_server_has_an_optimiser_and_a_rate_of_its_own():
-  """The client's half is that of Adam alone, the server's that of SGD alone."""
+def test_the_server_has_a_rate_of_its_own():
+  """The client's half is that of Adam at 0.01, the server's that at 0.02."""
   made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
   ends = []
-  for name, lr, own in (
-    ("adam", 0.01, {"server_name": "sgd", "server_lr": 0.02}),
-    ("adam", 0.01, {}),
-    ("sgd", 0.02, {}),
-  ):
-    chosen = optimizers.make(name, lr, 0.5, keep_state=True, **own)
+  for lr, server_lr in ((0.01, 0.02), (0.01, None), (0.02, None)):
+    chosen = optimizers.make("adam", lr, 0.5, server_lr=server_lr)
     method = METHODS["splitfed_v1"](NET, chosen)
     ends.append(toys.train(made, method, 1)[0])
-  both, adam, sgd = ends
-  toys.assert_close(both.clients, adam.clients, 1e-12)
-  toys.assert_close(both.server, sgd.server, 1e-12)
-  assert toys.distance(both.server.segment, adam.server.segment) > 1e-4
-
-
-@pytest.mark.parametrize(
-  ("entry", "said"),
-  [
-    (optax.adam, "its first step is not along the gradient; it must map"),
-    (lambda momentum: None, "'NoneType' object has no attribute 'init'"),
-    (
-      lambda momentum: optax.GradientTransformation(
-        lambda p: (), lambda g, s, p=None: (g, g)
-      ),
-      "its state changes its form",
-    ),
-  ],
-)
-def test_a_wrong_entry_of_OPTIMIZERS_is_one_line(entry, said, monkeypatch):
-  monkeypatch.setitem(OPTIMIZERS, "mine", entry)
-  with pytest.raises(UserError, match=f"optimizer.name='mine'.*{said}"):
-    optimizers.make("mine", 0.1)
+  both, low, high = ends
+  toys.assert_close(both.clients, low.clients, 1e-12)
+  toys.assert_close(both.server, high.server, 1e-12)
+  assert toys.distance(both.server.segment, low.server.segment) > 1e-4
 
 
 def test_the_servers_optimiser_needs_a_server():

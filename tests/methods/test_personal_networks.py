@@ -20,7 +20,7 @@ from repeated import (
   played,
 )
 
-from splitjax.methods import METHODS, optimizers
+from splitjax.methods import METHODS
 from splitjax.types import Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -67,16 +67,6 @@ def test_three_rounds_of_ditto_in_numpy(lam=0.7):
     check(world, state, w, own)
   assert metrics.losses.keys() == {"client", "personal"}
   assert sends_the_model(metrics)
-
-
-@pytest.mark.slow
-def test_dittos_momentum_goes_on_where_it_is_kept():
-  """Local with kept momentum is v of Ditto without a pull."""
-  kept = optimizers.sgd(LR, momentum=0.5, keep_state=True)
-  _, states, *_ = played("ditto", 3, optimizer=kept, lam=0.0)
-  _, alone, *_ = played("local", 3, optimizer=kept)
-  own = states[-1].clients[0].memory.segment
-  toys.assert_close(own, alone[-1].clients[0].segment, 1e-12)
 
 
 def test_three_rounds_of_pfedme_in_numpy(lam=4.0, count=3):

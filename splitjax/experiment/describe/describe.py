@@ -100,7 +100,6 @@ def _training(config: Config) -> dict[str, Any]:
     "optimizer": chosen.name,
     "lr": chosen.lr,
     "schedule": chosen.schedule,
-    "schedule_per": chosen.schedule_per,
     "warmup": chosen.warmup,
     "batch_size": config.batch_size,
     "length": {"local_steps": steps}

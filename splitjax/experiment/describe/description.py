@@ -112,7 +112,7 @@ def _training_line(training: dict[str, Any]) -> str:
   rise = f" after {warmup:g} rounds of warm-up" if warmup else ""
   return (
     f"Training: {training['optimizer']} at {training['lr']:g},"
-    f" {training['schedule']} per {training['schedule_per']}{rise};"
+    f" {training['schedule']}{rise};"
     f" {count} {length.replace('_', ' ')} of batches of"
     f" {training['batch_size']} in a round; loss {training['loss']}"
   )

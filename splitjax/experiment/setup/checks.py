@@ -190,13 +190,14 @@ def check_methods(
 
 def _check_optimizers(config: Config, methods: Methods) -> None:
   """Raises UserError if an optimiser or mean_weights is set but not used."""
-  for field in ("server_name", "server_lr", "server_schedule"):
-    value = getattr(config.optimizer, field)
-    if value is not None and not any(map(needs_server, methods.values())):
-      raise UserError(
-        f"optimizer.{field}={value!r}: none of {', '.join(methods)} trains a"
-        " network at the server; leave it None"
-      )
+  at_server = config.optimizer.server_lr
+  if at_server is not None and not any(
+    method.traits.depth == "cut" for method in methods.values()
+  ):
+    raise UserError(
+      f"optimizer.server_lr={at_server!r}: none of {', '.join(methods)} trains"
+      " a network at the server; leave it None"
+    )
   averaged = any(map(mean_optimizer.has_mean, methods.values()))
   for field, value, usual in (
     ("mean_optimizer.name", config.mean_optimizer.name, None),
@@ -219,7 +220,7 @@ def _check_best(config: Config, test_sets: TestSets) -> None:
 def _check_one_server(
   config: Config, cuts: tuple[int, ...], key: str, method: Method
 ) -> None:
-  name, few = config.methods[key].name, config.participants_per_round
+  name = config.methods[key].name
   if len(cuts) > 1:
     raise UserError(
       f"backbone.depths={cuts}: {name} has one server for clients of one"
@@ -232,12 +233,6 @@ def _check_one_server(
     )
   if not topology_of(method.traits).hands_on:
     return
-  if config.optimizer.keep_state and few not in (None, config.num_clients):
-    raise UserError(
-      f"optimizer.keep_state=True: {name} passes momentum on with part-1,"
-      f" which clients beyond participants_per_round={few} would not receive;"
-      " set one of them back"
-    )
   if config.batch_norm == "local":
     raise UserError(
       f"batch_norm=local: {name} passes one part-1 from client to client;"

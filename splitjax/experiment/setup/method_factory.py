@@ -56,8 +56,6 @@ def make_method(
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is not None:
-    if of_means["schedule"] is not None:
-      of_means["schedule"] = optimizer.schedule(of_means["schedule"])
     made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
   return made
 
