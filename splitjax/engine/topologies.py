@@ -27,15 +27,9 @@ def topology_of(traits: Traits) -> Topology:
   """Finds the topology that a method's traits name.
 
   Raises:
-    UserError: TOPOLOGIES lacks this name, or its entry is no Topology.
+    UserError: TOPOLOGIES lacks this name.
   """
   name = traits.topology
   if name not in TOPOLOGIES:
     raise UserError(unknown("traits.topology", name, TOPOLOGIES, "topology"))
-  found = TOPOLOGIES[name]
-  if not isinstance(found, Topology):
-    raise UserError(
-      f"TOPOLOGIES[{name!r}] is a {type(found).__name__}: give"
-      " engine.base.Topology(round, ...)"
-    )
-  return found
+  return TOPOLOGIES[name]

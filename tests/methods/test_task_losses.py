@@ -12,7 +12,7 @@ from flax import linen as nn
 from marks import slow
 from tiny import ONE_SERVER
 
-from splitjax import LOSSES, UserError, losses
+from splitjax import UserError, losses
 from splitjax.data.feed import Samples
 from splitjax.engine import fleets
 from splitjax.experiment.setup import data_summary, tasks, training_setup
@@ -170,15 +170,3 @@ def test_a_wrong_option_is_one_line():
     with pytest.raises(UserError, match=said) as caught:
       tasks.build(tiny.resolved(draft))
     assert "\n" not in str(caught.value)
-
-
-def test_a_wrong_entry_of_LOSSES_is_one_line(monkeypatch):
-  for entry, said in (
-    (lambda logits, label: logits, "scalar-output"),
-    (lambda logits, label: logits.sum() * jnp.nan, "not finite"),
-    (None, "got None"),
-  ):
-    monkeypatch.setitem(LOSSES, "mine", lambda classes, entry=entry: entry)
-    with pytest.raises(UserError, match=f"loss.name='mine': .*{said}") as told:
-      task_losses.make("mine", C, {})
-    assert "\n" not in str(told.value)
