@@ -109,8 +109,7 @@ def _check_names(config: Any) -> None:
   for field, known in NAMED.items():
     name = operator.attrgetter(field)(config)
     if name not in known:
-      kind = "schedule" if known is SCHEDULES else "name"
-      raise UserError(unknown(field, name, known, kind))
+      raise UserError(unknown(field, name, known, "name"))
 
 
 def _check_means(chosen: Any) -> None:

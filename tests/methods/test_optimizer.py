@@ -95,5 +95,5 @@ def test_the_servers_optimiser_needs_a_server():
 def test_an_unknown_optimiser_is_one_line():
   draft = tiny.tiny(own="local")
   draft.optimizer.name = "adamm"
-  with pytest.raises(UserError, match="optimizer.name: unknown optimiser"):
+  with pytest.raises(UserError, match="optimizer.name: unknown name"):
     tiny.resolved(draft)
