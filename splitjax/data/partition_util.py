@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import files
 from splitjax.data.dataset import Dataset
 from splitjax.fields import Bounds
 from splitjax.types import UserError
@@ -43,9 +42,6 @@ def deal(
 ) -> list[np.ndarray]:
   """Calls a partition and checks its result: N arrays [S_n] int64 of rows.
 
-  A user's partition is called twice and must repeat itself, because a run that
-  is evaluated or resumed later calls it again.
-
   Args:
     name: key in PARTITIONS.
     partition: the function.
@@ -55,27 +51,12 @@ def deal(
     options: the partition's options.
 
   Raises:
-    UserError: a user's partition differs between two calls with the same seed,
-      or `check_parts` refuses its result.
+    UserError: `check_parts` refuses the result.
   """
-  where = f"data.partition={name}"
   basis = basis.view()
   basis.flags.writeable = False
-
-  def parts() -> list[np.ndarray]:
-    dealt = partition(basis, num_clients, seed, **options)
-    overlapping = getattr(partition, "overlapping", False)
-    return check_parts(
-      name, dealt, num_clients, len(basis), overlapping=overlapping
-    )
-
-  first = parts()
-  if files.is_own(partition) and not all(map(np.array_equal, first, parts())):
-    raise UserError(
-      f"{where}: gives other clients for the same seed: draw from"
-      " numpy.random.default_rng(seed)"
-    )
-  return first
+  dealt = partition(basis, num_clients, seed, **options)
+  return check_parts(name, dealt, num_clients, len(basis))
 
 
 def owner_names(
@@ -100,7 +81,7 @@ def owner_names(
 
 
 def check_parts(
-  name: str, parts: Any, num_clients: int, samples: int, *, overlapping: bool
+  name: str, parts: Any, num_clients: int, samples: int
 ) -> list[np.ndarray]:
   """Checks a partition's result and converts it to N arrays [S_n] int64.
 
@@ -109,12 +90,11 @@ def check_parts(
     parts: the result.
     num_clients: N.
     samples: Z, the size of the training split.
-    overlapping: if true, clients may share samples.
 
   Raises:
     UserError: `parts` is no list of integer arrays, the number of clients is
       wrong, a client has no samples or has the same sample twice, a row is
-      outside the training split, or clients share a row but must not.
+      outside the training split, or clients share a row.
   """
   where = f"data.partition={name}"
   if not isinstance(parts, Sequence | np.ndarray):
@@ -150,10 +130,10 @@ def check_parts(
         f"{where}: client {n} has a sample more than once; give each one time"
       )
     other = owner[rows].max()
-    if other >= 0 and not overlapping:
+    if other >= 0:
       raise UserError(
-        f"{where}: client {n} has samples of client {other}; a partition whose"
-        " clients share samples says so by the attribute `overlapping = True`"
+        f"{where}: client {n} has samples of client {other}; give each sample"
+        " to one client"
       )
     owner[rows] = n
   return checked

@@ -145,13 +145,6 @@ def test_groups_are_those_of_the_partition():
   assert found == [("add:3", "none", "double:3")[g] for g in groups]
 
 
-def test_clients_that_share_samples_need_one_domain():
-  shared = [PARTS[0], PARTS[0][:3], PARTS[2]]
-  with pytest.raises(UserError, match="clients 0 and 1 share samples and diff"):
-    built(MIXED, "global", parts=shared)
-  built(spec("by_group", corruptions="add"), "global", parts=shared)
-
-
 def file(path, **more):
   """A file of three clients' images; returns its name in a config."""
   arrays = {
