@@ -36,9 +36,12 @@ def get_config(text: str = "paper"):
   )
   settings.fashion_mnist(c)
   settings.splitgp(c)
-  return settings.finish(
-    c,
-    text,
-    {"splitgp": splitjax.spec(METHODS, "splitgp", label="SplitGP")},
-    {"methods.splitgp.lam": (0.2, 0.3, 0.5, 0.9)},
-  )
+  methods = {
+    f"splitgp_lam_0_{tenths}": splitjax.spec(
+      METHODS, "splitgp", label=f"SplitGP λ=0.{tenths}", lam=tenths / 10
+    )
+    for tenths in (2, 3, 5, 9)
+  }
+  settings.finish(c, text, methods)
+  c.headline = next(iter(c.methods))
+  return c

@@ -53,8 +53,7 @@ _SWEEP = flags.DEFINE_multi_string(
   "sweep",
   [],
   "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
-  " several flags: every combination. An option of a method trains that method"
-  " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
+  " several flags: every combination.",
 )
 flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
 _CACHE = flags.DEFINE_string(

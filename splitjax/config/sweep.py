@@ -2,27 +2,21 @@
 
 `sweep` of a config, or --sweep of launch.py, maps fields to values. All
 combinations of the values are trained. If the field is `seed`, every run is
-trained once per seed. If it is an option of a method, the method is replaced by
-one method per value, and these are trained on the same clients in the same run.
-Any other field gives one cell per value, which is a run in a separate workdir.
+trained once per seed. Any other field gives one cell per value, which is a run
+in a separate workdir.
 """
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import validation
-from splitjax.config.nested import by_key, hint_of
 from splitjax.config.schema import Config, significant, with_values
 from splitjax.fields import Effect, literal, native, written
-from splitjax.methods import METHODS
-from splitjax.registry import find, flat, unknown_field
+from splitjax.registry import flat
 from splitjax.types import UserError, naming
-
-LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
-"""Option -> its letter in the papers, for labels in tables."""
 
 MOST_RUNS = 1_000
 """Largest number of combinations of a sweep, its seeds included."""
@@ -36,7 +30,7 @@ class Cell(NamedTuple):
 
   Attributes:
     name: name of its folder, such as alpha=0.1; "" if nothing is swept
-      but seeds and methods.
+      but seeds.
     values: field -> value.
     config: the run's config.
     at: function that returns the config of any cell from the cell's values.
@@ -86,27 +80,13 @@ def plan(
         f"--config.{path}: the field is swept: give its values as"
         f" --sweep={path}=VALUE,VALUE"
       )
-  before = tree.get("methods")
   tree = with_values(tree, overridden, "--config")
-  if "methods" in tree:
-    hint = hint_of(Config, ["methods"], tree)
-    tree["methods"] = by_key(tree["methods"], hint, "methods")
-  # Drop the config's axes of methods that the command line leaves out.
-  kept = tree.get("methods")
-  if isinstance(before, Mapping) and isinstance(kept, Mapping):
-    left = tuple(f"methods.{key}." for key in before.keys() - kept.keys())
-    asked = {text.partition("=")[0] for text in more}
-    for path in axes.keys() - asked:
-      if path.startswith(left):
-        del axes[path]
   if tree.get("paper") and (changed := _changes(tree, overridden)):
     tree["changed"] = changed
   seeds = axes.pop("seed", None)
   if seeds is not None:
     validation.check_seeds(seeds, "sweep.seed")
-  axes = _expand_methods(tree, axes, overridden)
-  single = {p: v for p, v in overridden.items() if not _of_method(p)}
-  return Sweep(_cells(tree, axes, single), seeds)
+  return Sweep(_cells(tree, axes, overridden), seeds)
 
 
 def _changes(
@@ -171,95 +151,6 @@ def _read(text: str) -> tuple[str, list]:
   if "" in parts:
     raise UserError(f"--sweep={text}: an empty value: remove a comma")
   return path, [literal(part) for part in parts]
-
-
-def _of_method(path: str) -> bool:
-  """Checks if a path is `method` or `methods`, or a field within one."""
-  return f"{path}.".startswith(("method.", "methods."))
-
-
-def _expand_methods(
-  tree: dict[str, Any], axes: dict[str, list], overridden: Mapping[str, Any]
-) -> dict:
-  """Replaces swept methods by their variants; returns the other axes.
-
-  Options in `overridden` are set in every variant, also in those with another
-  method name.
-  """
-  # A single `method` equals `methods` with its name as the key.
-  fixed = {p: v for p, v in overridden.items() if _of_method(p)}
-  names = axes.pop("method", None) or axes.pop("method.name", None)
-  if names is not None:
-    if "method" not in tree:
-      raise UserError(
-        "sweep.method: the config has several methods already; sweep the"
-        " options of one, as methods.KEY.OPTION"
-      )
-    one = {"method": tree.pop("method")}
-    tree["methods"] = {}
-    for name in names:
-      find(METHODS, name, "sweep.method")
-      made = with_values(one, {**fixed, "method.name": name})
-      tree["methods"][name] = made["method"]
-  own = {path for path in axes if _of_method(path)}
-  if not own or not isinstance(tree.get("methods", {}), Mapping):
-    return axes
-  if "method" in tree:
-    name = str(tree["method"].get("name"))
-    tree["methods"] = {name: tree.pop("method")}
-    axes, fixed = (
-      {
-        p.replace("method.", f"methods.{name}.", 1) if _of_method(p) else p: v
-        for p, v in each.items()
-      }
-      for each in (axes, fixed)
-    )
-  # Expand each method over the axes of its options.
-  methods: dict[str, Any] = {}
-  for key, spec in tree["methods"].items():
-    prefix = f"methods.{key}."
-    mine = [p for p in axes if p.startswith(prefix) and p.count(".") == 2]
-    swept = {path.removeprefix(prefix): axes.pop(path) for path in mine}
-    given = {p: v for p, v in fixed.items() if p.startswith(prefix)}
-    for name, variant in _variants(key, spec, swept, given):
-      if name in methods:
-        raise UserError(f"sweep.methods.{key}: two variants are named {name}")
-      methods[name] = variant
-      if tree.get("headline") == key:  # now its first variant
-        tree["headline"] = name
-  for path in axes:
-    if path == "methods":
-      raise UserError(
-        "sweep.methods: methods train beside each other; name them with"
-        " --config.methods=NAME,NAME, and sweep the options of one"
-      )
-    if _of_method(path):
-      raise UserError(unknown_field("sweep", path, tree))
-  tree["methods"] = methods
-  return axes
-
-
-def _variants(
-  key: str,
-  spec: dict[str, Any],
-  axes: dict[str, list],
-  given: Mapping[str, Any],
-) -> Iterator[tuple[str, dict[str, Any]]]:
-  """Yields key and spec of a method for each combination of its options.
-
-  `given` maps paths of the method's fields to values from the command line.
-  """
-  for values in itertools.product(*axes.values()):
-    chosen = dict(zip(axes, values, strict=True))
-    words = [key, *(f"{option}_{v}" for option, v in chosen.items())]
-    name = re.sub(r"\W", "_", "_".join(words).replace("-", "minus"), flags=re.A)
-    symbols = [f"{LETTERS.get(k, k)}={v}" for k, v in chosen.items()]
-    fields = {f"methods.{key}.{k}": v for k, v in chosen.items()}
-    made = with_values({"methods": {key: spec}}, {**given, **fields})
-    made = made["methods"][key]
-    if chosen:
-      made["label"] = " ".join([str(made.get("label") or key), *symbols])
-    yield name, made
 
 
 def _cells(

@@ -177,21 +177,17 @@ def test_a_row_that_is_named_stays_as_it_is():
     sweep.plan(tree, (), {"methods": "fw"})
 
 
-def test_axes_of_methods_that_are_left_out_go_with_them():
+def test_axes_of_methods_that_are_left_out_are_refused():
   tree = tiny.tiny(harmony="harmony", splitgp="splitgp").to_dict()
-  tree["sweep"] = {"methods.harmony.inner_steps": (1, 2), "rounds": (3, 4)}
-  one, two = sweep.plan(tree, (), {"methods": "splitgp"}).cells
-  assert [*one.config.methods, *two.config.methods] == ["splitgp"] * 2
-  assert (one.config.rounds, two.config.rounds) == (3, 4)
+  tree["sweep"] = {"methods.harmony.inner_steps": (1, 2)}
   with pytest.raises(UserError, match="unknown field 'methods.harmony.inner_"):
-    more = ["methods.harmony.inner_steps=1,2"]
-    sweep.plan(tree, more, {"methods": "splitgp"})
-  # Others are mistakes, as they are without --config.methods.
+    sweep.plan(tree, (), {"methods": "splitgp"})
+  tree["sweep"] = {"methods.splitpg.lam": (0.1, 0.2)}
+  with pytest.raises(UserError, match="did you mean 'methods.splitgp.lam'"):
+    sweep.plan(tree, (), {"methods": "splitgp"})
   single = {**tiny.tiny().to_dict(), "sweep": {"method.lam": (0.1, 0.2)}}
-  wrong = {**tree, "sweep": {"methods.splitpg.lam": (0.1, 0.2)}}
-  for given in (single, wrong):
-    with pytest.raises(UserError, match="did you mean 'methods.splitgp.lam'"):
-      sweep.plan(given, (), {"methods": "splitgp"})
+  with pytest.raises(UserError, match="methods are set; say methods.KEY"):
+    sweep.plan(single, (), {"methods": "splitgp"})
   with pytest.raises(UserError, match="methods=5 must be a group of fields"):
     sweep.plan({**tree, "sweep": {}}, (), {"methods": 5})
 
@@ -202,7 +198,7 @@ def test_axes_of_methods_that_are_left_out_go_with_them():
 def test_methods_of_a_dict_may_be_names(given):
   tree = {**tiny.tiny(a="local").to_dict(), "methods": given}
   made = sweep.plan(tree, ["methods.splitgp.lam=0.1,0.2"], {}).cells[0].config
-  assert made.methods["splitgp_lam_0_1"].options["lam"] == 0.1
+  assert made.methods["splitgp"].options["lam"] == 0.1
   for wrong in (3, None):
     with pytest.raises(UserError, match="methods"):
       sweep.plan({**tree, "methods": wrong}, ["methods.a.x=1,2"], {})

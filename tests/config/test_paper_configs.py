@@ -189,10 +189,6 @@ def test_reports_show_the_gain_of_the_papers_own_method():
   assert get("harmony_table2").headline == "harmony"
   assert get("harmony_table2", "small,multi_exit").headline == ""
   assert get("splitgp_table2").headline == "splitgp"
-  swept = sweep.plan(
-    get("harmony_table2").to_dict(), ["methods.harmony.gamma=0.1,0.2"]
-  )
-  assert swept.cells[0].config.headline == "harmony_gamma_0_1"
   c = get("harmony_table2")
   c.headline = "harmny"
   with pytest.raises(UserError, match="headline: unknown .*'harmny'.*harmony"):

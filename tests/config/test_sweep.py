@@ -1,4 +1,4 @@
-"""Sweeps: a config with lists of values becomes runs, seeds and methods."""
+"""Sweeps: a config with lists of values becomes runs and seeds."""
 
 import pytest
 import tiny
@@ -53,36 +53,25 @@ def test_fields_that_end_alike_keep_their_names():
   assert first.name == "width=4,eval.every=1,checkpoint.every=1"
 
 
-def test_an_option_of_a_method_is_more_methods():
-  methods = {"a": "harmony", "b": "splitgp", "c": "local"}
-  vary = {"methods.b.lam": (0.2, 0.9), "methods.b.gamma": (0.5, 0.7)}
-  (cell,) = sweep.plan(given(vary=vary, **methods)).cells
-  assert (cell.name, cell.values) == ("", {})
-  found = cell.config.methods
-  assert list(found) == [
-    "a",
-    "b_lam_0_2_gamma_0_5",
-    "b_lam_0_2_gamma_0_7",
-    "b_lam_0_9_gamma_0_5",
-    "b_lam_0_9_gamma_0_7",
-    "c",
-  ]
-  spec = found["b_lam_0_9_gamma_0_5"]
-  assert (spec.options["lam"], spec.options["gamma"]) == (0.9, 0.5)
-  assert spec.label == "b λ=0.9 γ=0.5"
-  assert (found["a"].label, found["c"].label) == ("", "")
+def test_an_option_of_a_method_makes_cells():
+  methods = {"a": "harmony", "b": "splitgp"}
+  vary = {"methods.b.lam": (0.2, 0.9), "data.partition.k": (1, 2)}
+  cells = sweep.plan(given(vary=vary, **methods)).cells
+  assert [cell.name for cell in cells[:2]] == ["lam=0.2,k=1", "lam=0.2,k=2"]
+  options = [cell.config.methods["b"].options["lam"] for cell in cells]
+  assert options == [0.2, 0.2, 0.9, 0.9]
+  assert {tuple(cell.config.methods) for cell in cells} == {("a", "b")}
 
 
 def test_the_one_method_of_a_config():
-  (cell,) = sweep.plan(given(), ["method=local,fedavg"]).cells
-  assert list(cell.config.methods) == ["local", "fedavg"]
-  (cell,) = sweep.plan(given(), ["method.inner_steps=3,5"]).cells
-  found = cell.config.methods
-  assert list(found) == ["harmony_inner_steps_3", "harmony_inner_steps_5"]
-  assert [x.options["inner_steps"] for x in found.values()] == [3, 5]
-  assert [x.label for x in found.values()] == ["harmony M=3", "harmony M=5"]
+  cells = sweep.plan(given(), ["method=local,fedavg"]).cells
+  names = [(cell.name, *cell.config.methods) for cell in cells]
+  assert names == [("method=local", "local"), ("method=fedavg", "fedavg")]
+  cells = sweep.plan(given(), ["method.inner_steps=3,5"]).cells
+  found = [cell.config.methods["harmony"] for cell in cells]
+  assert [spec.options["inner_steps"] for spec in found] == [3, 5]
   for wrong, said in (
-    ("method=x", "sweep.method.name: unknown name 'x'"),
+    ("method=x", "unknown name 'x'"),
     ("inner_steps=3,5", "did you mean 'method.inner_steps'"),
   ):
     with pytest.raises(UserError, match=said):
@@ -123,7 +112,7 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
     ({"seed": (2**31,)}, [], "sweep.seed=2147483648 must be a whole number"),
     ({"methods.c.lam": (0.1,)}, [], "did you mean 'methods.a.lam'"),
     ({"methods.a.lamb": (0.1,)}, [], "unknown option 'lamb'"),
-    ({"method": ("local",)}, [], "several methods already"),
+    ({"method": ("local",)}, [], "give either method (one) or methods"),
     ({"data.name": ("npz:a:b", "npz:a/b")}, [], "combinations have the folder"),
     ({"title": ("a", "b")}, [], "sweep.title: cannot be swept"),
     ({}, ["optimizer.lr"], "FIELD=VALUE"),
@@ -174,8 +163,8 @@ def test_swept_names_keep_what_the_config_says_of_its_own():
   # Cells of a grid know each other's config, whichever is started again.
   assert second.at(first.values) == first.config
   c.method.inner_steps = 4
-  (cell,) = sweep.plan(c, ["method=harmony,fedavg"]).cells
-  assert cell.config.methods["harmony"].options["inner_steps"] == 4
+  first, _ = sweep.plan(c, ["method.name=harmony,fedavg"]).cells
+  assert first.config.methods["harmony"].options["inner_steps"] == 4
 
 
 def test_the_command_line_replaces_the_config_s_values():

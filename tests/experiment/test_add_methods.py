@@ -11,22 +11,29 @@ import tiny
 from runs import After
 
 import splitjax
-from splitjax import UserError, files
-from splitjax.config import sweep
+from splitjax import METHODS, UserError, files
 from splitjax.experiment import runner
 from splitjax.experiment.console import signals
 from splitjax.experiment.storage import identity, ownership, workdirs
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
-LAM = "methods.own.lam="
 
 
-def config(*more, **methods):
-  """A config of one round; `more` is --sweep."""
+def config(*, lams=(), **methods):
+  """A config of one round; `lams` are SplitGP's λ, a method each."""
   c = tiny.tiny(**methods)
   c.rounds = 1
-  (cell,) = sweep.plan(c.to_dict(), more).cells
-  return cell.config
+  if lams:
+    splitjax.compare(
+      c,
+      {
+        f"own_lam_{lam}".replace(".", "_"): splitjax.spec(
+          METHODS, "splitgp", label=f"own λ={lam}", lam=lam
+        )
+        for lam in lams
+      },
+    )
+  return tiny.resolved(c)
 
 
 def labels(results):
@@ -47,8 +54,8 @@ def grown(tmp_path_factory, quick_compile_all, traced_once):
   """A run of one λ to which another one was added."""
   del quick_compile_all, traced_once
   workdir = tmp_path_factory.mktemp("grown") / "w"
-  first = runner.run(config(LAM + "0.2", own="splitgp"), workdir)
-  second = runner.run(config(LAM + "0.5,0.2", own="splitgp"), workdir)
+  first = runner.run(config(lams=(0.2,)), workdir)
+  second = runner.run(config(lams=(0.5, 0.2)), workdir)
   return workdir, first, second
 
 
@@ -66,7 +73,7 @@ def test_values_of_an_option_are_added_later(grown):
 def test_what_a_config_leaves_out_stays(grown, capsys):
   workdir, _, second = grown
   held = (workdir / "config.json").read_bytes()
-  third = runner.run(config(LAM + "0.2", own="splitgp"), workdir)
+  third = runner.run(config(lams=(0.2,)), workdir)
   assert third == second
   said = capsys.readouterr().out
   assert "own_lam_0_5: trained by an earlier start, stays in the report" in said
@@ -124,7 +131,7 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
     place = tmp_path / "-".join(done)
     for number, keys in enumerate(done):
       run = place / f"seed{number}"
-      with ownership.owned(run, config(a="local", b="fedavg"), {}, False):
+      with ownership.owned(run, config(a="local", b="fedavg"), {}):
         for key in keys:
           path = workdirs.folder(run, key) / workdirs.ABOUT
           path.parent.mkdir(parents=True)

@@ -48,7 +48,6 @@ def config(tmp_path):
     (["--seeds=0", "--sweep=seed=1,2"], "--seeds=0: the command line sets"),
     (["--mode=evaluate", "--sweep=seed=1"], "--sweep=seed has no meaning"),
     (["--mode=report", "--config.rounds=3"], "--config.rounds has no meaning"),
-    (["--sweep=methods=local,fedavg"], "--config.methods=NAME,NAME"),
     (["--sweep=batch_size=4,8", "--config.participants_per_round=99"], "=4: "),
   ],
 )
