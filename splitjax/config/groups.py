@@ -34,7 +34,6 @@ class Data:
     augment: random changes of training images, drawn per client and step: none,
       crop, crop_flip (a crop of 4 pixels and mirroring) or another key of
       AUGMENTATIONS.
-    device_budget_gb: GB of device memory that data may take; None: all of it.
     dir: folder of the prepared data sets; None for TFDS's default.
   """
 
@@ -47,7 +46,6 @@ class Data:
   dealt: Literal["any", "by_depth"] = "any"
   domain: Annotated[Spec, DOMAINS] = Spec("none", {})
   augment: str = "none"
-  device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None
 
 

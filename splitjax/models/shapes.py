@@ -1,26 +1,17 @@
 """Shapes and sizes of a network; nothing is computed."""
 
 import functools
-import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from splitjax import trees
-from splitjax.models import backbones, drawing, formulations, target, windows
+from splitjax.models import backbones, drawing, formulations
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
-from splitjax.types import Array, Segment, Tree
-
-PRODUCTS = ("conv_general_dilated", "dot_general")
-"""Primitives of convolutions and of matrix products."""
-
-LANES = 128
-"""How many numbers lie side by side along the lanes of a TPU's register."""
+from splitjax.types import Segment
 
 
 def network(backbone: Backbone) -> Segment:
@@ -59,133 +50,6 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
     "cut": list(outputs(backbone)[behind]),
   }
-
-
-def activations(backbone: Backbone) -> int:
-  """Counts the bytes of activations that a backward pass needs per sample.
-
-  The result is the smaller of two estimates:
-
-  1. The bytes of what `jax.vjp` keeps.
-  2. The bytes of all arrays that products and convolutions read and write, plus
-     twice the bytes of the largest of these arrays, for two gradients. Results
-     of elementwise operations in between, such as a normalisation, are left
-     out: XLA computes them again in the backward pass. On a TPU it also
-     computes again what products and convolutions read, so only the arrays that
-     they write are in the sum.
-
-  On a GPU `windows.native` also makes columns for the gradient of a kernel. The
-  columns of the largest convolution are added to the first estimate. The second
-  estimate includes these columns or the two gradients, whichever take more.
-  """
-  return _activations(backbone, target.current(), jnp.result_type(float))
-
-
-@functools.lru_cache(maxsize=64)
-def _activations(backbone: Backbone, goal: target.Target, default: Any) -> int:
-  """Computes `activations`, cached per network, target and default float."""
-  del default
-  full = network(backbone)
-
-  def kept(params, stats, x):
-    return jax.vjp(lambda p: _forward(backbone, p, stats, x), params)[1]
-
-  def count(images):
-    found = jax.eval_shape(kept, *full, backbone.inputs(images))
-    return trees.num_bytes(found)
-
-  residuals = count(2) - count(1)  # what grows with the batch
-  products, columns = of_products(backbone), 0
-  if windows.AT_KERNEL.get(goal.platform) == "dense":
-    columns = max(_of_each_image(backbone, _columns), default=0)
-  if not products:
-    return residuals
-  gradients = max(2 * max(products), columns)
-  return min(residuals + columns, sum(products) + gradients)
-
-
-def of_products(
-  backbone: Backbone, names: Sequence[str] = PRODUCTS
-) -> list[int]:
-  """Lists the bytes of the arrays that some primitives read and write.
-
-  Each number is the bytes that one more sample adds to an array; it is 0 for
-  parameters. On a TPU the list has only the arrays that are written, and the
-  last axis of a product is rounded up to whole lanes.
-
-  Args:
-    backbone: the network, whose forward pass is searched.
-    names: names of the primitives to find in it.
-  """
-  fused = target.current().platform == "tpu"
-
-  def of(equation):
-    if equation.primitive.name not in names:
-      return []
-    arrays = (*(() if fused else equation.invars), *equation.outvars)
-    lanes = LANES if fused and equation.primitive.name == "dot_general" else 1
-    return [_bytes(x.aval, lanes) for x in arrays]
-
-  return _of_each_image(backbone, of)
-
-
-def _bytes(x: Any, lanes: int) -> int:
-  """Counts an array's bytes, its last axis padded to a multiple of `lanes`."""
-  last = x.shape[-1] if x.shape else 1
-  return x.size // last * -(-last // lanes) * lanes * x.dtype.itemsize
-
-
-def _forward(backbone: Backbone, params: Tree, stats: Tree, x: Array) -> Array:
-  """Runs the whole network without exits."""
-  segment, names = Segment(params, stats), (*backbone.names(), "head")
-  key = jax.random.key(0)
-  return backbones.run(backbone, segment, x, names, train=True, key=key)[0]
-
-
-def _columns(equation: Any) -> list[int]:
-  """Lists how many bytes a convolution's columns take; [] for other primitives.
-
-  Columns are the array of all neighbourhoods that a kernel is applied to.
-  """
-  if equation.primitive.name != "conv_general_dilated":
-    return []
-  kernel, out = equation.invars[1].aval, equation.outvars[0].aval
-  pixels = out.size // kernel.shape[-1]
-  return [pixels * math.prod(kernel.shape[:-1]) * out.dtype.itemsize]
-
-
-def _of_each_image(
-  backbone: Backbone, of: Callable[[Any], list[int]]
-) -> list[int]:
-  """Lists the bytes by which arrays of the forward pass grow per sample.
-
-  `of` maps an equation to the bytes of its arrays. Arrays that do not grow with
-  the batch, such as parameters, have 0.
-  """
-  one, two = _forward_passes(backbone, target.current(), jnp.result_type(float))
-
-  def within(program):
-    found = list[int]()
-    for equation in program.eqns:
-      found += of(equation)
-      times = equation.params.get("length", 1)
-      for inside in jaxprs_in_params(equation.params):
-        found += within(inside) * times
-    return found
-
-  grown = np.array(within(two), int) - np.array(within(one), int)
-  return [int(x) for x in grown]
-
-
-@functools.lru_cache(maxsize=16)
-def _forward_passes(backbone: Backbone, *_: Any) -> tuple[Any, Any]:
-  """Traces forward passes of one and two samples; `_` only keys the cache."""
-
-  def of(count):
-    given = *network(backbone), backbone.inputs(count)
-    return jax.make_jaxpr(functools.partial(_forward, backbone))(*given).jaxpr
-
-  return of(1), of(2)
 
 
 def slow_convolutions(

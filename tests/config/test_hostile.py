@@ -121,7 +121,6 @@ def test_a_schedule_for_all_rounds_there_could_be(tmp_path):
 @pytest.mark.parametrize(
   ("fields", "told"),
   [
-    ({"local_epochs": 10**9}, "local_epochs=1000000000: the order of samples"),
     ({"eval__rhos": tuple(range(2000))}, "eval.rhos has 2000 numbers"),
     ({"eval__thresholds": tuple(range(20_000))}, "eval.thresholds has 20000"),
   ],

@@ -12,12 +12,11 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
-from splitjax.engine import memory
 from splitjax.experiment import runner
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.trainers import compile_cache, programs
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers.trainer import ROOM, Trainer
 from splitjax.models import target
 
 
@@ -117,7 +116,7 @@ def test_no_data_are_kept_alive(none_kept):
   task = tasks.build(config("local"))
   setup = training_setup.make_setup(task, "own")
   state = Trainer(setup).init(tasks.fresh_network(task))
-  Trainer(setup).round((state, setup.shards))
+  Trainer(setup).round(state)
   leaves = [
     task.image,
     setup.shards[0].rows,
@@ -152,13 +151,12 @@ def test_a_program_of_the_same_text_is_another_under_other_settings():
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-  """This CPU as a GPU, on which all clients fit by the estimate."""
-  monkeypatch.setattr(memory, "SHARE", 10**6)
+def gpu():
+  """This CPU as a GPU with room for so many bytes."""
   here = target.current()._replace(platform="gpu")
 
   def of(room):
-    return target.aimed_at(here._replace(memory=math.ceil(room / memory.ROOM)))
+    return target.aimed_at(here._replace(memory=math.ceil(room / ROOM)))
 
   return of
 
@@ -172,6 +170,7 @@ def side_by_side(chunk="auto"):
 
 
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
+  assert training_setup.side_by_side(side_by_side()) == [1], "on a CPU"
   with gpu(10**12):
     trainer = programs.that_fit(side_by_side(), Trainer)
     assert training_setup.side_by_side(trainer.setup) == [6]
@@ -219,4 +218,3 @@ def test_a_run_trains_as_many_clients_as_fit(gpu, tmp_path):
   assert few["rows"][0]["summary"] == one["rows"][0]["summary"]
   record = workdirs.read_about(tmp_path / "few", "own")["record"]
   assert record["devices"]["chunks"] == [1]
-  assert record["config"]["system"]["clients_per_chunk"] == "auto"

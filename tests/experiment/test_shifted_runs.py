@@ -177,23 +177,6 @@ def test_both_splits_as_one_pool():
     tasks.build(config("id_ood", pool="all"))
 
 
-def test_a_budget_refuses_with_the_numbers():
-  # 120 training images and labels; 50 test images where they are looked at;
-  # rows of 6 clients, 20 to learn from and 2 chunks of 20 to be judged on.
-  train, test, rows = 120 * (784 + 4), 50 * 784, 6 * (20 + 40) * 4
-  exact = (train + test + rows) / 1e9
-  assert tasks.build(config(device_budget_gb=exact))
-  with pytest.raises(UserError) as caught:
-    tasks.build(config(device_budget_gb=exact - 1e-9))
-  said = str(caught.value)
-  for words in ("data.device_budget_gb = ", "digits", "120 training"):
-    assert words in said
-  # Held-out samples lie among the training images: no second split.
-  assert tasks.build(config("local", device_budget_gb=exact - test / 1e9))
-  with pytest.raises(UserError, match="device_budget_gb=0"):
-    config(device_budget_gb=0.0)
-
-
 def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
   tmp_path, monkeypatch
 ):

@@ -96,7 +96,6 @@ OUTSIDE = {
   "data.augment": ["", "crop,flip", "crop()"],
   "data.train_samples": [9, 1438],
   "data.test_samples": [9, 361],
-  "data.device_budget_gb": [1e-12],
   "num_clients": [10**6],
   "participants_per_round": [0, -1, 11],
   "eval.rhos": [(), (0.5, 0.5)],

@@ -1,7 +1,4 @@
-"""A config's network, clients, traffic and memory, without training.
-
-Memory is estimated from shapes.
-"""
+"""A config's network, clients and traffic, without training."""
 
 from pathlib import Path
 from typing import Any
@@ -168,13 +165,11 @@ def on_devices(setup: TrainingSetup) -> dict[str, Any]:
   """Describes how a method uses the devices.
 
   "devices" is the number of devices. "side_by_side" is how many clients of each
-  cohort a device trains at a time. "memory" has the bytes needed on a device.
+  cohort a device trains at a time.
   """
-  needs = training_setup.need(setup)
   return {
     "devices": setup.fleet.devices,
     "side_by_side": training_setup.side_by_side(setup),
-    "memory": {**needs._asdict(), "total": sum(needs)},
   }
 
 

@@ -119,7 +119,6 @@ def _training_line(training: dict[str, Any]) -> str:
 
 
 def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
-  memory = method["memory"]
   return [
     f"Method {key} ({method['name']}): {method['local_steps']['round']} local"
     f" steps per round, {method['local_steps']['run']:,} in all",
@@ -131,9 +130,6 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     *_convolution_lines(method["convolutions"]),
     *_service_lines(method),
     f"  parameters at the server in a round: {_mb(method['server_bytes'])}",
-    f"  memory of a device, estimated: {_mb(memory['total'])}"
-    f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
-    f" round {_mb(memory['round'])})",
   ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
-from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
+from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.facts import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
@@ -22,7 +22,7 @@ from splitjax.experiment.setup.network import Network
 from splitjax.files import is_own
 from splitjax.methods import METHODS, mean_optimizer
 from splitjax.methods.fedavg import fedbn
-from splitjax.models import BACKBONES, shapes, target
+from splitjax.models import BACKBONES, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
 from splitjax.types import Method, UserError
@@ -68,65 +68,6 @@ def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
       " leave it 'any', and choose depths by fleet.profiles"
     )
   return data.train_client
-
-
-def device_bytes(
-  config: Config, data: Dataset, test_sets: TestSets
-) -> dict[str, int]:
-  """Returns how many bytes each kind of data takes on the device.
-
-  The keys name the kinds in words. An index of a row takes 4 bytes. A client
-  has one index for each training row, one for each test row, and three for each
-  row that calibrates thresholds. Padding gives clients equally many indices.
-  """
-  clients, shown = test_sets.rows.shape
-  count = len(data.train_label)
-  chunk = min(config.eval.chunk, shown)
-  indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
-  if config.eval.calibrates:
-    most = max(map(len, test_sets.validation))
-    chunk = min(max(1, config.eval.batch_size // 2), most)
-    indices += 3 * -(-most // chunk) * chunk
-  image = data.train_image[:1].nbytes
-  what = "images" if data.kind == "images" else "samples"
-  return {
-    f"{count} training {what}": count * (image + 4),
-    f"test {what}": data.test_image.nbytes * (test_sets.pool == "test"),
-    "indices": 4 * clients * indices,
-  }
-
-
-def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
-  """Raises UserError if the data, or the orders of their samples, do not fit.
-
-  The data must fit into data.device_budget_gb. Before a round each participant
-  draws the order of its samples in every epoch (`engine.draws`). These orders
-  must fit into device memory; a sample takes 20 bytes during the draw, then 4.
-  """
-  sizes = device_bytes(config, data, test_sets)
-  size, budget = sum(sizes.values()), config.data.device_budget_gb
-  if budget is not None and size > 1e9 * budget:
-    each = ", ".join(f"{k} {n / 1e9:.4f} GB" for k, n in sizes.items())
-    raise UserError(
-      f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
-      f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
-      " data.test_samples"
-    )
-  clients = config.participants_per_round or config.num_clients
-  held = list(map(len, test_sets.parts))
-  epochs = feed.epochs(
-    config.local_epochs, config.local_steps, held, [config.batch_size]
-  )
-  field, length = "local_epochs", config.local_epochs
-  if config.local_steps is not None:
-    field, length = "local_steps", config.local_steps
-  size = 20 * clients * epochs * max(held, default=0)
-  if size > (limit := target.current().capacity):
-    raise UserError(
-      f"{field}={length}: the order of samples of {clients}"
-      f" clients in every epoch takes {size / 1e9:.3g} GB of the device's"
-      f" {limit / 1e9:.3g}; lower it, or participants_per_round"
-    )
 
 
 def check_layers(config: Config, net: Backbone) -> None:

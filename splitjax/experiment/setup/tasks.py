@@ -127,7 +127,6 @@ def build(
   test_sets = client_data.make_test_sets(config, data, hardware)
   known = client_data.facts(data, test_sets, config.seed)
   data, test_sets = drift.changed(data, test_sets, config.seed)
-  checks.check_memory(config, data, test_sets)
   augmentations.check(config.data.augment, data.train_image)
 
   # Network, methods, faults.

@@ -16,9 +16,9 @@ from splitjax.engine.base import Topology
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
+from splitjax.models import target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Shard
 
@@ -168,45 +168,25 @@ def _divide(
 ) -> Fleet:
   """Divides clients among devices, and each device's clients into chunks.
 
-  Chunks have system.clients_per_chunk clients, or with "auto" as many as fit.
+  Chunks have system.clients_per_chunk clients. With "auto" they have one on a
+  CPU, because one client keeps the cores busy and its arrays stay in the cache
+  (benchmarks/scaling.py), and all clients on other devices.
   """
-  system, net = task.config.system, task.network.backbone
-  devices = sharding.size(task.mesh)
+  system, devices = task.config.system, sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
   if topology_of(method.traits).one_server:  # one server takes one chunk
     return fleets.divide(fleet, devices, chunks)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
-  else:
-    whole = fleets.divide(fleet, devices, chunks)
-    chunks = memory.chunks(method, net, whole, plans, data_bytes(task))
+  elif target.current().platform == "cpu":
+    chunks = [1] * len(plans)
   return fleets.divide(fleet, devices, chunks)
-
-
-def need(setup: TrainingSetup) -> memory.Need:
-  """Returns the memory that a round needs on one device.
-
-  The heads that the server keeps for the groups of Method.group are included.
-  """
-  task = setup.task
-  net, method, fleet = task.network.backbone, setup.method, setup.fleet
-  need = memory.need(method, net, fleet, setup.plans, data_bytes(task))
-  if method.group is None:
-    return need
-  heads = int(memory.COPIES * server_bytes(setup))
-  return need._replace(round=need.round + heads)
 
 
 def server_bytes(setup: TrainingSetup) -> int:
   """Returns the bytes of the server's parameters, see `memory.at_server`."""
   net, fleet = setup.task.network.backbone, setup.fleet
   return memory.at_server(setup.method, net, fleet, setup.plans[0])
-
-
-def data_bytes(task: Task) -> int:
-  """Returns the bytes of the data set on each device."""
-  each = checks.device_bytes(task.config, task.data, task.test_sets)
-  return sum(each.values())
 
 
 def _shard(

@@ -18,9 +18,8 @@ from splitjax.models import target
 def that_fit(setup: TrainingSetup, make: Callable[[TrainingSetup], Any]) -> Any:
   """Makes a method's trainer, with chunks of clients that fit into memory.
 
-  With `system.clients_per_chunk=auto`, an estimate says how many clients fit at
-  once. If more than one fits, the programs are compiled. The number of clients
-  is halved as long as a compiled program needs more memory than the device has.
+  With `system.clients_per_chunk=auto`, the number of clients side by side is
+  halved as long as a compiled program needs more memory than the device has.
   """
   while True:
     trainer, fewer = make(setup), _with_half_as_many(setup)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from splitjax.engine import memory, sharding
+from splitjax.engine import sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import with_padding
 from splitjax.evaluation import ood_proxies
@@ -26,7 +26,11 @@ from splitjax.experiment.trainers.evaluation_images import (
   split_proxies,
   tested,
 )
+from splitjax.models import target
 from splitjax.types import Outputs, Row, Segment, State, Tree
+
+ROOM = 0.9
+"""The fraction of a device's memory that a program may take."""
 
 
 class Trainer:
@@ -87,8 +91,8 @@ class Trainer:
     if places != self.setup.places:
       every: Any = (sharding.COPIED,) * len(places)
       specs = specs._replace(clients=every)
-    target = sharding.sharding(mesh, specs)
-    return jax.tree.map(lambda x, y: checkpoint.shapes(y, x), target, state)
+    placed = sharding.sharding(mesh, specs)
+    return jax.tree.map(lambda x, y: checkpoint.shapes(y, x), placed, state)
 
   def compile(self, state: State) -> None:
     """Compiles round and evaluation."""
@@ -104,7 +108,7 @@ class Trainer:
         raise
       return True
     sizes = [sum(bytes_of(x.args[0]).values()) for x in self._programs.values()]
-    return memory.too_large(max(sizes))
+    return max(sizes) > ROOM * target.current().capacity
 
   def round(self, state: State) -> Any:
     """Returns the compiled round: (state, shards) -> (state, Metrics).
