@@ -24,11 +24,9 @@ from collections.abc import Callable
 import numpy as np
 
 from splitjax.data import (
-  dirichlet,
   dominant,
   drift,
   partition,
-  pathological,
   test_sets,
 )
 from splitjax.data.dataset import Dataset
@@ -39,10 +37,10 @@ from splitjax.data.test_sets import TestSets
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "shard": partition.shard,
-  "dirichlet": dirichlet.dirichlet,
+  "dirichlet": partition.dirichlet,
   "dominant_label": dominant.dominant_label,
   "custom_shard": dominant.custom_shard,
-  "pathological": pathological.pathological,
+  "pathological": partition.pathological,
   "iid": partition.iid,
   "natural": partition.natural,
 }

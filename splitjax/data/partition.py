@@ -5,8 +5,8 @@ seed; by keyword it takes the options that a config gives in `data.partition`.
 It returns one index array per client. The arrays are disjoint, sorted, not
 empty, and the same for the same seed.
 
-This module has `shard`, `iid` and `natural`, and `client_split`, which splits
-each client's samples after any partition.
+Those of Hydra are in `data.dominant`. `client_split` splits each client's
+samples after any partition.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,23 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from splitjax.data.partition_util import COUNT, require, require_clients
+from splitjax.data.partition_util import (
+  COUNT,
+  owners,
+  require,
+  require_clients,
+  round_fairly,
+  shards_of_rows,
+  shuffled_by_class,
+)
+from splitjax.fields import Bounds
+from splitjax.types import UserError
+
+_ALPHA = Bounds(above=0, at_most=1e6)
+"""Bounds of alpha. At 1e6 the split is even: shares differ by 0.1 %."""
+
+_DRAWS = 2000
+"""The most draws of proportions."""
 
 _SPLIT = 0x5B117
 """Number that separates client_split's draws from others of the same seed."""
@@ -83,6 +99,172 @@ def check_shards(
     f"{num_clients} clients with k = {k} need {needed} shards; set it to "
     f"{needed} or more or to 'auto', or lower num_clients or k",
   )
+
+
+def dirichlet(
+  labels: np.ndarray,
+  num_clients: int,
+  seed: int,
+  *,
+  alpha: Annotated[float, _ALPHA] = 0.5,
+  min_samples: Annotated[int, COUNT] = 1,
+  capped: bool = False,
+) -> list[np.ndarray]:
+  """Splits every class over the clients in proportions drawn from Dir(alpha).
+
+  All proportions are redrawn until every client has at least `min_samples`
+  samples. The partition is that of Hsu et al., Measuring the Effects of
+  Non-Identical Data Distribution for Federated Visual Classification, 2019.
+  Hydra, HARMONY, PGFedSplit and SuperSFL use it.
+
+  Args:
+    labels: [Z] integer, labels of the training split.
+    num_clients: N.
+    seed: fixes the draw.
+    alpha: concentration, at most 1e6. The smaller it is, the fewer classes a
+      client gets.
+    min_samples: smallest number of samples of a client.
+    capped: if true, the classes are split one after another, and a client that
+      has reached the mean number of samples gets none of the later classes, as
+      in PFLlib and the public code of FedTHE. PFLlib's other settings are
+      data.pool=all, min_samples=40 (with batch size 10) and the shift `local`.
+
+  Returns:
+    N arrays [S_n] int64; each row of the training split is in one of them.
+
+  Raises:
+    UserError: too few samples for min_samples, or no draw gives every client
+      min_samples.
+  """
+  require_clients(num_clients, len(labels))
+  most = len(labels) // num_clients
+  require(
+    min_samples <= most,
+    "data.partition.min_samples",
+    min_samples,
+    f"must be at most {most}: {len(labels)} samples for {num_clients} clients",
+  )
+  rng = np.random.default_rng(seed)
+  classes, counts = np.unique(labels, return_counts=True)
+  best = 0
+  for _ in range(_DRAWS):
+    # Numbers of samples, [C, N].
+    share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))
+    if capped:
+      share = _capped(share, counts)
+    cuts = np.rint(np.cumsum(share, axis=1)[:, :-1] * counts[:, None])
+    edges = np.pad(cuts.astype(np.int64), ((0, 0), (1, 0)))
+    sizes = np.diff(edges, axis=1, append=counts[:, None])
+    best = max(best, int(sizes.sum(axis=0).min()))
+    if best >= min_samples:
+      break
+  else:
+    raise UserError(
+      f"data.partition.min_samples = {min_samples}: in {_DRAWS} draws of"
+      f" Dirichlet({alpha}) over {num_clients} clients and {len(labels)}"
+      f" samples the smallest client had at most {best}; lower min_samples or"
+      " num_clients, or raise data.partition.alpha"
+    )
+  rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
+  return shards_of_rows(np.concatenate(rows), owners(sizes), num_clients)
+
+
+def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
+  """Caps every client at the mean number of samples; returns shares [C, N].
+
+  Classes are taken in turn. Once a client has reached the mean, its shares of
+  the later classes are 0, and the shares of others are rescaled to sum to 1.
+  """
+  share, held = share.copy(), np.zeros(share.shape[1])
+  for row, count in zip(share, counts, strict=True):
+    row *= held < counts.sum() / len(held)
+    row /= max(row.sum(), np.finfo(float).tiny)
+    cuts = np.floor(np.cumsum(row)[:-1] * count)
+    held += np.diff(cuts, prepend=0, append=count)
+  return share
+
+
+def pathological(
+  labels: np.ndarray,
+  num_clients: int,
+  seed: int,
+  *,
+  k: Annotated[int, COUNT] = 2,
+  shares: Literal["equal", "uniform"] = "equal",
+) -> list[np.ndarray]:
+  """Gives each client samples of exactly k classes.
+
+  One client after another takes the k classes that the fewest clients hold so
+  far (ties are random); finally the clients are shuffled. So the k classes are
+  distinct, and the numbers of clients per class differ by at most one. The
+  holders of a class share all its samples, equally or in proportion to numbers
+  drawn from U(0.4, 0.6). If N k is less than the number of classes, some
+  classes have no client and are not used.
+
+  McMahan et al., AISTATS 2017, assign shards (see `shard`); Shamsian et al.,
+  Personalized Federated Learning using Hypernetworks, ICML 2021, assign
+  classes. U(0.4, 0.6) is from the public code of Shamsian et al.; unlike this
+  function, that code needs N k to be a multiple of the number of classes, and
+  may give a client a class twice. PGFedSplit cites both.
+
+  Args:
+    labels: [Z] integer, labels of the training split.
+    num_clients: N.
+    seed: fixes which client holds which classes and samples.
+    k: classes of a client.
+    shares: how the holders of a class split its samples.
+
+  Returns:
+    N arrays [S_n] int64, rows of the training split; together all samples of
+    the classes that at least one client holds.
+
+  Raises:
+    UserError: there are fewer than k classes, fewer samples than clients, or a
+      class has fewer samples than holders.
+  """
+  require_clients(num_clients, len(labels))
+  classes, counts = np.unique(labels, return_counts=True)
+  require(
+    k <= len(classes),
+    "data.partition.k",
+    k,
+    f"must be at most {len(classes)}, the classes that occur",
+  )
+  rng = np.random.default_rng(seed)
+  holds = _assign_classes(rng, num_clients, k, len(classes))
+  holders = holds.sum(axis=1)
+  worst = int(np.argmax(holders - counts))
+  require(
+    bool(holders[worst] <= counts[worst]),
+    "num_clients",
+    num_clients,
+    f"with data.partition.k = {k} the {counts[worst]} samples of class "
+    f"{classes[worst]} are for {holders[worst]} clients; lower it or k",
+  )
+  weight = rng.uniform(0.4, 0.6, holds.shape) if shares == "uniform" else 1.0
+  weight = holds * weight
+  total = np.where(holders > 0, weight.sum(axis=1), 1.0)
+  exact = counts[:, None] * weight / total[:, None]
+  # Every holder gets at least one sample (`least`). Weights differ by a factor
+  # of 1.5 at most: if a share below 1 becomes 1, the others are at most 1.5 and
+  # are rounded down to 1, so that the class has enough samples.
+  sizes = round_fairly(exact, rng, holds)
+  sizes = np.column_stack([sizes, counts - sizes.sum(axis=1)])
+  return shards_of_rows(
+    shuffled_by_class(labels, rng), owners(sizes), num_clients
+  )
+
+
+def _assign_classes(
+  rng: np.random.Generator, num_clients: int, k: int, classes: int
+) -> np.ndarray:
+  """Assigns k classes to each client: [C, N] bool, k per column."""
+  holds = np.zeros((num_clients, classes), bool)
+  load = np.zeros(classes, np.int64)
+  for client in holds:
+    client[np.argsort(load + rng.random(classes))[:k]] = True
+    load += client
+  return rng.permutation(holds).T
 
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:

@@ -20,6 +20,9 @@ from splitjax.types import UserError
 
 _FRACTION = Bounds(above=0, below=1)
 
+_PART = 0x9A47
+"""Number that separates the draw of orders from others of the same seed."""
+
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The ratios of SplitGP and HARMONY for ten classes."""
 
@@ -68,6 +71,30 @@ class TestSets(NamedTuple):
   def known(self) -> np.ndarray:
     """[N, K] bool, True if the client trained on the sample's class."""
     return np.take_along_axis(self.main, self.label, axis=1)
+
+  def in_random_order(self, seed: int) -> "TestSets":
+    """Shuffles each client's test samples, so that any prefix is a random part.
+
+    Every client has a different order, fixed by `seed`, so that clients with
+    the same samples are judged on different parts of them. Padding comes last.
+    """
+    rng = np.random.default_rng((seed, _PART))
+    rank = rng.random(self.rows.shape)
+    rank[self.rows < 0] = 1  # above all others
+    order = rank.argsort(axis=1)
+    return self._replace(
+      rows=np.take_along_axis(self.rows, order, axis=1),
+      label=np.take_along_axis(self.label, order, axis=1),
+      sets=np.take_along_axis(self.sets, order[None], axis=2),
+    )
+
+  def first(self, count: int) -> "TestSets":
+    """Keeps `count` samples of every client, or all if it has fewer."""
+    return self._replace(
+      rows=self.rows[:, :count],
+      label=self.label[:, :count],
+      sets=self.sets[:, :, :count],
+    )
 
 
 def id_ood(

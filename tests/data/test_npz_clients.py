@@ -11,7 +11,6 @@ from splitjax.data import (
   __main__,
   load,
   partition_util,
-  test_part,
 )
 from splitjax.experiment.setup import tasks
 from splitjax.types import UserError
@@ -143,7 +142,7 @@ def test_clients_are_tested_on_their_own_samples(tmp_path, test, count):
     for n, name in enumerate("abc"[:count]):
       own = shown.sets[0, n]
       assert (held[n][own] == name).all() and own.sum() == test.count(name)
-    again = test_part.in_random_order(shown, seed)
+    again = shown.in_random_order(seed)
     for n, size in enumerate(again.sets[0].sum(axis=1)):
       assert again.sets[0, n, :size].all()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from splitjax.data.dominant import custom_shard, dominant_label
-from splitjax.data.pathological import pathological
+from splitjax.data.partition import pathological
 from splitjax.types import UserError
 
 # 2,000 samples, ten classes of 200, in no order.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from splitjax.data.dirichlet import dirichlet
+from splitjax.data.partition import dirichlet
 from splitjax.types import UserError
 
 # 2,000 samples, ten classes of 200, in no order.

@@ -104,7 +104,7 @@ def test_dirichlet(labels, clients, seed, alpha, fewest):
   options = dict(alpha=alpha, min_samples=fewest)
   with pytest.MonkeyPatch.context() as patch:
     # Hopeless cases are many here, and take 2,000 draws each.
-    patch.setattr("splitjax.data.dirichlet._DRAWS", 50)
+    patch.setattr("splitjax.data.partition._DRAWS", 50)
     held = deal("dirichlet", labels, clients, seed, **options)
   if clients * fewest > len(labels):
     assert held is None

@@ -8,7 +8,6 @@ from marks import slow
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
-from splitjax.data import test_part
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers import evaluation_images
 from splitjax.experiment.trainers.trainer import Trainer
@@ -121,8 +120,8 @@ def test_only_chunks_with_samples_are_computed():
 
 def test_a_random_order_of_every_client():
   whole = built("splitgp")[0].task.test_sets
-  mixed = test_part.in_random_order(whole, 3)
-  again, other = (test_part.in_random_order(whole, seed) for seed in (3, 4))
+  mixed = whole.in_random_order(3)
+  again, other = (whole.in_random_order(seed) for seed in (3, 4))
   np.testing.assert_array_equal(mixed.rows, again.rows)
   assert (mixed.rows != other.rows).any()
   for n in range(6):
@@ -134,6 +133,6 @@ def test_a_random_order_of_every_client():
       return sorted(map(tuple, columns.T))
 
     assert facts(mixed) == facts(whole)
-  few = test_part.first(mixed, 10)
+  few = mixed.first(10)
   assert few.rows.shape == (6, 10) and few.sets.shape == (2, 6, 10)
   np.testing.assert_array_equal(few.known, mixed.known[:, :10])

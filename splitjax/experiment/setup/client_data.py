@@ -17,7 +17,6 @@ from splitjax.data import (
   holdout,
   inputs,
   partition_util,
-  test_part,
 )
 from splitjax.data.augmentations import AUGMENTATIONS, NONE
 from splitjax.experiment.setup import checks
@@ -83,7 +82,7 @@ def make_test_sets(
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
   if config.eval.samples is not None:
-    test_sets = test_part.in_random_order(test_sets, config.seed)
+    test_sets = test_sets.in_random_order(config.seed)
   test_sets = test_sets._replace(groups=groups, domains=named)
   return test_sets._replace(validation=back) if back else test_sets
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from splitjax.data import TestSets, test_part
+from splitjax.data import TestSets
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.types import Array, Exits
@@ -68,7 +68,7 @@ def forget_exit(
 def tested(task: Task, samples: int | None) -> TestSets:
   """Returns the test sets, or only `samples` test samples of each client."""
   whole = task.test_sets
-  return whole if samples is None else test_part.first(whole, samples)
+  return whole if samples is None else whole.first(samples)
 
 
 def chunks(task: Task, samples: int | None) -> np.ndarray:
