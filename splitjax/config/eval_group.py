@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from splitjax.data import SHIFTS
 from splitjax.evaluation.client_metrics import METRICS, take_probabilities
-from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import (
   COUNT,
   NOT_NEGATIVE,
@@ -48,8 +47,6 @@ class Eval:
     holdout: share of each client's samples held out of training to calibrate
       thresholds. The report then always shows the calibrated thresholds. |D_n|,
       zeta_n and the data's mean and standard deviation exclude these samples.
-    proxy: substitute for out-of-distribution samples in calibration, key of
-      `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
       samples that calibration assumes.
     embeddings: number of test images whose server embeddings are stored, mapped
@@ -81,7 +78,6 @@ class Eval:
   threshold_rule: Literal["oracle", "fixed", "calibrated"] = "oracle"
   threshold: Annotated[float | None, NOT_NEGATIVE] = None
   holdout: Annotated[float, SHARE] = 0.0
-  proxy: Proxy = "patches"
   expected_rho: Annotated[float, NOT_NEGATIVE] = 0.4
   embeddings: Annotated[int, NOT_NEGATIVE, Effect.NUMERICS] = 0
   target: Annotated[

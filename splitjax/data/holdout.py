@@ -1,8 +1,8 @@
 """Held-out samples of each client, on which it chooses its thresholds.
 
 They are rows of the training split. For an out-of-distribution proxy
-(`splitjax.evaluation.ood_proxies`), each sample comes with a random number
-and another held-out sample of its client. No client uses another client's data.
+(`splitjax.evaluation.calibration`), each sample comes with a random number. No
+client uses another client's data.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from splitjax.data.partition import client_split
 from splitjax.data.partition_util import padded
 
-HOLD, VALIDATE, _PAIR = 0x401D, 0x7A11, 0x9A12
+HOLD, VALIDATE, _PROXY = 0x401D, 0x7A11, 0x9A12
 """Numbers that separate this module's draws from others of the same seed."""
 
 
@@ -23,14 +23,11 @@ class Holdout(NamedTuple):
   Attributes:
     rows: [N, H] int32 of the training split; -1 for padding.
     label: [N, H] int32, their classes; undefined for padding.
-    partner: [N, H] int32, another held-out row of the same client, if possible
-      of another class. A client's only held-out row is its own partner.
     draw: [N, H] int32, below 2^31, the seed of a proxy.
   """
 
   rows: np.ndarray
   label: np.ndarray
-  partner: np.ndarray
   draw: np.ndarray
 
   @property
@@ -61,31 +58,17 @@ def hold_out(
 
 
 def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
-  """Arranges held-out samples as arrays, each sample with a partner.
+  """Arranges held-out samples as arrays.
 
   Args:
     label: [Z] int, labels of the training split.
     aside: N arrays [H_n], not empty, held-out rows of each client.
-    seed: fixes partners and draws; every client has a separate random stream.
+    seed: fixes the draws; every client has a separate random stream.
   """
   rows = padded(aside)
-  partner, draw = np.zeros_like(rows), np.zeros_like(rows)
-  streams = np.random.SeedSequence((seed, _PAIR)).spawn(len(aside))
+  draw = np.zeros_like(rows)
+  streams = np.random.SeedSequence((seed, _PROXY)).spawn(len(aside))
   for n, (own, stream) in enumerate(zip(aside, streams, strict=True)):
     rng = np.random.default_rng(stream)
     draw[n, : len(own)] = rng.integers(0, 2**31, len(own))
-    partner[n, : len(own)] = [_partner(label, own, i, rng) for i in own]
-  return Holdout(rows, label[rows].astype(np.int32), partner, draw)
-
-
-def _partner(
-  label: np.ndarray, own: np.ndarray, row: int, rng: np.random.Generator
-) -> int:
-  """Picks another row of `own`, if possible of another class.
-
-  Returns `row` if `own` has no other row.
-  """
-  other = own[label[own] != label[row]]
-  if not len(other):
-    other = own[own != row]
-  return int(rng.choice(other)) if len(other) else row
+  return Holdout(rows, label[rows].astype(np.int32), draw)

@@ -1,11 +1,13 @@
 """Thresholds chosen without test labels, from each client's own data.
 
 HARMONY and SplitGP choose e_n with the test labels; HARMONY leaves a choice
-without them to future work. Here a client uses held-out samples of its own and
-out-of-distribution proxies made from them (`splitjax.evaluation.ood_proxies`),
-and takes the threshold with the best estimated accuracy on a mixture of both.
-The estimate is arithmetic on the outputs of both exits, on the host; it has
-neither test samples nor test labels as arguments.
+without them to future work. Here a client uses held-out images of its own, and
+the same images with their patches in random order. For these proxies of
+out-of-distribution samples none of its classes is the right answer: its exit
+should be unsure of them and offload them. The client takes the threshold with
+the best estimated accuracy on a mixture of both. The estimate is arithmetic on
+the outputs of both exits, on the host; it has neither test samples nor test
+labels as arguments. Nothing is trained on the proxies.
 
 Limits: the estimate assumes that the server is as accurate on samples out of
 distribution as on held-out ones. In fact it is less accurate on the former
@@ -19,14 +21,63 @@ References:
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from splitjax.evaluation import early_exit
 from splitjax.evaluation.early_exit import Gated
-from splitjax.types import Exits
+from splitjax.types import Array, Exits
 
 BOTH = ("client", "server")
+
+GRID = 4
+"""Patches along each side of an image."""
+
+
+class ProxyPlan(NamedTuple):
+  """Held-out samples and the seeds of their proxies, in chunks.
+
+  Attributes:
+    rows: [..., B] int32, row numbers in the training split.
+    draw: [..., B] int32, the seed of a proxy.
+  """
+
+  rows: Array
+  draw: Array
+
+
+def with_proxies(image: Array, plan: ProxyPlan) -> Array:
+  """Gathers held-out images and their proxies for an evaluation.
+
+  `image` [Z, H, W, c] is the training split and `plan` has B rows. Returns
+  [2 B, H, W, c]: the images of the rows, then their proxies.
+  """
+
+  def key(draw):
+    return jax.random.fold_in(jax.random.key(0), draw)
+
+  own = image[plan.rows]
+  proxies = jax.vmap(patches)(own, jax.vmap(key)(plan.draw))
+  return jnp.concatenate([own, proxies])
+
+
+def patches(image: Array, key: Array) -> Array:
+  """Cuts an image [H, W, c] into GRID x GRID patches, in random order.
+
+  This keeps colours, strokes and textures and destroys the shape. A remainder
+  at the border, where GRID does not divide the size, stays in place.
+  """
+  height, width, channels = image.shape
+  n = min(GRID, height, width)
+  h, w = height // n, width // n
+  cut = image[: n * h, : n * w].reshape(n, h, n, w, channels)
+  cut = cut.swapaxes(1, 2).reshape(n * n, h, w, channels)
+  cut = cut[jax.random.permutation(key, n * n)]
+  cut = cut.reshape(n, n, h, w, channels).swapaxes(1, 2)
+  return image.at[: n * h, : n * w].set(cut.reshape(n * h, n * w, channels))
 
 
 def estimate(

@@ -157,7 +157,7 @@ def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
     "These thresholds are chosen without test labels, one for each client and"
     " the same for all test sets.",
     f"*calibrated*: on {source}, which the client does not train on, and on"
-    f" proxies of OOD samples made of them (`{chosen['proxy']}`), for an"
+    " proxies of OOD samples, the same with their patches shuffled, for an"
     f" expected ρ of {chosen['expected_rho']:g}.",
   ]
   if chosen["threshold"] is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from splitjax.data import holdout
-from splitjax.evaluation import calibration, early_exit, ood_proxies
+from splitjax.evaluation import calibration, early_exit
 from splitjax.types import Exits, UserError
 
 GRID = (0.3, 0.9, 1.5)
@@ -105,7 +105,7 @@ def test_held_out_samples_are_a_share_of_each_clients():
     holdout.hold_out([np.array([4])], 0, 0.5)
 
 
-def test_partners_are_the_clients_own_and_of_another_class():
+def test_held_out_samples_are_arranged_by_client():
   back = holdout.hold_out(PARTS, 3, 0.5)[1]
   table = holdout.table(CLASSES, back, 3)
   assert table.rows.shape == (3, 10) and table.rows.dtype == np.int32
@@ -113,14 +113,7 @@ def test_partners_are_the_clients_own_and_of_another_class():
     real = table.real[n]
     np.testing.assert_array_equal(table.rows[n, real], own)
     np.testing.assert_array_equal(table.label[n, real], CLASSES[own])
-    assert set(table.partner[n, real]) <= set(own.tolist())
     assert table.draw[n, real].min() >= 0
-  real = table.real[0]
-  assert (CLASSES[table.partner[0, real]] != table.label[0, real]).all()
-  # One class: another sample of it. One sample: itself.
-  real = table.real[1]
-  assert (table.partner[1, real] != table.rows[1, real]).all()
-  assert table.partner[2, 0] == table.rows[2, 0]
   again = holdout.table(CLASSES, back, 3)
   np.testing.assert_equal(table, again)
   # A client's draws do not depend on how many others there are.
@@ -128,19 +121,14 @@ def test_partners_are_the_clients_own_and_of_another_class():
   np.testing.assert_array_equal(alone.draw[0, :10], table.draw[0])
 
 
-def pictures(kind):
+def test_patches_are_all_there_in_another_order():
   rng = np.random.default_rng(0)
   image = jnp.asarray(rng.integers(0, 256, (6, 9, 8, 3)), jnp.uint8)
-  rows = jnp.array([2, 2]), jnp.array([4, 5]), jnp.array([1, 2])
-  change = jax.jit(ood_proxies.with_proxies(kind))
-  shown = change(image, ood_proxies.ProxyPlan(*rows))
-  assert shown.shape == (4, 9, 8, 3) and shown.dtype == jnp.uint8
-  np.testing.assert_array_equal(shown[:2], image[jnp.array([2, 2])])
-  return np.asarray(image), np.asarray(shown[2:])
-
-
-def test_patches_are_all_there_in_another_order():
-  image, made = pictures("patches")
+  plan = calibration.ProxyPlan(jnp.array([2, 2]), jnp.array([1, 2]))
+  shown = np.asarray(jax.jit(calibration.with_proxies)(image, plan))
+  assert shown.shape == (4, 9, 8, 3) and shown.dtype == np.uint8
+  own, made = shown[:2], shown[2:]
+  np.testing.assert_array_equal(own, image[jnp.array([2, 2])])
 
   def cut(x):  # 4 x 4 patches of 2 x 2, the ninth line apart
     places = np.ndindex(4, 4)
@@ -148,34 +136,15 @@ def test_patches_are_all_there_in_another_order():
       x[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].tobytes() for i, j in places
     ]
 
-  whole = cut(image[2])
+  whole = cut(own[0])
   for each in made:
     assert sorted(cut(each)) == sorted(whole) and cut(each) != whole
-    np.testing.assert_array_equal(each[8], image[2, 8])
-  assert (made[0] != made[1]).any()
-
-
-def test_a_mix_is_the_mean_of_two():
-  image, made = pictures("mix")
-  want = (image[2].astype(int) + image[[4, 5]]) // 2
-  np.testing.assert_array_equal(made, want)
-
-
-def test_noise_is_half_of_the_picture():
-  image, made = pictures("noise")
-  grain = 2 * made.astype(int) - image[2]
-  assert -1 <= grain.min() and grain.max() <= 255
-  assert np.std(grain) == pytest.approx(256 / 12**0.5, rel=0.1)
+    np.testing.assert_array_equal(each[8], own[0, 8])
   assert (made[0] != made[1]).any()
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 1)])
 def test_pictures_of_any_size_have_proxies(shape):
   image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
-
-  @jax.jit
-  def every(image, key):
-    return [make(image, image, key) for make in ood_proxies.PROXIES.values()]
-
-  for made in every(image, jax.random.key(0)):
-    assert made.shape == shape and made.dtype == jnp.uint8
+  made = jax.jit(calibration.patches)(image, jax.random.key(0))
+  assert made.shape == shape and made.dtype == jnp.uint8

@@ -156,7 +156,7 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   assert found["rules"] == before
   assert found["accuracy"] == before["oracle"]["accuracy"]
   # With a threshold of 9 nothing is offloaded.
-  far = other(config, threshold_rule="fixed", threshold=9.0, proxy="noise")
+  far = other(config, threshold_rule="fixed", threshold=9.0)
   found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
   assert found["accuracy"] == found["device_only"]
   assert found["rules"]["oracle"] == before["oracle"]
@@ -185,7 +185,6 @@ def test_out_of_client_has_samples_to_choose_on():
     ({"rule": "fixed", "threshold": None}, "needs eval.threshold, in nats"),
     ({"holdout": 1.0}, "eval.holdout=1.0"),
     ({"holdout": 0.0}, "needs samples .* set eval.holdout, as in 0.2"),
-    ({"proxy": "dreams"}, "eval.proxy='dreams'"),
   ],
 )
 def test_an_invalid_rule_is_one_line(changes, words):

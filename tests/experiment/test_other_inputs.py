@@ -168,7 +168,7 @@ def test_describe(kind, tmp_path):
       {"data__augment": "halves"},
       "it makes float32 [2, 16, 9] of int16 [2, 16, 9]; keep both",
     ),
-    ("token ids", {"eval__holdout": 0.2}, "a proxy of out-of-distribution sam"),
+    ("series", {"eval__holdout": 0.2}, "with shuffled patches of images, and"),
   ],
 )
 def test_what_is_for_images_is_refused_in_a_line(
@@ -214,7 +214,7 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
 def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
   """On made-up files of three people, in the official layout."""
   data_dir, written = official.prepared(tmp_path_factory, "uci_har")
-  c = tiny.changed(uci_har.get_config(), eval__holdout=0.3, eval__proxy="mix")
+  c = uci_har.get_config()
   c.data.dir, c.num_clients, c.rounds = str(data_dir), 3, 1
   c.backbone.width, c.batch_size = 1 / 32, 4
   c.methods = {"splitgp": c.methods["splitgp"]}
@@ -225,7 +225,6 @@ def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
   results = runner.run(tiny.resolved(c), tmp_path / "run")
   summary = results["rows"][0]["summary"]
   assert np.isfinite(summary["accuracy"]).all()
-  assert "calibrated" in summary["rules"]
 
 
 def test_a_source_of_ones_own(monkeypatch, tmp_path):

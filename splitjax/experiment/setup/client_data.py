@@ -28,26 +28,19 @@ from splitjax.types import UserError
 def check_options(config: Config, data: Dataset) -> None:
   """Raises UserError if augmentation or calibration cannot use the inputs."""
   what = f"the inputs of {data.name} are {data.kind}"
-  augment, proxy = config.data.augment, config.eval.proxy
+  augment = config.data.augment
   shipped = augment != NONE and not is_own(AUGMENTATIONS[augment])
   if data.kind != "images" and shipped:
     raise UserError(
       f"data.augment={augment!r}: it is for images, uint8 [Z, H, W, c], and"
       f" {what}; choose none, or an augmentation of your own"
     )
-  if not config.eval.calibrates or data.kind == "images":
-    return
-  if data.vocabulary:
+  if config.eval.calibrates and data.kind != "images":
     chosen = config.eval
     raise UserError(
       f"eval.threshold_rule={chosen.threshold_rule},"
-      f" eval.holdout={chosen.holdout:g}: thresholds are calibrated with a"
-      f" proxy of out-of-distribution samples, which {what} do not have; choose"
-      " oracle or fixed, and 0"
-    )
-  if proxy != "mix":
-    raise UserError(
-      f"eval.proxy={proxy!r}: it is for images, and {what}; choose mix"
+      f" eval.holdout={chosen.holdout:g}: thresholds are calibrated with"
+      f" shuffled patches of images, and {what}; choose oracle or fixed, and 0"
     )
 
 

@@ -28,7 +28,7 @@ from splitjax.data.partition_util import merged
 from splitjax.engine import distributed, faults, fleets, sharding
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
-from splitjax.evaluation.ood_proxies import ProxyPlan
+from splitjax.evaluation.calibration import ProxyPlan
 from splitjax.experiment.setup import checks, client_data, message_checks
 from splitjax.experiment.setup.method_factory import abstract_state, make_method
 from splitjax.experiment.setup.network import (
@@ -173,9 +173,11 @@ def build(
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
     half = max(1, config.eval.batch_size // 2)  # each row also has a proxy
-    tables = held.rows, held.partner, held.draw
-    each: Any = [chunked(table, half) for table in tables]
-    aside = sharding.put(mesh, ProxyPlan(*each))
+    rows, draw = (
+      sharding.put(mesh, chunked(table, half))
+      for table in (held.rows, held.draw)
+    )
+    aside = ProxyPlan(rows, draw)
   from_train = test_sets.pool == "train"
   return Task(
     config,

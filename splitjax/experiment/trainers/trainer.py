@@ -9,7 +9,7 @@ import numpy as np
 from splitjax.engine import sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import with_padding
-from splitjax.evaluation import ood_proxies
+from splitjax.evaluation import calibration
 from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
@@ -197,7 +197,7 @@ class Trainer:
       "evaluation on samples held out",
       make,
       held,
-      gather=ood_proxies.with_proxies(task.config.eval.proxy),
+      gather=calibration.with_proxies,
     )
     return [(test, given), (aside, held)]
 
