@@ -109,14 +109,11 @@ SOURCES: dict[str, Callable[[Place], Dataset]] = {
 }
 
 
-def known(name: str, field: str = "data.name") -> str:
-  """Returns `name` as it is; raises UserError if no data set has this name.
-
-  `field` is the field of the config that holds the name.
-  """
+def known(name: str) -> str:
+  """Returns `name` as it is; raises UserError if no data set has this name."""
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
-      f"{field} = {name!r}: no such data set; the nearest of {len(SOURCES)}"
+      f"data.name = {name!r}: no such data set; the nearest of {len(SOURCES)}"
       f" are {', '.join(nearest(name, SOURCES))}; a file of your own arrays is"
       f" {npz.PREFIX}PATH"
     )
@@ -220,13 +217,13 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   In random order, the i-th of the n samples of a class gets the rank i / n. The
   samples of the lowest ranks are picked.
   """
-  rank, rows = _rank(label), shuffled(label)
+  rank, rows = _rank(label), _shuffled(label)
   return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])
 
 
 def _rank(group: np.ndarray) -> np.ndarray:
   """Ranks samples [Z] at random: the i-th of the n in a group gets i / n."""
-  rows = shuffled(group)
+  rows = _shuffled(group)
   rows = rows[np.argsort(group[rows], kind="stable")]
   _, first, place, counts = np.unique(
     group[rows], return_index=True, return_inverse=True, return_counts=True
@@ -236,6 +233,6 @@ def _rank(group: np.ndarray) -> np.ndarray:
   return rank
 
 
-def shuffled(group: np.ndarray) -> np.ndarray:
+def _shuffled(group: np.ndarray) -> np.ndarray:
   """Returns row numbers of `group` [Z] in a random order fixed for all runs."""
   return np.random.default_rng(_SPLIT_SEED).permutation(len(group))
