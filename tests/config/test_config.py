@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
-from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
+from splitjax import BACKBONES, METHODS, PARTITIONS, Config, fields
 from splitjax.config import schema, sweep
 from splitjax.experiment.setup import checks, network, tasks
 from splitjax.experiment.storage import identity
@@ -23,63 +24,78 @@ def given(**changes):
   return tiny.changed(tiny.tiny().to_dict(), **changes)
 
 
-def refused(changes) -> str:
-  with pytest.raises(UserError) as caught:
+ROWS = [
+  ({"rounds": 0}, "rounds"),
+  ({"rounds": 2.0}, "rounds"),
+  ({"rounds": 2**31}, "rounds"),
+  ({"optimizer__lr": float("nan")}, "optimizer.lr"),
+  ({"optimizer__momentum": 1.0}, "optimizer.momentum"),
+  ({"eval__rhos": (0.2, 0.2)}, "eval.rhos"),
+  ({"eval__thresholds": np.array([[1], [2]])}, "eval.thresholds"),
+  ({"eval__shift__name": "no"}, "eval.shift.name"),
+  ({"method": 3}, "method"),
+  ({"method__name": "harmoni"}, "method.name"),
+  ({"method__inner_step": 3}, "method (harmony)"),
+  ({"method__gamma": 1.5}, "methods.harmony"),
+  ({"method__label": "A+FT"}, "methods"),
+  ({"data__name": "mnst"}, "data.name"),
+  ({"data__partition__num_shards": 11}, "data.partition.num_shards"),
+  ({"backbone__depths": (1, 3)}, "backbone.depths"),
+  ({"backbone__name": "vgg"}, "backbone.name"),
+  ({"num_clients": 1}, "num_clients"),
+  ({"participants_per_round": 7}, "participants_per_round"),
+  ({"batch_norm": np.array(["average", "b"])}, "batch_norm"),
+  ({"seed": 10**5000}, "seed"),
+  ({"title": "a\nb"}, "title"),
+  ({"paper": "SplitGP table II"}, "paper"),
+  ({"system__client_power": (1.0,)}, "system.client_power"),
+  ({"x\ny": 3}, "config"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field"), ROWS)
+def test_a_mistake_is_one_line_that_begins_with_its_field(changes, field):
+  with refused(field):
     tasks.build(Config.from_dict(given(**changes)))
-  message = str(caught.value)
-  assert "\n" not in message
-  return message
 
 
 @pytest.mark.parametrize(
-  ("changes", "words"),
-  [
-    ({"roundz": 3}, ["roundz", "did you mean 'rounds'"]),
-    ({"rounds": True}, ["rounds=True", "whole number"]),
-    ({"rounds": 2.0}, ["rounds=2.0", "whole number"]),
-    ({"rounds": 0}, ["rounds=0", "at least 1"]),
-    ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "a number"]),
-    ({"optimizer__momentum": 1.0}, ["must be at least 0 and below 1"]),
-    ({"eval__rhos": (0.1, -0.2)}, ["must be at least 0, each"]),
-    ({"eval__rhos": ()}, ["eval.rhos=() must have one number at least"]),
-    ({"eval__rhos": (0.2, 0.2)}, ["eval.rhos", "differ"]),
-    ({"eval__thresholds": ("a",)}, ["eval.thresholds", "a number"]),
-    ({"method__name": "harmoni"}, ["method.name", "did you mean 'harmony'"]),
-    ({"method__inner_step": 3}, ["inner_step", "did you mean 'inner_steps'"]),
-    ({"method__gamma": 1.5}, ["gamma=1.5"]),
-    ({"method__meta": "reptile"}, ["method.meta", "'maml'"]),
-    ({"data__name": "mnst"}, ["data.name", "fashion_mnist"]),
-    ({"data__partition__num_shards": 11}, ["num_shards", "12"]),
-    ({"backbone__depths": (1, 3)}, ["backbone.depths", "1..2"]),
-    ({"backbone__name": "vgg"}, ["backbone.name", "nearest of 14: vgg11"]),
-    ({"num_clients": 1}, ["num_clients=1", "2 split depths"]),
-    ({"participants_per_round": 7}, ["participants_per_round=7", "1..6"]),
-    ({"seed": 10**20}, ["seed=1000"]),
-    ({"method__label": "A+FT"}, ["'A+FT'"]),
-    ({"paper": "SplitGP table II"}, ["paper", "did you mean 'SplitGP Table"]),
-    ({"system__client_power": (1.0,)}, ["client_power", "2 split depths"]),
-  ],
+  "methods",
+  [{1: {"name": "local"}}, {"a" * 101: {"name": "local"}}],
 )
-def test_a_mistake_is_one_line_that_names_it(changes, words):
-  message = refused(changes)
-  for word in words:
-    assert word in message
+def test_keys_of_methods_are_identifiers(methods):
+  tree = given()
+  del tree["method"]
+  with refused("methods"):
+    Config.from_dict(tree | {"methods": methods})
+
+
+def test_a_config_is_a_group_of_fields():
+  with refused("config"):
+    Config.from_dict(None)
+
+
+def test_a_mistyped_name_comes_with_the_nearest():
+  with refused("config") as error:
+    Config.from_dict(given(roundz=3))
+  assert "did you mean 'rounds'" in str(error.value)
 
 
 def test_a_data_set_that_is_not_prepared_names_both_commands(tmp_path):
-  message = refused({"data__name": "fashion_mnist", "data__dir": str(tmp_path)})
-  assert "python -m splitjax.data prepare fashion_mnist" in message
-  assert "--from" in message
+  with refused("data.name") as error:
+    tasks.build(given(data__name="fashion_mnist", data__dir=str(tmp_path)))
+  assert "python -m splitjax.data prepare fashion_mnist" in str(error.value)
+  assert "--from" in str(error.value)
 
 
 def test_methods_that_exclude_each_other():
   tree = given()
   tree["methods"] = {"a": tree["method"]}
-  with pytest.raises(UserError, match="either method"):
+  with refused("config"):
     Config.from_dict(tree)
   tree = tiny.tiny(a="splitgp", b="splitgp").to_dict()
   tree["methods"]["a"]["label"] = tree["methods"]["b"]["label"] = "same"
-  with pytest.raises(UserError, match="labels"):
+  with refused("methods"):
     Config.from_dict(tree)
 
 
@@ -133,9 +149,9 @@ def test_a_run_takes_what_a_config_file_returns(tmp_path):
     lambda: splitjax.run_seeds(c, tmp_path, np.arange(2)),
     lambda: splitjax.build(c),
   ):
-    with pytest.raises(UserError, match=r"leave the sweep out \(del c.sweep"):
+    with refused("config"):
       run()
-  with pytest.raises(UserError, match="must be a group of fields"):
+  with refused("config"):
     splitjax.run(3, tmp_path)
 
 
@@ -183,7 +199,7 @@ def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
   )
   c.init = "torch"
   facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
-  with pytest.raises(UserError, match="init='torch': vit_s16 draws its layers"):
+  with refused("init"):
     net = network.make_network(tiny.resolved(c), facts).backbone
     checks.check_layers(tiny.resolved(c), net)
 
@@ -195,11 +211,9 @@ def test_a_text_is_a_name_with_its_defaults():
   fields = {"data.partition.alpha": "0.3", "data.partition": "dirichlet"}
   tree = schema.with_values(tiny.tiny().to_dict(), fields)
   assert tree["data"]["partition"] == {"name": "dirichlet", "alpha": 0.3}
-  with pytest.raises(UserError, match=r"eval\.shift\.name: unknown name 'no'"):
+  with refused("eval.shift.name"):
     c.eval.shift.name = "no"
-  with pytest.raises(
-    UserError, match=r"eval\.shift \(id_ood\): unknown option"
-  ):
+  with refused("eval.shift"):
     c.eval.shift.alpha = 1
 
 
@@ -224,7 +238,7 @@ def test_options_of_metrics_are_set_like_those_of_methods(before, fields, bins):
 
 def test_options_of_a_metric_that_is_not_named():
   given = {"eval.metrics": "auroc", "eval.metrics.ece.bins": "9"}
-  with pytest.raises(UserError, match=r"^--config\.eval.*has no 'ece'; name"):
+  with refused("--config.eval.metrics.ece.bins"):
     sweep.plan(tiny.tiny().to_dict(), (), given)
 
 
@@ -248,7 +262,7 @@ def test_methods_can_be_chosen_again():
 
 
 def test_a_spec_checks_its_options():
-  with pytest.raises(UserError, match="unknown option 'kk'"):
+  with refused("data.partition"):
     splitjax.spec(PARTITIONS, "shard", kk=3)
   c = tiny.tiny()
   c.data.partition = splitjax.spec(PARTITIONS, "shard", k=np.int32(2))
@@ -269,31 +283,3 @@ def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
       assert getattr(new, field.name) == standard, (group, field.name)
       left_out += 1
   assert left_out > 40
-
-
-@pytest.mark.parametrize(
-  ("change", "field"),
-  [
-    ({"method": 3}, "method"),
-    ({"method": {"name": ["x"]}}, "method.name"),
-    ({"rounds": 2**31}, "rounds"),
-    ({"seed": 10**5000}, "seed"),
-    ({"title": "a\nb"}, "title"),
-    ({"optimizer": {"lr": 10**400}}, "optimizer.lr"),
-    ({"eval": {"thresholds": np.array([[1], [2]])}}, "eval.thresholds"),
-    ({"batch_norm": np.array(["average", "b"])}, "batch_norm"),
-    ({"x\ny": 3}, "config: unknown field"),
-    ({"methods": {1: {"name": "local"}}}, "methods"),
-    ({"methods": {"a" * 101: {"name": "local"}}}, "methods"),
-    (None, "config="),
-  ],
-)
-def test_values_that_no_field_can_have(change, field):
-  tree = tiny.tiny().to_dict()
-  if change and "methods" in change:
-    del tree["method"]
-  with pytest.raises(UserError) as caught:
-    Config.from_dict(change and tree | change)
-  message = str(caught.value)
-  assert message.startswith(field) and message.isprintable()
-  assert len(message) < 600

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 from splitjax import UserError
 from splitjax.config import sweep
@@ -90,70 +91,72 @@ def test_nothing_is_executed(reader, form, tmp_path):
 )
 def test_records_of_endless_depth(reader, text, tmp_path):
   (tmp_path / "report.json").write_text(text)
-  with pytest.raises(UserError, match="is damaged|is not a report"):
+  with refused(str(tmp_path / "report.json")):
     READERS[reader](tmp_path / "report.json")
 
 
 @pytest.mark.parametrize(
-  ("line", "told"),
+  "line",
   [
-    ("1" * 5000 + ",0,dropout,", "round '111.* must be one of 1..3"),
-    ("²,0,dropout,", "round '²' must be"),
-    ("1,0,straggler," + "1" * 5000, "share '111.* must be a number"),
-    ("1," * 100_000, "must have the 4 fields"),
+    "1" * 5000 + ",0,dropout,",
+    "²,0,dropout,",
+    "1,0,straggler," + "1" * 5000,
+    "1," * 100_000,
   ],
+  ids=range(4),
 )
-def test_schedules(line, told, tmp_path):
+def test_schedules(line, tmp_path):
   path = tmp_path / "schedule.csv"
   path.write_text(f"round,client,fault,share\n{line}\n")
-  with pytest.raises(UserError, match=told) as error:
+  with refused("faults.schedule"):
     READERS["schedule"](path)
-  assert len(str(error.value)) < 500
 
 
 def test_a_schedule_for_all_rounds_there_could_be(tmp_path):
   path = tmp_path / "schedule.csv"
   path.write_text("round,client,fault,share\n1,0,dropout,\n")
-  with pytest.raises(UserError, match="entries: lower rounds"):
+  with refused("faults.schedule"):
     faults.read_schedule(faults.Faults(schedule=str(path)), 3, 2**31 - 1)
 
 
 @pytest.mark.parametrize(
-  ("fields", "told"),
+  ("field", "value"),
   [
-    ({"eval__rhos": tuple(range(2000))}, "eval.rhos has 2000 numbers"),
-    ({"eval__thresholds": tuple(range(20_000))}, "eval.thresholds has 20000"),
+    ("eval.rhos", tuple(range(2000))),
+    ("eval.thresholds", tuple(range(20_000))),
   ],
+  ids=["eval.rhos", "eval.thresholds"],
 )
-def test_configs_beyond_the_machine(fields, told):
-  with pytest.raises(UserError, match=told):
+def test_configs_beyond_the_machine(field, value):
+  fields = {field.replace(".", "__"): value}
+  with refused(field):
     tasks.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
 
 
 @pytest.mark.parametrize(
-  ("more", "told"),
+  ("more", "field"),
   [
-    (["optimizer.lr=" + ",".join(map(str, range(1, 10_001)))], "10000 runs"),
+    (["optimizer.lr=" + ",".join(map(str, range(1, 10_001)))], "sweep"),
     (
       [
         f"{path}=" + ",".join(map(str, range(1, 101)))
         for path in ("rounds", "batch_size", "seed")
       ],
-      "are 1000000 runs, more than 1000",
+      "sweep",
     ),
-    (["optimizer.lr=" + "1+" * 50_000 + "1"], "optimizer.lr='1.1.* a number"),
-    (["optimizer.lr=" + "(" * 50_000], "optimizer.lr=.* a number"),
+    (["optimizer.lr=" + "1+" * 50_000 + "1"], "lr="),
+    (["optimizer.lr=" + "(" * 50_000], "lr="),
   ],
+  ids=range(4),
 )
-def test_sweeps(more, told):
+def test_sweeps(more, field):
   begun = time.monotonic()
-  with pytest.raises(UserError, match=told) as error:
+  with refused(field):
     sweep.plan(tiny.tiny().to_dict(), more)
-  assert len(str(error.value)) < 500
   assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("count", [0, 257])
 def test_cpu_devices(count):
-  with pytest.raises(UserError, match=f"cpu_devices={count} must be in 1..256"):
+  with refused("--cpu_devices"):
     distributed.use_cores(count)

@@ -7,6 +7,7 @@ import typing
 
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
 from splitjax import (
@@ -84,11 +85,9 @@ def test_a_name_alone_takes_the_new_one_s_defaults(
   spec, known = choose(path, name), options(registry[name])
   assert spec.name == name
   assert spec.options == {key: standard for key, (_, standard) in known.items()}
-  with pytest.raises(UserError, match="unknown option") as error:
+  with pytest.raises(UserError) as error:
     choose(path, name, more)
-  message = str(error.value)
-  assert len(message.splitlines()) == 1 and more.partition("=")[0] in message
-  assert name in message
+  assert f"({name}): unknown option" in str(error.value)
 
 
 def test_options_come_with_their_name_in_any_order():
@@ -97,7 +96,7 @@ def test_options_come_with_their_name_in_any_order():
     (cell,) = sweep.plan(tiny.tiny(), (), given).cells
     assert cell.config.data.partition.options["alpha"] == 0.7
   c = tiny.tiny()
-  with pytest.raises(UserError, match="set another name before its options"):
+  with refused("data.partition"):
     c.data.partition.alpha = 0.7
   c.data.partition.update({"alpha": 0.7, "name": "dirichlet"})
   assert Config.from_dict(c).data.partition.options["alpha"] == 0.7
@@ -159,7 +158,7 @@ def test_names_of_methods_replace_those_of_a_config():
     assert list(cell.config.methods) == ["splitgp", "local"]
     assert cell.config.methods["splitgp"].options["lam"] == 0.3
     assert cell.config.headline == ""
-    with pytest.raises(UserError, match="--config.method.x: methods are set"):
+    with refused("--config.method.x"):
       sweep.plan(before, (), {**given, "method.x": "1"})
 
 
@@ -173,23 +172,28 @@ def test_a_row_that_is_named_stays_as_it_is():
   few = config.methods["few"]
   assert (few.name, few.label) == ("splitgp", "Few")
   assert (few.options["lam"], few.options["gamma"]) == (0.7, 0.4)
-  with pytest.raises(UserError, match="'fw'"):
+  with refused("methods.name"):
     sweep.plan(tree, (), {"methods": "fw"})
 
 
-def test_axes_of_methods_that_are_left_out_are_refused():
+@pytest.mark.parametrize(
+  ("path", "cell"),
+  [
+    ("methods.harmony.inner_steps", "inner_steps=1"),
+    ("methods.splitpg.lam", "lam=1"),
+    ("method.lam", "lam=1: sweep.method.lam"),
+  ],
+)
+def test_axes_of_methods_that_are_left_out_are_refused(path, cell):
   tree = tiny.tiny(harmony="harmony", splitgp="splitgp").to_dict()
-  tree["sweep"] = {"methods.harmony.inner_steps": (1, 2)}
-  with pytest.raises(UserError, match="unknown field 'methods.harmony.inner_"):
+  tree["sweep"] = {path: (1, 2)}
+  with refused(cell):
     sweep.plan(tree, (), {"methods": "splitgp"})
-  tree["sweep"] = {"methods.splitpg.lam": (0.1, 0.2)}
-  with pytest.raises(UserError, match="did you mean 'methods.splitgp.lam'"):
-    sweep.plan(tree, (), {"methods": "splitgp"})
-  single = {**tiny.tiny().to_dict(), "sweep": {"method.lam": (0.1, 0.2)}}
-  with pytest.raises(UserError, match="methods are set; say methods.KEY"):
-    sweep.plan(single, (), {"methods": "splitgp"})
-  with pytest.raises(UserError, match="methods=5 must be a group of fields"):
-    sweep.plan({**tree, "sweep": {}}, (), {"methods": 5})
+
+
+def test_methods_are_a_group():
+  with refused("methods"):
+    sweep.plan(tiny.tiny(a="local").to_dict(), (), {"methods": 5})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,7 @@ def test_methods_of_a_dict_may_be_names(given):
   made = sweep.plan(tree, ["methods.splitgp.lam=0.1,0.2"], {}).cells[0].config
   assert made.methods["splitgp"].options["lam"] == 0.1
   for wrong in (3, None):
-    with pytest.raises(UserError, match="methods"):
+    with refused("sweep", "x"):
       sweep.plan({**tree, "methods": wrong}, ["methods.a.x=1,2"], {})
 
 
@@ -208,7 +212,7 @@ def test_methods_of_a_dict_may_be_names(given):
 def test_a_group_of_a_papers_setting_is_no_text(field):
   before = tiny.tiny()
   before.paper = next(iter(paper_numbers.sources()))
-  with pytest.raises(UserError, match=f"^{field}.*(group of|unknown name)"):
+  with refused(field):
     sweep.plan(before, (), {field: "x"})
 
 
@@ -223,6 +227,5 @@ def test_a_group_of_a_papers_setting_is_no_text(field):
   ],
 )
 def test_a_text_of_another_type_is_one_line(path, text):
-  with pytest.raises(UserError, match=rf"^{path}=.* must be ") as error:
+  with refused(path):
     sweep.plan(tiny.tiny(), (), {path: text})
-  assert len(str(error.value).splitlines()) == 1

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from splitjax import PARTITIONS, UserError
+from splitjax import PARTITIONS
 from splitjax.config import paper_numbers, sweep
 from splitjax.engine import fleets
 from splitjax.methods import base
@@ -170,7 +171,7 @@ def test_words_behind_the_colon():
   assert apart.data.dealt == "by_depth" and "agnostic" in apart.methods
   # Clients of the largest cut compute as fast as in the other bars.
   assert fleet_of(largest)[4] == fleet_of(get("harmony_figure4"))[4] == {40.0}
-  with pytest.raises(UserError, match="'tiny' is none of paper, small, "):
+  with refused("--config"):
     get("harmony_table2", "tiny")
   text = get("harmony_figure2", "homogeneous,vgg11")
   assert text.backbone.depths == (4,) and text.backbone.pad
@@ -191,7 +192,7 @@ def test_reports_show_the_gain_of_the_papers_own_method():
   assert get("splitgp_table2").headline == "splitgp"
   c = get("harmony_table2")
   c.headline = "harmny"
-  with pytest.raises(UserError, match="headline: unknown .*'harmny'.*harmony"):
+  with refused("headline"):
     sweep.plan(c.to_dict())
 
 
@@ -201,7 +202,7 @@ def test_a_cell_for_every_form():
   forms = {(wire.features.form, wire.gradients.form) for wire in wires}
   assert len(forms) == len(asked.cells) == 25
   assert len(plan("fewer_bits", "small").cells) == 5
-  with pytest.raises(UserError, match="choose one of features, gradients"):
+  with refused("--config"):
     get("fewer_bits", "features,both")
 
 
@@ -239,9 +240,9 @@ def test_words_for_hydra():
   assert (c.data.name, c.data.partition.p) == ("cifar100_coarse", 60)
   assert c.sweep.num_clients == (20, 200) and c.paper == ""
   assert c.title.endswith("ResNet101, CIFAR-100 superclasses, 60%-DL, deep cut")
-  with pytest.raises(UserError, match="'dl80' and 'iid': one of them"):
+  with refused("--config"):
     get("hydra_table1", "dl80,iid")
-  with pytest.raises(UserError, match="superclasses are known of cifar10, "):
+  with refused("--config"):
     get("hydra_table4", "svhn")
   alone = get("hydra_table3", "resnet101,multi_head")
   assert list(alone.methods) == ["multi_head"]

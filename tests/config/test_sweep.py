@@ -2,11 +2,11 @@
 
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
 from splitjax import (
   Config,
-  UserError,
 )
 from splitjax.config import sweep
 
@@ -70,12 +70,10 @@ def test_the_one_method_of_a_config():
   cells = sweep.plan(given(), ["method.inner_steps=3,5"]).cells
   found = [cell.config.methods["harmony"] for cell in cells]
   assert [spec.options["inner_steps"] for spec in found] == [3, 5]
-  for wrong, said in (
-    ("method=x", "unknown name 'x'"),
-    ("inner_steps=3,5", "did you mean 'method.inner_steps'"),
-  ):
-    with pytest.raises(UserError, match=said):
-      sweep.plan(given(), [wrong])
+  with refused("method=x"):
+    sweep.plan(given(), ["method=x"])
+  with refused("inner_steps"):
+    sweep.plan(given(), ["inner_steps=3,5"])
 
 
 @pytest.mark.parametrize(
@@ -104,35 +102,34 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
 
 
 @pytest.mark.parametrize(
-  ("vary", "more", "words"),
+  ("vary", "more", "field"),
   [
-    ({"optimizer.lrs": (1,)}, [], "did you mean 'optimizer.lr'"),
-    ({"optimizer.lr": (0.1, 0.1)}, [], "sweep.optimizer.lr: 0.1 occurs twice"),
-    ({"optimizer.lr": ()}, [], "sweep.optimizer.lr=() must be values"),
-    ({"seed": (2**31,)}, [], "sweep.seed=2147483648 must be a whole number"),
-    ({"methods.c.lam": (0.1,)}, [], "did you mean 'methods.a.lam'"),
-    ({"methods.a.lamb": (0.1,)}, [], "unknown option 'lamb'"),
-    ({"method": ("local",)}, [], "give either method (one) or methods"),
-    ({"data.name": ("npz:a:b", "npz:a/b")}, [], "combinations have the folder"),
-    ({"title": ("a", "b")}, [], "sweep.title: cannot be swept"),
-    ({}, ["optimizer.lr"], "FIELD=VALUE"),
-    ({}, ["lam=0.2,0.5"], "'lam'; did you mean 'methods.a.lam'"),
-    ({}, ["rounds=1", "rounds=2"], "--sweep=rounds: given twice"),
-    ({}, ["optimizer.lr=0.1,,1"], "an empty value: remove a comma"),
-    ({}, ["optimizer.lr=0.1,abc"], "optimizer.lr='abc' must be a number"),
+    ({"optimizer.lrs": (1,)}, [], "lrs=1: sweep"),
+    ({"optimizer.lr": (0.1, 0.1)}, [], "sweep.optimizer.lr"),
+    ({"optimizer.lr": ()}, [], "sweep.optimizer.lr"),
+    ({"seed": (2**31,)}, [], "sweep.seed"),
+    ({"methods.c.lam": (0.1,)}, [], "lam=0.1: sweep"),
+    ({"methods.a.lamb": (0.1,)}, [], "lamb=0.1: methods.a (splitgp)"),
+    ({"method": ("local",)}, [], "method=local"),
+    ({"data.name": ("npz:a:b", "npz:a/b")}, [], "sweep"),
+    ({"title": ("a", "b")}, [], "sweep.title"),
+    ({"optimizer.lr": range(1, 10_001)}, [], "sweep"),
+    ({}, ["optimizer.lr"], "--sweep=optimizer.lr"),
+    ({}, ["lam=0.2,0.5"], "lam"),
+    ({}, ["rounds=1", "rounds=2"], "--sweep=rounds"),
+    ({}, ["optimizer.lr=0.1,,1"], "--sweep=optimizer.lr"),
+    ({}, ["optimizer.lr=0.1,abc"], "lr=abc: optimizer.lr"),
   ],
 )
-def test_an_invalid_sweep_is_one_line(vary, more, words):
-  with pytest.raises(UserError) as error:
+def test_an_invalid_sweep_is_one_line(vary, more, field):
+  with refused(field):
     sweep.plan(given(vary=vary, **METHODS_OF), more)
-  message = str(error.value)
-  assert words in message and len(message.splitlines()) == 1
 
 
 def test_a_field_both_swept_and_overridden_is_refused():
   tree = given(vary={"optimizer.lr": (0.1, 0.2)}, **METHODS_OF)
   for more in ((), ["optimizer.lr=0.3,0.4"]):
-    with pytest.raises(UserError, match="lr: the field is swept: give its"):
+    with refused("--config.optimizer.lr"):
       sweep.plan(tree, more, {"optimizer.lr": 0.5})
   assert sweep.plan(tree, (), {"rounds": 2}).cells
 
