@@ -116,7 +116,7 @@ def test_seeds_share_their_weights(start, tmp_path):
   facts = {
     k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
   }
-  with ownership.owned(tmp_path / "w", config, facts, False, over_seeds=True):
+  with ownership.owned(tmp_path / "w", config, facts, over_seeds=True):
     pass
   other_weights(path)
   with pytest.raises(UserError, match="pretrained is"):
