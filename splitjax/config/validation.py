@@ -1,6 +1,5 @@
 """Checks of the fields of a config against each other."""
 
-import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.data.augmentations import AUGMENTATIONS
-from splitjax.engine.resources import Profiles
 from splitjax.fields import written
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.methods.schedules import SCHEDULES
@@ -33,12 +31,9 @@ def check_config(config: Any) -> None:
       unknown("headline", config.headline, config.methods, "method's key")
     )
   _check_thresholds(config.eval)
-  _check_fleet(config.fleet)
   _check_noise(config.privacy)
   _check_names(config)
-  _check_means(config.mean_optimizer)
   _check_steps(config)
-  _check_kept(config)
   _check_inside(config)
   _check_labels(config.methods)
 
@@ -80,19 +75,6 @@ def _check_thresholds(chosen: Any) -> None:
     )
 
 
-def _check_fleet(fleet: Any) -> None:
-  """Raises UserError if ranges of resources are set, and fleet.profiles too."""
-  if fleet.profiles is None:
-    return
-  for field in dataclasses.fields(fleet):
-    value = getattr(fleet, field.name)
-    if field.name in Profiles._fields and value != field.default:
-      raise UserError(
-        f"fleet.{field.name}={value}: fleet.profiles={fleet.profiles} has the"
-        " clients' resources; leave one of them out"
-      )
-
-
 def _check_noise(privacy: Any) -> None:
   """Raises UserError for noise without a clip."""
   for kind in privacy.noisy():
@@ -112,17 +94,6 @@ def _check_names(config: Any) -> None:
       raise UserError(unknown(field, name, known, "name"))
 
 
-def _check_means(chosen: Any) -> None:
-  """Raises UserError if mean_optimizer has settings, but no name."""
-  for field in dataclasses.fields(chosen):
-    value = getattr(chosen, field.name)
-    if chosen.name is None and value != field.default:
-      raise UserError(
-        f"mean_optimizer.{field.name}={value!r} needs mean_optimizer.name:"
-        " fedavgm, fedadam or fedyogi"
-      )
-
-
 def _check_steps(config: Any) -> None:
   chosen = config.optimizer
   if chosen.floor > chosen.lr:
@@ -135,38 +106,15 @@ def _check_steps(config: Any) -> None:
       f"optimizer.warmup={chosen.warmup:g} must be below the"
       f" rounds={config.rounds}, or the warm-up never ends"
     )
-  if config.local_steps and config.local_epochs > 1:
-    raise UserError(
-      f"local_steps={config.local_steps} replaces"
-      f" local_epochs={config.local_epochs}; leave one of them out"
-    )
 
 
 def _check_inside(config: Any) -> None:
-  """Raises UserError if eval.inside does not suit the other fields.
-
-  It must be one of the rounds, and it needs a cyclic order.
-  """
+  """Raises UserError if eval.inside lacks the cycles that it looks into."""
   inside = config.eval.inside
-  if inside is None:
-    return
-  if inside > config.rounds:
-    raise UserError(
-      f"eval.inside={inside} must be one of the {config.rounds} rounds"
-    )
-  if not config.order.name.startswith("cyclic"):
+  if inside is not None and not config.order.name.startswith("cyclic"):
     raise UserError(
       f"eval.inside={inside} needs a cyclic order: set order.name to cyclic or"
       f" cyclic_reverse instead of {config.order.name}"
-    )
-
-
-def _check_kept(config: Any) -> None:
-  """Raises UserError if checkpoint.rounds names rounds after the last one."""
-  if late := [n for n in config.checkpoint.rounds or () if n > config.rounds]:
-    raise UserError(
-      f"checkpoint.rounds={config.checkpoint.rounds}: {late[0]} is none of the"
-      f" {config.rounds} rounds; leave it out"
     )
 
 

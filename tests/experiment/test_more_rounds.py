@@ -103,11 +103,6 @@ def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
   assert one["learning"] == two["learning"] and rows(one) == rows(two)
 
 
-def test_a_checkpoint_after_the_last_round_is_refused(tmp_path):
-  with pytest.raises(UserError, match="12 is none of the 9 rounds"):
-    runner.run(config("local", rounds=9, checkpoint__rounds=(3, 12)), tmp_path)
-
-
 def test_networks_of_chosen_rounds_load(tmp_path):
   chosen = {"checkpoint__rounds": (1, 3), "checkpoint__every": 50}
   runner.run(config("local", rounds=5, **chosen), tmp_path / "w")

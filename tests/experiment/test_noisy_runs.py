@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tiny
 from runs import config, rows, same_run, stopped
 
 import splitjax
@@ -78,28 +77,9 @@ def test_a_wrong_channel_is_one_line(changes, words):
   assert all(word in line for word in words), line
 
 
-@pytest.mark.parametrize(
-  ("name", "field", "value"),
-  [
-    ("fedavg", "wire__features__form", "int8"),
-    ("fedgh", "wire__gradients__share", 0.5),
-    ("local", "privacy__features__clip", 1.0),
-  ],
-)
-def test_a_channel_that_no_method_uses_is_one_line(name, field, value):
-  line = refused(name, **{field: value})
-  assert line.startswith(f"{field.replace('__', '.')}={value!r}: none of own")
-
-
 def test_prices_without_messages_cannot_be_rounded():
   line = refused("dfl", wire__features__form="int8")
-  assert "own only counts the bytes of features" in line
-
-
-def test_one_method_that_sends_is_enough():
-  c = tiny.tiny(one="fedavg", two="splitgp")
-  c.wire.gradients.form = "topk"
-  tasks.build(tiny.resolved(c))
+  assert line.startswith("wire.features and privacy.features: own only count")
 
 
 def releases(name, served, **changes):

@@ -225,9 +225,7 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
   )
   splitjax.run(made, tmp_path / "w")
   (tmp_path / "a.npz").rename(tmp_path / "b.npz")
-  data = dataclasses.replace(
-    made.data, name=f"npz:{tmp_path / 'b.npz'}", device_budget_gb=1.0
-  )
+  data = dataclasses.replace(made.data, name=f"npz:{tmp_path / 'b.npz'}")
   moved = dataclasses.replace(made, data=data)
   splitjax.evaluate_again(tmp_path / "w", moved)
   splitjax.run(moved, tmp_path / "w")  # finished: not trained again

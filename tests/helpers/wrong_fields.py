@@ -100,7 +100,6 @@ OUTSIDE = {
   "participants_per_round": [0, -1, 11],
   "eval.rhos": [(), (0.5, 0.5)],
   "eval.thresholds": [()],
-  "eval.inside": [99],
   "system.devices": [10**6],
   "system.client_power": [(), (1.0,) * 5, (-1.0, 1.0)],
 }

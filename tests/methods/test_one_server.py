@@ -140,16 +140,12 @@ def test_it_is_said_who_is_served_when():
   assert "groups (group: clients)  0: " in text
 
 
-CYCLIC = {"eval__inside": 1, "order__name": "cyclic"}
-
-
 @pytest.mark.parametrize(
   ("name", "fields", "must"),
   [
     ("hydra", {"backbone__depths": (1, 2)}, r"depths=\(1, 2\).*one depth"),
     ("splitnn", {"system__devices": 2}, "system.devices=2: splitnn"),
     ("splitnn", {"order__turn": 0}, "order.turn=0"),
-    ("merge_sfl", CYCLIC, "eval.inside=1: none of only"),
     ("hydra", {"eval__inside": 1}, "eval.inside=1 needs a cyclic order"),
     (
       "splitnn",

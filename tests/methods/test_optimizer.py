@@ -9,7 +9,6 @@ import tiny
 import toy_world as toys
 
 from splitjax import OPTIMIZERS, UserError
-from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS, optimizers
 from splitjax.types import Half
 
@@ -83,13 +82,6 @@ def test_the_server_has_a_rate_of_its_own():
   toys.assert_close(both.clients, low.clients, 1e-12)
   toys.assert_close(both.server, high.server, 1e-12)
   assert toys.distance(both.server.segment, low.server.segment) > 1e-4
-
-
-def test_the_servers_optimiser_needs_a_server():
-  draft = tiny.tiny(own="fedavg")
-  draft.optimizer.server_lr = 0.1
-  with pytest.raises(UserError, match="optimizer.server_lr=.* trains a netw"):
-    tasks.build(tiny.resolved(draft))
 
 
 def test_an_unknown_optimiser_is_one_line():

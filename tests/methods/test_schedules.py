@@ -114,18 +114,12 @@ def test_the_work_of_local_steps_by_hand():
   [
     (
       "fedavg",
-      {"local_steps": 3, "local_epochs": 2},
-      "replaces local_epochs=2",
-    ),
-    (
-      "fedavg",
       {"optimizer__warmup": 2.0},
       "warmup=2 must be below the rounds=2",
     ),
     ("fedavg", {"optimizer__every": 0}, "optimizer.every=0 must be at least 1"),
     ("fedavg", {"optimizer__floor": 9.0}, "optimizer.floor=9 must be at most"),
     ("fedavg", {"optimizer__schedule": "cos"}, "did you mean 'cosine'"),
-    ("splitnn", {"mean_weights": "uniform"}, "none of own makes a mean"),
   ],
 )
 def test_what_does_not_fit_is_one_line(method, changes, said):

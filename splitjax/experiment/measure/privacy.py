@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from splitjax.engine import messages
 from splitjax.evaluation.privacy import Release, epsilon, spread
 from splitjax.experiment.measure.scores import End
-from splitjax.experiment.setup import message_checks
+from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage.history import History
 from splitjax.wire.channel import KINDS
@@ -62,7 +63,9 @@ def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   """
   task = setup.task
   config, clients = task.config, whole.clients
-  sent = message_checks.sent(task.network, setup.method)
+  net = task.network
+  fleet = method_factory.own_fleet(setup.method, net)
+  sent = messages.of_steps(setup.method, net.backbone, fleet)
   stages, epochs = setup.method.stages, np.asarray(config.local_epochs)
   if config.local_steps is not None:
     each_pass = -(-setup.sizes // setup.batches)

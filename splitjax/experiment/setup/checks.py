@@ -10,22 +10,24 @@ import jax
 import numpy as np
 
 from splitjax.config.groups import Data
+from splitjax.config.messages import CHANNELS, Noise, Rows
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.facts import FACTS
-from splitjax.engine import distributed
+from splitjax.engine import distributed, messages
 from splitjax.engine.base import needs_server
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
 from splitjax.files import is_own
-from splitjax.methods import METHODS, mean_optimizer
+from splitjax.methods import METHODS
 from splitjax.methods.fedavg import fedbn
 from splitjax.models import BACKBONES, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
 from splitjax.types import Method, UserError
+from splitjax.wire.channel import KINDS
 
 
 def check_first(config: Config) -> None:
@@ -45,10 +47,8 @@ def check_first(config: Config) -> None:
   form = facts.shape, classes, facts.vocabulary
   net = network.make_backbone(alone, *form)
   check_layers(config, net)
-  made = {
-    key: method_factory.make_method(config, net, key) for key in config.methods
-  }
-  _check_optimizers(config, made)
+  for key in config.methods:
+    method_factory.make_method(config, net, key)
 
 
 def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
@@ -108,7 +108,7 @@ def check_methods(
 ) -> None:
   """Raises UserError where methods and config contradict each other."""
   _check_best(config, test_sets)
-  _check_optimizers(config, methods)
+  _check_prices(config, network, methods)
   for key, method in methods.items():
     alone = all(stage.alone is not None for stage in method.stages)
     by_step = config.faults.server_down and config.faults.server_down_per
@@ -119,36 +119,6 @@ def check_methods(
       )
     if topology_of(method.traits).one_server:
       _check_one_server(config, network.backbone.cuts, key, method)
-  in_turn = any(
-    topology_of(method.traits).in_turn for method in methods.values()
-  )
-  if config.eval.inside is not None and not in_turn:
-    raise UserError(
-      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
-      " clients one after another; leave it None"
-    )
-
-
-def _check_optimizers(config: Config, methods: Methods) -> None:
-  """Raises UserError if an optimiser or mean_weights is set but not used."""
-  at_server = config.optimizer.server_lr
-  if at_server is not None and not any(
-    method.traits.depth == "cut" for method in methods.values()
-  ):
-    raise UserError(
-      f"optimizer.server_lr={at_server!r}: none of {', '.join(methods)} trains"
-      " a network at the server; leave it None"
-    )
-  averaged = any(map(mean_optimizer.has_mean, methods.values()))
-  for field, value, usual in (
-    ("mean_optimizer.name", config.mean_optimizer.name, None),
-    ("mean_weights", config.mean_weights, "method"),
-  ):
-    if value != usual and not averaged:
-      raise UserError(
-        f"{field}={value!r}: none of {', '.join(methods)} makes a mean; leave"
-        f" it {usual!r}"
-      )
 
 
 def _check_best(config: Config, test_sets: TestSets) -> None:
@@ -156,6 +126,28 @@ def _check_best(config: Config, test_sets: TestSets) -> None:
   best, names = config.checkpoint.best, ("loss", *test_sets.names)
   if best is not None and best not in names:
     raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+
+
+def _check_prices(config: Config, network: Network, methods: Methods) -> None:
+  """Raises UserError if a message with a form or noise is only priced.
+
+  A method may count a message's bytes without sending it (`Method.cuts`). The
+  ledger would then have the bytes of a form that rounds nothing.
+  """
+  for kind in CHANNELS:
+    form, noise = getattr(config.wire, kind), getattr(config.privacy, kind)
+    if (form, noise) == (Rows(), Noise()):
+      continue
+    names = {name for name, channel in KINDS.items() if channel == kind}
+    for key, method in methods.items():
+      fleet = method_factory.own_fleet(method, network)
+      sent = messages.of_steps(method, network.backbone, fleet)
+      if names & sent.priced and not names & set().union(*sent.counts):
+        raise UserError(
+          f"wire.{kind} and privacy.{kind}: {key} only counts the bytes of"
+          f" {kind}, because its clients train the whole network (Method.cuts);"
+          " set them back"
+        )
 
 
 def _check_one_server(

@@ -29,7 +29,7 @@ from splitjax.engine import distributed, faults, fleets, sharding
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.calibration import ProxyPlan
-from splitjax.experiment.setup import checks, client_data, message_checks
+from splitjax.experiment.setup import checks, client_data
 from splitjax.experiment.setup.method_factory import abstract_state, make_method
 from splitjax.experiment.setup.network import (
   Network,
@@ -152,7 +152,6 @@ def build(
       abstract_state(method, network)
   if not trained:
     checks.check_methods(config, network, made, test_sets)
-    message_checks.check_messages(config, network, made)
     if config.privacy.accounted:
       privacy.library()
   schedule = faults.make_schedule(
