@@ -25,8 +25,8 @@ from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers import measured, programs
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers import measured
+from splitjax.experiment.trainers.trainer import Trainer, make_round
 from splitjax.types import State
 
 
@@ -200,14 +200,18 @@ def main() -> None:
 def measure(point: Point, trainer: Trainer, state: State) -> None:
   """Traces and compiles the round, and trains."""
   setup, watch = trainer.setup, Watch()
-  lowered = programs.make_round(setup).lower(state, setup.shards)
+  lowered = make_round(setup).lower(state, setup.shards)
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
   report(**watch("compile"), **needs(compiled), **memory())
   report(exchanged=exchanged(compiled.as_text()))
-  trainer.use(compiled)
-  run_rounds(point.rounds, trainer.step, state)
+
+  def advance(state):
+    state, metrics = compiled(state, setup.shards)
+    return state, jax.device_get(metrics)  # waits for the round
+
+  run_rounds(point.rounds, advance, state)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     report(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)

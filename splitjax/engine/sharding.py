@@ -93,13 +93,6 @@ def size(mesh: Mesh | None) -> int:
   return 1 if mesh is None else mesh.size
 
 
-def devices(mesh: Mesh | None) -> list[jax.Device]:
-  """Lists the devices of a mesh in order; without a mesh the first device."""
-  if mesh is None:
-    return list(target.current().devices[:1])
-  return list(mesh.devices.flat)
-
-
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
   """Puts host arrays on the devices; `spec` is that of all leaves."""
   if mesh is None:
@@ -116,13 +109,6 @@ def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
     specs,
     is_leaf=lambda x: isinstance(x, PartitionSpec),
   )
-
-
-def copied(mesh: Mesh | None, tree: Tree) -> Tree:
-  """Copies arrays, within a program, to every device in full."""
-  if mesh is None:
-    return tree
-  return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, COPIED))
 
 
 def on_each(

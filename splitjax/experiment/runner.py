@@ -18,9 +18,9 @@ from splitjax.experiment.setup.tasks import Tasks, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
-from splitjax.experiment.trainers import measured, programs
+from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.compile_cache import announcing
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers.trainer import that_fit
 from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
@@ -98,7 +98,7 @@ def _train(
 ) -> None:
   """Trains a method from its checkpoint, or else from the network `full`."""
   begun, note = time.monotonic(), announcing(setup.labels[0])
-  trainer = programs.that_fit(setup, lambda setup: Trainer(setup, note))
+  trainer = that_fit(setup, note)
   ahead = time.monotonic() - begun
   opened = resume.open_recorder(trainer, full, workdir, stop)
   with opened as (recorder, state):

@@ -7,8 +7,7 @@ import tiny
 from splitjax.engine import fleets
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import data_summary, tasks, training_setup
-from splitjax.experiment.trainers.programs import make_round
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers.trainer import Trainer, make_round
 
 
 @pytest.fixture(scope="module")

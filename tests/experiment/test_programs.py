@@ -15,8 +15,13 @@ from splitjax import PARTITIONS, SHIFTS
 from splitjax.experiment import runner
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
-from splitjax.experiment.trainers import compile_cache, programs
-from splitjax.experiment.trainers.trainer import ROOM, Trainer
+from splitjax.experiment.trainers import compile_cache
+from splitjax.experiment.trainers.trainer import (
+  ROOM,
+  Trainer,
+  size_of,
+  that_fit,
+)
 from splitjax.models import target
 
 
@@ -172,13 +177,13 @@ def side_by_side(chunk="auto"):
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   assert training_setup.side_by_side(side_by_side()) == [1], "on a CPU"
   with gpu(10**12):
-    trainer = programs.that_fit(side_by_side(), Trainer)
+    trainer = that_fit(side_by_side())
     assert training_setup.side_by_side(trainer.setup) == [6]
   every = trainer._programs.values()
-  most = max(sum(compile_cache.bytes_of(x.args[0]).values()) for x in every)
+  most = max(size_of(x.args[0]) for x in every)
   with gpu(most - 1):
-    fewer = programs.that_fit(side_by_side(), Trainer)
-    stated = programs.that_fit(side_by_side(6), Trainer)
+    fewer = that_fit(side_by_side())
+    stated = that_fit(side_by_side(6))
   assert training_setup.side_by_side(fewer.setup) == [3]
   assert fewer.task.config.system.clients_per_chunk == "auto"
   (told,) = capsys.readouterr().err.splitlines()
@@ -201,12 +206,12 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
   monkeypatch.setattr(Trainer, "compile", compile)
   with gpu(10**12):
     said = "RESOURCE_EXHAUSTED"
-    made = programs.that_fit(side_by_side(), Trainer)
+    made = that_fit(side_by_side())
     assert training_setup.side_by_side(made.setup) == [1]
     assert asked == [[6], [3]]  # one client alone has no other choice
     said = "INTERNAL"
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
-      programs.that_fit(side_by_side(), Trainer)
+      that_fit(side_by_side())
 
 
 @pytest.mark.slow

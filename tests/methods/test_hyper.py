@@ -11,8 +11,7 @@ import tiny
 import splitjax
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers import compile_cache
-from splitjax.experiment.trainers.programs import make_round
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers.trainer import Trainer, make_round
 from splitjax.methods import hyper
 
 A, B = 0.3, 2.5

@@ -13,8 +13,7 @@ from splitjax.experiment.describe import describe, description
 from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
-from splitjax.experiment.trainers.programs import make_round
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers.trainer import Trainer, make_round
 from splitjax.methods import optimizers
 from splitjax.methods.hydra import grouping, hydra
 from splitjax.methods.merge_sfl import merge_sfl

@@ -9,8 +9,7 @@ import jax
 
 from splitjax import trees
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.trainers import programs
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.experiment.trainers.trainer import Trainer, make_round
 from splitjax.models import shapes
 from splitjax.types import Ledger, Stage
 
@@ -24,7 +23,7 @@ def of_round(setup: TrainingSetup) -> Ledger:
 
   def step_of(method):
     own = setup._replace(method=method)
-    return programs.make_round(own, faults=None)
+    return make_round(own, faults=None)
 
   jax.eval_shape(step_of(method), *given)  # finds errors of the real steps
   stages = tuple(map(_that_learns_nothing, method.stages))

@@ -118,7 +118,9 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     own = _shard(task, cohort, parts, held, each)
     numbers = np.array(cohort.places)
     own = own._replace(schedule=trees.take(task.schedule, numbers))
-    return _placed(task, _with_turns(task, method, own, plan))
+    own = _with_turns(task, method, own, plan)
+    rows = sharding.put(task.mesh, tuple(own[2:]), sharding.DIVIDED)
+    return Shard(task.image, task.label, *rows)
 
   return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))
 
@@ -216,10 +218,3 @@ def _shard(
   if groups is not None:
     shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
   return shard
-
-
-def _placed(task: Task, shard: Shard) -> Shard:
-  """Divides a cohort's data among devices."""
-  image, _, *own = shard
-  own = sharding.put(task.mesh, own, sharding.DIVIDED)
-  return Shard(image, task.label, *own)

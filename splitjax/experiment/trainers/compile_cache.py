@@ -145,22 +145,6 @@ def compile_program(
   return functools.partial(_call, found.program, sharding.put(mesh, host))
 
 
-def bytes_of(program: Any) -> dict[str, int]:
-  """Returns how many bytes of each kind a compiled program takes on a device.
-
-  Returns {} if the device's compiler does not count bytes.
-  """
-  memory = program.memory_analysis()
-  if memory is None:
-    return {}
-  return {
-    "arguments": memory.argument_size_in_bytes,
-    "temporaries": memory.temp_size_in_bytes,
-    "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
-    "code": memory.generated_code_size_in_bytes,
-  }
-
-
 def _call(program: Any, numbers: dict[str, jax.Array], *given: Any) -> Any:
   return program(*given, numbers)
 

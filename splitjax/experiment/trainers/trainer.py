@@ -1,22 +1,26 @@
-"""Training and evaluation of one method: its state, rounds and evaluations."""
+"""Training and evaluation of one method: its programs, and what runs them.
 
+`that_fit` makes a trainer whose programs, once compiled, fit into a device.
+"""
+
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from splitjax.engine import sharding
+from splitjax.engine import rounds, sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import with_padding
-from splitjax.evaluation import calibration
+from splitjax.evaluation import calibration, evaluate, personalisation
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.setup import training_setup
 from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
-from splitjax.experiment.trainers import programs
 from splitjax.experiment.trainers.compile_cache import (
   Note,
-  bytes_of,
   compile_program,
   quiet,
 )
@@ -55,16 +59,7 @@ class Trainer:
     """
     seed = np.uint32(self.task.config.seed)
     given = sharding.put(self.task.mesh, (seed, jax.device_get(full)))
-    return compile_program(self.make_init, "init", self.setup, given)(*given)
-
-  def make_init(self, setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-    """Makes the jitted function (seed, network) -> the initial state."""
-
-    def init(seed, full):
-      key = jax.random.fold_in(jax.random.key(seed), 1)
-      return setup.method.init(key, setup.fleet, full)
-
-    return jit(init, out_shardings=_state_sharding(setup))
+    return compile_program(_make_init, "init", self.setup, given)(*given)
 
   def place(self, state: State) -> State:
     """Adds to a saved state the padding clients that this trainer needs.
@@ -107,7 +102,7 @@ class Trainer:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       return True
-    sizes = [sum(bytes_of(x.args[0]).values()) for x in self._programs.values()]
+    sizes = [size_of(x.args[0]) for x in self._programs.values()]
     return max(sizes) > ROOM * target.current().capacity
 
   def round(self, state: State) -> Any:
@@ -116,11 +111,7 @@ class Trainer:
     The round donates the state.
     """
     given = state, self.setup.shards
-    return self._program("round", programs.make_round, given)
-
-  def use(self, program: Any) -> None:
-    """Uses `program`, a method's round that was compiled elsewhere."""
-    self._programs["round"] = program
+    return self._program("round", make_round, given)
 
   def step(self, state: State) -> tuple[State, Metrics]:
     """Trains a round; returns the next state and the metrics on the host.
@@ -135,7 +126,8 @@ class Trainer:
     for row in self.setup.method.traits.rows:
       if row.personal:
         self._personaliser(state)
-      self._evaluations(state, self._shown(None, personal=row.personal))
+      images = show(self.setup, None, personal=row.personal)
+      self._evaluations(state, images)
 
   def evaluate(
     self,
@@ -163,16 +155,12 @@ class Trainer:
     """Evaluates a state for one result row; keeps no personalised copies."""
     if personal:
       state = state._replace(clients=self.personalise(state))
-    images = self._shown(samples, personal=personal)
+    images = show(self.setup, samples, personal=personal)
     evaluations = self._evaluations(state, images)
     test, *aside = (program(*given) for program, given in evaluations)
     size = tested(self.task, samples).rows.shape[1]
     row = images.of(test, size, self.setup.method.traits.answers)
     return Outputs(row, *(split_proxies(self.task, *aside) if aside else ()))
-
-  def _shown(self, samples: int | None, *, personal: bool) -> Shown:
-    """Chooses the images that the clients see in an evaluation."""
-    return show(self.setup, samples, personal=personal)
 
   def _evaluations(
     self, state: State, images: Shown
@@ -183,7 +171,7 @@ class Trainer:
     clients. If thresholds are chosen on held-out samples, there is a second
     evaluation, of held-out samples and their proxies.
     """
-    task, make = self.task, programs.make_evaluator
+    task, make = self.task, make_evaluator
     numbers = tuple(shard.number for shard in self.setup.shards)
     clients = state.clients, state.server, numbers
     seen = sharding.put(task.mesh, (images.rows, images.first))
@@ -204,7 +192,7 @@ class Trainer:
   def _personaliser(self, state: State) -> Any:
     """Compiles a function (state, shards) -> personalised clients by cohort."""
     given = state, self.setup.shards
-    return self._program("personalisation", programs.make_personalised, given)
+    return self._program("personalisation", make_personalised, given)
 
   def _program(
     self, name: str, make: Callable, given: tuple, **options: Any
@@ -215,6 +203,92 @@ class Trainer:
         make, name, self.setup, given, self.note, **options
       )
     return self._programs[name]
+
+
+def that_fit(setup: TrainingSetup, note: Note = quiet) -> Trainer:
+  """Makes a method's trainer, with chunks of clients that fit into memory.
+
+  With `system.clients_per_chunk=auto`, the number of clients side by side is
+  halved as long as a compiled program needs more memory than the device has.
+  """
+  while True:
+    trainer, fewer = Trainer(setup, note), _with_half_as_many(setup)
+    if fewer is None or not trainer.too_large():
+      return trainer
+    most = max(training_setup.side_by_side(setup))
+    say(
+      f"{setup.labels[0]}: compiled for {most} clients side by side, a program"
+      f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
+      f" device; takes {max(training_setup.side_by_side(fewer))}",
+      aside=True,
+    )
+    setup = fewer
+
+
+def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
+  """Makes a setup with chunks half as large as those that "auto" chose.
+
+  Returns None if "auto" did not choose them, if each has one client, or if
+  there is one server for all.
+  """
+  config = setup.task.config
+  most = max(training_setup.side_by_side(setup))
+  chosen = config.system.clients_per_chunk == "auto"
+  if not chosen or setup.topology.one_server or most == 1:
+    return None
+  system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
+  stated = dataclasses.replace(config, system=system)
+  fewer = setup.task._replace(config=stated)
+  made = training_setup.make_setup(fewer, setup.key)
+  return made._replace(task=setup.task)
+
+
+def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
+  fleet, mesh = setup.fleet, setup.task.mesh
+  return make(setup.method, setup.plans, fleet, mesh=mesh, **options)
+
+
+def make_round(setup: TrainingSetup, **options: Any) -> Any:
+  """Makes a method's jitted round; `options` go to `rounds.make_round`."""
+  told = {"faults": setup.faults} | options
+  return _on_devices(rounds.make_round, setup, **told)
+
+
+def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
+  """Makes a method's jitted evaluation; `options` go to `make_evaluate`."""
+  return _on_devices(evaluate.make_evaluate, setup, **options)
+
+
+def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
+  """Makes the jitted personalisation of all clients of a method."""
+  return _on_devices(personalisation.make_personalised, setup, **options)
+
+
+def size_of(program: Any) -> int:
+  """Returns how many bytes a compiled program takes on a device.
+
+  Returns 0 if the device's compiler does not count bytes.
+  """
+  counted = program.memory_analysis()
+  if counted is None:
+    return 0
+  return (
+    counted.argument_size_in_bytes
+    + counted.temp_size_in_bytes
+    + counted.output_size_in_bytes
+    - counted.alias_size_in_bytes
+    + counted.generated_code_size_in_bytes
+  )
+
+
+def _make_init(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
+  """Makes the jitted function (seed, network) -> the initial state."""
+
+  def init(seed, full):
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return setup.method.init(key, setup.fleet, full)
+
+  return jit(init, out_shardings=_state_sharding(setup))
 
 
 def _state_sharding(setup: TrainingSetup) -> Any:
