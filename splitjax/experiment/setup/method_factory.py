@@ -43,7 +43,7 @@ def make_method(
     group, _, name = path.partition(".")
     groups[group][name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
-  backbone = wired(config, backbone, noise, loss)
+  backbone = _wired(config, backbone, noise, loss)
   factory = METHODS[spec.name]
   with naming(f"methods.{key}"):
     made = factory(backbone, optimizer, **options)
@@ -60,18 +60,17 @@ def make_method(
   return made
 
 
-def wired(
+def _wired(
   config: Config,
   backbone: Backbone,
-  noise: Mapping[str, Any] | None = None,
-  of_loss: Mapping[str, Any] | None = None,
+  noise: Mapping[str, Any],
+  of_loss: Mapping[str, Any],
 ) -> Backbone:
   """Adds a config's loss and channels (wire and privacy) to the network.
 
   `noise` maps KIND.clip and KIND.noise to numbers, and `of_loss` maps options
-  of the loss to values. An argument that is None is taken from the config.
+  of the loss to values.
   """
-  noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {
     kind: Channel(
       **dataclasses.asdict(getattr(config.wire, kind)),
@@ -81,8 +80,7 @@ def wired(
     for kind in CHANNELS
   }
   wire = backbone.wire._replace(**channels)
-  options = config.loss.options if of_loss is None else of_loss
-  loss = task_losses.make(config.loss.name, backbone.classes, options)
+  loss = task_losses.make(config.loss.name, backbone.classes, of_loss)
   return dataclasses.replace(backbone, wire=wire, loss=loss)
 
 

@@ -22,13 +22,12 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
     UserError: a checkpoint could not be written, or clients were masked and
       on_nan is "stop".
   """
-  task, label = trainer.task, recorder.labels[0]
-  in_turn = trainer.setup.topology.in_turn
-  inside = task.config.eval.inside if in_turn else None
-
-  rounds, manager = task.config.rounds, recorder.manager
+  config, manager = trainer.task.config, recorder.manager
+  rounds, inside = config.rounds, None
+  if trainer.setup.topology.in_turn:
+    inside = config.eval.inside
   raise_if_stopped(recorder)
-  progress = Progress(label, rounds, recorder.done)
+  progress = Progress(recorder.labels[0], rounds, recorder.done)
   for number in range(recorder.done + 1, rounds + 1):
     # Train, then log the round and evaluate it where due.
     begun = time.monotonic()

@@ -116,12 +116,11 @@ class Recorder:
     # Evaluate.
     due = history.due(config, self.rows, number)
     line = self._evaluated(line, due, evaluate)
-    self.remember(line)
     if number == config.rounds:
       line["last"] = True
+    self.remember(line)
 
     # Write the line to all logs.
-    self._last = line
     if distributed.is_first_process():
       self.log.append(line)
     if self.events is not None:
