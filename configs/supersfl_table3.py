@@ -5,10 +5,9 @@ r"""SuperSFL Table III: a server that answers in a part of the rounds.
     --workdir=runs/supersfl3
 
 Without `small` it runs at the paper's scale. Availability is a grid over
-faults.server_down, 1 minus it: a fixed fraction of the rounds, which the seed
-chooses; with --config.faults.server_down_per=round a coin for each round, with
-=step one for each client and local step. The setting and the words after the
-colon: configs/supersfl_settings.py.
+faults.server_down, 1 minus it: a fixed share of the rounds, which the seed
+chooses. The setting and the words after the colon:
+configs/supersfl_settings.py.
 
 A server that never answers is never trained, so both exits answer here, by
 entropy; the report also has each of them alone. The paper does not say who
@@ -31,6 +30,5 @@ def get_config(text: str = "paper"):
   """The paper's setting, or its structure small; a grid over availability."""
   c = setting.begin(text, "Table III")
   methods = {"supersfl": setting.supersfl(answers="both")}
-  c.faults.server_down_per = "fraction"
   down = tuple(round(1 - share, 3) for share in AVAILABLE)
   return setting.finish(c, text, methods, {"faults.server_down": down})

@@ -165,7 +165,6 @@ def significant(
   out = copy.deepcopy(nested.settings(Config, tree, least))
   for place, field in (
     (out.get("backbone"), "pretrained"),
-    (out.get("faults"), "schedule"),
     (out.get("fleet"), "profiles"),
   ):
     if isinstance(place, dict) and place.get(field) is not None:

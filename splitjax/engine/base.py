@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan
-from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
+from splitjax.engine.faults import NO_FAULT, ClientFault
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
 ROUND, TUNE, FAULT = 0, 1, 2
@@ -71,7 +71,6 @@ class CohortSpec(NamedTuple):
     plan: batches and epochs.
     chunk: number of clients that a device trains at a time; None for all.
     num_clients: number of clients in all cohorts of the fleet.
-    faults: simulated faults; None for no faults.
     partial: whether some clients are padding or unsampled; these take no step.
   """
 
@@ -80,7 +79,6 @@ class CohortSpec(NamedTuple):
   plan: BatchPlan
   chunk: int | None
   num_clients: int
-  faults: Faults | None = None
   partial: bool = False
 
 
@@ -111,7 +109,6 @@ class RoundInputs(NamedTuple):
     label: [Z] int32, labels of the training split.
     round: [] int32.
     key: [] key from which the clients' keys of this round are derived.
-    fault_key: [] key of the run's faults; None without faults.
   """
 
   server: Half
@@ -119,7 +116,6 @@ class RoundInputs(NamedTuple):
   label: Array
   round: Array
   key: Array
-  fault_key: Array | None = None
 
   def shard(self, data: tuple[Array, ...]) -> Shard:
     """Makes the shard of one client or several from `Participants.data`."""
@@ -250,17 +246,17 @@ def needs_server(method: Method) -> bool:
 def apply_faults(
   spec: CohortSpec, inputs: RoundInputs, shard: Shard, active: Array
 ) -> tuple[ClientFault, Array, Tree]:
-  """Draws one client's faults and decides whether it participates.
+  """Finds one client's faults and decides whether it participates.
 
   `shard` is the client's data; `active` [] bool tells whether it was sampled.
   Returns the client's faults; whether it participates, [] bool; and its
   RoundSums.faults.
   """
-  if spec.faults is None or inputs.fault_key is None:
+  if not shard.faults:
     return NO_FAULT, active, ()
-  fault = draw_faults(spec.faults, inputs.fault_key, inputs.round, shard)
+  fault = jax.tree.map(lambda x: x[inputs.round], shard.faults)
   if not needs_server(spec.method):
-    fault = fault._replace(server_down=None, step_down=None)
+    fault = fault._replace(server_down=None)
 
   # A client does not participate if it is dropped, or cannot train without the
   # server while the server is unavailable.

@@ -18,9 +18,6 @@ from splitjax.engine.batch_schedule import (
 from splitjax.engine.faults import NO_FAULT, ClientFault
 from splitjax.types import Array, Half, Ledger, Method, Shard, Stage, Tree
 
-SERVER_DOWN = 1 << 29
-"""Number folded into a step's key, to draw whether the server is available."""
-
 
 def begin_round(
   method: Method, plan: BatchPlan, visit: Visit
@@ -180,12 +177,7 @@ def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
       *new, losses, ledger = one(client, server, batches, key)
       return *new, (losses, ledger, dict.fromkeys(losses, jnp.ones(())))
 
-    # A fault of this round, or one drawn for this step.
     down = fault.server_down
-    if fault.step_down is not None:
-      own = jax.random.fold_in(key, SERVER_DOWN)
-      drawn = jax.random.bernoulli(own, fault.step_down)
-      down = drawn if down is None else down | drawn
     if down is None or alone is None:
       *new, (losses, ledger, _) = with_server()
       return *new, (losses, ledger, {})

@@ -42,7 +42,7 @@ def train_clients(
     [n, ...], and [n] bool, False for a client that was masked or did not
     participate. Such a client is unchanged.
   """
-  may_idle = spec.partial or spec.faults is not None
+  may_idle = spec.partial or bool(inputs.shard(group.data).faults)
 
   def one(client, data, active, key, drawn):
     shard = inputs.shard(data)

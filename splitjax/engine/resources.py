@@ -1,5 +1,7 @@
 """The clients' devices: their resources, drawn or read from a file."""
 
+import csv
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.engine import client_table
 from splitjax.fields import Bounds
+from splitjax.files import expanded, one_line, read_bytes
 from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
@@ -68,6 +70,9 @@ class Devices(NamedTuple):
 HEADER = ("client", *Profiles._fields)
 """The first line of a file of profiles."""
 
+LARGEST = 100_000_000
+"""Limit on the bytes of a file of profiles."""
+
 
 def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
   """Draws each resource uniformly, from a random stream of its own.
@@ -100,8 +105,7 @@ def read_profiles(
     UserError: the file is missing, a line is invalid, or a client has no line.
   """
   found: dict[int, tuple[float, ...]] = {}
-  lines = client_table.read(path, HEADER, "fleet.profiles", names)
-  for place, line in lines:
+  for place, line in _lines(path, names):
     client, values = _entry(place, line, num_clients)
     if client in found:
       raise UserError(f"{place}: client {client} occurs twice")
@@ -113,6 +117,53 @@ def read_profiles(
       f" each of the {num_clients} clients (num_clients)"
     )
   return Profiles(*zip(*(found[n] for n in range(num_clients)), strict=True))
+
+
+def _lines(
+  path: str | Path, names: Sequence[str]
+) -> list[tuple[str, list[str]]]:
+  """Reads the location, for messages, and the cells of each line of a file.
+
+  Empty lines are skipped, and names are replaced by clients' numbers.
+  """
+  where, wanted = f"fleet.profiles={path}", ",".join(HEADER)
+  try:
+    text = read_bytes(expanded(path), LARGEST).decode("utf-8-sig")
+    lines_read = csv.reader(io.StringIO(text, newline=""))
+    rows = [[cell.strip() for cell in line] for line in lines_read]
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise UserError(
+      f"{where} cannot be read ({error}): give the path of a CSV file with the"
+      f" header {wanted}"
+    ) from None
+  header = rows[0] if rows else []
+  by_name = header == ["name", *HEADER[1:]] and bool(names)
+  if header != [*HEADER] and not by_name:
+    raise UserError(
+      one_line(
+        f"{where}, line 1 must be the header {wanted}, not {','.join(header)!r}"
+      )
+    )
+  numbers = {name: str(n) for n, name in enumerate(names)}
+  lines = []
+  for number, line in enumerate(rows[1:], start=2):
+    place = f"{where}, line {number}"
+    if not any(line):
+      continue
+    if len(line) != len(HEADER):
+      raise UserError(
+        one_line(
+          f"{place} must have the {len(HEADER)} fields {wanted}, not"
+          f" {','.join(line)!r}"
+        )
+      )
+    if by_name and line[0] not in numbers:
+      raise UserError(
+        f"{place}: no client is called {line[0]!r}: --mode=describe lists the"
+        " names"
+      )
+    lines.append((place, [numbers[line[0]], *line[1:]] if by_name else line))
+  return lines
 
 
 def _entry(

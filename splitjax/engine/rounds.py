@@ -17,7 +17,6 @@ from splitjax import trees
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import sharding
 from splitjax.engine.base import (
-  FAULT,
   ROUND,
   CohortSpec,
   Metrics,
@@ -27,7 +26,6 @@ from splitjax.engine.base import (
   add_sums,
 )
 from splitjax.engine.draws import draw_together, fold
-from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.sampling import Sample, sample_clients
 from splitjax.engine.sharding import state_specs
@@ -48,7 +46,6 @@ def make_round(
   plans: tuple[BatchPlan, ...],
   fleet: Fleet,
   *,
-  faults: Faults | None = None,
   mesh: Mesh | None = None,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
@@ -64,7 +61,6 @@ def make_round(
     method: the method.
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
-    faults: simulated faults; None for no faults.
     mesh: the devices; None for one.
     jit: called in place of `jax.jit`, with the function and jit's options.
 
@@ -72,8 +68,6 @@ def make_round(
     A jitted (state, shards) -> (state, Metrics). It is traced once, and the
     state is donated; `shards` has one Shard per cohort.
   """
-  if faults is not None and not faults.on:
-    faults = None
   topology = topology_of(method.traits)
   if topology.one_server:
     assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
@@ -86,7 +80,6 @@ def make_round(
       plan,
       cohort.chunk,
       fleet.num_clients,
-      faults,
       # A device that trains one client at a time skips the padding clients.
       partial=fleet.participants < fleet.num_clients
       or (cohort.chunk == 1 and cohort.padding > 0),
@@ -121,11 +114,8 @@ def make_round(
     groups = tuple(map(_gather, state.clients, shards, samples))
 
     # Train them, each device its own part.
-    fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
     data = shards[0].image, shards[0].label
-    inputs = RoundInputs(
-      state.server, *data, state.round, client_key, fault_key
-    )
+    inputs = RoundInputs(state.server, *data, state.round, client_key)
     trained, sums = train(inputs, groups)
 
     # Write the trained clients back to their places.

@@ -30,7 +30,7 @@ from splitjax.engine.one_server import (
   start_clients,
   zero_metrics,
 )
-from splitjax.types import Array, Half, Method, Tree
+from splitjax.types import Array, Half, Method, Shard, Tree
 
 
 def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
@@ -133,7 +133,7 @@ def sequential_round(
   clients = started.clients
   if relay:
     clients = trees.window(clients, 0, 1)
-  holder = last_holder(spec, inputs, shards.service_order)
+  holder = last_holder(spec, inputs, shards)
   first = *jnp.divmod(queue[0], width), holder, jnp.array(True)
   shapes = jax.eval_shape(lambda: serve(clients, started.server, *first)[2])
   metrics = zero_metrics(num_clients, *shapes)
@@ -163,15 +163,15 @@ def with_group(method: Method, server: Half, group: Tree, after: Half) -> Half:
   return after._replace(memory=trees.put(server.memory, group, after.memory))
 
 
-def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
+def last_holder(spec: CohortSpec, inputs: RoundInputs, shards: Shard) -> Array:
   """Finds which client was served last before this round, [] int32.
 
   Returns -1 in the first round, before which no client was served. Returns n if
-  clients may miss a round, because it is then unknown who was last. `order` is
-  the service order [n, R, T].
+  clients may miss a round, because it is then unknown who was last.
   """
+  order = shards.service_order  # [n, R, T]
   holder: Array | int = len(order)
-  if not spec.partial and spec.faults is None:
+  if not spec.partial and not shards.faults:
     before = order[:, jnp.maximum(inputs.round - 1, 0)]
     holder = before.max(axis=-1).argmax()
   return jnp.where(inputs.round > 0, holder, -1).astype(jnp.int32)

@@ -8,7 +8,7 @@ its bandwidth, plus a latency for each message whose answer it awaits. A round
 has one such message for download and upload together, and each step with the
 server adds `Work.trips` messages. Latency is the time of a round trip, as
 clients measure it in SuperSFL (Section II-A). Before a step without the server
-a client waits for `faults.timeout` (SuperSFL's Algorithm 3).
+a client waits for TIMEOUT (SuperSFL's Algorithm 3).
 
 All clients work at the same time, even if one server serves them one by one, so
 a round takes the time of its slowest client. In a relay each client continues
@@ -32,6 +32,9 @@ import numpy as np
 from splitjax.engine.resources import Profiles, Rates
 
 JOULES_PER_KWH = 3.6e6
+
+TIMEOUT = 5.0
+"""Seconds that a client waits in vain before a step without the server."""
 
 
 class RoundWork(NamedTuple):
@@ -80,7 +83,6 @@ def of_round(
   steps: np.ndarray,
   alone: np.ndarray,
   *,
-  timeout: float = 0.0,
   relay: bool = False,
 ) -> Cost:
   """Computes the cost of one round.
@@ -93,10 +95,9 @@ def of_round(
     steps: [N], local steps that each client took. Of the work in `plan` the
       client has done the share steps / plan.steps.
     alone: [N], how many of these steps were without the server.
-    timeout: seconds that a client waits before a step without the server.
     relay: whether a client's half is handed from client to client.
   """
-  spent = busy(plan, profiles, sent, steps, alone, timeout=timeout)
+  spent = busy(plan, profiles, sent, steps, alone)
   each = spent.computes + spent.transfers + spent.waits
   serves = float((spent.served * plan.server).sum() / (1e9 * rates.server))
   longest = each.sum() if relay else each.max(initial=0.0)
@@ -131,8 +132,6 @@ def busy(
   sent: np.ndarray,
   steps: np.ndarray,
   alone: np.ndarray,
-  *,
-  timeout: float = 0.0,
 ) -> Busy:
   """Computes how each client spends a round; args as in `of_round`."""
   most = np.maximum(plan.steps, 1)
@@ -144,7 +143,7 @@ def busy(
   return Busy(
     work / (1e9 * np.array(profiles.compute)),
     8 * sent / (1e6 * np.array(profiles.bandwidth)),
-    trips * np.array(profiles.latency) / 1e3 + timeout * alone,
+    trips * np.array(profiles.latency) / 1e3 + TIMEOUT * alone,
     served,
   )
 

@@ -13,7 +13,6 @@ import numpy as np
 from splitjax.data import feed, inputs
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import client_order, fleets, rounds
-from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.methods.optimizers import sgd
@@ -51,9 +50,9 @@ class Sandbox(NamedTuple):
     state = self.method.init(key, self.fleet, full)
     return jax.tree.map(jnp.copy, state)
 
-  def round(self, faults: Faults | None = None) -> Any:
+  def round(self) -> Any:
     """Makes the jitted round: (state, shards) -> (state, Metrics)."""
-    return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
+    return rounds.make_round(self.method, self.plans, self.fleet)
 
 
 def small(factory: Callable[..., Method]) -> Sandbox:

@@ -49,7 +49,7 @@ def supersfl(
   The classifier phi_i descends its own loss, and the server descends its own.
   The encoder descends w g_client + (1 - w) g_server with w of `client_weight`.
   While the server does not answer (`faults.server_down`), a client uploads in
-  vain, waits `faults.timeout` seconds and then trains alone (Algorithm 3).
+  vain, waits five seconds and then trains alone (Algorithm 3).
   Encoders and server share one set of parameters, see `super_network`;
   classifiers stay with their clients. `fleet.allocation=supersfl` derives
   depths from resources.

@@ -98,8 +98,8 @@ class Shard(NamedTuple):
     number: [] int32, the client's number in the fleet, from which its random
       keys are derived. The number is data, not part of the program, so that one
       program serves any clients of a cohort.
-    schedule: the client's scheduled faults, a faults.Schedule with leaves [R]
-      over the rounds; () if there are none.
+    faults: the client's faults, a faults.ClientFault with leaves [R] over the
+      rounds; () if no fault is possible.
     service_order: [R, T] int32, the position of each local step of a round in
       the server's queue, client_order.NO_TURN for a step that is not taken; ()
       unless one server serves the clients one after another.
@@ -117,7 +117,7 @@ class Shard(NamedTuple):
   size: Array
   counts: Array
   number: Array
-  schedule: Tree = ()
+  faults: Tree = ()
   service_order: Tree = ()
   group: Tree = ()
   batch: Tree = ()

@@ -12,7 +12,7 @@ from refusals import refused
 from splitjax import UserError
 from splitjax.config import sweep
 from splitjax.data import npz
-from splitjax.engine import distributed, faults, resources
+from splitjax.engine import distributed, resources
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.storage import workdirs
 from splitjax.models import pretrained
@@ -21,9 +21,6 @@ from splitjax.reports import report
 READERS = {
   "npz": lambda path: npz.load(f"npz:{path}"),
   "profiles": lambda path: resources.read_profiles(path, 3),
-  "schedule": lambda path: faults.read_schedule(
-    faults.Faults(schedule=str(path)), 3, 3
-  ),
   "pretrained": lambda path: pretrained.load(str(path), "weights"),
   "record": lambda path: workdirs.read_json(path),
   "report": lambda path: report.read(path.parent),
@@ -93,30 +90,6 @@ def test_records_of_endless_depth(reader, text, tmp_path):
   (tmp_path / "report.json").write_text(text)
   with refused(str(tmp_path / "report.json")):
     READERS[reader](tmp_path / "report.json")
-
-
-@pytest.mark.parametrize(
-  "line",
-  [
-    "1" * 5000 + ",0,dropout,",
-    "²,0,dropout,",
-    "1,0,straggler," + "1" * 5000,
-    "1," * 100_000,
-  ],
-  ids=range(4),
-)
-def test_schedules(line, tmp_path):
-  path = tmp_path / "schedule.csv"
-  path.write_text(f"round,client,fault,share\n{line}\n")
-  with refused("faults.schedule"):
-    READERS["schedule"](path)
-
-
-def test_a_schedule_for_all_rounds_there_could_be(tmp_path):
-  path = tmp_path / "schedule.csv"
-  path.write_text("round,client,fault,share\n1,0,dropout,\n")
-  with refused("faults.schedule"):
-    faults.read_schedule(faults.Faults(schedule=str(path)), 3, 2**31 - 1)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from divided import (
 from engine import world
 
 import splitjax
-from splitjax.engine.faults import Faults
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.storage import ownership, workdirs
 
@@ -79,14 +78,18 @@ def test_sampled_clients_train_on_any_device(name, count, float64):
 
 
 def test_faults_are_those_of_one_device(float64):
-  made, faults = world("splitgp"), Faults(0.2, 0.5, 0.4, 0.4, "client", "plan")
-  dropped = np.array([[n == r for r in range(3)] for n in range(6)])
-  alone = play(planned(divided(made), dropout=dropped), 3, faults)
-  place = planned(divided(made, 8), dropout=dropped)
-  many = play(place, 3, faults)
+  made, rng = world("splitgp"), np.random.default_rng(0)
+  tables = {
+    "dropped": np.array([[n == r for r in range(3)] for n in range(6)]),
+    "share": np.where(rng.random((6, 3)) < 0.5, 0.4, 1).astype(np.float32),
+    "server_down": rng.random((6, 3)) < 0.4,
+  }
+  alone = play(planned(divided(made), **tables), 3)
+  place = planned(divided(made, 8), **tables)
+  many = play(place, 3)
   assert_alike(many, alone)
   assert many.metrics.faults == alone.metrics.faults
-  text = place.round(faults).lower(place.state(), place.world.shards).compile()
+  text = place.round().lower(place.state(), place.world.shards).compile()
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 

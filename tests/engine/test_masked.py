@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from divided import PLANNED, distance, divided, planned, same_bits
+from divided import distance, divided, planned, same_bits
 from engine import by_number, with_step, world
 from marks import slow
 
@@ -84,11 +84,11 @@ def test_the_compiled_clipping_grows_with_the_leaves():
 )
 def test_a_non_finite_update_has_no_effect_on_others(name, lam, chunk, options):
   place = divided(world(name, **options), 1, chunk)
-  fleet, step = place.world.fleet, place.round(PLANNED)
+  fleet, step = place.world.fleet, place.round()
   # One program, in which the same clients are dropped or not.
   dropped = np.array([[n in BAD] for n in range(6)])
   everyone, others = (
-    planned(place, dropout=x).world.shards for x in (dropped & False, dropped)
+    planned(place, dropped=x).world.shards for x in (dropped & False, dropped)
   )
   sound = outcome(place, step, place.state(), everyone)
   without = outcome(place, step, place.state(), others)

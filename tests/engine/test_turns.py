@@ -18,7 +18,7 @@ from queues import (
 
 from splitjax import trees
 from splitjax.engine import client_order, sequential
-from splitjax.engine.faults import Faults
+from splitjax.engine.faults import ClientFault
 from splitjax.methods import optimizers
 from splitjax.methods.splitfed import splitfed_v2, splitnn
 
@@ -59,8 +59,9 @@ def test_a_non_finite_server_is_undone():
 
 def test_a_dropped_client_costs_no_turn():
   made = world("splitfed_v2")
-  step = compiled_round(made, Faults(dropout=1.0))
-  state, metrics = step(made.state(), made.shards)
+  dropped = ClientFault(jnp.ones((6, 1), bool))
+  shards = tuple(shard._replace(faults=dropped) for shard in made.shards)
+  state, metrics = compiled_round(made)(made.state(), shards)
   assert metrics.participants == 0 and metrics.wire["up/labels"] == 0
   toys.assert_close(state.server.segment, made.state().server.segment, 0)
 

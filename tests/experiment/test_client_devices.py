@@ -1,7 +1,6 @@
 """Runs whose split depths come from the clients' devices, and their cost."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,22 +120,6 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   for mine, want in zip(got, costs.whole_round(split), strict=True):
     np.testing.assert_allclose(mine, want)
   assert (got.server > 0).all()
-
-
-def test_a_step_without_the_server_waits_for_the_timeout():
-  spent = []
-  for timeout in (0.0, 3.0):
-    draft = tiny.tiny(own="supersfl")
-    draft.faults.timeout = timeout
-    task = tasks.build(tiny.resolved(draft))
-    made = training_setup.make_setup(task, "own")
-    plan = costs.whole_round(made)
-    metrics = SimpleNamespace(
-      bytes=np.zeros(6), steps=plan.steps, alone=plan.steps
-    )
-    found = costs.of_metrics(made, plan, metrics)
-    spent.append(found.busy)
-  np.testing.assert_allclose(spent[1] - spent[0], 3 * plan.steps, rtol=1e-3)
 
 
 @pytest.mark.usefixtures("traced_once")

@@ -37,7 +37,7 @@ NOISY = {
     ("hydra", {}),
     (
       "supersfl",
-      {"faults__server_down": 0.5, "faults__server_down_per": "step"},
+      {"faults__server_down": 0.5},
     ),
   ],
 )

@@ -10,12 +10,9 @@ import numpy as np
 from splitjax import trees
 from splitjax.data import feed
 from splitjax.engine import fleets, sharding
-from splitjax.engine.faults import Faults, Schedule
+from splitjax.engine.faults import ClientFault
 from splitjax.methods import sandbox
 from splitjax.types import Shard
-
-PLANNED = Faults(schedule="in the clients' data")
-"""Scheduled faults alone."""
 
 
 class Divided(NamedTuple):
@@ -30,9 +27,9 @@ class Divided(NamedTuple):
     where = sharding.sharding(self.mesh, specs)
     return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
 
-  def round(self, faults=None):
+  def round(self):
     """The jitted round, `engine.compiled_round`."""
-    return engine.compiled_round(self.world, faults, self.mesh)
+    return engine.compiled_round(self.world, self.mesh)
 
 
 def divided(
@@ -59,18 +56,15 @@ def divided(
 
 
 def planned(place: Divided, **tables) -> Divided:
-  """The same clients with scheduled faults: tables of a faults.Schedule [N, R].
-
-  They take effect in a round made with PLANNED.
-  """
-  schedule = Schedule(**{k: np.asarray(x) for k, x in tables.items()})
+  """The same clients with faults: tables of a faults.ClientFault, [N, R]."""
+  faults = ClientFault(**{k: np.asarray(x) for k, x in tables.items()})
   shards = []
   for cohort, shard in zip(
     place.world.fleet.cohorts, place.world.shards, strict=True
   ):
-    mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], schedule)
+    mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], faults)
     mine = sharding.put(place.mesh, mine, sharding.DIVIDED)
-    shards.append(shard._replace(schedule=mine))
+    shards.append(shard._replace(faults=mine))
   return place._replace(world=place.world._replace(shards=tuple(shards)))
 
 
@@ -88,9 +82,9 @@ class Outcome(NamedTuple):
   metrics: Any
 
 
-def play(place: Divided, count: int = 2, faults=None) -> Outcome:
+def play(place: Divided, count: int = 2) -> Outcome:
   """Runs `count` rounds."""
-  state, step = place.state(), place.round(faults)
+  state, step = place.state(), place.round()
   for _ in range(count):
     state, metrics = step(state, place.world.shards)
   return Outcome(

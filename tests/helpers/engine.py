@@ -12,7 +12,6 @@ from tiny import ONE_SERVER
 
 from splitjax import trees, wire
 from splitjax.engine import fleets, rounds
-from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Fleet
 from splitjax.evaluation import evaluate, personalisation
 from splitjax.methods import METHODS
@@ -82,7 +81,6 @@ def world(
 
 def compiled_round(
   made: Sandbox,
-  faults: Faults | None = None,
   mesh: Any = None,
 ) -> Any:
   """The round of a sandbox; all tests of a process share one compilation."""
@@ -90,14 +88,14 @@ def compiled_round(
     jnp.result_type(float),
     jax.config.read("jax_disable_most_optimizations"),
   )
-  static = made.method, made.plans, made.fleet, faults, mesh
+  static = made.method, made.plans, made.fleet, mesh
   return _compiled_round(how, *static)
 
 
 @functools.cache
-def _compiled_round(how, method, plans, fleet, faults, mesh):
+def _compiled_round(how, method, plans, fleet, mesh):
   del how
-  return rounds.make_round(method, plans, fleet, faults=faults, mesh=mesh)
+  return rounds.make_round(method, plans, fleet, mesh=mesh)
 
 
 class Memory(NamedTuple):

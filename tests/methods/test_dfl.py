@@ -11,7 +11,7 @@ import toy_world as toys
 
 from splitjax.data import feed
 from splitjax.engine import memory, rounds
-from splitjax.engine.faults import Faults
+from splitjax.engine.faults import ClientFault
 from splitjax.engine.resources import Devices, Profiles, Rates
 from splitjax.methods import METHODS, optimizers
 from splitjax.methods.allocation import cut_costs, cut_table
@@ -147,9 +147,10 @@ def test_without_the_server_clients_sit_out():
   method = METHODS["dfl"](NET, SGD, warmup=0)
   state = toys.start(made, method)
   before = jax.device_get(networks(made, state))
-  down = Faults(server_down=1.0)
-  step = rounds.make_round(method, made.plans, made.fleet, faults=down)
-  state, metrics = step(state, made.shards)
+  down = ClientFault(server_down=jnp.ones((4, 1), bool))
+  shards = tuple(shard._replace(faults=down) for shard in made.shards)
+  step = rounds.make_round(method, made.plans, made.fleet)
+  state, metrics = step(state, shards)
   assert metrics.participants == 0 and metrics.wire["up/features"] == 0
   toys.assert_close(networks(made, state), before, 0.0)
 

@@ -19,11 +19,12 @@ def of_round(setup: TrainingSetup) -> Ledger:
   net = setup.task.network.backbone
   # The ledger depends on shapes alone, so a network of zeros is enough.
   zeros, method = trees.zeros(shapes.network(net)), setup.method
-  given = Trainer(setup).init(zeros), setup.shards
+  shards = tuple(each._replace(faults=()) for each in setup.shards)
+  given = Trainer(setup).init(zeros), shards
 
   def step_of(method):
     own = setup._replace(method=method)
-    return make_round(own, faults=None)
+    return make_round(own)
 
   jax.eval_shape(step_of(method), *given)  # finds errors of the real steps
   stages = tuple(map(_that_learns_nothing, method.stages))

@@ -84,7 +84,6 @@ def of_metrics(
     np.asarray(metrics.bytes, np.float64),
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
-    timeout=task.config.faults.timeout,
     relay=setup.topology.hands_on,
   )
 

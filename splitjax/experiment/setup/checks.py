@@ -15,7 +15,6 @@ from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.facts import FACTS
 from splitjax.engine import distributed, messages
-from splitjax.engine.base import needs_server
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
@@ -110,13 +109,6 @@ def check_methods(
   _check_best(config, test_sets)
   _check_prices(config, network, methods)
   for key, method in methods.items():
-    alone = all(stage.alone is not None for stage in method.stages)
-    by_step = config.faults.server_down and config.faults.server_down_per
-    if by_step == "step" and needs_server(method) and not alone:
-      raise UserError(
-        f"faults.server_down_per=step: clients of {key} cannot take a step"
-        " without the server; choose round or client"
-      )
     if topology_of(method.traits).one_server:
       _check_one_server(config, network.backbone.cuts, key, method)
 

@@ -68,17 +68,16 @@ def make_backbone(
 
 
 def from_scratch(config: Config) -> Config:
-  """Returns the config without its pretrained weights and schedule of faults.
+  """Returns the config without its pretrained weights.
 
-  Only training reads the files of weights and faults. Without these files,
-  the returned config can be checked, or used to evaluate a finished run.
+  Only training reads their file. Without it, the returned config can be
+  checked, or used to evaluate a finished run.
   """
   options = dict(config.backbone.options)
   if options.get("pretrained") is not None:
     options["pretrained"] = None
   net = dataclasses.replace(config.backbone, options=options)
-  faults = dataclasses.replace(config.faults, schedule=None)
-  return dataclasses.replace(config, backbone=net, faults=faults)
+  return dataclasses.replace(config, backbone=net)
 
 
 def make_network(config: Config, facts: dict) -> Network:

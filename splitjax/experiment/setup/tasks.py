@@ -26,6 +26,7 @@ from splitjax.data import (
 from splitjax.data.holdout import Holdout
 from splitjax.data.partition_util import merged
 from splitjax.engine import distributed, faults, fleets, sharding
+from splitjax.engine.base import FAULT
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.calibration import ProxyPlan
@@ -53,8 +54,8 @@ class Task(NamedTuple):
     test_sets: each client's training samples and test sets.
     facts: facts of the data (`client_data.facts`). Entry "names" has names of
       the clients, if the data have any. "devices" has the clients' devices, if
-      `fleet` sets profiles or an allocation other than even. "pretrained" and
-      "faults" are digests of pretrained weights and of a fault schedule.
+      `fleet` sets profiles or an allocation other than even. "pretrained" is
+      the digest of pretrained weights.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, ...], inputs of the training split, on the
       device.
@@ -63,7 +64,7 @@ class Task(NamedTuple):
     shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
       padded with row 0; on the device.
     mesh: the mesh of devices; None if there is one device.
-    schedule: faults.Schedule [N, R] on the host; () if there is none.
+    faults: faults.ClientFault [N, R] on the host; () if there are none.
     held: the held-out samples that serve to choose thresholds, on the host;
       None if nothing is calibrated.
     aside: `held` in chunks [N, chunks, B] on the device; None without `held`.
@@ -81,7 +82,7 @@ class Task(NamedTuple):
   pool: Array
   shown: Array
   mesh: Mesh | None
-  schedule: Tree
+  faults: Tree
   held: Holdout | None = None
   aside: ProxyPlan | None = None
 
@@ -154,11 +155,13 @@ def build(
     checks.check_methods(config, network, made, test_sets)
     if config.privacy.accounted:
       privacy.library()
-  schedule = faults.make_schedule(
-    config.faults, config.num_clients, config.rounds, config.seed, named
+  drawn = faults.draw_faults(
+    config.faults,
+    jax.random.fold_in(run_key(config.seed), FAULT),
+    config.num_clients,
+    config.rounds,
+    config.seed,
   )
-  if schedule:
-    known["faults"] = faults.digest(schedule)
 
   # Devices; all clients of one server train on the same device.
   devices = _devices(config, network)
@@ -191,7 +194,7 @@ def build(
     image if from_train else sharding.put(mesh, data.test_image),
     sharding.put(mesh, chunked(test_sets.rows, config.eval.chunk)),
     mesh,
-    schedule,
+    drawn,
     held,
     aside,
   )
@@ -252,6 +255,11 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
   chunks = -(-count // size)
   padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
   return padded.reshape(clients, chunks, size)
+
+
+def run_key(seed: Any) -> Array:
+  """Derives the key [] of a run's rounds (State.key)."""
+  return jax.random.fold_in(jax.random.key(seed), 1)
 
 
 def fresh_network(task: Task) -> Segment:

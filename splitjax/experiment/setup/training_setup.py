@@ -1,6 +1,5 @@
 """The setup of one method in a task: cohorts, data, and state on devices."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +12,6 @@ from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, fleets, memory, sharding
 from splitjax.engine.base import Topology
-from splitjax.engine.faults import Faults
 from splitjax.engine.fleets import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
@@ -63,18 +61,6 @@ class TrainingSetup(NamedTuple):
     return self.task.network.backbone
 
   @property
-  def faults(self) -> Faults:
-    """The config's faults.
-
-    If the config names no file of scheduled faults, but
-    server_down_per="fraction" schedules some, `schedule` is "fraction".
-    """
-    faults = self.task.config.faults
-    if faults.schedule is None and any(each.schedule for each in self.shards):
-      return dataclasses.replace(faults, schedule="fraction")
-    return faults
-
-  @property
   def places(self) -> list[int]:
     """The numbers of clients in the cohorts, padding included."""
     return [len(cohort.places) for cohort in self.fleet.cohorts]
@@ -117,7 +103,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     each = None if method.batches is None else batches
     own = _shard(task, cohort, parts, held, each)
     numbers = np.array(cohort.places)
-    own = own._replace(schedule=trees.take(task.schedule, numbers))
+    own = own._replace(faults=trees.take(task.faults, numbers))
     own = _with_turns(task, method, own, plan)
     rows = sharding.put(task.mesh, tuple(own[2:]), sharding.DIVIDED)
     return Shard(task.image, task.label, *rows)

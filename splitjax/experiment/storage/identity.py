@@ -1,10 +1,9 @@
 """Decides whether two configs describe the same run.
 
 Fields whose declared effect is NONE (the machine, file locations, checkpoints)
-are not compared. Data sets, pretrained networks and fault schedules are
-compared by the digests of their content, not by their paths. A config with more
-rounds continues a run if faults and the earlier rounds' learning rates are
-unchanged.
+are not compared. Data sets and pretrained networks are compared by the digests
+of their content, not by their paths. A config with more rounds continues a run
+if faults and learning rates of the earlier rounds are unchanged.
 """
 
 from typing import Any
@@ -35,12 +34,12 @@ def difference(theirs: dict, mine: dict) -> str | None:
   if done == wanted:
     return found
   more = f"rounds is {done} there and {wanted} here"
-  if found and found.startswith("faults is"):
-    return f"{more}, and the faults depend on it"
   if found:
     return found
   if wanted < done:
     return more
+  if mine["config"]["faults"]["server_down"]:
+    return f"{more}, and faults.server_down depends on it"
   field = _looks_ahead(mine["config"], done)
   return field and f"{more}, and {field} depends on it"
 

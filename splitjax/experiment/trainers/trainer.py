@@ -17,6 +17,7 @@ from splitjax.evaluation import calibration, evaluate, personalisation
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.setup import training_setup
 from splitjax.experiment.setup.method_factory import abstract_state
+from splitjax.experiment.setup.tasks import run_key
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers.compile_cache import (
@@ -250,8 +251,7 @@ def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
 
 def make_round(setup: TrainingSetup, **options: Any) -> Any:
   """Makes a method's jitted round; `options` go to `rounds.make_round`."""
-  told = {"faults": setup.faults} | options
-  return _on_devices(rounds.make_round, setup, **told)
+  return _on_devices(rounds.make_round, setup, **options)
 
 
 def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
@@ -285,8 +285,7 @@ def _make_init(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
   """Makes the jitted function (seed, network) -> the initial state."""
 
   def init(seed, full):
-    key = jax.random.fold_in(jax.random.key(seed), 1)
-    return setup.method.init(key, setup.fleet, full)
+    return setup.method.init(run_key(seed), setup.fleet, full)
 
   return jit(init, out_shardings=_state_sharding(setup))
 
