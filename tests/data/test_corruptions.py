@@ -8,8 +8,9 @@ import pytest
 import scipy.ndimage
 import scipy.stats
 from PIL import Image, ImageEnhance
+from refusals import refused
 
-from splitjax import CORRUPTIONS, UserError
+from splitjax import CORRUPTIONS
 from splitjax.data import corruptions
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -135,27 +136,26 @@ def test_an_image_draws_by_its_row_whatever_comes_with_it():
 
 
 @pytest.mark.parametrize(
-  ("text", "said"),
+  "text",
   [
-    ("rotaton:3", "unknown corruption 'rotaton'; did you mean 'rotation'?"),
-    ("rotation:6", "rotation:6 must be none, or a name with a severity of 1"),
-    ("none:2", "none:2 must be none"),
+    "rotaton:3",
+    "rotation:6",
+    "none:2",
   ],
 )
-def test_domains_are_checked(text, said):
-  with pytest.raises(UserError, match="^field") as caught:
+def test_domains_are_checked(text):
+  with refused("field"):
     corruptions.read(text, 3, "field")
-  assert said in str(caught.value)
   assert corruptions.read("none, contrast:1 ,rotation", 3, "f") == (
     "none", "contrast:1", "rotation:3",
   )  # fmt: skip
 
 
 def test_images_that_do_not_fit_are_refused(monkeypatch):
-  with pytest.raises(UserError, match="^field: saturate changes colours"):
+  with refused("field"):
     corruptions.check(["none", "saturate:1"], (4, 4, 1), "field")
   corruptions.check(["none", "saturate:1"], (4, 4, 3), "field")
   half = lambda image, severity, key: image[::2]  # noqa: E731
   monkeypatch.setitem(CORRUPTIONS, "half", half)
-  with pytest.raises(UserError, match=r"half makes \[2, 4, 1\] of images \[4"):
+  with refused("field"):
     corruptions.check(["half:1"], (4, 4, 1), "field")

@@ -12,12 +12,12 @@ import official as of
 import packed
 import pytest
 from marks import slow
+from refusals import refused
 from scipy.io import savemat
 
 from splitjax.data import load, tfds_store
 from splitjax.files import one_line as shortened
 from splitjax.files import printable, reason
-from splitjax.types import UserError
 
 
 def half(path):
@@ -203,9 +203,9 @@ def test_names_in_archives_are_written_in_one_line(tmp_path, capsys):
     archive.writestr("tiny-imagenet-200/train/n\n9/images/a.JPEG", b"")
   assert r"KeyError: 'n\n9'" in of.refused(tmp_path, capsys, TINY, tmp_path)
   np.savez(tmp_path / "mine.npz", **{"x\n\x1b[2J": np.zeros(1)})
-  with pytest.raises(UserError, match=r"found x\\n\\x1b\[2J; write"):
+  with refused("data.name"):
     load(f"npz:{tmp_path / 'mine.npz'}")
-  with pytest.raises(UserError, match=r"data.name = 'npz:a\\nb': no such"):
+  with refused("data.name"):
     load("npz:a\nb")
   assert reason(ValueError("a\n  b\x00")) == r"ValueError: a b\x00"
   assert len(shortened("x" * 10**6)) < 400
@@ -224,22 +224,22 @@ ORIGIN = json.dumps({tfds_store.ORIGIN: [{"file": 3, "official": False}]})
 
 
 @pytest.mark.parametrize(
-  ("file", "change", "message"),
+  ("file", "change"),
   [
-    ("dataset_info.json", ('"40"', '"30"'), "30 train samples announced, 40"),
-    ("features.json", ('"28"', '"14"'), r"1\), announced as \(14, 28"),
-    ("features.json", ('"label"', '"level"'), "cannot be read"),
-    ("metadata.json", ORIGIN, "cannot be read"),
+    ("dataset_info.json", ('"40"', '"30"')),
+    ("features.json", ('"28"', '"14"')),
+    ("features.json", ('"label"', '"level"')),
+    ("metadata.json", ORIGIN),
   ],
 )
-def test_prepared_data_described_wrongly(file, change, message, copied):
+def test_prepared_data_described_wrongly(file, change, copied):
   data_dir, folder, _ = copied
   path = folder / file
   if not isinstance(change, str):
     assert change[0] in path.read_text()
     change = path.read_text().replace(*change, 1)
   path.write_text(change)
-  with pytest.raises(UserError, match=message):
+  with refused(str(folder)):
     load("fashion_mnist", data_dir=data_dir)
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from splitjax import CORRUPTIONS, DOMAINS, SHIFTS, UserError
+from splitjax import CORRUPTIONS, DOMAINS, SHIFTS
 from splitjax.data import GROUPS, domains, drift, sources
 from splitjax.data.dataset import Dataset
 from splitjax.registry import Spec, read_spec
@@ -105,13 +106,12 @@ def test_nobody_trains_on_an_unseen_domain():
     )
     np.testing.assert_array_equal(seen, clean * (2 if n == 1 else 1))
     np.testing.assert_array_equal(unseen, clean + 40)
-  said = "eval.shift.corruption=add: client 1 trains on add:1; leave add out of"
-  with pytest.raises(UserError, match=said):
+  with refused("eval.shift.corruption"):
     built(MIXED, **shift)
   # Images as they are can be the unseen ones.
   built(spec("drawn", corruptions="add, double"), "unseen_domain",
         corruption="none")  # fmt: skip
-  with pytest.raises(UserError, match="client 0 trains on none"):
+  with refused("eval.shift.corruption"):
     built(MIXED, "unseen_domain", corruption="none")
 
 
@@ -175,21 +175,17 @@ def test_the_data_name_domains(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("more", "said"),
+  "more",
   [
-    ({"client_train": None, "client_test": None}, "no client_train: add it"),
-    ({"client_domain": np.arange(30)}, "give a text, such as 'rotation:3'"),
-    ({"client_domain": np.array(["none"])}, "for each of the 30 samples"),
-    (
-      {"client_domain": np.array(["none", "add:1"])[np.arange(30) % 2]},
-      "of client Bern is add:1 and none: give all samples of a client one",
-    ),
+    {"client_train": None, "client_test": None},
+    {"client_domain": np.arange(30)},
+    {"client_domain": np.array(["none"])},
+    {"client_domain": np.array(["none", "add:1"])[np.arange(30) % 2]},
   ],
 )
-def test_a_files_domains_are_checked(more, said, tmp_path):
-  with pytest.raises(UserError, match="client_domain") as caught:
+def test_a_files_domains_are_checked(more, tmp_path):
+  with refused("data.name"):
     sources.load(file(tmp_path, **more))
-  assert said in str(caught.value)
 
 
 SERIES = DATA._replace(
@@ -203,48 +199,53 @@ NAMED = DATA._replace(
 
 
 @pytest.mark.parametrize(
-  ("domain", "shift", "data", "said"),
+  ("domain", "shift", "data", "field"),
   [
-    ({"corruptions": "fog"}, {}, DATA, "data.domain.corruptions: unknown corr"),
+    ({"corruptions": "fog"}, {}, DATA, "data.domain.corruptions"),
 
-    ({"corruptions": "saturate"}, {}, DATA, "data.domain=drawn: saturate chan"),
-    ({}, {}, SERIES, "the inputs of x are series; choose none"),
+    ({"corruptions": "saturate"}, {}, DATA, "data.domain"),
+    ({}, {}, SERIES, "data.domain"),
 
-    ({"name": "from_data"}, {}, DATA, "x does not name its clients' domains"),
-    ({"name": "from_data"}, {}, NAMED, "client_domain: unknown corruption 'bl"),
+    ({"name": "from_data"}, {}, DATA, "data.domain"),
+    ({"name": "from_data"}, {}, NAMED, "client_domain"),
     (
       {"name": "none"}, {"corruptions": "add"}, SERIES,
-      "eval.shift.corruptions: corruptions are for images",
+      "eval.shift.corruptions",
     ),
-    ({"name": "none"}, {"corruptions": "add:2"}, DATA, "give names alone"),
-    ({"name": "none"}, {"corruptions": "saturate"}, DATA, "1 channel"),
+    (
+      {"name": "none"}, {"corruptions": "add:2"}, DATA,
+      "eval.shift.corruptions",
+    ),
+    (
+      {"name": "none"}, {"corruptions": "saturate"}, DATA,
+      "eval.shift.corruptions",
+    ),
     (
       {"name": "none"}, {"shift": "unseen_domain", "corruption": "add, double"},
-      DATA, "one domain is left out; give one name",
+      DATA, "eval.shift.corruption",
     ),
     (
       {"name": "none"}, {},
       DATA._replace(test_image=DATA.test_image[:0], test_label=TEST[:0]),
-      "has no test split",
+      "eval.shift",
     ),
   ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_in_one_line(domain, shift, data, said):
-  with pytest.raises(UserError) as caught:
+def test_what_does_not_fit_is_refused_in_one_line(domain, shift, data, field):
+  with refused(field):
     built(
       spec(**{"name": "drawn", **domain}),
       **{"shift": "covariate", "data": data, **shift},
     )
-  assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_clients_that_mix_owners_have_no_domain_of_the_data():
-  with pytest.raises(UserError, match="choose data.partition natural"):
+  with refused("data.domain"):
     built(spec("from_data"), "global", NAMED, [np.arange(30)])
 
 
 @pytest.mark.parametrize("given", [["none"], [0, 1, 2]])
 def test_an_own_function_gives_every_client_a_domain(given, monkeypatch):
   monkeypatch.setitem(DOMAINS, "mine", lambda data, parts, groups, seed: given)
-  with pytest.raises(UserError, match="data.domain=mine: gave .* must give a"):
+  with refused("data.domain"):
     built(spec("mine"), "global")

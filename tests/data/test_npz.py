@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
 from splitjax.data import PARTITIONS, __main__, load, sources
 from splitjax.experiment.setup import data_summary, tasks
-from splitjax.types import UserError
 
 
 def arrays():
@@ -83,14 +83,14 @@ def test_one_channel_and_columns_of_labels(tmp_path):
 def test_known():
   assert sources.known("npz:anywhere.npz") == "npz:anywhere.npz"
   for name in ("npz:", "mnst"):
-    with pytest.raises(UserError, match="no such data set; .* npz:PATH"):
+    with refused("data.name"):
       sources.known(name)
-  with pytest.raises(UserError) as caught:
+  with refused("data.name") as caught:
     sources.known("cifr10")
   near = [name for name in sources.SOURCES if name in str(caught.value)]
   assert "cifar10" in near and len(near) <= 4  # one may be part of another
   assert load("digits", classes=12).classes == 12
-  with pytest.raises(UserError, match="data.classes = 9: digits has 10; set"):
+  with refused("data.classes"):
     load("digits", classes=9)
 
 
@@ -104,52 +104,50 @@ RARE = np.unique(np.arange(25) * 7, return_inverse=True)[1][-12:]
 OBJECTS = np.array(["a"] * 12, object)
 REFUSED = [
   # Inputs.
-  ({"x_train": X > 0}, r"x_train is bool \[12, 8, 6, 3\]: give images as"),
-  ({"x_train": X[:, 0, 0, 0]}, r"x_train is uint8 \[12\]: give images as"),
-  ({"x_train": X[:, :0]}, r"x_train is of shape \[12, 0, .* no empty axis"),
-  ({"x_train": X[:0], "y_train": Y[:0]}, r"of shape \[0, 8.* no empty axis"),
-  ({"x_train": np.zeros((12, 3, 8, 9))}, "channels first: transpose images"),
-  ({"x_train": ZEROS((12, 1, 7, 1))}, "one pixel high or wide: give series"),
-  ({"x_train": np.full((12, 5), np.nan)}, "has NaN or infinite numbers: fill"),
-  ({"x_train": IDS * 2**40}, "is int64, from 0 to .*, which int32 does not"),
-  ({"x_train": X}, "x_train has the one value 0 everywhere: multiply pix"),
-  ({"x_test": X[:0]}, "x_test has 0 samples and y_test 5 labels"),
-  ({"x_test": NUMBERS[:5]}, "samples float32 and x_train uint8: make them"),
-  ({"x_test": X[:5, :, :5]}, r"has samples \[8, 5, 3\] and x_train \[8, 6, 3"),
-  ({"x_train": GREY}, r"\[8, 6, 1\] .x_train without a channel axis: read as"),
-  ({"x_test": None}, "lacks x_test, found x_train, y_train, y_test"),
+  {"x_train": X > 0},
+  {"x_train": X[:, 0, 0, 0]},
+  {"x_train": X[:, :0]},
+  {"x_train": X[:0], "y_train": Y[:0]},
+  {"x_train": np.zeros((12, 3, 8, 9))},
+  {"x_train": ZEROS((12, 1, 7, 1))},
+  {"x_train": np.full((12, 5), np.nan)},
+  {"x_train": IDS * 2**40},
+  {"x_train": X},
+  {"x_test": X[:0]},
+  {"x_test": NUMBERS[:5]},
+  {"x_test": X[:5, :, :5]},
+  {"x_train": GREY},
+  {"x_test": None},
   # Token ids, and how inputs are standardised.
-  ({"x_train": IDS / 2, "vocabulary": 20}, "float64 .*: with vocabulary=20 it"),
-  ({"x_train": IDS, "vocabulary": 19}, "token ids 0 to 19: number them 0 to"),
-  ({"x_train": IDS - 1, "vocabulary": 20}, "token ids -1 to 18: number them 0"),
-  ({"x_train": IDS, "vocabulary": 1}, r"vocabulary is int64\[\]: give the num"),
-  ({"x_train": ZEROS((12, 1, 9, 5))}, "channels first: transpose images"),
-  ({"x_train": IDS, "vocabulary": 20.0}, r"vocabulary is float64\[\]: give th"),
-  ({"standardise": "pixel"}, "standardise is pixel: give one of channel, fe"),
-  ({"vocabulary": 20, "standardise": "channel"}, "ids, .* leave one out"),
+  {"x_train": IDS / 2, "vocabulary": 20},
+  {"x_train": IDS, "vocabulary": 19},
+  {"x_train": IDS - 1, "vocabulary": 20},
+  {"x_train": IDS, "vocabulary": 1},
+  {"x_train": ZEROS((12, 1, 9, 5))},
+  {"x_train": IDS, "vocabulary": 20.0},
+  {"standardise": "pixel"},
+  {"vocabulary": 20, "standardise": "channel"},
   # Labels.
-  ({"y_train": Y - 1}, "y_train has a negative label, -1: .* no regression"),
-  ({"y_train": Y.astype("S1")}, r"y_train is .S1: number .*return_inverse"),
-  ({"y_train": np.rint(TARGET)}, "is float64: cast numbers of classes to int"),
-  ({"y_train": TARGET}, "y_train is float64: splitjax trains classifiers"),
-  ({"y_train": ZEROS((12, 8, 6))}, r"is of shape \[12, 8, 6\]: splitjax train"),
-  ({"y_train": np.eye(3)[Y]}, "take the argmax of its one-hot rows"),
-  ({"y_train": TARGET.astype(int)}, r"up to 346, of which \d+ occur: .*unique"),
-  ({"y_train": RARE}, "up to 24, .* 12 training samples: .* data.classes=25"),
-  ({"y_train": 0 * Y, "y_test": 0 * Y[:5]}, "all labels are 0: give samples"),
-  ({"y_train": OBJECTS}, r"Python objects, .* np.array\(y_train.tolist\(\)\)"),
-  ({"classes": 2}, "has a label 2 and 2 classes .data.classes, or classes in"),
-  ({"classes": 3.5}, r"classes is float64\[\]: give their number, one integer"),
+  {"y_train": Y - 1},
+  {"y_train": Y.astype("S1")},
+  {"y_train": np.rint(TARGET)},
+  {"y_train": TARGET},
+  {"y_train": ZEROS((12, 8, 6))},
+  {"y_train": np.eye(3)[Y]},
+  {"y_train": TARGET.astype(int)},
+  {"y_train": RARE},
+  {"y_train": 0 * Y, "y_test": 0 * Y[:5]},
+  {"y_train": OBJECTS},
+  {"classes": 2},
+  {"classes": 3.5},
 ]
 
 
-@pytest.mark.parametrize(("changed", "message"), REFUSED)
-def test_what_is_no_input_of_one_class_is_refused(changed, message, tmp_path):
+@pytest.mark.parametrize("changed", REFUSED)
+def test_what_is_no_input_of_one_class_is_refused(changed, tmp_path):
   name = saved(tmp_path, changed)
-  with pytest.raises(UserError, match=message) as error:
+  with refused(f"data.name = '{name}'"):
     load(name)
-  assert str(error.value).startswith(f"data.name = '{name}'")
-  assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -232,9 +230,9 @@ def test_a_class_that_nobody_trains_is_said(tmp_path):
 
 
 def test_files_that_are_something_else(tmp_path):
-  with pytest.raises(UserError, match="npz': no such file; give its path"):
+  with refused("data.name"):
     load(f"npz:{tmp_path}/absent.npz")
-  with pytest.raises(UserError, match="cannot be read"):
+  with refused("data.name"):
     load(f"npz:{tmp_path}")
   name, path = saved(tmp_path, {}), tmp_path / "mine.npz"
   raw = path.read_bytes()
@@ -245,6 +243,5 @@ def test_files_that_are_something_else(tmp_path):
   np.save(one, np.zeros(3))
   for held in (b"", raw[:-30], doubled.getvalue(), one.getvalue()):
     path.write_bytes(held)
-    with pytest.raises(UserError, match="no whole .npz file of plain") as error:
+    with refused("data.name"):
       load(name)
-    assert "pickle" not in str(error.value)

@@ -5,10 +5,10 @@ import time
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from splitjax.data import PARTITIONS, client_split, partition
 from splitjax.registry import read_spec
-from splitjax.types import UserError
 
 # 2,000 samples, ten classes of 200, in no order.
 LABELS = np.random.default_rng(7).permutation(np.repeat(np.arange(10), 200))
@@ -31,7 +31,7 @@ def test_contract(name):
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_every_client_needs_a_sample(name):
   for clients in (0, 2001):
-    with pytest.raises(UserError, match=f"num_clients = {clients}.*2000"):
+    with refused("num_clients"):
       PARTITIONS[name](LABELS, clients, 0)
 
 
@@ -100,15 +100,15 @@ def test_shard_by_hand():
 
 
 @pytest.mark.parametrize(
-  "options, message",
+  "options",
   [
-    (dict(k=3), "num_shards = 100: 50 clients .* need 150"),
-    (dict(num_shards=2001), "num_shards = 2001: .*2000 samples"),
-    (dict(k=50, num_shards="auto"), "num_shards = 'auto': 2500 shards"),
+    dict(k=3),
+    dict(num_shards=2001),
+    dict(k=50, num_shards="auto"),
   ],
 )
-def test_shard_refuses(options, message):
-  with pytest.raises(UserError, match=f"data.partition.{message}"):
+def test_shard_refuses(options):
+  with refused("data.partition.num_shards"):
     partition.shard(LABELS, 50, 0, **options)
 
 
@@ -136,5 +136,5 @@ def test_iid_is_even_and_mixed():
 )
 def test_an_option_out_of_bounds_is_refused(name, option, values):
   for value in values:
-    with pytest.raises(UserError, match=f"data.partition.{option}=.* must be"):
+    with refused(f"data.partition.{option}"):
       read_spec(PARTITIONS, {"name": name, option: value}, "data.partition")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from splitjax.data import client_split
-from splitjax.types import UserError
 
 # Clients of 100, 7, 30 and 3 samples.
 PARTS = np.split(np.arange(140) * 3, [100, 107, 137])
@@ -66,24 +66,22 @@ def test_the_stream_is_not_that_of_another_draw():
 
 
 @pytest.mark.parametrize(
-  "fractions, message",
+  "fractions",
   [
-    ((0.75, 0.2), r"fractions = \(0.75, 0.2\): .* the sum 1; it is 0.95$"),
-    ((1.0, 0.0), r"fractions = \(1.0, 0.0\): each must be positive"),
-    ((float("nan"), 0.5), "fractions = .*nan"),
-    ((), r"fractions = \(\): .* it is 0$"),
+    (0.75, 0.2),
+    (1.0, 0.0),
+    (float("nan"), 0.5),
+    (),
   ],
 )
-def test_refuses_fractions(fractions, message):
-  with pytest.raises(UserError, match=message):
+def test_refuses_fractions(fractions):
+  with refused("fractions"):
     client_split(PARTS, 0, fractions)
 
 
 def test_refuses_a_client_with_too_little():
-  with pytest.raises(UserError) as caught:
+  with refused("num_clients = 2: client 1 has 2"):
     client_split([np.arange(9), np.arange(9, 11)], 0, (0.6, 0.2, 0.2))
-  said = "num_clients = 2: client 1 has 2 sample(s) to split into 3 pieces; set"
-  assert str(caught.value).startswith(said)
 
 
 @settings(max_examples=120, deadline=None, derandomize=True)
@@ -98,7 +96,7 @@ def test_any_clients_and_fractions(sizes, weights, seed):
   parts = [np.sort(part) for part in np.split(rows, ends[:-1])]
   fractions = tuple(np.array(weights) / sum(weights))
   if min(sizes) < len(weights):
-    with pytest.raises(UserError, match=f"client {np.argmin(sizes)} has"):
+    with refused("num_clients"):
       client_split(parts, seed, fractions)
     return
   pieces = client_split(parts, seed, fractions)

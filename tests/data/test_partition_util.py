@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
 from splitjax.data import PARTITIONS, load
 from splitjax.data.partition_util import by_depth, check_parts, round_fairly
 from splitjax.experiment.setup import client_data
-from splitjax.types import UserError
 
 
 def test_by_hand():
@@ -63,21 +63,21 @@ def test_parts_with_higher_classes_go_to_deeper_clients():
 
 
 @pytest.mark.parametrize(
-  ("parts", "said"),
+  "parts",
   [
-    ([[0, 1], [2]], "gave 2 clients for num_clients=3"),
-    (None, "gave NoneType; it must give a list"),
-    ((x for x in [[1], [2]]), "gave generator; it must give a list"),
-    ([[[1, 2], [3]], [4], [5]], r"client 0 has object\[\]; it must have the"),
-    ([[0, 1], [2], []], r"client 2 has float64\[0\]; it must have the numbers"),
-    ([[0], [1], [9]], "client 2 has samples 9 to 9; they must be among 0..8"),
-    ([[0], [-1], [2]], "client 1 has samples -1 to -1"),
-    ([[0], [1, 1], [2]], "client 1 has a sample more than once"),
-    ([[0], [1], [2, 0]], "client 2 has samples of client 0; give each"),
+    [[0, 1], [2]],
+    None,
+    (x for x in [[1], [2]]),
+    [[[1, 2], [3]], [4], [5]],
+    [[0, 1], [2], []],
+    [[0], [1], [9]],
+    [[0], [-1], [2]],
+    [[0], [1, 1], [2]],
+    [[0], [1], [2, 0]],
   ],
 )
-def test_what_a_partition_returns_is_checked(parts, said):
-  with pytest.raises(UserError, match=f"data.partition=mine: {said}"):
+def test_what_a_partition_returns_is_checked(parts):
+  with refused("data.partition"):
     check_parts("mine", parts, 3, 9)
 
 

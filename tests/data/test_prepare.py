@@ -9,12 +9,12 @@ import numpy as np
 import official as of
 import packed
 import pytest
+from refusals import refused
 
 from splitjax.data import SOURCES, __main__, check, load, sources, tfds_store
 from splitjax.data.facts import Facts
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
-from splitjax.types import UserError
 
 
 def run(capsys, *words):
@@ -92,7 +92,7 @@ def test_an_archive_packed_otherwise_is_known_by_its_members(
   first = sorted(known)[0]
   members[first] = b"\1" + members[first][1:]  # one label
   packed.write_tar(archive, members)
-  with pytest.raises(UserError, match="tar.gz is not the official file"):
+  with refused(f"--from {tmp_path}"):
     prepare.prepare("cifar100", tmp_path / "other", tmp_path)
 
 
@@ -137,7 +137,7 @@ def test_a_place_that_is_taken(tmp_path):
   of.cinic10(tmp_path)
   taken = tmp_path / "cinic10" / "1.0.0"
   taken.mkdir(parents=True)
-  with pytest.raises(UserError, match=f"{taken} holds no whole data set; del"):
+  with refused(str(taken)):
     prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
   assert list((tmp_path / "cinic10").iterdir()) == [taken]
 
@@ -198,12 +198,12 @@ def test_check_compares_type_and_classes():
   facts = sources.FACTS["digits"]
   for split in ("train", "test"):
     check._compare(data, facts, split)
-  for changed, message in (
-    (data._replace(test_image=data.test_image / 255), "pixels: expected uint8"),
-    (data._replace(test_label=data.test_label // 2), "test classes: expected"),
-    (data._replace(test_label=data.test_label[1:]), "labels: expected .360,."),
+  for changed in (
+    data._replace(test_image=data.test_image / 255),
+    data._replace(test_label=data.test_label // 2),
+    data._replace(test_label=data.test_label[1:]),
   ):
-    with pytest.raises(UserError, match=message):
+    with refused("digits test"):
       check._compare(changed, facts, "test")
 
 
@@ -257,7 +257,7 @@ def test_a_damaged_record_of_origin(tmp_path, capsys):
   folder = tfds_store.find("cinic10", tmp_path)
   for text in ("{", "[]", '{"prepared_from": [{}]}', '{"prepared_from": 3}'):
     (folder / "metadata.json").write_text(text)
-    with pytest.raises(UserError, match=f"{folder} cannot be read .*delete it"):
+    with refused(str(folder)):
       load("cinic10", data_dir=tmp_path)
     assert "unusable: " in where(capsys, "cinic10", tmp_path)
   (folder / "metadata.json").unlink()  # as other programs leave it

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import official as of
 import pytest
+from refusals import refused
 
 from splitjax.data import (
   SOURCES,
@@ -20,7 +21,6 @@ from splitjax.data import (
 )
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
-from splitjax.types import UserError
 
 
 def assert_facts(data, facts):
@@ -91,9 +91,9 @@ def test_part_keeps_a_rare_class():
 
 
 def test_part_refuses():
-  with pytest.raises(UserError, match="data.train_samples = 9: .*10 .*1437"):
+  with refused("data.train_samples"):
     load("digits", train_samples=9)
-  with pytest.raises(UserError, match="data.test_samples = 361"):
+  with refused("data.test_samples"):
     load("digits", test_samples=361)
 
 
@@ -165,10 +165,9 @@ def test_what_is_not_prepared_names_commands_to_copy(tmp_path, monkeypatch):
   place = tmp_path / "a b"
   for given in ({}, {"data_dir": place}):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with pytest.raises(UserError) as error:
+    with refused("data.name") as error:
       load("fashion_mnist", **given)
     first, second = (shlex.split(x) for x in str(error.value).split("`")[1::2])
-    assert "\n" not in str(error.value)
     words = "python -m splitjax.data prepare fashion_mnist".split()
     more = ["--data_dir", str(place)] if given else []
     assert first == [*words, *more]
@@ -180,7 +179,7 @@ def test_prepared_as_tfrecord(tmp_path):
   folder.mkdir(parents=True)
   (folder / "dataset_info.json").write_text("{}")
   (folder / "fashion_mnist-train.tfrecord-00000-of-00001").touch()
-  with pytest.raises(UserError, match="array_record; choose another data_dir"):
+  with refused("data_dir"):
     load("fashion_mnist", data_dir=tmp_path)
 
 
@@ -206,21 +205,21 @@ def test_a_source_of_one_s_own(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ("field", "value", "words"),
+  ("field", "value"),
   [
-    ("train_label", TABLE.train_label + 1, "a label 3 and 3 classes"),
-    ("test_label", TABLE.test_label - 1, "test_label has a negative label"),
-    ("train_label", TABLE.train_label.tolist(), "is a list: give a NumPy"),
-    ("test_image", TABLE.test_image[:, :1], "test_image has samples"),
-    ("train_client", np.arange(6), "below the number of client_names"),
-    ("test_client", np.arange(3.0), "test_client is float64"),
-    ("standardise", "chanel", "standardise is chanel"),
+    ("train_label", TABLE.train_label + 1),
+    ("test_label", TABLE.test_label - 1),
+    ("train_label", TABLE.train_label.tolist()),
+    ("test_image", TABLE.test_image[:, :1]),
+    ("train_client", np.arange(6)),
+    ("test_client", np.arange(3.0)),
+    ("standardise", "chanel"),
   ],
 )
-def test_a_source_of_one_s_own_is_checked(field, value, words, monkeypatch):
+def test_a_source_of_one_s_own_is_checked(field, value, monkeypatch):
   wrong = TABLE._replace(**{field: value})
   monkeypatch.setitem(SOURCES, "mine", lambda data_dir: wrong)
-  with pytest.raises(UserError, match=words):
+  with refused("data.name"):
     load("mine")
 
 
@@ -231,16 +230,16 @@ def numbers(dtype, low, high):
 
 
 @pytest.mark.parametrize(
-  ("image", "words"),
+  "image",
   [
-    (numbers(float, 1.7e9, 1.7e9 + 50), "entry 1 of the last axis lies"),
-    (numbers(float, 0, 1e39), "which float32 does not hold: scale them"),
+    numbers(float, 1.7e9, 1.7e9 + 50),
+    numbers(float, 0, 1e39),
   ],
 )
-def test_numbers_that_float32_does_not_tell_apart(image, words, monkeypatch):
+def test_numbers_that_float32_does_not_tell_apart(image, monkeypatch):
   wrong = TABLE._replace(train_image=image, test_image=image[:3])
   monkeypatch.setitem(SOURCES, "mine", lambda data_dir: wrong)
-  with pytest.raises(UserError, match=words):
+  with refused("data.name"):
     load("mine")
 
 

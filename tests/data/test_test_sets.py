@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from splitjax.data import SHIFTS, ood_mixture
 from splitjax.data.dataset import Dataset
 from splitjax.data.partition_util import merged
 from splitjax.registry import read_spec
-from splitjax.types import UserError
 
 CLASSES = 4
 TRAIN = np.tile(np.arange(CLASSES, dtype=np.int32), 50)
@@ -142,29 +142,27 @@ def test_merged_puts_the_test_split_behind():
   made = make_sets("local", data=data, parts=[np.arange(150, 240)])
   assert max(listed(made, 0, 0)) >= 200
   for name in ("id_ood", "global"):
-    with pytest.raises(
-      UserError, match="no test split .*data.pool='all'.*local"
-    ):
+    with refused("eval.shift"):
       make_sets(name, data=data)
 
 
 @pytest.mark.parametrize(
-  ("name", "given", "words"),
+  ("name", "given", "field"),
   [
-    ("global", {"rhos": (0.2,)}, "eval.rhos = .*id_ood"),
-    ("out_of_client", {"validation_fraction": 0.4}, "train_fraction = 0.6 . v"),
-    ("out_of_client", {"parts": PARTS[:1]}, "num_clients = 1"),
-    ("local", {"parts": [np.array([4])]}, "client 0"),
+    ("global", {"rhos": (0.2,)}, "eval.rhos"),
+    ("out_of_client", {"validation_fraction": 0.4}, "eval.shift"),
+    ("out_of_client", {"parts": PARTS[:1]}, "num_clients"),
+    ("local", {"parts": [np.array([4])]}, "num_clients"),
   ],
 )
-def test_bad_input_is_named(name, given, words):
-  with pytest.raises(UserError, match=words):
+def test_bad_input_is_named(name, given, field):
+  with refused(field):
     make_sets(name, **given)
 
 
 def test_a_fraction_out_of_bounds_is_refused():
   given = {"name": "local", "train_fraction": 0.0}
-  with pytest.raises(UserError, match="eval.shift.train_fraction=.* must be"):
+  with refused("eval.shift.train_fraction"):
     read_spec(SHIFTS, given, "eval.shift")
 
 

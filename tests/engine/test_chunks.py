@@ -5,12 +5,12 @@ import pytest
 import tiny
 from divided import answers, distance, divided, play, poisoned, trained
 from engine import with_step, world
+from refusals import refused
 
 from splitjax.engine import (
   fleets,
 )
 from splitjax.experiment.setup import tasks
-from splitjax.types import UserError
 
 TOLERANCE = 1e-9
 """In float64."""
@@ -97,22 +97,22 @@ def test_chunks_by_hand():
 
 
 @pytest.mark.parametrize(
-  ("field", "value", "words"),
+  ("field", "value"),
   [
-    ("clients_per_chunk", 0, "clients_per_chunk=0 must be at least 1"),
-    ("clients_per_chunk", "many", "'auto'"),
+    ("clients_per_chunk", 0),
+    ("clients_per_chunk", "many"),
   ],
 )
-def test_invalid_system_fields(field, value, words):
+def test_invalid_system_fields(field, value):
   c = tiny.tiny()
   c.system.unlock()
   c.system[field] = value
-  with pytest.raises(UserError, match=words):
+  with refused("system.clients_per_chunk"):
     tiny.resolved(c)
 
 
 def test_more_devices_than_there_are():
   c = tiny.tiny()
   c.system.update({"devices": 1000})
-  with pytest.raises(UserError, match="system.devices=1000: there are"):
+  with refused("system.devices"):
     tasks.build(tiny.resolved(c))

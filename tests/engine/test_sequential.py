@@ -18,6 +18,7 @@ from queues import (
   ordered,
   with_order,
 )
+from refusals import refused
 
 from splitjax import trees
 from splitjax.data.feed import Samples
@@ -35,7 +36,7 @@ from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v2
-from splitjax.types import Half, Opt, Segment, Shard, Traits, UserError
+from splitjax.types import Half, Opt, Segment, Shard, Traits
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -106,7 +107,7 @@ def test_a_topology_of_ones_own_is_a_function_and_a_line(monkeypatch):
 
 def test_an_unknown_topology_is_named():
   traits = Traits(topology="sequental")
-  with pytest.raises(UserError, match="did you mean 'sequential'"):
+  with refused("traits.topology"):
     base.method(NET, SGD, (), traits=traits)
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from marks import slow
 from matplotlib import image
+from refusals import refused
 
 from configs import harmony_table1, splitgp_figure3
 from splitjax.evaluation import latency, split_points
 from splitjax.evaluation.split_points import Setting
-from splitjax.types import UserError
 
 CNN8 = ("cnn8", (28, 28, 1), 10)
 PAPER = latency.Sizes(
@@ -91,14 +91,14 @@ def test_memory_of_hydra_s_heads_by_hand():
 
 
 @pytest.mark.parametrize(
-  ("wrong", "words"),
+  ("wrong", "field"),
   [
-    ({"client_power": "20"}, "client_power='20' must be a number"),
-    ({"smallest": 0.5}, "smallest=0.5 must be a whole number"),
+    ({"client_power": "20"}, "client_power"),
+    ({"smallest": 0.5}, "smallest"),
   ],
 )
-def test_an_invalid_setting(wrong, words):
-  with pytest.raises(UserError, match=words):
+def test_an_invalid_setting(wrong, field):
+  with refused(field):
     split_points.split_depths(*CNN8, Setting(**wrong))
 
 

@@ -10,6 +10,7 @@ import pytest
 import tiny
 from flax import linen as nn
 from marks import slow
+from refusals import refused
 from tiny import ONE_SERVER
 
 from splitjax import UserError, losses
@@ -157,9 +158,9 @@ def test_options_are_arguments_of_a_program_and_in_the_report():
 
 def test_a_wrong_option_is_one_line():
   draft = tiny.tiny(own="splitgp")
-  with pytest.raises(UserError, match="loss.name.*did you mean 'focal'"):
+  with refused("loss.name"):
     draft.loss.name = "focall"
-  with pytest.raises(UserError, match="loss .cross_entropy.: unknown option"):
+  with refused("loss"):
     draft.loss.gamma = 1.0
   for name, options, said in (
     ("focal", {"weights": (1.0,) * 11}, "must be 10 numbers, one for each"),

@@ -2,10 +2,10 @@
 
 import jax
 import pytest
+from refusals import refused
 
 from splitjax import registry
 from splitjax.models import BACKBONES, build
-from splitjax.types import UserError
 
 
 def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
@@ -14,52 +14,44 @@ def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
 
 
 @pytest.mark.parametrize(
-  ("name", "given", "said"),
+  ("name", "given", "field"),
   [
-    # 9,216,000 w^2 + 40,704 w + 40, of which the last are biases of exits.
-    ("vgg11", {"width": 1e6}, "9,216,000,040,704,000,040 parameters"),
-    ("vgg11", {"width": float("nan")}, "backbone.width=nan must be a number"),
-    ("vgg11", {"width": 1e30}, "must be above 0 and at most 1e+06"),
-    ("toy", {"width": 10**9}, "must be at least 1 and at most 1e+06"),
-    ("vit_s16", {"width": 1e6}, "more than 10,000,000,000; choose a smaller"),
-    ("vit_s16", {"resolution": 16 * 10**5}, "backbone.resolution=1600000"),
-    ("vit_s16", {"resolution": 30}, "multiple of backbone.patch=16"),
-    ("vit_s16", {"length": 10**9}, "backbone.length=1000000000 must be"),
-    ("resnet18", {"stages": (1, 1, 1, 10**9)}, "at most 250, each"),
-    ("resnet18", {"stages": (1, 1)}, "backbone.stages=(1, 1) must be 4"),
-    ("mobilenet_v1", {"repeats": (1,)}, "such as (1, 2, 2, 6, 2)"),
-    ("vgg11", {"shape": (28, 28, 1)}, "28x28; set backbone.pad=True or"),
-    ("cnn8", {"shape": (7, 9, 1)}, "at least 8x8, these are 7x9"),
-    (
-      "cnn4",
-      {"shape": (14, 15, 1), "padding": "valid"},
-      "at least 16x16",
-    ),
-    ("vgg11", {"depths": (2, 3, 2)}, "depths=(2, 3, 2) must differ"),
-    ("vgg11", {"depths": ()}, "backbone.depths=() must have one number"),
-    ("cnn8", {"shape": (128, 9)}, "takes images [H, W, c], and these data are"),
-    ("vit_s16", {"shape": (9,)}, "are tables [F], [9]; choose another backbo"),
-    ("vgg11", {"shape": (1, 32, 32, 3)}, "these data are inputs of 4 axes, [1"),
-    ("cnn1d", {}, "takes series [T, c], and these data are images [H, W, c]"),
-    ("cnn1d", {"shape": (24, 9)}, "series of 24 steps are too short for"),
-    ("cnn1d", {"shape": (64, 9), "kernel": 4}, "backbone.kernel=4 must be odd"),
-    ("cnn4", {"shape": (9,), "vocabulary": 5}, "takes numbers, and these data"),
-    ("transformer_text", {"shape": (9,)}, "takes token ids, integers [Z, T],"),
-    ("transformer_text", {}, "takes token ids [T], and these data are images"),
+    # 9,216,000 w^2 + 40,704 w + 40 parameters of VGG-11.
+    ("vgg11", {"width": 1e6}, "backbone.name"),
+    ("vgg11", {"width": float("nan")}, "backbone.width"),
+    ("vgg11", {"width": 1e30}, "backbone.width"),
+    ("toy", {"width": 10**9}, "backbone.width"),
+    ("vit_s16", {"width": 1e6}, "backbone.name"),
+    ("vit_s16", {"resolution": 16 * 10**5}, "backbone.resolution"),
+    ("vit_s16", {"resolution": 30}, "backbone.resolution"),
+    ("vit_s16", {"length": 10**9}, "backbone.length"),
+    ("resnet18", {"stages": (1, 1, 1, 10**9)}, "backbone.stages"),
+    ("resnet18", {"stages": (1, 1)}, "backbone.stages"),
+    ("mobilenet_v1", {"repeats": (1,)}, "backbone.repeats"),
+    ("vgg11", {"shape": (28, 28, 1)}, "backbone.name"),
+    ("cnn8", {"shape": (7, 9, 1)}, "backbone.name"),
+    ("vgg11", {"depths": (2, 3, 2)}, "backbone.depths"),
+    ("vgg11", {"depths": ()}, "backbone.depths"),
+    ("cnn8", {"shape": (128, 9)}, "backbone.name"),
+    ("vit_s16", {"shape": (9,)}, "backbone.name"),
+    ("vgg11", {"shape": (1, 32, 32, 3)}, "backbone.name"),
+    ("cnn1d", {}, "backbone.name"),
+    ("cnn1d", {"shape": (24, 9)}, "backbone.name"),
+    ("cnn1d", {"shape": (64, 9), "kernel": 4}, "backbone.kernel"),
+    ("cnn4", {"shape": (9,), "vocabulary": 5}, "backbone.name"),
+    ("transformer_text", {"shape": (9,)}, "backbone.name"),
+    ("transformer_text", {}, "backbone.name"),
     (
       "transformer_text",
       {"shape": (9,), "vocabulary": 5, "width": 10},
-      "backbone.width=10 must be a multiple of backbone.heads=4",
+      "backbone.width",
     ),
   ],
 )
-def test_what_cannot_be_is_one_line(name, given, said):
+def test_what_cannot_be_is_one_line(name, given, field):
   before = jax.live_arrays()  # held, so that none is gone below
-  with pytest.raises(UserError) as caught:
+  with refused(field):
     cut(name, **given)
-  message = str(caught.value)
-  assert message.startswith("backbone.") and said in message
-  assert "\n" not in message
   assert len(jax.live_arrays()) == len(before)
 
 

@@ -11,6 +11,7 @@ import numpy_vit
 import pytest
 import scipy.ndimage
 from engine import assert_close
+from refusals import refused
 from tiny_vit import TINY, draw, images, tiny
 
 from splitjax.engine import fleets
@@ -18,7 +19,6 @@ from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
 from splitjax.models import backbones, drawing, drawn_cut, pretrained, shapes
 from splitjax.models.vit import vit_s16
-from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 
@@ -164,37 +164,27 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
 
 
 @pytest.mark.parametrize(
-  ("file", "said"),
+  "file",
   [
-    (without("cls"), "has no tensor cls, here (1, 1, 12)"),
-    (numpy_vit.draw(dim=24), "key/bias is (6, 4) there and (6, 2) here"),
-    (changed(POSITIONS, np.ones((1, 4, 12))), "is (1, 4, 12) there and (1, 5"),
-    (changed(POSITIONS, np.ones((2, 10, 12))), "is (2, 10, 12) there and (1, "),
-    (numpy_vit.draw(length=3), "has no tensor Transformer/encoderblock_3/"),
-    (numpy_vit.draw(length=6), "encoderblock_4/LayerNorm_0/scale', and vit_s1"),
-    (changed("a\nb", np.ones(3)), r"has 'a\nb', and vit_s16 of 4"),
-    (changed("head/scale", np.ones(3)), "has 'head/scale', and"),
-    (
-      changed("head/kernel", np.ones((12, 2, 7))),
-      "is (12, 2, 7) there",
-    ),
-    (
-      changed("cls", np.full((1, 1, 12), np.nan)),
-      "cls has numbers that are",
-    ),
-    (changed("embedding/bias", np.full(12, 1e300)), "not finite in float32"),
-    (changed("cls", np.ones((1, 1, 12), int)), "cls is of int64"),
-    (changed("cls", np.ones((1, 1, 12), jnp.bfloat16)), "cls is of |V2"),
+    without("cls"),
+    numpy_vit.draw(dim=24),
+    changed(POSITIONS, np.ones((1, 4, 12))),
+    changed(POSITIONS, np.ones((2, 10, 12))),
+    numpy_vit.draw(length=3),
+    numpy_vit.draw(length=6),
+    changed("a\nb", np.ones(3)),
+    changed("head/scale", np.ones(3)),
+    changed("head/kernel", np.ones((12, 2, 7))),
+    changed("cls", np.full((1, 1, 12), np.nan)),
+    changed("embedding/bias", np.full(12, 1e300)),
+    changed("cls", np.ones((1, 1, 12), int)),
+    changed("cls", np.ones((1, 1, 12), jnp.bfloat16)),
   ],
 )
-def test_a_file_that_does_not_fit_is_refused(save, file, said):
+def test_a_file_that_does_not_fit_is_refused(save, file):
   path = save(file)
-  with pytest.raises(UserError) as caught:
+  with refused(f"backbone.pretrained={path}"):
     tiny(pretrained=path)
-  message = str(caught.value)
-  assert message.startswith(f"backbone.pretrained={path}")
-  assert said in message
-  assert "\n" not in message
 
 
 def objects(path):
@@ -252,17 +242,13 @@ BROKEN = {
 def test_what_is_no_npz_is_refused(tmp_path, kind):
   path = tmp_path / "vit.npz"
   BROKEN[kind](path)
-  with pytest.raises(UserError, match="is no whole .npz file") as caught:
+  with refused(f"backbone.pretrained={path}"):
     tiny(pretrained=str(path))
-  assert "\n" not in str(caught.value)
 
 
 def test_a_path_that_cannot_be_read_is_refused(tmp_path):
-  for path, why in (
-    (tmp_path / "no.npz", "No such file"),
-    (tmp_path, "a folder"),
-  ):
-    with pytest.raises(UserError, match=f"={path} cannot be read .{why}"):
+  for path in (tmp_path / "no.npz", tmp_path):
+    with refused("backbone.pretrained"):
       tiny(pretrained=str(path))
 
 
