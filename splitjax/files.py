@@ -8,10 +8,9 @@ import logging
 import math
 import os
 import platform
-import stat
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -161,80 +160,30 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
   )
 
 
-class ObjectArray(ValueError):
-  """Raised for an array of Python objects, which would have to be unpickled.
-
-  Attributes:
-    key: the array's name in the file.
-  """
-
-  def __init__(self, key: str):
-    self.key = printable(key)
-    plain = "no whole .npz file of plain arrays"
-    super().__init__(f"{plain}: {self.key} holds Python objects")
-
-
-def read_array(file: Any, key: str) -> Any:
-  """Reads an array of an npz file."""
-  try:
-    return file[key]
-  except ValueError as error:
-    if "Object arrays" in str(error):
-      raise ObjectArray(key) from error
-    raise
-
-
-def open_file(path: str | Path, most: int | None = None) -> IO[bytes]:
-  """Opens a file that a user names.
-
-  It must not be a pipe or a device, which may never end. `most` is the maximum
-  size in bytes, for a file that is read as a whole; None: any size.
-
-  Raises:
-    OSError: the file is missing, not a regular file, or larger than `most`.
-  """
-  about = os.stat(path)
-  if not stat.S_ISREG(about.st_mode):
-    raise OSError(
-      errno.EINVAL, "a folder, pipe or device, not a file", str(path)
-    )
-  if most is not None and about.st_size > most:
-    raise OSError(errno.EFBIG, f"larger than {most / 1e6:g} MB", str(path))
-  return open(path, "rb")
-
-
-def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-  """Reads a whole file; the arguments are those of `open_file`."""
-  with open_file(path, most) as file:
-    return file.read()
-
-
 def read_arrays(
-  path: Path, read: Callable[[Any, str], Any] = read_array
+  path: Path, used: Container[str] | None = None
 ) -> dict[str, np.ndarray]:
-  """Reads all arrays of an npz file; nothing is unpickled.
+  """Reads the arrays of an npz file; nothing is unpickled.
 
-  `read` takes the open file (numpy.lib.npyio.NpzFile) and an array's name, and
-  returns the array.
+  Arrays whose names are not in `used` are left empty; None: all are read.
 
   Raises:
     OSError: the file cannot be opened.
-    ObjectArray: an array holds Python objects.
     ValueError: the file is damaged, or not a file of plain arrays.
   """
-  with open_file(path) as raw:
+  arrays, key = dict[str, np.ndarray](), ""
+  with path.open("rb") as raw:
     try:
       file = np.load(raw, allow_pickle=False)
-      arrays = {key: read(file, key) for key in file.files}
-      if all(isinstance(array, np.ndarray) for array in arrays.values()):
-        return arrays
-    except ObjectArray:
-      raise
+      for key in file.files:
+        skipped = used is not None and key not in used
+        arrays[key] = np.empty(0) if skipped else file[key]
+        if not isinstance(arrays[key], np.ndarray):
+          raise TypeError
     except Exception as error:  # the libraries' errors share no base class
-      memory = isinstance(error, MemoryError)  # a damaged size
-      more = ", or larger than memory has room for" if memory else ""
-      raise ValueError(f"no whole .npz file of plain arrays{more}") from error
-  raise ValueError("no whole .npz file of plain arrays")
+      place = f": look at {printable(key)}" if key else ""
+      raise ValueError(f"no whole .npz file of plain arrays{place}") from error
+  return arrays
 
 
 def write_json(path: Path, tree: Any) -> None:

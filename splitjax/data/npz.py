@@ -130,19 +130,9 @@ def _read(path: Path, where: str) -> Arrays:
   form = f"write it with np.savez as {', '.join(_KEYS)}"
   used = {*_KEYS, *_OPTIONAL}
   try:
-    arrays = files.read_arrays(
-      path,
-      lambda file, key: (
-        files.read_array(file, key) if key in used else np.empty(0)
-      ),
-    )
+    arrays = files.read_arrays(path, used)
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
-  except files.ObjectArray as error:
-    raise UserError(
-      f"{where}: {error.key} holds Python objects, as a column of pandas does:"
-      f" write np.array({error.key}.tolist()), which keeps its numbers or texts"
-    ) from error
   except (OSError, ValueError) as error:
     told = f"cannot be read ({files.one_line(error)})"
     raise UserError(f"{where} {told}; {form}") from error

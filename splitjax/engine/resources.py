@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.fields import Bounds
-from splitjax.files import expanded, one_line, read_bytes
+from splitjax.files import expanded, one_line
 from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
@@ -70,9 +70,6 @@ class Devices(NamedTuple):
 HEADER = ("client", *Profiles._fields)
 """The first line of a file of profiles."""
 
-LARGEST = 100_000_000
-"""Limit on the bytes of a file of profiles."""
-
 
 def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
   """Draws each resource uniformly, from a random stream of its own.
@@ -128,7 +125,7 @@ def _lines(
   """
   where, wanted = f"fleet.profiles={path}", ",".join(HEADER)
   try:
-    text = read_bytes(expanded(path), LARGEST).decode("utf-8-sig")
+    text = expanded(path).read_bytes().decode("utf-8-sig")
     lines_read = csv.reader(io.StringIO(text, newline=""))
     rows = [[cell.strip() for cell in line] for line in lines_read]
   except (OSError, UnicodeDecodeError, csv.Error) as error:

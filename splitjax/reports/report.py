@@ -109,12 +109,12 @@ def read(workdir: str | Path) -> Results:
   """
   path = Path(workdir) / JSON
   try:
-    return json.loads(files.read_bytes(path))
+    return json.loads(path.read_bytes())
   except FileNotFoundError:
     raise UserError(
       f"{path} does not exist: evaluate a run in this workdir first"
     ) from None
-  except (ValueError, RecursionError) as error:
+  except ValueError as error:
     raise UserError(
       f"{path} is not a report ({error}): delete it and evaluate again"
     ) from None

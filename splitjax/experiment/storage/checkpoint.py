@@ -89,10 +89,10 @@ def read_step(
 def read_record(place: Path) -> dict[str, Any]:
   """Reads a checkpoint's record, or raises Damaged."""
   try:
-    record = json.loads(files.read_bytes(place / RECORD))
+    record = json.loads((place / RECORD).read_bytes())
   except (FileNotFoundError, NotADirectoryError):
     raise Damaged(f"{RECORD} is missing") from None
-  except (ValueError, RecursionError):
+  except ValueError:
     record = None
   if not (isinstance(record, dict) and record.keys() >= _KEYS):
     raise Damaged(f"{RECORD} is not what was written")

@@ -8,7 +8,6 @@ from typing import Any
 from splitjax.config.nested import specs
 from splitjax.config.schema import Config
 from splitjax.config.validation import NAMED
-from splitjax.files import read_bytes
 from splitjax.registry import flat
 from splitjax.reports.figures import client_data, plots
 from splitjax.types import UserError
@@ -68,9 +67,9 @@ def finished(workdir: Path) -> list[str]:
 
 def trained(workdir: Path, config: Config) -> dict[str, bool]:
   """Tells for each method of a config if it has done config.rounds rounds."""
-  none, every = {"rounds": 0}, config.rounds
+  none = {"rounds": 0}
   about = {key: read_about(workdir, key) or none for key in config.methods}
-  return {k: each.get("rounds", every) >= every for k, each in about.items()}
+  return {k: each["rounds"] >= config.rounds for k, each in about.items()}
 
 
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -130,8 +129,8 @@ def unfinished(
 def read_json(path: Path) -> Any:
   """Reads JSON that this program wrote; raises UserError if damaged."""
   try:
-    return json.loads(read_bytes(path))
-  except (ValueError, RecursionError, MemoryError) as error:
+    return json.loads(path.read_bytes())
+  except ValueError as error:
     raise UserError(
       f"{path} is damaged ({error}): restore it, or choose another workdir"
     ) from None

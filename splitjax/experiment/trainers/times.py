@@ -21,9 +21,6 @@ from splitjax.models import formulations, target
 from splitjax.types import UserError
 
 FILE = "formulations.json"
-LARGEST = 10**7
-"""Bytes of the largest file that is read."""
-
 Times = dict[str, dict[str, float | None]]
 """Layer in words -> formulation -> microseconds, see `tuning.microseconds`."""
 
@@ -84,7 +81,7 @@ def read(path: Path) -> dict[str, Times]:
     UserError: the file is damaged, too large, or holds no times.
   """
   try:
-    tree = json.loads(files.read_bytes(path, LARGEST))
+    tree = json.loads(path.read_bytes())
     problem = "" if _sound(tree) else "its JSON holds something else"
   except FileNotFoundError:
     return {}
