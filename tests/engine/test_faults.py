@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 from splitjax.engine.faults import Faults, draw_faults, truncate_steps
 from splitjax.experiment.setup import tasks
-from splitjax.types import UserError
 
 CLIENTS, ROUNDS = 20, 300
 KEY = jax.random.key(5)
@@ -90,14 +90,14 @@ def test_only_the_clients_own_steps_count():
 
 
 @pytest.mark.parametrize(
-  ("fields", "words"),
+  ("fields", "field"),
   [
-    ({"dropout": -0.1}, "faults.dropout=-0.1 must be at least 0"),
-    ({"straggler_share": 0.0}, "faults.straggler_share=0.0 must be above 0"),
+    ({"dropout": -0.1}, "faults.dropout"),
+    ({"straggler_share": 0.0}, "faults.straggler_share"),
   ],
 )
-def test_invalid_fields(fields, words):
+def test_invalid_fields(fields, field):
   c = tiny.tiny(splitgp="splitgp")
   c.faults.update(fields)
-  with pytest.raises(UserError, match=words):
+  with refused(field):
     tasks.build(tiny.resolved(c))

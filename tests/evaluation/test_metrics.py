@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from splitjax.evaluation import latency, metrics
-from splitjax.types import UserError
 
 BOTH = ("client", "server")
 # two clients: a shallow one at power 10, a deep one at power 40
@@ -119,7 +119,7 @@ def test_interval_against_the_t_table():
 
 def test_interval_of_one_seed_and_of_none():
   assert metrics.confidence_interval([0.5]) == (0.5, None)
-  with pytest.raises(UserError, match="at least one seed"):
+  with refused("an interval over seeds"):
     metrics.confidence_interval([])
 
 

@@ -4,9 +4,10 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
-from splitjax import SHIFTS, UserError
+from splitjax import SHIFTS
 from splitjax.engine import client_order
 from splitjax.experiment import runner
 from splitjax.experiment.describe import describe, description
@@ -42,18 +43,18 @@ def test_batches_of_merge_sfl():
 
 
 @pytest.mark.parametrize(
-  ("options", "must"),
+  ("options", "field"),
   [
-    ({"second_cut": 4}, "second_cut=4 must be in 1..3"),
-    ({"groups": 5}, "groups=5 must be in 1..4"),
-    ({"groups": 2}, "needs superclasses"),
-    ({"superclasses": ((0, 1), (1, 2))}, "each once"),
-    ({"superclasses": ((0, 9),)}, "must be classes"),
-    ({"groups": 3, "superclasses": ((0,), (1,))}, "groups=3 must be 2"),
+    ({"second_cut": 4}, "second_cut"),
+    ({"groups": 5}, "groups"),
+    ({"groups": 2}, "groups"),
+    ({"superclasses": ((0, 1), (1, 2))}, "superclasses"),
+    ({"superclasses": ((0, 9),)}, "superclasses"),
+    ({"groups": 3, "superclasses": ((0,), (1,))}, "groups"),
   ],
 )
-def test_groups_that_cannot_be(options, must):
-  with pytest.raises(UserError, match=must):
+def test_groups_that_cannot_be(options, field):
+  with refused(f"option {field}"):
     hydra(NET, SGD, **options)
 
 
@@ -140,21 +141,21 @@ def test_it_is_said_who_is_served_when():
 
 
 @pytest.mark.parametrize(
-  ("name", "fields", "must"),
+  ("name", "fields", "field"),
   [
-    ("hydra", {"backbone__depths": (1, 2)}, r"depths=\(1, 2\).*one depth"),
-    ("splitnn", {"system__devices": 2}, "system.devices=2: splitnn"),
-    ("splitnn", {"order__turn": 0}, "order.turn=0"),
-    ("hydra", {"eval__inside": 1}, "eval.inside=1 needs a cyclic order"),
+    ("hydra", {"backbone__depths": (1, 2)}, "backbone.depths"),
+    ("splitnn", {"system__devices": 2}, "system.devices"),
+    ("splitnn", {"order__turn": 0}, "order.turn"),
+    ("hydra", {"eval__inside": 1}, "eval.inside"),
     (
       "splitnn",
       {"batch_norm": "local", "backbone__batch_norm": True},
-      "batch_norm=local: splitnn",
+      "batch_norm",
     ),
   ],
 )
-def test_what_does_not_go_together(name, fields, must):
-  with pytest.raises(UserError, match=must):
+def test_what_does_not_go_together(name, fields, field):
+  with refused(field):
     tasks.build(config(name, **fields))
 
 

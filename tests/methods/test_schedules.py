@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tiny
 import toy_world as toys
+from refusals import refused
 from repeated import LR, first, gradient, minus, played
 
-from splitjax import SCHEDULES, UserError
+from splitjax import SCHEDULES
 from splitjax.data.feed import BatchPlan
 from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import tasks, training_setup
@@ -110,23 +111,14 @@ def test_the_work_of_local_steps_by_hand():
 
 
 @pytest.mark.parametrize(
-  ("method", "changes", "said"),
-  [
-    (
-      "fedavg",
-      {"optimizer__warmup": 2.0},
-      "warmup=2 must be below the rounds=2",
-    ),
-    ("fedavg", {"optimizer__every": 0}, "optimizer.every=0 must be at least 1"),
-    ("fedavg", {"optimizer__floor": 9.0}, "optimizer.floor=9 must be at most"),
-    ("fedavg", {"optimizer__schedule": "cos"}, "did you mean 'cosine'"),
-  ],
+  ("field", "value"),
+  [("warmup", 2.0), ("every", 0), ("floor", 9.0), ("schedule", "cos")],
 )
-def test_what_does_not_fit_is_one_line(method, changes, said):
-  draft = tiny.changed(tiny.tiny(own=method), **changes)
-  with pytest.raises(UserError, match=said) as caught:
+def test_what_does_not_fit_is_one_line(field, value):
+  draft = tiny.tiny(own="fedavg")
+  draft.optimizer[field] = value
+  with refused(f"optimizer.{field}"):
     tasks.build(tiny.resolved(draft))
-  assert "\n" not in str(caught.value)
 
 
 def test_numbers_of_schedules_are_arguments_of_a_program():

@@ -13,7 +13,7 @@ from marks import slow
 from refusals import refused
 from tiny import ONE_SERVER
 
-from splitjax import UserError, losses
+from splitjax import losses
 from splitjax.data.feed import Samples
 from splitjax.engine import fleets
 from splitjax.experiment.setup import data_summary, tasks, training_setup
@@ -162,12 +162,11 @@ def test_a_wrong_option_is_one_line():
     draft.loss.name = "focall"
   with refused("loss"):
     draft.loss.gamma = 1.0
-  for name, options, said in (
-    ("focal", {"weights": (1.0,) * 11}, "must be 10 numbers, one for each"),
-    ("class_weights", {"weights": (0.0,) * 10}, "and one above 0"),
-    ("label_smoothing", {"smoothing": 1.0}, r"smoothing=1.0 must be in \[0, 1"),
+  for name, option, value in (
+    ("focal", "weights", (1.0,) * 11),
+    ("class_weights", "weights", (0.0,) * 10),
+    ("label_smoothing", "smoothing", 1.0),
   ):
-    draft.loss.update(name=name, **options)
-    with pytest.raises(UserError, match=said) as caught:
+    draft.loss.update({"name": name, option: value})
+    with refused(f"option loss.{option}"):
       tasks.build(tiny.resolved(draft))
-    assert "\n" not in str(caught.value)

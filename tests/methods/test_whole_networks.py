@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from refusals import refused
 
 from splitjax.data.feed import Samples
 from splitjax.engine import client_update, fleets
 from splitjax.methods import METHODS, finetuning, optimizers
-from splitjax.types import Half, Segment, UserError
+from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -163,25 +164,25 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
 
 
 @pytest.mark.parametrize(
-  ("name", "options", "said"),
+  ("name", "option", "value"),
   [
-    ("fedprox", {"mu": -1.0}, "mu=-1.0 must be at least 0"),
-    ("fedper", {"personal_blocks": 6}, "personal_blocks=6 must be in 0..5"),
-    ("fedamp", {"sigma": 0.0}, "sigma=0.0 must be above 0"),
-    ("fedamp", {"lam": 1.0}, "lam=1.0 must be None where alpha_k is None"),
-    ("pfedme", {"inner_lr": 0.2}, "inner_lr=0.2 must be below 2 / lam = 0.133"),
-    ("pgfedsplit", {"r": 1.0}, r"r=1.0 must be in \[0, 1\)"),
+    ("fedprox", "mu", -1.0),
+    ("fedper", "personal_blocks", 6),
+    ("fedamp", "sigma", 0.0),
+    ("fedamp", "lam", 1.0),
+    ("pfedme", "inner_lr", 0.2),
+    ("pgfedsplit", "r", 1.0),
   ],
 )
-def test_options_out_of_range(name, options, said):
-  with pytest.raises(UserError, match=said):
-    METHODS[name](NET, SGD, **options)
+def test_options_out_of_range(name, option, value):
+  with refused(f"option {option}"):
+    METHODS[name](NET, SGD, **{option: value})
 
 
 def test_fedfomo_needs_another_client():
   method = METHODS["fedfomo"](NET, SGD)
   fleet = fleets.with_full_depth(fleets.assign_depths(1, (1,), 0), 4)
-  with pytest.raises(UserError, match="there is one"):
+  with refused("option models"):
     method.init(jax.random.key(0), fleet, toys.fresh(NET))
 
 
