@@ -11,7 +11,7 @@ import toy_world as toys
 from refusals import refused
 
 from splitjax.data import feed
-from splitjax.engine import memory, rounds
+from splitjax.engine import rounds, tracing
 from splitjax.engine.faults import ClientFault
 from splitjax.engine.resources import Devices, Profiles, Rates
 from splitjax.methods import METHODS, optimizers
@@ -161,11 +161,11 @@ def test_parameters_at_the_server_are_a_copy_for_each_client():
   behind = sum(size[n] for n in (*NET.names(NET.cuts[0]), "head"))
   plan = feed.plan([4] * 4, 4, 1, (0.0,), (1.0,))
   method = METHODS["dfl"](NET, SGD)
-  assert memory.at_server(method, NET, made.fleet, plan) == 4 * 8 * behind
+  assert tracing.at_server(method, NET, made.fleet, plan) == 4 * 8 * behind
   split = toys.world(NET, (1, 2, 3, 1), toys.parts_of(SIZES))
   shared = METHODS["supersfl"](NET, SGD)
   blocks = sum(size[n] for n in (*NET.names(), "head"))
-  found = memory.at_server(shared, NET, split.fleet, plan)
+  found = tracing.at_server(shared, NET, split.fleet, plan)
   assert found == 8 * (4 * behind + blocks)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.engine import messages
+from splitjax.engine import tracing
 from splitjax.evaluation.privacy import Release, epsilon, spread
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup import method_factory
@@ -65,7 +65,7 @@ def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   config, clients = task.config, whole.clients
   net = task.network
   fleet = method_factory.own_fleet(setup.method, net)
-  sent = messages.of_steps(setup.method, net.backbone, fleet)
+  sent = tracing.of_steps(setup.method, net.backbone, fleet)
   stages, epochs = setup.method.stages, np.asarray(config.local_epochs)
   if config.local_steps is not None:
     each_pass = -(-setup.sizes // setup.batches)

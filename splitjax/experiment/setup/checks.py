@@ -14,7 +14,7 @@ from splitjax.config.messages import CHANNELS, Noise, Rows
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.facts import FACTS
-from splitjax.engine import distributed, messages
+from splitjax.engine import distributed, tracing
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import method_factory, network
 from splitjax.experiment.setup.method_factory import Methods
@@ -133,7 +133,7 @@ def _check_prices(config: Config, network: Network, methods: Methods) -> None:
     names = {name for name, channel in KINDS.items() if channel == kind}
     for key, method in methods.items():
       fleet = method_factory.own_fleet(method, network)
-      sent = messages.of_steps(method, network.backbone, fleet)
+      sent = tracing.of_steps(method, network.backbone, fleet)
       if names & sent.priced and not names & set().union(*sent.counts):
         raise UserError(
           f"wire.{kind} and privacy.{kind}: {key} only counts the bytes of"

@@ -10,7 +10,7 @@ from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
-from splitjax.engine import client_order, fleets, memory, sharding
+from splitjax.engine import client_order, fleets, sharding, tracing
 from splitjax.engine.base import Topology
 from splitjax.engine.fleets import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
@@ -172,9 +172,9 @@ def _divide(
 
 
 def server_bytes(setup: TrainingSetup) -> int:
-  """Returns the bytes of the server's parameters, see `memory.at_server`."""
+  """Returns the bytes of the server's parameters, see `tracing.at_server`."""
   net, fleet = setup.task.network.backbone, setup.fleet
-  return memory.at_server(setup.method, net, fleet, setup.plans[0])
+  return tracing.at_server(setup.method, net, fleet, setup.plans[0])
 
 
 def _shard(
