@@ -3,13 +3,11 @@
   python -m benchmarks.gpu --out=gpu.json [--minutes=12] [--parts clients ...]
       [--quick]
 
-Device and versions; each convolution in every formulation, from which a run on
-the device chooses; rounds against PyTorch; time and memory over the number of
-clients; rounds in every formulation, 32 and 16 bits; compile times. Every part
-is a process of its own with a share of the minutes, and is skipped, with the
-reason, when they are over. What was done is in --out after each part. --quick
-runs on a CPU, too, and measures nothing of use. The last line is one JSON
-object.
+Device and versions; rounds against PyTorch; time and memory over the number of
+clients; compile times. Every part is a process of its own with a share of the
+minutes, and is skipped, with the reason, when they are over. What was done is
+in --out after each part. --quick runs on a CPU, too, and measures nothing of
+use. The last line is one JSON object.
 """
 
 import argparse
@@ -26,10 +24,8 @@ LEAST = 10
 
 PARTS = {
   "device": 0.1,
-  "formulations": 0.2,
   "round_speed": 0.3,
   "clients": 0.15,
-  "forms": 0.2,
   "compile": 0.15,
 }
 """Part -> its share of all minutes, if so much is left."""
@@ -45,8 +41,6 @@ def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
   soft = f"--minutes={max(seconds - LEAST, 0) / 60:.3f}"
   if name == "device":
     return subprocesses.module("device")
-  if name == "formulations":
-    return subprocesses.module("formulations", soft, *quick)
   if name == "round_speed":
     if about.get("torch") is None:
       return "PyTorch is not installed"
@@ -56,7 +50,6 @@ def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
     return subprocesses.module("round_speed", *(quick or sizes))
   sizes = {
     "clients": ["--width=1", "--chunk=50"],
-    "forms": [],
     "compile": ["--backbones", "cnn8", "vgg11", "mobilenet_v2", "vit_s16"],
   }[name]
   return subprocesses.module("scaling", name, soft, *(quick or sizes))

@@ -25,7 +25,6 @@ from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer, make_round
 from splitjax.types import State
 
@@ -47,8 +46,6 @@ class Point:
     devices: number of devices; None: all that there are.
     process: address and number of this of two processes; None: one process.
     participants: of a round; None: all clients.
-    conv: `config.system.conv`.
-    dtype: `config.system.compute_dtype`.
     rounds: to run, one epoch each.
   """
 
@@ -64,8 +61,6 @@ class Point:
   devices: int | None = 1
   process: tuple[str, int] | None = None
   participants: int | None = None
-  conv: str = "auto"
-  dtype: str = "float32"
   rounds: int = 3
 
 
@@ -79,7 +74,6 @@ def resolved(point: Point) -> Config:
   c.num_clients, c.batch_size = point.clients, point.batch
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
   c.participants_per_round = point.participants
-  c.system.conv, c.system.compute_dtype = point.conv, point.dtype
   c.system.devices = point.devices
   c.system.clients_per_chunk = "auto" if point.chunk is None else point.chunk
   return Config.from_dict(c.to_dict())
@@ -193,8 +187,7 @@ def main() -> None:
   watch = Watch()
   trainer, state = set_up(point)
   report(**watch("setup"))
-  with measured.chosen(trainer.setup):
-    measure(point, trainer, state)
+  measure(point, trainer, state)
 
 
 def measure(point: Point, trainer: Trainer, state: State) -> None:

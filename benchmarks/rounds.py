@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data import feed, inputs
-from splitjax.engine import fleets, rounds, sharding, tuning
+from splitjax.engine import fleets, rounds, sharding
 from splitjax.methods import METHODS, optimizers
 from splitjax.models import BACKBONES, drawing, target
 from splitjax.models.backbones import Backbone
@@ -73,25 +73,11 @@ class Setting(NamedTuple):
     return METHODS[name](self.network, self.sgd, **OPTIONS.get(name, {}))
 
 
-def fastest(setting: Setting) -> target.Target:
-  """This device with what a run takes there for each convolution."""
-  goal = target.current()
-  if goal.platform == "cpu":
-    return goal
-  clients = setting.clients // len(setting.network.cuts)
-  found = {
-    layer.name: tuning.fastest(tuning.microseconds(layer, images, clients))
-    for layer, images in tuning.layers(setting.network, setting.batch).items()
-  }
-  pairs = tuple((name, conv) for name, conv in found.items() if conv)
-  return goal._replace(formulations=pairs)
-
-
 class Rounds:
   """A method's compiled round and its state; a call runs one round.
 
   As in a run: on a CPU each device has a core and trains one client at a time,
-  elsewhere all clients at once, in the formulations that are fastest there.
+  elsewhere all clients at once.
 
   Attributes:
     state: after the last round.
@@ -108,8 +94,7 @@ class Rounds:
     most = max(fleets.slots(fleet))
     self.devices = min(len(jax.devices()), most)
     mesh = sharding.make(self.devices)
-    goal = fastest(setting)
-    alone = 1 if goal.platform == "cpu" else None
+    alone = 1 if target.current().platform == "cpu" else None
     chunks = [alone] * len(fleet.cohorts)
     fleet = fleets.divide(fleet, self.devices, chunks)
 
@@ -137,9 +122,8 @@ class Rounds:
       out_shardings=sharding.sharding(mesh, specs),
     )
     self.state, plans = init(), (plan,) * len(fleet.cohorts)
-    with target.aimed_at(goal):
-      step = rounds.make_round(method, plans, fleet, mesh=mesh)
-      lowered = step.lower(self.state, self.shards)
+    step = rounds.make_round(method, plans, fleet, mesh=mesh)
+    lowered = step.lower(self.state, self.shards)
     start = time.perf_counter()
     self.step = lowered.compile(sharding.quick_options())
     self.compile_s = time.perf_counter() - start

@@ -12,8 +12,6 @@ A TABLE is one of these; `clients`, `participants` and `weak` train SplitGP, or
                 bytes of their results, which each device gets in a round
   rounds        a whole run, ten of 1,400 clients a round: memory and the size
                 of a checkpoint's record are not to grow
-  forms         real networks with every formulation of their convolutions
-                (system.conv), float32 and bfloat16
   compile       seconds until the first round of real networks, with an empty
                 compilation cache and with the one that it left; --toy has every
                 method on the toy backbone
@@ -65,10 +63,6 @@ TABLES: dict[str, dict[str, Any]] = {
   "participants": {"clients": [1000, 10_000], "participants": 100},
   "weak": {},
   "rounds": {"clients": [1400], "participants": 10, "rounds": 2000},
-  "forms": {
-    "clients": [10], "batch": 50, "samples": 200, "chunk": None, "rounds": 4,
-    "backbones": ["cnn8", "vgg11", "mobilenet_v2", "resnet50"],
-  },
   "compile": {
     "methods": ["harmony", "splitgp"], "clients": [4], "batch": 8,
     "samples": 8, "chunk": None, "rounds": 1,
@@ -82,7 +76,6 @@ QUICK: dict[str, dict[str, Any]] = {
   "participants": {"clients": [4, 8], "participants": 4, "rounds": 2},
   "weak": {"clients": [3], "rounds": 2},
   "rounds": {"clients": [4], "participants": 4, "rounds": 20},
-  "forms": {"clients": [3], "backbones": ["toy"], "rounds": 2},
   "compile": {
     "clients": [4], "backbones": ["toy"], "methods": ["splitgp"], "rounds": 1,
   },
@@ -106,7 +99,6 @@ COLUMNS = {
 }
 """Columns -> keys of points; a table has those of which a point has any."""
 
-FORMS = "native", "patches", "in_turn"
 COLD = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 Point = tuple[str, dict[str, Any], dict[str, str]]
@@ -162,14 +154,8 @@ def networks(given: argparse.Namespace, folder: str) -> Iterator[Point]:
       "method": method,
       "samples": given.samples,
     }
-    if given.table == "compile":
-      env = subprocesses.cached(f"{folder}/cache{number}")
-      yield f"{backbone}, {method}", point, env
-      continue
-    kinds = itertools.product(("float32", "bfloat16"), FORMS)
-    for dtype, conv in kinds:
-      name = f"{backbone}, {dtype}, {conv}"
-      yield name, {**point, "dtype": dtype, "conv": conv}, COLD
+    env = subprocesses.cached(f"{folder}/cache{number}")
+    yield f"{backbone}, {method}", point, env
 
 
 def forced(devices: int) -> dict[str, str]:

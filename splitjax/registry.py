@@ -31,7 +31,7 @@ class Spec:
   label: str = ""
 
 
-BOUND = ("conv", "dtype", "norm", "vocabulary")
+BOUND = ("dtype", "norm", "vocabulary")
 """Factory arguments that are set by other config fields or by the data."""
 
 

@@ -31,19 +31,13 @@ def last(command, seconds=300):
 def test_gpu_ends_with_its_parts(tmp_path):
   """The quicker ones; `python -m benchmarks.gpu --quick` runs them all."""
   out = tmp_path / "gpu.json"
-  some = ["--parts", "formulations", "clients", "forms", "--minutes=20"]
+  some = ["--parts", "clients", "--minutes=20"]
   module = subprocesses.module("gpu", "--quick", *some, f"--out={out}")
   found = last(module, 1200)
   assert found == json.loads(out.read_text())
-  assert found.keys() == {"device", "formulations", "clients", "forms"}
+  assert found.keys() == {"device", "clients"}
   assert all("failed" not in part for part in found.values())
   assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
-  each = found["formulations"]["microseconds"]
-  assert each.keys() == {"cnn8, float32", "cnn8, bfloat16"}
-  assert all(len(table) == 5 for table in each.values())
-  forms = [name.split(", ") for name in found["forms"]["points"]]
-  assert {form for *_, form in forms} == {"native", "patches", "in_turn"}
-  assert all(x["round_s"] > 0 for x in found["forms"]["points"].values())
   assert {"device", "cores", "jax", "width"} <= found["clients"].keys()
   one = found["clients"]["points"]["3"]
   assert one["client_ms"] > 0 and one["client_cpu_ms"] > 0
@@ -93,21 +87,9 @@ def test_peers_do_our_work(tmp_path):
       assert row.keys() == {"skipped"}
 
 
-def test_forms_are_points_of_every_formulation(tmp_path, monkeypatch):
-  """Their configs; the points of other tables are measured above."""
-  monkeypatch.setattr(sys, "argv", ["scaling", "forms"])
-  found = {}
-  for name, point, _ in scaling.points(scaling.options(), str(tmp_path)):
-    config = measure_one.resolved(measure_one.Point(**point))
-    system = config.system
-    found[name] = config.backbone.name, system.compute_dtype, system.conv
-  assert len(found) == 4 * 2 * 3
-  assert all(name == ", ".join(parts) for name, parts in found.items())
-
-
 def test_parts_that_are_tables_have_commands_of_scaling(monkeypatch):
   given = argparse.Namespace(quick=False)
-  for name in ("clients", "forms", "compile"):
+  for name in ("clients", "compile"):
     _, _, *words = gpu.command(name, given, {}, 99.0)
     monkeypatch.setattr(sys, "argv", words)
     assert scaling.options().table == name

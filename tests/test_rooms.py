@@ -114,11 +114,7 @@ def complaints(module: str, source: str) -> list[str]:
   for name, inside in imports(source):
     top, _, inner = name.partition(".")
     library = within(name, LIBRARIES)
-    if inner.startswith("models.cpu") and not module.startswith("models.cpu"):
-      known = module in ("models.convolution", "models.layers")
-      if not known or inner != "models.cpu":
-        out.append(f"{module} imports {name}")
-    elif top == "splitjax":
+    if top == "splitjax":
       target = within(inner, ROOMS) or "__init__"
       if target not in {room, *ROOMS[room].split()}:
         out.append(f"{module} imports {name}")
@@ -235,8 +231,6 @@ def test_the_engine_knows_no_method_by_name():
     ("types", "from splitjax import trees"),
     ("methods.new", "def f():\n  import splitjax.evaluation.evaluate"),
     ("methods.new", "from flax import linen"),
-    ("models.vgg", "from splitjax.models import cpu"),
-    ("models.convolution", "from splitjax.models.cpu import convolution"),
     ("data.sources", "import tensorflow_datasets as tfds"),
     ("data.sources", "import jax.numpy as jnp"),
     ("experiment.train.loop", "import orbax.checkpoint as ocp"),

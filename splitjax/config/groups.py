@@ -7,7 +7,6 @@ from splitjax.data import DOMAINS, PARTITIONS
 from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.models.formulations import Conv
 from splitjax.registry import Spec
 
 
@@ -216,12 +215,7 @@ class System:
   """The machine that runs the simulation, and the one that is simulated.
 
   Attributes:
-    conv: formulation of convolutions, see `models.convolution`. measured: each
-      layer uses the formulation that is fastest on this kind of device. The
-      first run on such a device times the formulations, and later runs read
-      the times (`compilation_cache`). "auto": in_turn on a CPU; elsewhere
-      measured.
-    devices: number of devices among which the clients are divided. None: all,
+      devices: number of devices among which the clients are divided. None: all,
       but on a CPU only as many as have clients to train. launch.py's
       --cpu_devices divides a CPU into several devices.
     clients_per_chunk: clients of a cohort that a device trains side by side;
@@ -236,7 +230,6 @@ class System:
     bandwidth: BW.
   """
 
-  conv: Annotated[Conv, Effect.NUMERICS] = "auto"
   devices: Annotated[int | None, COUNT, Effect.NONE] = None
   clients_per_chunk: Annotated[int | Literal["auto"], COUNT, Effect.NONE] = (
     "auto"

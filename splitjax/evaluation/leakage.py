@@ -23,7 +23,7 @@ from splitjax.engine.sequential import for_group
 from splitjax.engine.topologies import topology_of
 from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.models import backbones
-from splitjax.models.convolution import conv2d
+from splitjax.models.conv import conv2d
 from splitjax.types import Array, Shard, Tree, UserError
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from splitjax.experiment.setup import (
 from splitjax.experiment.setup.network import from_scratch
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history, identity, round_log, workdirs
-from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.registry import flat, plain
 from splitjax.reports.report import Results
@@ -80,8 +79,7 @@ def evaluate_again(
       say(f"{workdir} has no finished {key}: left out")
       continue
     say(f"{key}: evaluating")
-    with measured.kept(stored):
-      about.append(_evaluate_method(task, key, workdir, own, stored))
+    about.append(_evaluate_method(task, key, workdir, own, stored))
     done.append(key)
   if not about:
     raise _none_finished(workdir, config)

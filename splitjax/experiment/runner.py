@@ -18,7 +18,6 @@ from splitjax.experiment.setup.tasks import Tasks, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
-from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.compile_cache import announcing
 from splitjax.experiment.trainers.trainer import that_fit
 from splitjax.fields import native
@@ -81,8 +80,7 @@ def run(
     for key in left:
       full = full or fresh_network(task)
       setup = training_setup.make_setup(task, key)
-      with measured.chosen(setup, resume.begun(workdir, key)):
-        _train(setup, full, workdir, stop)
+      _train(setup, full, workdir, stop)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():

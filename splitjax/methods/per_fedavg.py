@@ -68,13 +68,14 @@ def per_fedavg(
     near = front(backbone, adapted, two)
     grads = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
     if exact:
-      # Times I - alpha H, H being the Hessian at w on D''.
+      # Times I - alpha H, H being the Hessian at w on D'', which is symmetric:
+      # convolutions have no forward derivatives.
       slope = jax.grad(local_loss, argnums=1)
-      _, product = jax.jvp(
+      _, times_hessian = jax.vjp(
         lambda params: slope(backbone, params, start.stats, three[0]),
-        (start.params,),
-        (grads,),
+        start.params,
       )
+      (product,) = times_hessian(grads)
       grads = jax.tree.map(lambda g, h: g - inner_lr * h, grads, product)
     client = optimizers.descend(client, grads, near.stats, optimizer)
     return client, server, {"client": near.loss}, {}

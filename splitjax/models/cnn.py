@@ -2,7 +2,6 @@
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.formulations import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import (
@@ -21,7 +20,6 @@ def cnn8(
   *,
   depths: Depths = (2, 3, 4),
   width: Width = 1.0,
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
 ) -> Backbone:
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
@@ -38,14 +36,13 @@ def cnn8(
     classes: C.
     depths: cut depths in use, 1 to 6 (convolutions, then dense layers).
     width: factor on every layer's width.
-    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
   """
   check_size("cnn8", shape, 8)
-  how = How(conv, dtype)
+  how = How(dtype)
   filters = [scaled(width, f) for f in (32, 64, 128, 256, 256)]
   blocks: dict[str, Block] = {
     f"conv{i}": ConvBlock(f, pool="max" if i in (1, 2, 4) else "none", how=how)
@@ -69,7 +66,6 @@ def cnn4(
   *,
   depths: Depths = (1, 2),
   width: Width = 1.0,
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
 ) -> Backbone:
   """Two 5x5 convolutions (32, 64 channels) with max-pools, then dense 512-C.
@@ -83,7 +79,6 @@ def cnn4(
     classes: C.
     depths: cut depths in use, 1 or 2 (after a convolution).
     width: as in `cnn8`.
-    conv: as in `cnn8`.
     dtype: as in `cnn8`.
 
   References:
@@ -91,7 +86,7 @@ def cnn4(
     Decentralized Data, AISTATS 2017, section 3; PGFedSplit.
   """
   check_size("cnn4", shape, 4)
-  how = How(conv, dtype)
+  how = How(dtype)
   blocks: dict[str, Block] = {
     f"conv{i}": ConvBlock(scaled(width, f), kernel=5, pool="max", how=how)
     for i, f in enumerate((32, 64), start=1)

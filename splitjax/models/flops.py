@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import backbones, drawing, formulations, shapes, target
+from splitjax.models import backbones, drawing, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, UserError
 
@@ -14,11 +14,11 @@ from splitjax.types import Segment, UserError
 def forward(backbone: Backbone) -> dict[str, float]:
   """Counts FLOPs of one input's forward pass, by block, exit or head name.
 
-  Each block is lowered for the CPU, with every convolution in its "native"
-  formulation, and XLA's cost analysis counts its FLOPs. The numbers thus do not
-  depend on the machine, and nothing is compiled. For other devices XLA analyses
-  only compiled programs, and it cannot count inside the libraries that compiled
-  programs call.
+  Each block is lowered as for a TPU, whose convolutions are XLA's own, and the
+  CPU's cost analysis counts its FLOPs. The numbers thus do not depend on the
+  machine, and nothing is compiled. For other devices XLA analyses only compiled
+  programs, and it cannot count inside the libraries that compiled programs
+  call.
 
   Raises:
     UserError: JAX has no CPU among its platforms, or no cost analysis for
@@ -41,10 +41,9 @@ def _block(
   def apply(segment, x):
     return backbones.run(backbone, segment, x, (name,), train=False)[0]
 
-  cpu = target.host()
-  here = jax.default_device(cpu.devices[0])
-  with formulations.plain(), target.aimed_at(cpu), here:
-    lowered = jax.jit(apply).lower(backbones.select(full, (name,)), x)
+  with jax.default_device(target.host().devices[0]):
+    traced = jax.jit(apply).trace(backbones.select(full, (name,)), x)
+    lowered = traced.lower(lowering_platforms=("tpu",))
   analysis = lowered.cost_analysis()
   if analysis is None:
     raise UserError(

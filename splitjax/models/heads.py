@@ -2,7 +2,7 @@
 
 from flax import linen as nn
 
-from splitjax.models import convolution
+from splitjax.models import pooling
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
 from splitjax.models.layers import Dense, flatten
@@ -26,7 +26,7 @@ class Classifier(nn.Module):
     del train, real
     x = x.astype(float)
     if self.pool and x.ndim == 4:
-      x = convolution.adaptive_mean_pool(x, self.pool)
+      x = pooling.adaptive_mean_pool(x, self.pool)
     return Dense(self.classes)(flatten(x))
 
 

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models import convolution, cpu, formulations
+from splitjax.models import conv, pooling
+from splitjax.models.conv import Padding
 from splitjax.models.options import Dtype, How, array_dtype
-from splitjax.models.windows import Padding
 from splitjax.types import Array
 
 Activation = Literal["none", "relu", "relu6"]
@@ -23,21 +23,16 @@ Pooling = Literal["none", "max", "max 3x3", "mean", "max, mean"]
 he_normal = nn.initializers.he_normal()
 
 
-LARGE = 2**20
-"""If a kernel has more numbers than this, its product is faster on a CPU with a
-transposed input: [50, 2304] @ [2304, 1024] takes 1.8 ms instead of 3.0."""
-
-
 class Conv(nn.Module):
-  """Convolution by `convolution.conv2d`, with He's initialisation.
+  """Convolution by `conv.conv2d`, with He's initialisation.
 
   Attributes:
     features: output channels.
     kernel: edge length, odd.
     stride: the step of the windows.
-    padding: "same" or "valid", see `convolution.conv2d`.
+    padding: "same" or "valid", see `conv.conv2d`.
     bias: whether a bias is added.
-    how: formulation and dtype.
+    how: dtype.
   """
 
   features: int
@@ -53,13 +48,8 @@ class Conv(nn.Module):
     shape = (self.kernel, self.kernel, x.shape[-1], self.features)
     kernel = self.param("kernel", he_normal, shape)
     dtype = array_dtype(self.how.dtype)
-    out = convolution.conv2d(
-      x.astype(dtype),
-      kernel.astype(dtype),
-      stride=self.stride,
-      padding=self.padding,
-      conv=self.how.conv,
-    )
+    x, kernel = x.astype(dtype), kernel.astype(dtype)
+    out = conv.conv2d(x, kernel, stride=self.stride, padding=self.padding)
     if self.bias:
       bias = self.param("bias", nn.initializers.zeros, (self.features,))
       out = biased(out, bias)
@@ -91,27 +81,7 @@ class Dense(nn.Module):
     bias = self.param("bias", nn.initializers.zeros, out)
     dtype = array_dtype(self.dtype)
     x, kernel = x.astype(dtype), kernel.astype(dtype)
-    return biased(product(x, kernel, self.axes), bias)
-
-
-def product(x: Array, kernel: Array, axes: int) -> Array:
-  """Multiplies x and a kernel: sums over x's last axes and the kernel's first.
-
-  On a CPU jax.jvp is not defined if both have two axes and the kernel has
-  more than LARGE numbers.
-
-  Args:
-    x: [B, ..., *c] float.
-    kernel: [*c, *f], x's dtype.
-    axes: the number of axes *c.
-
-  Returns:
-    [B, ..., *f].
-  """
-  on_cpu = formulations.formulation("auto") == "in_turn"
-  if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
-    return cpu.dense(x, kernel)
-  return jnp.tensordot(x, kernel, axes)
+    return biased(jnp.tensordot(x, kernel, self.axes), bias)
 
 
 def biased(x: Array, bias: Array) -> Array:
@@ -134,7 +104,7 @@ class ConvBlock(nn.Module):
     act: "relu", "relu6" (at most 6) or "none".
     pool: a key of POOLS; "mean" and "max, mean" return [B, features].
     edge: smaller images are first put in the middle of edge x edge zeros.
-    how: formulation, dtype, normalisation.
+    how: dtype, normalisation.
   """
 
   features: int
@@ -259,7 +229,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
 
 def mean_pool(x: Array) -> Array:
   """Averages over the image: [B, H, W, c] -> [B, c]."""
-  return flatten(convolution.adaptive_mean_pool(x, 1))
+  return flatten(pooling.adaptive_mean_pool(x, 1))
 
 
 def flatten(x: Array) -> Array:
@@ -273,8 +243,8 @@ MAXIMA = ("max", "max 3x3")
 
 POOLS = {
   "none": lambda x: x,
-  "max": convolution.max_pool,
-  "max 3x3": convolution.max_pool_3x3,
+  "max": pooling.max_pool,
+  "max 3x3": pooling.max_pool_3x3,
   "mean": mean_pool,
-  "max, mean": lambda x: mean_pool(convolution.max_pool(x)),
+  "max, mean": lambda x: mean_pool(pooling.max_pool(x)),
 }

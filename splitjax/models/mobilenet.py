@@ -4,10 +4,9 @@ import functools
 
 from flax import linen as nn
 
-from splitjax.models import convolution
+from splitjax.models import conv
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.formulations import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import (
   ACTIVATIONS,
@@ -51,7 +50,7 @@ class DepthwiseBlock(nn.Module):
   Attributes:
     stride: stride of the convolution.
     act: "relu" or "relu6".
-    how: formulation, dtype, normalisation.
+    how: dtype, normalisation.
     kernel: edge length, odd.
   """
 
@@ -67,7 +66,7 @@ class DepthwiseBlock(nn.Module):
     kernel = self.param("kernel", he_normal, shape)
     dtype = array_dtype(self.how.dtype)
     x, kernel = x.astype(dtype), kernel.astype(dtype)
-    x = convolution.depthwise(x, kernel, stride=self.stride, conv=self.how.conv)
+    x = conv.depthwise(x, kernel, stride=self.stride)
     return ACTIVATIONS[self.act](normalise(x, train, real, self.how))
 
 
@@ -83,7 +82,7 @@ class Inverted(nn.Module):
     features: output channels.
     expansion: t.
     stride: stride of the depthwise convolution.
-    how: formulation, dtype, normalisation.
+    how: dtype, normalisation.
 
   References:
     Sandler et al., MobileNetV2, CVPR 2018, table 1.
@@ -121,7 +120,6 @@ def mobilenet_v1(
   depths: Depths = (4, 15, 23),
   width: Width = 1.0,
   repeats: Counts = (1, 2, 2, 6, 2),
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
@@ -140,7 +138,6 @@ def mobilenet_v1(
     depths: cut depths in use, 1 to 25.
     width: factor on every layer's channels.
     repeats: numbers of blocks with 64, 128, 256, 512 and 1024 channels.
-    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
@@ -149,7 +146,7 @@ def mobilenet_v1(
     cuts 4, 15, 23.
   """
   check_counts("repeats", repeats, (1, 2, 2, 6, 2))
-  how = How(conv, dtype, norm)
+  how = How(dtype, norm)
   unit = functools.partial(ConvBlock, bias=False, how=how)
   start = 1 if is_small(shape) else 2
   blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=start)}
@@ -173,7 +170,6 @@ def mobilenet_v2(
   depths: Depths = (1, 6, 11),
   width: Width = 1.0,
   repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
@@ -196,7 +192,7 @@ def mobilenet_v2(
     points.
   """
   check_counts("repeats", repeats, (1, 2, 3, 4, 3, 3, 1))
-  how = How(conv, dtype, norm)
+  how = How(dtype, norm)
   unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)
   small = is_small(shape)
   residuals: list[Block] = []

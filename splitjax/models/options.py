@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 import jax.numpy as jnp
 
 from splitjax.fields import Bounds
-from splitjax.models import formulations
 from splitjax.types import UserError
 
 # Beyond these bounds array sizes overflow, or tracing takes too long to count
@@ -26,14 +25,12 @@ class How:
   """The options of computation that all blocks of a network share.
 
   Attributes:
-    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of convolutions, dense layers and the outputs of blocks, see
       `array_dtype`. Parameters, statistics and classifiers have the default
       float, in which normalisation, mean pools and bias sums are computed.
     norm: see `layers.normalise`; None: no normalisation.
   """
 
-  conv: formulations.Conv = "auto"
   dtype: Dtype = "float32"
   norm: Norm | None = None
 

@@ -6,7 +6,6 @@ from flax import linen as nn
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.formulations import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import Chain, ConvBlock, Pool
 from splitjax.models.options import (
@@ -39,7 +38,7 @@ class Residual(nn.Module):
     outer: output channels.
     stride: stride of the block.
     bottleneck: whether the branch is a bottleneck.
-    how: formulation, dtype, normalisation.
+    how: dtype, normalisation.
 
   References:
     He et al., Deep Residual Learning for Image Recognition, CVPR 2016.
@@ -109,7 +108,6 @@ def resnet18(
   depths: Depths = (2, 6, 10),
   width: Width = 1.0,
   stages: Counts = (2, 2, 2, 2),
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
@@ -125,7 +123,6 @@ def resnet18(
     depths: cut depths in use, 1 to 10.
     width: factor on every layer's channels.
     stages: number of residual blocks in each of the four stages.
-    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
@@ -134,7 +131,7 @@ def resnet18(
     Hydra, its 12 layers and cuts 2, 6, 10.
   """
   check_counts("stages", stages, (2, 2, 2, 2))
-  blocks = counted(stages, width, False, How(conv, dtype, norm))
+  blocks = counted(stages, width, False, How(dtype, norm))
   return network("resnet18", shape, blocks, classes, depths=depths, pool=1)
 
 
@@ -145,7 +142,6 @@ def resnet101(
   depths: Depths = (2, 10, 33),
   width: Width = 1.0,
   stages: Counts = (3, 4, 23, 3),
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
@@ -159,7 +155,7 @@ def resnet101(
     He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
   """
   check_counts("stages", stages, (3, 4, 23, 3))
-  blocks = counted(stages, width, True, How(conv, dtype, norm))
+  blocks = counted(stages, width, True, How(dtype, norm))
   return network("resnet101", shape, blocks, classes, depths=depths, pool=1)
 
 
@@ -170,7 +166,6 @@ def resnet50(
   depths: Depths = (1, 3, 5),
   width: Width = 1.0,
   stages: Counts = (3, 4, 6, 3),
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
@@ -185,7 +180,7 @@ def resnet50(
     He et al., table 1; HARMONY Table 1, split points.
   """
   check_counts("stages", stages, (3, 4, 6, 3))
-  how = How(conv, dtype, norm)
+  how = How(dtype, norm)
   blocks = residuals(stages, width, True, how)
   blocks["block1"] = Chain((*begin(width, how), blocks["block1"]))
   blocks["mean"] = Pool("mean")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 
 from splitjax import trees
-from splitjax.models import backbones, drawing, formulations
+from splitjax.models import backbones, drawing, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
 from splitjax.types import Segment
@@ -52,16 +52,13 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
   }
 
 
-def slow_convolutions(
-  backbone: Backbone, how: formulations.Conv = "auto"
-) -> str:
+def slow_convolutions(backbone: Backbone) -> str:
   """Says which blocks have convolutions that are slow on a CPU; "" if none.
 
-  Convolutions of flax and lax are slow in the loop over a client's steps. `how`
-  is the formulation that could replace them. If it does not resolve to
-  "in_turn", the result is "" too.
+  Convolutions of flax and lax are slow in the loop over a client's steps there.
+  On other devices the result is "".
   """
-  if formulations.formulation(how) != "in_turn":
+  if target.current().platform != "cpu":
     return ""
   found = []
 
@@ -87,9 +84,9 @@ def _block_convolves(block: Block, shape: tuple, dtype: Any) -> bool:
 
 
 def _convolves(program: Any) -> bool:
-  """Tells whether a jaxpr has a convolution that is not from `models.cpu`.
+  """Tells whether a jaxpr has a convolution that is not `models.conv`'s.
 
-  It skips functions with custom gradients, such as those of `models.cpu`.
+  It skips functions with custom gradients, such as those of `models.conv`.
   """
   for equation in program.eqns:
     name = equation.primitive.name

@@ -1,11 +1,7 @@
-"""Devices that programs are compiled for; only this module asks jax for them.
-
-They are either the devices of the run's processes or devices that are only
-described. For described devices programs are lowered and compiled, but not run.
-"""
+"""Devices that programs are compiled for; see `Target`."""
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -16,36 +12,27 @@ GPUS = ("gpu", "cuda", "rocm")
 
 
 class Target(NamedTuple):
-  """The devices that programs are compiled for, and choices made for them.
+  """The devices that programs are compiled for.
 
-  Formulations, chunks and compiler options depend on the target.
+  Chunks and compiler options depend on them.
 
   Attributes:
     platform: "cpu", "gpu" or "tpu".
     kind: the devices' name.
     devices: all devices, over all processes.
     memory: bytes of memory of each device; None: `capacity` asks the device.
-    options: compiler options, pairs of name and value.
-    described: whether the devices are only described and cannot compute.
-    formulations: pairs of a convolution (`formulations.Layer.name`) and the
-      formulation that was the fastest for it, see `engine.tuning`.
   """
 
   platform: str
   kind: str
   devices: tuple[jax.Device, ...]
   memory: int | None = None
-  options: tuple[tuple[str, Any], ...] = ()
-  described: bool = False
-  formulations: tuple[tuple[str, str], ...] = ()
 
   @property
   def local(self) -> tuple[jax.Device, ...]:
-    """Returns this process's devices, or all devices if `described` is true."""
+    """Returns this process's devices."""
     mine = jax.process_index()
-    return tuple(
-      x for x in self.devices if self.described or x.process_index == mine
-    )
+    return tuple(x for x in self.devices if x.process_index == mine)
 
   @property
   def capacity(self) -> int:

@@ -2,7 +2,6 @@
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.formulations import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, Pooling
 from splitjax.models.options import (
@@ -32,7 +31,6 @@ def vgg11(
   *,
   depths: Depths = (2, 3, 4),
   width: Width = 1.0,
-  conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
   pad: bool = False,
@@ -50,7 +48,6 @@ def vgg11(
     classes: C.
     depths: cut depths in use, 1 to 7.
     width: factor on every layer's width.
-    conv: formulation of the convolutions, see `convolution.conv2d`.
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
     pad: put smaller images, such as Fashion-MNIST's 28x28, in the middle of
@@ -62,7 +59,7 @@ def vgg11(
   """
   remedy = "set backbone.pad=True or "
   check_size("vgg11", shape, 1 if pad else 32, remedy)
-  how = How(conv, dtype, norm)
+  how = How(dtype, norm)
   blocks: dict[str, Block] = {}
   for i, filters in enumerate(FILTERS, start=1):
     pool = POOLS.get(i, "none")

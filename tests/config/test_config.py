@@ -171,7 +171,6 @@ def test_every_field_of_config_has_a_default_in_the_config_dict():
     ({"rounds": 3}, False),
     ({"eval__every": 2}, False),
     ({"seed": 1}, False),
-    ({"system__conv": "native"}, False),
   ],
 )
 def test_fields_without_effect_make_no_other_run(changes, same):
@@ -180,7 +179,7 @@ def test_fields_without_effect_make_no_other_run(changes, same):
 
 
 def test_a_setting_leaves_numerics_out():
-  tree = given(system__conv="native", seed=3, eval__every=4)
+  tree = given(seed=3, eval__every=4)
   setting = schema.significant(tree, Effect.SETTING)
   assert "seed" not in setting and "every" not in setting["eval"]
   assert setting == schema.significant(given(), Effect.SETTING)

@@ -169,7 +169,7 @@ def gpu():
 def side_by_side(chunk="auto"):
   """A setup with so many of six clients at once."""
   c = tiny.tiny(own="local")
-  c.system.conv, c.system.devices, c.rounds = "native", 1, 1
+  c.system.devices, c.rounds = 1, 1
   c.system.clients_per_chunk = chunk
   return training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
 

@@ -139,14 +139,6 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
   assert any(said in note for note in results["notes"])
 
 
-def test_other_formulations_are_said():
-  record = {"versions": {}, "devices": {}, "round": 2, "formulations": {"a": 1}}
-  mine = record | {"formulations": {}}
-  (said,) = resume._changes("own", record, mine)
-  assert "from round 3 on with other formulations of convolutions" in said
-  assert resume._changes("own", record, record) == []
-
-
 @pytest.mark.slow
 def test_seeds_go_on_too(tmp_path):
   resolved = config("local")

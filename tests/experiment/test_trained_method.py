@@ -47,20 +47,20 @@ def test_an_export_answers_as_predict_does(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("name", "conv", "dtype", "norm"),
+  ("name", "dtype", "norm"),
   [
-    ("toy", "auto", "float32", "local"),
-    ("cnn8", "native", "bfloat16", "average"),
-    ("resnet50", "patches", "float32", "average"),
-    ("vit_s16", "auto", "float32", "average"),
-    ("vgg11", "auto", "float32", "average"),
+    ("toy", "float32", "local"),
+    ("cnn8", "bfloat16", "average"),
+    ("resnet50", "float32", "average"),
+    ("vit_s16", "float32", "average"),
+    ("vgg11", "float32", "average"),
   ],
 )
-def test_every_architecture_is_exported(name, conv, dtype, norm, tmp_path):
+def test_every_architecture_is_exported(name, dtype, norm, tmp_path):
   """And runs in a process that lacks this package."""
   c = tiny.tiny(only="splitgp")
   c.backbone = splitjax.spec(BACKBONES, name, **TINY[name])
-  c.system.conv, c.system.compute_dtype = conv, dtype
+  c.system.compute_dtype = dtype
   c.batch_norm = norm
   method = untrained(tiny.resolved(c), facts((32, 32, 3), 4), "only")
   image = images((32, 32, 3), 3)

@@ -9,7 +9,7 @@ import pytest
 from marks import slow
 from numpy_nets import Net, draw, max_pool
 
-from splitjax.models import BACKBONES, backbones, drawing, layers, shapes
+from splitjax.models import BACKBONES, backbones, drawing, shapes
 from splitjax.models.layers import Chain, ConvBlock, DenseBlock, Pool
 from splitjax.models.mobilenet import DepthwiseBlock, Inverted
 from splitjax.models.options import How
@@ -18,7 +18,7 @@ from splitjax.models.resnet import Residual, begin
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 RNG = np.random.default_rng(0)
-BATCH = How("patches", "float32", "batch")
+BATCH = How(norm="batch")
 bare = functools.partial(ConvBlock, bias=False)
 
 
@@ -183,30 +183,6 @@ def test_a_dense_block_and_a_pool():
   check(out, np.float64(x).mean(axis=(1, 2)))
   out, _ = forward(ConvBlock(4, pool="max, mean"), *draw(ConvBlock(4), x), x, 0)
   assert out.shape == (3, 4)
-
-
-def test_a_large_dense_layer_has_the_same_product_and_gradients(monkeypatch):
-  x, kernel, weight = (RNG.normal(size=s) for s in ((3, 5), (5, 4), (3, 4)))
-
-  def loss(x, kernel):
-    return (jnp.sin(layers.product(x, kernel, 1)) * weight).sum()
-
-  def twice(x, kernel):  # a gradient of the gradients, too
-    grads = jax.grad(loss, (0, 1))(x, kernel)
-    return sum((g**2).sum() for g in grads), grads
-
-  monkeypatch.setattr(layers, "LARGE", 19)
-  text = str(jax.make_jaxpr(loss)(x, kernel))
-  assert ("optimization_barrier" in text) == (jax.default_backend() == "cpu")
-  clients = jax.jit(jax.vmap(loss, (None, 0)))(x, kernel[None])
-  found = []
-  for large in (19, 20):
-    monkeypatch.setattr(layers, "LARGE", large)
-    both = jax.value_and_grad(twice, (0, 1), has_aux=True)
-    found.append(jax.jit(lambda *given, f=both: f(*given))(x, kernel))
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-12), *found)
-  np.testing.assert_allclose(layers.product(x, kernel, 1), x @ kernel, 1e-12)
-  np.testing.assert_allclose(clients, [loss(x, kernel)], 1e-12)
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def training(block):
 @pytest.mark.slow
 def test_padding_changes_nothing_for_the_others(float64):
   # All blocks are one program: compiling is what takes time.
-  how = How("patches", norm="batch")
+  how = How(norm="batch")
   blocks = {name: make(how) for name, make in BLOCKS.items()}
   x = normal(2, 5, 6, 5, 3)
   # Two clients, each with weights of its own and padding of its own.

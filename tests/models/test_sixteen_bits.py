@@ -12,7 +12,6 @@ from splitjax.models.options import How
 
 LAYERS = {
   "conv": (Conv(4, how=How(dtype="bfloat16")), (8, 28, 28, 3)),
-  "conv, native": (Conv(4, how=How("native", "bfloat16")), (8, 28, 28, 3)),
   "dense": (Dense(4, dtype="bfloat16"), (2000, 3)),
   "heads": (Dense((2, 3), dtype="bfloat16"), (40, 50, 6)),
   "from heads": (Dense(4, 2, dtype="bfloat16"), (40, 50, 2, 3)),

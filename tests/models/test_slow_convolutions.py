@@ -72,7 +72,6 @@ def test_slow_convolutions_are_said(maker, monkeypatch):
   said = contract.check_backbone(made, shape=(4, 4, 1), classes=4)[-1]
   assert said.startswith(TOLD) == (maker != "splitjax")
   net = made((4, 4, 1), 4)
-  assert shapes.slow_convolutions(net, "native") == ""
   with target.aimed_at(target.current()._replace(platform="gpu")):
     assert shapes.slow_convolutions(net) == ""
 

@@ -12,8 +12,7 @@ from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.trainers import measured
-from splitjax.models import formulations, shapes
+from splitjax.models import shapes
 from splitjax.types import UserError
 
 
@@ -26,7 +25,6 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
   drawn = [] if folder is None else data_summary.pictures(task, folder)
   return {
     "backbone": _backbone(task),
-    "conv": _formulation(task),
     "depths": _depths(task),
     "devices": task.facts.get("devices"),
     "data": _data(task),
@@ -37,13 +35,6 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "notes": data_summary.origin(task) + data_summary.notes(task),
     "figures": list(map(str, drawn)),
   }
-
-
-def _formulation(task: Task) -> str:
-  system = task.config.system
-  if measured.asked(system):
-    return "measured"
-  return formulations.formulation(system.conv)
 
 
 def _backbone(task: Task) -> dict[str, Any]:
@@ -61,7 +52,7 @@ def _backbone(task: Task) -> dict[str, Any]:
       for name in names
     ],
     "parameters": sum(size[name] for name in names),
-    "slow": shapes.slow_convolutions(net, task.config.system.conv),
+    "slow": shapes.slow_convolutions(net),
   }
 
 
@@ -139,10 +130,6 @@ def _method(task: Task, key: str) -> dict[str, Any]:
   ]
   sent = {name: float(size) for name, size in traffic.of_round(setup).items()}
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
-  layers = measured.remembered(setup)
-  fastest = {x["layer"]: x["chosen"] for x in layers if x["chosen"]}
-  with measured.using(fastest):
-    held = on_devices(setup)
   return {
     "name": task.config.methods[key].name,
     "rows": setup.labels,
@@ -154,8 +141,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "flops": _flops(setup),
     "up": up,
     "down": sum(sent.values()) - up,
-    **held,
-    "convolutions": layers,
+    **on_devices(setup),
     "server_bytes": training_setup.server_bytes(setup),
     **_service(setup),
   }

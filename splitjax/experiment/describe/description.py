@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from splitjax.engine.resources import Profiles
-from splitjax.experiment.trainers import measured
 from splitjax.reports.results import heading
 
 
@@ -15,8 +14,7 @@ def text(facts: dict[str, Any]) -> str:
   # Network and split depths.
   lines = [
     f"Backbone {facts['backbone']['name']}:"
-    f" {facts['backbone']['parameters']:,} parameters,"
-    f" convolutions as {facts['conv']}"
+    f" {facts['backbone']['parameters']:,} parameters"
   ]
   long = max(10, *(len(b["name"]) for b in facts["backbone"]["blocks"]))
   for b in facts["backbone"]["blocks"]:
@@ -127,7 +125,6 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
     f"  {method['devices']} device(s), clients of a cohort trained side by side"
     f" on each: {', '.join(map(str, method['side_by_side']))}",
-    *_convolution_lines(method["convolutions"]),
     *_service_lines(method),
     f"  parameters at the server in a round: {_mb(method['server_bytes'])}",
   ]
@@ -141,19 +138,6 @@ def _flop_lines(method: dict[str, Any]) -> list[str]:
     f"  one round computes {one:,.4g} GFLOP, the run {every:,.4g} TFLOP,"
     " evaluation apart"
   ]
-
-
-def _convolution_lines(layers: list[dict[str, Any]]) -> list[str]:
-  """Formats the times measured for each convolution's formulations."""
-  if not layers:
-    return []
-  lines = ["  convolutions, as measured with clients side by side:"]
-  for each in layers:
-    known = measured.in_words(each["microseconds"])
-    lines.append(
-      f"    {each['layer']}: {known or 'not yet, the first run measures it'}"
-    )
-  return lines
 
 
 def _service_lines(method: dict[str, Any]) -> list[str]:

@@ -53,7 +53,6 @@ def make_backbone(
   spec = config.backbone
   factory = BACKBONES[spec.name]
   settings = {
-    "conv": config.system.conv,
     "dtype": config.system.compute_dtype,
     "norm": "group" if config.batch_norm == "group_norm" else "batch",
   }

@@ -16,7 +16,6 @@ from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
-from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import Outputs, State
 
@@ -94,7 +93,6 @@ def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
     "notes": [
       *data_summary.origin(task),
       *([CUTS.format(recorder.labels[0])] if setup.method.cuts else []),
-      *measured.note(recorder.labels[0]),
       *recorder.notes,
     ],
     "tests": data_summary.notes(task),
@@ -103,7 +101,6 @@ def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
     # Test set -> each client's threshold by the config's rule; or None.
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": machine.hardware(),
-    "formulations": measured.record(),
     "by_client": by_client.measure(task, rows, recorder.outputs),
     "arrays": arrays,
   }

@@ -12,12 +12,10 @@ from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.storage import checkpoint, workdirs
-from splitjax.experiment.storage.checkpoint import Damaged
+from splitjax.experiment.storage import workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
-from splitjax.experiment.trainers import measured
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import target
 from splitjax.types import Segment, State
@@ -60,21 +58,6 @@ def open_recorder(
     manager.wait()
 
 
-def begun(workdir: Path, key: str) -> dict[str, Any]:
-  """Returns the record of a finished method, or else the newest checkpoint's.
-
-  Checkpoints whose record cannot be read are skipped. If there is no record,
-  the result is {}.
-  """
-  if (about := workdirs.read_about(workdir, key)) is not None:
-    return about.get("record", {})
-  place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
-  for round in reversed(checkpoint.rounds_in(place)):
-    with contextlib.suppress(Damaged):
-      return checkpoint.read_record(place / str(round))
-  return {}
-
-
 def versions() -> dict[str, str]:
   """Returns the versions of software that can change a result's last bits."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
@@ -85,8 +68,7 @@ def _conditions(setup: TrainingSetup) -> dict[str, Any]:
   """Returns what the bits of a run's results depend on beside its config.
 
   Checkpoints store it, JSON-ready. "places" are the numbers of clients in the
-  state's cohorts, padding included; "formulations" is the result of
-  `measured.record`.
+  state's cohorts, padding included.
   """
   return {
     "versions": versions(),
@@ -96,7 +78,6 @@ def _conditions(setup: TrainingSetup) -> dict[str, Any]:
       "chunks": [cohort.chunk for cohort in setup.fleet.cohorts],
     },
     "places": setup.places,
-    "formulations": measured.record(),
   }
 
 
@@ -141,8 +122,6 @@ def _changes(label: str, record: dict, mine: dict) -> list[str]:
     now = mine["devices"][name]
     if was != now:
       changes.append(f"devices ({name}) {now} instead of {was}")
-  if record["formulations"] != mine["formulations"]:
-    changes.append("other formulations of convolutions")
   if not changes:
     return []
   return [

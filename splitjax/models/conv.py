@@ -1,0 +1,320 @@
+"""Convolutions that stay fast when every client has its own kernel.
+
+Under `vmap` a kernel per client is a grouped convolution, and in the body of a
+loop XLA's CPU backend computes the gradient of a kernel by naive code, 9 to 20
+times slower (https://github.com/jax-ml/jax/issues/12868). So every platform has
+its own form of the same function, which XLA takes when it compiles:
+
+  CPU  client after client, with both gradients in the one layout that has fast
+       code, see `_in_turn`.
+  GPU  one product of patches and kernel, which `vmap` makes a batched product.
+       The patches take k x k times the memory of the image, so the backward
+       pass gathers them again. A CPU does so with a stride or without padding.
+  TPU  XLA's own convolution: its compiler turns the groups into an axis.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.models import winograd
+from splitjax.types import Array
+
+Padding = Literal["same", "valid"]
+
+PIXELS = 2048
+"""The approximate number of pixels in a part of the batch, see `_in_parts`."""
+
+
+def conv2d(
+  x: Array, kernel: Array, *, stride: int = 1, padding: Padding = "same"
+) -> Array:
+  """Convolves images, by default with zero padding that keeps the size.
+
+  Reverse-mode derivatives of any order exist, as for `depthwise`; jax.jvp is
+  not defined.
+
+  Args:
+    x: [B, H, W, c] float.
+    kernel: [k, k, c, f], x's dtype, k odd.
+    stride: the step of the windows.
+    padding: "same" pads k // 2 zeros on every side, whatever the stride (XLA's
+      "SAME" pads unequally if there is a stride); "valid" pads none.
+
+  Returns:
+    [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
+  """
+  k = len(kernel)
+  margin = k // 2 if padding == "same" else 0
+  if k == 1:  # a product of pixels on every platform
+    return _product(x, kernel, stride, margin)
+  return _dense(stride, margin, stride == 1 and padding == "same")(x, kernel)
+
+
+def depthwise(x: Array, kernel: Array, *, stride: int = 1) -> Array:
+  """Convolves every channel with its own filter, padding "same".
+
+  A CPU and a GPU multiply each of k x k shifted images by one number per
+  channel and sum the results in the default float, without a matrix product.
+
+  Args:
+    x: [B, H, W, c] float.
+    kernel: [k, k, 1, c] float, k odd.
+    stride: the step of the windows.
+
+  Returns:
+    [B, H', W', c], x's dtype; H' = ceil(H / stride).
+  """
+  return _depthwise(stride)(x, kernel)
+
+
+def patches(x: Array, k: int, stride: int, margin: int) -> Array:
+  """Gathers the k x k neighbourhood of each pixel; it is 0 beyond the border.
+
+  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a flattened kernel
+  [k, k, c, f]. Images are shifted along rows, then along columns: 2 k copies
+  instead of k x k.
+  """
+  x = padded(x, margin)
+  for axis in (2, 1):
+    stop = x.shape[axis] - k + 1
+    views = [
+      jax.lax.slice_in_dim(x, i, i + stop, stride, axis) for i in range(k)
+    ]
+    x = jnp.concatenate(views, axis=-1)
+  return x
+
+
+def padded(x: Array, margin: int, fill: float = 0.0) -> Array:
+  """Pads rows and columns of images [B, H, W, c]."""
+  edge = (margin, margin)
+  return jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
+
+
+def _product(x: Array, kernel: Array, stride: int, margin: int) -> Array:
+  columns = patches(x, len(kernel), stride, margin)
+  return columns @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def _by_xla(
+  x: Array, kernel: Array, margin: int, stride: int = 1, groups: int = 1
+) -> Array:
+  """Convolves [B, H, W, c] * [k, k, c / groups, f] with a margin of zeros."""
+  return jax.lax.conv_general_dilated(
+    x,
+    kernel,
+    (stride, stride),
+    ((margin, margin), (margin, margin)),
+    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    feature_group_count=groups,
+  )
+
+
+@functools.cache
+def _dense(stride: int, margin: int, keeps_size: bool) -> Callable:
+  """Builds the convolution (x, kernel) -> y of all channels."""
+
+  def product(x, kernel):
+    return _product(x, kernel, stride, margin)
+
+  def own(x, kernel):
+    return _by_xla(x, kernel, margin, stride)
+
+  usual = _with_gradients(product)
+  in_turn = _in_turn, _at_x_in_turn, _at_kernel_in_turn
+  return _bilinear(
+    cpu=in_turn if keeps_size else usual,
+    tpu=_with_gradients(own),
+    default=usual,
+  )
+
+
+@functools.cache
+def _depthwise(stride: int) -> Callable:
+  """Builds the convolution (x, kernel) -> y of each channel by itself."""
+
+  def sums(x, kernel):
+    k = len(kernel)
+    taps = kernel.reshape(k * k, -1).astype(float)
+    views = _shifted(x, k, stride)
+    total = sum(
+      view.astype(float) * tap for view, tap in zip(views, taps, strict=True)
+    )
+    return jnp.asarray(total, x.dtype)
+
+  def own(x, kernel):
+    return _by_xla(x, kernel, len(kernel) // 2, stride, x.shape[-1])
+
+  return _bilinear(tpu=_with_gradients(own), default=_with_gradients(sums))
+
+
+def _with_gradients(forward: Callable) -> tuple[Callable, ...]:
+  """Adds jax's own gradients to a form, as `_bilinear` takes them."""
+
+  def at_x(x, kernel, g):
+    return jax.vjp(lambda x: forward(x, kernel), x)[1](g)[0]
+
+  def at_kernel(x, kernel, g):
+    return jax.vjp(lambda kernel: forward(x, kernel), kernel)[1](g)[0]
+
+  return forward, at_x, at_kernel
+
+
+def _bilinear(**forms: tuple[Callable, ...]) -> Callable:
+  """Builds a function of x and a kernel that every platform has its form of.
+
+  Each form is linear in both, and so are the gradients of <g, y>, which
+  `forms` names beside it: their own gradients are functions of these three
+  kinds. So derivatives of any order exist, and what a pass keeps for the next
+  one is x and kernel alone, on every platform.
+
+  Args:
+    **forms: platform, or "default" -> (x, kernel) -> y; (x, kernel, g) -> the
+      gradient of <g, y> at x, and at the kernel.
+  """
+  forward, at_x, at_kernel = (
+    {name: form[i] for name, form in forms.items()} for i in range(3)
+  )
+
+  @jax.custom_vjp
+  def apply(x, kernel):
+    return jax.lax.platform_dependent(x, kernel, **forward)
+
+  # Of x the gradient at x depends on the shape alone; so of the kernel.
+  @jax.custom_vjp
+  def of_x(x, kernel, g):
+    return jax.lax.platform_dependent(x, kernel, g, **at_x)
+
+  @jax.custom_vjp
+  def of_kernel(x, kernel, g):
+    return jax.lax.platform_dependent(x, kernel, g, **at_kernel)
+
+  def pull(saved, g):
+    return of_x(*saved, g), of_kernel(*saved, g)
+
+  def pull_of_x(saved, at):
+    x, kernel, g = saved
+    return jnp.zeros_like(x), of_kernel(at, kernel, g), apply(at, kernel)
+
+  def pull_of_kernel(saved, at):
+    x, kernel, g = saved
+    return of_x(x, at, g), jnp.zeros_like(kernel), apply(x, at)
+
+  apply.defvjp(lambda *given: (apply(*given), given), pull)
+  of_x.defvjp(lambda *given: (of_x(*given), given), pull_of_x)
+  of_kernel.defvjp(lambda *given: (of_kernel(*given), given), pull_of_kernel)
+  return apply
+
+
+def _shifted(x: Array, k: int, stride: int) -> list[Array]:
+  """Lists k*k shifted images [B, H', W', c], one per place in a window."""
+  batch, height, width, channels = x.shape
+  x = padded(x, k // 2)
+  rows, columns = (n + 2 * (k // 2) - k for n in (height, width))
+
+  def view(i, j):
+    stop = (batch, i + rows + 1, j + columns + 1, channels)
+    return jax.lax.slice(x, (0, i, j, 0), stop, (1, stride, stride, 1))
+
+  return [view(i, j) for i in range(k) for j in range(k)]
+
+
+def _one_by_one(function: Callable) -> Callable:
+  """Makes `vmap` map a function of arrays by a loop.
+
+  The loop keeps the images of one client in the CPU's cache.
+  """
+  run = jax.custom_batching.custom_vmap(function)
+
+  @run.def_vmap
+  def each(size, on, *args):
+    every = [
+      x if is_on else jnp.broadcast_to(x, (size, *x.shape))
+      for x, is_on in zip(args, on, strict=True)
+    ]
+    out = jax.lax.map(lambda one: run(*one), every)
+    return out, jax.tree.map(lambda _: True, out)
+
+  return run
+
+
+@_one_by_one
+def _in_turn(x: Array, kernel: Array) -> Array:
+  """Convolves with stride 1 and padding that keeps the size, on a CPU.
+
+  XLA's CPU backend has fast code for the layout [B, H, W, c] * [k, k, c, f]
+  alone. jax writes the gradient of a kernel in another one, which is fast only
+  outside of loops; `_at_kernel_in_turn` writes it in this one. Small maps of
+  many channels are convolved by `winograd`; without it a round of cnn8 took
+  12 % more CPU time.
+  """
+  if _suits_winograd(x, kernel):
+    return winograd.convolve(x, kernel)
+  return _by_xla(x, kernel, len(kernel) // 2)
+
+
+@_one_by_one
+def _at_x_in_turn(x: Array, kernel: Array, g: Array) -> Array:
+  """Computes the gradient of <g, x * kernel> at x."""
+  if _suits_winograd(x, kernel):
+    return jax.vjp(lambda x: winograd.convolve(x, kernel), x)[1](g)[0]
+  turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
+  return _by_xla(g, turned, len(kernel) // 2)
+
+
+@_one_by_one
+def _at_kernel_in_turn(x: Array, kernel: Array, g: Array) -> Array:
+  """Computes the gradient of <g, x * kernel> at the kernel."""
+  if _suits_winograd(x, kernel):
+    return jax.vjp(lambda kernel: winograd.convolve(x, kernel), kernel)[1](g)[0]
+  k = len(kernel)
+  return _in_parts(lambda x, g: _sum_over_samples(x, g, k), x, g)
+
+
+def _suits_winograd(x: Array, kernel: Array) -> bool:
+  """Tells whether to use `winograd`, which is too inexact in bfloat16."""
+  return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
+
+
+def _in_parts(total: Callable, x: Array, g: Array) -> Array:
+  """Computes total(x, g), a sum over samples, by adding up totals of parts.
+
+  x and g are [B, H, W, ...]. A part of the batch fits into the cache. For
+  14x14 maps of 50 samples, one call for the whole batch takes twice as long.
+  """
+  batch, *edges, _ = x.shape
+  pixels = math.prod(edges)
+  if not isinstance(batch, int) or batch * pixels <= PIXELS:
+    return total(x, g)  # an export has a symbol for the batch
+  count = -(-batch * pixels // PIXELS)
+  # Up to a quarter more parts, if equal ones: a rest would be compiled too.
+  more = range(count, count + count // 4 + 1)
+  count = next((n for n in more if batch % n == 0), count)
+  size = -(-batch // count)
+  count = batch // size
+  parts = [a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)]
+  out = jax.eval_shape(total, x, g)
+  # Many sums of 16 bits would lose digits.
+  start = jnp.zeros(out.shape, jnp.promote_types(out.dtype, jnp.float32))
+  if batch % size:
+    start += total(x[count * size :], g[count * size :])
+  whole = jax.lax.scan(lambda s, p: (s + total(*p), None), start, parts)[0]
+  return whole.astype(out.dtype)
+
+
+def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
+  """Computes the kernel's gradient by one convolution of x and g.
+
+  It convolves x with g, summing over samples in place of channels. If the
+  kernel has more than 3x3 pixels and x has at least 8 channels, it convolves g
+  with x instead; a round of cnn4 (5x5) then takes a tenth less time.
+  """
+  if k > 3 and x.shape[-1] >= 8:
+    out = _by_xla(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
+    return out[:, ::-1, ::-1].transpose(1, 2, 3, 0)
+  out = _by_xla(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
+  return out.transpose(1, 2, 0, 3)

@@ -1,0 +1,304 @@
+"""Convolutions in every platform's form against plain loops, in float64.
+
+All cases of a form are one program: compiling is what takes time.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy_nets
+import pytest
+from jax import export
+
+from splitjax.models import conv, winograd
+
+RNG = np.random.default_rng(0)
+# Kernel, stride, padding, image. Edges are odd and even; windows hang over
+# borders, up to a 5x5 one on a 3x1 image.
+DENSE = [
+  (1, 2, "same", (5, 3)),
+  (3, 1, "same", (7, 4)),
+  (3, 1, "same", (6, 6)),
+  (5, 1, "same", (3, 1)),
+  (3, 2, "same", (6, 6)),
+  (5, 2, "same", (7, 4)),
+  (7, 2, "same", (5, 3)),
+  (3, 1, "valid", (6, 6)),
+  (3, 2, "valid", (7, 4)),
+]
+DEPTHWISE = [
+  (3, 1, "same", (7, 4)),
+  (3, 2, "same", (6, 6)),
+  (5, 2, "same", (5, 3)),
+]
+PLATFORMS = "cpu", "cuda", "tpu"
+numeric = pytest.mark.numeric
+every = pytest.mark.parametrize("platform", PLATFORMS)
+
+
+@pytest.fixture
+def on(monkeypatch):
+  """Traces as for a platform; the CPU computes."""
+
+  def of(platform):
+    def form(*given, default, **forms):
+      return forms.get(platform, default)(*given)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", form)
+
+  return of
+
+
+def normal(*shape):
+  return RNG.normal(size=shape)
+
+
+def check(a, b, atol=1e-11):
+  np.testing.assert_allclose(a, b, rtol=1e-10, atol=atol)
+
+
+def graded(op, weight):
+  """(x, kernel) -> the output, and both gradients of <output, weight>."""
+
+  def scalar(x, kernel):
+    out = op(x, kernel)
+    return (out * weight).sum(), out
+
+  def run(x, kernel):
+    (_, out), grads = jax.value_and_grad(scalar, (0, 1), has_aux=True)(
+      x, kernel
+    )
+    return out, *grads
+
+  return run
+
+
+class Example:
+  """Inputs of one case; with the loops' output and gradients."""
+
+  def __init__(self, case, depthwise, channels=9):
+    k, self.stride, self.padding, size = case
+    self.depthwise, margin = depthwise, k // 2 if case[2] == "same" else 0
+    self.x = normal(2, *size, channels)
+    last = (1, channels) if depthwise else (channels, 4)
+    self.kernel = normal(k, k, *last)
+    forward, backward = (
+      (numpy_nets.depthwise, numpy_nets.depthwise_gradients)
+      if depthwise
+      else (numpy_nets.conv, numpy_nets.conv_gradients)
+    )
+    place = self.x, self.kernel, self.stride, margin
+    out = forward(*place)
+    self.weight = normal(*out.shape)
+    self.want = out, *backward(*place, self.weight)
+
+  def op(self, x, kernel):
+    """The output of images and kernels."""
+    if self.depthwise:
+      return conv.depthwise(x, kernel, stride=self.stride)
+    return conv.conv2d(x, kernel, stride=self.stride, padding=self.padding)
+
+
+@numeric
+@every
+def test_convolution_equals_the_loop(platform, on, float64):
+  examples = [Example(case, False) for case in DENSE]
+  examples += [Example(case, False, 3) for case in DENSE[1:4]]
+  examples += [Example(case, True) for case in DEPTHWISE]
+  on(platform)
+
+  def all_of_them(inputs):
+    return [
+      graded(e.op, e.weight)(*own)
+      for e, own in zip(examples, inputs, strict=True)
+    ]
+
+  found = jax.jit(all_of_them)([(e.x, e.kernel) for e in examples])
+  for example, got in zip(examples, found, strict=True):
+    for a, b in zip(got, example.want, strict=True):
+      check(a, b)
+    if example.padding == "same":
+      edges = (-(-n // example.stride) for n in example.x.shape[1:3])
+      assert got[0].shape[1:3] == tuple(edges)
+
+
+@numeric
+@every
+def test_every_client_may_have_its_own_kernel(platform, on, float64):
+  examples = [
+    [Example(*case) for _ in range(2)]
+    for case in [
+      (DENSE[1], False),
+      (DENSE[4], False),
+      (DENSE[8], False),
+      (DEPTHWISE[1], True),
+    ]
+  ]
+  on(platform)
+
+  def all_of_them(inputs):
+    return [
+      jax.vmap(graded(twins[0].op, twins[0].weight))(*own)
+      for twins, own in zip(examples, inputs, strict=True)
+    ]
+
+  inputs = [
+    (np.stack([a.x, b.x]), np.stack([a.kernel, b.kernel])) for a, b in examples
+  ]
+  found = jax.jit(all_of_them)(inputs)
+  for twins, got in zip(examples, found, strict=True):
+    check(got[0][0], twins[0].want[0])
+    check(got[0][1], twins[1].want[0])
+    # The gradients of the first: the second's weights are others.
+    check(got[1][0], twins[0].want[1])
+    check(got[2][0], twins[0].want[2])
+
+
+def by_xla(x, kernel):
+  """jax's own convolution, with jax's own gradients."""
+  numbers = "NHWC", "HWIO", "NHWC"
+  return jax.lax.conv_general_dilated(
+    x, kernel, (1, 1), "SAME", dimension_numbers=numbers
+  )
+
+
+@numeric
+@every
+def test_clients_may_share_a_kernel_or_images(platform, on, float64):
+  given = normal(3, 2, 5, 4, 9), normal(3, 3, 3, 9, 4)
+  x, kernel = map(jnp.asarray, given)
+  on(platform)
+
+  def both(op):
+    one = jax.value_and_grad(lambda x, k: jnp.sin(op(x, k)).sum(), (0, 1))
+    shared = jax.vmap(one, (0, None))(x, kernel[0])
+    return shared, jax.vmap(one, (None, 0))(x[0], kernel)
+
+  run = jax.jit(both, static_argnums=0)
+  jax.tree.map(check, run(conv.conv2d), run(by_xla))
+
+
+@numeric
+@every
+def test_clients_of_clients_and_gradients_of_gradients(platform, on, float64):
+  # As exact second-order adaptation has them, vmapped over views and clients.
+  given = normal(2, 3, 2, 4, 4, 9), normal(2, 3, 3, 3, 9, 3) / 8
+  x, kernel = map(jnp.asarray, given)
+  on(platform)
+
+  def after_a_step(op):
+    def loss(x, kernel):
+      return jnp.square(jnp.sin(op(x, kernel))).sum()
+
+    def one(x, kernel):
+      dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
+      return loss(x - 0.01 * dx, kernel - 0.01 * dkernel)
+
+    return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
+
+  run = jax.jit(after_a_step, static_argnums=0)
+  jax.tree.map(check, run(conv.conv2d), run(by_xla))
+
+
+def test_a_program_has_the_form_of_its_platform():
+  """In the loop over the steps of clients that have their own kernels."""
+  x, kernel = jnp.ones((2, 4, 5, 5, 8)), jnp.ones((2, 3, 3, 8, 4))
+
+  def steps(x, kernel):
+    def step(_, kernel):
+      return jax.grad(lambda k: jnp.sin(conv.conv2d(x, k)).sum())(kernel)
+
+    return jax.lax.fori_loop(0, 2, step, kernel)
+
+  traced, found = jax.jit(jax.vmap(steps)).trace(x, kernel), {}
+  for platform in PLATFORMS:
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    groups = re.findall(r"_group_count = (\d+)", text)
+    found[platform] = {*groups}, "dot_general" in text
+  assert found == {
+    "cpu": ({"1"}, False),  # a client at a time
+    "cuda": (set(), True),
+    "tpu": ({"1", "2"}, False),
+  }
+  # The forms of other platforms leave no trace in what is run.
+  assert "conditional" not in traced.lower().compile().as_text()
+
+
+@numeric
+def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
+  monkeypatch.setattr(conv, "PIXELS", 50)
+  # One part, three parts, two parts and a rest, five parts where four would
+  # leave a rest; 5x5 has a form of its own.
+  shapes = [(2, 3), (6, 3), (7, 3), (10, 3), (7, 5)]
+  inputs = [
+    (normal(n, 5, 4, 9), normal(k, k, 9, 17), normal(n, 5, 4, 17))
+    for n, k in shapes
+  ]
+
+  @jax.jit
+  def gradients(inputs):
+    return [jax.vjp(conv.conv2d, x, kernel)[1](g) for x, kernel, g in inputs]
+
+  for (x, kernel, g), got in zip(inputs, gradients(inputs), strict=True):
+    want = numpy_nets.conv_gradients(x, kernel, 1, len(kernel) // 2, g)
+    for a, b in zip(got, want, strict=True):
+      check(a, b)
+
+
+@pytest.mark.slow
+@numeric
+def test_small_maps_of_many_channels(float64):
+  # What a CPU computes in Winograd's form.
+  cases = []
+  for size in ((7, 7), (3, 3), (8, 4), (5, 6)):
+    x, kernel = normal(16, *size, 64), normal(3, 3, 64, 65) / 17
+    assert winograd.suits(x.shape, kernel.shape)
+    cases.append((x, kernel, normal(16, *size, 65)))
+
+  def graded(x, kernel, weight):
+    out, pull = jax.vjp(conv.conv2d, x, kernel)
+    return out, pull(weight)
+
+  run = jax.jit(lambda cases: [graded(*case) for case in cases])
+  for (x, kernel, weight), (out, grads) in zip(cases, run(cases), strict=True):
+    check(out, numpy_nets.conv(x, kernel, 1, 1))
+    exact = numpy_nets.conv_gradients(x, kernel, 1, 1, weight)
+    for a, b in zip(grads, exact, strict=True):
+      check(a, b)
+
+
+def test_half_precision_in_half_precision_out(on):
+  x, kernel, each = (
+    jnp.asarray(a, jnp.bfloat16)
+    for a in (normal(2, 6, 6, 8), normal(3, 3, 8, 4), normal(3, 3, 1, 8))
+  )
+  x64, kernel64, each64 = (np.asarray(a, float) for a in (x, kernel, each))
+  want = (
+    numpy_nets.conv(x64, kernel64, 2, 1),
+    numpy_nets.depthwise(x64, each64, 1, 1),
+  )
+  for platform in PLATFORMS:
+    on(platform)
+    got = conv.conv2d(x, kernel, stride=2), conv.depthwise(x, each)
+    for a, b in zip(got, want, strict=True):
+      assert a.dtype == jnp.bfloat16
+      # Summed in float32, then rounded to 8 bits.
+      np.testing.assert_allclose(np.asarray(a, float), b, 2**-8, 1e-3)
+
+
+def test_any_number_of_images_may_be_exported():
+  """To several platforms at once, each with its form."""
+  # Of many channels on a small map: the number decides the form elsewhere.
+  channels = 64
+  (batch,) = export.symbolic_shape("b")
+  x = jax.ShapeDtypeStruct((batch, 7, 7, channels), jnp.float32)
+  shape = 3, 3, channels, channels
+  kernel = jax.random.normal(jax.random.key(0), shape) / 24
+  convolve = jax.jit(lambda x: conv.conv2d(x, kernel))
+  run = export.export(convolve, platforms=PLATFORMS)(x)
+  for count in (1, 20):
+    image = np.float32(normal(count, 7, 7, channels))
+    want = numpy_nets.conv(image, kernel, 1, 1)
+    np.testing.assert_allclose(run.call(image), want, atol=1e-3)
