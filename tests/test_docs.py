@@ -165,9 +165,10 @@ COMMAND = r"(?:python launch\.py|splitjax(?= [a-z])) ([^\n`#)\"']*)"
 def commands(page):
   """The arguments of every command line of a page that can be resolved.
 
-  An elided config is the quickstart's.
+  An elided config is the quickstart's, and Slurm's variables are numbers.
   """
   text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+  text = re.sub(r"\\?\$SLURM_[A-Z]+", "1", text)
   for line in re.findall(COMMAND, text):
     words = shlex.split(line.replace("--config=…", "--config=quickstart"))
     if not words or "CONFIG" in line or words in [[m] for m in MODES]:

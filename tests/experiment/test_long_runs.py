@@ -37,7 +37,6 @@ def of_a_round(clients, on=(0, 2)):
     steps=some,
     alone=some / 3,
     faults={},
-    cuts=(),
   )
   return metrics, Cost(1.0, some / 7, some / 9, 2.0)
 
@@ -65,7 +64,6 @@ def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   kept, records = [], []
   manager.save = lambda state, record: records.append(record)
   metrics, _ = of_a_round(6)
-  metrics = metrics._replace(cuts=np.zeros(6, int))
   tracemalloc.start()
   for number in range(1, 101):
     one.record(number, metrics, 0.1, None)
