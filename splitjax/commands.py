@@ -1,18 +1,18 @@
 """Runs a parsed command line; prints its errors and returns an exit status.
 
-The packages for training and figures are imported inside the functions
-that use them, so that an error in a flag or a config is reported at once.
+The packages for training and figures are imported inside the functions that use
+them, so that an error in a flag or a config is reported at once.
 """
 
 import dataclasses
 import json
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax.config import sweep, validation
-from splitjax.config.command import Command, check_flags
 from splitjax.engine import distributed
 from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
 from splitjax.fields import literal
@@ -21,6 +21,34 @@ from splitjax.types import UserError, naming
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """The parsed command line; launch.py describes its flags.
+
+  Attributes:
+    config: the config as a nested dict; None: the config stored in the workdir.
+      --mode=report always uses the stored config.
+    workdir: output folder of a run. If it is given, --mode=describe writes
+      figures there.
+    swept: one text FIELD=VALUE,VALUE per swept field, see `sweep.plan`.
+    overridden: field -> the value that the command line sets.
+    file: path of the config file if it is a user's, else None.
+    runs: finished workdirs that --mode=report compares.
+    debug: if true, errors show their whole traceback.
+  """
+
+  mode: str
+  config: Mapping[str, Any] | None = None
+  workdir: str | None = None
+  seeds: Sequence[str] | None = None
+  as_json: bool = False
+  swept: Sequence[str] = ()
+  overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  file: str | None = None
+  runs: Sequence[str] = ()
+  debug: bool = False
 
 
 def launch(command: Command) -> int:
@@ -32,7 +60,7 @@ def launch(command: Command) -> int:
     is raised instead.
   """
   try:
-    check_flags(command, MODES)
+    check_flags(command)
     text = MODES[command.mode](command)
     if distributed.is_first_process():
       print(text)
@@ -50,6 +78,39 @@ def launch(command: Command) -> int:
     print(f"error: {_one_line(error)}", file=sys.stderr)
     return 2
   return 0
+
+
+def check_flags(command: Command) -> None:
+  """Raises UserError if flags contradict each other or the mode."""
+  if command.mode != "train" and distributed.is_distributed():
+    raise UserError(
+      f"--mode={command.mode} runs in one process: start it without the flags"
+      " of several"
+    )
+  if command.runs and command.mode != "report":
+    word = command.runs[0]
+    remedy = f": the flag is --mode={word}" if word in MODES else ""
+    raise UserError(f"unknown argument {word!r}{remedy}")
+  swept = [text.partition("=")[0] for text in command.swept]
+  for flag, given, used in (
+    ("--seeds", command.seeds is not None, ("train",)),
+    ("--format=json", command.as_json, ("describe",)),
+    ("--sweep=seed", "seed" in swept, ("train", "describe")),
+    ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
+    *(
+      (f"--config.{field}", True, ("train", "describe", "evaluate"))
+      for field in command.overridden
+    ),
+  ):
+    if given and command.mode not in used:
+      raise UserError(
+        f"{flag} has no meaning with --mode={command.mode}: leave it out"
+      )
+  if command.seeds is not None and "seed" in (*command.overridden, *swept):
+    raise UserError(
+      f"--seeds={','.join(command.seeds)}: the command line sets the seed"
+      " another time; leave one of them out"
+    )
 
 
 def _one_line(error: Exception) -> str:

@@ -203,7 +203,7 @@ def test_commands_resolve(line):
   The trace of a round is left out: it takes seconds for each method.
   """
   command = launched.parsed(*line.split())
-  runs.check_flags(command, runs.MODES)
+  runs.check_flags(command)
   if command.config is None:
     assert command.mode == "report"
     return

@@ -29,8 +29,7 @@ class Cell(NamedTuple):
   """One run of a grid, or one run per seed if the sweep has seeds.
 
   Attributes:
-    name: name of its folder, such as alpha=0.1; "" if nothing is swept
-      but seeds.
+    name: name of its folder, such as alpha=0.1; "" if only seeds are swept.
     values: field -> value.
     config: the run's config.
     at: function that returns the config of any cell from the cell's values.
