@@ -44,25 +44,24 @@ class BatchPlan(NamedTuple):
   limit: int | None = None
 
   def of_round(
-    self, size: np.ndarray, batch: np.ndarray | int, epochs: int | None = None
+    self, size: np.ndarray, epochs: int | None = None
   ) -> tuple[np.ndarray, np.ndarray]:
     """Counts the local steps of a round, and the samples in them.
 
     Args:
       size: [N] int, samples of each client.
-      batch: [N] int, batch size of each client.
       epochs: replaces the plan's epochs and lifts its limit, unless None.
 
     Returns:
       steps and samples, [N] int each.
     """
-    each = -(-size // batch)
+    each = -(-size // self.batch)
     if epochs is not None or self.limit is None:
       epochs = epochs or self.epochs
       return epochs * each, epochs * size
     steps = np.minimum(self.limit, self.epochs * each)
     passes, rest = np.divmod(steps, np.maximum(each, 1))
-    return steps, passes * size + np.minimum(rest * batch, size)
+    return steps, passes * size + np.minimum(rest * self.batch, size)
 
 
 class Samples(NamedTuple):
@@ -78,18 +77,14 @@ class Samples(NamedTuple):
 
   def batches(self) -> Array:
     """Counts the client's real batches per epoch, [] int32, without padding."""
-    own = self.shard.batch
-    most = self.plan.batch
-    size = most if isinstance(own, tuple) else jnp.minimum(own, most)
-    return -(-self.shard.size // size)
+    return -(-self.shard.size // self.plan.batch)
 
   def epoch(self, key: Array) -> tuple[Array, Array]:
     """Draws one epoch: a fresh permutation of the client's samples.
 
     Returns rows [steps, B] int32 of the data set and a mask [steps, B] bool,
     False for padding. Padding comes last, and fills the last steps of a client
-    with little data. A client with a smaller batch size (Shard.batch) has
-    padding in each batch, and more steps.
+    with little data.
     """
     held = self.shard.rows.shape[0]
     return self.in_batches(draw_order(key, held, self.shard.size))
@@ -99,12 +94,6 @@ class Samples(NamedTuple):
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
     shape = (plan.steps, plan.batch)
-    if not isinstance(self.shard.batch, tuple):  # b: this client's batch size
-      own = jnp.minimum(self.shard.batch, plan.batch)
-      t, i = jnp.indices(shape)
-      at = t * own + i
-      real = (i < own) & (at < size)
-      return jnp.where(real, index[order].at[at].get(mode="clip"), 0), real
     pad = plan.steps * plan.batch - index.shape[0]
     rows = jnp.pad(index[order], (0, pad))
     real = jnp.pad(place < size, (0, pad))
@@ -235,16 +224,16 @@ def epochs(
   local_epochs: int,
   local_steps: int | None,
   sizes: Sequence[int] | np.ndarray,
-  batches: Sequence[int] | np.ndarray,
+  batch: int,
 ) -> int:
   """Returns how many epochs give each client `local_steps` steps in a round.
 
-  `sizes` [N] are the clients' numbers of samples and `batches` [N] or [1] their
-  batch sizes. If `local_steps` is None, returns `local_epochs`.
+  `sizes` [N] are the clients' numbers of samples and `batch` is their batch
+  size. If `local_steps` is None, returns `local_epochs`.
   """
   if local_steps is None:
     return local_epochs
-  steps = -(-np.asarray(sizes) // np.asarray(batches))
+  steps = -(-np.asarray(sizes) // batch)
   return -(-local_steps // int(steps[steps > 0].min(initial=local_steps)))
 
 
@@ -255,20 +244,15 @@ def plan(
   mean: tuple[float, ...],
   std: tuple[float, ...],
   augment: str = "none",
-  own: np.ndarray | None = None,
   limit: int | None = None,
 ) -> BatchPlan:
   """Plans a cohort's batches; `sizes` are its clients' numbers of samples.
 
   B is `batch_size`, or the number of samples of the largest client if that is
-  less. `own` [N] int are the clients' own batch sizes (Shard.batch), capped at
-  B; None: all clients use B. `limit` is as in BatchPlan.
+  less. `limit` is as in BatchPlan.
   """
   batch = min(batch_size, max(sizes))
-  each = [batch] * len(sizes) if own is None else own
-  steps = [
-    -(-n // min(int(b), batch)) for n, b in zip(sizes, each, strict=True)
-  ]
+  steps = [-(-n // batch) for n in sizes]
   equal = len(set(steps)) == 1
   return BatchPlan(batch, epochs, max(steps), equal, mean, std, augment, limit)
 
@@ -279,20 +263,16 @@ def shards(
   parts: Sequence[np.ndarray],
   classes: int,
   numbers: Sequence[int],
-  batches: np.ndarray | None = None,
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
   `image` [Z, ...] and `label` [Z] int32 are the training split. `parts` are the
-  clients' rows, `numbers` their indices in the fleet and `batches` [N] int
-  their batch sizes, or None. The Shard has rows [N, S], size [N], counts
-  [N, C], number [N] and, if `batches` is given, batch [N].
+  clients' rows and `numbers` their indices in the fleet. The Shard has rows
+  [N, S], size [N], counts [N, C] and number [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)
   host = np.asarray(label)
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
   own = index, size, count.astype(np.int32), np.array(numbers, np.int32)
-  each = () if batches is None else jnp.asarray(batches, np.int32)
-  shard = Shard(image, *map(jnp.asarray, (label, *own)))
-  return shard._replace(batch=each)
+  return Shard(image, *map(jnp.asarray, (label, *own)))

@@ -149,7 +149,7 @@ def queue_spec(
 ) -> QueueSpec:
   """Makes a fleet's QueueSpec; arguments are as in `with_service_order`."""
   real = _real(shard)
-  steps, _ = plan.of_round(np.asarray(shard.size)[real], plan.batch)
+  steps, _ = plan.of_round(np.asarray(shard.size)[real])
   if groups is None:
     groups = np.asarray(shard.counts)[real].argmax(axis=1)
   return QueueSpec(steps, groups, turn, seed)

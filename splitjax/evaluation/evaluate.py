@@ -193,7 +193,7 @@ def make_evaluate(
       first = jnp.full(len(rows), rows.shape[1], jnp.int32)
     own = [trees.take((shown, first), n) for n in numbers]
     # All clients share the answers: compute them once, then take samples.
-    if method.traits.pick is not None and gather is gather_images:
+    if method.traits.pick and gather is gather_images:
       real, size = without_padding(fleet, clients), shown.shape[-1]
       outputs = picked_outputs(
         method, plans[0], real, server, image, size, probabilities

@@ -197,7 +197,7 @@ class Trained(NamedTuple):
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
       # Logits of both exits, or of the most confident path.
-      if method.traits.pick is not None:
+      if method.traits.pick:
         path = confident_path.most_confident_path
         one = path(method, self.personal, server, x)
         logits = Logits(one, one)

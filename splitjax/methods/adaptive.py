@@ -3,7 +3,7 @@
 Clients hold the whole network.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,6 @@ def fedala(
   mixed_blocks: int = 1,
   threshold: float = 0.01,
   most_epochs: int = 100,
-  judged: Literal["mixed", "trained"] = "mixed",
 ) -> Method:
   """FedALA: clients mix the received network into their own elementwise.
 
@@ -50,7 +49,9 @@ def fedala(
   learns it by steps W <- clip(W - eta grad_w L * (global - own), 0, 1) on a
   share of its samples (eq. 5). In round 0 it learns nothing. When it takes part
   for the first time after that, it learns W until the loss settles; in every
-  later round it learns W for one epoch.
+  later round it learns W for one epoch. Test samples are answered, as in the
+  authors' code, by the network after mixing and before local training; to make
+  it, the evaluation learns W as the next round does.
 
   Args:
     backbone: the network.
@@ -66,10 +67,6 @@ def fedala(
       of an epoch's last batch. Here the loss is the mean of the epoch.
     most_epochs: limit on the epochs of the first learning, because its loss may
       never settle. The limit is ours.
-    judged: which of a client's networks answers test samples. "mixed", as in
-      the authors' code: the network after mixing and before local training. To
-      make this network, the evaluation learns W as the next round does.
-      "trained": the network after local training, as in the other methods.
 
   Raises:
     UserError: an option is out of range.
@@ -161,13 +158,12 @@ def fedala(
   def personalise(client, server, samples, key):
     return mixed(client, server.memory, samples, key, jnp.bool_(True))
 
-  rows = (Row("", judged == "mixed"),)
   made = base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
     aggregation,
-    traits=base.FULL._replace(rows=rows),
+    traits=base.FULL._replace(rows=(Row("", True),)),
     begin=base.download(backbone, optimizer, aggregation, before=arrive),
     client_memory=lambda full, fleet: Mixing(
       jax.tree.map(jnp.ones_like, {name: full.params[name] for name in names}),

@@ -19,7 +19,6 @@ from splitjax.methods.initial import Memory, initializer, predictor
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import front
 from splitjax.models.backbones import Backbone
-from splitjax.models.block import is_exit
 from splitjax.types import (
   Aggregation,
   Array,
@@ -40,18 +39,6 @@ def require(name: str, value: Any, holds: bool, must: str) -> None:
   """Raises a UserError if an option of a method is out of range."""
   if not holds:
     raise UserError(f"option {name}={value} must be {must}")
-
-
-def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
-  """Makes Aggregation.keep: lam for phi, and lam_exit for the exit h.
-
-  If lam_exit is None, the exit has lam too.
-  """
-  for name, share in (("lam", lam), ("lam_exit", lam_exit)):
-    require(name, share, share is None or 0 <= share <= 1, "in 0..1")
-  if lam_exit in (None, lam):
-    return lam
-  return lambda name: lam_exit if is_exit(name) else lam
 
 
 def rows(finetune: bool) -> tuple[Row, ...]:

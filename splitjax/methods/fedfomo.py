@@ -4,7 +4,7 @@ Zhang et al., Personalized Federated Learning with First Order Model
 Optimization, ICLR 2021.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,14 +42,14 @@ def fedfomo(
   epsilon: float = 0.3,
   decay: float = 0.05,
   validation: float = 0.2,
-  fallback: Literal["start", "trained"] = "start",
 ) -> Method:
   """FedFomo: a client mixes networks of others by first-order weights.
 
   The weight of network n is w_n = max(0, (L_i(theta_i) - L_i(theta_n)) /
   |theta_n - theta_i|), with losses on the client's validation samples. The
   weights are then divided by their sum (eq. 6-7). The client takes theta_i <-
-  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8) and trains it by local SGD.
+  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8) and trains it by local SGD. If
+  no weight is positive, it goes back to theta_i, as in the authors' code.
   theta_i is the network with which the client began its last local training;
   the network that resulted is one of the theta_n (baseline_model=first_model in
   the authors' commands).
@@ -71,9 +71,6 @@ def fedfomo(
     decay: what is subtracted from epsilon in every round, as in their code.
     validation: share of its training samples that a client sets aside to weigh
       networks on, at least one sample; 0.2 as in the authors' code.
-    fallback: what a client does if no weight is positive. "start": it goes back
-      to theta_i, as in eq. 8 and the authors' code; "trained": it keeps its
-      trained network, as in PFLlib.
 
   Raises:
     UserError: an option is out of range.
@@ -110,8 +107,6 @@ def fedfomo(
     # Their weights against the network before the last training.
     weights = first_order(backbone, start, candidates, samples)
     segment = toward(start, candidates, weights)
-    if fallback == "trained":
-      segment = trees.where(weights.sum() > 0, segment, trained)
     segment = own_norm(backbone.local_norm, segment, trained)
     affinity = affinity.at[chosen].add(weights[1:])
     client = client._replace(segment=segment, memory=Memory(affinity, segment))

@@ -1,7 +1,7 @@
 """Plain SGD on a client's own data: HARMONY's inner loop and every +FT row."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,7 @@ from splitjax import trees
 from splitjax.methods.split_pass import local_loss
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
-from splitjax.types import Array, Batch, Half, Segment, Tree
-
-TunedOn = Literal["epochs", "batch", "all"]
-"""The samples that the M steps of personalisation take, see `Tuning`."""
+from splitjax.types import Array, Batch, Half, Segment
 
 
 class Tuning(NamedTuple):
@@ -21,12 +18,10 @@ class Tuning(NamedTuple):
 
   Attributes:
     inner_lr: alpha, the learning rate.
-    inner_steps: M, the number of steps.
+    inner_steps: M, the number of steps, each on a mini-batch from shuffled
+      epochs over D_n.
     refresh_stats: whether to take running statistics from D_n alone at the
       end, see `refresh`.
-    tuned_on: the samples of a step. "epochs": a mini-batch, from shuffled
-      epochs over D_n; "batch": the same mini-batch in all steps, as Adapt does
-      in training; "all": all of D_n, as HARMONY's eq. 5 reads to the letter.
     epochs: E, epochs over D_n instead of M steps; 0: M steps.
     moves: block name -> whether it moves; None: all.
   """
@@ -34,7 +29,6 @@ class Tuning(NamedTuple):
   inner_lr: float
   inner_steps: int
   refresh_stats: bool = False
-  tuned_on: TunedOn = "epochs"
   epochs: int = 0
   moves: Callable[[str], bool] | None = None
 
@@ -53,21 +47,11 @@ def sgd_step(
   grads = jax.grad(local_loss, argnums=1)(
     backbone, client.params, client.stats, batch
   )
-  on = batch.real.any()  # a batch of padding changes nothing
-  return _descend(client, grads, jnp.where(on, lr, 0.0), moves)
-
-
-def _descend(
-  client: Segment,
-  grads: dict[str, Tree],
-  lr: float | Array,
-  moves: Callable[[str], bool] | None,
-) -> Segment:
-  """Returns the client with params - lr * grads; `moves` is as in Tuning."""
+  rate = jnp.where(batch.real.any(), lr, 0.0)  # padding changes nothing
   params = dict(client.params)
   for name, old in client.params.items():
     if moves is None or moves(name):
-      params[name] = jax.tree.map(lambda p, g: p - lr * g, old, grads[name])
+      params[name] = jax.tree.map(lambda p, g: p - rate * g, old, grads[name])
   return client._replace(params=params)
 
 
@@ -79,7 +63,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
   Returns:
     A Method's `personalise`: (client, server, samples, key) -> client.
   """
-  inner_lr, inner_steps, refresh_stats, tuned_on, epochs, moves = tuning
+  inner_lr, inner_steps, refresh_stats, epochs, moves = tuning
 
   def personalise(client: Half, server: Half, samples, key: Array) -> Half:
     del server
@@ -88,12 +72,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
     # that of the largest client in its cohort.
     batches = jnp.maximum(samples.batches(), 1)
 
-    def whole(segment, _):
-      return full_step(backbone, segment, samples, epoch_key, tuning), None
-
     def inner(segment, t):
-      if tuned_on == "batch":
-        t = jnp.zeros_like(t)
       rows, real = samples.epoch(jax.random.fold_in(epoch_key, t // batches))
       own = jax.random.fold_in(batch_key, t)
       batch = samples.batch(rows[t % batches], real[t % batches], own)
@@ -113,34 +92,12 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
     if epochs:
       segment = jax.lax.fori_loop(0, epochs, of_epoch, client.segment)
     else:
-      step = whole if tuned_on == "all" else inner
-      segment, _ = jax.lax.scan(step, client.segment, jnp.arange(inner_steps))
+      segment, _ = jax.lax.scan(inner, client.segment, jnp.arange(inner_steps))
     if refresh_stats and jax.tree.leaves(segment.stats):
       segment = refresh(backbone, segment, samples, batch_key)
     return client._replace(segment=segment)
 
   return personalise
-
-
-def full_step(
-  backbone: Backbone, client: Segment, samples, key: Array, tuning: Tuning
-) -> Segment:
-  """Takes a step of plain SGD on the mean loss over all of D_n.
-
-  Batch normalisation takes the statistics of mini-batches, as in training.
-  """
-
-  def add(total, inputs):
-    batch = samples.for_draws(*inputs, key)
-    grads = jax.grad(local_loss, argnums=1)(
-      backbone, client.params, client.stats, batch
-    )
-    share = batch.real.sum() / samples.shard.size
-    return jax.tree.map(lambda x, g: x + share * g, total, grads), None
-
-  zeros = jax.tree.map(jnp.zeros_like, client.params)
-  grads, _ = jax.lax.scan(add, zeros, samples.epoch(key))
-  return _descend(client, grads, tuning.inner_lr, tuning.moves)
 
 
 def refresh(

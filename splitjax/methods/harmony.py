@@ -22,7 +22,7 @@ from splitjax import trees, wire
 from splitjax.losses import csa
 from splitjax.methods import base, finetuning, optimizers, split_pass
 from splitjax.methods.aggregations import ServerMean
-from splitjax.methods.finetuning import TunedOn, Tuning
+from splitjax.methods.finetuning import Tuning
 from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones, drawn_cut, target
 from splitjax.models.backbones import Backbone
@@ -448,8 +448,6 @@ def harmony(
   wire_dtype: Literal["float32", "float16", "bfloat16"] = "float16",
   refresh_stats: bool = True,
   server_mean: ServerMean = "touched",
-  tuned_on: TunedOn = "epochs",
-  lam_exit: float | None = None,
 ) -> Method:
   """HARMONY; the paper's ablations are options of this function.
 
@@ -478,10 +476,6 @@ def harmony(
     server_mean: which copies of a block of theta are averaged. "touched" leaves
       out the copies of clients whose features did not pass the block; such
       copies would hold deep blocks back. "all" is eq. 2 to the letter.
-    tuned_on: which samples the personalisation steps take (eq. 5), see
-      `finetuning.Tuning`. The default, "epochs", takes mini-batches, since
-      the paper's M steps are SGD.
-    lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.
 
   Raises:
     UserError: an option is out of range.
@@ -515,9 +509,7 @@ def harmony(
   backbone = dataclasses.replace(
     backbone, wire=backbone.wire.otherwise(wire_dtype)
   )
-  aggregation = base.mean(
-    backbone, optimizer, base.keep(lam, lam_exit), server_mean=server_mean
-  )
+  aggregation = base.mean(backbone, optimizer, lam, server_mean=server_mean)
   stage = Stage(
     local_step(backbone, optimizer, options),
     alone=step_alone(backbone, optimizer, options),
@@ -529,6 +521,6 @@ def harmony(
     (stage,),
     aggregation,
     traits=Traits(views=2, rows=(Row("", True),)),
-    tuning=Tuning(inner_lr, inner_steps, refresh_stats, tuned_on),
+    tuning=Tuning(inner_lr, inner_steps, refresh_stats),
     begin=base.download(backbone, optimizer, aggregation, head_down=True),
   )

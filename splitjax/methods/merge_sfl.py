@@ -8,10 +8,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from splitjax import losses, trees, wire
-from splitjax.methods import base, optimizers
+from splitjax.methods import optimizers
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.splitfed import Mean, split_method
 from splitjax.models import backbones
@@ -23,9 +22,7 @@ def merge_sfl(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
-  slowest: float = 1.0,
   micro_batches: bool = False,
-  scaled: bool = True,
   mean: Mean = "uniform",
 ) -> Method:
   """MergeSFL: the server merges all clients' features and takes one step.
@@ -33,28 +30,20 @@ def merge_sfl(
   Every local step takes the next batch of each client. The server descends the
   mean loss of the merged batches, sum_i sum_b l / sum_i b_i. Client i scales
   the gradient that it gets back by sum_j b_j / b_i; it is then the gradient of
-  the client's own mean loss.
+  the client's own mean loss. All clients have equally large batches and are
+  equally likely, as in the public code; the paper also adapts batch sizes to
+  the clients' speeds and chooses clients by their labels.
 
   Args:
     backbone: the network.
     optimizer: optimiser of both halves.
-    slowest: speed of the first client, for batch-size regulation. Speeds rise
-      evenly from this to 1, the last client's speed, and b_i is the batch size
-      times the speed of client i. A slow client takes more and smaller batches,
-      and the others wait for it. 1: no regulation, as in the public code. The
-      paper also chooses clients by their labels; here all clients are equally
-      likely.
     micro_batches: whether a client's batch has B / N samples, at least one. A
       merged batch then has about B samples, and the server takes as many steps
       in a round as it does in SplitFed v2. Hydra's section 5 speaks of "more
       frequent updates (due to micro-batches)"; its public code merges N batches
       of B samples, which is the default here.
-    scaled: whether client i multiplies the gradient by sum_j b_j / b_i.
     mean: the weight of a participant in the average of part-1; uniform in the
       public code.
-
-  Raises:
-    UserError: slowest is out of range.
 
   Example:
     >>> import splitjax
@@ -64,7 +53,6 @@ def merge_sfl(
     >>> method.traits.answers
     ('server',)
   """
-  base.require("slowest", slowest, 0 < slowest <= 1, "in (0, 1]")
 
   def step(clients, server, batches, keys):
     del keys
@@ -88,10 +76,9 @@ def merge_sfl(
     )
 
     # Clients: the gradient, scaled to that of each client's own mean loss.
-    if scaled:
-      size = fine.sum(axis=1)
-      factor = size.sum() / jnp.maximum(size, 1)
-      dz = dz * factor.reshape(-1, *(1,) * (z.ndim - 1))
+    size = fine.sum(axis=1)
+    factor = size.sum() / jnp.maximum(size, 1)
+    dz = dz * factor.reshape(-1, *(1,) * (z.ndim - 1))
     phi = pull_clients(dz.astype(z.dtype))[0]
 
     # Optimiser steps of all halves.
@@ -102,14 +89,11 @@ def merge_sfl(
     ledger = wire.merge(up, jax.vmap(wire.labels)(fine), down)
     return clients, server, mean_loss, ledger
 
-  def own_batches(count, size):
-    whole = size / count if micro_batches else size
-    speed = np.linspace(slowest, 1.0, count)
-    return np.maximum(np.round(speed * whole), 1).astype(int)
+  def micro_batch(count, size):
+    return max(round(size / count), 1)
 
   made = split_method(backbone, optimizer, step, topology="merged", mean=mean)
-  plain = slowest == 1 and not micro_batches
-  return made._replace(batches=None if plain else own_batches)
+  return made._replace(batch=micro_batch if micro_batches else None)
 
 
 def _client_forward(backbone: Backbone, clients: Half, batch: Batch):

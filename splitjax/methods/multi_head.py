@@ -10,7 +10,7 @@ from splitjax.methods.split_pass import split_step
 from splitjax.methods.splitfed import Mean
 from splitjax.models.backbones import Backbone, depth_of
 from splitjax.models.inference import client_logits, server_logits
-from splitjax.types import Aggregation, Half, Method, Pick, Stage, Sums, Traits
+from splitjax.types import Aggregation, Half, Method, Stage, Sums, Traits
 
 UNSURE = -1e9
 """The logits of a part-2 that was never trained: less sure than any other."""
@@ -20,7 +20,6 @@ def multi_head(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
-  pick: Pick = "softmax",
   mean: Mean = "uniform",
 ) -> Method:
   """MultiHead: SplitFed v1 with part-2 averaged within each task only.
@@ -37,7 +36,6 @@ def multi_head(
   Args:
     backbone: the network.
     optimizer: optimiser of both halves.
-    pick: the measure of confidence, as in `splitfed_v3`.
     mean: the weight of a participant in both averages.
 
   References:
@@ -48,9 +46,9 @@ def multi_head(
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
     >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
-    >>> method = multi_head(net, sgd, pick="max")
+    >>> method = multi_head(net, sgd)
     >>> method.traits.pick
-    'max'
+    True
   """
   aggregation = by_task(
     base.mean(backbone, optimizer, uniform=mean == "uniform"),
@@ -97,7 +95,7 @@ def multi_head(
     optimizer,
     (Stage(step),),
     aggregation,
-    traits=Traits(("server",), pick=pick),
+    traits=Traits(("server",), pick=True),
     begin=base.download(backbone, optimizer, aggregation, before=arrive),
   )
   return made._replace(

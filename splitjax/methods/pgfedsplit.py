@@ -11,7 +11,7 @@ The file reads in the paper's order: global prototypes (eq. 4), the mixed set
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,6 @@ from splitjax.types import (
   Stage,
   Tree,
 )
-
-Sigma = Literal["diagonal", "full"]
 
 
 class HeadMemory(NamedTuple):
@@ -104,13 +102,13 @@ def dispersion(
   old: Array,
   known: Array,
   old_spread: Array,
-  sigma: Sigma,
 ) -> tuple[Array, Array, Array]:
   """Computes global prototypes and the clients' dispersion around them.
 
   p_l is the unweighted mean of p_il over the clients i that hold class l (eq.
-  4). Sigma_l = sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T; weighting by the
-  class counts N_il is a choice of ours.
+  4). Sigma_l is the diagonal of sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T;
+  weighting by the class counts N_il is a choice of ours, and so is the
+  diagonal, which is cheaper to send.
 
   Args:
     mean: [N, C, D], the clients' prototypes.
@@ -118,13 +116,11 @@ def dispersion(
     old: [C, D], the prototypes so far. If no client holds a class, its
       prototype and dispersion stay as they are.
     known: [C] bool, whether a class has a prototype so far.
-    old_spread: the dispersion so far.
-    sigma: "diagonal" or "full".
+    old_spread: [C, D], the dispersion so far.
 
   Returns:
-    p [C, D]; known [C]; and the dispersion. "diagonal": the square root of
-    Sigma's diagonal, [C, D]; "full": rows s_i, [N, C, D], with Sigma_l = sum_i
-    s_il s_il^T.
+    p [C, D]; known [C]; and the dispersion, the square root of Sigma's
+    diagonal, [C, D].
   """
   held = samples > 0
   some = held.any(axis=0)
@@ -135,11 +131,8 @@ def dispersion(
   rows = jnp.sqrt(share)[..., None] * jnp.where(
     held[..., None], mean - new, 0.0
   )
-  if sigma == "full":
-    spread = jnp.where(some[None, :, None], rows, old_spread)
-  else:
-    diagonal = jnp.sqrt(jnp.square(rows).sum(axis=0))
-    spread = jnp.where(some[:, None], diagonal, old_spread)
+  diagonal = jnp.sqrt(jnp.square(rows).sum(axis=0))
+  spread = jnp.where(some[:, None], diagonal, old_spread)
   return new, known | some, spread
 
 
@@ -149,7 +142,6 @@ def mixed_set(
   samples: Samples,
   clock: Any,
   r: float,
-  sigma: Sigma,
   key: Array,
 ) -> Mixed:
   """Joins a client's features with draws from Gaussians (eq. 15-17).
@@ -157,8 +149,8 @@ def mixed_set(
   There are ceil(r / (1 - r) N_i) draws. A draw gets the label l with
   probability q_il, the fraction of the client's samples that are of class l.
   The draw itself is from N(p_l, gamma_il^2 Sigma_l). gamma_il is sqrt(q_il)
-  divided by its mean over the client's classes; gamma and Sigma are choices of
-  ours. Draws of a class without a global prototype are left out.
+  divided by its mean over the client's classes, a choice of ours. Draws of a
+  class without a global prototype are left out.
 
   Args:
     backbone: the network.
@@ -166,7 +158,6 @@ def mixed_set(
     samples: the client's data.
     clock: the server's memory, with mean, known and spread.
     r: share of draws in the mixed set.
-    sigma: the form of clock.spread, see `dispersion`.
     key: [] PRNG key of the draws.
   """
   # Local features.
@@ -189,7 +180,7 @@ def mixed_set(
     root = jnp.sqrt(held)  # sqrt(q) up to a factor
     classes = jnp.maximum((held > 0).sum(), 1)
     gamma = root * classes / jnp.maximum(root.sum(), 1e-9)
-    noise = deviation(clock.spread, drawn, noise_key, sigma)
+    noise = deviation(clock.spread, drawn, noise_key)
     made = clock.mean[drawn] + gamma[drawn][:, None] * noise
     mine = jnp.arange(count) < jnp.ceil(ratio * samples.shard.size - 1e-6)
     z = jnp.concatenate([z, made])
@@ -198,14 +189,9 @@ def mixed_set(
   return Mixed(z, label, real, clock.mean, clock.known)
 
 
-def deviation(spread: Array, label: Array, key: Array, sigma: Sigma) -> Array:
-  """Draws from N(0, Sigma_label): labels [M] -> [M, D]."""
-  if sigma == "diagonal":
-    noise = jax.random.normal(key, (len(label), spread.shape[-1]))
-    return spread[label] * noise
-  # Sigma = sum_k s_k s_k^T: a combination of the rows with normal weights.
-  weight = jax.random.normal(key, (len(label), len(spread)))
-  return jnp.einsum("mk,kmd->md", weight, spread[:, label])
+def deviation(spread: Array, label: Array, key: Array) -> Array:
+  """Draws from N(0, Sigma_label), Sigma diagonal: labels [M] -> [M, D]."""
+  return spread[label] * jax.random.normal(key, (len(label), spread.shape[-1]))
 
 
 def coefficient(
@@ -265,14 +251,12 @@ def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
   return jnp.where(slope(zero) >= 0, zero, inside)
 
 
-def receive(
-  backbone: Backbone, alpha: float | None, beta: float, r: float, sigma: Sigma
-):
+def receive(backbone: Backbone, alpha: float | None, beta: float, r: float):
   """Builds a `before` of `download` that makes mixed sets and mixes heads."""
 
   def arrive(client, server, samples: Samples, round, key):
     clock, memory = server.memory, client.memory
-    mixed = mixed_set(backbone, client.segment, samples, clock, r, sigma, key)
+    mixed = mixed_set(backbone, client.segment, samples, clock, r, key)
 
     # Eq. 8 and 13, where a head was sent.
     gap = jnp.where(memory.last < 0, round + 1, round - memory.last)
@@ -303,11 +287,10 @@ def receive(
 def _sent(clock: Clock, r: float) -> Ledger:
   """Counts the download: prototypes, Gaussians and, if fresh, the head."""
   known, d = clock.known.sum(), clock.mean.shape[1]
-  of_class = trees.size(clock.spread) // len(clock.known)
   head = wire.parameters("down/head", clock.head)
   return wire.merge(
     wire.price("down/prototypes", 4 * (1 + d) * known),
-    wire.price("down/statistics", 4 * of_class * known) if r else {},
+    wire.price("down/statistics", 4 * d * known) if r else {},
     wire.weigh(head, clock.fresh.astype(float)),
   )
 
@@ -370,7 +353,6 @@ def scheduled_heads(
   tau_min: int,
   tau_max: int,
   adaptive: bool,
-  sigma: Sigma,
 ) -> Aggregation:
   """Builds the aggregation of bodies and heads.
 
@@ -381,14 +363,12 @@ def scheduled_heads(
   def server(server, clients, active, sums):
     (cohort,), (on,) = clients, active  # whole networks form one cohort
     memory, clock = cohort.memory, server.memory
-    count = len(clock.spread) if sigma == "full" else len(on)
     mean, known, spread = dispersion(
-      memory.mean[:count],
-      jnp.where(on[:, None], memory.samples, 0.0)[:count],
+      memory.mean,
+      jnp.where(on[:, None], memory.samples, 0.0),
       clock.mean,
       clock.known,
       clock.spread,
-      sigma,
     )
 
     # tau adapts (eq. 10) in rounds whose participants received a head.
@@ -443,7 +423,6 @@ def pgfedsplit(
   r: float = 0.5,
   lam: float = 5.0,
   per_feature: bool = True,
-  sigma: Sigma = "diagonal",
   head_epochs: int = 5,
 ) -> Method:
   """PGFedSplit; the paper's ablations are options of this function.
@@ -471,8 +450,6 @@ def pgfedsplit(
       FedPAC, where the term comes from, take the mean. The default is True,
       because with the sum and lam = 5 training diverges (in the small setting
       of configs/pgfedsplit_table2).
-    sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
-      leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
       epochs in all and does not say how they are divided; here the body's
       epochs are added to these.
@@ -495,18 +472,16 @@ def pgfedsplit(
     tau_min=tau_min,
     tau_max=tau_max,
     adaptive=adaptive,
-    sigma=sigma,
   )
   parts = backbone, optimizer, aggregation
   c, d = backbone.classes, prototypes.width(backbone)
   table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
   def clock(full, fleet):
-    shape = (c, d) if sigma == "diagonal" else (fleet.num_clients, c, d)
     return Clock(
       table,
       none > 0,
-      jnp.zeros(shape),
+      table,
       full.params["head"],
       jnp.bool_(False),
       jnp.int32(tau),
@@ -547,9 +522,7 @@ def pgfedsplit(
     ),
     aggregation,
     traits=base.FULL,
-    begin=base.download(
-      *parts, before=receive(backbone, alpha, beta, r, sigma)
-    ),
+    begin=base.download(*parts, before=receive(backbone, alpha, beta, r)),
     finish=base.upload(*parts, before=leave),
     client_memory=lambda full, fleet: HeadMemory(
       jnp.int32(-1), jnp.ones(()), table, none

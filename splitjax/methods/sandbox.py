@@ -103,15 +103,15 @@ def build(
   mean, std = inputs.statistics(stock)
   on_device = jnp.asarray(image), jnp.asarray(label)
   plans, shards = [], []
-  epochs = feed.epochs(epochs, steps, sizes, [batch])
+  if method.batch is not None:
+    batch = method.batch(len(sizes), batch)
+  epochs = feed.epochs(epochs, steps, sizes, batch)
   for cohort in fleet.cohorts:
     mine = [parts(sizes)[i] for i in cohort.ids]
-    each, own = [len(part) for part in mine], None
-    if method.batches is not None:
-      own = method.batches(len(sizes), batch)[list(cohort.ids)]
-    plan = feed.plan(each, batch, epochs, mean, std, own=own, limit=steps)
+    each = [len(part) for part in mine]
+    plan = feed.plan(each, batch, epochs, mean, std, limit=steps)
     plans.append(plan)
-    shard = feed.shards(*on_device, mine, CLASSES, cohort.places, own)
+    shard = feed.shards(*on_device, mine, CLASSES, cohort.places)
     if method.traits.validates:  # holds back rows that belong to no client
       rest = np.setdiff1d(
         np.arange(sum(sizes) + 5), np.concatenate(parts(sizes))

@@ -18,7 +18,7 @@ from splitjax.methods import base
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Pick, Stage, Traits
+from splitjax.types import Method, Stage, Traits
 
 Mean = Literal["uniform", "size"]
 """The weight of a participant in an average: 1, or its number of samples."""
@@ -32,7 +32,7 @@ def split_method(
   keep: float = 0.0,
   mean: Mean = "uniform",
   topology: str = "parallel",
-  pick: Pick | None = None,
+  pick: bool = False,
 ) -> Method:
   """Builds a Method without exits from its local step.
 
@@ -124,7 +124,6 @@ def splitfed_v3(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
-  pick: Pick = "softmax",
   mean: Mean = "uniform",
 ) -> Method:
   """SplitFed v3: v1 without averaging part-1.
@@ -135,9 +134,6 @@ def splitfed_v3(
   Args:
     backbone: the network.
     optimizer: optimiser of both halves.
-    pick: the measure of confidence: the largest softmax value, or the largest
-      logit as in Hydra's code, although logits of different networks have no
-      common scale.
     mean: the weight of a participant.
 
   Example:
@@ -146,10 +142,10 @@ def splitfed_v3(
     >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = splitfed_v3(net, sgd)
     >>> method.traits.pick
-    'softmax'
+    True
   """
   step = split_step(backbone, optimizer)
-  return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=pick)
+  return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=True)
 
 
 def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:

@@ -6,7 +6,7 @@ Federated Learning, INFOCOM 2023.
 
 from splitjax.methods import base
 from splitjax.methods.aggregations import ServerMean
-from splitjax.methods.finetuning import TunedOn, Tuning
+from splitjax.methods.finetuning import Tuning
 from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbones import Backbone
@@ -24,8 +24,6 @@ def splitgp(
   inner_steps: int = 3,
   refresh_stats: bool = True,
   server_mean: ServerMean = "touched",
-  tuned_on: TunedOn = "epochs",
-  lam_exit: float | None = None,
 ) -> Method:
   """SplitGP: SGD on gamma l_C + (1 - gamma) l_S, then blended prefixes.
 
@@ -43,9 +41,6 @@ def splitgp(
     refresh_stats: whether personalisation ends by recomputing batch-norm
       statistics on the client's own data.
     server_mean: which copies of a block of theta are averaged, see `harmony`.
-    tuned_on: which samples the personalisation steps take, see `harmony`.
-    lam_exit: lam of the exit h alone; None: lam. The paper prints one lam for
-      both.
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
@@ -67,9 +62,7 @@ def splitgp(
     backbone,
     optimizer,
     (stage,),
-    base.mean(
-      backbone, optimizer, base.keep(lam, lam_exit), server_mean=server_mean
-    ),
+    base.mean(backbone, optimizer, lam, server_mean=server_mean),
     traits=Traits(rows=base.rows(finetune)),
-    tuning=Tuning(inner_lr, inner_steps, refresh_stats, tuned_on),
+    tuning=Tuning(inner_lr, inner_steps, refresh_stats),
   )

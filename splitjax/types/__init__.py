@@ -32,7 +32,6 @@ from splitjax.types.arrays import (
 from splitjax.types.method import (
   Aggregation,
   Method,
-  Pick,
   Row,
   Stage,
   Traits,

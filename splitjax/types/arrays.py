@@ -106,7 +106,6 @@ class Shard(NamedTuple):
     group: [] int32, the client's group: its group at the server if the method
       has Method.group, otherwise its group in the partition; () if there are no
       groups.
-    batch: [] int32, the client's own batch size; () if all clients have B.
     held: [H] int32, rows that the client holds back for validation
       (Traits.validates), padded with -1; () if there are none.
   """
@@ -120,7 +119,6 @@ class Shard(NamedTuple):
   faults: Tree = ()
   service_order: Tree = ()
   group: Tree = ()
-  batch: Tree = ()
   held: Tree = ()
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-Pick = Literal["softmax", "logit"]
-"""The confidence of a prediction: the maximum of its softmax or its logits."""
-
 
 class Row(NamedTuple):
   """One row of a result table; a trained method may give several.
@@ -39,9 +36,8 @@ class Traits(NamedTuple):
     rows: the result rows of one trained run.
     topology: the order in which clients and server work, a name in
       `engine.topologies.TOPOLOGIES`.
-    pick: None: each client answers by its own path. Otherwise a sample is
-      answered by the most confident of all clients' paths; `pick` is the
-      measure of confidence.
+    pick: whether the most confident of all clients' paths answers a sample (the
+      largest softmax value); else each client answers by its own path.
     validates: share of the training samples that each client holds back for
       validation during training (Shard.held).
   """
@@ -51,7 +47,7 @@ class Traits(NamedTuple):
   views: int = 1
   rows: tuple[Row, ...] = (Row("", False),)
   topology: str = "parallel"
-  pick: Pick | None = None
+  pick: bool = False
   validates: float = 0.0
 
 
@@ -153,8 +149,8 @@ class Method(NamedTuple):
       computed on the host before training. The server's memory then has leaves
       [groups, ...], and a step gets the entry of its client's group. None:
       there are no groups.
-    batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
-      all have B.
+    batch: (N, B) -> int, the batch size of all clients. None: it is B, the
+      config's.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
       "relay" from one client to the next. The client that has the half sends
       the "up" messages, the next one gets the "down" messages. In a run's first
@@ -178,7 +174,7 @@ class Method(NamedTuple):
   predict: Callable
   traits: Traits = Traits()
   group: Callable | None = None
-  batches: Callable | None = None
+  batch: Callable | None = None
   hand_on: Callable | None = None
   part_two: Callable | None = None
   paths: Callable | None = None

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
-from engine import world
 from marks import slow
 from queues import (
   NET,
@@ -20,8 +19,6 @@ from queues import (
 )
 from refusals import refused
 
-from splitjax import trees
-from splitjax.data.feed import Samples
 from splitjax.engine.base import Topology
 from splitjax.engine.client_update import (
   begin_round,
@@ -36,7 +33,7 @@ from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v2
-from splitjax.types import Half, Opt, Segment, Shard, Traits
+from splitjax.types import Half, Opt, Segment, Traits
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -170,36 +167,6 @@ def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation():
   two, _ = toys.train(uncut, fedavg(NET, SGD))
   joined = cut.client(one, 0).params | one.server.segment.params
   toys.assert_close(dict(joined), dict(uncut.client(two, 0).params), TOL)
-
-
-@pytest.mark.slow
-def test_an_unscaled_gradient_is_a_share_of_the_scaled_one():
-  moved = {}
-  for scaled in (True, False):
-    method = merge_sfl(NET, optimizers.sgd(0.1, 0.0), scaled=scaled)
-    place = ordered(method, sizes=(4, 4))
-    state = toys.start(place, method)
-    before = place.client(state, 0).params
-    after, _ = toys.train(place, method, 1)
-    moved[scaled] = jax.tree.map(
-      np.subtract, place.client(after, 0).params, before
-    )
-  half = jax.tree.map(lambda x: x / 2, moved[True])
-  toys.assert_close(moved[False], half, TOL)
-
-
-@pytest.mark.slow
-def test_regulated_batch_sizes_are_proportional_to_speed():
-  made = world("merge_sfl", options=(("slowest", 0.5),), sizes=(7, 8))
-  (shard,), (plan,) = made.shards, made.plans
-  assert shard.batch.tolist() == [2, 4] and plan.steps == 4
-  slow = Samples(Shard(*shard[:2], *trees.take(tuple(shard[2:]), 0)), plan)
-  rows, real = map(np.asarray, slow.epoch(jax.random.key(0)))
-  assert real.sum(axis=1).tolist() == [2, 2, 2, 1]
-  assert sorted(rows[real]) == sorted(np.asarray(shard.rows[0])[:7])
-  # The fast client's two batches, and the slow one's four, all with samples.
-  _, metrics = made.round()(made.state(), made.shards)
-  assert float(metrics.wire["up/labels"]) == 4 * 15
 
 
 @pytest.mark.slow

@@ -234,14 +234,11 @@ def test_one_trace_and_any_chunks():
     assert_close(exits, want, atol=1e-9)
 
 
-def test_the_most_confident_answers_by_softmax_or_by_logit():
+def test_the_most_confident_answers_by_softmax():
   # Of three clients' logits for one sample: the first is the surest (margins),
   # the second has the largest logit.
   logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
-  assert confident_path.most_confident(logits, "softmax").tolist() == [
-    [4.0, 0.0]
-  ]
-  assert confident_path.most_confident(logits, "logit").tolist() == [[9.0, 8.0]]
+  assert confident_path.most_confident(logits).tolist() == [[4.0, 0.0]]
 
 
 def test_multi_head_runs_the_shared_body_once():
@@ -264,7 +261,7 @@ def test_every_sample_is_answered_by_the_most_confident_path():
   made = world("splitfed_v3")
   state, _ = made.round()(made.state(), made.shards)
   (together,) = outputs(made, state)
-  traits = made.method.traits._replace(pick=None)
+  traits = made.method.traits._replace(pick=False)
   own = made.method._replace(traits=traits)
   (apart,) = outputs(made._replace(method=own), state)
   best = np.asarray(apart.confidence).argmax(axis=0)

@@ -212,7 +212,7 @@ def world(
   )
   plans, shards = [], []
   held = [len(part) for part in parts]
-  epochs = feed.epochs(epochs, steps, held, [batch_size])
+  epochs = feed.epochs(epochs, steps, held, batch_size)
   for cohort in cohorts:
     mine = [np.array(parts[n]) for n in cohort.ids]
     sizes = [len(part) for part in mine]

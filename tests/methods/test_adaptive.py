@@ -91,13 +91,8 @@ def test_fedala_is_judged_by_what_the_next_round_begins_with(learned=False):
   own, shared = toys.whole(NET, 1), toys.whole(NET, 2)
   ones = jax.tree.map(jnp.ones_like, {"head": own.params["head"]})
   client, server = ala(own, shared, ones, learned)
-  mixed, trained = (
-    METHODS["fedala"](NET, SGD, judged=judged, most_epochs=12)
-    for judged in ("mixed", "trained")
-  )
-  assert METHODS["fedala"](NET, SGD).traits.rows == mixed.traits.rows
+  mixed = METHODS["fedala"](NET, SGD, most_epochs=12)
   assert [row.personal for row in mixed.traits.rows] == [True]
-  assert [row.personal for row in trained.traits.rows] == [False]
   # Not "tuned": it waits for no last round.
   assert not mixed.traits.rows[0].tuned
   shown = jax.jit(lambda: mixed.personalise(client, server, data, KEY))()
@@ -132,11 +127,8 @@ AFFINITY = (9.0, 1.0, 2.0, 0.0)
 """Of client 0 to all four: it downloads 2 and 1, never itself."""
 
 
-@pytest.mark.parametrize(
-  ("better", "fallback"),
-  [(True, "start"), (False, "start"), (False, "trained")],
-)
-def test_fedfomo_weighs_its_own_training_by_hand(better, fallback):
+@pytest.mark.parametrize("better", [True, False])
+def test_fedfomo_weighs_its_own_training_by_hand(better):
   held = batch_of(HELD)
   stock = toys.stack(NET, 4)
   each = [by_hand.arrays(toys.whole(NET, seed).params) for seed in range(4)]
@@ -161,12 +153,7 @@ def test_fedfomo_weighs_its_own_training_by_hand(better, fallback):
     lambda old, *new: old + np.tensordot(w, np.stack(new) - old, 1),
     start, *candidates,
   )  # fmt: skip
-  if not better and fallback == "trained":
-    want = trained
-
-  method = METHODS["fedfomo"](
-    NET, SGD, models=3, epsilon=0.0, fallback=fallback
-  )
+  method = METHODS["fedfomo"](NET, SGD, models=3, epsilon=0.0)
   memory = Memory(jnp.asarray(AFFINITY), as_segment(start))
   client = Half(as_segment(trained), (), memory)
   server = Half(Segment({}, {}), (), stock)

@@ -35,11 +35,9 @@ def test_groups_by_hand():
 
 
 def test_batches_of_merge_sfl():
-  assert merge_sfl(NET, SGD).batches is None
-  own = merge_sfl(NET, SGD, micro_batches=True).batches
-  assert own(10, 64).tolist() == [6] * 10 and own(10, 4).tolist() == [1] * 10
-  own = merge_sfl(NET, SGD, micro_batches=True, slowest=0.5).batches
-  assert own(3, 24).tolist() == [4, 6, 8]
+  assert merge_sfl(NET, SGD).batch is None
+  micro = merge_sfl(NET, SGD, micro_batches=True).batch
+  assert micro(10, 64) == 6 and micro(10, 4) == 1
 
 
 @pytest.mark.parametrize(

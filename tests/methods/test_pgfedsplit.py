@@ -77,18 +77,16 @@ def test_the_search_reaches_both_ends():
   )
 
 
-@pytest.mark.parametrize("sigma", ["diagonal", "full"])
-def test_prototypes_and_gaussians_are_loops_over_clients(sigma):
+def test_prototypes_and_gaussians_are_loops_over_clients():
   rng = np.random.default_rng(0)
   mean, old = rng.normal(size=(4, C, D)), rng.normal(size=(C, D))
   samples = np.array([[3, 0, 1], [2, 0, 0], [0, 0, 0], [5, 0, 2]], float)
   known = np.array([False, True, False])
-  shape = (C, D) if sigma == "diagonal" else (4, C, D)
-  before = rng.normal(size=shape)
-  p, seen, spread = dispersion(mean, samples, old, known, before, sigma)
+  before = rng.normal(size=(C, D))
+  p, seen, spread = dispersion(mean, samples, old, known, before)
   assert seen.tolist() == [True, True, True]
   np.testing.assert_array_equal(p[1], old[1])
-  np.testing.assert_array_equal(spread[..., 1, :], before[..., 1, :])
+  np.testing.assert_array_equal(spread[1], before[1])
   for c in (0, 2):
     held = [i for i in range(4) if samples[i, c]]
     want = sum(mean[i, c] for i in held) / len(held)
@@ -98,20 +96,13 @@ def test_prototypes_and_gaussians_are_loops_over_clients(sigma):
       * np.outer(mean[i, c] - want, mean[i, c] - want)
       for i in held
     )  # fmt: skip
-    if sigma == "diagonal":
-      np.testing.assert_allclose(spread[c] ** 2, np.diag(cov), atol=1e-12)
-    else:
-      np.testing.assert_allclose(spread[:, c].T @ spread[:, c], cov, atol=1e-12)
+    np.testing.assert_allclose(spread[c] ** 2, np.diag(cov), atol=1e-12)
   # Draws have this covariance.
   label = jnp.zeros(40_000, jnp.int32)
-  drawn = deviation(spread, label, jax.random.key(0), sigma)
+  drawn = deviation(spread, label, jax.random.key(0))
   found = np.cov(np.asarray(drawn).T, bias=True)
-  if sigma == "diagonal":
-    np.testing.assert_allclose(np.diag(found), np.square(spread[0]), rtol=0.05)
-    assert np.abs(np.corrcoef(np.asarray(drawn).T) - np.eye(D)).max() < 0.05
-  else:
-    full = np.asarray(spread)[:, 0].T @ np.asarray(spread)[:, 0]
-    np.testing.assert_allclose(found, full, atol=0.05 * np.diag(full).max())
+  np.testing.assert_allclose(np.diag(found), np.square(spread[0]), rtol=0.05)
+  assert np.abs(np.corrcoef(np.asarray(drawn).T) - np.eye(D)).max() < 0.05
 
 
 def test_the_mixed_set_follows_the_clients_labels(r=0.75):
@@ -126,9 +117,7 @@ def test_the_mixed_set_follows_the_clients_labels(r=0.75):
   samples = feed.Samples(one.shard, world.plans[0])
   segment = jax.tree.map(jnp.asarray, whole_network(NET, toys.fresh(NET)))
   draw = jax.jit(
-    jax.vmap(
-      lambda key: mixed_set(NET, segment, samples, clock, r, "diagonal", key)
-    )
+    jax.vmap(lambda key: mixed_set(NET, segment, samples, clock, r, key))
   )
   sets = jax.device_get(draw(jax.random.split(jax.random.key(0), 300)))
   local = 20  # five batches of four; eleven are padding

@@ -104,9 +104,9 @@ def test_the_work_of_local_steps_by_hand():
   """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
   plan = BatchPlan(4, 9, 3, False, (), (), limit=7)
   size = np.array([10, 3, 0])
-  steps, samples = plan.of_round(size, 4)
+  steps, samples = plan.of_round(size)
   assert steps.tolist() == [7, 7, 0] and samples.tolist() == [24, 21, 0]
-  steps, samples = plan.of_round(size, 4, epochs=2)
+  steps, samples = plan.of_round(size, epochs=2)
   assert steps.tolist() == [6, 2, 0] and samples.tolist() == [20, 6, 0]
 
 

@@ -124,9 +124,9 @@ def _method(task: Task, key: str) -> dict[str, Any]:
   setup = training_setup.make_setup(task, key)
   stages = [each for each in setup.method.stages if each.step]
   steps = [
-    sum(int(plan.of_round(most, 1, stage.epochs)[0]) for stage in stages)
+    sum(int(plan.of_round(most, stage.epochs)[0]) for stage in stages)
     for plan in setup.plans
-    for most in [np.array(plan.steps)]
+    for most in [np.array(plan.steps * plan.batch)]
   ]
   sent = {name: float(size) for name, size in traffic.of_round(setup).items()}
   up = sum(size for name, size in sent.items() if name.startswith("up/"))

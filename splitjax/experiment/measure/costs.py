@@ -39,14 +39,13 @@ def whole_round(setup: TrainingSetup) -> cost.RoundWork:
   for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
     ids = list(cohort.ids)
     size = setup.sizes[ids]
-    batch = np.minimum(plan.batch, setup.batches[ids])
     near, far = flops.of_cut(net, cohort.depth)
     if cuts is not None:
       each = [flops.of_cut(net, int(k)) for k in cuts[ids]]
       near, far = np.array(each).T
     for stage in method.stages:
       work = stage.work
-      steps, samples = plan.of_round(size, batch, stage.epochs)
+      steps, samples = plan.of_round(size, stage.epochs)
       local = stage.step is not None
       if not local:
         steps, samples = 0 * steps, size

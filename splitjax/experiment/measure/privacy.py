@@ -68,7 +68,7 @@ def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   sent = tracing.of_steps(setup.method, net.backbone, fleet)
   stages, epochs = setup.method.stages, np.asarray(config.local_epochs)
   if config.local_steps is not None:
-    each_pass = -(-setup.sizes // setup.batches)
+    each_pass = -(-setup.sizes // setup.batch)
     epochs = -(-config.local_steps // np.maximum(each_pass, 1))
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():
@@ -82,8 +82,8 @@ def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
     noise = getattr(config.privacy, kind).noise
     steps = max(each) * clients["served"]
     times = np.minimum(passes * clients["visits"], steps)
-    table = times, steps, setup.batches, setup.sizes
     out[name] = [
-      Release(noise, *map(int, row)) for row in zip(*table, strict=True)
+      Release(noise, int(count), int(most), setup.batch, int(size))
+      for count, most, size in zip(times, steps, setup.sizes, strict=True)
     ]
   return out

@@ -32,7 +32,7 @@ class TrainingSetup(NamedTuple):
     plans: per cohort, the batch schedule.
     shards: per cohort, the clients' data.
     sizes: [N] int, training samples of each client, on the host.
-    batches: [N] int, batch size of each client, on the host.
+    batch: the clients' batch size; a small cohort's may be less (BatchPlan).
   """
 
   task: Task
@@ -42,7 +42,7 @@ class TrainingSetup(NamedTuple):
   plans: tuple[feed.BatchPlan, ...]
   shards: tuple[Shard, ...]
   sizes: np.ndarray
-  batches: np.ndarray
+  batch: int
 
   @property
   def labels(self) -> list[str]:
@@ -74,22 +74,21 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   if method is None:  # from an earlier start of the workdir
     method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
-  batches = np.full(config.num_clients, config.batch_size)
-  if method.batches is not None:
-    batches = method.batches(config.num_clients, config.batch_size)
+  batch = config.batch_size
+  if method.batch is not None:
+    batch = method.batch(config.num_clients, batch)
   parts, held = training_rows(task, method)
   sizes = np.array([len(part) for part in parts])
   steps = config.local_steps
-  epochs = feed.epochs(config.local_epochs, steps, sizes, batches)
+  epochs = feed.epochs(config.local_epochs, steps, sizes, batch)
   plans = tuple(
     feed.plan(
       sizes[list(cohort.ids)].tolist(),
-      config.batch_size,
+      batch,
       epochs,
       network.mean,
       network.std,
       config.data.augment,
-      batches[list(cohort.ids)],
       steps,
     )
     for cohort in fleet.cohorts
@@ -97,11 +96,10 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
 
   # Divide clients among devices; then make shards with the order of service.
   fleet = _divide(task, method, fleet, plans)
-  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batches)
+  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batch)
 
   def shard(cohort, plan):
-    each = None if method.batches is None else batches
-    own = _shard(task, cohort, parts, held, each)
+    own = _shard(task, cohort, parts, held)
     numbers = np.array(cohort.places)
     own = own._replace(faults=trees.take(task.faults, numbers))
     own = _with_turns(task, method, own, plan)
@@ -182,13 +180,11 @@ def _shard(
   cohort: Cohort,
   parts: Sequence[np.ndarray],
   held: Sequence[np.ndarray] | None,
-  batches: np.ndarray | None,
 ) -> Shard:
   """Makes a cohort's Shard, not yet divided among the devices.
 
   `parts` has the training rows of all clients, and `held` their validation
-  rows or None. `batches` [N] has the clients' batch sizes; it is None if all
-  clients have the config's batch size.
+  rows or None.
   """
   shard = feed.shards(
     task.image,
@@ -196,7 +192,6 @@ def _shard(
     [parts[i] for i in cohort.places],
     task.data.classes,
     cohort.places,
-    None if batches is None else batches[list(cohort.places)],
   )
   numbers, groups = np.array(cohort.places), task.test_sets.groups
   if held is not None:

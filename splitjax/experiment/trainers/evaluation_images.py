@@ -87,7 +87,7 @@ def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
   """
   task = setup.task
   method, ids = setup.method, list(setup.fleet.cohorts[cohort].ids)
-  if not method.aggregation.alike or method.traits.pick is not None:
+  if not method.aggregation.alike or method.traits.pick:
     return False
   _, most, size = task.shown.shape
   count = -(-len(task.pool) // size)
