@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 from launched import config_file, launch, launch_here, parsed, python
+from refusals import refused
 
 import splitjax
 from splitjax import (
@@ -132,9 +133,9 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
     lambda: splitjax.report_again("~/w"),
     lambda: splitjax.run_seeds(tiny.tiny(), "~/w", [0]),
   ):
-    with pytest.raises(UserError, match=f"{tmp_path}/w"):
+    with refused("--workdir"):
       read()
-  with pytest.raises(UserError, match=f"{tmp_path}/no.py"):
+  with refused("config"):
     splitjax.load("~/w", "a", config="~/no.py")
   # Files that a config names may lie there, too.
   head = "client,memory,latency,compute,bandwidth"
@@ -200,7 +201,7 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   assert line == f'splitjax.load("{cell}", "own", config="{path}")'
   del METHODS["mine"]
   assert eval(line).config.methods["own"].name == "mine"
-  with pytest.raises(UserError, match="config='nowhere.py': no such file"):
+  with refused("config"):
     splitjax.load(cell, "own", config="nowhere.py")
   # So do the functions that read a workdir.
   for again in (

@@ -7,6 +7,7 @@ import pytest
 import tiny
 from broken import data_file, flip
 from marks import slow
+from refusals import refused
 from runs import config, rows, same_run, stopped
 
 import splitjax
@@ -38,27 +39,28 @@ def test_a_kill_while_a_run_is_opened_again_loses_nothing(half, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("then", "now", "words"),
+  ("then", "now", "field"),
   [
-    ({}, {"rounds": 1}, "rounds is 2 there and 1 here"),
+    ({}, {"rounds": 1}, "rounds"),
     ({}, {"optimizer__lr": 0.5}, "optimizer.lr"),
     *slow(
       (
         {"optimizer__schedule": "cosine"},
         {"optimizer__schedule": "cosine"},
-        "rounds is 2 there and 4 here, and optimizer.schedule=cosine depends",
+        "optimizer.schedule",
       )
     ),
   ],
 )
-def test_another_run_is_not_continued(then, now, words, half, tmp_path):
+def test_another_run_is_not_continued(then, now, field, half, tmp_path):
   place = half
   if then:
     place = tmp_path / "w"
     runner.run(dataclasses.replace(config("local", **then), rounds=2), place)
   before = (place / "config.json").read_bytes()
-  with pytest.raises(UserError, match=words):
+  with refused("--workdir") as error:
     runner.run(config("local", **now), place)
+  assert field in str(error.value)
   assert (place / "config.json").read_bytes() == before
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 from runs import config, rows, same_run, stopped
 
 import splitjax
-from splitjax import UserError
 from splitjax.evaluation.privacy import Release, library
 from splitjax.experiment import runner
 from splitjax.experiment.measure import privacy
@@ -50,36 +50,25 @@ def test_a_noisy_run_is_resumed_bit_for_bit(name, changes, tmp_path):
   assert rows(one) == rows(two) and one["learning"] == two["learning"]
 
 
-def refused(name, **changes):
-  """The line of a config that is refused before anything is compiled."""
-  with pytest.raises(UserError) as error:
-    tasks.build(config(name, **changes))
-  assert len(str(error.value).splitlines()) == 1
-  return str(error.value)
-
-
 @pytest.mark.parametrize(
-  ("changes", "words"),
+  ("field", "value"),
   [
-    ({"privacy__features__clip": 0.0}, ["features.clip=0.0", "above 0"]),
-    ({"privacy__gradients__noise": -0.5}, ["privacy.gradients.noise=-0.5"]),
-    (
-      {"privacy__gradients__noise": 2.0},
-      ["privacy.gradients.noise=2", "privacy.gradients.clip"],
-    ),
-    ({"privacy__delta": 1.0}, ["privacy.delta=1.0", "below 1"]),
-    ({"wire__gradients__share": 1.01}, ["wire.gradients.share=1.01"]),
-    ({"wire__gradients__form": "int4"}, ["wire.gradients.form='int4'"]),
+    ("privacy.features.clip", 0.0),
+    ("privacy.gradients.noise", -0.5),
+    ("privacy.gradients.noise", 2.0),  # without a clip
+    ("privacy.delta", 1.0),
+    ("wire.gradients.share", 1.01),
+    ("wire.gradients.form", "int4"),
   ],
 )
-def test_a_wrong_channel_is_one_line(changes, words):
-  line = refused("splitgp", **changes)
-  assert all(word in line for word in words), line
+def test_a_wrong_channel_is_one_line(field, value):
+  with refused(field):
+    tasks.build(config("splitgp", **{field.replace(".", "__"): value}))
 
 
 def test_prices_without_messages_cannot_be_rounded():
-  line = refused("dfl", wire__features__form="int8")
-  assert line.startswith("wire.features and privacy.features: own only count")
+  with refused("wire.features and privacy.features"):
+    tasks.build(config("dfl", wire__features__form="int8"))
 
 
 def releases(name, served, **changes):

@@ -7,6 +7,7 @@ import official
 import pytest
 import tiny
 from marks import slow
+from refusals import refused
 
 import splitjax
 from configs import uci_har
@@ -15,7 +16,6 @@ from splitjax import (
   PARTITIONS,
   SHIFTS,
   SOURCES,
-  UserError,
 )
 from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.data.dataset import Dataset
@@ -114,15 +114,12 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   program = jax.export.deserialize(path.read_bytes())
   said, _ = program.call(x[:7], np.float32(100.0))
   np.testing.assert_array_equal(said, label)
-  with pytest.raises(UserError, match=rf"give samples as {x.dtype.name} \[B, "):
+  with refused("image"):
     trained.predict(1, x[:7].astype("f8"), threshold=0.1)
-  wrong, said = x[:7].copy(), None
-  if kind == "token ids":
-    wrong[0, 0], said = task.data.vocabulary, "token ids beyond 0"
-  elif x.dtype.kind == "f":
-    wrong[0, 0], said = np.nan, "NaN or infinite numbers"
-  if said:
-    with pytest.raises(UserError, match=said):
+  wrong = x[:7].copy()
+  if kind == "token ids" or x.dtype.kind == "f":
+    wrong[0, 0] = task.data.vocabulary if kind == "token ids" else np.nan
+    with refused("image"):
       trained.predict(1, wrong, threshold=0.1)
 
 
@@ -156,28 +153,19 @@ def test_describe(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("kind", "changes", "said"),
+  ("kind", "changes", "field"),
   [
-    (
-      "table",
-      {"data__augment": "crop"},
-      "augment='crop': it is for images, u",
-    ),
-    (
-      "series",
-      {"data__augment": "halves"},
-      "it makes float32 [2, 16, 9] of int16 [2, 16, 9]; keep both",
-    ),
-    ("series", {"eval__holdout": 0.2}, "with shuffled patches of images, and"),
+    ("table", {"data__augment": "crop"}, "data.augment"),
+    ("series", {"data__augment": "halves"}, "data.augment"),
+    ("series", {"eval__holdout": 0.2}, "eval.threshold_rule"),
   ],
 )
 def test_what_is_for_images_is_refused_in_a_line(
-  kind, changes, said, tmp_path, monkeypatch
+  kind, changes, field, tmp_path, monkeypatch
 ):
   monkeypatch.setitem(AUGMENTATIONS, "halves", lambda x, key: x / 2)
-  with pytest.raises(UserError) as error:
+  with refused(field):
     tasks.build(tiny.resolved(config(tmp_path, kind, **changes)))
-  assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def jitter(x, key):
@@ -206,7 +194,7 @@ def test_an_augmentation_of_ones_own_takes_a_series(tmp_path, monkeypatch):
 def test_a_network_of_other_inputs_is_refused(tmp_path):
   c = config(tmp_path, "series")
   c.backbone = splitjax.spec(BACKBONES, "cnn4")
-  with pytest.raises(UserError, match=r"takes images .* are series \[T, c\], "):
+  with refused("backbone.name"):
     tasks.build(tiny.resolved(c))
 
 
@@ -244,7 +232,5 @@ def test_a_source_of_ones_own(monkeypatch, tmp_path):
   assert task.data.train_image.dtype == np.float32
   runner.run(tiny.resolved(c), tmp_path / "run")
   x[3, 1] = np.nan
-  with pytest.raises(
-    UserError, match="data.name = 'mine': train_image has NaN"
-  ):
+  with refused("data.name"):
     tasks.build(tiny.resolved(c))

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import runs
+from refusals import refused
 
 import splitjax
-from splitjax import METRICS, UserError
+from splitjax import METRICS
 from splitjax.evaluation import client_metrics
 from splitjax.evaluation.early_exit import predictions
 from splitjax.registry import read_spec
@@ -60,7 +61,7 @@ def test_bins_of_the_calibration_error():
   assert math.isclose(one, abs(4 / 6 - SURE.max(axis=1).mean()))
   sure = np.array([[1.0, 0.0], [0.0, 1.0]])
   assert METRICS["ece"](np.array([0, 1]), np.array([0, 1]), sure) == 0
-  with pytest.raises(UserError, match="bins=0 must be at least 1"):
+  with refused("bins"):
     METRICS["ece"](LABELS, ANSWERS, SURE, bins=0)
 
 
@@ -260,22 +261,20 @@ def test_the_metric_of_the_page(monkeypatch):
 @pytest.mark.parametrize("answer", [LABELS, "0.5"])
 def test_a_mistaken_metric_of_ones_own_is_one_line(answer, monkeypatch):
   monkeypatch.setitem(METRICS, "own", lambda labels, answers: answer)
-  with pytest.raises(UserError, match="must return a number, not an") as error:
+  with refused("eval.metrics.own"):
     splitjax.build(config("own"))
-  assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-  ("metrics", "said"),
+  ("metrics", "field"),
   [
-    ("macro_f2", "unknown name 'macro_f2'; did you mean 'macro_f1'"),
-    (("ece", "ece"), "name each metric once"),
-    ({"e": {"name": "ece", "bins": 0}}, "bins=0 must be at least 1"),
-    ({"accuracy": {"name": "ece"}}, "a report has another accuracy"),
-    (3, "eval.metrics=3 must be a group of fields"),
+    ("macro_f2", "eval.metrics.name"),
+    (("ece", "ece"), "eval.metrics"),
+    ({"e": {"name": "ece", "bins": 0}}, "eval.metrics.e"),
+    ({"accuracy": {"name": "ece"}}, "eval.metrics.accuracy"),
+    (3, "eval.metrics"),
   ],
 )
-def test_a_mistake_in_a_config_is_one_line(metrics, said):
-  with pytest.raises(UserError) as error:
+def test_a_mistake_in_a_config_is_one_line(metrics, field):
+  with refused(field):
     splitjax.build(config(metrics))
-  assert said in str(error.value) and "\n" not in str(error.value)

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError
@@ -119,7 +120,7 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   assert results["sets"] == ["own"]
   (accuracy,) = results["rows"][0]["summary"]["accuracy"]
   assert accuracy == pytest.approx(np.mean(own))
-  with pytest.raises(UserError, match="client 'Tromso': the run has 3 clients"):
+  with refused("client 'Tromso'"):
     trained.client("Tromso")
 
   # The report, again without training, and by the evaluation.
@@ -173,7 +174,7 @@ def test_both_splits_as_one_pool():
   task = tasks.build(config("local", pool="all"))
   held = sum(int(s.sum()) for s in task.test_sets.sets[0])
   assert sum(map(len, task.test_sets.parts)) + held == 120 + 50
-  with pytest.raises(UserError, match="data.pool='all'"):
+  with refused("eval.shift"):
     tasks.build(config("id_ood", pool="all"))
 
 
@@ -188,12 +189,8 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
 
   found = reevaluate.evaluate_again(tmp_path / "w", other("global"))
   assert found["sets"] == ["global"]
-  with pytest.raises(UserError) as caught:
+  with refused("eval.shift.name"):
     reevaluate.evaluate_again(tmp_path / "w", other("local"))
-  assert str(caught.value) == (
-    "eval.shift.name=local: the run was trained with eval.shift.name=id_ood, on"
-    " other samples; train anew instead"
-  )
   # Nothing of the config differs, but the partition's code.
   shard = PARTITIONS["shard"]
 
@@ -202,7 +199,7 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
     return shard(labels, num_clients, seed + 1, **options)
 
   monkeypatch.setitem(PARTITIONS, "shard", changed)
-  with pytest.raises(UserError, match="partition=shard: it gives clients oth"):
+  with refused("data.partition"):
     reevaluate.evaluate_again(tmp_path / "w", made)
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import tiny
 from marks import slow
+from refusals import refused
 from tiny_networks import TINY
 from untrained import both_exits, facts, images, untrained
 
 import splitjax
-from splitjax import BACKBONES, UserError
+from splitjax import BACKBONES
 
 CLIENT = 3
 ANSWERS = {"both": "harmony", "server": "splitfed_v1", "client": "fedavg_ft"}
@@ -90,27 +91,25 @@ assert "splitjax" not in sys.modules
 
 
 @pytest.mark.parametrize(
-  ("spoil", "message"),
+  "spoil",
   [
-    (lambda x: x / 255, r"float64 \[12, 28, 28, 1\]: give .*as uint8 \[B, 28,"),
-    (lambda x: x.astype(int), r"int64 \[12, .* 0\.\.255 as uint8 \[B"),
-    (lambda x: x[0], r"uint8 \[28, 28, 1\]: .*, of one image image\[None\]"),
-    (lambda x: x[..., 0], r"uint8 \[12, 28, 28\]: .*\[B, 28, 28, 1\]$"),
-    (lambda x: x[:, 1:], r"uint8 \[12, 27, 28, 1\]: .*\[B, 28, 28, 1\]$"),
-    (lambda x: x[:1].tolist(), r"list \[1, 28, 28, 1\]: .*uint8"),
+    lambda x: x / 255,
+    lambda x: x.astype(int),
+    lambda x: x[0],
+    lambda x: x[..., 0],
+    lambda x: x[:, 1:],
+    lambda x: x[:1].tolist(),
   ],
 )
-def test_other_images_are_refused(spoil, message):
+def test_other_images_are_refused(spoil):
   method, image = trained("harmony"), images((28, 28, 1))
-  with pytest.raises(UserError, match=f"^image is {message}"):
+  with refused("image"):
     method.predict(CLIENT, spoil(image), 0.1)
-  with pytest.raises(UserError, match=f"^image is {message}"):
+  with refused("image"):
     method.embeddings(CLIENT, spoil(image))
 
 
 @pytest.mark.parametrize("client", [6, -1, "Oslo"])
 def test_an_unknown_client_is_refused(client, tmp_path):
-  with pytest.raises(
-    UserError, match=r"has 6 clients; give a number in 0\.\.5"
-  ):
+  with refused(f"client {client!r}"):
     trained("harmony").export(client, tmp_path / "client.bin")
