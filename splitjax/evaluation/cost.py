@@ -97,54 +97,28 @@ def of_round(
     alone: [N], how many of these steps were without the server.
     relay: whether a client's half is handed from client to client.
   """
-  spent = busy(plan, profiles, sent, steps, alone)
-  each = spent.computes + spent.transfers + spent.waits
-  serves = float((spent.served * plan.server).sum() / (1e9 * rates.server))
-  longest = each.sum() if relay else each.max(initial=0.0)
-  return Cost(
-    float(longest) + serves,
-    each,
-    rates.watts * spent.computes + rates.radio_watts * spent.transfers,
-    rates.server_watts * serves,
-  )
-
-
-class Busy(NamedTuple):
-  """How clients spend a round, [N] each.
-
-  Attributes:
-    computes: seconds of computation.
-    transfers: seconds of sending and receiving.
-    waits: seconds of waiting for messages.
-    served: local steps with the server, as a share of a whole round's steps. If
-      a whole round has no steps: 1 for a client that sent anything, else 0.
-  """
-
-  computes: np.ndarray
-  transfers: np.ndarray
-  waits: np.ndarray
-  served: np.ndarray
-
-
-def busy(
-  plan: RoundWork,
-  profiles: Profiles,
-  sent: np.ndarray,
-  steps: np.ndarray,
-  alone: np.ndarray,
-) -> Busy:
-  """Computes how each client spends a round; args as in `of_round`."""
+  # Shares of a whole round's steps. In a round without steps the server serves
+  # whoever sends anything.
   most = np.maximum(plan.steps, 1)
   by_itself = alone / most
   served = np.where(plan.steps > 0, (steps - alone) / most, sent > 0)
+
+  # The seconds that each client computes, sends and waits for messages.
   on = (sent > 0) | (steps > 0)
   work = served * plan.client + by_itself * plan.alone + on * plan.once
   trips = served * plan.trips + (sent > 0)
-  return Busy(
-    work / (1e9 * np.array(profiles.compute)),
-    8 * sent / (1e6 * np.array(profiles.bandwidth)),
-    trips * np.array(profiles.latency) / 1e3 + TIMEOUT * alone,
-    served,
+  computes = work / (1e9 * np.array(profiles.compute))
+  transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
+  waits = trips * np.array(profiles.latency) / 1e3 + TIMEOUT * alone
+
+  busy = computes + transfers + waits
+  longest = busy.sum() if relay else busy.max(initial=0.0)
+  serves = float((served * plan.server).sum() / (1e9 * rates.server))
+  return Cost(
+    seconds=float(longest) + serves,
+    busy=busy,
+    joules=rates.watts * computes + rates.radio_watts * transfers,
+    server_joules=rates.server_watts * serves,
   )
 
 
