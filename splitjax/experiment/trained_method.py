@@ -278,7 +278,7 @@ def load(
     folder = place / workdirs.CHECKPOINTS
     saved["state"] = checkpoint.read_round(folder, round, wanted)
   else:
-    lines, shapes = read(place), wanted(about["places"])
+    lines, shapes = read(place), wanted(about["record"]["places"])
     trees = {"state": shapes, "personal": shapes.clients}
     for name, digest in about["digests"].items():
       try:

@@ -95,11 +95,6 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   return fleets.with_full_depth(network.fleet, network.backbone.length)
 
 
-def places(state: State) -> list[int]:
-  """Counts the clients in every cohort of a state, padding included."""
-  return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
-
-
 def abstract_state(
   method: Method, network: Network, places: Sequence[int] | None = None
 ) -> State:

@@ -18,7 +18,6 @@ import numpy as np
 from splitjax import files
 from splitjax.engine import distributed
 from splitjax.experiment import by_client
-from splitjax.experiment.setup import method_factory
 from splitjax.experiment.storage import checkpoint, workdirs
 from splitjax.types import Half, State
 
@@ -54,12 +53,7 @@ def save(
     by_client.write(place, lines)
     for name, content in (arrays or {}).items():
       files.write_arrays(place / name, content)
-    record = {
-      **about,
-      "digests": digests,
-      "places": method_factory.places(state),
-    }
-    files.write_json(place / workdirs.ABOUT, record)
+    files.write_json(place / workdirs.ABOUT, {**about, "digests": digests})
     tidy(workdir, key)
 
 
