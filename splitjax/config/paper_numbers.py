@@ -71,23 +71,23 @@ class Line(NamedTuple):
 
 
 @functools.cache
-def _all() -> dict[str, dict[Line, Printed]]:
+def tables() -> dict[str, dict[Line, Printed]]:
   """Reads all numbers: source -> position -> number."""
   path = Path(__file__).with_name("paper_numbers.csv")
-  tables: dict[str, dict[Line, Printed]] = {}
+  found: dict[str, dict[Line, Printed]] = {}
   with path.open(encoding="utf-8", newline="") as file:
     for line in csv.DictReader(file):
       factor = SCALE.get(line["metric"], 0.01)
       half = factor * float(line["half"]) if line["half"] else None
       position = Line(*(line[name] for name in Line._fields))
-      numbers = tables.setdefault(line["source"], {})
+      numbers = found.setdefault(line["source"], {})
       numbers[position] = Printed(factor * float(line["value"]), half)
-  return tables
+  return found
 
 
 def sources() -> list[str]:
   """Lists the valid values of a config's `paper`."""
-  return list(_all())
+  return list(tables())
 
 
 def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
@@ -98,7 +98,7 @@ def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
     values: field -> value of the cell, {} outside of a grid. Fields that the
       source does not vary are ignored.
   """
-  lines = _all().get(source, {})
+  lines = tables().get(source, {})
   return {at: number for at, number in lines.items() if _of(at.cell, values)}
 
 

@@ -125,7 +125,7 @@ def test_every_printed_number_has_a_row(name, words):
       names = [config.eval.shift.name]
     for each in sets:
       assert any(paper_numbers.same_set(each, name) for name in names), each
-  assert found == set(paper_numbers._all().get(cells[0].config.paper, ()))
+  assert found == set(paper_numbers.tables().get(cells[0].config.paper, ()))
 
 
 def test_every_source_has_a_config():

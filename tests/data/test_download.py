@@ -96,7 +96,7 @@ def test_all_reasons_are_given_and_no_file_is_left(served, tmp_path):
 def test_a_silent_server_is_given_up(served, tmp_path, monkeypatch):
   import socket
 
-  monkeypatch.setattr(download, "_TIMEOUT", 0.2)
+  monkeypatch.setattr(download, "TIMEOUT", 0.2)
   with socket.socket() as silent:
     silent.bind(("127.0.0.1", 0))
     silent.listen()

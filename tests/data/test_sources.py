@@ -84,12 +84,6 @@ def test_part_is_stratified_fixed_and_nested():
   )
 
 
-def test_part_keeps_a_rare_class():
-  # 1 of class 0 and 99 of class 1: in proportion, class 0 would get none.
-  rows = sources._stratified(np.array([0] + [1] * 99), 3)
-  assert len(rows) == 3 and 0 in rows
-
-
 def test_part_refuses():
   with refused("data.train_samples"):
     load("digits", train_samples=9)
@@ -202,6 +196,19 @@ def test_a_source_of_one_s_own(monkeypatch):
   assert data.train_client is TABLE.train_client and data.names(
     data.train_client[:2]
   ) == ["a", "b"]
+
+
+def test_part_keeps_a_rare_class(monkeypatch):
+  # 1 of class 0 and 99 of class 1: in proportion, class 0 would get none.
+  rare = TABLE._replace(
+    train_image=np.arange(200, dtype=np.float32).reshape(100, 2),
+    train_label=np.array([0] + [1] * 99),
+    train_client=None,
+    client_names=(),
+  )
+  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: rare)
+  kept = load("mine", train_samples=3).train_label
+  assert len(kept) == 3 and 0 in kept
 
 
 @pytest.mark.parametrize(

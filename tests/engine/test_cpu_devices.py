@@ -20,7 +20,7 @@ def test_flags_of_processes_go_together():
     distributed.initialize("here:1", None, None)
 
 
-def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
+def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch, tmp_path):
   """Unless JAX_NUM_CPU_DEVICES, or XLA_FLAGS, says how many."""
   chosen = []
   monkeypatch.setattr(distributed, "compile_quickly", lambda: None)
@@ -29,10 +29,14 @@ def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
   )
   monkeypatch.setenv("XLA_FLAGS", "")
   monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
-  for cores in (3, 200):
-    monkeypatch.setattr(distributed, "_cores", lambda cores=cores: cores)
+  limit = tmp_path / "cpu.max"
+  monkeypatch.setattr(distributed, "CGROUP", limit)
+  for cores, quota in ((3, "max"), (200, "max"), (3, "150000")):
+    affinity = lambda _, n=cores: range(n)  # noqa: E731
+    monkeypatch.setattr(os, "sched_getaffinity", affinity, raising=False)
+    limit.write_text(f"{quota} 100000")
     distributed.use_cores()
-  assert chosen == [("jax_num_cpu_devices", n) for n in (3, 8)]
+  assert chosen == [("jax_num_cpu_devices", n) for n in (3, 8, 2)]
   monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "5")
   distributed.use_cores()
   assert len(chosen) == 2

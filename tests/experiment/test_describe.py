@@ -40,10 +40,11 @@ def test_the_line_on_training_says_rate_steps_and_loss(facts):
   ) in said
   changed = {"schedule": "cosine", "warmup": 2.5}
   changed |= {"length": {"local_steps": 7}, "loss": "focal"}
-  assert description._training_line(facts["training"] | changed) == (
+  other = facts | {"training": facts["training"] | changed}
+  assert (
     "Training: sgd at 0.025, cosine after 2.5 rounds of warm-up; 7"
-    " local steps of batches of 10 in a round; loss focal"
-  )
+    " local steps of batches of 10 in a round; loss focal\n"
+  ) in description.text(other)
 
 
 def test_traffic_by_hand_and_as_a_round_tells(facts):

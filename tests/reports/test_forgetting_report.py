@@ -193,7 +193,7 @@ def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
     )
     for metric, x in at
   }
-  monkeypatch.setattr(paper_numbers, "_all", lambda: {"A paper": printed})
+  monkeypatch.setattr(paper_numbers, "tables", lambda: {"A paper": printed})
   beside = copy.deepcopy(results)
   beside["config"] |= {"paper": "A paper", "scale": "small"}
   text = (

@@ -112,7 +112,7 @@ def test_a_page_without_a_paper_has_no_such_table():
 
 def test_every_printed_number_can_be():
   for source in paper_numbers.sources():
-    numbers = paper_numbers._all()[source]
+    numbers = paper_numbers.tables()[source]
     for at, number in numbers.items():
       assert number.half is None or number.half > 0
       if at.metric == "latency":

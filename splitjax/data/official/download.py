@@ -17,7 +17,7 @@ from splitjax.data.official.formats import opened
 from splitjax.files import reason
 from splitjax.types import UserError
 
-_TIMEOUT = 15
+TIMEOUT = 15
 """Seconds without a byte before the next address is tried."""
 
 
@@ -57,7 +57,7 @@ def _save(url: str, file: File, part: Path) -> None:
   """Saves what an address returns; raises OSError if its checksum is wrong."""
   request = urllib.request.Request(url, headers={"User-Agent": "splitjax"})
   with (
-    urllib.request.urlopen(request, timeout=_TIMEOUT) as answer,
+    urllib.request.urlopen(request, timeout=TIMEOUT) as answer,
     part.open("wb") as out,
     tqdm.wrapattr(
       out, "write", total=file.size, desc=f"downloading {url}", disable=None
