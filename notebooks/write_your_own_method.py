@@ -93,9 +93,9 @@ def splitgp_prox(
   def finish(client, server, samples, key):
     return send(client._replace(memory=()), server, samples, key)
 
-  aggregation = base.mean(backbone, optimizer, lam)
+  aggregation = base.mean(backbone, lam)
   receive = base.download(backbone, optimizer, aggregation)
-  send = base.upload(backbone, optimizer, aggregation)
+  send = base.upload(backbone, aggregation)
   return base.method(
     backbone,
     optimizer,
@@ -157,7 +157,7 @@ def head_then_body(backbone, optimizer):
       base.client_stage(backbone, optimizer, epochs=2, moves=base.is_head),
       base.client_stage(backbone, optimizer, moves=base.is_body),
     ),
-    base.mean(backbone, optimizer, lambda name: float(base.is_head(name))),
+    base.mean(backbone, lambda name: float(base.is_head(name))),
     traits=base.FULL,
   )
 

@@ -94,7 +94,7 @@ def fedala(
   )
   base.require("most_epochs", most_epochs, most_epochs >= 1, "at least 1")
   names = parts[len(parts) - mixed_blocks :]
-  aggregation = own_and_mean(backbone, optimizer)
+  aggregation = own_and_mean(backbone)
 
   def learn(client: Half, shared: Segment, samples, key, epochs):
     """Returns W after at most `epochs` epochs of learning."""
@@ -185,12 +185,12 @@ def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
   return {**shared, **mixed}
 
 
-def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
+def own_and_mean(backbone: Backbone) -> Aggregation:
   """Builds an aggregation that stores the mean network in the server's memory.
 
   Clients keep their own networks.
   """
-  plain = base.mean(backbone, optimizer)
+  plain = base.mean(backbone)
 
   def server(server, clients, active, sums):
     del clients, active

@@ -96,9 +96,8 @@ def method(
   ):
     require(name, value, value >= 0, "at least 0")
   traits = traits or Traits()
-  aggregation = aggregation or mean(backbone, optimizer)
+  aggregation = aggregation or mean(backbone)
   relay = topology_of(traits).hands_on
-  parts = backbone, optimizer, aggregation
   keep = aggregation.keep
 
   # A relay hands the client half from client to client, without download and
@@ -112,15 +111,14 @@ def method(
   return Method(
     init=initializer(
       backbone,
-      optimizer,
       exits="client" in traits.answers,
       whole=traits.depth == "full",
       client_memory=client_memory,
       server_memory=server_memory,
     ),
-    begin=begin or download(*parts, sent=not relay),
+    begin=begin or download(backbone, optimizer, aggregation, sent=not relay),
     stages=stages,
-    finish=finish or upload(*parts, sent=not relay),
+    finish=finish or upload(backbone, aggregation, sent=not relay),
     aggregation=aggregation,
     personalise=finetuning.personaliser(backbone, tuning),
     predict=predictor(backbone),
@@ -131,13 +129,12 @@ def method(
 
 def mean(
   backbone: Backbone,
-  optimizer: Optimizer,
   keep: aggregations.Keep = 0.0,
   *,
   uniform: bool = False,
   server_mean: aggregations.ServerMean = "touched",
 ) -> Aggregation:
-  """Builds `aggregations.federated_mean` for this network and optimiser.
+  """Builds `aggregations.federated_mean` for this network.
 
   Raises:
     UserError: `keep` is a number that is not in 0..1.

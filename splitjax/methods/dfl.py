@@ -212,7 +212,7 @@ def dfl(
     usual = Devices(Profiles(*[(1.0,) * count] * 4), RATES)
     return cheapest_cuts(fleet.hardware or usual, backbone, alpha)
 
-  plain = base.initializer(backbone, optimizer, whole=True)
+  plain = base.initializer(backbone, whole=True)
 
   def init(key, fleet, full) -> State:
     state = plain(key, fleet, full)
@@ -252,14 +252,15 @@ def dfl(
     )
     return client, server, losses, ledger
 
-  parts = backbone, optimizer, aggregation
   made = base.method(
     backbone,
     optimizer,
     (Stage(step),),
     aggregation,
     traits=base.FULL,
-    begin=base.download(*parts, before=arrive, sent=False),
-    finish=base.upload(*parts, before=leave, sent=False),
+    begin=base.download(
+      backbone, optimizer, aggregation, before=arrive, sent=False
+    ),
+    finish=base.upload(backbone, aggregation, before=leave, sent=False),
   )
   return made._replace(init=init, cuts=cuts)

@@ -82,7 +82,6 @@ def download(
 
 def upload(
   backbone: Backbone,
-  optimizer: Optimizer,
   aggregation: Aggregation,
   *,
   before: Callable | None = None,

@@ -59,7 +59,7 @@ def fedavg(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
-    base.mean(backbone, optimizer, lam),
+    base.mean(backbone, lam),
     traits=base.FULL._replace(rows=(*base.rows(finetune), *served)),
     tuning=Tuning(inner_lr, inner_steps, refresh_stats, epochs=tune_epochs),
   )
@@ -145,7 +145,7 @@ def fedprox(
     'full'
   """
   base.require("mu", mu, mu >= 0, "at least 0")
-  aggregation = base.mean(backbone, optimizer)
+  aggregation = base.mean(backbone)
   receive = base.download(backbone, optimizer, aggregation)
 
   def begin(client, server, samples, round, key):
@@ -166,5 +166,5 @@ def fedprox(
     traits=base.FULL._replace(rows=base.rows(finetune)),
     tuning=Tuning(inner_lr, inner_steps, refresh_stats, epochs=tune_epochs),
     begin=begin,
-    finish=base.upload(backbone, optimizer, aggregation, before=leave),
+    finish=base.upload(backbone, aggregation, before=leave),
   )

@@ -86,9 +86,8 @@ def fedpac(
   if head_lr is not None:
     base.require("head_lr", head_lr, head_lr >= 0, "at least 0")
     of_head = optimizer._replace(tx=optimizer.with_lr(head_lr))
-  shared = base.mean(backbone, optimizer, base.own_head)
+  shared = base.mean(backbone, base.own_head)
   aggregation = combined_heads(shared)
-  parts = backbone, optimizer, aggregation
   c, d = backbone.classes, prototypes.width(backbone)
 
   def arrive(client, server, samples, round, key):
@@ -132,8 +131,8 @@ def fedpac(
     ),
     aggregation,
     traits=base.FULL,
-    begin=base.download(*parts, before=arrive),
-    finish=base.upload(*parts, before=leave),
+    begin=base.download(backbone, optimizer, aggregation, before=arrive),
+    finish=base.upload(backbone, aggregation, before=leave),
     client_memory=knowledge,
     server_memory=lambda full, fleet: (jnp.zeros((c, d)), jnp.zeros(c, bool)),
   )

@@ -87,7 +87,6 @@ def fedproto(
   """
   base.require("lam", lam, lam >= 0, "at least 0")
   aggregation = of_prototypes(uniform=mean == "uniform")
-  parts = backbone, optimizer, aggregation
   width = prototypes.width(backbone)
 
   def arrive(client, server, samples, round, key):
@@ -118,8 +117,8 @@ def fedproto(
     (base.client_stage(backbone, optimizer, align=align),),
     aggregation,
     traits=base.FULL,
-    begin=base.download(*parts, before=arrive),
-    finish=base.upload(*parts, before=leave),
+    begin=base.download(backbone, optimizer, aggregation, before=arrive),
+    finish=base.upload(backbone, aggregation, before=leave),
     server_memory=nothing,
   )
   if predicts == "head":

@@ -509,7 +509,7 @@ def harmony(
   backbone = dataclasses.replace(
     backbone, wire=backbone.wire.otherwise(wire_dtype)
   )
-  aggregation = base.mean(backbone, optimizer, lam, server_mean=server_mean)
+  aggregation = base.mean(backbone, lam, server_mean=server_mean)
   stage = Stage(
     local_step(backbone, optimizer, options),
     alone=step_alone(backbone, optimizer, options),

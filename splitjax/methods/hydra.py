@@ -83,7 +83,7 @@ def hydra(
   heads = (*backbone.names(cut), "head")
   classes = _group_classes(backbone.classes, groups, superclasses)
   count = len(classes)
-  aggregation = base.mean(backbone, optimizer, uniform=mean == "uniform")
+  aggregation = base.mean(backbone, uniform=mean == "uniform")
   receive = base.download(backbone, optimizer, aggregation)
   plain = split_step(backbone, optimizer)
 
@@ -112,7 +112,7 @@ def hydra(
     aggregation,
     traits=Traits(("server",), topology="sequential"),
     begin=begin,
-    finish=base.upload(backbone, optimizer, aggregation, before=leave),
+    finish=base.upload(backbone, aggregation, before=leave),
     client_memory=lambda full, fleet: jnp.bool_(False),  # counts not yet sent
   )
   return made._replace(group=lambda c: grouping(c, classes, assign))

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.engine.fleets import Fleet
-from splitjax.methods.optimizers import Optimizer
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
 from splitjax.models.inference import client_logits, server_logits
@@ -18,7 +17,6 @@ Memory = Callable[[Segment, Fleet], Tree]
 
 def initializer(
   backbone: Backbone,
-  optimizer: Optimizer,
   *,
   exits: bool = True,
   whole: bool = False,

@@ -55,7 +55,7 @@ def moon(
   """
   base.require("mu", mu, mu >= 0, "at least 0")
   base.require("temperature", temperature, temperature > 0, "above 0")
-  shared = base.mean(backbone, optimizer)
+  shared = base.mean(backbone)
   receive = base.download(backbone, optimizer, shared)
 
   def begin(client, server, samples, round, key):
@@ -87,7 +87,7 @@ def moon(
     shared,
     traits=base.FULL,
     begin=begin,
-    finish=base.upload(backbone, optimizer, shared, before=leave),
+    finish=base.upload(backbone, shared, before=leave),
     client_memory=lambda full, fleet: backbones.prefix(
       backbone, full, backbone.length
     ),

@@ -51,10 +51,10 @@ def multi_head(
     True
   """
   aggregation = by_task(
-    base.mean(backbone, optimizer, uniform=mean == "uniform"),
+    base.mean(backbone, uniform=mean == "uniform"),
     backbone.classes,
   )
-  start = base.initializer(backbone, optimizer, exits=False, whole=False)
+  start = base.initializer(backbone, exits=False, whole=False)
   answer = base.predictor(backbone)
 
   def init(key, fleet, full):

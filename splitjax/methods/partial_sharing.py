@@ -48,7 +48,7 @@ def fedper(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
-    base.mean(backbone, optimizer, lambda name: float(name in own)),
+    base.mean(backbone, lambda name: float(name in own)),
     traits=base.FULL,
   )
 
@@ -93,7 +93,7 @@ def fedrep(
     backbone,
     optimizer,
     base.head_then_body(backbone, optimizer, head_epochs),
-    base.mean(backbone, optimizer, base.own_head),
+    base.mean(backbone, base.own_head),
     traits=base.FULL._replace(rows=base.rows(final_epochs > 0)),
     tuning=Tuning(inner_lr, 0, epochs=final_epochs, moves=base.is_head),
   )
@@ -144,7 +144,7 @@ def fedbabu(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer, moves=base.is_body),),
-    base.mean(backbone, optimizer, base.own_head, uniform=mean == "uniform"),
+    base.mean(backbone, base.own_head, uniform=mean == "uniform"),
     traits=base.FULL._replace(rows=(Row("", True, tuned=True),)),
     tuning=Tuning(inner_lr, 0, refresh_stats, epochs=tune_epochs, moves=moves),
   )

@@ -86,7 +86,7 @@ def per_fedavg(
     backbone,
     optimizer,
     (Stage(step, work=work),),
-    base.mean(backbone, optimizer),
+    base.mean(backbone),
     traits=base.FULL._replace(rows=(Row("", True),), views=3 if exact else 2),
     tuning=Tuning(inner_lr, inner_steps, refresh_stats),
   )

@@ -52,7 +52,7 @@ def ditto(
     ['', ' global']
   """
   base.require("lam", lam, lam >= 0, "at least 0")
-  shared = base.mean(backbone, optimizer)
+  shared = base.mean(backbone)
   receive = base.download(backbone, optimizer, shared)
   train = base.client_step(backbone, optimizer)
   tune = base.client_step(
@@ -87,7 +87,7 @@ def ditto(
     shared,
     traits=PERSONAL,
     begin=begin,
-    finish=base.upload(backbone, optimizer, shared, before=leave),
+    finish=base.upload(backbone, shared, before=leave),
     client_memory=first,
   )
   return made._replace(
@@ -144,7 +144,7 @@ def pfedme(
   base.require("inner_steps", inner_steps, inner_steps >= 1, "at least 1")
   must = f"below 2 / lam = {2 / lam:g}, where its descent turns to ascent"
   base.require("inner_lr", inner_lr, lam * inner_lr < 2, must)
-  shared = base.mean(backbone, optimizer)
+  shared = base.mean(backbone)
 
   def step(client, server, batches, key):
     del key

@@ -348,7 +348,6 @@ def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
 
 def scheduled_heads(
   backbone: Backbone,
-  optimizer: Optimizer,
   *,
   tau_min: int,
   tau_max: int,
@@ -358,7 +357,7 @@ def scheduled_heads(
 
   It averages bodies in every round and heads every tau rounds.
   """
-  own_head = base.mean(backbone, optimizer, base.own_head)
+  own_head = base.mean(backbone, base.own_head)
 
   def server(server, clients, active, sums):
     (cohort,), (on,) = clients, active  # whole networks form one cohort
@@ -468,12 +467,10 @@ def pgfedsplit(
   _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs)
   aggregation = scheduled_heads(
     backbone,
-    optimizer,
     tau_min=tau_min,
     tau_max=tau_max,
     adaptive=adaptive,
   )
-  parts = backbone, optimizer, aggregation
   c, d = backbone.classes, prototypes.width(backbone)
   table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
@@ -522,8 +519,10 @@ def pgfedsplit(
     ),
     aggregation,
     traits=base.FULL,
-    begin=base.download(*parts, before=receive(backbone, alpha, beta, r)),
-    finish=base.upload(*parts, before=leave),
+    begin=base.download(
+      backbone, optimizer, aggregation, before=receive(backbone, alpha, beta, r)
+    ),
+    finish=base.upload(backbone, aggregation, before=leave),
     client_memory=lambda full, fleet: HeadMemory(
       jnp.int32(-1), jnp.ones(()), table, none
     ),

@@ -51,7 +51,7 @@ def scaffold(
     >>> method.traits.depth
     'full'
   """
-  shared = base.mean(backbone, optimizer, uniform=mean == "uniform")
+  shared = base.mean(backbone, uniform=mean == "uniform")
 
   def price(name, control):
     sent = Segment(control, {})
@@ -116,7 +116,7 @@ def scaffold(
     shared._replace(contribute=contribute, server=server),
     traits=base.FULL,
     begin=base.download(backbone, optimizer, shared, before=arrive),
-    finish=base.upload(backbone, optimizer, shared, before=leave),
+    finish=base.upload(backbone, shared, before=leave),
     client_memory=lambda full, fleet: zero(full),
     server_memory=at_server,
   )

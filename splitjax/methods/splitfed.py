@@ -43,7 +43,7 @@ def split_method(
     backbone,
     optimizer,
     (Stage(step),),
-    base.mean(backbone, optimizer, keep, uniform=mean == "uniform"),
+    base.mean(backbone, keep, uniform=mean == "uniform"),
     traits=Traits(("server",), topology=topology, pick=pick),
   )
 

@@ -62,7 +62,7 @@ def splitgp(
     backbone,
     optimizer,
     (stage,),
-    base.mean(backbone, optimizer, lam, server_mean=server_mean),
+    base.mean(backbone, lam, server_mean=server_mean),
     traits=Traits(rows=base.rows(finetune)),
     tuning=Tuning(inner_lr, inner_steps, refresh_stats),
   )

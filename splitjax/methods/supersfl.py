@@ -98,7 +98,6 @@ def supersfl(
     normalise=normalise,
     eps=eps,
   )._replace(alike=answers == "server" and not backbone.local_norm)
-  parts = backbone, optimizer, aggregation
 
   def arrive(client, server, samples, round, key):
     once = jnp.where(client.memory.reported, 0.0, 8.0)  # m_i and lat_i
@@ -121,18 +120,16 @@ def supersfl(
     (stage,),
     aggregation,
     traits=Traits(answers=sides),
-    begin=base.download(*parts, before=arrive),
-    finish=base.upload(*parts, before=leave),
+    begin=base.download(backbone, optimizer, aggregation, before=arrive),
+    finish=base.upload(backbone, aggregation, before=leave),
   )
-  return made._replace(init=_initializer(backbone, optimizer))
+  return made._replace(init=_initializer(backbone))
 
 
-def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
+def _initializer(backbone: Backbone) -> Callable:
   """Builds `init`: clients have an exit, the server holds all blocks."""
   nothing = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(False))
-  plain = base.initializer(
-    backbone, optimizer, client_memory=lambda full, fleet: nothing
-  )
+  plain = base.initializer(backbone, client_memory=lambda full, fleet: nothing)
 
   def init(key, fleet, full) -> State:
     state = plain(key, fleet, full)
