@@ -133,10 +133,10 @@ def test_a_client_that_diverged_is_left_out():
     "embedding": np.random.default_rng(0).normal(size=(4, 6, 5)),
   }
   arrays["embedding"][2] = np.nan
-  found = embeddings._measured(arrays)
+  found = embeddings.measures(arrays)
   assert set(found["measured"] // 6) == {0, 1, 3}
   assert np.isfinite(found["silhouette"]) and len(found["map"]) == 18
   arrays["embedding"][:] = np.nan
-  found = embeddings._measured(arrays)
+  found = embeddings.measures(arrays)
   assert embeddings.judge(found) == {"silhouette": None, "distance_ratio": None}
   assert len(found["map"]) == 0

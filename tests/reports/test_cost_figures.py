@@ -1,5 +1,7 @@
 """Figures and columns of what training costs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from example_results import cost, example
@@ -133,13 +135,12 @@ def test_power_and_grams():
   }
 
 
-def test_power_is_joules_over_seconds_and_over_points(monkeypatch):
+def test_power_is_joules_over_seconds_and_over_points():
   """Two rounds of 10 s and 10 J, 50 %: 1 W, 0.02 W/%."""
-  monkeypatch.setattr(
-    costs, "_devices", lambda _: Devices(None, Rates(grid=360.0))
-  )
+  fleet = SimpleNamespace(hardware=Devices(None, Rates(grid=360.0)))
+  task = SimpleNamespace(network=SimpleNamespace(fleet=fleet))
   model = {
     "seconds": 10.0, "client_joules": 5.0, "server_joules": 5.0, "clients": {},
   }  # fmt: skip
-  found = costs.of_run(None, [{"cost": model}] * 2, 0.5)["cost"]
+  found = costs.of_run(task, [{"cost": model}] * 2, 0.5)["cost"]
   assert (found["watts"], found["watts_per_point"]) == (1.0, 0.02)

@@ -88,7 +88,7 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
     "depth": depth,
     "embedding": np.stack(each),
   }
-  return arrays | _measured(arrays)
+  return arrays | measures(arrays)
 
 
 def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
@@ -123,7 +123,7 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
   return jit(every, out_shardings=copied)
 
 
-def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def measures(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   """Measures a sample of the embeddings and maps it to two dimensions."""
   z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
   measured = skew.chosen(z)
