@@ -1,1 +1,1 @@
-"""Storage of a run: complete, verified files with one writer at a time."""
+"""Storage of a run: complete files with one writer at a time."""
