@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 import splitjax
 from splitjax import SHIFTS, UserError
@@ -180,21 +181,20 @@ def test_out_of_client_has_samples_to_choose_on():
 
 
 @pytest.mark.parametrize(
-  ("changes", "words"),
+  ("changes", "field"),
   [
-    ({"rule": "fixed", "threshold": None}, "needs eval.threshold, in nats"),
-    ({"holdout": 1.0}, "eval.holdout=1.0"),
-    ({"holdout": 0.0}, "needs samples .* set eval.holdout, as in 0.2"),
+    ({"rule": "fixed", "threshold": None}, "eval.threshold_rule"),
+    ({"holdout": 1.0}, "eval.holdout"),
+    ({"holdout": 0.0}, "eval.threshold_rule"),
   ],
 )
-def test_an_invalid_rule_is_one_line(changes, words):
-  with pytest.raises(UserError, match=words) as caught:
+def test_an_invalid_rule_is_one_line(changes, field):
+  with refused(field):
     tiny.resolved(draft(**changes))
-  assert "\n" not in str(caught.value)
 
 
 def test_out_of_client_wants_no_holdout():
   c = draft(rhos=None)
   c.eval.shift = splitjax.spec(SHIFTS, "out_of_client")
-  with pytest.raises(UserError, match="eval.holdout=0.4: eval.shift out_of"):
+  with refused("eval.holdout"):
     tiny.resolved(c)
