@@ -34,8 +34,11 @@ DEPTHWISE = [
   (5, 2, "same", (5, 3)),
 ]
 PLATFORMS = "cpu", "cuda", "tpu"
+THIN = conv.THIN
+"""Up to so many channels a CPU computes columns."""
 numeric = pytest.mark.numeric
 every = pytest.mark.parametrize("platform", PLATFORMS)
+channels = pytest.mark.parametrize("c", [THIN, THIN + 1])
 
 
 @pytest.fixture
@@ -78,7 +81,7 @@ def graded(op, weight):
 class Example:
   """Inputs of one case; with the loops' output and gradients."""
 
-  def __init__(self, case, depthwise, channels=9):
+  def __init__(self, case, depthwise, channels=THIN + 1):
     k, self.stride, self.padding, size = case
     self.depthwise, margin = depthwise, k // 2 if case[2] == "same" else 0
     self.x = normal(2, *size, channels)
@@ -105,7 +108,7 @@ class Example:
 @every
 def test_convolution_equals_the_loop(platform, on, float64):
   examples = [Example(case, False) for case in DENSE]
-  examples += [Example(case, False, 3) for case in DENSE[1:4]]
+  examples += [Example(case, False, THIN) for case in DENSE[1:4]]
   examples += [Example(case, True) for case in DEPTHWISE]
   on(platform)
 
@@ -131,6 +134,7 @@ def test_every_client_may_have_its_own_kernel(platform, on, float64):
     [Example(*case) for _ in range(2)]
     for case in [
       (DENSE[1], False),
+      (DENSE[1], False, THIN),
       (DENSE[4], False),
       (DENSE[8], False),
       (DEPTHWISE[1], True),
@@ -166,8 +170,9 @@ def by_xla(x, kernel):
 
 @numeric
 @every
-def test_clients_may_share_a_kernel_or_images(platform, on, float64):
-  given = normal(3, 2, 5, 4, 9), normal(3, 3, 3, 9, 4)
+@channels
+def test_clients_may_share_a_kernel_or_images(platform, on, c, float64):
+  given = normal(3, 2, 5, 4, c), normal(3, 3, 3, c, 4)
   x, kernel = map(jnp.asarray, given)
   on(platform)
 
@@ -182,9 +187,10 @@ def test_clients_may_share_a_kernel_or_images(platform, on, float64):
 
 @numeric
 @every
-def test_clients_of_clients_and_gradients_of_gradients(platform, on, float64):
+@channels
+def test_gradients_of_gradients(platform, on, c, float64):
   # As exact second-order adaptation has them, vmapped over views and clients.
-  given = normal(2, 3, 2, 4, 4, 9), normal(2, 3, 3, 3, 9, 3) / 8
+  given = normal(2, 3, 2, 4, 4, c), normal(2, 3, 3, 3, c, 3) / 8
   x, kernel = map(jnp.asarray, given)
   on(platform)
 
@@ -204,7 +210,7 @@ def test_clients_of_clients_and_gradients_of_gradients(platform, on, float64):
 
 def test_a_program_has_the_form_of_its_platform():
   """In the loop over the steps of clients that have their own kernels."""
-  x, kernel = jnp.ones((2, 4, 5, 5, 8)), jnp.ones((2, 3, 3, 8, 4))
+  x, kernel = jnp.ones((2, 4, 5, 5, 9)), jnp.ones((2, 3, 3, 9, 4))
 
   def steps(x, kernel):
     def step(_, kernel):
