@@ -93,7 +93,7 @@ class Rounds:
       fleet = fleets.with_full_depth(fleet, net.length)
     most = max(fleets.slots(fleet))
     self.devices = min(len(jax.devices()), most)
-    mesh = sharding.make(self.devices)
+    mesh = sharding.make_mesh(self.devices)
     alone = 1 if target.current().platform == "cpu" else None
     chunks = [alone] * len(fleet.cohorts)
     fleet = fleets.divide(fleet, self.devices, chunks)
@@ -102,7 +102,7 @@ class Rounds:
     sizes, stats = [setting.samples] * setting.clients, inputs.statistics(image)
     plan = feed.plan(sizes, setting.batch, setting.epochs, *stats)
     self.steps = plan.steps * plan.epochs
-    data = sharding.put(mesh, (image, label))
+    data = sharding.put_on_devices(mesh, (image, label))
     shards = []
     for cohort in fleet.cohorts:
       mine = [parts[i] for i in cohort.places]
@@ -111,7 +111,7 @@ class Rounds:
         held = np.stack(mine)[:, : max(1, setting.samples // 10)]
         shard = shard._replace(held=jnp.asarray(held, jnp.int32))
       own = jax.device_get(tuple(shard[2:]))
-      shards.append(Shard(*data, *sharding.put(mesh, own, sharding.DIVIDED)))
+      shards.append(Shard(*data, *sharding.put_on_devices(mesh, own, sharding.DIVIDED)))
     self.shards = tuple(shards)
 
     # The state in buffers that may be donated, and the program.
@@ -119,7 +119,7 @@ class Rounds:
     specs = sharding.state_specs(len(fleet.cohorts))
     init = jax.jit(
       lambda: method.init(jax.random.key(1), fleet, full),
-      out_shardings=sharding.sharding(mesh, specs),
+      out_shardings=sharding.client_sharding(mesh, specs),
     )
     self.state, plans = init(), (plan,) * len(fleet.cohorts)
     step = rounds.make_round(method, plans, fleet, mesh=mesh)

@@ -121,7 +121,7 @@ Image(f"{workdir}/accuracy_over_rho.png", width=520)
 # %%
 def accuracies(label, r):
   """Of a row on the r-th test set, one per seed."""
-  each = [report.read(f"{workdir}/seed{seed}")["rows"] for seed in SEEDS]
+  each = [report.read_report(f"{workdir}/seed{seed}")["rows"] for seed in SEEDS]
   rows = [next(x for x in rows if x["label"] == label) for rows in each]
   return [100 * row["summary"]["accuracy"][r] for row in rows]
 

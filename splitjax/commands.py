@@ -181,7 +181,7 @@ def _train(command: Command) -> str:
   say(f"devices: {reporting.devices()}")
   with listening() as stop:
     if first.values:
-      results = grid.run(plan.cells, workdir, numbers, stop=stop)
+      results = grid.run_grid(plan.cells, workdir, numbers, stop=stop)
     elif grid.is_grid(workdir):
       raise UserError(
         f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
@@ -253,11 +253,11 @@ def _describe(command: Command) -> str:
   folder = None
   if command.workdir is not None:
     folder = _workdir(command) / workdirs.DESCRIBED
-  facts = describe.describe(plan.cells[0].config, folder)
+  facts = describe.describe_run(plan.cells[0].config, folder)
   facts["runs"] = len(plan.cells) * len(plan.seeds or (0,))
   names = [cell.name for cell in plan.cells]
   if names == [""]:
-    return json.dumps(facts) if command.as_json else description.text(facts)
+    return json.dumps(facts) if command.as_json else description.describe_text(facts)
   if command.as_json:
     return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
   return description.text_of_grid(names, plan.seeds or (), facts)

@@ -94,7 +94,7 @@ class FleetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-  """The outer optimiser of both halves; see `methods.optimizers.make`.
+  """The outer optimiser of both halves; see `methods.make_optimizer`.
 
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
@@ -136,7 +136,7 @@ class MeanOptimizer:
   """The optimiser that applies the clients' mean update at the end of a round.
 
   It is often called the server optimiser. It takes one step per round, in every
-  method that averages clients; see `methods.mean_optimizer.make`.
+  method that averages clients; see `methods.make_mean_optimizer`.
 
   Attributes:
     name: fedavgm, fedadam or fedyogi; None: the mean is used unchanged.

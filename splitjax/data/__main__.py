@@ -78,7 +78,7 @@ def _prepare(args: argparse.Namespace) -> None:
       "--from and --allow-modified"
     )
   elif name.startswith(npz.PREFIX):
-    npz.load(name)  # raises UserError where the file is missing or invalid
+    npz.load_npz(name)  # raises UserError where the file is missing or invalid
   print(f"{name}: {before}{_status(name, args.data_dir)}{after}")
 
 

@@ -37,7 +37,7 @@ def store(arrays: Arrays, folder: Path) -> None:
     raise
 
 
-def read(folder: Path, keys: Iterable[str]) -> Arrays:
+def read_arrays(folder: Path, keys: Iterable[str]) -> Arrays:
   """Opens stored arrays, memory-mapped and read-only.
 
   Raises:

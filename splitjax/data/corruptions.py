@@ -200,7 +200,7 @@ CORRUPTIONS: dict[str, Corruption] = {
 }
 
 
-def read(text: str, severity: int, where: str) -> tuple[str, ...]:
+def read_corruptions(text: str, severity: int, where: str) -> tuple[str, ...]:
   """Reads domains separated by commas, such as "none, rotation:5, contrast".
 
   A corruption that is written without a severity gets `severity`.
@@ -224,7 +224,7 @@ def read(text: str, severity: int, where: str) -> tuple[str, ...]:
   return tuple(found)
 
 
-def check(domains: Iterable[str], shape: tuple[int, ...], where: str) -> None:
+def check_corruptions(domains: Iterable[str], shape: tuple[int, ...], where: str) -> None:
   """Raises UserError if a domain does not suit images of a shape [H, W, c]."""
   image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
   row = jax.ShapeDtypeStruct((1,), np.int32)
@@ -239,7 +239,7 @@ def check(domains: Iterable[str], shape: tuple[int, ...], where: str) -> None:
       )
 
 
-def applied(
+def apply_corruptions(
   image: np.ndarray, rows: np.ndarray, look: Look, seed: Sequence[int]
 ) -> np.ndarray:
   """Applies a look to rows [M] of images [Z, H, W, c] uint8, on the device.

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from splitjax.data.corruptions import NONE, check, read
+from splitjax.data.corruptions import NONE, check_corruptions, read_corruptions
 from splitjax.data.dataset import Dataset
 from splitjax.fields import Bounds
 from splitjax.registry import Spec
@@ -72,7 +72,7 @@ def drawn(
     severity: severity of the corruptions that are listed without one.
   """
   del data, groups
-  known = read(corruptions, severity, "data.domain.corruptions")
+  known = read_corruptions(corruptions, severity, "data.domain.corruptions")
   order = np.random.default_rng((seed, _DRAW)).permutation(len(parts))
   return [known[i % len(known)] for i in order]
 
@@ -93,7 +93,7 @@ def by_group(
   Options are those of `drawn`.
   """
   del data, seed
-  known = read(corruptions, severity, "data.domain.corruptions")
+  known = read_corruptions(corruptions, severity, "data.domain.corruptions")
   each = np.arange(len(parts)) if groups is None else groups
   return [known[int(g) % len(known)] for g in each]
 
@@ -119,7 +119,7 @@ def from_data(
       "data.domain=from_data needs clients as the data have them: choose"
       " data.partition natural"
     )
-  return [read(data.client_domains[n], 3, "client_domain")[0] for n in owners]
+  return [read_corruptions(data.client_domains[n], 3, "client_domain")[0] for n in owners]
 
 
 DOMAINS: dict[str, Callable[..., list[str]]] = {
@@ -146,7 +146,7 @@ def assign(
       f"{where}: gave {given!r:.100}; it must give a domain, such as"
       f" 'rotation:3', to each of {len(parts)} clients"
     )
-  clients = tuple(read(text, 3, where)[0] for text in given)
+  clients = tuple(read_corruptions(text, 3, where)[0] for text in given)
   require_images(data, clients, where)
   owner = np.full(len(data.train_label), -1)
   for n, part in enumerate(parts):
@@ -163,4 +163,4 @@ def require_images(data: Dataset, domains: Sequence[str], where: str) -> None:
       f"{where}: corruptions are for images, uint8 [Z, H, W, c], and the inputs"
       f" of {data.name} are {data.kind}; choose none"
     )
-  check(domains, data.train_image.shape[1:], where)
+  check_corruptions(domains, data.train_image.shape[1:], where)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
-from splitjax.data.corruptions import NONE, applied, read
+from splitjax.data.corruptions import NONE, apply_corruptions, read_corruptions
 from splitjax.data.dataset import Dataset
 from splitjax.data.domains import SEVERITY, Domains, require_images
 from splitjax.data.ood_mixture import main_classes
@@ -62,7 +62,7 @@ def covariate(
   where = "eval.shift.corruptions"
   require_no_rhos(rhos, "covariate")
   require_test_split(data)
-  if ":" in corruptions or NONE in read(corruptions, 1, where):
+  if ":" in corruptions or NONE in read_corruptions(corruptions, 1, where):
     raise UserError(
       f"{where}={corruptions!r}: covariate tests every severity of a"
       " corruption: give names alone, as in rotation, contrast"
@@ -70,7 +70,7 @@ def covariate(
   names = ["severity 0"]
   looks, of_set = list[tuple[str, ...]]([(OWN,)]), [[0]]
   for severity in range(1, 6):
-    drifted = [(OWN, x) for x in read(corruptions, severity, where)]
+    drifted = [(OWN, x) for x in read_corruptions(corruptions, severity, where)]
     names.append(f"severity {severity}")
     of_set.append([len(looks) + i for i in range(len(drifted))])
     looks.extend(drifted)
@@ -110,7 +110,7 @@ def unseen_domain(
   where = "eval.shift.corruption"
   require_no_rhos(rhos, "unseen_domain")
   require_test_split(data)
-  domain, *more = read(corruption, severity, where)
+  domain, *more = read_corruptions(corruption, severity, where)
   if more:
     raise UserError(
       f"{where}={corruption!r}: one domain is left out; give one name"
@@ -168,7 +168,7 @@ def changed(
       rows = np.flatnonzero(
         (domains.owner >= 0) & (each[domains.owner] == domain)
       )
-      image[rows] = applied(data.train_image, rows, (domain,), (seed, *_TRAIN))
+      image[rows] = apply_corruptions(data.train_image, rows, (domain,), (seed, *_TRAIN))
     data = data._replace(train_image=image)
   looks = test_sets.looks or ((OWN,),)
   if test_sets.looks and test_sets.pool == "train":
@@ -195,7 +195,7 @@ def changed(
   image = np.empty((len(pairs), *data.test_image.shape[1:]), np.uint8)
   for look, i in known.items():
     mine = which == i
-    image[mine] = applied(data.test_image, row[mine], look, (seed, *_TEST))
+    image[mine] = apply_corruptions(data.test_image, row[mine], look, (seed, *_TEST))
   client = data.test_client
   data = data._replace(
     test_image=image,

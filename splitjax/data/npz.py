@@ -31,7 +31,7 @@ _FEW = 20
 occur rarely."""
 
 
-def load(
+def load_npz(
   name: str, *, classes: int | None = None
 ) -> tuple[int, dict[str, Any], str]:
   """Reads and checks a file of arrays.
@@ -77,9 +77,9 @@ def checked(
 ) -> tuple[int, dict[str, Any], str]:
   """Checks the inputs and labels of both splits, but not the clients.
 
-  `given` has the arrays under the names that they have in a file (see `load`).
+  `given` has the arrays under the names that they have in a file (see `load_npz`).
   Error messages begin with `where`; if `named` maps the name of an array, they
-  use the mapped name. Returns and raises what `load` does, except that the
+  use the mapped name. Returns and raises what `load_npz` does, except that the
   fields about clients are missing.
   """
   said = {key: named.get(key, key) for key in _KEYS}

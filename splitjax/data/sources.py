@@ -147,7 +147,7 @@ def load(
       classes, or there are more classes than `classes`.
   """
   if known(name).startswith(npz.PREFIX):
-    count, arrays, note = npz.load(name, classes=classes)
+    count, arrays, note = npz.load_npz(name, classes=classes)
     data = Dataset(name, count, note=note, **arrays)
   else:
     data = SOURCES[name](data_dir)

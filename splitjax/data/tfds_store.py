@@ -131,14 +131,14 @@ def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:
   current, decoded = copies / _stamp(folder), None
   # The copy may be missing or damaged; numpy raises many kinds of errors.
   with contextlib.suppress(Exception):
-    return array_cache.read(current, keys)
+    return array_cache.read_arrays(current, keys)
   try:
     with locked(copies.with_name(f".{name}.lock"), wait=True):
       with contextlib.suppress(Exception):
-        return array_cache.read(current, keys)  # another process made it
+        return array_cache.read_arrays(current, keys)  # another process made it
       decoded = _decoded(name, folder)
       array_cache.store(decoded, current)
-      return array_cache.read(current, keys)
+      return array_cache.read_arrays(current, keys)
   except OSError as error:  # a read-only data_dir is slow, but works
     logging.warning("no plain arrays kept of %s: %s", name, error)
     return _decoded(name, folder) if decoded is None else decoded

@@ -131,7 +131,7 @@ def make_round(
   return jit(
     step,
     donate_argnums=0,
-    out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),
+    out_shardings=sharding.client_sharding(mesh, (placed, sharding.COPIED)),
   )
 
 

@@ -59,7 +59,7 @@ def state_specs(cohorts: int) -> State:
   return specs
 
 
-def make(count: int | None) -> Mesh | None:
+def make_mesh(count: int | None) -> Mesh | None:
   """Makes a mesh of devices; None for one device.
 
   Args:
@@ -93,14 +93,14 @@ def size(mesh: Mesh | None) -> int:
   return 1 if mesh is None else mesh.size
 
 
-def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
+def put_on_devices(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
   """Puts host arrays on the devices; `spec` is that of all leaves."""
   if mesh is None:
     return jax.tree.map(jax.numpy.asarray, tree)
   return jax.device_put(tree, NamedSharding(mesh, spec))
 
 
-def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
+def client_sharding(mesh: Mesh | None, specs: Tree) -> Tree:
   """Converts PartitionSpecs to shardings for jit; None if there is no mesh."""
   if mesh is None:
     return None

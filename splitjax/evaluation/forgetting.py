@@ -148,7 +148,7 @@ def late(values: np.ndarray) -> np.ndarray:
     return np.nanmedian(np.asarray(values, np.float64)[-LATE:], axis=0)
 
 
-def summarise(
+def summarise_forgetting(
   accuracy: Sequence[float | None], per_class: Sequence[Sequence[float | None]]
 ) -> dict[str, Any]:
   """Computes the forgetting metrics of a result row.

@@ -47,7 +47,7 @@ class Resources(NamedTuple):
   bandwidth: float = 1.0
 
 
-def latency(
+def round_trip_latency(
   sizes: Sizes,
   resources: Resources,
   samples: np.ndarray | int,
@@ -108,16 +108,16 @@ def needs(
   """The storage, computation and communication of a test set (SplitGP Table I).
 
   These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|. Each is computed by
-  `latency`: an infinite power or bandwidth removes the other terms.
+  `round_trip_latency`: an infinite power or bandwidth removes the other terms.
 
-  Args as in `latency`.
+  Args as in `round_trip_latency`.
   """
   computing = Resources(1.0, np.inf, np.inf)
   sending = Resources(np.inf, np.inf, 1.0)
   return Needs(
-    latency(sizes, computing, 1, offloaded, answers),
-    latency(sizes, computing, samples, offloaded, answers),
-    latency(sizes, sending, samples, offloaded, answers),
+    round_trip_latency(sizes, computing, 1, offloaded, answers),
+    round_trip_latency(sizes, computing, samples, offloaded, answers),
+    round_trip_latency(sizes, sending, samples, offloaded, answers),
   )
 
 
@@ -221,5 +221,5 @@ def inference_times(
   """
   every = deployments(sizes, pixels).values()
   return np.stack(
-    [latency(each, rates, 1, offloaded, answers) for each, answers in every]
+    [round_trip_latency(each, rates, 1, offloaded, answers) for each, answers in every]
   )

@@ -44,7 +44,7 @@ class Release(NamedTuple):
   samples: int
 
 
-def library() -> Any:
+def accountant() -> Any:
   """Imports the package dp_accounting.
 
   Raises:
@@ -73,7 +73,7 @@ def epsilon(
   sent = [r for r in releases if r.times]
   if not sent:
     return 0.0
-  known = library()
+  known = accountant()
   precision = sum(r.times / (r.noise / 2) ** 2 for r in sent)
   plain = known.get_epsilon_gaussian(1 / math.sqrt(precision), delta)
   if not amplified:
@@ -88,6 +88,6 @@ def epsilon(
   return float(min(plain, accountant.get_epsilon(delta)))
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def noise_spread(values: Sequence[float]) -> dict[str, float]:
   """Returns the "max" and the "median" of the clients' epsilons."""
   return {"max": max(values), "median": statistics.median(values)}

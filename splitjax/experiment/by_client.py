@@ -134,7 +134,7 @@ def write(folder: Path, lines: Iterable[Line], name: str = CLIENTS) -> None:
   files.write_text(folder / name, text.getvalue())
 
 
-def read(folder: Path) -> list[Line]:
+def read_clients(folder: Path) -> list[Line]:
   """Reads the lines that `write` wrote to a folder; [] if there is no file."""
   if not (folder / CLIENTS).exists():
     return []

@@ -27,7 +27,7 @@ from splitjax.types import UserError, naming
 GRID = "grid.json"
 
 
-def run(
+def run_grid(
   cells: Sequence[Cell],
   workdir: str | Path,
   numbers: Sequence[int] | None = None,
@@ -192,7 +192,7 @@ def _write(
 def _read_report(place: Path) -> Results:
   """Returns a cell's report; raises Unfinished if it has none yet."""
   try:
-    return report.read(place)
+    return report.read_report(place)
   except UserError as error:
     raise workdirs.Unfinished(str(error)) from None
 
@@ -240,5 +240,5 @@ def _publish(
   notes = [f"not finished: {each}" for each in missing]
   if only is not None:
     notes.append(f"evaluated: {', '.join(only)} alone")
-  grid_report.write(whole, place, links, notes)
+  grid_report.write_grid(whole, place, links, notes)
   return whole

@@ -10,7 +10,7 @@ from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
-from splitjax.evaluation.privacy import library
+from splitjax.evaluation.privacy import accountant
 from splitjax.experiment import by_client, reporting, trained_method
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import measurements, scores
@@ -117,7 +117,7 @@ def _build_task(
       " change config.eval, privacy.delta and privacy.amplified alone"
     )
   if config.privacy != own.privacy and config.privacy.accounted:
-    library()
+    accountant()
   # Files of a pretrained network and of devices are not needed: the trained
   # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)
@@ -173,7 +173,7 @@ def _evaluate_method(
   outputs = trainer.evaluate(shared)
   rows = scores.score_rows(setup, outputs)
   log = round_log.RoundLog(workdir, key)
-  whole = history.read(log, setup.fleet.num_clients)
+  whole = history.read_history(log, setup.fleet.num_clients)
   tuned = trainer.place(trained.state._replace(clients=trained.personal))
   end = scores.End(setup, whole, rows, outputs, shared, tuned)
   if task.config.privacy == own.privacy:  # keep the account of the training
@@ -191,7 +191,7 @@ def _evaluate_method(
     if not same:  # forgetting of the last round alone
       result = scores.score(setup, output)
       accuracy = result["accuracy"][task.test_sets.names[-1]]
-      lost = forgetting.summarise([accuracy], [result["per_class"]])
+      lost = forgetting.summarise_forgetting([accuracy], [result["per_class"]])
       kept = {"forgetting": files.plain(lost)}
     row["summary"] |= kept
 

@@ -56,7 +56,7 @@ def report_run(
   """Writes the report on a config's finished methods."""
   about = {key: workdirs.read_about(workdir, key) for key in config.methods}
   done = [
-    {**each, "by_client": by_client.read(workdirs.folder(workdir, key))}
+    {**each, "by_client": by_client.read_clients(workdirs.folder(workdir, key))}
     for key, each in about.items()
     if each is not None
   ]
@@ -99,7 +99,7 @@ def report_seeds(
   lines = [
     {"seed": seed, **line}
     for seed, run in zip(results["seeds"], runs, strict=True)
-    for line in by_client.read(run / into)
+    for line in by_client.read_clients(run / into)
   ]
   # Figures of single clients are those of the first seed.
   place, first = workdir / into, runs[0] / into
@@ -109,7 +109,7 @@ def report_seeds(
   for name in workdirs.OF_METHODS:
     drawn += [first / f"{name}_{key}.png" for key in keys]
   drawn += [first / f"{name}.png" for name in client_data.FILES]
-  report.write(place, results, [path for path in drawn if path.exists()])
+  report.write_report(place, results, [path for path in drawn if path.exists()])
   return results
 
 
@@ -154,7 +154,7 @@ def publish(
   names = [*client_data.FILES, *(f"inside_{key}" for key in config.methods)]
   earlier = [workdir / f"{name}.png" for name in names]
   drawn += [path for path in earlier if path.exists()]
-  report.write(workdir, results, drawn)
+  report.write_report(workdir, results, drawn)
   return results
 
 

@@ -20,7 +20,7 @@ def compare(runs: Sequence[str | Path], place: str | Path | None = None) -> str:
   """Formats a table of finished workdirs; writes a report if `place` is given.
 
   Raises:
-    UserError: see `gather` and `write`.
+    UserError: see `gather` and `write_grid`.
   """
   whole = gather(runs)
   if place is None:
@@ -40,7 +40,7 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
     workdirs_: at least two, each with a report.
 
   Returns:
-    The entries "title", "fields", "cells" and "missing" of `grid.run`'s
+    The entries "title", "fields", "cells" and "missing" of `grid.run_grid`'s
     results, with "run" as the only field. "different" maps each field in which
     configs differ to {run: value}. The entry "cell" of a cell is its name in
     the grid that it comes from, or "" for a run.
@@ -94,7 +94,7 @@ def _read(name: str) -> Results:
   remedy = "finish its training, or write its report with --workdir first"
   if not (Path(name) / report.JSON).exists():
     raise UserError(f"{name} has no report: {remedy}")
-  results = report.read(name)
+  results = report.read_report(name)
   if not isinstance(results, dict) or not {"title"} < results.keys():
     raise UserError(f"{name}/{report.JSON} is no report of this program")
   if results.get("fields") == ["run"]:
@@ -130,7 +130,7 @@ def write(whole: Results, place: str | Path) -> Path:
   lines = [f"differs, {line}" for line in lines]
   lines += [f"not finished: {each}" for each in whole["missing"]]
   links = [os.path.relpath(cell["name"], place) for cell in whole["cells"]]
-  return grid_report.write(whole, place, links, lines)
+  return grid_report.write_grid(whole, place, links, lines)
 
 
 def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from splitjax.config.schema import Config
 from splitjax.data import feed
 from splitjax.engine.fleets import without_padding
 from splitjax.evaluation import confident_path, early_exit, evaluate
-from splitjax.experiment.by_client import read
+from splitjax.experiment.by_client import read_clients
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.network import (
   Network,
@@ -278,7 +278,7 @@ def load(
     folder = place / workdirs.CHECKPOINTS
     saved["state"] = checkpoint.read_round(folder, round, wanted)
   else:
-    lines, shapes = read(place), wanted(about["record"]["places"])
+    lines, shapes = read_clients(place), wanted(about["record"]["places"])
     trees = {"state": shapes, "personal": shapes.clients}
     for name, digest in about["digests"].items():
       try:

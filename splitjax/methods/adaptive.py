@@ -78,7 +78,7 @@ def fedala(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedala(net, sgd, mixed_blocks=2)
     >>> [row.personal for row in method.traits.rows]
     [True]

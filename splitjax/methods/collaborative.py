@@ -65,7 +65,7 @@ def fedamp(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedamp(net, sgd, sigma=0.1, alpha_k=1.0, lam=0.1)
     >>> method.traits.depth
     'full'
@@ -163,7 +163,7 @@ def fedgh(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedgh(net, sgd, server_lr=0.05)
     >>> method.traits.depth
     'full'

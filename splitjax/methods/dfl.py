@@ -180,7 +180,7 @@ def dfl(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = dfl(net, sgd, warmup=5)
     >>> method.traits.depth, method.cuts is not None
     ('full', True)

@@ -48,7 +48,7 @@ def fedavg(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedavg(net, sgd, finetune=True)
     >>> method.traits.depth, [row.suffix for row in method.traits.rows]
     ('full', ['', '+FT'])
@@ -75,7 +75,7 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = local(net, sgd)
     >>> method.traits.depth, method.traits.answers
     ('full', ('client',))
@@ -99,7 +99,7 @@ def fedbn(backbone: Backbone, optimizer: Optimizer) -> Method:
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, batch_norm=True)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedbn(net, sgd)
     >>> method.traits.depth, method.aggregation.alike
     ('full', False)
@@ -139,7 +139,7 @@ def fedprox(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedprox(net, sgd, mu=0.1)
     >>> method.traits.depth
     'full'

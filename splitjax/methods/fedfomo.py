@@ -78,7 +78,7 @@ def fedfomo(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedfomo(net, sgd, validation=0.1)
     >>> method.traits.validates
     0.1

@@ -75,7 +75,7 @@ def fedpac(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedpac(net, sgd, head_epochs=2)
     >>> len(method.stages)  # the head, then the body
     2

@@ -486,7 +486,7 @@ def harmony(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = harmony(net, sgd, inner_lr=0.05, inner_steps=5)
     >>> method.traits.views, method.traits.answers
     (2, ('client', 'server'))

@@ -68,7 +68,7 @@ def hydra(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = hydra(net, sgd)
     >>> method.traits.answers
     ('server',)

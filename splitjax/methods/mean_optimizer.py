@@ -76,7 +76,7 @@ def _adaptive(
   return optax.GradientTransformation(init, update)
 
 
-def make(
+def make_mean_optimizer(
   name: str, lr: float | None, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
   """Makes a server optimiser for the pseudo-gradient g = w - mean.

@@ -48,7 +48,7 @@ def merge_sfl(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = merge_sfl(net, sgd, micro_batches=True)
     >>> method.traits.answers
     ('server',)

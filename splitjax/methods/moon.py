@@ -49,7 +49,7 @@ def moon(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> moon(net, sgd, mu=5.0).traits.depth
     'full'
   """

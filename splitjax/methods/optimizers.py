@@ -58,7 +58,7 @@ class Optimizer(NamedTuple):
   clip: float | None = None
 
 
-def make(
+def make_optimizer(
   name: str,
   lr: float,
   momentum: float = 0.9,
@@ -117,7 +117,7 @@ def make(
   )
 
 
-sgd = functools.partial(make, "sgd")
+sgd = functools.partial(make_optimizer, "sgd")
 """SGD with momentum and coupled L2 weight decay."""
 
 

@@ -31,7 +31,7 @@ def fedper(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedper(net, sgd, personal_blocks=2)
     >>> method.traits.depth
     'full'
@@ -82,7 +82,7 @@ def fedrep(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedrep(net, sgd, head_epochs=5)
     >>> len(method.stages)  # the head, then the body
     2
@@ -133,7 +133,7 @@ def fedbabu(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = fedbabu(net, sgd, tune="head")
     >>> [row.personal for row in method.traits.rows]
     [True]

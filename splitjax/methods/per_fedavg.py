@@ -53,7 +53,7 @@ def per_fedavg(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> per_fedavg(net, sgd, meta="fomaml").traits.views
     2
   """

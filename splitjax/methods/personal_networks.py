@@ -47,7 +47,7 @@ def ditto(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> [row.suffix for row in ditto(net, sgd, lam=0.5).traits.rows]
     ['', ' global']
   """
@@ -135,7 +135,7 @@ def pfedme(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.01, momentum=0.0)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.01, momentum=0.0)
     >>> pfedme(net, sgd, lam=10.0).stages[0].work.client
     15.0
   """

@@ -459,7 +459,7 @@ def pgfedsplit(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = pgfedsplit(net, sgd, tau=3, adaptive=False)
     >>> len(method.stages)
     2

@@ -46,7 +46,7 @@ def scaffold(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = scaffold(net, sgd, mean="uniform")
     >>> method.traits.depth
     'full'

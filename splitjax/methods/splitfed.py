@@ -68,7 +68,7 @@ def splitfed_v1(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = splitfed_v1(net, sgd, mean="uniform")
     >>> method.traits.answers
     ('server',)
@@ -107,7 +107,7 @@ def splitfed_v2(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = splitfed_v2(net, sgd, l2=5e-4)
     >>> method.traits.answers
     ('server',)
@@ -139,7 +139,7 @@ def splitfed_v3(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = splitfed_v3(net, sgd)
     >>> method.traits.pick
     True
@@ -161,7 +161,7 @@ def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = splitnn(net, sgd)
     >>> method.traits.answers
     ('server',)

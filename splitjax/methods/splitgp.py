@@ -48,7 +48,7 @@ def splitgp(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = splitgp(net, sgd, lam=0.9, finetune=True)
     >>> [row.suffix for row in method.traits.rows]
     ['', '+FT']

@@ -83,7 +83,7 @@ def supersfl(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
     >>> method = supersfl(net, sgd, fusion="equal")
     >>> method.traits.answers
     ('server',)

@@ -133,7 +133,7 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 """Name -> (classes, *, options) -> Loss."""
 
 
-def make(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
+def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
   """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B].
 
   Raises:

@@ -48,7 +48,7 @@ def chosen(lines: Sequence[Line]) -> list[Line]:
   ]
 
 
-def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
+def clients_over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
   """Averages the lines of named clients over seeds, with 95 % intervals.
 
   Returns [] if clients have no names, or if the seeds differ in clients or
@@ -67,7 +67,7 @@ def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
   return [line for line in merged if line["name"]]
 
 
-def section(tree: dict[str, Any]) -> list[str]:
+def client_section(tree: dict[str, Any]) -> list[str]:
   """Makes title, table and explanation; returns [] if results have no lines."""
   lines: list[Line] = tree.get("by_client") or []
   sets = [tree["sets"][i] for i in ends(tree)]

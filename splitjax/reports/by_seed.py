@@ -38,7 +38,7 @@ PAIRED = (
 )
 
 
-def section(cells: Cells) -> list[str]:
+def seed_section(cells: Cells) -> list[str]:
   """Makes title, table and explanation; returns [] for fewer than two seeds.
 
   For a run, `cells` is [({}, results)]. Cells of a single seed are left out.

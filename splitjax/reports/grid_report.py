@@ -20,7 +20,7 @@ from splitjax.reports.report import Results
 from splitjax.reports.results import folded, told
 
 
-def write(
+def write_grid(
   whole: Results, place: Path, links: Sequence[str], left: list[str]
 ) -> Path:
   """Writes numbers, figures and the page that shows them; returns the page.
@@ -35,7 +35,7 @@ def write(
   files.write_json(place / report.JSON, files.plain(whole))
   numbers = collect(whole)
   report.write_records(place, numbers, whole["title"], left)
-  drawn = [path.name for path in grid.draw(whole, place)]
+  drawn = [path.name for path in grid.draw_grid(whole, place)]
   text = _page(whole, numbers, left, links, drawn)
   files.write_text(place / report.PAGE, text)
   return place / report.PAGE
@@ -95,7 +95,7 @@ def sections(
   return [
     *by_seed.gains(found),
     *([*paired, markdown(apart)] if apart else []),
-    *by_seed.section(pairs),
+    *by_seed.seed_section(pairs),
     *costs.of_grid(found),
     *noise,
   ]

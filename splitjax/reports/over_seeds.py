@@ -69,7 +69,7 @@ def combine(runs: Sequence[Results]) -> Results:
     "notes": told(notes),
     "rows": rows,
     "learning": learning,
-    "by_client": by_client.over_seeds(
+    "by_client": by_client.clients_over_seeds(
       [copy.get("by_client", ()) for copy in copies]
     ),
   }

@@ -30,7 +30,7 @@ PARTS = (
 """Components of an accuracy (SplitGP, Table IV)."""
 
 
-def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
+def page_text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
   """Writes the text of report.md; paths of figures are relative to it."""
   found, last = records.collect(tree, {}), tree["sets"][results.ends(tree)[-1]]
   ours = [r._replace(paper=None) for r in found]
@@ -53,8 +53,8 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _raw_labels(tree["rows"]),
     *privacy.section(tree),
     _server_memory(tree["rows"]),
-    *by_client.section(tree),
-    *by_seed.section([({}, tree)]),
+    *by_client.client_section(tree),
+    *by_seed.seed_section([({}, tree)]),
     *costs.of_run(tree, ours),
     *_skew(ours),
   ]

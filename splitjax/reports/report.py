@@ -63,7 +63,7 @@ JSON, PAGE = "report.json", "report.md"
 CSV, TEX = "report.csv", "report.tex"
 
 
-def write(
+def write_report(
   workdir: str | Path, results: Results, figures: Sequence[str | Path] = ()
 ) -> Path:
   """Writes report.json, .md, .csv and .tex, each atomically.
@@ -82,7 +82,7 @@ def write(
   names = [Path(os.path.relpath(path, folder)).as_posix() for path in figures]
   files.write_json(folder / JSON, tree)
   write_records(folder, records.collect(tree, {}), tree["title"])
-  files.write_text(folder / PAGE, page.text(tree, names))
+  files.write_text(folder / PAGE, page.page_text(tree, names))
   return folder / PAGE
 
 
@@ -101,8 +101,8 @@ def write_records(
   files.write_text(folder / TEX, formats.latex(tables.compare(found), caption))
 
 
-def read(workdir: str | Path) -> Results:
-  """Reads the results that `write` wrote to a workdir.
+def read_report(workdir: str | Path) -> Results:
+  """Reads the results that `write_report` wrote to a workdir.
 
   Raises:
     UserError: the file is missing or not valid JSON.

@@ -107,14 +107,14 @@ def _round(line: Line, wall: float) -> dict[str, Any]:
 
 def _write(file: IO[bytes], events: Iterable[dict[str, Any]]) -> None:
   """Writes events as TFRecord frames."""
-  event, frames = library()
+  event, frames = event_library()
   writer = frames(file)
   for fields in events:
     writer.write(event(**fields).SerializeToString())
 
 
 @functools.cache
-def library() -> tuple[Any, Any]:
+def event_library() -> tuple[Any, Any]:
   """Imports the class of Event messages; returns it and the class Frames.
 
   Raises:

@@ -18,11 +18,11 @@ from splitjax.models import pretrained
 from splitjax.reports import report
 
 READERS = {
-  "npz": lambda path: npz.load(f"npz:{path}"),
+  "npz": lambda path: npz.load_npz(f"npz:{path}"),
   "profiles": lambda path: resources.read_profiles(path, 3),
   "pretrained": lambda path: pretrained.load(str(path), "weights"),
   "record": lambda path: workdirs.read_json(path),
-  "report": lambda path: report.read(path.parent),
+  "report": lambda path: report.read_report(path.parent),
 }
 """Kind of a user's file -> its reader."""
 

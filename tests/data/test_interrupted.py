@@ -193,7 +193,7 @@ def test_arrays_that_a_killed_reader_left_are_replaced(tmp_path):
   (half / "train_image.npy").write_bytes(b"half of it")
   array_cache.store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
   assert [path.name for path in half.parent.iterdir()] == ["whole"]
-  (held,) = array_cache.read(tmp_path / "kept" / "whole", ["x"]).values()
+  (held,) = array_cache.read_arrays(tmp_path / "kept" / "whole", ["x"]).values()
   assert held.tolist() == [0, 1, 2, 3, 4] and isinstance(held, np.memmap)
 
 

@@ -24,7 +24,7 @@ OFFLOADED = np.array([0.5, 0.25])
 def whole(where, sizes, rates, samples):
   """Latency of the whole network there; q = 784."""
   each, answers = latency.deployments(sizes, 784)[where]
-  return latency.latency(each, rates, samples, 1.0, answers)
+  return latency.round_trip_latency(each, rates, samples, 1.0, answers)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def whole(where, sizes, rates, samples):
   ],
 )
 def test_latency_by_hand(answers, want):
-  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, answers)
+  got = latency.round_trip_latency(SIZES, RATES, SAMPLES, OFFLOADED, answers)
   np.testing.assert_allclose(got, want)
 
 
@@ -70,14 +70,14 @@ def test_the_columns_of_table_1_by_hand():
 def test_latency_takes_its_rates():
   # client 0: 20 * (30 + 0.5 * (8 / 2 + 5000 / 50)) = 20 * 82 = 1640
   rates = RATES._replace(server=50.0, bandwidth=2.0)
-  got = latency.latency(SIZES, rates, SAMPLES, OFFLOADED, BOTH)
+  got = latency.round_trip_latency(SIZES, rates, SAMPLES, OFFLOADED, BOTH)
   assert got[0] == pytest.approx(1640)
 
 
 def test_latency_keeps_leading_axes_and_empty_clients_cost_nothing():
   samples = np.array([[20, 10], [20, 0]])
   offloaded = np.array([[0.5, 0.25], [0.5, np.nan]])
-  got = latency.latency(SIZES, RATES, samples, offloaded, BOTH)
+  got = latency.round_trip_latency(SIZES, RATES, samples, offloaded, BOTH)
   np.testing.assert_allclose(got, [[1180, 390], [1180, 0]])
 
 
@@ -93,7 +93,7 @@ def test_splitfed_of_the_paper():
   )
   rates = latency.Resources(np.array([10.0, 20.0, 40.0]))
   samples = np.array([[2000] * 3, [3600] * 3])
-  each = latency.latency(sizes, rates, samples, np.ones(3), ("server",))
+  each = latency.round_trip_latency(sizes, rates, samples, np.ones(3), ("server",))
   total = each.mean(axis=-1) * 50
   np.testing.assert_allclose(total, [104.80e8, 188.63e8], rtol=0.01)
 

@@ -74,13 +74,13 @@ def test_amplified_is_smaller_where_batches_are_small_and_never_larger(known):
 
 
 def test_the_largest_and_the_median_of_clients():
-  assert privacy.spread([3.0, 1.0, 2.0]) == {"max": 3.0, "median": 2.0}
-  assert privacy.spread([4.0, 1.0]) == {"max": 4.0, "median": 2.5}
+  assert privacy.noise_spread([3.0, 1.0, 2.0]) == {"max": 3.0, "median": 2.0}
+  assert privacy.noise_spread([4.0, 1.0]) == {"max": 4.0, "median": 2.5}
 
 
 def test_without_the_library_it_says_how_to_install_it(monkeypatch):
   monkeypatch.setitem(sys.modules, "dp_accounting", None)
   with pytest.raises(UserError, match="pip install 'dp-accounting") as error:
-    privacy.library()
+    privacy.accountant()
   assert "privacy.delta=None" in str(error.value)
   assert len(str(error.value).splitlines()) == 1

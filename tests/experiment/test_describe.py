@@ -13,7 +13,7 @@ from splitjax.experiment.trainers.trainer import Trainer, make_round
 @pytest.fixture(scope="module")
 def facts():
   names = ("splitgp", "local")
-  return describe.describe(tiny.resolved(**{n: n for n in names}))
+  return describe.describe_run(tiny.resolved(**{n: n for n in names}))
 
 
 def test_sizes_by_hand(facts):
@@ -33,7 +33,7 @@ def test_clients(facts):
 
 
 def test_the_line_on_training_says_rate_steps_and_loss(facts):
-  said = description.text(facts)
+  said = description.describe_text(facts)
   assert (
     "Training: sgd at 0.025, constant; 1 local epochs of batches of"
     " 10 in a round; loss cross_entropy\n"
@@ -44,7 +44,7 @@ def test_the_line_on_training_says_rate_steps_and_loss(facts):
   assert (
     "Training: sgd at 0.025, cosine after 2.5 rounds of warm-up; 7"
     " local steps of batches of 10 in a round; loss focal\n"
-  ) in description.text(other)
+  ) in description.describe_text(other)
 
 
 def test_traffic_by_hand_and_as_a_round_tells(facts):
@@ -82,7 +82,7 @@ def test_pairs_of_a_depth_and_a_class_are_counted():
 def test_classes_by_depth(facts):
   c = tiny.tiny()
   c.data.dealt = "by_depth"
-  told = describe.describe(tiny.resolved(c))
+  told = describe.describe_run(tiny.resolved(c))
   highest = {1: [], 2: []}
   for client in told["clients"]:
     highest[client["depth"]].append(max(client["classes"]))
@@ -93,5 +93,5 @@ def test_classes_by_depth(facts):
 
 
 def test_text(facts):
-  text = description.text(facts)
+  text = description.describe_text(facts)
   assert "4,710" in text and "Method splitgp" in text

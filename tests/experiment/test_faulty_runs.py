@@ -51,11 +51,11 @@ def test_clients_carry_their_faults():
 
 @pytest.mark.slow
 def test_a_description_says_it():
-  facts = describe.describe(tiny.resolved(drafted(dropout=0.25)))
+  facts = describe.describe_run(tiny.resolved(drafted(dropout=0.25)))
   said = "Faults: dropout 0.25"
-  assert facts["faults"] == said and said in description.text(facts)
-  facts = describe.describe(tiny.resolved(own="splitgp"))
-  assert facts["faults"] == "" and "Faults" not in description.text(facts)
+  assert facts["faults"] == said and said in description.describe_text(facts)
+  facts = describe.describe_run(tiny.resolved(own="splitgp"))
+  assert facts["faults"] == "" and "Faults" not in description.describe_text(facts)
 
 
 def test_giving_up_is_no_other_run(tmp_path):

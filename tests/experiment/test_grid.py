@@ -43,7 +43,7 @@ def launch(mode, workdir, config=None, **options):
 def done(tmp_path_factory):
   """A finished grid of two cells: its workdir and results."""
   workdir = tmp_path_factory.mktemp("grid") / "w"
-  return workdir, grid.run(cells(1, 2), workdir)
+  return workdir, grid.run_grid(cells(1, 2), workdir)
 
 
 def test_a_cell_is_an_ordinary_workdir(done):
@@ -80,21 +80,21 @@ def test_another_config_is_refused(done, tmp_path):
   before = (workdir / "grid.json").read_text()
   for k in (1, 3):
     with refused("--workdir"):
-      grid.run(cells(k, batch_size=7), workdir)
+      grid.run_grid(cells(k, batch_size=7), workdir)
   other = sweep.plan(given(), ["optimizer.lr=1,2"]).cells
   with refused("--workdir"):
-    grid.run(other, workdir)
+    grid.run_grid(other, workdir)
   assert (workdir / "grid.json").read_text() == before
   assert not (workdir / "k=3").exists()
   (tmp_path / "notes").write_text("mine")
   with refused("--workdir"):
-    grid.run(cells(1), tmp_path)
+    grid.run_grid(cells(1), tmp_path)
 
 
 def test_all_cells_are_checked_before_the_first_trains(tmp_path):
   # 13 shards for each of six clients, of twelve in all.
   with refused("k"):
-    grid.run(cells(1, 13), tmp_path / "w")
+    grid.run_grid(cells(1, 13), tmp_path / "w")
   assert not (tmp_path / "w").exists()
 
 
@@ -103,11 +103,11 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
 
   def stop():
     with refused("--workdir"):
-      grid.run(cells(2), workdir, [5])  # one process at a time
+      grid.run_grid(cells(2), workdir, [5])  # one process at a time
     return "SIGTERM" if (workdir / "k=1/report.md").exists() else None
 
   with pytest.raises(signals.Stopped):
-    grid.run(cells(1, 2), workdir, [5], stop=stop)
+    grid.run_grid(cells(1, 2), workdir, [5], stop=stop)
   again = grid.report_again(workdir)
   (only,) = again["cells"]
   assert only["name"] == "k=1" and only["results"]["seeds"] == [5]
@@ -115,11 +115,11 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   page = (workdir / "report.md").read_text()
   assert all(f"- not finished: {each}" in page for each in again["missing"])
   capsys.readouterr()
-  results = grid.run(cells(2), workdir, [5])
+  results = grid.run_grid(cells(2), workdir, [5])
   assert [cell["name"] for cell in results["cells"]] == ["k=1", "k=2"]
   assert results["missing"] == []
   with refused("--workdir"):
-    grid.run(cells(3, batch_size=7), workdir, [5])
+    grid.run_grid(cells(3, batch_size=7), workdir, [5])
 
 
 def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):

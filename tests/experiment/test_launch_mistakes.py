@@ -173,7 +173,7 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
     commands.launch(commands.Command("describe", c.to_dict(), debug=True))
   # From Python, too, it is raised as it is.
   with pytest.raises(ValueError, match="one\n and two"):
-    describe.describe(tiny.resolved(c))
+    describe.describe_run(tiny.resolved(c))
 
 
 def test_a_corrupt_cell_is_named(tmp_path, capsys):

@@ -48,7 +48,7 @@ def test_a_line_costs_what_took_part(clients):
   few = history.log_line("own", 1, *of_a_round(3)[:1], 0.25, of_a_round(3)[1])
   assert round_log.as_bytes(line) == round_log.as_bytes(few)
   # Summed up it is what each client did.
-  whole = history.read([line, json.loads(round_log.as_bytes(few))], clients)
+  whole = history.read_history([line, json.loads(round_log.as_bytes(few))], clients)
   want = {"steps": 6, "bytes": 60, "served": 4, "visits": 2}
   for name, value in want.items():
     assert whole.clients[name][:4].tolist() == [value, 0, value, 0][:4]
@@ -76,7 +76,7 @@ def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   assert kept[1] - kept[0] < 20_000
   small, large = (len(json.dumps(record)) for record in records)
   assert large - small < 20, "nothing but digits of numbers"
-  assert history.read(one.log, 6).lines[-1]["round"] == 100
+  assert history.read_history(one.log, 6).lines[-1]["round"] == 100
   manager.close()
 
 

@@ -6,7 +6,7 @@ from refusals import refused
 from runs import config, rows, same_run, stopped
 
 import splitjax
-from splitjax.evaluation.privacy import Release, library
+from splitjax.evaluation.privacy import Release, accountant
 from splitjax.experiment import runner
 from splitjax.experiment.measure import privacy
 from splitjax.experiment.setup import tasks, training_setup
@@ -79,7 +79,7 @@ def releases(name, served, **changes):
   lines = [
     {"clients": {"number": range(len(each)), "steps": each}} for each in served
   ]
-  whole = history.read(lines, len(served[0]))
+  whole = history.read_history(lines, len(served[0]))
   return setup, privacy.releases(setup, whole)
 
 
@@ -120,9 +120,9 @@ def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   (other,) = splitjax.evaluate_again(tmp_path / "run", again)["rows"]
   # 4.377 at 1e-5: dp-accounting's, of noise 1 per sensitivity, at 1e-3.
   assert other["privacy"]["up"]["max"] == pytest.approx(
-    library().get_epsilon_gaussian(1.0, 1e-3)
+    accountant().get_epsilon_gaussian(1.0, 1e-3)
   )
-  text = page.text(results)
+  text = page.page_text(results)
   assert "| `up/features`" in text and "4.38 (4.38)" in text
   assert "not covered, go up: own `up/labels`." in text
   assert np.isfinite(found["up/features"]["max"])

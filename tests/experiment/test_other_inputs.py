@@ -146,7 +146,7 @@ def test_methods_take_other_inputs(method, kind, tmp_path):
 def test_describe(kind, tmp_path):
   resolved = tiny.resolved(config(tmp_path, kind, "local"))
   task = tasks.build(resolved)
-  text = description.text(describe.describe(resolved))
+  text = description.describe_text(describe.describe_run(resolved))
   assert "96 training and 24 test samples" in text
   assert task.data.told in text
   assert ("standardised per" in text) == (kind != "token ids")

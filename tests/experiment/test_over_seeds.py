@@ -35,11 +35,11 @@ def test_combine_three_seeds(tmp_path):
   # 0.01 apart again
   spread = curve["interval"]["accuracy"]["0.0"]
   assert spread == pytest.approx([0.02484] * 4, abs=1e-5)
-  page = report.write(tmp_path, combined).read_text(encoding="utf-8")
+  page = report.write_report(tmp_path, combined).read_text(encoding="utf-8")
   assert (
     "91.00 ± 2.48" in page and "3 seeds" in page and "seed `0, 1, 2`" in page
   )
-  assert report.read(tmp_path) == strict(json.dumps(combined))
+  assert report.read_report(tmp_path) == strict(json.dumps(combined))
 
 
 def test_one_seed_has_no_interval():

@@ -60,7 +60,7 @@ def other_weights(path):
 def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   config, path = start
   said = f"The networks start from weights of {path}"
-  assert said in description.text(describe.describe(config))
+  assert said in description.describe_text(describe.describe_run(config))
   results = splitjax.run(config, tmp_path / "w")
   assert any(note.startswith(said) for note in results["notes"])
   other_weights(path)

@@ -175,22 +175,22 @@ def side_by_side(chunk="auto"):
 
 
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
-  assert training_setup.side_by_side(side_by_side()) == [1], "on a CPU"
+  assert training_setup.clients_side_by_side(side_by_side()) == [1], "on a CPU"
   with gpu(10**12):
     trainer = that_fit(side_by_side())
-    assert training_setup.side_by_side(trainer.setup) == [6]
+    assert training_setup.clients_side_by_side(trainer.setup) == [6]
   every = trainer._programs.values()
   most = max(size_of(x.args[0]) for x in every)
   with gpu(most - 1):
     fewer = that_fit(side_by_side())
     stated = that_fit(side_by_side(6))
-  assert training_setup.side_by_side(fewer.setup) == [3]
+  assert training_setup.clients_side_by_side(fewer.setup) == [3]
   assert fewer.task.config.system.clients_per_chunk == "auto"
   (told,) = capsys.readouterr().err.splitlines()
   assert told.startswith("own: compiled for 6 clients side by side, a prog")
   assert told.endswith(" GB of a device; takes 3")
   # A number that is stated is not changed, nor compiled ahead.
-  assert training_setup.side_by_side(stated.setup) == [6]
+  assert training_setup.clients_side_by_side(stated.setup) == [6]
   assert not stated._programs
 
 
@@ -200,14 +200,14 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
   asked = []
 
   def compile(self, state):
-    asked.append(training_setup.side_by_side(self.setup))
+    asked.append(training_setup.clients_side_by_side(self.setup))
     raise jax.errors.JaxRuntimeError(f"{said}: out of HBM")
 
   monkeypatch.setattr(Trainer, "compile", compile)
   with gpu(10**12):
     said = "RESOURCE_EXHAUSTED"
     made = that_fit(side_by_side())
-    assert training_setup.side_by_side(made.setup) == [1]
+    assert training_setup.clients_side_by_side(made.setup) == [1]
     assert asked == [[6], [3]]  # one client alone has no other choice
     said = "INTERNAL"
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):

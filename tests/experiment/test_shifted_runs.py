@@ -38,10 +38,10 @@ def config(
 def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
   """Described, trained, reported; its exits are of the training split."""
   made, workdir = config("out_of_client"), tmp_path / "w"
-  facts = describe.describe(made, workdir / workdirs.DESCRIBED)
+  facts = describe.describe_run(made, workdir / workdirs.DESCRIBED)
   sets = ["w/o drift", "w/ drift"]
   assert list(facts["data"]["sets"]) == sets and len(facts["figures"]) == 2
-  assert all(path in description.text(facts) for path in facts["figures"])
+  assert all(path in description.describe_text(facts) for path in facts["figures"])
   results = splitjax.run(made, workdir)
   assert results["sets"] == sets
   (row,) = results["rows"]
@@ -98,10 +98,10 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   c.fleet.profiles, c.tensorboard = str(devices), False
   names = ["Bergen", "Molde", "Oslo"]
   results = splitjax.run(tiny.resolved(c), run)
-  told = describe.describe(tiny.resolved(c))
+  told = describe.describe_run(tiny.resolved(c))
   assert [client["name"] for client in told["clients"]] == names
   assert told["devices"]["memory"] == [1, 2, 3]
-  assert re.search(r"client name .*\n +0 Bergen .*\n", description.text(told))
+  assert re.search(r"client name .*\n +0 Bergen .*\n", description.describe_text(told))
   assert any("3 client 2 (Oslo)." in note for note in told["notes"])
 
   # Every line of the table, from the saved networks.
@@ -135,7 +135,7 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   # Of more lines than a table should have: classes of one client alone.
   monkeypatch.setattr(by_client, "MOST_OF_CLASSES", 1)
   splitjax.evaluate_again(run)
-  few = by_client.read(run / "evaluate")
+  few = by_client.read_clients(run / "evaluate")
   assert {x["class"] for x in few} == {"all", 0, 3}
   assert [x for x in trained.by_client if x in few] == few
 

@@ -24,7 +24,7 @@ class Divided(NamedTuple):
   def state(self):
     """The state before the first round, on the devices."""
     specs = sharding.state_specs(len(self.world.fleet.cohorts))
-    where = sharding.sharding(self.mesh, specs)
+    where = sharding.client_sharding(self.mesh, specs)
     return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
 
   def round(self):
@@ -42,14 +42,14 @@ def divided(
   """Divides a world whose clients hold `sizes` samples."""
   chunks = [chunk] * len(made.fleet.cohorts)
   fleet = fleets.divide(made.fleet, devices, chunks)
-  mesh = sharding.make(devices)
-  shared = sharding.put(mesh, jax.device_get(tuple(made.shards[0][:2])))
+  mesh = sharding.make_mesh(devices)
+  shared = sharding.put_on_devices(mesh, jax.device_get(tuple(made.shards[0][:2])))
   shards = []
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
     mine = [sandbox.parts(sizes)[i] for i in cohort.places]
     shard = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)
     own = sandbox.with_order(made.method, shard, plan)[2:]
-    own = sharding.put(mesh, jax.device_get(tuple(own)), sharding.DIVIDED)
+    own = sharding.put_on_devices(mesh, jax.device_get(tuple(own)), sharding.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))
   return Divided(made, mesh)
@@ -63,7 +63,7 @@ def planned(place: Divided, **tables) -> Divided:
     place.world.fleet.cohorts, place.world.shards, strict=True
   ):
     mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], faults)
-    mine = sharding.put(place.mesh, mine, sharding.DIVIDED)
+    mine = sharding.put_on_devices(place.mesh, mine, sharding.DIVIDED)
     shards.append(shard._replace(faults=mine))
   return place._replace(world=place.world._replace(shards=tuple(shards)))
 

@@ -121,7 +121,7 @@ def forgetting_example(seed=0, rounds=6, classes=10):
     shares = rng.uniform(0, 1, (rounds, classes))
     mean = shares.mean(axis=1)
     row["summary"]["forgetting"] = files.plain(
-      forgetting.summarise(mean, shares)
+      forgetting.summarise_forgetting(mean, shares)
     )
     results["learning"][row["label"]] = {
       "round": list(range(1, rounds + 1)),

@@ -53,7 +53,7 @@ def test_one_cluster_is_fedavg_and_the_warmup_local(warmup, name):
 @pytest.mark.numeric
 def test_one_cut_for_all_is_splitfed():
   """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
-  outer = optimizers.make("adam", 0.01, weight_decay=0.1)
+  outer = optimizers.make_optimizer("adam", 0.01, weight_decay=0.1)
   net = toys.network((2,))
   made = place(net=net)
   state, (metrics, *_) = toys.train(

@@ -68,14 +68,14 @@ def test_the_last_five_by_hand():
 
 
 def test_a_summary_by_hand():
-  told = forgetting.summarise([0.5, None], [[0.9, 0.1], [0.6, None]])
+  told = forgetting.summarise_forgetting([0.5, None], [[0.9, 0.1], [0.6, None]])
   assert told["accuracy"] == 0.5 and told["rounds"] == 2
   # Gaps 0.4 and 0; of class 0 alone is something known of both rounds.
   assert told["gap"] == pytest.approx(0.2)
   assert told["backward"] == pytest.approx(0.3)
-  one = forgetting.summarise([0.5], [[0.9, 0.1]])
+  one = forgetting.summarise_forgetting([0.5], [[0.9, 0.1]])
   assert math.isnan(one["backward"]) and one["gap"] == pytest.approx(0.4)
-  many = forgetting.summarise([0.1] * 9, [[0.5, 0.4]] * 9)
+  many = forgetting.summarise_forgetting([0.1] * 9, [[0.5, 0.4]] * 9)
   assert many["rounds"] == len(many["late"]["per_class"]) == 5
   assert many["backward"] == 0, "over all rounds, not the last five"
 

@@ -39,14 +39,14 @@ def trained_by_hand(net, n, correction=None):
 
 def by_rule(*rule):
   return lambda method: mean_optimizer.on_means(
-    method, mean_optimizer.make(*rule)
+    method, mean_optimizer.make_mean_optimizer(*rule)
   )
 
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
 def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
   """Reddi et al., Algorithm 2."""
-  tx = mean_optimizer.make(name, lr, beta1, beta2, tau)
+  tx = mean_optimizer.make_mean_optimizer(name, lr, beta1, beta2, tau)
   rng = np.random.default_rng(0)
   state, m, v = tx.init(jnp.zeros(5)), 0.0, tau**2
   for _ in range(4):
@@ -120,7 +120,7 @@ def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
 
 
 def test_a_block_that_nobody_updated_takes_no_step():
-  rule = mean_optimizer.make("fedavgm", 1.0, 0.9, 0.99, 1e-3)
+  rule = mean_optimizer.make_mean_optimizer("fedavgm", 1.0, 0.9, 0.99, 1e-3)
   method = mean_optimizer.on_means(METHODS["fedavg"](NET, PLAIN), rule)
   state = toys.start(toys.world(NET, (4,) * 4, PARTS), method)
   means = state.means._replace(

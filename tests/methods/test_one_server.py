@@ -133,7 +133,7 @@ def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
 def test_it_is_said_who_is_served_when():
   ran = config("hydra", order__name="cyclic", order__turn="epoch")
   assert ran.order.batches > 10**9
-  text = description.text(describe.describe(ran))
+  text = description.describe_text(describe.describe_run(ran))
   assert "one server, clients in order cyclic, a turn: epoch" in text
   assert "groups (group: clients)  0: " in text
 

@@ -45,7 +45,7 @@ def grads_of(params, step):
   [("sgd", 0.0), *((name, DECAY) for name in OPTIMIZERS)],
 )
 def test_blocks_move_as_the_whole_tree_does(name, decay):
-  made = optimizers.make(name, LR, 0.8, decay)
+  made = optimizers.make_optimizer(name, LR, 0.8, decay)
   full = toys.fresh(NET, 0)
   half = optimizers.begin_round(Half(full, (), ()), made, jnp.int32(0))
   tx, params = PLAIN[name](decay), full.params
@@ -60,7 +60,7 @@ def test_blocks_move_as_the_whole_tree_does(name, decay):
 
 @pytest.mark.numeric
 def test_a_block_that_is_not_passed_keeps_its_moments():
-  made = optimizers.make("adam", LR)
+  made = optimizers.make_optimizer("adam", LR)
   full = toys.fresh(NET, 0)
   half = optimizers.begin_round(Half(full, (), ()), made, jnp.int32(0))
   passed = {name: jnp.bool_(name != "block2") for name in full.params}
@@ -76,7 +76,7 @@ def test_the_server_has_a_rate_of_its_own():
   made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
   ends = []
   for lr, server_lr in ((0.01, 0.02), (0.01, None), (0.02, None)):
-    chosen = optimizers.make("adam", lr, 0.5, server_lr=server_lr)
+    chosen = optimizers.make_optimizer("adam", lr, 0.5, server_lr=server_lr)
     method = METHODS["splitfed_v1"](NET, chosen)
     ends.append(toys.train(made, method, 1)[0])
   both, low, high = ends

@@ -59,7 +59,7 @@ FACTORS = [
 
 @pytest.mark.parametrize(("options", "factor"), FACTORS)
 def test_a_schedule_is_its_formula(options, factor):
-  made = optimizers.make("sgd", LR, rounds=12, **options)
+  made = optimizers.make_optimizer("sgd", LR, rounds=12, **options)
   times = [0, 1, 2, 3, 4, 8, 11]
   want = [factor(t) for t in times]
   found = jax.jit(made.rate)(jnp.array(times, float))
@@ -70,7 +70,7 @@ def test_a_schedule_is_its_formula(options, factor):
 
 def test_two_rounds_of_fedavg_in_numpy():
   """Five local steps, a schedule, and uniform weights."""
-  made = optimizers.make("sgd", LR, 0.0, schedule="cosine", rounds=2)
+  made = optimizers.make_optimizer("sgd", LR, 0.0, schedule="cosine", rounds=2)
   uniform = mean_optimizer.with_uniform_weights
   world, states, *_ = played("fedavg", 2, uniform, optimizer=made, steps=5)
   w = first()
@@ -128,7 +128,7 @@ def test_numbers_of_schedules_are_arguments_of_a_program():
   def text(schedule, values):
     def factor(arrays, time):
       given = hyper.numbers(values, arrays)
-      made = optimizers.make("sgd", **given, schedule=schedule, rounds=4)
+      made = optimizers.make_optimizer("sgd", **given, schedule=schedule, rounds=4)
       return made.rate(time)
 
     return jax.jit(factor).lower(dict(values), 0.5).as_text()

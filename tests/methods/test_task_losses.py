@@ -52,7 +52,7 @@ FORMULAS = [
 @pytest.mark.numeric
 @pytest.mark.parametrize(("name", "options", "want"), FORMULAS, ids=str)
 def test_a_loss_is_its_formula(name, options, want):
-  each = task_losses.make(name, C, options)
+  each = task_losses.make_loss(name, C, options)
   np.testing.assert_allclose(each(LOGITS, LABEL), want, rtol=0, atol=1e-13)
   slope = jax.grad(lambda x: each(x, LABEL).sum())(LOGITS)
   for i in range(3):
@@ -63,7 +63,7 @@ def test_a_loss_is_its_formula(name, options, want):
 
 
 def test_focal_has_a_finite_gradient_at_certainty():
-  each = task_losses.make("focal", 2, {"gamma": 0.5})
+  each = task_losses.make_loss("focal", 2, {"gamma": 0.5})
   sure = jnp.array([[800.0, -800.0]])
   for label, size in ((0, 0.0), (1, 1600.0)):
     value, grad = jax.value_and_grad(
@@ -149,7 +149,7 @@ def test_options_are_arguments_of_a_program_and_in_the_report():
   def text(values):
     def loss(arrays, logits):
       given = hyper.numbers(values, arrays)
-      return task_losses.make("focal", C, given)(logits, LABEL)
+      return task_losses.make_loss("focal", C, given)(logits, LABEL)
 
     return jax.jit(loss).lower(dict(values), LOGITS).as_text()
 

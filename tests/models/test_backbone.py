@@ -257,7 +257,7 @@ def test_equal_networks_are_those_of_equal_fields():
   def network(**changes):
     net = BACKBONES["toy"]((4, 4, 1), 3, depths=(1, 2), batch_norm=True)
     weights = Pretrained({}, "weights of a file", "0123")
-    focal = task_losses.make("focal", 3, {"gamma": 2.0})
+    focal = task_losses.make_loss("focal", 3, {"gamma": 2.0})
     wire = Wire(features=Channel("float16"))
     fields = {"start": weights, "loss": focal, "wire": wire, **changes}
     return dataclasses.replace(net, **fields)
@@ -277,7 +277,7 @@ def test_equal_networks_are_those_of_equal_fields():
     "start": Pretrained({}, "weights of a file", "4567"),
     "draws": "torch",
     "wire": Wire(features=Channel("float16"), gradients=Channel("float16")),
-    "loss": task_losses.make("focal", 3, {"gamma": 1.0}),
+    "loss": task_losses.make_loss("focal", 3, {"gamma": 1.0}),
     "vocabulary": 9,
   }
   for field in dataclasses.fields(net):

@@ -82,5 +82,5 @@ def test_describe_says_that_convolutions_are_slow(monkeypatch):
   monkeypatch.setitem(BACKBONES, "mine", made)
   draft = tiny.tiny(own="local")
   draft.backbone = splitjax.spec(BACKBONES, "mine")
-  found = describe.describe(tiny.resolved(draft))
-  assert f"  {TOLD}: a round" in description.text(found)
+  found = describe.describe_run(tiny.resolved(draft))
+  assert f"  {TOLD}: a round" in description.describe_text(found)

@@ -35,7 +35,7 @@ def test_runs_of_a_method_stand_beside_each_other():
   # The numbers for other programs stay by run.
   first = next(csv.DictReader(io.StringIO(records.as_csv(found))))
   assert (first["run"], first["row"]) == ("one", "a")
-  text = by_seed.section(
+  text = by_seed.seed_section(
     beside(x={0: [0, 0], 1: [0, 0]}, y={0: [1, 1], 1: [1, 1]})
   )
   lines = table_cells(text[1])
@@ -132,7 +132,7 @@ def test_notes_name_cell_and_seed(tmp_path):
   whole = {"title": "t", "fields": ["data.partition.k"], "cells": cells}
   one, two = (cell["results"] for cell in cells)
   one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
-  page = grid_report.write(whole, tmp_path, ["a", "b"], []).read_text()
+  page = grid_report.write_grid(whole, tmp_path, ["a", "b"], []).read_text()
   notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
   assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
 

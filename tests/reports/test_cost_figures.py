@@ -67,7 +67,7 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     spent["bytes"] = [x / k for x in spent["bytes"]]
     cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
   whole = {"fields": ["k"], "cells": cells}
-  drawn = grid.draw(whole, tmp_path)
+  drawn = grid.draw_grid(whole, tmp_path)
   assert "accuracy_over_bytes.png" in [path.name for path in drawn]
   (axes,) = cost_figures.over_bytes(
     [(str(cell["values"]["k"]), cell["results"]) for cell in cells]
@@ -84,7 +84,7 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     ("sets", [f"other {name}" for name in first["sets"]]),
   ):
     cells[0]["results"] = {**first, key: value}
-    places = grid.draw({**whole, "fields": ["run", "k"]}, tmp_path)
+    places = grid.draw_grid({**whole, "fields": ["run", "k"]}, tmp_path)
     assert "accuracy_over_bytes.png" not in [path.name for path in places]
 
 

@@ -65,7 +65,7 @@ def log(workdir):
 
 @pytest.mark.slow
 def test_a_run_ends_with_the_section_and_its_figures(ran):
-  results = report.read(ran)
+  results = report.read_report(ran)
   text = (ran / "report.md").read_text()
   assert "## Forgetting" in text and "Medians of the last 4 evaluated" in text
   drawn = {path.name for path in ran.glob("*.png")}
@@ -75,7 +75,7 @@ def test_a_run_ends_with_the_section_and_its_figures(ran):
     lines = [x for x in log(ran) if x["method"] == label]
     history = [line["per_class"][label] for line in lines]
     assert results["learning"][label]["per_class"] == history
-    want = forgetting.summarise(
+    want = forgetting.summarise_forgetting(
       results["learning"][label]["accuracy"]["global"], history
     )
     assert summary == files.plain(want)
@@ -100,7 +100,7 @@ def test_seeds_are_pooled(tmp_path):
     assert spread["gap"] == pytest.approx(half, rel=1e-4)
     assert "late" not in row["summary"]["forgetting"]
     assert forgetting_report.profile(row).by == "class"
-  text = report.write(tmp_path, results).read_text()
+  text = report.write_report(tmp_path, results).read_text()
   assert "## Forgetting" in text and "of all seeds together" in text
   lines = list(
     csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
@@ -116,7 +116,7 @@ def test_seeds_are_pooled(tmp_path):
 
 @pytest.mark.slow
 def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
-  whole = report.read(ran)
+  whole = report.read_report(ran)
   results = reevaluate.evaluate_again(ran)
   for row, old in zip(results["rows"], whole["rows"], strict=True):
     assert row["summary"] == old["summary"]
@@ -126,7 +126,7 @@ def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
 
 @pytest.mark.slow
 def test_evaluated_with_another_threshold_there_is_one_round(ran):
-  before = report.read(ran)["rows"][:1]  # has one exit, so no threshold
+  before = report.read_report(ran)["rows"][:1]  # has one exit, so no threshold
   asked = config()
   chosen = dataclasses.replace(
     asked.eval, threshold=0.5, threshold_rule="fixed"
@@ -147,7 +147,7 @@ def test_evaluated_with_another_threshold_there_is_one_round(ran):
 def test_a_row_of_an_earlier_version_is_left_out(tmp_path):
   results = forgetting_example()
   del results["rows"][0]["summary"]["forgetting"]
-  text = report.write(tmp_path, results).read_text()
+  text = report.write_report(tmp_path, results).read_text()
   section = text.split("## Forgetting")[1].split("##")[0]
   assert [x[0] for x in table_cells(section)[1:]] == ["SplitGP", "SplitGP+FT"]
   assert "forgetting" not in both_with(results)["rows"][0]["summary"]
@@ -197,7 +197,7 @@ def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
   beside = copy.deepcopy(results)
   beside["config"] |= {"paper": "A paper", "scale": "small"}
   text = (
-    page.text(beside).split("## Comparison with the paper")[1].split("##")[0]
+    page.page_text(beside).split("## Comparison with the paper")[1].split("##")[0]
   )
   heads, *lines = table_cells(text)
   (line,) = (x for x in lines if x[0] == "SplitGP, paper")

@@ -104,9 +104,9 @@ def test_what_a_cell_of_two_fields_prints():
 
 def test_a_page_without_a_paper_has_no_such_table():
   found = files.plain(example())
-  assert "## Comparison with the paper" not in page.text(found)
+  assert "## Comparison with the paper" not in page.page_text(found)
   found["config"] |= {"paper": "HARMONY Table 2", "scale": "small"}
-  text = page.text(found).split("## Comparison with the paper")[1]
+  text = page.page_text(found).split("## Comparison with the paper")[1]
   assert "| HARMONY, paper" in text.split("##")[0]
 
 

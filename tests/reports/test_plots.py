@@ -264,7 +264,7 @@ def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
   field = "data.partition.alpha"
   whole = grid_of(field, (1.0, 0.1, 0.3))
   whole["cells"][0]["results"]["rows"].pop()  # FedAvg is not there yet
-  (path,) = grid.draw(whole, tmp_path)
+  (path,) = grid.draw_grid(whole, tmp_path)
   assert path.name == "accuracy_over_alpha.png"
   every, labels, _ = drawn[-1]
   assert [axes.get_title() for axes in every] == ["ρ=0", "ρ=0.8"]
@@ -277,11 +277,11 @@ def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
 
 
 def test_other_grids_have_no_such_figure(tmp_path):
-  assert grid.draw(grid_of("x", ("a", "b"), 1), tmp_path) == []
-  assert grid.draw(grid_of("x", (True, False), 1), tmp_path) == []
-  assert grid.draw(grid_of("x", (1,), 1), tmp_path) == []
+  assert grid.draw_grid(grid_of("x", ("a", "b"), 1), tmp_path) == []
+  assert grid.draw_grid(grid_of("x", (True, False), 1), tmp_path) == []
+  assert grid.draw_grid(grid_of("x", (1,), 1), tmp_path) == []
   two = grid_of("x", (1, 2), 1)
   two["fields"].append("y")
   for cell in two["cells"]:
     cell["values"]["y"] = 3
-  assert grid.draw(two, tmp_path) == []
+  assert grid.draw_grid(two, tmp_path) == []

@@ -117,10 +117,10 @@ def test_round_trip(tmp_path):
   results = example()
   results["rows"][0]["seconds"]["train"] = math.nan
   results["rows"][1]["wire"]["up/features"] = np.float32(7)
-  path = report.write(tmp_path / "run", results)
+  path = report.write_report(tmp_path / "run", results)
   assert path == tmp_path / "run" / "report.md"
   text = (tmp_path / "run" / "report.json").read_text(encoding="utf-8")
-  read = report.read(tmp_path / "run")
+  read = report.read_report(tmp_path / "run")
   assert "Grid (nats)" in path.read_text()
   assert strict(text) == read == files.plain(results)
   assert read["rows"][0]["seconds"]["train"] is None
@@ -139,7 +139,7 @@ def test_the_larger_silhouette_and_the_smaller_ratio_are_best(tmp_path):
     shown = zip(results["rows"], (0.1, 0.3), (0.9, 0.4), strict=False)
     for each, a, b in shown:
       each["summary"]["skew"] = {"silhouette": a, "distance_ratio": b}
-  page = report.write(tmp_path, over_seeds.combine(runs)).read_text()
+  page = report.write_report(tmp_path, over_seeds.combine(runs)).read_text()
   section = page.split("## Representation skew")[1].split("##")[0]
   assert table_cells(section)[1:] == [
     ["SplitFed", "0.100 ± 0.000", "0.900 ± 0.000"],
@@ -149,10 +149,10 @@ def test_the_larger_silhouette_and_the_smaller_ratio_are_best(tmp_path):
 
 def test_read_refuses_what_is_no_report(tmp_path):
   with refused(str(tmp_path / "report.json")):
-    report.read(tmp_path)
+    report.read_report(tmp_path)
   (tmp_path / "report.json").write_text('{"title": ', encoding="utf-8")
   with refused(str(tmp_path / "report.json")):
-    report.read(tmp_path)
+    report.read_report(tmp_path)
 
 
 def test_every_seed_of_every_cell_and_what_cells_share():
@@ -164,7 +164,7 @@ def test_every_seed_of_every_cell_and_what_cells_share():
     trees.append(both)
   trees[1]["rows"] = trees[1]["rows"][:1]
   values = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
-  _, table, _ = by_seed.section(list(zip(values, trees, strict=True)))
+  _, table, _ = by_seed.seed_section(list(zip(values, trees, strict=True)))
   heads, *lines = table_cells(table)
   shown = [f"ρ={rho}, seed {s}" for rho in (0, 0.8) for s in (0, 3)]
   assert heads == ["lr", "method", *shown]
@@ -177,15 +177,15 @@ def test_every_seed_of_every_cell_and_what_cells_share():
     {"values": v, "results": t} for v, t in zip(values, trees, strict=True)
   ]
   assert table in grid_report.sections(cells, [])
-  assert "## Accuracy of each seed" in page.text(trees[1])
-  assert by_seed.section([({}, files.plain(example()))]) == []
+  assert "## Accuracy of each seed" in page.page_text(trees[1])
+  assert by_seed.seed_section([({}, files.plain(example()))]) == []
   told = folded(trees)
   assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told
   assert "optimizer.lr" not in told and "- `a`: gamma `0.5`" in told
 
 
 def test_the_page(tmp_path):
-  path = report.write(tmp_path, example(), [tmp_path / "figures" / "a_b.png"])
+  path = report.write_report(tmp_path, example(), [tmp_path / "figures" / "a_b.png"])
   page = path.read_text(encoding="utf-8")
   assert page.startswith("# A toy\n")
   assert "data.partition.name `shard`" in page and "seed `0`" in page
@@ -214,7 +214,7 @@ def test_bold_is_what_is_ahead_beyond_the_interval(tmp_path, seeds):
     run["rows"][0]["summary"]["accuracy"][0] = 0.5 + 0.3 * seed
     runs.append(run)
   results = over_seeds.combine(runs) if seeds > 1 else runs[0]
-  page = report.write(tmp_path, results).read_text(encoding="utf-8")
+  page = report.write_report(tmp_path, results).read_text(encoding="utf-8")
   head, *lines = table_cells(page.split("## Accuracy in detail")[0])
   bold = {"0": set(), "0.4": set(), "0.8": {"SplitFed"} if seeds > 1 else set()}
   for rho, names in bold.items():
@@ -274,12 +274,12 @@ def test_a_report_has_named_clients_and_classes_of_one_alone():
     {**lines[2], "name": ""}
   ]
   tree = {"sets": ["own"], "rows": [{"label": "A"}], "by_client": shown}
-  title, table, words = by_client.section(tree)
+  title, table, words = by_client.client_section(tree)
   assert "| 0 (Oslo) | 1 | 4 | 25.00 |" in table and "clients.csv" in words
   assert "| new (Bari) | all | 0 | 50.00 |" in table
-  assert by_client.section({**tree, "by_client": []}) == []
+  assert by_client.client_section({**tree, "by_client": []}) == []
   many = [{**shown[0], "client": n} for n in range(100)]
-  _, words = by_client.section({**tree, "by_client": many})
+  _, words = by_client.client_section({**tree, "by_client": many})
   assert words.startswith("100 lines are too many for a page")
 
 
@@ -292,9 +292,9 @@ def test_a_report_has_named_clients_and_classes_of_one_alone():
 )
 def test_the_same_clients_have_means_over_seeds(other, cells):
   one = line(0, "Oslo", "all", 8, 0.5)
-  merged = by_client.over_seeds([[one], [other]])
+  merged = by_client.clients_over_seeds([[one], [other]])
   if cells is None:
     assert merged == []
     return
   tree = {"sets": ["own"], "rows": [{"label": "A"}], "by_client": merged}
-  assert f"| 0 (Oslo) | all | 8 | {cells} |" in by_client.section(tree)[1]
+  assert f"| 0 (Oslo) | all | 8 | {cells} |" in by_client.client_section(tree)[1]

@@ -70,7 +70,7 @@ def test_what_is_shown_of_a_round(tmp_path):
 
 
 def test_without_the_package_it_is_one_line(tmp_path, monkeypatch):
-  tensorboard.library.cache_clear()
+  tensorboard.event_library.cache_clear()
   monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
   with pytest.raises(UserError, match="or --config.tensorboard=False"):
     runner.run(config("local"), tmp_path / "w")
@@ -79,7 +79,7 @@ def test_without_the_package_it_is_one_line(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_without_the_package_a_run_can_do_without(tmp_path, monkeypatch):
-  tensorboard.library.cache_clear()
+  tensorboard.event_library.cache_clear()
   monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
   runner.run(config("local", tensorboard=False), tmp_path / "w")
   assert not (tmp_path / "w/tensorboard").exists()

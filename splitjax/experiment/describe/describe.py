@@ -16,7 +16,7 @@ from splitjax.models import shapes
 from splitjax.types import UserError
 
 
-def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
+def describe_run(config: Config, folder: Path | None = None) -> dict[str, Any]:
   """Returns everything that `--mode=describe` prints, JSON-ready.
 
   If `folder` is given, figures of the clients' data are drawn into it.
@@ -155,7 +155,7 @@ def on_devices(setup: TrainingSetup) -> dict[str, Any]:
   """
   return {
     "devices": setup.fleet.devices,
-    "side_by_side": training_setup.side_by_side(setup),
+    "side_by_side": training_setup.clients_side_by_side(setup),
   }
 
 

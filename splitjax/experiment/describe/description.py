@@ -1,4 +1,4 @@
-"""The text that `--mode=describe` prints from the facts of `describe`."""
+"""The text that `--mode=describe` prints from the facts of `describe_run`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from splitjax.engine.resources import Profiles
 from splitjax.reports.results import heading
 
 
-def text(facts: dict[str, Any]) -> str:
+def describe_text(facts: dict[str, Any]) -> str:
   """Formats the facts for a terminal."""
   # Network and split depths.
   lines = [
@@ -80,7 +80,7 @@ def text_of_grid(
   listed = "\n".join(f"  {name}" for name in names)
   return (
     f"A grid of {len(names)} runs{each}:\n{listed}\n\nThe first:\n\n"
-    f"{text(first)}"
+    f"{describe_text(first)}"
   )
 
 

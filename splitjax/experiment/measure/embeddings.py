@@ -69,7 +69,7 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
     return {}
   rows, label = draw(task.test_sets, count, task.config.seed)
   shown = chunked(rows[None], task.config.eval.batch_size)[0]
-  shown = sharding.put(task.mesh, shown)
+  shown = sharding.put_on_devices(task.mesh, shown)
   given = state, task.pool, shown
   program = compile_program(_make_embed, "embeddings", setup, given)
   found = jax.device_get(program(*given))
@@ -119,7 +119,7 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
       one, setup.fleet, task.mesh, common, state.clients
     )
 
-  copied = sharding.sharding(task.mesh, sharding.COPIED)
+  copied = sharding.client_sharding(task.mesh, sharding.COPIED)
   return jit(every, out_shardings=copied)
 
 
@@ -167,7 +167,7 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
   classes, owner, _ = _origin(arrays, arrays["measured"])
   count, clients = len(arrays["rows"]), len(arrays["depth"])
   found = judge(arrays)
-  return embedding_map.draw(
+  return embedding_map.draw_embedding_map(
     arrays["map"],
     classes,
     owner,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from splitjax.engine import tracing
-from splitjax.evaluation.privacy import Release, epsilon, spread
+from splitjax.evaluation.privacy import Release, epsilon, noise_spread
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -42,7 +42,7 @@ def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
   delta, amplified = config.privacy.delta, config.privacy.amplified
   assert delta is not None
   found = {
-    name: spread(
+    name: noise_spread(
       [
         epsilon(each, delta, amplified)
         for each in zip(*(made[one] for one in names), strict=True)

@@ -42,7 +42,7 @@ def make_method(
   for path, number in (numbers or {}).items():
     group, _, name = path.partition(".")
     groups[group][name] = number
-  optimizer = optimizers.make(**chosen, rounds=config.rounds)
+  optimizer = optimizers.make_optimizer(**chosen, rounds=config.rounds)
   backbone = _wired(config, backbone, noise, loss)
   factory = METHODS[spec.name]
   with naming(f"methods.{key}"):
@@ -56,7 +56,7 @@ def make_method(
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is not None:
-    made = mean_optimizer.on_means(made, mean_optimizer.make(**of_means))
+    made = mean_optimizer.on_means(made, mean_optimizer.make_mean_optimizer(**of_means))
   return made
 
 
@@ -80,7 +80,7 @@ def _wired(
     for kind in CHANNELS
   }
   wire = backbone.wire._replace(**channels)
-  loss = task_losses.make(config.loss.name, backbone.classes, of_loss)
+  loss = task_losses.make_loss(config.loss.name, backbone.classes, of_loss)
   return dataclasses.replace(backbone, wire=wire, loss=loss)
 
 

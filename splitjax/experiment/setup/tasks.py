@@ -114,7 +114,7 @@ def build(
   config = Config.from_dict(config)
   # Data, and the clients' parts of it.
   if config.tensorboard:
-    tensorboard.library()
+    tensorboard.event_library()
   data = load(
     config.data.name,
     data_dir=config.data.dir,
@@ -154,7 +154,7 @@ def build(
   if not trained:
     checks.check_methods(config, network, made, test_sets)
     if config.privacy.accounted:
-      privacy.library()
+      privacy.accountant()
   drawn = faults.draw_faults(
     config.faults,
     jax.random.fold_in(run_key(config.seed), FAULT),
@@ -167,16 +167,16 @@ def build(
   devices = _devices(config, network)
   if any(topology_of(method.traits).one_server for method in made.values()):
     devices = 1
-  mesh = sharding.make(devices)
+  mesh = sharding.make_mesh(devices)
 
   # Data go to the devices once.
-  image = sharding.put(mesh, data.train_image)
+  image = sharding.put_on_devices(mesh, data.train_image)
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
     half = max(1, config.eval.batch_size // 2)  # each row also has a proxy
     rows, draw = (
-      sharding.put(mesh, chunked(table, half))
+      sharding.put_on_devices(mesh, chunked(table, half))
       for table in (held.rows, held.draw)
     )
     aside = ProxyPlan(rows, draw)
@@ -190,9 +190,9 @@ def build(
     known,
     config.eval.thresholds or early_exit.default_grid(data.classes),
     image,
-    sharding.put(mesh, data.train_label),
-    image if from_train else sharding.put(mesh, data.test_image),
-    sharding.put(mesh, chunked(test_sets.rows, config.eval.chunk)),
+    sharding.put_on_devices(mesh, data.train_label),
+    image if from_train else sharding.put_on_devices(mesh, data.test_image),
+    sharding.put_on_devices(mesh, chunked(test_sets.rows, config.eval.chunk)),
     mesh,
     drawn,
     held,

@@ -103,13 +103,13 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     numbers = np.array(cohort.places)
     own = own._replace(faults=trees.take(task.faults, numbers))
     own = _with_turns(task, method, own, plan)
-    rows = sharding.put(task.mesh, tuple(own[2:]), sharding.DIVIDED)
+    rows = sharding.put_on_devices(task.mesh, tuple(own[2:]), sharding.DIVIDED)
     return Shard(task.image, task.label, *rows)
 
   return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))
 
 
-def side_by_side(setup: TrainingSetup) -> list[int]:
+def clients_side_by_side(setup: TrainingSetup) -> list[int]:
   """Returns how many clients of each cohort a device trains at a time."""
   if setup.topology.in_turn:
     return [1]

@@ -85,7 +85,7 @@ class History(NamedTuple):
   clients: dict[str, np.ndarray]
 
 
-def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
+def read_history(log: Iterable[dict[str, Any]], num_clients: int) -> History:
   """Makes a method's history from its log lines.
 
   Removes the entries "clients" and "by_client" from these lines.

@@ -48,7 +48,7 @@ def _looks_ahead(config: dict, done: int) -> str | None:
   """Names a schedule whose first `done` rounds depend on config["rounds"]."""
   chosen, done_rounds = config["optimizer"], jnp.arange(done)
   short, whole = (
-    optimizers.make(**chosen, rounds=rounds).rate(done_rounds)
+    optimizers.make_optimizer(**chosen, rounds=rounds).rate(done_rounds)
     for rounds in (done, config["rounds"])
   )
   if jnp.array_equal(short, whole):

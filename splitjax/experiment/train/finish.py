@@ -84,7 +84,7 @@ def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
       row["summary"]["best"] = history.best(curve["accuracy"])
       row["summary"]["best_weighted"] = history.best(curve["weighted"])
     accuracy = curve["accuracy"][sets[-1]]
-    lost = forgetting.summarise(accuracy, curve["per_class"])
+    lost = forgetting.summarise_forgetting(accuracy, curve["per_class"])
     row["summary"]["forgetting"] = files.plain(lost)
   chosen = rows[-1]["summary"]["per_client"]["threshold"]
   return {

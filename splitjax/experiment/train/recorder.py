@@ -176,7 +176,7 @@ class Recorder:
     """Reads the history from the log; adds a note on all masked updates."""
     distributed.wait_for_all("logged")  # process 0 has written all lines
     config, rows = self.task.config, self.rows
-    whole = history.read(self.log, self.setup.fleet.num_clients)
+    whole = history.read_history(self.log, self.setup.fleet.num_clients)
     whole.lines[:-1] = [
       history.between_rounds(line, config, rows) for line in whole.lines[:-1]
     ]

@@ -59,7 +59,7 @@ class Trainer:
     method.
     """
     seed = np.uint32(self.task.config.seed)
-    given = sharding.put(self.task.mesh, (seed, jax.device_get(full)))
+    given = sharding.put_on_devices(self.task.mesh, (seed, jax.device_get(full)))
     return compile_program(_make_init, "init", self.setup, given)(*given)
 
   def place(self, state: State) -> State:
@@ -71,7 +71,7 @@ class Trainer:
     grow = jax.jit(
       lambda state: with_padding(state, fleet), out_shardings=placed
     )
-    return grow(sharding.put(self.task.mesh, state))
+    return grow(sharding.put_on_devices(self.task.mesh, state))
 
   def shapes(self, places: Sequence[int]) -> Tree:
     """Returns shapes, dtypes and shardings of a checkpoint's state.
@@ -87,7 +87,7 @@ class Trainer:
     if places != self.setup.places:
       every: Any = (sharding.COPIED,) * len(places)
       specs = specs._replace(clients=every)
-    placed = sharding.sharding(mesh, specs)
+    placed = sharding.client_sharding(mesh, specs)
     return jax.tree.map(lambda x, y: checkpoint.shapes(y, x), placed, state)
 
   def compile(self, state: State) -> None:
@@ -175,7 +175,7 @@ class Trainer:
     task, make = self.task, make_evaluator
     numbers = tuple(shard.number for shard in self.setup.shards)
     clients = state.clients, state.server, numbers
-    seen = sharding.put(task.mesh, (images.rows, images.first))
+    seen = sharding.put_on_devices(task.mesh, (images.rows, images.first))
     given = *clients, task.pool, *seen
     probabilities = task.config.eval.probabilities
     test = self._program("evaluation", make, given, probabilities=probabilities)
@@ -216,11 +216,11 @@ def that_fit(setup: TrainingSetup, note: Note = quiet) -> Trainer:
     trainer, fewer = Trainer(setup, note), _with_half_as_many(setup)
     if fewer is None or not trainer.too_large():
       return trainer
-    most = max(training_setup.side_by_side(setup))
+    most = max(training_setup.clients_side_by_side(setup))
     say(
       f"{setup.labels[0]}: compiled for {most} clients side by side, a program"
       f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
-      f" device; takes {max(training_setup.side_by_side(fewer))}",
+      f" device; takes {max(training_setup.clients_side_by_side(fewer))}",
       aside=True,
     )
     setup = fewer
@@ -233,7 +233,7 @@ def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
   there is one server for all.
   """
   config = setup.task.config
-  most = max(training_setup.side_by_side(setup))
+  most = max(training_setup.clients_side_by_side(setup))
   chosen = config.system.clients_per_chunk == "auto"
   if not chosen or setup.topology.one_server or most == 1:
     return None
@@ -292,4 +292,4 @@ def _make_init(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
 
 def _state_sharding(setup: TrainingSetup) -> Any:
   specs = sharding.state_specs(len(setup.fleet.cohorts))
-  return sharding.sharding(setup.task.mesh, specs)
+  return sharding.client_sharding(setup.task.mesh, specs)

@@ -19,7 +19,7 @@ MOST_NAMED = 20
 """The most groups that a legend lists; for more, it gives only their number."""
 
 
-def draw(
+def draw_embedding_map(
   places: np.ndarray,
   classes: np.ndarray,
   clients: np.ndarray,

@@ -39,7 +39,7 @@ AXIS_NAMES = {
 """Config field, or option of a method -> name of an axis, with its unit."""
 
 
-def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
+def draw_grid(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   """Draws the figures that a grid has the numbers for; returns their paths.
 
   Compared workdirs have accuracy_by_run.png. A grid over one numeric field has
