@@ -111,7 +111,9 @@ class Rounds:
         held = np.stack(mine)[:, : max(1, setting.samples // 10)]
         shard = shard._replace(held=jnp.asarray(held, jnp.int32))
       own = jax.device_get(tuple(shard[2:]))
-      shards.append(Shard(*data, *sharding.put_on_devices(mesh, own, sharding.DIVIDED)))
+      shards.append(
+        Shard(*data, *sharding.put_on_devices(mesh, own, sharding.DIVIDED))
+      )
     self.shards = tuple(shards)
 
     # The state in buffers that may be donated, and the program.

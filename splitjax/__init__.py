@@ -1,7 +1,8 @@
 """splitjax: hybrid split federated learning; a round is one XLA program."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+import lazy_loader
 
 if TYPE_CHECKING:
   from splitjax.config.schema import Config
@@ -35,58 +36,55 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_NAMES = {
-  "config.schema": ("Config",),
-  "config.template": ("compare", "default", "spec", "vary"),
-  "data": ("DOMAINS", "PARTITIONS", "SHIFTS", "SOURCES"),
-  "data.augmentations": ("AUGMENTATIONS",),
-  "data.corruptions": ("CORRUPTIONS",),
-  "engine.distributed": ("use_cores",),
-  "engine.prepare": ("set_up",),
-  "engine.topologies": ("TOPOLOGIES",),
-  "evaluation.client_metrics": ("METRICS",),
-  "evaluation.split_points": ("Setting", "split_depths"),
-  "experiment.reevaluate": ("evaluate_again",),
-  "experiment.reporting": ("report_again",),
-  "experiment.runner": ("run", "run_seeds"),
-  "experiment.setup.tasks": ("build",),
-  "experiment.trained_method": ("Trained", "load"),
-  "methods": ("METHODS",),
-  "methods.allocation": ("ALLOCATIONS",),
-  "methods.optimizers": ("OPTIMIZERS",),
-  "methods.schedules": ("SCHEDULES",),
-  "methods.split_pass": ("split_pass",),
-  "methods.task_losses": ("LOSSES",),
-  "models": ("BACKBONES",),
-  "models.backbones": ("Backbone",),
-  "methods.contract": ("check_method",),
-  "models.contract": ("check_backbone",),
-  "types": ("UserError",),
-  "wire": ("MESSAGES",),
-}
-"""Module -> its public names. They are imported on first use, so that an error
-in a flag or a config is reported before the training libraries are loaded."""
+_PACKAGES = (
+  "config configs data engine evaluation experiment methods models reports"
+  " types wire"
+).split()
 
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-__all__ = sorted([*_HOMES, "figures"])
+# Names are imported on first use, so that an error in a flag or a config is
+# reported before the training libraries are loaded.
+_attached, _, _names = lazy_loader.attach(
+  __name__,
+  submodules=_PACKAGES,
+  submod_attrs={
+    "config.schema": ["Config"],
+    "config.template": ["compare", "default", "spec", "vary"],
+    "data": ["DOMAINS", "PARTITIONS", "SHIFTS", "SOURCES"],
+    "data.augmentations": ["AUGMENTATIONS"],
+    "data.corruptions": ["CORRUPTIONS"],
+    "engine.distributed": ["use_cores"],
+    "engine.prepare": ["set_up"],
+    "engine.topologies": ["TOPOLOGIES"],
+    "evaluation.client_metrics": ["METRICS"],
+    "evaluation.split_points": ["Setting", "split_depths"],
+    "experiment.reevaluate": ["evaluate_again"],
+    "experiment.reporting": ["report_again"],
+    "experiment.runner": ["run", "run_seeds"],
+    "experiment.setup.tasks": ["build"],
+    "experiment.trained_method": ["Trained", "load"],
+    "methods": ["METHODS"],
+    "methods.allocation": ["ALLOCATIONS"],
+    "methods.contract": ["check_method"],
+    "methods.optimizers": ["OPTIMIZERS"],
+    "methods.schedules": ["SCHEDULES"],
+    "methods.split_pass": ["split_pass"],
+    "methods.task_losses": ["LOSSES"],
+    "models": ["BACKBONES"],
+    "models.backbones": ["Backbone"],
+    "models.contract": ["check_backbone"],
+    "types": ["UserError"],
+    "wire": ["MESSAGES"],
+  },
+)
+
+__all__ = sorted({*_names, "figures"} - set(_PACKAGES))
 
 
 def __getattr__(name: str) -> Any:
   """Imports a public name or a subpackage on first use."""
   if name == "figures":
-    found = importlib.import_module("splitjax.reports.figures.plots")
-  elif name in _HOMES:
-    found = getattr(importlib.import_module(f"splitjax.{_HOMES[name]}"), name)
-  else:
-    try:
-      return importlib.import_module(f"splitjax.{name}")
-    except ModuleNotFoundError as error:
-      if error.name != f"splitjax.{name}":
-        raise
-      message = f"module 'splitjax' has no attribute {name!r}"
-      raise AttributeError(message) from None
-  globals()[name] = found
-  return found
+    return _attached("reports").figures.plots
+  return _attached(name)
 
 
 def __dir__() -> list[str]:

@@ -257,7 +257,9 @@ def _describe(command: Command) -> str:
   facts["runs"] = len(plan.cells) * len(plan.seeds or (0,))
   names = [cell.name for cell in plan.cells]
   if names == [""]:
-    return json.dumps(facts) if command.as_json else description.describe_text(facts)
+    return (
+      json.dumps(facts) if command.as_json else description.describe_text(facts)
+    )
   if command.as_json:
     return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
   return description.text_of_grid(names, plan.seeds or (), facts)

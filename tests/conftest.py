@@ -15,9 +15,8 @@ import pytest
 from matplotlib.figure import Figure
 from undrawn import draw_nothing
 
-from splitjax import METHODS
+from splitjax import METHODS, models
 from splitjax.experiment.trainers import compile_cache
-from splitjax.models import target
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -184,7 +183,7 @@ def traced_from(make, setup, given, rest):
   how = jax.config.read(QUICK), jax.config.read("jax_enable_x64")
   method = spec.name, spec.options, METHODS[spec.name]
   own = make.__qualname__, method, setup.plans, setup.fleet
-  return repr((own, tree, forms, rest, how, target.current()))
+  return repr((own, tree, forms, rest, how, models.current()))
 
 
 TRACED = {}

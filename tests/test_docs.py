@@ -18,8 +18,7 @@ from packaging.utils import canonicalize_name
 import launch
 import splitjax
 from splitjax import commands as runs
-from splitjax.config import sweep
-from splitjax.experiment.setup import checks, tasks
+from splitjax import experiment
 from splitjax.flags import MODES
 from splitjax.methods import METHODS
 
@@ -189,9 +188,9 @@ def test_there_are_commands():
 @functools.cache
 def check(tree):
   config = splitjax.Config.from_dict(json.loads(tree))
-  checks.check_first(config)
+  experiment.check_first(config)
   if config.data.name == "digits":
-    assert tasks.build(config).test_sets.names
+    assert experiment.build(config).test_sets.names
 
 
 # ml_collections loads config files with a method that importlib deprecates.
@@ -207,7 +206,7 @@ def test_commands_resolve(line):
   if command.config is None:
     assert command.mode == "report"
     return
-  plan = sweep.plan(command.config, command.swept, command.overridden)
+  plan = splitjax.config.plan(command.config, command.swept, command.overridden)
   for cell in plan.cells:
     tree = {**cell.config.to_dict(), "changed": (), "title": ""}
     check(json.dumps(tree))

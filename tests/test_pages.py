@@ -9,9 +9,8 @@ import pytest
 from marks import slow
 
 import splitjax
-from splitjax.engine import topologies
-from splitjax.methods import METHODS, optimizers, sandbox
-from splitjax.models import shapes
+from splitjax import engine, methods, models
+from splitjax.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -55,7 +54,7 @@ def test_the_readmes_method_is_one(monkeypatch):
   scope = {}
   exec(compile(example, "README.md", "exec"), scope)
   network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
-  method = scope["my_method"](network, optimizers.sgd(0.1))
+  method = scope["my_method"](network, methods.sgd(0.1))
   assert method.traits.answers == ("client", "server")
 
 
@@ -65,7 +64,7 @@ def test_the_network_of_the_page_keeps_the_contract(tried, monkeypatch):
   if not tried:
 
     def built(make):
-      return [*shapes.network(make((8, 8, 1), 4)).params]
+      return [*models.network(make((8, 8, 1), 4)).params]
 
     monkeypatch.setattr(splitjax, "check_backbone", built)
   (example,) = blocks(DOCS / "networks.md")
@@ -108,7 +107,7 @@ def methods_of_the_page(monkeypatch):
   """What the examples define, whose registrations end with the test."""
   monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
   monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
-  monkeypatch.setitem(topologies.TOPOLOGIES, "mine", None)
+  monkeypatch.setitem(engine.TOPOLOGIES, "mine", None)
   monkeypatch.setitem(splitjax.LOSSES, "poly", None)
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
   scope = {}
@@ -125,7 +124,7 @@ def test_the_methods_of_the_page_are_rounds(name, monkeypatch):
     made = METHODS["splitfed_v2"](backbone, optimizer)
     return made._replace(traits=made.traits._replace(topology="mine"))
 
-  made = sandbox.small(scope.get(name, in_my_order))
+  made = methods.small(scope.get(name, in_my_order))
   first = made.state()
   state, metrics = jax.eval_shape(made.round(), first, made.shards)
   assert jax.tree.structure(state) == jax.tree.structure(first)

@@ -21,6 +21,7 @@ imports it only inside functions.
 
 from collections.abc import Callable
 
+import lazy_loader
 import numpy as np
 
 from splitjax.data import (
@@ -71,3 +72,38 @@ __all__ = [
   "client_split",
   "load",
 ]
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "array_cache": ["read_arrays", "store"],
+    "augmentations": ["AUGMENTATIONS"],
+    "corruptions": [
+      "apply_corruptions",
+      "check_corruptions",
+      "read_corruptions",
+    ],
+    "domains": ["assign"],
+    "dominant": ["custom_shard", "dominant_label"],
+    "drift": ["changed", "described"],
+    "facts": ["Facts"],
+    "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
+    "holdout": ["hold_out", "table"],
+    "inputs": ["statistics", "unscaled"],
+    "npz": ["load_npz"],
+    "official.ag_news": ["token_ids"],
+    "official.catalog": ["File", "STORES"],
+    "official.prepare": ["prepare"],
+    "ood_mixture": ["id_ood_sets", "main_classes", "realised_rho"],
+    "partition": ["dirichlet", "iid", "pathological", "shard"],
+    "partition_util": [
+      "by_depth",
+      "check_parts",
+      "merged",
+      "owner_names",
+      "round_fairly",
+    ],
+    "sources": ["FACTS", "known"],
+    "tfds_store": ["COPIES", "ORIGIN", "find", "note"],
+  },
+)

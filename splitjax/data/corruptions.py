@@ -224,7 +224,9 @@ def read_corruptions(text: str, severity: int, where: str) -> tuple[str, ...]:
   return tuple(found)
 
 
-def check_corruptions(domains: Iterable[str], shape: tuple[int, ...], where: str) -> None:
+def check_corruptions(
+  domains: Iterable[str], shape: tuple[int, ...], where: str
+) -> None:
   """Raises UserError if a domain does not suit images of a shape [H, W, c]."""
   image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
   row = jax.ShapeDtypeStruct((1,), np.int32)

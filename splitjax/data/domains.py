@@ -119,7 +119,10 @@ def from_data(
       "data.domain=from_data needs clients as the data have them: choose"
       " data.partition natural"
     )
-  return [read_corruptions(data.client_domains[n], 3, "client_domain")[0] for n in owners]
+  return [
+    read_corruptions(data.client_domains[n], 3, "client_domain")[0]
+    for n in owners
+  ]
 
 
 DOMAINS: dict[str, Callable[..., list[str]]] = {

@@ -168,7 +168,9 @@ def changed(
       rows = np.flatnonzero(
         (domains.owner >= 0) & (each[domains.owner] == domain)
       )
-      image[rows] = apply_corruptions(data.train_image, rows, (domain,), (seed, *_TRAIN))
+      image[rows] = apply_corruptions(
+        data.train_image, rows, (domain,), (seed, *_TRAIN)
+      )
     data = data._replace(train_image=image)
   looks = test_sets.looks or ((OWN,),)
   if test_sets.looks and test_sets.pool == "train":
@@ -195,7 +197,9 @@ def changed(
   image = np.empty((len(pairs), *data.test_image.shape[1:]), np.uint8)
   for look, i in known.items():
     mine = which == i
-    image[mine] = apply_corruptions(data.test_image, row[mine], look, (seed, *_TEST))
+    image[mine] = apply_corruptions(
+      data.test_image, row[mine], look, (seed, *_TEST)
+    )
   client = data.test_client
   data = data._replace(
     test_image=image,

@@ -77,7 +77,8 @@ def checked(
 ) -> tuple[int, dict[str, Any], str]:
   """Checks the inputs and labels of both splits, but not the clients.
 
-  `given` has the arrays under the names that they have in a file (see `load_npz`).
+  `given` has the arrays under the names that they have in a file, see
+  `load_npz`.
   Error messages begin with `where`; if `named` maps the name of an array, they
   use the mapped name. Returns and raises what `load_npz` does, except that the
   fields about clients are missing.

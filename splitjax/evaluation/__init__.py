@@ -1,1 +1,60 @@
 """Evaluation of trained networks: outputs, early exit, metrics, latency."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submodules=["leakage"],
+  submod_attrs={
+    "calibration": ["ProxyPlan", "estimate", "patches", "with_proxies"],
+    "client_metrics": ["measure"],
+    "confident_path": ["most_confident"],
+    "cost": ["Cost", "RoundWork", "grams", "of_round"],
+    "early_exit": [
+      "GRID",
+      "best",
+      "default_grid",
+      "predictions",
+      "score",
+      "sweep",
+    ],
+    "evaluate": ["make_evaluate"],
+    "forgetting": [
+      "backward_transfer",
+      "class_accuracy",
+      "confusion",
+      "late",
+      "per_position",
+      "performance_gap",
+      "summarise_forgetting",
+    ],
+    "latency": [
+      "Resources",
+      "Sizes",
+      "deployments",
+      "inference_times",
+      "largest_bandwidth",
+      "largest_power",
+      "needs",
+      "round_trip_latency",
+    ],
+    "leakage": [
+      "Messages",
+      "embedding_gradient",
+      "match_graph",
+      "reconstruction",
+      "record",
+    ],
+    "metrics": [
+      "confidence_interval",
+      "held_elsewhere",
+      "over_clients",
+      "over_samples",
+      "spread",
+    ],
+    "personalisation": ["make_personalised"],
+    "privacy": ["Release", "dp_library", "epsilon", "noise_spread"],
+    "split_points": ["Setting", "split_depths"],
+    "summary": ["summarise"],
+  },
+)

@@ -206,4 +206,6 @@ def make_evaluate(
       cohorts = map_clients(one, fleet, mesh, (server, image), each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
-  return jit(evaluate, out_shardings=sharding.client_sharding(mesh, sharding.COPIED))
+  return jit(
+    evaluate, out_shardings=sharding.client_sharding(mesh, sharding.COPIED)
+  )

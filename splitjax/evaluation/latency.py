@@ -221,5 +221,8 @@ def inference_times(
   """
   every = deployments(sizes, pixels).values()
   return np.stack(
-    [round_trip_latency(each, rates, 1, offloaded, answers) for each, answers in every]
+    [
+      round_trip_latency(each, rates, 1, offloaded, answers)
+      for each, answers in every
+    ]
   )

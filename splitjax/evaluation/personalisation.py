@@ -42,4 +42,6 @@ def make_personalised(
     common = state.server, tuple(shards[0][:2])
     return tuple(evaluate.map_clients(one, fleet, mesh, common, parts))
 
-  return jit(tune, out_shardings=sharding.client_sharding(mesh, sharding.DIVIDED))
+  return jit(
+    tune, out_shardings=sharding.client_sharding(mesh, sharding.DIVIDED)
+  )

@@ -44,7 +44,7 @@ class Release(NamedTuple):
   samples: int
 
 
-def accountant() -> Any:
+def dp_library() -> Any:
   """Imports the package dp_accounting.
 
   Raises:
@@ -73,7 +73,7 @@ def epsilon(
   sent = [r for r in releases if r.times]
   if not sent:
     return 0.0
-  known = accountant()
+  known = dp_library()
   precision = sum(r.times / (r.noise / 2) ** 2 for r in sent)
   plain = known.get_epsilon_gaussian(1 / math.sqrt(precision), delta)
   if not amplified:

@@ -146,7 +146,9 @@ def _means(
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray]:
   """Averages accuracy and offload over clients, sums latency: [..., R] each."""
-  cost = latency.round_trip_latency(sizes, resources, gated.size, gated.offloaded, answers)
+  cost = latency.round_trip_latency(
+    sizes, resources, gated.size, gated.offloaded, answers
+  )
   return {
     "accuracy": metrics.over_clients(gated.accuracy),
     "offload": metrics.over_clients(gated.offloaded),

@@ -10,7 +10,7 @@ from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
-from splitjax.evaluation.privacy import accountant
+from splitjax.evaluation.privacy import dp_library
 from splitjax.experiment import by_client, reporting, trained_method
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import measurements, scores
@@ -117,7 +117,7 @@ def _build_task(
       " change config.eval, privacy.delta and privacy.amplified alone"
     )
   if config.privacy != own.privacy and config.privacy.accounted:
-    accountant()
+    dp_library()
   # Files of a pretrained network and of devices are not needed: the trained
   # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)

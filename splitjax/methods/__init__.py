@@ -19,6 +19,8 @@ Aggregation.
 import functools
 from collections.abc import Callable
 
+import lazy_loader
+
 from splitjax.methods.adaptive import fedala
 from splitjax.methods.collaborative import fedamp, fedgh
 from splitjax.methods.dfl import dfl
@@ -82,3 +84,75 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 """Name -> factory. Arguments that `functools.partial` binds here define the
 method, so a config cannot set them as options."""
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "adaptive": ["Mixing", "mix"],
+    "aggregations": ["contribute", "federated_mean", "mean_server"],
+    "allocation": ["ALLOCATIONS", "cut_costs", "cut_table"],
+    "base": ["method", "rows", "traffic", "whole_network"],
+    "collaborative": ["attention", "train_header", "with_header"],
+    "contract": [
+      "Broken",
+      "draws_anew",
+      "is_one_program",
+      "keeps_its_form",
+      "keeps_the_ledger",
+      "learns",
+      "learns_everywhere",
+      "repeats",
+      "stays_finite",
+      "talks_to_host",
+      "ten_rounds",
+    ],
+    "dfl": ["clusters", "in_clusters", "similarity"],
+    "fedfomo": ["Memory", "choose"],
+    "fedpac": ["head_weights"],
+    "fedproto": ["Prototypes"],
+    "finetuning": ["Tuning", "personaliser", "refresh", "sgd_step"],
+    "hydra": ["grouping", "mean_head"],
+    "hyper": ["numbers"],
+    "mean_optimizer": [
+      "make_mean_optimizer",
+      "on_means",
+      "with_uniform_weights",
+    ],
+    "multi_head": ["UNSURE"],
+    "optimizers": [
+      "Optimizer",
+      "begin_round",
+      "clipped",
+      "descend",
+      "make_optimizer",
+      "sgd",
+    ],
+    "pgfedsplit": [
+      "Clock",
+      "Mixed",
+      "coefficient",
+      "deviation",
+      "dispersion",
+      "minimum_on_unit",
+      "mixed_set",
+    ],
+    "prototypes": ["class_stats", "distance_to"],
+    "sandbox": [
+      "CLASSES",
+      "SHAPE",
+      "SIZES",
+      "Sandbox",
+      "build",
+      "fleets",
+      "parts",
+      "small",
+      "stripes",
+      "with_order",
+    ],
+    "simplex": ["minimise", "project"],
+    "split_pass": ["local_loss"],
+    "super_network": ["Losses", "super_network"],
+    "supersfl": ["client_weight"],
+    "task_losses": ["make_loss"],
+  },
+)

@@ -8,6 +8,8 @@
 
 from collections.abc import Callable
 
+import lazy_loader
+
 from splitjax.models.backbones import Backbone
 from splitjax.models.cnn import cnn4, cnn8
 from splitjax.models.cnn1d import cnn1d
@@ -34,3 +36,44 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
   "vit_b16": vit_b16,
   "vit_s16": vit_s16,
 }
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "backbones": [
+      "classifier",
+      "depth_of",
+      "exit_name",
+      "prefix",
+      "run",
+      "select",
+      "suffix",
+    ],
+    "block": ["Pretrained", "is_norm", "norm_free", "redraw"],
+    "build": ["cut"],
+    "contract": ["Broken", "check_backbone"],
+    "drawing": ["init"],
+    "drawn_cut": ["taps"],
+    "flops": ["forward", "of_cut"],
+    "forms": ["check_forms"],
+    "inference": ["client_logits", "embedding", "server_logits"],
+    "layers": [
+      "Chain",
+      "Conv",
+      "ConvBlock",
+      "Dense",
+      "DenseBlock",
+      "Pool",
+      "normalise",
+    ],
+    "mobilenet": ["DepthwiseBlock", "Inverted"],
+    "options": ["How"],
+    "pooling": ["adaptive_mean_pool", "max_pool", "max_pool_3x3"],
+    "pretrained": ["digest", "load", "resize"],
+    "resnet": ["Residual", "begin"],
+    "shapes": ["network", "outputs", "parameters", "slow_convolutions"],
+    "target": ["aimed_at", "current"],
+    "vit": ["patches"],
+    "winograd": ["suits"],
+  },
+)

@@ -56,7 +56,9 @@ def table_1(depth: Mapping[str, Any], setting: Setting, pixels: int) -> str:
   lines: list[list[str]] = []
   for where, (each, answers) in latency.deployments(sizes, pixels).items():
     stored, *others = latency.needs(each, 1, beta, answers)
-    time = latency.round_trip_latency(each, setting.resources(), 1, beta, answers)
+    time = latency.round_trip_latency(
+      each, setting.resources(), 1, beta, answers
+    )
     name = f"cut at {depth['depth']}" if where == "cut" else f"all at {where}"
     share = f"{100 * stored / whole:.2f} %"
     numbers = [f"{x:,.10g}" for x in (stored, *others)]

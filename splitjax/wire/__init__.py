@@ -16,6 +16,7 @@ from splitjax.wire.channel import (
   send,
   send_one,
 )
+from splitjax.wire.forms import DTYPES, cast, kept
 from splitjax.wire.ledger import (
   MESSAGES,
   labels,

@@ -12,10 +12,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import BACKBONES, METHODS, PARTITIONS, Config, fields
-from splitjax.config import schema, sweep
-from splitjax.experiment.setup import checks, network, tasks
-from splitjax.experiment.storage import identity
+from splitjax import BACKBONES, METHODS, PARTITIONS, Config, experiment, fields
+from splitjax.config import plan, significant, with_values
 from splitjax.fields import Effect
 
 
@@ -56,7 +54,7 @@ ROWS = [
 @pytest.mark.parametrize(("changes", "field"), ROWS)
 def test_a_mistake_is_one_line_that_begins_with_its_field(changes, field):
   with refused(field):
-    tasks.build(Config.from_dict(given(**changes)))
+    experiment.build(Config.from_dict(given(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_a_mistyped_name_comes_with_the_nearest():
 
 def test_a_data_set_that_is_not_prepared_names_both_commands(tmp_path):
   with refused("data.name") as error:
-    tasks.build(given(data__name="fashion_mnist", data__dir=str(tmp_path)))
+    experiment.build(given(data__name="fashion_mnist", data__dir=str(tmp_path)))
   assert "python -m splitjax.data prepare fashion_mnist" in str(error.value)
   assert "--from" in str(error.value)
 
@@ -135,13 +133,13 @@ def test_numbers_of_numpy_are_taken(path, value, plain):
     assert found == plain and type(found) is type(plain)
   if np.ndim(value) == 0:
     splitjax.vary(c, {path: np.array([value])})
-    (cell,) = sweep.plan(c).cells
+    (cell,) = plan(c).cells
     assert cell.values in ({}, {path: plain})
 
 
 def test_a_run_takes_what_a_config_file_returns(tmp_path):
   c = tiny.tiny()
-  assert tasks.build(c).config == tasks.build(c.to_dict()).config
+  assert experiment.build(c).config == experiment.build(c.to_dict()).config
   assert Config.from_dict(tiny.resolved(c)) == tiny.resolved(c)
   splitjax.vary(c, {"seed": (0, 1)})
   for run in (
@@ -157,7 +155,7 @@ def test_a_run_takes_what_a_config_file_returns(tmp_path):
 
 def test_every_field_of_config_has_a_default_in_the_config_dict():
   known = set(splitjax.default())
-  fields = {f.name for f in dataclasses.fields(schema.Config)}
+  fields = {f.name for f in dataclasses.fields(splitjax.config.Config)}
   assert fields - {"methods"} | {"method"} == known
 
 
@@ -175,20 +173,20 @@ def test_every_field_of_config_has_a_default_in_the_config_dict():
 )
 def test_fields_without_effect_make_no_other_run(changes, same):
   one, two = Config.from_dict(given()), Config.from_dict(given(**changes))
-  assert (identity.unlike(one, two) is None) == same
+  assert (experiment.unlike(one, two) is None) == same
 
 
 def test_a_setting_leaves_numerics_out():
   tree = given(seed=3, eval__every=4)
-  setting = schema.significant(tree, Effect.SETTING)
+  setting = significant(tree, Effect.SETTING)
   assert "seed" not in setting and "every" not in setting["eval"]
-  assert setting == schema.significant(given(), Effect.SETTING)
+  assert setting == significant(given(), Effect.SETTING)
 
 
 def test_a_config_says_how_layers_are_drawn():
   for init in ("he", "torch"):
     config = tiny.resolved(tiny.changed(tiny.tiny(own="local"), init=init))
-    assert network.make_backbone(config, (8, 8, 1), 10).draws == init
+    assert experiment.make_backbone(config, (8, 8, 1), 10).draws == init
 
 
 def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
@@ -199,8 +197,8 @@ def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
   c.init = "torch"
   facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
   with refused("init"):
-    net = network.make_network(tiny.resolved(c), facts).backbone
-    checks.check_layers(tiny.resolved(c), net)
+    net = experiment.make_network(tiny.resolved(c), facts).backbone
+    experiment.check_layers(tiny.resolved(c), net)
 
 
 def test_a_text_is_a_name_with_its_defaults():
@@ -208,7 +206,7 @@ def test_a_text_is_a_name_with_its_defaults():
   c.data.partition = "iid"
   assert Config.from_dict(c).data.partition.name == "iid"
   fields = {"data.partition.alpha": "0.3", "data.partition": "dirichlet"}
-  tree = schema.with_values(tiny.tiny().to_dict(), fields)
+  tree = with_values(tiny.tiny().to_dict(), fields)
   assert tree["data"]["partition"] == {"name": "dirichlet", "alpha": 0.3}
   with refused("eval.shift.name"):
     c.eval.shift.name = "no"
@@ -227,10 +225,10 @@ def test_a_text_is_a_name_with_its_defaults():
 def test_options_of_metrics_are_set_like_those_of_methods(before, fields, bins):
   c = tiny.tiny()
   c.eval.metrics = before
-  (cell,) = sweep.plan(c.to_dict(), (), fields).cells
+  (cell,) = plan(c.to_dict(), (), fields).cells
   assert cell.config.eval.metrics["ece"].options == {"bins": bins}
   fields.pop("eval.metrics.ece.bins", None)
-  swept = sweep.plan(c.to_dict(), ["eval.metrics.ece.bins=3,4"], fields)
+  swept = plan(c.to_dict(), ["eval.metrics.ece.bins=3,4"], fields)
   each = [cell.config.eval.metrics["ece"].options for cell in swept.cells]
   assert each == [{"bins": 3}, {"bins": 4}]
 
@@ -238,7 +236,7 @@ def test_options_of_metrics_are_set_like_those_of_methods(before, fields, bins):
 def test_options_of_a_metric_that_is_not_named():
   given = {"eval.metrics": "auroc", "eval.metrics.ece.bins": "9"}
   with refused("--config.eval.metrics.ece.bins"):
-    sweep.plan(tiny.tiny().to_dict(), (), given)
+    plan(tiny.tiny().to_dict(), (), given)
 
 
 def test_a_pickled_config_takes_names_alone():

@@ -8,21 +8,22 @@ import pytest
 import tiny
 from refusals import refused
 
-from splitjax import UserError
-from splitjax.config import sweep
-from splitjax.data import npz
-from splitjax.engine import distributed, resources
-from splitjax.experiment.setup import tasks
-from splitjax.experiment.storage import workdirs
-from splitjax.models import pretrained
-from splitjax.reports import report
+from splitjax import (
+  UserError,
+  config,
+  data,
+  engine,
+  experiment,
+  models,
+  reports,
+)
 
 READERS = {
-  "npz": lambda path: npz.load_npz(f"npz:{path}"),
-  "profiles": lambda path: resources.read_profiles(path, 3),
-  "pretrained": lambda path: pretrained.load(str(path), "weights"),
-  "record": lambda path: workdirs.read_json(path),
-  "report": lambda path: report.read_report(path.parent),
+  "npz": lambda path: data.load_npz(f"npz:{path}"),
+  "profiles": lambda path: engine.read_profiles(path, 3),
+  "pretrained": lambda path: models.load(str(path), "weights"),
+  "record": lambda path: experiment.read_json(path),
+  "report": lambda path: reports.read_report(path.parent),
 }
 """Kind of a user's file -> its reader."""
 
@@ -69,7 +70,7 @@ def test_nothing_is_executed(reader, form, tmp_path):
 def test_configs_beyond_the_machine(field, value):
   fields = {field.replace(".", "__"): value}
   with refused(field):
-    tasks.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
+    experiment.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,11 @@ def test_configs_beyond_the_machine(field, value):
 def test_sweeps(more, field):
   begun = time.monotonic()
   with refused(field):
-    sweep.plan(tiny.tiny().to_dict(), more)
+    config.plan(tiny.tiny().to_dict(), more)
   assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("count", [0, 257])
 def test_cpu_devices(count):
   with refused("--cpu_devices"):
-    distributed.use_cores(count)
+    engine.use_cores(count)

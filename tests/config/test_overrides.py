@@ -19,7 +19,7 @@ from splitjax import (
   Config,
   UserError,
 )
-from splitjax.config import paper_numbers, sweep
+from splitjax.config import plan, sources
 from splitjax.fields import alternatives
 from splitjax.registry import Spec, options
 
@@ -57,13 +57,13 @@ def given_option(path, more):
 
 def by_flags(path, name, more=""):
   given = {**given_option(path, more), f"{path}.name": name}
-  (cell,) = sweep.plan(draft(path), (), given).cells
+  (cell,) = plan(draft(path), (), given).cells
   return at(cell.config, path)
 
 
 def by_sweep(path, name, more=""):
   given = given_option(path, more)
-  (cell,) = sweep.plan(draft(path), [f"{path}.name={name}"], given).cells
+  (cell,) = plan(draft(path), [f"{path}.name={name}"], given).cells
   return at(cell.config, path)
 
 
@@ -93,7 +93,7 @@ def test_a_name_alone_takes_the_new_one_s_defaults(
 def test_options_come_with_their_name_in_any_order():
   flags = {"data.partition.alpha": "0.7", "data.partition.name": "dirichlet"}
   for given in (flags, dict(reversed(flags.items()))):
-    (cell,) = sweep.plan(tiny.tiny(), (), given).cells
+    (cell,) = plan(tiny.tiny(), (), given).cells
     assert cell.config.data.partition.options["alpha"] == 0.7
   c = tiny.tiny()
   with refused("data.partition"):
@@ -124,7 +124,7 @@ def optional(hint, path=()):
 @pytest.mark.parametrize("path", optional(Config))
 def test_none_on_the_command_line(path):
   for given in (((), {path: "None"}), ([f"{path}=None"], {})):
-    (cell,) = sweep.plan(tiny.tiny(), *given).cells
+    (cell,) = plan(tiny.tiny(), *given).cells
     assert functools.reduce(getattr, path.split("."), cell.config) is None
 
 
@@ -145,7 +145,7 @@ def test_none_on_the_command_line(path):
   ],
 )
 def test_a_text_is_read_by_the_type_of_its_field(path, text, value):
-  (cell,) = sweep.plan(tiny.tiny(), (), {path: text}).cells
+  (cell,) = plan(tiny.tiny(), (), {path: text}).cells
   assert functools.reduce(getattr, path.split("."), cell.config) == value
 
 
@@ -154,12 +154,12 @@ def test_names_of_methods_replace_those_of_a_config():
   one, several = tiny.tiny(), tiny.tiny(harmony="harmony", fedavg="fedavg")
   several.headline = "harmony"
   for before in (one, several):
-    (cell,) = sweep.plan(before, (), given).cells
+    (cell,) = plan(before, (), given).cells
     assert list(cell.config.methods) == ["splitgp", "local"]
     assert cell.config.methods["splitgp"].options["lam"] == 0.3
     assert cell.config.headline == ""
     with refused("--config.method.x"):
-      sweep.plan(before, (), {**given, "method.x": "1"})
+      plan(before, (), {**given, "method.x": "1"})
 
 
 def test_a_row_that_is_named_stays_as_it_is():
@@ -167,13 +167,13 @@ def test_a_row_that_is_named_stays_as_it_is():
   tree["methods"]["few"] |= {"lam": 0.7, "label": "Few"}
   tree["headline"] = "few"
   given = {"methods": "fedavg,few", "methods.few.gamma": "0.4"}
-  config = sweep.plan(tree, (), given).cells[0].config
+  config = plan(tree, (), given).cells[0].config
   assert list(config.methods) == ["fedavg", "few"] and config.headline == "few"
   few = config.methods["few"]
   assert (few.name, few.label) == ("splitgp", "Few")
   assert (few.options["lam"], few.options["gamma"]) == (0.7, 0.4)
   with refused("methods.name"):
-    sweep.plan(tree, (), {"methods": "fw"})
+    plan(tree, (), {"methods": "fw"})
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_axes_of_methods_that_are_left_out_are_refused(path, cell):
   tree = tiny.tiny(harmony="harmony", splitgp="splitgp").to_dict()
   tree["sweep"] = {path: (1, 2)}
   with refused(cell):
-    sweep.plan(tree, (), {"methods": "splitgp"})
+    plan(tree, (), {"methods": "splitgp"})
 
 
 def test_methods_are_a_group():
   with refused("methods"):
-    sweep.plan(tiny.tiny(a="local").to_dict(), (), {"methods": 5})
+    plan(tiny.tiny(a="local").to_dict(), (), {"methods": 5})
 
 
 @pytest.mark.parametrize(
@@ -201,19 +201,19 @@ def test_methods_are_a_group():
 )
 def test_methods_of_a_dict_may_be_names(given):
   tree = {**tiny.tiny(a="local").to_dict(), "methods": given}
-  made = sweep.plan(tree, ["methods.splitgp.lam=0.1,0.2"], {}).cells[0].config
+  made = plan(tree, ["methods.splitgp.lam=0.1,0.2"], {}).cells[0].config
   assert made.methods["splitgp"].options["lam"] == 0.1
   for wrong in (3, None):
     with refused("sweep", "x"):
-      sweep.plan({**tree, "methods": wrong}, ["methods.a.x=1,2"], {})
+      plan({**tree, "methods": wrong}, ["methods.a.x=1,2"], {})
 
 
 @pytest.mark.parametrize("field", ["data", "fleet", "backbone", "faults"])
 def test_a_group_of_a_papers_setting_is_no_text(field):
   before = tiny.tiny()
-  before.paper = next(iter(paper_numbers.sources()))
+  before.paper = next(iter(sources()))
   with refused(field):
-    sweep.plan(before, (), {field: "x"})
+    plan(before, (), {field: "x"})
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_a_group_of_a_papers_setting_is_no_text(field):
 )
 def test_a_text_of_another_type_is_one_line(path, text):
   with refused(path):
-    sweep.plan(tiny.tiny(), (), {path: text})
+    plan(tiny.tiny(), (), {path: text})

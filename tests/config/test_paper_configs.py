@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax import PARTITIONS
-from splitjax.config import paper_numbers, sweep
-from splitjax.engine import fleets
-from splitjax.methods import base
+import splitjax
+from splitjax import PARTITIONS, engine
+from splitjax.config import LARGEST, same_set, sources, tables
+from splitjax.methods import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_TABLES = {
@@ -54,7 +54,7 @@ def get(name, text="paper"):
 
 @functools.cache
 def plan(name, text="paper"):
-  return sweep.plan(get(name, text).to_dict())
+  return splitjax.config.plan(get(name, text).to_dict())
 
 
 def structure(methods):
@@ -109,14 +109,14 @@ def test_every_printed_number_has_a_row(name, words):
   cells, found = plan(name, words).cells, set()
   for cell in cells:
     config = cell.config
-    numbers = paper_numbers.numbers(config.paper, cell.values)
+    numbers = splitjax.config.numbers(config.paper, cell.values)
     found |= set(numbers)
     labels = set()
     for key, spec in config.methods.items():
-      tuned = base.rows(spec.options.get("finetune", False))
+      tuned = rows(spec.options.get("finetune", False))
       labels |= {(spec.label or key) + row.suffix for row in tuned}
     assert {at.row for at in numbers} <= labels
-    sets = {at.set for at in numbers} - {paper_numbers.LARGEST, ""}
+    sets = {at.set for at in numbers} - {LARGEST, ""}
     rhos = config.eval.rhos or (0.0, 0.2, 0.4, 0.6, 0.8)
     names = [str(rho) for rho in rhos]
     if config.eval.shift.name == "out_of_client":
@@ -124,14 +124,14 @@ def test_every_printed_number_has_a_row(name, words):
     if config.eval.shift.name in ("global", "local"):
       names = [config.eval.shift.name]
     for each in sets:
-      assert any(paper_numbers.same_set(each, name) for name in names), each
-  assert found == set(paper_numbers.tables().get(cells[0].config.paper, ()))
+      assert any(same_set(each, name) for name in names), each
+  assert found == set(tables().get(cells[0].config.paper, ()))
 
 
 def test_every_source_has_a_config():
   used = {plan(*case).cells[0].config.paper for case in CASES}
   averages = {"PGFedSplit Table 2, average"}  # over the data sets
-  assert set(paper_numbers.sources()) == (used | averages) - {""}
+  assert set(sources()) == (used | averages) - {""}
 
 
 def test_the_study_of_supersfl_varies_one_number_at_a_time():
@@ -193,7 +193,7 @@ def test_reports_show_the_gain_of_the_papers_own_method():
   c = get("harmony_table2")
   c.headline = "harmny"
   with refused("headline"):
-    sweep.plan(c.to_dict())
+    splitjax.config.plan(c.to_dict())
 
 
 def test_a_cell_for_every_form():
@@ -208,7 +208,7 @@ def test_a_cell_for_every_form():
 
 def fleet_of(c):
   """Depth -> the powers P_C of its clients."""
-  made = fleets.assign_depths(
+  made = engine.assign_depths(
     c.num_clients, tuple(c.backbone.depths), 0, power=c.system.client_power
   )
   return {

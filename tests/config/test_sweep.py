@@ -7,8 +7,8 @@ from refusals import refused
 import splitjax
 from splitjax import (
   Config,
+  config,
 )
-from splitjax.config import sweep
 
 
 def given(*, vary=None, **methods):
@@ -19,7 +19,7 @@ def given(*, vary=None, **methods):
 
 
 def test_nothing_swept_is_one_run():
-  plan = sweep.plan(given())
+  plan = config.plan(given())
   assert plan.seeds is None
   (cell,) = plan.cells
   assert (cell.name, cell.values) == ("", {})
@@ -32,7 +32,7 @@ def test_every_combination_is_a_cell():
     "optimizer.lr": (0.1, 0.2),
     "seed": (3, 4),
   }
-  plan = sweep.plan(given(vary=vary))
+  plan = config.plan(given(vary=vary))
   assert plan.seeds == [3, 4]
   names = [cell.name for cell in plan.cells]
   assert names == ["k=1,lr=0.1", "k=1,lr=0.2", "k=2,lr=0.1", "k=2,lr=0.2"]
@@ -49,14 +49,14 @@ def test_fields_that_end_alike_keep_their_names():
     "eval.every": (1,),
     "checkpoint.every": (1,),
   }
-  (first, _) = sweep.plan(given(vary=vary)).cells
+  (first, _) = config.plan(given(vary=vary)).cells
   assert first.name == "width=4,eval.every=1,checkpoint.every=1"
 
 
 def test_an_option_of_a_method_makes_cells():
   methods = {"a": "harmony", "b": "splitgp"}
   vary = {"methods.b.lam": (0.2, 0.9), "data.partition.k": (1, 2)}
-  cells = sweep.plan(given(vary=vary, **methods)).cells
+  cells = config.plan(given(vary=vary, **methods)).cells
   assert [cell.name for cell in cells[:2]] == ["lam=0.2,k=1", "lam=0.2,k=2"]
   options = [cell.config.methods["b"].options["lam"] for cell in cells]
   assert options == [0.2, 0.2, 0.9, 0.9]
@@ -64,16 +64,16 @@ def test_an_option_of_a_method_makes_cells():
 
 
 def test_the_one_method_of_a_config():
-  cells = sweep.plan(given(), ["method=local,fedavg"]).cells
+  cells = config.plan(given(), ["method=local,fedavg"]).cells
   names = [(cell.name, *cell.config.methods) for cell in cells]
   assert names == [("method=local", "local"), ("method=fedavg", "fedavg")]
-  cells = sweep.plan(given(), ["method.inner_steps=3,5"]).cells
+  cells = config.plan(given(), ["method.inner_steps=3,5"]).cells
   found = [cell.config.methods["harmony"] for cell in cells]
   assert [spec.options["inner_steps"] for spec in found] == [3, 5]
   with refused("method=x"):
-    sweep.plan(given(), ["method=x"])
+    config.plan(given(), ["method=x"])
   with refused("inner_steps"):
-    sweep.plan(given(), ["inner_steps=3,5"])
+    config.plan(given(), ["inner_steps=3,5"])
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_the_one_method_of_a_config():
 )
 def test_the_command_line_gives_values(text, values):
   path = text.partition("=")[0]
-  cells = sweep.plan(given(), [text]).cells
+  cells = config.plan(given(), [text]).cells
   assert [cell.values[path] for cell in cells] == values
 
 
 def test_cell_names_are_valid_folder_names():
   values = ["npz:/a b/c.npz", "npz:../d.npz"]
   axes = {"data.name": values}
-  names = [cell.name for cell in sweep.plan(given(vary=axes)).cells]
+  names = [cell.name for cell in config.plan(given(vary=axes)).cells]
   assert names == ["name=npz__ab_c.npz", "name=npz_.._d.npz"]
 
 
@@ -123,15 +123,15 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
 )
 def test_an_invalid_sweep_is_one_line(vary, more, field):
   with refused(field):
-    sweep.plan(given(vary=vary, **METHODS_OF), more)
+    config.plan(given(vary=vary, **METHODS_OF), more)
 
 
 def test_a_field_both_swept_and_overridden_is_refused():
   tree = given(vary={"optimizer.lr": (0.1, 0.2)}, **METHODS_OF)
   for more in ((), ["optimizer.lr=0.3,0.4"]):
     with refused("--config.optimizer.lr"):
-      sweep.plan(tree, more, {"optimizer.lr": 0.5})
-  assert sweep.plan(tree, (), {"rounds": 2}).cells
+      config.plan(tree, more, {"optimizer.lr": 0.5})
+  assert config.plan(tree, (), {"rounds": 2}).cells
 
 
 def test_changes_of_a_paper_s_setting_are_recorded():
@@ -144,9 +144,9 @@ def test_changes_of_a_paper_s_setting_are_recorded():
     "seed": 3,
   }
   tree = given(**METHODS_OF)
-  (cell,) = sweep.plan(tree, (), overridden).cells
+  (cell,) = config.plan(tree, (), overridden).cells
   assert cell.config.changed == ()  # beside no paper
-  (cell,) = sweep.plan(
+  (cell,) = config.plan(
     {**tree, "paper": "HARMONY Table 2"}, (), overridden
   ).cells
   assert cell.config.changed == ("rounds=2", "methods.a.lam=0.3")
@@ -155,15 +155,15 @@ def test_changes_of_a_paper_s_setting_are_recorded():
 def test_swept_names_keep_what_the_config_says_of_its_own():
   c = tiny.tiny()
   own = Config.from_dict(c).data.partition
-  first, second = sweep.plan(c, ["data.partition.name=shard,dirichlet"]).cells
+  first, second = config.plan(c, ["data.partition.name=shard,dirichlet"]).cells
   assert first.config.data.partition == own
   # Cells of a grid know each other's config, whichever is started again.
   assert second.at(first.values) == first.config
   c.method.inner_steps = 4
-  first, _ = sweep.plan(c, ["method.name=harmony,fedavg"]).cells
+  first, _ = config.plan(c, ["method.name=harmony,fedavg"]).cells
   assert first.config.methods["harmony"].options["inner_steps"] == 4
 
 
 def test_the_command_line_replaces_the_config_s_values():
-  plan = sweep.plan(given(vary={"optimizer.lr": (0.5,)}), ["optimizer.lr=0.1"])
+  plan = config.plan(given(vary={"optimizer.lr": (0.5,)}), ["optimizer.lr=0.1"])
   assert [cell.name for cell in plan.cells] == ["lr=0.1"]

@@ -8,8 +8,7 @@ import tiny
 from refusals import refused
 from wrong_fields import at, places
 
-from splitjax import Config
-from splitjax.experiment.setup import tasks
+from splitjax import Config, experiment
 
 
 def chosen(changes, **methods):
@@ -59,7 +58,7 @@ def test_a_wrong_value_is_refused_by_its_field(base, every):
     tree = copy.deepcopy(right)
     at(tree, path[:-1])[path[-1]] = value
     with refused(".".join(path)):
-      tasks.build(Config.from_dict(tree))
+      experiment.build(Config.from_dict(tree))
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -6,8 +6,7 @@ import pytest
 import tiny
 from refusals import refused
 
-from splitjax import AUGMENTATIONS
-from splitjax.experiment.setup import data_summary, tasks
+from splitjax import AUGMENTATIONS, experiment
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (4, 9, 12, 3)).astype(np.uint8)
@@ -44,10 +43,10 @@ def test_a_wrong_entry_is_one_line(entry, monkeypatch):
   draft = tiny.tiny(own="local")
   draft.data.augment = "mine"
   with refused("data.augment"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))
 
 
 def test_a_report_says_how_images_are_augmented():
   draft = tiny.changed(tiny.tiny(own="local"), data__augment="crop")
-  said = data_summary.notes(tasks.build(tiny.resolved(draft)))[-1]
+  said = experiment.notes(experiment.build(tiny.resolved(draft)))[-1]
   assert said.endswith("augmented in every step: crop.")

@@ -10,8 +10,7 @@ import scipy.stats
 from PIL import Image, ImageEnhance
 from refusals import refused
 
-from splitjax import CORRUPTIONS
-from splitjax.data import corruptions
+from splitjax import CORRUPTIONS, data
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -116,22 +115,22 @@ def test_an_image_draws_by_its_row_whatever_comes_with_it():
   images = RNG.integers(0, 256, (300, 4, 5, 1)).astype(np.uint8)
   look = "rotation:2", "none", "gaussian_noise:5"
   rows = np.arange(299, -1, -1)
-  every = corruptions.apply_corruptions(images, rows, look, SEED)
+  every = data.apply_corruptions(images, rows, look, SEED)
   assert every.shape == images.shape and every.dtype == np.uint8
   few = np.array([7, 260, 3])
   np.testing.assert_array_equal(
-    corruptions.apply_corruptions(images, few, look, SEED), every[299 - few]
+    data.apply_corruptions(images, few, look, SEED), every[299 - few]
   )
   # Two equal images have draws of their own, and a look has an order.
   same = np.repeat(images[:1], 2, axis=0)
-  one, two = corruptions.apply_corruptions(
+  one, two = data.apply_corruptions(
     same, np.arange(2), ("gaussian_noise:1",), SEED
   )
   assert (one != two).any()
-  turned = corruptions.apply_corruptions(images, few, look[::-1], SEED)
+  turned = data.apply_corruptions(images, few, look[::-1], SEED)
   assert (turned != every[299 - few]).any()
   np.testing.assert_array_equal(
-    corruptions.apply_corruptions(images, few, (), SEED), images[few]
+    data.apply_corruptions(images, few, (), SEED), images[few]
   )
 
 
@@ -145,17 +144,17 @@ def test_an_image_draws_by_its_row_whatever_comes_with_it():
 )
 def test_domains_are_checked(text):
   with refused("field"):
-    corruptions.read_corruptions(text, 3, "field")
-  assert corruptions.read_corruptions("none, contrast:1 ,rotation", 3, "f") == (
+    data.read_corruptions(text, 3, "field")
+  assert data.read_corruptions("none, contrast:1 ,rotation", 3, "f") == (
     "none", "contrast:1", "rotation:3",
   )  # fmt: skip
 
 
 def test_images_that_do_not_fit_are_refused(monkeypatch):
   with refused("field"):
-    corruptions.check_corruptions(["none", "saturate:1"], (4, 4, 1), "field")
-  corruptions.check_corruptions(["none", "saturate:1"], (4, 4, 3), "field")
+    data.check_corruptions(["none", "saturate:1"], (4, 4, 1), "field")
+  data.check_corruptions(["none", "saturate:1"], (4, 4, 3), "field")
   half = lambda image, severity, key: image[::2]  # noqa: E731
   monkeypatch.setitem(CORRUPTIONS, "half", half)
   with refused("field"):
-    corruptions.check_corruptions(["half:1"], (4, 4, 1), "field")
+    data.check_corruptions(["half:1"], (4, 4, 1), "field")

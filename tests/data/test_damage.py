@@ -15,7 +15,8 @@ from marks import slow
 from refusals import refused
 from scipy.io import savemat
 
-from splitjax.data import load, tfds_store
+import splitjax
+from splitjax.data import COPIES, find, load
 from splitjax.files import one_line as shortened
 from splitjax.files import printable, reason
 
@@ -217,10 +218,10 @@ def copy_small(small, tmp_path):
   """A prepared data set of one's own, its version's folder and its pixels."""
   data_dir, made = small
   shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
-  return tmp_path, tfds_store.find("fashion_mnist", tmp_path), made
+  return tmp_path, find("fashion_mnist", tmp_path), made
 
 
-ORIGIN = json.dumps({tfds_store.ORIGIN: [{"file": 3, "official": False}]})
+ORIGIN = json.dumps({splitjax.data.ORIGIN: [{"file": 3, "official": False}]})
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_a_damaged_copy_is_made_anew(copied):
     lambda raw: b"",
   ):
     load("fashion_mnist", data_dir=data_dir)
-    (kept,) = (data_dir / tfds_store.COPIES / "fashion_mnist").iterdir()
+    (kept,) = (data_dir / COPIES / "fashion_mnist").iterdir()
     path = kept / "train_image.npy"
     raw = path.read_bytes()
     path.unlink()  # it may be mapped

@@ -17,8 +17,7 @@ from fuzz import BUDGETS, damages, fuzz, one_line
 from hypothesis import strategies as st
 from marks import slow
 
-from splitjax.data import load, sources, tfds_store
-from splitjax.data.official.catalog import STORES
+from splitjax.data import FACTS, STORES, load, tfds_store
 from splitjax.types import UserError
 
 numbers = st.integers(0, 10**6)
@@ -76,7 +75,7 @@ def changed(folder, layers, damage, number):
 
 def assert_usable(name, found):
   """Images and labels of one shape and number, as the data set has them."""
-  facts = sources.FACTS[name]
+  facts = FACTS[name]
   assert set(found.splits) == {"train", "test"}
   for content in found.splits.values():
     images = [

@@ -5,8 +5,7 @@ import pytest
 from refusals import refused
 
 from splitjax import CORRUPTIONS, DOMAINS, SHIFTS
-from splitjax.data import GROUPS, domains, drift, sources
-from splitjax.data.dataset import Dataset
+from splitjax.data import GROUPS, Dataset, assign, changed, described, load
 from splitjax.registry import Spec, read_spec
 
 TRAIN = np.tile(np.arange(3, dtype=np.int32), 10)
@@ -42,9 +41,9 @@ def spec(name, **options):
 
 def built(domain, shift, data=DATA, parts=PARTS, seed=0, **options):
   """The data and test sets of a run with these domains and test sets."""
-  named = domains.assign(domain, data, parts, None, seed)
+  named = assign(domain, data, parts, None, seed)
   made = SHIFTS[shift](data, parts, None, seed, **options)
-  return drift.changed(data, made._replace(domains=named), seed)
+  return changed(data, made._replace(domains=named), seed)
 
 
 MIXED = spec("by_group", corruptions="none, add:1, double")
@@ -118,11 +117,11 @@ def test_nobody_trains_on_an_unseen_domain():
 def test_without_domains_nothing_is_copied():
   data, made = built(Spec("none", {}), "global")
   assert data is DATA and made.rows.tolist() == [list(range(12))] * 3
-  assert drift.described(made, 0) == ([], [])
+  assert described(made, 0) == ([], [])
   # Test sets alone drift: training images, and their digest, stay.
   data, made = built(Spec("none", {}), "covariate", corruptions="add")
   assert data.train_image is DATA.train_image
-  assert drift.described(made, 0)[0] == []
+  assert described(made, 0)[0] == []
 
 
 def test_domains_are_dealt_evenly_and_by_the_seed():
@@ -160,7 +159,7 @@ def file(path, **more):
 
 
 def test_the_data_name_domains(tmp_path):
-  data = sources.load(file(tmp_path), train_samples=20)
+  data = load(file(tmp_path), train_samples=20)
   assert data.client_names == ("Bern", "Oslo", "Paris", "Rome")
   assert data.client_domains == ("double:1", "none", "none", "add:2")
   parts = [np.flatnonzero(data.train_client == n) for n in (0, 1, 3)]
@@ -185,7 +184,7 @@ def test_the_data_name_domains(tmp_path):
 )
 def test_a_files_domains_are_checked(more, tmp_path):
   with refused("data.name"):
-    sources.load(file(tmp_path, **more))
+    load(file(tmp_path, **more))
 
 
 SERIES = DATA._replace(

@@ -12,9 +12,8 @@ import official as of
 import pytest
 from refusals import refused
 
-from splitjax.data import __main__, load
+from splitjax.data import File, __main__, load
 from splitjax.data.official import download
-from splitjax.data.official.catalog import File
 from splitjax.types import UserError
 
 BODY = bytes(range(256)) * 3000

@@ -10,10 +10,10 @@ import pytest
 from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 
-from splitjax.data import feed, inputs
-from splitjax.data.augmentations import AUGMENTATIONS
-from splitjax.engine import batch_schedule, client_update, draws, fleets
-from splitjax.methods.sandbox import parts
+from splitjax import data, engine
+from splitjax.data import AUGMENTATIONS
+from splitjax.engine import draws
+from splitjax.methods import parts
 from splitjax.types import Half, Segment, Shard, Stage
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -30,13 +30,13 @@ def samples(rows, *, steps, batch, pad=0, epochs=1):
   shard = Shard(
     jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None, None
   )
-  plan = feed.BatchPlan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
-  return feed.Samples(shard, plan)
+  plan = data.BatchPlan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
+  return data.Samples(shard, plan)
 
 
 @functools.partial(jax.jit, static_argnames="plan")
 def drawn_epoch(shard, plan, key):
-  return feed.Samples(shard, plan).epoch(key)
+  return data.Samples(shard, plan).epoch(key)
 
 
 def epoch(client):
@@ -132,13 +132,13 @@ def test_statistics_of_other_dtypes_and_of_each_feature(dtype):
   if dtype == "f4":
     image = image * np.float32(0.1) + np.float32(1e4)
   for per, axes in (("channel", (0, 1)), ("feature", 0)):
-    mean, std = inputs.statistics(image, rows, per)
+    mean, std = data.statistics(image, rows, per)
     part = image[rows].astype(float)
     np.testing.assert_allclose(mean, part.mean(axis=axes).ravel(), rtol=1e-12)
     spread = part.std(axis=axes).ravel()
     spread[np.isclose(spread, 0, atol=1e-9)] = 1.0
     np.testing.assert_allclose(std, spread, rtol=1e-9)
-    x = feed.standardise(jnp.asarray(image), mean, std)
+    x = data.standardise(jnp.asarray(image), mean, std)
     assert x.shape == image.shape and x.dtype == jnp.float32
     if per == "feature":
       np.testing.assert_allclose(x[:, 1, 2], 0, atol=1e-6)
@@ -146,10 +146,10 @@ def test_statistics_of_other_dtypes_and_of_each_feature(dtype):
 
 def test_token_ids_and_numbers_as_they_are():
   ids = np.array([[0, 3, 65535]], "u2")
-  out = feed.standardise(jnp.asarray(ids), *inputs.unscaled(vocabulary=9))
+  out = data.standardise(jnp.asarray(ids), *data.unscaled(vocabulary=9))
   assert out.dtype == jnp.int32 and out.tolist() == ids.tolist()
   x = np.array([[-2.5, 1e-30, 7e8]], "f4")
-  out = feed.standardise(jnp.asarray(x), *inputs.unscaled())
+  out = data.standardise(jnp.asarray(x), *data.unscaled())
   np.testing.assert_array_equal(out, x)
 
 
@@ -209,7 +209,7 @@ def test_every_image_is_augmented_before_it_is_standardised():
   ],
 )
 def test_plan(sizes, batch, plan):
-  made = feed.plan(sizes, batch, 5, (0.5,), (2.0,))
+  made = data.plan(sizes, batch, 5, (0.5,), (2.0,))
   assert (made.batch, made.steps, made.equal) == plan
   assert (made.epochs, made.mean, made.std) == (5, (0.5,), (2.0,))
 
@@ -217,7 +217,7 @@ def test_plan(sizes, batch, plan):
 def test_shards_pad_and_count():
   mine = [np.array([4, 8]), np.array([0, 7, 14]), np.array([6])]
   image, label = jnp.asarray(PIXELS), jnp.asarray(LABEL)
-  shard = feed.shards(image, label, mine, 7, (5, 0, 2))
+  shard = data.shards(image, label, mine, 7, (5, 0, 2))
   assert shard.image is image and shard.label is label
   assert shard.rows.tolist() == [[4, 8, -1], [0, 7, 14], [6, -1, -1]]
   assert shard.size.tolist() == [2, 3, 1]
@@ -246,8 +246,8 @@ def brightness(epochs):
   shard = Shard(
     bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None, None
   )
-  plan = feed.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
-  spy = spied(fleets.assign_depths(6, (1, 2), 0), views=2).method._replace(
+  plan = data.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
+  spy = spied(engine.assign_depths(6, (1, 2), 0), views=2).method._replace(
     stages=(Stage(step),),
     begin=lambda client, server, samples, round, key: (client, server, {}),
     finish=lambda client, server, samples, key: (client, server, {}),
@@ -258,8 +258,8 @@ def brightness(epochs):
   @jax.jit
   def sums(number):
     key = jax.random.fold_in(KEY, number)
-    visit = batch_schedule.Visit(half, half, shard, jnp.int32(0), key)
-    client, *_ = client_update.client_round(spy, plan, visit)
+    visit = engine.Visit(half, half, shard, jnp.int32(0), key)
+    client, *_ = engine.client_round(spy, plan, visit)
     return client.memory[1]
 
   return sums
@@ -277,7 +277,7 @@ def test_augmentation_differs_by_client_step_view_and_image():
 
 
 def test_a_round_visits_every_row_once_an_epoch():
-  fleet = fleets.assign_depths(6, (1,), 0)
+  fleet = engine.assign_depths(6, (1,), 0)
   made = spied(fleet, batch=4, epochs=3, views=2)
   state, _ = made.round()(made.state(), made.shards)
   for n, half in enumerate(by_number(made.fleet, state.clients)):

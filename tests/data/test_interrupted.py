@@ -13,7 +13,7 @@ import official as of
 import pytest
 from refusals import refused
 
-from splitjax.data import __main__, array_cache, load, tfds_store
+from splitjax.data import __main__, find, load, read_arrays, store
 from splitjax.data.official import builder, prepare
 from splitjax.files import Locked, locked
 
@@ -84,7 +84,7 @@ def test_killed_in_the_middle(half_way, capsys):
   process.send_signal(signal.SIGKILL)
   process.wait()
   assert half.exists()
-  assert tfds_store.find("fashion_mnist", data_dir) is None
+  assert find("fashion_mnist", data_dir) is None
   assert __main__.main(["list", "--data_dir", str(data_dir)]) == 0
   out = capsys.readouterr().out
   assert "prepared in" not in out.replace("not prepared", "")
@@ -191,9 +191,9 @@ def test_arrays_that_a_killed_reader_left_are_replaced(tmp_path):
   half = tmp_path / "kept" / "partial"
   half.mkdir(parents=True)
   (half / "train_image.npy").write_bytes(b"half of it")
-  array_cache.store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
+  store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
   assert [path.name for path in half.parent.iterdir()] == ["whole"]
-  (held,) = array_cache.read_arrays(tmp_path / "kept" / "whole", ["x"]).values()
+  (held,) = read_arrays(tmp_path / "kept" / "whole", ["x"]).values()
   assert held.tolist() == [0, 1, 2, 3, 4] and isinstance(held, np.memmap)
 
 
@@ -204,7 +204,7 @@ def test_arrays_that_fail_half_way_leave_nothing(tmp_path, monkeypatch):
 
   monkeypatch.setattr(np, "save", interrupted)
   with pytest.raises(KeyboardInterrupt):
-    array_cache.store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
+    store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
   assert not any((tmp_path / "kept").iterdir())
 
 

@@ -10,8 +10,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax.data import PARTITIONS, __main__, load, sources
-from splitjax.experiment.setup import data_summary, tasks
+from splitjax import experiment
+from splitjax.data import PARTITIONS, SOURCES, __main__, known, load
 
 
 def arrays():
@@ -81,13 +81,13 @@ def test_one_channel_and_columns_of_labels(tmp_path):
 
 
 def test_known():
-  assert sources.known("npz:anywhere.npz") == "npz:anywhere.npz"
+  assert known("npz:anywhere.npz") == "npz:anywhere.npz"
   for name in ("npz:", "mnst"):
     with refused("data.name"):
-      sources.known(name)
+      known(name)
   with refused("data.name") as caught:
-    sources.known("cifr10")
-  near = [name for name in sources.SOURCES if name in str(caught.value)]
+    known("cifr10")
+  near = [name for name in SOURCES if name in str(caught.value)]
   assert "cifar10" in near and len(near) <= 4  # one may be part of another
   assert load("digits", classes=12).classes == 12
   with refused("data.classes"):
@@ -222,9 +222,9 @@ def test_a_class_that_nobody_trains_is_said(tmp_path):
   draft.data.name = saved(tmp_path, held)
   draft.data.train_samples = draft.data.test_samples = None
   draft.data.partition = splitjax.spec(PARTITIONS, "dominant_label")
-  task = tasks.build(tiny.resolved(draft))
+  task = experiment.build(tiny.resolved(draft))
   assert task.network.backbone.classes == 5
-  assert "No client trains on class 3." in data_summary.notes(task)
+  assert "No client trains on class 3." in experiment.notes(task)
   # Its test samples are of nobody's classes.
   assert not task.test_sets.main[:, 3].any()
 

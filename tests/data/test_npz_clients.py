@@ -6,14 +6,15 @@ import tiny
 from refusals import refused
 
 import splitjax
+from splitjax import experiment
 from splitjax.data import (
   PARTITIONS,
   SHIFTS,
   __main__,
   load,
-  partition_util,
+  merged,
+  owner_names,
 )
-from splitjax.experiment.setup import tasks
 
 natural, own_test = PARTITIONS["natural"], SHIFTS["own_test"]
 
@@ -43,7 +44,7 @@ def test_clients_of_the_data(tmp_path):
   kept = [np.flatnonzero((data.train_image == x).all((1, 2, 3)))[0]
           for x in part.train_image]  # fmt: skip
   assert part.train_client.tolist() == data.train_client[kept].tolist()
-  both = partition_util.merged(data)
+  both = merged(data)
   assert both.train_client.tolist() == [*data.train_client, *data.test_client]
   again = load(
     saved(tmp_path, client_train=np.array(list("bbaabbccbbaa"), "S"))
@@ -72,7 +73,7 @@ def test_clients_of_the_data(tmp_path):
 def test_a_file_without_a_test_split(tmp_path):
   name = saved(tmp_path, x_test=None, y_test=None, client_test=None)
   data = load(name)
-  assert partition_util.merged(data).train_client is data.train_client
+  assert merged(data).train_client is data.train_client
   parts = natural(data.train_client, 2, 0, min_samples=3)
   assert SHIFTS["local"](data, parts, None, 0).pool == "train"
   for shift in ("id_ood", "global"):
@@ -110,17 +111,17 @@ def test_client_n_is_the_nth_owner(tmp_path, train, names):
   for seed in range(4):
     parts = natural(data.train_client, 3, seed)
     assert [p.tolist() for p in parts] == [*rows, [6, 7]]
-    assert partition_util.owner_names(data, natural, parts) == names
+    assert owner_names(data, natural, parts) == names
     two = natural(data.train_client, 2, seed, min_samples=3)
     assert [p.tolist() for p in two] == rows
     two = natural(data.train_client, 2, seed)
-    assert partition_util.owner_names(data, natural, two) in (
+    assert owner_names(data, natural, two) in (
       names[:2], names[1:], names[::2],
     )  # fmt: skip
   # Whoever has a sample of several owners has no name.
   mixed = [np.arange(4), np.arange(4, 12)]
-  assert partition_util.owner_names(data, natural, mixed) == []
-  assert partition_util.owner_names(data, PARTITIONS["iid"], parts) == []
+  assert owner_names(data, natural, mixed) == []
+  assert owner_names(data, PARTITIONS["iid"], parts) == []
 
 
 @pytest.mark.parametrize(
@@ -163,15 +164,15 @@ def test_a_run_on_hospitals(tmp_path):
   draft.data.train_samples = draft.data.test_samples = None
   draft.data.partition = splitjax.spec(PARTITIONS, "natural", min_samples=2)
   draft.eval.shift, draft.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
-  task = tasks.build(tiny.resolved(draft))
+  task = experiment.build(tiny.resolved(draft))
   data = task.data
   assert sorted(map(len, task.test_sets.parts))[-1] == 9
   first = [int(data.train_client[p[0]]) for p in task.test_sets.parts]
   assert task.network.names == (*map(str, sorted(first)),) and len(first) == 6
   draft.data.dealt = "by_depth"
   with refused("data.dealt"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))
   draft.data.dealt = "any"
   draft.data.name = "digits"
   with refused("data.partition"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))

@@ -8,9 +8,7 @@ import packed
 import pytest
 from official_rows import ACTIVITIES
 
-from splitjax.data import __main__, check, load, sources, tfds_store
-from splitjax.data.official.ag_news import token_ids
-from splitjax.data.official.catalog import STORES
+from splitjax.data import FACTS, STORES, __main__, check, find, load, token_ids
 
 FORMS = of.FORMS
 
@@ -124,7 +122,7 @@ def test_writers_of_emnist(made, capsys):
   assert "expected (697932, 28, 28, 1)" in capsys.readouterr().err
   image = data.test_image[:1].repeat(62, 0)
   every = data._replace(test_label=np.arange(62), test_image=image)
-  check._compare(every, sources.FACTS["femnist"], "test")
+  check._compare(every, FACTS["femnist"], "test")
   said = f"of 3 clients with {min(counts - counts // 10)} to"
   assert said in check._summary(data, "train")
 
@@ -154,7 +152,7 @@ def test_names_ids_and_versions_are_those_of_tfds(made):
   assert features["tiny_imagenet"]["label"].names[7].startswith("n0")
   for form, version in (("cifar10_python", "3.0.2"), ("svhn", "3.1.0")):
     name, data_dir = FORMS[form][0], made[form][0]
-    assert tfds_store.find(name, data_dir).name == version
+    assert find(name, data_dir).name == version
 
 
 @pytest.mark.parametrize("form", ["idx", "cifar100_python", "svhn"])
@@ -162,7 +160,7 @@ def test_features_are_those_of_the_stock_builder(made, form, tmp_path):
   import tensorflow_datasets as tfds
 
   name = FORMS[form][0]
-  ours = tfds.builder_from_directory(tfds_store.find(name, made[form][0])).info
+  ours = tfds.builder_from_directory(find(name, made[form][0])).info
   stock = tfds.builder(name, data_dir=tmp_path).info
   assert ours.features.to_json() == stock.features.to_json()
   assert ours.supervised_keys == stock.supervised_keys

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from splitjax.data import ood_mixture, partition
+from splitjax import data
 
 # Eight test samples of four classes.
 LABEL = np.array([0, 1, 2, 3, 0, 1, 2, 3])
@@ -17,7 +17,7 @@ def test_main_classes_by_hand():
   labels = np.array([2, 0, 2, 1])
   parts = [np.array([0, 2]), np.array([1, 3]), np.array([], np.int64)]
   np.testing.assert_array_equal(
-    ood_mixture.main_classes(labels, parts, 4),
+    data.main_classes(labels, parts, 4),
     np.array([[0, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]], bool),
   )
 
@@ -29,7 +29,7 @@ def test_sets_by_hand():
   # Client 1: ID = rows 3 7, two samples.
   #   rho 0.5: 1 OOD of any of classes 0 1 2. rho 1.0: 2, of two classes.
   # Client 2: everything is ID, nothing is left to draw.
-  sets = ood_mixture.id_ood_sets(LABEL, MAIN, [0.0, 0.5, 1.0], seed=0)
+  sets = data.id_ood_sets(LABEL, MAIN, [0.0, 0.5, 1.0], seed=0)
   assert sets.shape == (3, 3, 8) and sets.dtype == bool
   np.testing.assert_array_equal(sets[0], MAIN[:, LABEL])
   half, whole = sets[1], sets[2]
@@ -41,7 +41,7 @@ def test_sets_by_hand():
   assert len(drawn) == 2 and len(set(drawn)) == 2
   assert sets[:, 2].all()
   np.testing.assert_allclose(
-    ood_mixture.realised_rho(sets, MAIN[:, LABEL]),
+    data.realised_rho(sets, MAIN[:, LABEL]),
     [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1.0, 0.0]],
   )
 
@@ -52,7 +52,7 @@ def test_natural_ood_samples_are_as_frequent_as_in_the_split():
   main, few = np.array([[1, 0, 0]], bool), []
   for seed in range(40):
     for ood in ("natural", "balanced"):
-      sets = ood_mixture.id_ood_sets(label, main, [0.5, 0.2], seed, ood)
+      sets = data.id_ood_sets(label, main, [0.5, 0.2], seed, ood)
       drawn = np.bincount(label[sets[0, 0]], minlength=3)
       assert drawn.tolist()[0] == 100 and drawn[1:].sum() == 50
       assert not (sets[1] & ~sets[0]).any()
@@ -69,17 +69,17 @@ def test_the_others_fill_in_for_an_exhausted_class():
   # classes have given (1, 1, 1), (1, 2, 2) and (1, 2, 3).
   label = np.repeat([0, 1, 2, 3], [6, 1, 2, 5])
   main = np.array([[1, 0, 0, 0]], bool)
-  sets = ood_mixture.id_ood_sets(label, main, [3 / 6, 5 / 6, 1.0], seed=1)
+  sets = data.id_ood_sets(label, main, [3 / 6, 5 / 6, 1.0], seed=1)
   counts = [np.bincount(label[s[0]], minlength=4)[1:].tolist() for s in sets]
   assert counts == [[1, 1, 1], [1, 2, 2], [1, 2, 3]]
 
 
 def test_the_cap_is_reported():
   # Two ID samples and six OOD ones: rho 3 takes all six, others cannot.
-  sets = ood_mixture.id_ood_sets(LABEL, MAIN[1:2], [3.0, 5.0, 1e308], seed=0)
+  sets = data.id_ood_sets(LABEL, MAIN[1:2], [3.0, 5.0, 1e308], seed=0)
   assert sets.all()
   np.testing.assert_allclose(
-    ood_mixture.realised_rho(sets, MAIN[1:2, LABEL]), [[3.0]] * 3
+    data.realised_rho(sets, MAIN[1:2, LABEL]), [[3.0]] * 3
   )
 
 
@@ -95,7 +95,7 @@ def make_world():
 def test_balanced_nested_and_of_the_right_size(world):
   label, main = world
   rhos = [0.0, 0.2, 0.4, 0.6, 0.8]
-  sets = ood_mixture.id_ood_sets(label, main, rhos, seed=5)
+  sets = data.id_ood_sets(label, main, rhos, seed=5)
   for smaller, larger in zip(sets, sets[1:], strict=False):
     assert (smaller <= larger).all()
   for r, rho in enumerate(rhos):
@@ -109,13 +109,13 @@ def test_balanced_nested_and_of_the_right_size(world):
 
 def test_depends_on_seed_and_client_alone(world):
   label, main = world
-  sets = ood_mixture.id_ood_sets(label, main, [0.2, 0.8], seed=5)
-  again = ood_mixture.id_ood_sets(label, main[:3], [0.8, 0.4], seed=5)
+  sets = data.id_ood_sets(label, main, [0.2, 0.8], seed=5)
+  again = data.id_ood_sets(label, main[:3], [0.8, 0.4], seed=5)
   np.testing.assert_array_equal(sets[1, :3], again[0])
-  other = ood_mixture.id_ood_sets(label, main, [0.2, 0.8], seed=6)
+  other = data.id_ood_sets(label, main, [0.2, 0.8], seed=6)
   assert not np.array_equal(sets, other)
   # Two clients that know the same are not tested on the same draw.
-  twins = ood_mixture.id_ood_sets(label, main[[0, 0]], [0.8], seed=5)
+  twins = data.id_ood_sets(label, main[[0, 0]], [0.8], seed=5)
   assert not np.array_equal(twins[0, 0], twins[0, 1])
 
 
@@ -123,7 +123,7 @@ def test_every_sample_can_be_drawn(world):
   label, main = world
   drawn = np.zeros(len(label), int)
   for seed in range(60):
-    drawn += ood_mixture.id_ood_sets(label, main[:1], [0.8], seed=seed)[0, 0]
+    drawn += data.id_ood_sets(label, main[:1], [0.8], seed=seed)[0, 0]
   outside = drawn[~main[0, label]]
   # Each of 800 is drawn with probability 160/800: 12 of 60 times, give or take.
   assert outside.min() > 0 and outside.max() < 30
@@ -131,23 +131,21 @@ def test_every_sample_can_be_drawn(world):
 
 def test_a_client_without_test_samples():
   main = np.array([[0, 0, 0, 0, 1]], bool)  # class 4 is not in the test split
-  sets = ood_mixture.id_ood_sets(LABEL, main, [0.8, np.inf], seed=0)
+  sets = data.id_ood_sets(LABEL, main, [0.8, np.inf], seed=0)
   assert not sets.any()
-  assert np.isnan(ood_mixture.realised_rho(sets, main[:, LABEL])).all()
+  assert np.isnan(data.realised_rho(sets, main[:, LABEL])).all()
 
 
 def test_the_number_is_rounded():
   # Client 0 has four ID samples: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
-  sets = ood_mixture.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
+  sets = data.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
   assert sets.sum(axis=-1).tolist() == [[4], [6]]
 
 
 def test_fast_at_full_size():
   labels = np.tile(np.arange(10), 6000)
-  parts = partition.shard(labels, 50, 0)
-  main = ood_mixture.main_classes(labels, parts, 10)
+  parts = data.shard(labels, 50, 0)
+  main = data.main_classes(labels, parts, 10)
   start = time.monotonic()
-  ood_mixture.id_ood_sets(
-    np.tile(np.arange(10), 1000), main, [0, 0.2, 0.8], seed=0
-  )
+  data.id_ood_sets(np.tile(np.arange(10), 1000), main, [0, 0.2, 0.8], seed=0)
   assert time.monotonic() - start < 5  # it takes 0.1 s

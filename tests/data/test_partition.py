@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax.data import PARTITIONS, client_split, partition
+from splitjax import data
+from splitjax.data import PARTITIONS, client_split
 from splitjax.registry import read_spec
 
 # 2,000 samples, ten classes of 200, in no order.
@@ -83,7 +84,7 @@ def test_the_same_split_on_every_machine():
 
 def test_shard_gives_at_most_k_classes_and_deals_at_random():
   for k in (1, 2, 3):
-    parts = partition.shard(LABELS, 30, 0, k=k, num_shards=100)
+    parts = data.shard(LABELS, 30, 0, k=k, num_shards=100)
     classes = [len(np.unique(LABELS[rows])) for rows in parts]
     assert {len(rows) for rows in parts} == {k * 20}  # a shard: 2000 / 100
     # In order, clients of two shards would hold one class.
@@ -95,7 +96,7 @@ def test_shard_gives_at_most_k_classes_and_deals_at_random():
 def test_shard_by_hand():
   # Sorted stably, the rows are 1 3 5 | 0 2 4: two chunks of three rows.
   labels = np.array([1, 0, 1, 0, 1, 0])
-  parts = partition.shard(labels, 2, 0, k=1, num_shards=2)
+  parts = data.shard(labels, 2, 0, k=1, num_shards=2)
   assert sorted(p.tolist() for p in parts) == [[0, 2, 4], [1, 3, 5]]
 
 
@@ -109,11 +110,11 @@ def test_shard_by_hand():
 )
 def test_shard_refuses(options):
   with refused("data.partition.num_shards"):
-    partition.shard(LABELS, 50, 0, **options)
+    data.shard(LABELS, 50, 0, **options)
 
 
 def test_iid_is_even_and_mixed():
-  parts = partition.iid(LABELS, 3, 0)
+  parts = data.iid(LABELS, 3, 0)
   assert sorted(map(len, parts)) == [666, 667, 667]
   for rows in parts:
     counts = np.bincount(LABELS[rows], minlength=10)

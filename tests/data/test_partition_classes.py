@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax.data.dominant import custom_shard, dominant_label
-from splitjax.data.partition import pathological
+from splitjax.data import custom_shard, dominant_label, pathological
 
 # 2,000 samples, ten classes of 200, in no order.
 LABELS = np.random.default_rng(7).permutation(np.repeat(np.arange(10), 200))

@@ -6,9 +6,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax.data import PARTITIONS, load
-from splitjax.data.partition_util import by_depth, check_parts, round_fairly
-from splitjax.experiment.setup import client_data
+from splitjax import experiment
+from splitjax.data import PARTITIONS, by_depth, check_parts, load, round_fairly
 
 
 def test_by_hand():
@@ -92,7 +91,7 @@ def test_ones_own_cannot_change_the_labels(monkeypatch):
   data = load("digits", train_samples=120)
   before = data.train_label.copy()
   with pytest.raises(ValueError, match="assignment destination is read-only"):
-    client_data.make_test_sets(tiny.resolved(draft), data)
+    experiment.make_test_sets(tiny.resolved(draft), data)
   np.testing.assert_array_equal(data.train_label, before)
 
 

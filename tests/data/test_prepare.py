@@ -11,10 +11,18 @@ import packed
 import pytest
 from refusals import refused
 
-from splitjax.data import SOURCES, __main__, check, load, sources, tfds_store
-from splitjax.data.facts import Facts
+import splitjax
+from splitjax.data import (
+  FACTS,
+  SOURCES,
+  STORES,
+  Facts,
+  __main__,
+  check,
+  find,
+  load,
+)
 from splitjax.data.official import prepare
-from splitjax.data.official.catalog import STORES
 
 
 def run(capsys, *words):
@@ -88,7 +96,7 @@ def test_an_archive_packed_otherwise_is_known_by_its_members(
   form = store.forms[0]._replace(members=known)
   monkeypatch.setitem(STORES, "cifar100", store._replace(forms=(form,)))
   folder = prepare.prepare("cifar100", tmp_path / "data", tmp_path)
-  assert tfds_store.note(folder) == ""
+  assert splitjax.data.note(folder) == ""
   first = sorted(known)[0]
   members[first] = b"\1" + members[first][1:]  # one label
   packed.write_tar(archive, members)
@@ -116,7 +124,7 @@ def test_modified_files_need_the_flag_and_are_reported(tmp_path, capsys):
   for name in ("cifar100", "cifar100_coarse"):
     assert load(name, data_dir=data_dir, train_samples=100).note == note
     assert where(capsys, name, data_dir).endswith("3.0.2 (modified files)")
-  folder = tfds_store.find("cifar100", data_dir)
+  folder = find("cifar100", data_dir)
   held = json.loads((folder / "metadata.json").read_text())
   told = {"file": "cifar-100-python.tar.gz", "md5": md5, "official": False}
   assert held == {"prepared_from": [told]}
@@ -154,7 +162,7 @@ def test_commands(small, capsys, monkeypatch):
   )
   words = "prepare", "fashion_mnist", *at, "--from", "/nowhere"
   code, out, _ = run(capsys, *words)
-  folder = tfds_store.find("fashion_mnist", data_dir)
+  folder = find("fashion_mnist", data_dir)
   assert code == 0 and out == [
     f"fashion_mnist: already prepared in {folder}; /nowhere was not read"
   ]
@@ -167,7 +175,7 @@ def test_commands(small, capsys, monkeypatch):
     *(10, (28, 28, 1), of.TRAIN, of.TEST, ((4,) * 10, (2,) * 10)),
     store="fashion_mnist",
   )
-  monkeypatch.setitem(sources.FACTS, "fashion_mnist", facts)
+  monkeypatch.setitem(FACTS, "fashion_mnist", facts)
   code, out, _ = run(capsys, "check", "fashion_mnist", *at)
   assert code == 0 and "40 samples 28x28x1, 4 to 4 per class" in out[0]
   assert len(out) == 3 and out[2] == (
@@ -176,7 +184,7 @@ def test_commands(small, capsys, monkeypatch):
   )
   counts = (4, 5, 3, *(4,) * 7), (2,) * 10
   changed = facts._replace(counts=counts)
-  monkeypatch.setitem(sources.FACTS, "fashion_mnist", changed)
+  monkeypatch.setitem(FACTS, "fashion_mnist", changed)
   code, _, err = run(capsys, "check", "fashion_mnist", *at)
   assert code == 2
   assert "train samples of class 1: expected 5, found 4" in err[0]
@@ -186,7 +194,7 @@ def test_commands(small, capsys, monkeypatch):
 
 
 def test_known_counts_add_up():
-  for name, facts in sources.FACTS.items():
+  for name, facts in FACTS.items():
     if facts.counts is None:
       continue
     assert tuple(map(len, facts.counts)) == (facts.classes,) * 2, name
@@ -195,7 +203,7 @@ def test_known_counts_add_up():
 
 def test_check_compares_type_and_classes():
   data = load("digits")
-  facts = sources.FACTS["digits"]
+  facts = FACTS["digits"]
   for split in ("train", "test"):
     check._compare(data, facts, split)
   for changed in (
@@ -245,16 +253,16 @@ def test_real_files_round_trip(tmp_path, capsys):
 
 def test_official_files_are_kept_note_of(small):
   data_dir, _ = small
-  folder = tfds_store.find("fashion_mnist", data_dir)
+  folder = find("fashion_mnist", data_dir)
   held = json.loads((folder / "metadata.json").read_text())["prepared_from"]
   assert [file["official"] for file in held] == [True] * 4
-  assert tfds_store.note(folder) == ""
+  assert splitjax.data.note(folder) == ""
 
 
 def test_a_damaged_record_of_origin(tmp_path, capsys):
   of.cinic10(tmp_path)
   prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
-  folder = tfds_store.find("cinic10", tmp_path)
+  folder = find("cinic10", tmp_path)
   for text in ("{", "[]", '{"prepared_from": [{}]}', '{"prepared_from": 3}'):
     (folder / "metadata.json").write_text(text)
     with refused(str(folder)):

@@ -11,16 +11,16 @@ import official as of
 import pytest
 from refusals import refused
 
+import splitjax
 from splitjax.data import (
+  FACTS,
   SOURCES,
+  STORES,
   Dataset,
   array_cache,
   load,
-  sources,
   tfds_store,
 )
-from splitjax.data.official import prepare
-from splitjax.data.official.catalog import STORES
 
 
 def assert_facts(data, facts):
@@ -34,8 +34,8 @@ def assert_facts(data, facts):
 
 
 def test_every_source_has_facts():
-  assert set(SOURCES) == set(sources.FACTS)
-  prepared = {facts.store for facts in sources.FACTS.values()} - {None}
+  assert set(SOURCES) == set(FACTS)
+  prepared = {facts.store for facts in FACTS.values()} - {None}
   assert prepared == set(STORES) < set(SOURCES)
 
 
@@ -44,7 +44,7 @@ def test_mnist_is_prepared_as_its_stock_builder(tmp_path, monkeypatch):
 
   made = of.idx(tmp_path)
   of.trust(monkeypatch, tmp_path, "mnist")
-  folder = prepare.prepare("mnist", tmp_path / "data", tmp_path)
+  folder = splitjax.data.prepare("mnist", tmp_path / "data", tmp_path)
   data = load("mnist", data_dir=tmp_path / "data")
   assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
   ours = tfds.builder_from_directory(folder).info
@@ -57,7 +57,7 @@ def test_digits():
   from sklearn.datasets import load_digits
 
   data = load("digits")
-  assert_facts(data, sources.FACTS["digits"])
+  assert_facts(data, FACTS["digits"])
   assert data.train_image.min() == 0 and data.train_image.max() == 255
   # Stratified: a class's share of the test split is its share of the whole.
   train, test = np.bincount(data.train_label), np.bincount(data.test_label)
@@ -96,7 +96,7 @@ def test_second_load_reads_the_plain_arrays(small, monkeypatch):
   first = load("fashion_mnist", data_dir=data_dir)
   monkeypatch.setattr(tfds_store, "_decoded", None)  # calling it would fail
   second = load("fashion_mnist", data_dir=data_dir)
-  facts = sources.FACTS["fashion_mnist"]
+  facts = FACTS["fashion_mnist"]
   assert_facts(second, facts._replace(train=of.TRAIN, test=of.TEST))
   np.testing.assert_array_equal(first.train_image, second.train_image)
   assert isinstance(second.train_image, np.memmap)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax.data import SHIFTS, ood_mixture
-from splitjax.data.dataset import Dataset
-from splitjax.data.partition_util import merged
+from splitjax.data import SHIFTS, Dataset, id_ood_sets, main_classes, merged
 from splitjax.registry import read_spec
 
 CLASSES = 4
@@ -41,8 +39,8 @@ def listed(made, n, r):
 def test_id_ood_is_the_masks_on_what_clients_are_shown():
   rhos = (0.0, 0.5, 1.0)
   made = make_sets("id_ood", rhos)
-  main = ood_mixture.main_classes(TRAIN, PARTS, CLASSES)
-  masks = ood_mixture.id_ood_sets(TEST, main, rhos, 3)
+  main = main_classes(TRAIN, PARTS, CLASSES)
+  masks = id_ood_sets(TEST, main, rhos, 3)
   assert made.names == ("0.0", "0.5", "1.0") and made.rhos == rhos
   assert made.pool == "test" and made.parts == PARTS
   # The widest set: client 0 has 20 ID samples and as many others; client 2

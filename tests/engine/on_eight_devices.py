@@ -21,8 +21,7 @@ from divided import (
 from engine import world
 
 import splitjax
-from splitjax.experiment import reevaluate, runner
-from splitjax.experiment.storage import ownership, workdirs
+from splitjax import experiment
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -99,7 +98,7 @@ def test_a_run_moves_between_machines(tmp_path):
   c.data.partition.num_shards = 14
   c.eval.holdout = 0.2
   c.eval.embeddings = 20
-  (row,) = runner.run(tiny.resolved(c), tmp_path / "many")["rows"]
+  (row,) = experiment.run(tiny.resolved(c), tmp_path / "many")["rows"]
   c.system.devices = 1
   config = tiny.resolved(c)
   kept = splitjax.load(tmp_path / "many", "harmony")
@@ -110,13 +109,13 @@ def test_a_run_moves_between_machines(tmp_path):
     assert {len(leaf) for leaf in leaves} == {len(cohort.ids)}
   skew = row["summary"].pop("skew")
   for own in (None, config):  # on eight devices, and on one
-    (looked,) = reevaluate.evaluate_again(tmp_path / "many", own)["rows"]
+    (looked,) = experiment.evaluate_again(tmp_path / "many", own)["rows"]
     found = looked["summary"].pop("skew")
     assert found == pytest.approx(skew, abs=1e-4)
     assert looked["summary"] == row["summary"]
   # The workdir accepts it as the same run.
-  facts = workdirs.read_config(tmp_path / "many")[1]
-  with ownership.owned(tmp_path / "many", config, facts):
+  facts = experiment.read_config(tmp_path / "many")[1]
+  with experiment.owned(tmp_path / "many", config, facts):
     pass
 
 
@@ -125,5 +124,5 @@ def test_a_killed_run_goes_on_with_a_note_on_rounding(tmp_path):
   many = tiny.resolved(draft)
   draft.system.devices = 1
   runs.stopped(many, tmp_path / "w", 2)
-  results = runner.run(tiny.resolved(draft), tmp_path / "w")
+  results = experiment.run(tiny.resolved(draft), tmp_path / "w")
   assert any("devices (number) 1 instead of" in n for n in results["notes"])

@@ -7,10 +7,7 @@ from divided import answers, distance, divided, play, poisoned, trained
 from engine import with_step, world
 from refusals import refused
 
-from splitjax.engine import (
-  fleets,
-)
-from splitjax.experiment.setup import tasks
+from splitjax import engine, experiment
 
 TOLERANCE = 1e-9
 """In float64."""
@@ -91,8 +88,8 @@ def test_chunks_by_hand():
     (3, 8, 2, 5, 1),
     (3, 1, 9, 0, 3),
   ):
-    fleet = fleets.assign_depths(n, (1,), 0)
-    (cohort,) = fleets.divide(fleet, devices, [chunk]).cohorts
+    fleet = engine.assign_depths(n, (1,), 0)
+    (cohort,) = engine.divide(fleet, devices, [chunk]).cohorts
     assert (cohort.padding, cohort.chunk) == (padding, size)
 
 
@@ -115,4 +112,4 @@ def test_more_devices_than_there_are():
   c = tiny.tiny()
   c.system.update({"devices": 1000})
   with refused("system.devices"):
-    tasks.build(tiny.resolved(c))
+    experiment.build(tiny.resolved(c))

@@ -7,8 +7,8 @@ import pytest
 from engine import world
 from marks import slow
 
-from splitjax.engine import base, draws
-from splitjax.engine.topologies import topology_of
+from splitjax import engine
+from splitjax.engine import topology_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -17,7 +17,7 @@ KEY = jax.random.key(5)
 
 def test_a_path_is_a_chain_of_folds():
   paths = [(3,), (0, 2**31 - 1, 4), (1, jnp.int32(0))]
-  for got, path in zip(draws.fold(KEY, paths), paths, strict=True):
+  for got, path in zip(engine.fold(KEY, paths), paths, strict=True):
     own = KEY
     for number in path:
       own = jax.random.fold_in(own, number)
@@ -38,17 +38,17 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
   wide = jnp.pad(shard.rows, ((0, 0), (0, 3)), constant_values=-1)
   shards = shard, shard._replace(rows=wide, number=shard.number + 9)
   count = len(shard.size)
-  spec = base.CohortSpec(
+  spec = engine.CohortSpec(
     made.method, topology_of(made.method.traits), plan, None, 2 * count
   )
-  inputs = base.RoundInputs(None, *shard[:2], jnp.int32(0), KEY)
+  inputs = engine.RoundInputs(None, *shard[:2], jnp.int32(0), KEY)
   groups = [
-    base.Participants(None, tuple(own[2:]), jnp.ones(count, bool))
+    engine.Participants(None, tuple(own[2:]), jnp.ones(count, bool))
     for own in shards
   ]
-  views, epochs = made.method.traits.views, draws.stage_epochs(spec[0], plan)
+  views, epochs = made.method.traits.views, engine.stage_epochs(spec[0], plan)
   with jax.threefry_partitionable(partitionable):
-    got = jax.jit(lambda: draws.draw_together([spec, spec], inputs, groups))()
+    got = jax.jit(lambda: engine.draw_together([spec, spec], inputs, groups))()
     for c, own in enumerate(shards):
       held = own.rows.shape[1]
 
@@ -56,7 +56,7 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
       @jax.vmap
       def alone(number, size, held=held):
         key = jax.random.fold_in(KEY, number)
-        return draws.draw(key, views, epochs, held, size)
+        return engine.draw(key, views, epochs, held, size)
 
       expected, drawn = alone(own.number, own.size), got[c].drawn
       for ours, other in zip(drawn.orders, expected.orders, strict=True):

@@ -9,8 +9,8 @@ import pytest
 import tiny
 from refusals import refused
 
-from splitjax.engine.faults import Faults, draw_faults, truncate_steps
-from splitjax.experiment.setup import tasks
+from splitjax import experiment
+from splitjax.engine import Faults, draw_faults, truncate_steps
 
 CLIENTS, ROUNDS = 20, 300
 KEY = jax.random.key(5)
@@ -100,4 +100,4 @@ def test_invalid_fields(fields, field):
   c = tiny.tiny(splitgp="splitgp")
   c.faults.update(fields)
   with refused(field):
-    tasks.build(tiny.resolved(c))
+    experiment.build(tiny.resolved(c))

@@ -7,7 +7,7 @@ import pytest
 from divided import distance, divided, planned, same_bits
 from engine import SIZES, by_number, counted_merges, spied, world
 
-from splitjax.engine import fleets
+from splitjax import engine
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,7 +22,7 @@ def only(*who, rounds=1):
 
 
 def test_rounds_with_faults_by_hand():
-  place = divided(spied(fleets.assign_depths(6, (1, 2), 0)), 1, 2)
+  place = divided(spied(engine.assign_depths(6, (1, 2), 0)), 1, 2)
   dropped, down = only(0, rounds=3), only(*range(6), rounds=3)
   dropped[:, 1:] = False
   dropped[5, 2] = True

@@ -10,8 +10,8 @@ from engine import SIZES, assert_close, by_number, spied
 from marks import slow
 from refusals import refused
 
-from splitjax.engine import fleets, sampling
-from splitjax.engine.fleets import assign_depths
+from splitjax import engine
+from splitjax.engine import assign_depths
 
 DRAWS = [
   (7, (1, 2, 3), 2),  # fewer than cohorts: one has no participant
@@ -45,8 +45,8 @@ def test_power_is_geometric_or_as_given():
       assert fleet.power[n] == pytest.approx(10 * 4 ** (i / 3))
   fleet = assign_depths(9, (2, 3, 4), 1, power=(5.0, 6.0, 7.0), participants=4)
   assert {fleet.power[i] for i in fleet.cohorts[2].ids} == {7.0}
-  whole = fleets.with_full_depth(fleet, 8)
-  assert whole.cohorts == (fleets.Cohort(8, tuple(range(9))),)
+  whole = engine.with_full_depth(fleet, 8)
+  assert whole.cohorts == (engine.Cohort(8, tuple(range(9))),)
   assert (whole.power, whole.participants) == (fleet.power, 4)
 
 
@@ -70,7 +70,7 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
   fleet = assign_depths(n, depths, 0, participants=p)
   keys = jax.random.split(jax.random.key(1), 600)
   numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
-  draw = functools.partial(sampling.sample_clients, fleet, numbers=numbers)
+  draw = functools.partial(engine.sample_clients, fleet, numbers=numbers)
   sampled = jax.jit(jax.vmap(draw))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)
@@ -133,10 +133,10 @@ def test_participants_train_and_the_others_stay(n, depths, p):
 )
 def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   fleet = assign_depths(n, (1, 2, 3), 0, participants=participants)
-  fleet = fleets.divide(fleet, devices, [chunk] * 3)
+  fleet = engine.divide(fleet, devices, [chunk] * 3)
   numbers = [jnp.array(cohort.places) for cohort in fleet.cohorts]
   seen = []
-  samples = sampling.sample_clients(fleet, jax.random.key(1), numbers)
+  samples = engine.sample_clients(fleet, jax.random.key(1), numbers)
   for cohort, sample in zip(fleet.cohorts, samples, strict=True):
     lot = devices * cohort.chunk
     assert len(sample.slots) % lot == 0 == len(cohort.places) % lot

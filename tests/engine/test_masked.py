@@ -11,10 +11,7 @@ from divided import distance, divided, planned, same_bits
 from engine import by_number, with_step, world
 from marks import slow
 
-from splitjax import trees
-from splitjax.engine import base
-from splitjax.experiment import runner
-from splitjax.methods import optimizers
+from splitjax import engine, experiment, methods, trees
 from splitjax.types import Half, Segment, UserError
 
 BAD = {1: np.nan, 4: np.inf}
@@ -48,7 +45,7 @@ def test_the_compiled_check_does_not_grow_with_the_square(leaves=40):
   """XLA may repeat all ands for each leaf: 415,000 of them in a ViT."""
 
   def keep(old, new):
-    return trees.where(base.finite(new), new, old)
+    return trees.where(engine.finite(new), new, old)
 
   tree = [jnp.zeros((3, 5)) for _ in range(leaves)]
   text = jax.jit(jax.vmap(keep)).lower(tree, tree).compile().as_text()
@@ -57,13 +54,13 @@ def test_the_compiled_check_does_not_grow_with_the_square(leaves=40):
 
 def operations(leaves):
   """Operations of a compiled step with clipped gradients."""
-  optimizer = optimizers.sgd(0.1, clip=1.0)
+  optimizer = methods.sgd(0.1, clip=1.0)
   params = {"block1": [jnp.zeros((3, 5)) for _ in range(leaves)]}
 
   def step(params, grads):
     half = Half(Segment(params, {"block1": {}}))
-    half = optimizers.begin_round(half, optimizer, jnp.int32(0))
-    return optimizers.descend(half, grads, {}, optimizer).segment.params
+    half = methods.begin_round(half, optimizer, jnp.int32(0))
+    return methods.descend(half, grads, {}, optimizer).segment.params
 
   text = jax.jit(jax.vmap(step)).lower(params, params).compile().as_text()
   return text.count(" = ")
@@ -146,7 +143,7 @@ def diverging(on_nan):
 
 @pytest.mark.slow
 def test_a_run_reports_masked_clients(tmp_path):
-  results = runner.run(diverging("mask"), tmp_path)
+  results = experiment.run(diverging("mask"), tmp_path)
   lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
   for line in map(json.loads, lines):
     assert line["masked"] == list(range(6))
@@ -163,7 +160,7 @@ def test_a_run_reports_masked_clients(tmp_path):
 @pytest.mark.slow
 def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
   with pytest.raises(UserError) as caught:
-    runner.run(diverging("stop"), tmp_path)
+    experiment.run(diverging("stop"), tmp_path)
   message = str(caught.value)
   for word in ("round 1 ", "0, 1, 2", "optimizer.lr", "clip", "on_nan=mask"):
     assert word in message
@@ -173,16 +170,16 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
 
 def test_finite():
   good = {"a": jnp.ones(3), "b": jnp.array([7]), "c": jax.random.key(0)}
-  assert base.finite(good) and base.finite(()) and base.finite({})
-  assert base.finite([jnp.array([1, 2])])  # no floats
-  assert not base.finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
+  assert engine.finite(good) and engine.finite(()) and engine.finite({})
+  assert engine.finite([jnp.array([1, 2])])  # no floats
+  assert not engine.finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
   # Numbers whose sum over many clients would overflow count as infinite.
   for bad in (jnp.nan, jnp.inf, -jnp.inf, 1e31, -1e31):
-    assert not base.finite({**good, "d": jnp.array([0.0, bad])})
+    assert not engine.finite({**good, "d": jnp.array([0.0, bad])})
     # Compiled, one among many, in leaves that are joined and that are not.
-    for size in (base.SMALL, base.SMALL + 1):
+    for size in (engine.SMALL, engine.SMALL + 1):
       some = {**good, "d": jnp.ones(size).at[7].set(bad)}
-      assert not jax.jit(base.finite)(some)
+      assert not jax.jit(engine.finite)(some)
   # What counts is the sum of a leaf's absolute values.
-  assert base.finite({"d": jnp.array([4e29, -4e29])})
-  assert not base.finite({"d": jnp.array([6e29, -6e29])})
+  assert engine.finite({"d": jnp.array([4e29, -4e29])})
+  assert not engine.finite({"d": jnp.array([6e29, -6e29])})

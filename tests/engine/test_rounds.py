@@ -10,10 +10,9 @@ from by_hand import averaged
 from engine import by_number, numbers, world
 from marks import slow
 
+from splitjax import data, engine
 from splitjax import trees as tree_math
-from splitjax.data import feed
-from splitjax.engine import base, batch_schedule, client_update, sampling
-from splitjax.methods.sandbox import parts
+from splitjax.methods import parts
 from splitjax.types import Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -30,25 +29,25 @@ def client_alone(made, programs, batch, c, place, *inputs):
   """One client's round with its own plan and rows, not stacked."""
   whole, size = made.shards[c], int(made.shards[c].size[place])
   old = made.plans[c]
-  plan = feed.plan([size], batch, old.epochs, old.mean, old.std)
+  plan = data.plan([size], batch, old.epochs, old.mean, old.std)
   rows = jnp.asarray(parts(RAGGED)[made.fleet.cohorts[c].ids[place]])
   shard = Shard(
     *whole[:2], rows, jnp.int32(size), *tree_math.take(whole[4:], place)
   )
   if (c, size) not in programs:
-    one = functools.partial(client_update.client_round, made.method, plan)
+    one = functools.partial(engine.client_round, made.method, plan)
     programs[c, size] = jax.jit(one)
   client, server, round, key = inputs
-  visit = batch_schedule.Visit(client, server, shard, round, key)
+  visit = engine.Visit(client, server, shard, round, key)
   return programs[c, size](visit)
 
 
 def all_alone(made, state, programs, batch):
   """Participant -> what `client_update.client_round` returns of it."""
-  key = jax.random.fold_in(state.key, base.ROUND)
+  key = jax.random.fold_in(state.key, engine.ROUND)
   sample_key, key = jax.random.split(jax.random.fold_in(key, state.round))
   old, out = by_number(made.fleet, state.clients), {}
-  draw = jax.jit(functools.partial(sampling.sample_clients, made.fleet))
+  draw = jax.jit(functools.partial(engine.sample_clients, made.fleet))
   samples = draw(sample_key, numbers(made))
   for c, sample in enumerate(samples):
     for place in np.asarray(sample.slots)[np.asarray(sample.active)]:

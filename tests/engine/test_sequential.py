@@ -19,20 +19,26 @@ from queues import (
 )
 from refusals import refused
 
-from splitjax.engine.base import Topology
-from splitjax.engine.client_update import (
+from splitjax import methods
+from splitjax.engine import (
+  TOPOLOGIES,
+  Topology,
+  TurnMetrics,
   begin_round,
+  finish_round,
   local_step,
   ragged_steps,
+  start_clients,
   step_with_faults,
 )
-from splitjax.engine.one_server import TurnMetrics, finish_round, start_clients
-from splitjax.engine.topologies import TOPOLOGIES
-from splitjax.methods import METHODS, base, optimizers
-from splitjax.methods.fedavg import fedavg
-from splitjax.methods.hydra import hydra, mean_head
-from splitjax.methods.merge_sfl import merge_sfl
-from splitjax.methods.splitfed import splitfed_v2
+from splitjax.methods import (
+  METHODS,
+  fedavg,
+  hydra,
+  mean_head,
+  merge_sfl,
+  splitfed_v2,
+)
 from splitjax.types import Half, Opt, Segment, Traits
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -48,7 +54,7 @@ ORDERS = {
 )
 def test_a_round_is_a_loop_over_its_order(name, epochs):
   # Including running statistics.
-  method = METHODS[name](NORMED, optimizers.sgd(0.02))
+  method = METHODS[name](NORMED, methods.sgd(0.02))
   servers = {}
   place = ordered(method, net=NORMED, epochs=epochs)
   state = toys.start(place, method)
@@ -105,7 +111,7 @@ def test_a_topology_of_ones_own_is_a_function_and_a_line(monkeypatch):
 def test_an_unknown_topology_is_named():
   traits = Traits(topology="sequental")
   with refused("traits.topology"):
-    base.method(NET, SGD, (), traits=traits)
+    methods.method(NET, SGD, (), traits=traits)
 
 
 def test_the_mean_of_heads_is_over_those_that_moved():
@@ -173,7 +179,7 @@ def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation():
 def test_l2_pulls_by_its_share_of_the_weights():
   after = {}
   for l2, on in ((0.0, "server"), (0.5, "server"), (0.5, "both")):
-    method = splitfed_v2(NET, optimizers.sgd(0.1, 0.0), l2=l2, l2_on=on)
+    method = splitfed_v2(NET, methods.sgd(0.1, 0.0), l2=l2, l2_on=on)
     place = ordered(method, sizes=(4,))
     start = toys.start(place, method)
     weights = place.client(start, 0).params, start.server.segment.params

@@ -16,11 +16,9 @@ from queues import (
   with_order,
 )
 
-from splitjax import trees
-from splitjax.engine import client_order, sequential
-from splitjax.engine.faults import ClientFault
-from splitjax.methods import optimizers
-from splitjax.methods.splitfed import splitfed_v2, splitnn
+from splitjax import engine, methods, trees
+from splitjax.engine import ClientFault
+from splitjax.methods import splitfed_v2, splitnn
 
 
 @pytest.mark.parametrize("name", ["hydra", *slow("merge_sfl")])
@@ -49,7 +47,7 @@ def test_a_non_finite_turn_is_undone_and_the_others_go_on(name):
 @pytest.mark.slow
 def test_a_non_finite_server_is_undone():
   # The first step overflows.
-  method = splitfed_v2(NET, optimizers.sgd(3e38, 0.0))
+  method = splitfed_v2(NET, methods.sgd(3e38, 0.0))
   place = ordered(method)
   before = jax.device_get(toys.start(place, method).server.segment)
   state, metrics = toys.train(place, method, 1)
@@ -67,9 +65,9 @@ def test_a_dropped_client_costs_no_turn():
 
 
 def test_the_queue_is_the_order_of_the_taken_steps():
-  turns = jnp.array([[3, 0, 9], [1, 2, client_order.NO_TURN]])
+  turns = jnp.array([[3, 0, 9], [1, 2, engine.NO_TURN]])
   real = jnp.array([[True, True, False], [True, True, True]])
-  queue, count = sequential.make_queue(turns, real)
+  queue, count = engine.make_queue(turns, real)
   assert int(count) == 4
   assert queue[:4].tolist() == [1, 3, 4, 0]
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax.data import holdout
-from splitjax.evaluation import calibration, early_exit
+from splitjax import data, evaluation
 from splitjax.types import Exits
 
 GRID = (0.3, 0.9, 1.5)
@@ -35,12 +34,12 @@ PROXY = exits([0.2, 0.7, 1.3, 2.0, 9.0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
 
 
 def estimated(rho):
-  return calibration.estimate(OWN, LABEL, REAL, PROXY, GRID, rho)
+  return evaluation.estimate(OWN, LABEL, REAL, PROXY, GRID, rho)
 
 
 def chosen(rho, own=OWN, proxy=PROXY, grid=GRID):
-  swept = calibration.estimate(own, LABEL, REAL, proxy, grid, rho)
-  return early_exit.best(swept).threshold[0]
+  swept = evaluation.estimate(own, LABEL, REAL, proxy, grid, rho)
+  return evaluation.best(swept).threshold[0]
 
 
 def test_the_estimate_by_hand():
@@ -73,11 +72,11 @@ def test_a_server_that_is_always_wrong_gets_nothing():
 def test_what_a_proxy_is_taken_for_does_not_matter():
   other = PROXY._replace(client=PROXY.client + 1, server=PROXY.server + 3)
   np.testing.assert_equal(
-    estimated(0.5), calibration.estimate(OWN, LABEL, REAL, other, GRID, 0.5)
+    estimated(0.5), evaluation.estimate(OWN, LABEL, REAL, other, GRID, 0.5)
   )
   # One of NaN entropy, of a network that diverged, goes up.
   lost = PROXY._replace(entropy=np.full_like(PROXY.entropy, np.nan))
-  found = calibration.estimate(OWN, LABEL, REAL, lost, GRID, 1.0)
+  found = evaluation.estimate(OWN, LABEL, REAL, lost, GRID, 1.0)
   assert found.accuracy[:, 0, 0] == pytest.approx([0.75] * 3)
 
 
@@ -87,8 +86,8 @@ def test_clients_choose_for_themselves():
     for pair in ((OWN, OWN._replace(client=LABEL)), (PROXY, PROXY))
   ]
   both = np.tile(LABEL, (2, 1)), np.tile(REAL, (2, 1))
-  swept = calibration.estimate(two[0], *both, two[1], GRID, 0.2)
-  assert early_exit.best(swept).threshold.tolist() == [[0.3, 1.5]]
+  swept = evaluation.estimate(two[0], *both, two[1], GRID, 0.2)
+  assert evaluation.best(swept).threshold.tolist() == [[0.3, 1.5]]
 
 
 PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]
@@ -96,37 +95,37 @@ CLASSES = np.array([0, 1] * 10 + [2] * 20)
 
 
 def test_held_out_samples_are_a_share_of_each_clients():
-  kept, back = holdout.hold_out(PARTS, 3, 0.25)
+  kept, back = data.hold_out(PARTS, 3, 0.25)
   assert [len(rows) for rows in back] == [5, 2, 1]
   for part, *both in zip(PARTS, kept, back, strict=True):
     np.testing.assert_array_equal(np.sort(np.concatenate(both)), part)
-  other = holdout.hold_out(PARTS, 4, 0.25)[1]
+  other = data.hold_out(PARTS, 4, 0.25)[1]
   assert any(a.tolist() != b.tolist() for a, b in zip(back, other, strict=True))
   with refused("num_clients"):
-    holdout.hold_out([np.array([4])], 0, 0.5)
+    data.hold_out([np.array([4])], 0, 0.5)
 
 
 def test_held_out_samples_are_arranged_by_client():
-  back = holdout.hold_out(PARTS, 3, 0.5)[1]
-  table = holdout.table(CLASSES, back, 3)
+  back = data.hold_out(PARTS, 3, 0.5)[1]
+  table = data.table(CLASSES, back, 3)
   assert table.rows.shape == (3, 10) and table.rows.dtype == np.int32
   for n, own in enumerate(back):
     real = table.real[n]
     np.testing.assert_array_equal(table.rows[n, real], own)
     np.testing.assert_array_equal(table.label[n, real], CLASSES[own])
     assert table.draw[n, real].min() >= 0
-  again = holdout.table(CLASSES, back, 3)
+  again = data.table(CLASSES, back, 3)
   np.testing.assert_equal(table, again)
   # A client's draws do not depend on how many others there are.
-  alone = holdout.table(CLASSES, back[:1], 3)
+  alone = data.table(CLASSES, back[:1], 3)
   np.testing.assert_array_equal(alone.draw[0, :10], table.draw[0])
 
 
 def test_patches_are_all_there_in_another_order():
   rng = np.random.default_rng(0)
   image = jnp.asarray(rng.integers(0, 256, (6, 9, 8, 3)), jnp.uint8)
-  plan = calibration.ProxyPlan(jnp.array([2, 2]), jnp.array([1, 2]))
-  shown = np.asarray(jax.jit(calibration.with_proxies)(image, plan))
+  plan = evaluation.ProxyPlan(jnp.array([2, 2]), jnp.array([1, 2]))
+  shown = np.asarray(jax.jit(evaluation.with_proxies)(image, plan))
   assert shown.shape == (4, 9, 8, 3) and shown.dtype == np.uint8
   own, made = shown[:2], shown[2:]
   np.testing.assert_array_equal(own, image[jnp.array([2, 2])])
@@ -147,5 +146,5 @@ def test_patches_are_all_there_in_another_order():
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 1)])
 def test_pictures_of_any_size_have_proxies(shape):
   image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
-  made = jax.jit(calibration.patches)(image, jax.random.key(0))
+  made = jax.jit(evaluation.patches)(image, jax.random.key(0))
   assert made.shape == shape and made.dtype == jnp.uint8

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax.engine.resources import Profiles, Rates
-from splitjax.evaluation import cost
-from splitjax.methods import METHODS, sandbox
-from splitjax.methods.optimizers import sgd
-from splitjax.models import drawing, flops
-from splitjax.models.cnn import cnn4
+from splitjax import evaluation, methods, models
+from splitjax.engine import Profiles, Rates
+from splitjax.methods import METHODS, sgd
+from splitjax.models import cnn4
 from splitjax.types import Batch
 
 PROFILES = Profiles(
   (1.0,) * 3, (100.0, 50.0, 10.0), (2.0, 1.0, 4.0), (8.0,) * 3
 )
 RATES = Rates(10.0, 5.0, 2.0, 100.0, 400.0)
-PLAN = cost.RoundWork(
+PLAN = evaluation.RoundWork(
   np.array([4e9, 4e9, 8e9]),
   np.array([1e10, 1e10, 2e10]),
   np.array([4.0, 4.0, 8.0]),
@@ -31,19 +29,21 @@ NONE = np.zeros(3)
 def test_a_round_by_hand():
   """Client 1 takes half of its steps, client 2 does not take part."""
   sent, steps = np.array([3e6, 1e6, 0.0]), np.array([4.0, 2.0, 0.0])
-  got = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE)
+  got = evaluation.of_round(PLAN, PROFILES, RATES, sent, steps, NONE)
   # 4 / 2 + 24 / 8 + (4 + 1) 0.1; and 2 / 1 + 8 / 8 + (2 + 1) 0.05
   assert got.busy == pytest.approx([2 + 3 + 0.5, 2 + 1 + 0.15, 0])
   assert got.joules == pytest.approx([5 * 2 + 2 * 3, 5 * 2 + 2 * 1, 0])
   # The server: 10 + 5 GFLOP at 10 GFLOP/s.
   assert got.seconds == pytest.approx(5.5 + 1.5)
   assert got.server_joules == pytest.approx(150)
-  turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE, relay=True)
+  turns = evaluation.of_round(
+    PLAN, PROFILES, RATES, sent, steps, NONE, relay=True
+  )
   assert turns.seconds == pytest.approx(5.5 + 3.15 + 1.5)
-  assert cost.grams(3.6e6, RATES) == 400
+  assert evaluation.grams(3.6e6, RATES) == 400
   # What is no step is done in whole, by those that take part.
   once = PLAN._replace(once=np.array([2e9, 3e9, 1e9]))
-  more = cost.of_round(once, PROFILES, RATES, sent, steps, NONE)
+  more = evaluation.of_round(once, PROFILES, RATES, sent, steps, NONE)
   assert more.busy - got.busy == pytest.approx([2 / 2, 3 / 1, 0])
 
 
@@ -51,7 +51,7 @@ def test_steps_without_the_server():
   """Client 0 takes 1 of 4 steps alone, client 1 all of them."""
   sent, steps = np.array([0.0, 0.0, 0.0]), np.array([4.0, 4.0, 0.0])
   alone = np.array([1.0, 4.0, 0.0])
-  got = cost.of_round(PLAN, PROFILES, RATES, sent, steps, alone)
+  got = evaluation.of_round(PLAN, PROFILES, RATES, sent, steps, alone)
   # (3/4 * 4 + 1/4 * 1) / 2 + 3 * 0.1; and 2 / 1; and five seconds in vain
   # before each step alone, which take no energy.
   assert got.busy == pytest.approx([3.25 / 2 + 0.3 + 5, 2 + 20, 0])
@@ -60,7 +60,7 @@ def test_steps_without_the_server():
 
 
 def test_nobody_takes_part():
-  got = cost.of_round(PLAN, PROFILES, RATES, NONE, NONE, NONE)
+  got = evaluation.of_round(PLAN, PROFILES, RATES, NONE, NONE, NONE)
   assert got.seconds == got.server_joules == got.busy.sum() == 0
 
 
@@ -90,10 +90,10 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
   """FLOPs of a step as lowered, against `Work` and the FLOPs of the cut."""
   net = cnn4((12, 12, 1), 4, depths=(1,))
   method = METHODS[name](net, sgd(0.1, momentum=0.0), **options)
-  fleet = sandbox.fleets.assign_depths(2, net.cuts, 0)
+  fleet = methods.fleets.assign_depths(2, net.cuts, 0)
   full = method.traits.depth == "full"
   if full:
-    fleet = sandbox.fleets.with_full_depth(fleet, net.length)
+    fleet = methods.fleets.with_full_depth(fleet, net.length)
   size = 8
   batch = Batch(
     jnp.zeros((size, *net.shape)),
@@ -103,7 +103,7 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
   stage = method.stages[0]
 
   def step(key):
-    state = method.init(key, fleet, drawing.init(net, key))
+    state = method.init(key, fleet, models.init(net, key))
     client = jax.tree.map(lambda x: x[0], state.clients[0])
     client, server, _ = method.begin(client, state.server, None, 0, key)
     batches = (batch,) * method.traits.views
@@ -112,7 +112,7 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
   one, given = step(jax.random.key(0))
   lowered = jax.jit(one).trace(*given).lower(lowering_platforms=("tpu",))
   counted = lowered.cost_analysis()["flops"] / size
-  near, far = flops.of_cut(net, net.length if full else 1)
+  near, far = models.of_cut(net, net.length if full else 1)
   work = stage.work
   declared = work.client * near + (0 if full else work.server * far)
   assert declared == pytest.approx(counted, rel=within)

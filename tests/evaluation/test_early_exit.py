@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax import losses
-from splitjax.evaluation import early_exit
+from splitjax import evaluation, losses
 from splitjax.types import Exits
 
 BOTH = ("client", "server")
@@ -28,7 +27,7 @@ ALL = np.ones((1, 1, 3), bool)
 
 
 def swept(thresholds, samples=ALL, answers=BOTH):
-  return early_exit.sweep(EXITS, LABELS, samples, thresholds, answers)
+  return evaluation.sweep(EXITS, LABELS, samples, thresholds, answers)
 
 
 def random_world(seed=0, clients=4, count=60):
@@ -74,12 +73,12 @@ def test_the_ends_of_the_default_grid_ask_always_and_never(classes):
   client, server = rng.integers(0, classes, (2, 1, count), np.int32)
   exits = Exits(entropy[None], entropy[None], client, server)
   labels, every = rng.integers(0, classes, count), np.ones((1, 1, count), bool)
-  grid = early_exit.default_grid(classes)
-  got = early_exit.sweep(exits, labels, every, grid, BOTH)
+  grid = evaluation.default_grid(classes)
+  got = evaluation.sweep(exits, labels, every, grid, BOTH)
   assert got.offloaded[0] == 1 and got.offloaded[-1] == 0
-  oracle = early_exit.best(got).accuracy
+  oracle = evaluation.best(got).accuracy
   for end, who in ((0, "server"), (-1, "client")):
-    alone = early_exit.score(exits, labels, every, math.nan, (who,)).accuracy
+    alone = evaluation.score(exits, labels, every, math.nan, (who,)).accuracy
     assert got.accuracy[end] == alone <= oracle
 
 
@@ -94,14 +93,14 @@ def test_methods_with_one_answer_ignore_the_threshold():
 
 def test_a_diverged_exit_offloads():
   exits = EXITS._replace(entropy=np.full((1, 3), np.nan, np.float32))
-  got = early_exit.sweep(exits, LABELS, ALL, [math.inf], BOTH)
+  got = evaluation.sweep(exits, LABELS, ALL, [math.inf], BOTH)
   assert got.offloaded[0, 0, 0] == 1
 
 
 def test_sweep_equals_a_double_loop():
   exits, labels, samples = random_world()
   grid = [0.2, 1.0, 2.0]
-  got = early_exit.sweep(exits, labels, samples, grid, BOTH)
+  got = evaluation.sweep(exits, labels, samples, grid, BOTH)
   for e, threshold in enumerate(grid):
     for r, n in np.ndindex(2, 4):
       right, sent, count = 0, 0, 0
@@ -125,7 +124,7 @@ def test_repeated_samples_count_repeatedly():
 
 def test_oracle_takes_the_larger_of_equal_thresholds():
   # accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9, where nothing is offloaded
-  best = early_exit.best(swept([0.9, 0.0, 0.3]))
+  best = evaluation.best(swept([0.9, 0.0, 0.3]))
   assert best.threshold[0, 0] == 0.9
   assert best.accuracy[0, 0] == pytest.approx(2 / 3)
   assert best.offloaded[0, 0] == 0
@@ -134,10 +133,10 @@ def test_oracle_takes_the_larger_of_equal_thresholds():
 def test_oracle_chooses_per_client_and_rho():
   exits, labels, samples = random_world()
   grid = (0.3, 0.9, 1.7)
-  got = early_exit.sweep(exits, labels, samples, grid, BOTH)
-  best = early_exit.best(got)
+  got = evaluation.sweep(exits, labels, samples, grid, BOTH)
+  best = evaluation.best(got)
   np.testing.assert_array_equal(best.accuracy, got.accuracy.max(axis=0))
-  again = early_exit.score(exits, labels, samples, best.threshold, BOTH)
+  again = evaluation.score(exits, labels, samples, best.threshold, BOTH)
   np.testing.assert_array_equal(again.accuracy, best.accuracy)
   np.testing.assert_array_equal(again.offloaded, best.offloaded)
   assert len(set(best.threshold.ravel())) > 1
@@ -146,16 +145,16 @@ def test_oracle_chooses_per_client_and_rho():
 def test_a_client_without_samples_is_nan_and_not_chosen():
   samples = np.concatenate([ALL, np.zeros_like(ALL)])
   got = swept([0.3, 0.9], samples)
-  best = early_exit.best(got)
+  best = evaluation.best(got)
   assert best.size[:, 0].tolist() == [3, 0]
   for values in (got.accuracy[0], got.offloaded[0], *best[:3]):
     assert np.isnan(values[:, 0]).tolist() == [False, True]
 
 
 def test_default_grid():
-  assert early_exit.default_grid(10) == early_exit.GRID
+  assert evaluation.default_grid(10) == evaluation.GRID
   # log 100 / log 10 = 2
-  doubled = [2 * threshold for threshold in early_exit.GRID]
-  np.testing.assert_allclose(early_exit.default_grid(100), doubled)
+  doubled = [2 * threshold for threshold in evaluation.GRID]
+  np.testing.assert_allclose(evaluation.default_grid(100), doubled)
   with refused("classes"):
-    early_exit.default_grid(1)
+    evaluation.default_grid(1)

@@ -6,11 +6,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import UserError
-from splitjax.data.test_sets import TestSets
-from splitjax.experiment.measure import embeddings, measurements
-from splitjax.experiment.setup import tasks
-from splitjax.experiment.storage import workdirs
+from splitjax import UserError, experiment
+from splitjax.data import TestSets
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 COUNT = 23
@@ -34,13 +31,13 @@ def ran(tmp_path_factory, quick_compile_all, traced_once):
 
 
 def kept(workdir, key):
-  with np.load(workdirs.folder(workdir, key) / "embeddings.npz") as arrays:
+  with np.load(experiment.folder(workdir, key) / "embeddings.npz") as arrays:
     return dict(arrays)
 
 
 def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
   made, workdir, _ = ran
-  task = tasks.build(made)
+  task = experiment.build(made)
   found = kept(workdir, "splitgp")
   # The toy's blocks are 6 wide.
   assert found["embedding"].shape == (6, COUNT, 6)
@@ -60,11 +57,11 @@ def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
 
 def test_methods_without_a_server_are_left_out(ran):
   made, workdir, results = ran
-  place = workdirs.folder(workdir, "local")
+  place = experiment.folder(workdir, "local")
   assert not (place / "embeddings.npz").exists()
   assert [("skew" in row["summary"]) for row in results["rows"]] == [0, 1, 0]
   with pytest.raises(UserError, match="whole network"):
-    image = tasks.build(made).data.test_image[:1]
+    image = experiment.build(made).data.test_image[:1]
     splitjax.load(workdir, "local").embeddings(0, image)
 
 
@@ -72,7 +69,7 @@ def test_numbers_figures_and_table_are_in_the_report(ran):
   _, workdir, results = ran
   number = results["rows"][1]["summary"]["skew"]
   found = kept(workdir, "splitgp")
-  assert number == embeddings.judge(found)
+  assert number == experiment.judge(found)
   assert -1 <= number["silhouette"] <= 1 and 0 < number["distance_ratio"] < 2
   page = (workdir / "report.md").read_text()
   assert "## Representation skew" in page
@@ -80,7 +77,7 @@ def test_numbers_figures_and_table_are_in_the_report(ran):
   assert f"{number['distance_ratio']:.3f}" in table and "local" not in table
   drawn = [path.name for path in workdir.glob("embeddings_*.png")]
   assert drawn == ["embeddings_splitgp.png"] and drawn[0] in page
-  assert drawn[0] in workdirs.figures(["splitgp"])
+  assert drawn[0] in experiment.figures(["splitgp"])
 
 
 def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
@@ -96,11 +93,11 @@ def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
 
 
 def test_a_damaged_file_is_one_line(tmp_path):
-  place = workdirs.folder(tmp_path, "a") / "embeddings.npz"
+  place = experiment.folder(tmp_path, "a") / "embeddings.npz"
   place.parent.mkdir(parents=True)
   place.write_bytes(b"PK\x03\x04 half a file")
   with refused(str(place)):
-    measurements.pictures(tmp_path, tiny.resolved(a="splitgp"))
+    experiment.pictures(tmp_path, tiny.resolved(a="splitgp"))
 
 
 def make_sets(rows, label):
@@ -116,14 +113,14 @@ def test_images_are_the_same_for_all_and_their_classes_take_turns():
     [[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]],
   )
   for seed in range(5):
-    rows, label = embeddings.draw(own, 6, seed)
+    rows, label = experiment.draw(own, 6, seed)
     assert len(set(rows)) == 6 and 10 in rows
     assert sorted(np.bincount(label)) == [1, 2, 3]
-    rows, label = embeddings.draw(own, 3, seed)
+    rows, label = experiment.draw(own, 3, seed)
     assert sorted(label) == [0, 1, 2]
-  rows, label = embeddings.draw(own, 99, 0)
+  rows, label = experiment.draw(own, 99, 0)
   assert sorted(rows) == list(range(11)) and 9 not in label
-  first, second = (embeddings.draw(own, 6, seed)[0] for seed in (0, 1))
+  first, second = (experiment.draw(own, 6, seed)[0] for seed in (0, 1))
   assert not np.array_equal(first, second)
 
 
@@ -134,10 +131,10 @@ def test_a_client_that_diverged_is_left_out():
     "embedding": np.random.default_rng(0).normal(size=(4, 6, 5)),
   }
   arrays["embedding"][2] = np.nan
-  found = embeddings.measures(arrays)
+  found = experiment.measures(arrays)
   assert set(found["measured"] // 6) == {0, 1, 3}
   assert np.isfinite(found["silhouette"]) and len(found["map"]) == 18
   arrays["embedding"][:] = np.nan
-  found = embeddings.measures(arrays)
-  assert embeddings.judge(found) == {"silhouette": None, "distance_ratio": None}
+  found = experiment.measures(arrays)
+  assert experiment.judge(found) == {"silhouette": None, "distance_ratio": None}
   assert len(found["map"]) == 0

@@ -11,13 +11,9 @@ import toy_world as toys
 from engine import assert_close, by_number
 from marks import slow
 
-from splitjax import trees
-from splitjax.data.feed import Samples
-from splitjax.evaluation import confident_path, evaluate, personalisation
-from splitjax.methods import METHODS
-from splitjax.methods.optimizers import sgd
-from splitjax.methods.sandbox import stripes
-from splitjax.models import inference
+from splitjax import evaluation, models, trees
+from splitjax.data import Samples
+from splitjax.methods import METHODS, sgd, stripes
 from splitjax.types import Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -179,7 +175,7 @@ def test_a_personal_row_is_that_of_personalised_copies():
   )
   assert max(jax.tree.leaves(moved.params)) > 1e-3
   assert max(jax.tree.leaves(moved.stats)) > 1e-3
-  kept = personalisation.make_personalised(made.method, made.plans, made.fleet)
+  kept = evaluation.make_personalised(made.method, made.plans, made.fleet)
   final = by_number(made.fleet, kept(state, made.shards))
   assert_close(final, copies, atol=1e-9)
 
@@ -216,7 +212,7 @@ def test_one_trace_and_any_chunks():
     calls.append(args[2].shape)
     return made.method.predict(*args)
 
-  step = evaluate.make_evaluate(
+  step = evaluation.make_evaluate(
     made.method._replace(predict=predict), made.plans, made.fleet
   )
   numbers = tuple(shard.number for shard in made.shards)
@@ -238,7 +234,7 @@ def test_the_most_confident_answers_by_softmax():
   # Of three clients' logits for one sample: the first is the surest (margins),
   # the second has the largest logit.
   logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
-  assert confident_path.most_confident(logits).tolist() == [[4.0, 0.0]]
+  assert evaluation.most_confident(logits).tolist() == [[4.0, 0.0]]
 
 
 def test_multi_head_runs_the_shared_body_once():
@@ -277,7 +273,7 @@ def test_the_servers_head_makes_its_answer_of_embeddings(float64):
   net = toys.network((1, 2))
   client, server = toys.pair(net, 2, sgd(0.1))
   image, half = toys.batch(0).image, (client.segment, server.segment)
-  z = inference.embedding(net, *half, image)
+  z = models.embedding(net, *half, image)
   (head,) = server.segment.params["head"].values()
   want = METHODS["splitgp"](net, sgd(0.1)).predict(client, server, image)
   found = z @ head["kernel"] + head["bias"]

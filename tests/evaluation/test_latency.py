@@ -7,18 +7,18 @@ from matplotlib import image
 from refusals import refused
 
 from configs import harmony_table1, splitgp_figure3
-from splitjax.evaluation import latency, split_points
-from splitjax.evaluation.split_points import Setting
+from splitjax import evaluation
+from splitjax.evaluation import Setting
 
 CNN8 = ("cnn8", (28, 28, 1), 10)
-PAPER = latency.Sizes(
+PAPER = evaluation.Sizes(
   *(np.array([value]) for value in (387_840, 23_050, 3_480_330, 256))
 )
 
 
 @pytest.fixture(scope="module")
 def depths():
-  return split_points.split_depths(
+  return evaluation.split_depths(
     *CNN8, Setting(limit=30_000.0, smallest=50_000)
   )
 
@@ -65,11 +65,11 @@ def test_every_depth_is_judged(depths):
   ],
 )
 def test_bottlenecks_are_the_cuts_of_hydra(name, cuts, found):
-  every = split_points.split_depths(name, (32, 32, 3), 10)
+  every = evaluation.split_depths(name, (32, 32, 3), 10)
   assert [d["depth"] for d in every if d["bottleneck"]] == found
   assert set(cuts) <= set(found)
   # The same of some depths alone.
-  some = split_points.split_depths(name, (32, 32, 3), 10, depths=cuts)
+  some = evaluation.split_depths(name, (32, 32, 3), 10, depths=cuts)
   assert all(d["bottleneck"] for d in some)
 
 
@@ -83,7 +83,7 @@ def test_memory_of_hydra_s_heads_by_hand():
   maps = {24: 4 * 1024 + 1024 + 10}
   maps[20] = maps[24] + 3 * 16 * 512 + 4 * 512
   for depth, parameters in ((24, short), (20, long)):
-    (found,) = split_points.split_depths(
+    (found,) = evaluation.split_depths(
       "mobilenet_v1", (32, 32, 3), 10, depths=(depth,), batch=64
     )
     assert found["theta"] == parameters
@@ -99,11 +99,11 @@ def test_memory_of_hydra_s_heads_by_hand():
 )
 def test_an_invalid_setting(wrong, field):
   with refused(field):
-    split_points.split_depths(*CNN8, Setting(**wrong))
+    evaluation.split_depths(*CNN8, Setting(**wrong))
 
 
 def test_without_a_limit_only_the_smallest_prefix_counts():
-  found = split_points.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
+  found = evaluation.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
   # conv 160 + 4,640 + 18,496 + 73,856 + 147,584, dense 590,336 + 131,328, head.
   assert {d["phi"] + d["theta"] for d in found} == {968_970}
   assert all(d["largest_prefix"] is None for d in found)
@@ -113,18 +113,18 @@ def test_without_a_limit_only_the_smallest_prefix_counts():
 @pytest.mark.parametrize("power", [5.0, 20.0])
 def test_lines_of_the_figure_cross_at_the_propositions(power):
   beta = np.array([0.1])
-  rates = latency.Resources(np.array([power]))
+  rates = evaluation.Resources(np.array([power]))
 
   def at(**given):
-    return latency.inference_times(PAPER, rates._replace(**given), 0.1, 784)
+    return evaluation.inference_times(PAPER, rates._replace(**given), 0.1, 784)
 
-  bound = latency.largest_power(PAPER, rates, beta)
+  bound = evaluation.largest_power(PAPER, rates, beta)
   cut, client, _ = at(client=bound)
   assert cut == pytest.approx(client)
   cut, client, _ = at(client=0.9 * bound)
   assert cut < client
-  assert np.isinf(latency.largest_power(PAPER, rates, np.zeros(1)))
-  bound = float(latency.largest_bandwidth(PAPER, rates, beta, 784)[0])
+  assert np.isinf(evaluation.largest_power(PAPER, rates, np.zeros(1)))
+  bound = float(evaluation.largest_bandwidth(PAPER, rates, beta, 784)[0])
   if power == 20.0:
     assert bound == np.inf
     return

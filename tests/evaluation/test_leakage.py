@@ -13,15 +13,10 @@ from marks import slow
 from refusals import refused
 from scipy.special import softmax
 
-from splitjax import wire
-from splitjax.evaluation import leakage
-from splitjax.evaluation.leakage import Messages
-from splitjax.experiment.setup.network import Network
-from splitjax.experiment.trained_method import Trained
-from splitjax.methods import METHODS
-from splitjax.methods.optimizers import sgd
-from splitjax.methods.sandbox import stripes
-from splitjax.models import backbones
+from splitjax import evaluation, models, wire
+from splitjax.evaluation import Messages
+from splitjax.experiment import Network, Trained
+from splitjax.methods import METHODS, sgd, stripes
 
 pytestmark = pytest.mark.usefixtures("float64")
 C, SIZE = 5, 13
@@ -47,7 +42,7 @@ def trained(name, channel=None):
 def recorded(name, channel=None):
   """Messages of client 1 about 13 samples, in two epochs of 4 steps."""
   image, label = stripes(SIZE)
-  return leakage.record(trained(name, channel), 1, image, label, epochs=2)
+  return evaluation.record(trained(name, channel), 1, image, label, epochs=2)
 
 
 def test_the_messages_of_split_learning_are_those_of_its_own_pass():
@@ -59,14 +54,14 @@ def test_the_messages_of_split_learning_are_those_of_its_own_pass():
   batch = sample[SIZE : SIZE + 4]  # the first one of the second epoch
   x = (image[batch] - np.array(network.mean)) / np.array(network.std)
   client, server = made.client(1).segment, made.state.server.segment
-  depth = backbones.depth_of(net, client)
-  z, _ = backbones.run(net, client, x, net.names(0, depth), train=True)
+  depth = models.depth_of(net, client)
+  z, _ = models.run(net, client, x, net.names(0, depth), train=True)
   got = {name: x[SIZE : SIZE + 4] for name, x in seen.sent.items()}
   np.testing.assert_allclose(got["up/features"], z, atol=1e-12)
 
   def loss(z):
     names = (*net.names(depth), "head")
-    logits, _ = backbones.run(net, server, z, names, train=True)
+    logits, _ = models.run(net, server, z, names, train=True)
     each = jax.nn.log_softmax(logits)[jnp.arange(4), label[batch]]
     return -0.5 * each.mean()
 
@@ -89,7 +84,7 @@ def test_an_epoch_shows_every_sample_once_in_each_view():
 
 def test_harmony_reveals_labels_by_its_embedding_gradient():
   seen, label = recorded("harmony"), stripes(SIZE)[1]
-  found = leakage.embedding_gradient(seen)
+  found = evaluation.embedding_gradient(seen)
   np.testing.assert_array_equal(found, label[seen.sample[0]])
 
 
@@ -102,7 +97,9 @@ def test_the_messages_recorded_are_those_of_single_clients_steps():
   with refused("this method"):
     recorded("merge_sfl")
   with refused("image"):
-    leakage.record(trained("splitgp"), 1, np.zeros((3, 5, 5, 1)), np.zeros(3))
+    evaluation.record(
+      trained("splitgp"), 1, np.zeros((3, 5, 5, 1)), np.zeros(3)
+    )
 
 
 @pytest.mark.slow
@@ -158,16 +155,18 @@ def test_match_bits_of_a_chain_are_named_by_one_sample_each():
   bits = one == two
   bits[3] = False  # 3-7 is lost
   seen = Messages({"up/match": bits}, sample, 8)
-  found = leakage.match_graph(seen, {3: 2, 4: 4})
+  found = evaluation.match_graph(seen, {3: 2, 4: 4})
   assert found.tolist() == [2, 2, 2, 2, 4, 4, 4, -1]
-  assert leakage.match_graph(seen, {5: 4}).tolist() == [-1] * 4 + [4] * 3 + [-1]
+  assert evaluation.match_graph(seen, {5: 4}).tolist() == [-1] * 4 + [4] * 3 + [
+    -1
+  ]
 
 
 def test_more_epochs_join_more_until_all_is_known():
   label = np.random.default_rng(6).integers(0, 3, 90)
   known = {int(np.flatnonzero(label == c)[0]): c for c in range(3)}
   few, all_of_them = (
-    leakage.match_graph(paired(label, epochs), known) for epochs in (1, 8)
+    evaluation.match_graph(paired(label, epochs), known) for epochs in (1, 8)
   )
   assert (few == label).mean() < 0.5
   np.testing.assert_array_equal(all_of_them, label)
@@ -178,7 +177,7 @@ def test_random_bits_give_no_more_than_the_majority():
   noise = np.random.default_rng(3).integers(0, 2, 1200)
   seen = paired(label, 6)._replace(sent={"up/match": noise})
   known = {int(np.flatnonzero(label == c)[0]): c for c in range(2)}
-  assert abs((leakage.match_graph(seen, known) == label).mean() - 0.5) < 0.08
+  assert abs((evaluation.match_graph(seen, known) == label).mean() - 0.5) < 0.08
 
 
 def test_the_embedding_gradient_reveals_every_label_and_noise_none():
@@ -194,7 +193,7 @@ def test_the_embedding_gradient_reveals_every_label_and_noise_none():
     seen = Messages(
       sent, np.arange(400)[None], 400, lambda e: e @ weight + bias
     )
-    return (leakage.embedding_gradient(seen) == label).mean()
+    return (evaluation.embedding_gradient(seen) == label).mean()
 
   assert accuracy(grads) == accuracy(tiny_ones) == 1
   assert abs(accuracy(rng.normal(size=e.shape)) - 1 / C) < 0.07
@@ -228,7 +227,7 @@ def check_inversion(flat):
       )
       for x in (own, public)
     )
-    found = leakage.reconstruction(own, public, stock)
+    found = evaluation.reconstruction(own, public, stock)
     assert found.shape == truth.shape
     return found - truth
 

@@ -6,9 +6,8 @@ import sys
 import pytest
 from scipy import optimize, stats
 
-from splitjax import UserError
-from splitjax.evaluation import privacy
-from splitjax.evaluation.privacy import Release
+from splitjax import UserError, evaluation
+from splitjax.evaluation import Release
 
 DELTA = 1e-5
 
@@ -39,48 +38,50 @@ def release(noise, times, steps=0, batch=10, samples=100):
 
 @pytest.mark.parametrize(("noise", "times"), [(1.0, 1), (4.0, 1), (8.0, 25)])
 def test_one_message_by_the_closed_form(noise, times, known):
-  got = privacy.epsilon((release(noise, times),), DELTA)
+  got = evaluation.epsilon((release(noise, times),), DELTA)
   assert got == pytest.approx(by_hand(noise, times), rel=1e-6)
 
 
 def test_a_gaussian_mechanism_of_the_literature(known):
   # Sensitivity 1 and deviation 1: epsilon 4.377 at delta 1e-5.
-  assert privacy.epsilon((release(2.0, 1),), DELTA) == pytest.approx(4.377178)
+  assert evaluation.epsilon((release(2.0, 1),), DELTA) == pytest.approx(
+    4.377178
+  )
 
 
 def test_messages_of_one_sample_compose(known):
   # Precisions add up: 1 / 4^2 + 3 / 8^2 is 7 / 8^2.
   both = (release(4.0, 1), release(8.0, 3))
-  one = privacy.epsilon((release(8.0, 7),), DELTA)
-  assert privacy.epsilon(both, DELTA) == pytest.approx(one, rel=1e-9)
-  assert privacy.epsilon(both, DELTA) > privacy.epsilon(both[:1], DELTA)
+  one = evaluation.epsilon((release(8.0, 7),), DELTA)
+  assert evaluation.epsilon(both, DELTA) == pytest.approx(one, rel=1e-9)
+  assert evaluation.epsilon(both, DELTA) > evaluation.epsilon(both[:1], DELTA)
 
 
 def test_who_sends_nothing_risks_nothing(known):
-  assert privacy.epsilon((release(1.0, 0, 0),), DELTA) == 0
-  assert privacy.epsilon((), DELTA, amplified=True) == 0
+  assert evaluation.epsilon((release(1.0, 0, 0),), DELTA) == 0
+  assert evaluation.epsilon((), DELTA, amplified=True) == 0
 
 
 def test_amplified_is_smaller_where_batches_are_small_and_never_larger(known):
   # Ten passes in batches of 1 in 100, and of all samples.
   small = (Release(4.0, 10, 1000, 1, 100),)
-  assert privacy.epsilon(small, DELTA, True) < 0.6 * privacy.epsilon(
+  assert evaluation.epsilon(small, DELTA, True) < 0.6 * evaluation.epsilon(
     small, DELTA
   )
   whole = (Release(4.0, 10, 10, 100, 100),)
-  plain = privacy.epsilon(whole, DELTA)
-  assert privacy.epsilon(whole, DELTA, True) == pytest.approx(plain)
+  plain = evaluation.epsilon(whole, DELTA)
+  assert evaluation.epsilon(whole, DELTA, True) == pytest.approx(plain)
   assert plain == pytest.approx(by_hand(4.0, 10), rel=1e-6)
 
 
 def test_the_largest_and_the_median_of_clients():
-  assert privacy.noise_spread([3.0, 1.0, 2.0]) == {"max": 3.0, "median": 2.0}
-  assert privacy.noise_spread([4.0, 1.0]) == {"max": 4.0, "median": 2.5}
+  assert evaluation.noise_spread([3.0, 1.0, 2.0]) == {"max": 3.0, "median": 2.0}
+  assert evaluation.noise_spread([4.0, 1.0]) == {"max": 4.0, "median": 2.5}
 
 
 def test_without_the_library_it_says_how_to_install_it(monkeypatch):
   monkeypatch.setitem(sys.modules, "dp_accounting", None)
   with pytest.raises(UserError, match="pip install 'dp-accounting") as error:
-    privacy.accountant()
+    evaluation.dp_library()
   assert "privacy.delta=None" in str(error.value)
   assert len(str(error.value).splitlines()) == 1

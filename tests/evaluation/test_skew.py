@@ -7,7 +7,7 @@ import pytest
 from matplotlib import image
 
 from splitjax.evaluation import skew
-from splitjax.reports.figures import embedding_map, style
+from splitjax.reports import figures
 
 # Two clients, two classes, in the plane: class 0 lies at (1, 0) for both;
 # class 1 at (0, 2) for client 0 and at (0, -3) for client 1.
@@ -100,6 +100,6 @@ def test_the_map_is_the_same_every_time_and_is_drawn(tmp_path):
   assert places.shape == (40, 2) and np.isfinite(places).all()
   np.testing.assert_array_equal(places, skew.coordinates(z))
   given = places, label, client, client + 1
-  figure = embedding_map.draw_embedding_map(*given, title="A method", silhouette=0.5)
-  pixels = image.imread(style.save(figure, tmp_path / "map.png"))[..., :3]
+  figure = figures.draw_embedding_map(*given, title="A method", silhouette=0.5)
+  pixels = image.imread(figures.save(figure, tmp_path / "map.png"))[..., :3]
   assert 0.01 < (pixels < 0.99).any(axis=-1).mean() < 0.5

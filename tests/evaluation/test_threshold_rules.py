@@ -9,10 +9,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import SHIFTS, UserError
-from splitjax.experiment.measure import scores
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax import SHIFTS, UserError, experiment
+from splitjax.experiment import Trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 RULES = ("oracle", "calibrated", "fixed")
@@ -76,15 +74,15 @@ def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
   config, workdir, _ = ran
   trained = splitjax.load(workdir, "own")
   one, two = trained.thresholds.values()
-  assert one == two and set(one) <= set(tasks.build(config).thresholds)
+  assert one == two and set(one) <= set(experiment.build(config).thresholds)
   assert splitjax.load(workdir, "fedavg").thresholds is None
 
 
 def test_no_test_label_is_used(ran):
   config, _, _ = ran
-  task = tasks.build(config)
-  setup = training_setup.make_setup(task, "own")
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(config)
+  setup = experiment.make_setup(task, "own")
+  state = Trainer(setup).init(experiment.fresh_network(task))
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
   # Other images, other labels, and other labels of the clients' samples.
@@ -94,7 +92,7 @@ def test_no_test_label_is_used(ran):
     data=data._replace(test_label=rng.permutation(data.test_label)),
   )
   found = [
-    scores.thresholds(setup._replace(task=each), seen)
+    experiment.thresholds(setup._replace(task=each), seen)
     for each in (task, garbled)
     for seen in Trainer(setup._replace(task=each)).evaluate(state)
   ]
@@ -103,7 +101,7 @@ def test_no_test_label_is_used(ran):
     np.testing.assert_array_equal(a["calibrated"], b["calibrated"])
     assert a["calibrated"].shape == (6,)
   one, two = (
-    scores.score(
+    experiment.score(
       setup._replace(task=each),
       Trainer(setup._replace(task=each)).evaluate(state)[0],
     )["accuracy"]
@@ -115,11 +113,11 @@ def test_no_test_label_is_used(ran):
 def test_held_out_samples_are_not_trained_on(ran):
   config, _, _ = ran
   task, whole = (
-    tasks.build(config),
-    tasks.build(other(config, holdout=0.0, threshold_rule="oracle")),
+    experiment.build(config),
+    experiment.build(other(config, holdout=0.0, threshold_rule="oracle")),
   )
   assert whole.held is None and whole.aside is None
-  setup = training_setup.make_setup(task, "own")
+  setup = experiment.make_setup(task, "own")
   for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
     for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
       learnt = set(np.asarray(rows)[: int(size)].tolist())
@@ -135,7 +133,7 @@ def test_held_out_samples_are_not_trained_on(ran):
 
 def test_held_out_outputs_are_those_of_their_images(ran):
   config, workdir, _ = ran
-  task = tasks.build(config)
+  task = experiment.build(config)
   kept = np.load(workdir / "methods" / "own" / "exits.npz")
   trained = splitjax.load(workdir, "own")
   np.testing.assert_array_equal(kept["held/rows"], task.held.rows)
@@ -171,13 +169,13 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
 def test_out_of_client_has_samples_to_choose_on():
   c = draft(holdout=0.0, rhos=None)
   c.eval.shift = splitjax.spec(SHIFTS, "out_of_client")
-  task = tasks.build(tiny.resolved(c))
+  task = experiment.build(tiny.resolved(c))
   test = set(task.test_sets.rows[task.test_sets.rows >= 0].tolist())
   learnt = set(np.concatenate(task.test_sets.parts).tolist())
   back = set(task.held.rows[task.held.real].tolist())
   assert len(back) == 24 and not back & (test | learnt)
   c.eval.threshold_rule = "oracle"
-  assert tasks.build(tiny.resolved(c)).held is None
+  assert experiment.build(tiny.resolved(c)).held is None
 
 
 @pytest.mark.parametrize(

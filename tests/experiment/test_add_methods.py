@@ -11,10 +11,7 @@ import tiny
 from runs import After
 
 import splitjax
-from splitjax import METHODS, UserError, files
-from splitjax.experiment import runner
-from splitjax.experiment.console import signals
-from splitjax.experiment.storage import identity, ownership, workdirs
+from splitjax import METHODS, UserError, experiment, files
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
@@ -41,7 +38,7 @@ def labels(results):
 
 
 def methods(workdir):
-  return list(workdirs.read_saved(workdir)["config"]["methods"])
+  return list(experiment.read_saved(workdir)["config"]["methods"])
 
 
 def logged(workdir):
@@ -54,8 +51,8 @@ def grown(tmp_path_factory, quick_compile_all, traced_once):
   """A run of one λ to which another one was added."""
   del quick_compile_all, traced_once
   workdir = tmp_path_factory.mktemp("grown") / "w"
-  first = runner.run(config(lams=(0.2,)), workdir)
-  second = runner.run(config(lams=(0.5, 0.2)), workdir)
+  first = experiment.run(config(lams=(0.2,)), workdir)
+  second = experiment.run(config(lams=(0.5, 0.2)), workdir)
   return workdir, first, second
 
 
@@ -73,7 +70,7 @@ def test_values_of_an_option_are_added_later(grown):
 def test_what_a_config_leaves_out_stays(grown, capsys):
   workdir, _, second = grown
   held = (workdir / "config.json").read_bytes()
-  third = runner.run(config(lams=(0.2,)), workdir)
+  third = experiment.run(config(lams=(0.2,)), workdir)
   assert third == second
   said = capsys.readouterr().out
   assert "own_lam_0_5: trained by an earlier start, stays in the report" in said
@@ -88,15 +85,15 @@ def test_a_method_is_what_it_was(grown):
   held = (workdir / "config.json").read_bytes()
   other = config(own_lam_0_2="splitgp", new="local")
   with pytest.raises(UserError, match="own_lam_0_2.label is .* there and None"):
-    runner.run(other, workdir)
+    experiment.run(other, workdir)
   named = config(new="local")
   spec = dataclasses.replace(named.methods["new"], label="own λ=0.5")
   named = dataclasses.replace(named, methods={"new": spec})
   with pytest.raises(UserError, match="w has methods of earlier starts: .*own"):
-    runner.run(named, workdir)
+    experiment.run(named, workdir)
   fewer = dataclasses.replace(config(new="local"), batch_size=7)
   with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
-    runner.run(fewer, workdir)
+    experiment.run(fewer, workdir)
   assert (workdir / "config.json").read_bytes() == held
 
 
@@ -106,11 +103,11 @@ def test_one_that_was_interrupted_goes_on_beside_others(tmp_path, capsys):
     kept = dataclasses.replace(changed.checkpoint, every=1)
     return dataclasses.replace(changed, checkpoint=kept)
 
-  with pytest.raises(signals.Stopped):
-    runner.run(two(a="local"), tmp_path, stop=After(tmp_path, 1))
-  found = runner.run(two(b="fedavg"), tmp_path)
+  with pytest.raises(experiment.Stopped):
+    experiment.run(two(a="local"), tmp_path, stop=After(tmp_path, 1))
+  found = experiment.run(two(b="fedavg"), tmp_path)
   assert labels(found) == ["b"] and methods(tmp_path) == ["b", "a"]
-  found = runner.run(two(a="local", b="fedavg"), tmp_path)
+  found = experiment.run(two(a="local", b="fedavg"), tmp_path)
   assert labels(found) == ["b", "a"]
   assert "a: resumes after round 1" in capsys.readouterr().out
   assert logged(tmp_path) == ["a", "a", "b", "b"]
@@ -118,10 +115,10 @@ def test_one_that_was_interrupted_goes_on_beside_others(tmp_path, capsys):
 
 def test_which_methods_two_configs_share():
   one, two = config(a="local", b="fedavg"), config(c="splitgp", b="fedavg")
-  assert identity.unlike(one, two) is None
-  assert identity.unlike(one, config(a="local", b="splitfed_v1"))
-  assert list(identity.joined(two, one.to_dict()).methods) == ["c", "b", "a"]
-  fewer = identity.joined(config(b="fedavg"), one.to_dict())
+  assert experiment.unlike(one, two) is None
+  assert experiment.unlike(one, config(a="local", b="splitfed_v1"))
+  assert list(experiment.joined(two, one.to_dict()).methods) == ["c", "b", "a"]
+  fewer = experiment.joined(config(b="fedavg"), one.to_dict())
   assert fewer == one and list(fewer.methods) == ["a", "b"]
 
 
@@ -131,12 +128,12 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
     place = tmp_path / "-".join(done)
     for number, keys in enumerate(done):
       run = place / f"seed{number}"
-      with ownership.owned(run, config(a="local", b="fedavg"), {}):
+      with experiment.owned(run, config(a="local", b="fedavg"), {}):
         for key in keys:
-          path = workdirs.folder(run, key) / workdirs.ABOUT
+          path = experiment.folder(run, key) / experiment.ABOUT
           path.parent.mkdir(parents=True)
           files.write_json(path, {"rows": []})
-    runs, keys = workdirs.comparable(workdirs.seeds_of(place))
+    runs, keys = experiment.comparable(experiment.seeds_of(place))
     return [run.name for run in runs], keys
 
   both, all = ["a", "b"], ["seed0", "seed1", "seed2"]
@@ -151,13 +148,13 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
 @pytest.mark.slow
 def test_methods_join_seeds(tmp_path, capsys):
   one, both = config(a="local"), config(b="fedavg", a="local")
-  runner.run_seeds(one, tmp_path, [0, 1])
-  found = runner.run_seeds(both, tmp_path, [1])
+  experiment.run_seeds(one, tmp_path, [0, 1])
+  found = experiment.run_seeds(both, tmp_path, [1])
   assert (found["seeds"], labels(found)) == ([0, 1], ["a"])
   said = capsys.readouterr().out
   assert "b is not finished for every seed: left out" in said
   assert "b is not finished for every seed: left out" in found["notes"]
-  found = runner.run_seeds(config(b="fedavg"), tmp_path, [0, 1])
+  found = experiment.run_seeds(config(b="fedavg"), tmp_path, [0, 1])
   assert (found["seeds"], labels(found)) == ([0, 1], ["b", "a"])
   assert splitjax.report_again(tmp_path) == found
   again = splitjax.evaluate_again(tmp_path, config(a="local"))

@@ -10,9 +10,7 @@ from refusals import refused
 from runs import config, same_run, stopped
 
 import splitjax
-from splitjax import UserError, commands
-from splitjax.experiment import runner
-from splitjax.experiment.storage import manager
+from splitjax import UserError, commands, experiment
 
 pytestmark = [
   pytest.mark.usefixtures("traced_once"),
@@ -28,7 +26,7 @@ QUICK = "a byte flipped in the numbers", "record gone"
 )
 def test_the_one_before_is_taken(damage, runs, three, capsys):
   DAMAGE[damage](step(three, 3))
-  runner.run(config(), three)
+  experiment.run(config(), three)
   said = capsys.readouterr().out
   assert "checkpoint of round 3 is damaged" in said
   assert "resumes after round 2" in said
@@ -39,11 +37,11 @@ def test_nothing_sound_is_left(runs, three, capsys):
   for round in (2, 3):
     flip(data_file(step(three, round)))
   with pytest.raises(UserError, match="no checkpoint is sound; delete"):
-    runner.run(config(), three)
+    experiment.run(config(), three)
   assert capsys.readouterr().out.count("is damaged") == 2
   assert step(three, 2).exists() and step(three, 3).exists()
   shutil.rmtree(three / "methods/own")  # as the message says
-  runner.run(config(), three)
+  experiment.run(config(), three)
   same_run(runs / "whole", three)
 
 
@@ -61,7 +59,7 @@ def test_log_lines(runs, three):
   for path in (log, shared):  # of a round whose checkpoint is not complete
     with path.open("ab") as file:
       file.write(b'{"method":"own","round":4,"lo')
-  runner.run(config(), three)
+  experiment.run(config(), three)
   same_run(runs / "whole", three)
   assert log.read_bytes() == shared.read_bytes()
 
@@ -70,7 +68,7 @@ def test_lost_log_lines_are_refused(three):
   log = three / "methods/own/rounds.jsonl"
   cut(log)
   with refused(str(three / "methods/own/rounds.jsonl")):
-    runner.run(config(), three)
+    experiment.run(config(), three)
   assert step(three, 3).exists()
 
 
@@ -81,9 +79,9 @@ def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
   def refused(self, *args, **kwargs):
     raise error
 
-  monkeypatch.setattr(manager.ocp.StandardCheckpointer, "restore", refused)
+  monkeypatch.setattr(experiment.ocp.StandardCheckpointer, "restore", refused)
   with pytest.raises((OSError, MemoryError)):
-    runner.run(config(), three)
+    experiment.run(config(), three)
   assert step(three, 2).exists() and step(three, 3).exists()
 
 
@@ -91,13 +89,13 @@ def test_a_half_written_step_is_nobody_s(runs, three):
   place = step(three, 3)
   place.rename(place.with_name("3.partial"))
   (place.with_name("3.partial") / "record.json").unlink()
-  runner.run(config(), three)
+  experiment.run(config(), three)
   same_run(runs / "whole", three)
 
 
 def test_killed_before_the_first_checkpoint(runs, three):
   shutil.rmtree(three / "methods/own/checkpoints")
-  runner.run(config(), three)
+  experiment.run(config(), three)
   same_run(runs / "whole", three)
 
 
@@ -107,7 +105,7 @@ def test_killed_before_the_first_checkpoint(runs, three):
 def test_a_damaged_config_is_not_written_over(content, three):
   (three / "config.json").write_text(content)
   with pytest.raises(UserError, match="damaged|no run of this program"):
-    runner.run(config(), three)
+    experiment.run(config(), three)
   for look in (splitjax.report_again, splitjax.evaluate_again):
     with pytest.raises(UserError):
       look(three)
@@ -122,7 +120,7 @@ def test_a_finished_method_is_compared_before_it_is_used(runs, tmp_path):
   with pytest.raises(UserError, match="state is damaged .* delete"):
     splitjax.load(tmp_path / "w", "own")
   shutil.rmtree(place)  # as the message says
-  runner.run(config(), tmp_path / "w")
+  experiment.run(config(), tmp_path / "w")
   same_run(runs / "whole", tmp_path / "w")
 
 
@@ -133,7 +131,7 @@ def test_what_a_kill_at_the_very_end_left_is_tidied(runs, three):
     copy = shutil.copytree if source.is_dir() else shutil.copy
     copy(source, three / "methods/own" / name)
   shutil.copy(runs / "whole/metrics.jsonl", three / "metrics.jsonl")
-  runner.run(config(), three)
+  experiment.run(config(), three)
   assert not (three / "methods/own/checkpoints").exists()
   same_run(runs / "whole", three)
 
@@ -143,7 +141,7 @@ def test_killed_while_the_end_was_written(runs, three):
   place = "methods/own/state"
   shutil.copytree(runs / "whole" / place, three / place)
   flip(data_file(three / "methods/own"))
-  runner.run(config(), three)
+  experiment.run(config(), three)
   same_run(runs / "whole", three)
 
 
@@ -153,7 +151,7 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   def full(self, *args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  monkeypatch.setattr(manager.ocp.StandardCheckpointer, "save", full)
+  monkeypatch.setattr(experiment.ocp.StandardCheckpointer, "save", full)
   given = config().to_dict()
   assert (
     commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 2
@@ -171,14 +169,14 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
 
 def test_a_lock_of_a_dead_process_holds_nobody(runs, three):
   (three / ".lock").write_text("process 1 on mars")
-  runner.run(config(), three)
+  experiment.run(config(), three)
   same_run(runs / "whole", three)
   # In an empty folder, too: killed before its config was written.
   fresh = three.parent / "fresh"
   fresh.mkdir()
   (fresh / ".lock").write_text("process 1 on mars")
   (fresh / "config.json.partial").write_text("{")
-  runner.run(config(), fresh)
+  experiment.run(config(), fresh)
   same_run(runs / "whole", fresh)
 
 
@@ -187,7 +185,7 @@ def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
     raise OSError(errno.ENOLCK, "No locks available")
 
   monkeypatch.setattr("fcntl.flock", none)
-  runner.run(config(), three)
+  experiment.run(config(), three)
   assert "make sure that no second process" in capsys.readouterr().out
 
 

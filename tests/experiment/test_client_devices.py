@@ -8,12 +8,8 @@ import runs
 import tiny
 
 import splitjax
-from splitjax import ALLOCATIONS
-from splitjax.experiment import reevaluate, runner
+from splitjax import ALLOCATIONS, experiment, reports
 from splitjax.experiment.measure import costs
-from splitjax.experiment.setup import network, tasks, training_setup
-from splitjax.reports import costs as sections
-from splitjax.reports import records
 from splitjax.types import UserError
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -33,11 +29,11 @@ def depths(task):
 @pytest.mark.slow
 def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
   chosen = config()
-  runner.run_seeds(chosen, tmp_path / "w", [0, 1])
-  again = runner.run_seeds(chosen, tmp_path / "w", [1, 0])
+  experiment.run_seeds(chosen, tmp_path / "w", [0, 1])
+  again = experiment.run_seeds(chosen, tmp_path / "w", [1, 0])
   assert again["seeds"] == [0, 1]
   one, two = (
-    tasks.build(dataclasses.replace(chosen, seed=seed)) for seed in (0, 1)
+    experiment.build(dataclasses.replace(chosen, seed=seed)) for seed in (0, 1)
   )
   assert depths(one) != depths(two)
 
@@ -47,7 +43,7 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
   for target, reached in ((1e-3, True), (1.0, False)):
     other = dataclasses.replace(chosen.eval, target=target)
     asked = dataclasses.replace(chosen, eval=other)
-    found = reevaluate.evaluate_again(tmp_path / "w" / "seed0", asked)
+    found = experiment.evaluate_again(tmp_path / "w" / "seed0", asked)
     (row,) = found["rows"]
     assert (row["to_target"] is not None) is reached
     page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
@@ -67,7 +63,7 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
 def again_on(workdir, config, **fields):
   """A finished run evaluated with other fields of eval."""
   asked = dataclasses.replace(config.eval, **fields)
-  return reevaluate.evaluate_again(
+  return experiment.evaluate_again(
     workdir, dataclasses.replace(config, eval=asked)
   )
 
@@ -86,9 +82,9 @@ def test_a_grid_shows_costs_and_what_was_not_reached():
   found = [
     record
     for value in (True, False)
-    for record in records.collect(cell(value), {"x": value})
+    for record in reports.collect(cell(value), {"x": value})
   ]
-  text = "\n".join(sections.of_grid(found))
+  text = "\n".join(reports.of_grid(found))
   assert "## Modelled time and energy" in text and "| time [s] |" in text
   assert "To the target accuracy (–: not reached)" in text
   lines = [line for line in text.splitlines() if line.startswith("| False")]
@@ -101,9 +97,11 @@ def test_devices_of_a_file_are_kept(tmp_path):
   lines = [f"{n},{2 + 4 * n},{20 * n + 20},10,10" for n in range(6)]
   head = "client,memory,latency,compute,bandwidth"
   path.write_text("\n".join([head, *lines]))
-  task = tasks.build(config(profiles=str(path)))
+  task = experiment.build(config(profiles=str(path)))
   path.unlink()
-  again = tasks.build(network.from_scratch(task.config), task.facts["devices"])
+  again = experiment.build(
+    experiment.from_scratch(task.config), task.facts["devices"]
+  )
   assert depths(again) == depths(task)
   assert again.network.fleet.hardware == task.network.fleet.hardware
 
@@ -112,10 +110,8 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   """DFL's plan at one cut for all is that of split clients of this depth."""
   draft = tiny.tiny(dfl="dfl", splitfed="splitfed_v1")
   draft.backbone.depths = (2,)
-  task = tasks.build(tiny.resolved(draft))
-  dfl, split = (
-    training_setup.make_setup(task, key) for key in task.config.methods
-  )
+  task = experiment.build(tiny.resolved(draft))
+  dfl, split = (experiment.make_setup(task, key) for key in task.config.methods)
   got = costs.whole_round(dfl)
   for mine, want in zip(got, costs.whole_round(split), strict=True):
     np.testing.assert_allclose(mine, want)
@@ -128,6 +124,6 @@ def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
     raise UserError("FLOPs are not known")
 
   monkeypatch.setattr(costs, "whole_round", unknown)
-  results = runner.run(runs.config("local"), tmp_path / "w")
+  results = experiment.run(runs.config("local"), tmp_path / "w")
   assert "Cost is not modelled. FLOPs are not known" in results["notes"]
   assert "cost" not in results["rows"][0]

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 import tiny
 
-from splitjax.engine import fleets
-from splitjax.experiment.describe import describe, description
-from splitjax.experiment.setup import data_summary, tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer, make_round
+from splitjax import engine, experiment
+from splitjax.experiment import Trainer, make_round
 
 
 @pytest.fixture(scope="module")
 def facts():
   names = ("splitgp", "local")
-  return describe.describe_run(tiny.resolved(**{n: n for n in names}))
+  return experiment.describe_run(tiny.resolved(**{n: n for n in names}))
 
 
 def test_sizes_by_hand(facts):
@@ -33,7 +31,7 @@ def test_clients(facts):
 
 
 def test_the_line_on_training_says_rate_steps_and_loss(facts):
-  said = description.describe_text(facts)
+  said = experiment.describe_text(facts)
   assert (
     "Training: sgd at 0.025, constant; 1 local epochs of batches of"
     " 10 in a round; loss cross_entropy\n"
@@ -44,7 +42,7 @@ def test_the_line_on_training_says_rate_steps_and_loss(facts):
   assert (
     "Training: sgd at 0.025, cosine after 2.5 rounds of warm-up; 7"
     " local steps of batches of 10 in a round; loss focal\n"
-  ) in description.describe_text(other)
+  ) in experiment.describe_text(other)
 
 
 def test_traffic_by_hand_and_as_a_round_tells(facts):
@@ -55,9 +53,9 @@ def test_traffic_by_hand_and_as_a_round_tells(facts):
   # 3 clients of each depth: 4710 and 4752 parameters.
   assert wire["up/prefix"] == 3 * 4 * (4710 + 4752)
   assert facts["methods"]["local"]["wire"] == {}
-  task = tasks.build(tiny.resolved(splitgp="splitgp"))
-  setup = training_setup.make_setup(task, "splitgp")
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(tiny.resolved(splitgp="splitgp"))
+  setup = experiment.make_setup(task, "splitgp")
+  state = Trainer(setup).init(experiment.fresh_network(task))
   assert make_round(setup)(state, setup.shards)[1].wire == wire
 
 
@@ -71,18 +69,18 @@ def test_arithmetic_by_hand(facts):
 
 
 def test_pairs_of_a_depth_and_a_class_are_counted():
-  depths = fleets.assign_depths(3, (1, 2), 0)
+  depths = engine.assign_depths(3, (1, 2), 0)
   (shallow, deep) = (list(cohort.ids) for cohort in depths.cohorts)
   counts = np.zeros((3, 4), int)
   counts[shallow, :2], counts[deep[:1], 1:] = 1, 5
-  said = data_summary.coverage(counts, depths.cohorts)
+  said = experiment.coverage(counts, depths.cohorts)
   assert "Of the 8 pairs" in said and "5 are held by some client (62 %)" in said
 
 
 def test_classes_by_depth(facts):
   c = tiny.tiny()
   c.data.dealt = "by_depth"
-  told = describe.describe_run(tiny.resolved(c))
+  told = experiment.describe_run(tiny.resolved(c))
   highest = {1: [], 2: []}
   for client in told["clients"]:
     highest[client["depth"]].append(max(client["classes"]))
@@ -93,5 +91,5 @@ def test_classes_by_depth(facts):
 
 
 def test_text(facts):
-  text = description.describe_text(facts)
+  text = experiment.describe_text(facts)
   assert "4,710" in text and "Method splitgp" in text

@@ -9,9 +9,7 @@ from refusals import refused
 from runs import draft, same_run, stopped
 
 import splitjax
-from splitjax import DOMAINS, PARTITIONS, SHIFTS
-from splitjax.experiment import reevaluate, runner
-from splitjax.experiment.setup import data_summary, tasks
+from splitjax import DOMAINS, PARTITIONS, SHIFTS, experiment
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -33,7 +31,7 @@ def config(shift="covariate", domain="drawn", name="local", **changes):
 
 
 def test_a_run_is_known_by_its_images_and_shares_equal_ones():
-  built = tasks.Tasks()
+  built = experiment.Tasks()
   plain = built.of(config("global", "none"))
   assert "looks" not in plain.facts
   digests, pools = {plain.facts["digest"]}, [plain.pool]
@@ -63,22 +61,24 @@ def test_a_run_is_known_by_its_images_and_shares_equal_ones():
 
 def test_notes_name_domains():
   made = config("unseen_domain", data__train_samples=900)
-  notes = data_summary.notes(tasks.build(made))
+  notes = experiment.notes(experiment.build(made))
   (domains,) = (note for note in notes if note.startswith("Domains of"))
   for name in ("none of ", "contrast:3 of ", "gaussian_noise:3 of "):
     assert name in domains
   assert "The domain left out of training: brightness:3." in notes
   assert not [x for x in notes if "classes that a client lacks" in x]
   with refused("eval.shift.corruption"):
-    tasks.build(config("unseen_domain", eval__shift__corruption="contrast"))
+    experiment.build(
+      config("unseen_domain", eval__shift__corruption="contrast")
+    )
 
 
 @pytest.mark.slow
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures, blank):
   made = config(name="splitgp", eval__metrics="ece")
-  runner.run(made, tmp_path / "whole")
+  experiment.run(made, tmp_path / "whole")
   stopped(made, tmp_path / "parts", 2)
-  results = runner.run(made, tmp_path / "parts")
+  results = experiment.run(made, tmp_path / "parts")
   same_run(tmp_path / "whole", tmp_path / "parts")
   assert results["sets"] == [f"severity {s}" for s in range(6)]
   assert (tmp_path / "parts/accuracy_over_severity.png").exists()
@@ -89,11 +89,11 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures, blank):
 @pytest.mark.slow
 def test_a_trained_run_is_tested_on_other_drifts(tmp_path):
   made = config("global")
-  runner.run(made, tmp_path)
+  experiment.run(made, tmp_path)
   for shift in ("covariate", "unseen_domain"):
     other = dataclasses.replace(made, eval=config(shift).eval)
-    found = reevaluate.evaluate_again(tmp_path, other)
-    want = runner.run(config(shift), tmp_path / shift)
+    found = experiment.evaluate_again(tmp_path, other)
+    want = experiment.run(config(shift), tmp_path / shift)
     kept = ("accuracy", "offload")
     assert [found["rows"][0]["summary"][k] for k in kept] == [
       want["rows"][0]["summary"][k] for k in kept

@@ -7,10 +7,8 @@ import tiny
 from marks import slow
 
 import splitjax
-from splitjax import PARTITIONS, SHIFTS
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers import evaluation_images
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax import PARTITIONS, SHIFTS, experiment
+from splitjax.experiment import Trainer
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -25,9 +23,9 @@ def built(name, samples=None, shift="id_ood"):
     c.data.partition = splitjax.spec(
       PARTITIONS, "dirichlet", alpha=0.5, min_samples=8
     )
-  task = tasks.build(tiny.resolved(c))
-  setup = training_setup.make_setup(task, "own")
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(tiny.resolved(c))
+  setup = experiment.make_setup(task, "own")
+  state = Trainer(setup).init(experiment.fresh_network(task))
   return setup, state
 
 
@@ -58,8 +56,8 @@ def unlike(setup):
 
 def test_clients_that_are_alike_share_the_split():
   setup, state = trained("splitfed_v1", shift="global")
-  seen = evaluation_images.show(setup, None, personal=False)
-  apart = evaluation_images.show(setup, None, personal=True)
+  seen = experiment.show(setup, None, personal=False)
+  apart = experiment.show(setup, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
   assert seen.first.sum() == 6 < apart.first.sum()
   real = setup.task.test_sets.rows >= 0
@@ -74,7 +72,7 @@ def test_clients_that_are_alike_share_the_split():
 def test_exits_of_clients_that_are_alike_are_those_of_each():
   setup, state = trained("fedavg")
   real = setup.task.test_sets.rows >= 0
-  assert evaluation_images.show(setup, None, personal=False).sharing
+  assert experiment.show(setup, None, personal=False).sharing
   one = evaluated(setup, state)
   two = evaluated(unlike(setup), state)
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
@@ -84,7 +82,7 @@ def test_what_clients_see_is_no_program_of_its_own():
   before = None
   for name, sharing in (("multi_exit", True), ("splitgp", False)):
     setup, state = built(name, samples=20)
-    seen = evaluation_images.show(setup, None, personal=False)
+    seen = experiment.show(setup, None, personal=False)
     assert bool(seen.sharing) == sharing
     evaluated(setup, state, 20)
     trainer = Trainer(setup)
@@ -112,9 +110,9 @@ def test_only_chunks_with_samples_are_computed():
   setup, _ = built("splitgp", shift="local")
   sizes = (setup.task.test_sets.rows >= 0).sum(axis=1)
   assert sizes.min() < sizes.max()
-  most = evaluation_images.show(setup, None, personal=False).first
+  most = experiment.show(setup, None, personal=False).first
   np.testing.assert_array_equal(most, -(-sizes // setup.task.shown.shape[-1]))
-  part = evaluation_images.show(setup, 1, personal=False).first
+  part = experiment.show(setup, 1, personal=False).first
   np.testing.assert_array_equal(part, np.ones(6))
 
 

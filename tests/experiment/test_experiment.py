@@ -12,11 +12,8 @@ from refusals import refused
 from runs import lines
 
 import splitjax
-from splitjax import UserError
-from splitjax.evaluation import metrics
-from splitjax.experiment.measure.measurements import MEASUREMENTS
-from splitjax.experiment.storage import workdirs
-from splitjax.models import shapes
+from splitjax import UserError, experiment, models
+from splitjax.experiment import MEASUREMENTS
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -59,7 +56,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "speed_up.png",
     "test_sets.png",
   }
-  assert figures <= set(workdirs.figures(config.methods))
+  assert figures <= set(experiment.figures(config.methods))
   seen = [(line["method"], line["round"]) for line in lines(workdir)]
   assert seen == [(m, r) for m in config.methods for r in (1, 2)]
   assert json.loads((workdir / "report.json").read_text()) == results
@@ -140,7 +137,7 @@ def test_the_ledger_is_in_metrics_and_report(ran):
 def test_a_loaded_client_answers_as_the_report_says(ran):
   config, workdir, results = ran
   trained = splitjax.load(workdir, "splitgp")
-  kept = np.load(workdirs.folder(workdir, "splitgp") / "exits.npz")
+  kept = np.load(experiment.folder(workdir, "splitgp") / "exits.npz")
   task = splitjax.experiment.setup.tasks.build(config)
   assert kept["pool"] == "test" and kept["names"].tolist() == ["0.0", "0.8"]
   depths = [
@@ -185,7 +182,7 @@ def test_at_the_server_it_says_the_same_at_another_price(ran):
   assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
   task = splitjax.experiment.setup.tasks.build(config)
   # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
-  size = shapes.parameters(task.network.backbone)
+  size = models.parameters(task.network.backbone)
   whole = sum(n for name, n in size.items() if not name.startswith("exit"))
   each = 28 * 28 / 1.0 + whole / 100
   samples = task.test_sets.sets[0].sum()
@@ -274,7 +271,9 @@ def test_four_accuracies_of_every_row(ran):
       assert list(curve[-1].values()) == pytest.approx(summary[kind])
       each = zip(*(line.values() for line in curve), strict=True)
       assert summary[best] == pytest.approx([max(values) for values in each])
-    spread = metrics.spread(np.array(summary["per_client"]["accuracy"], float))
+    spread = splitjax.evaluation.spread(
+      np.array(summary["per_client"]["accuracy"], float)
+    )
     for name in ("std", "worst_tenth"):
       assert summary[name] == pytest.approx(list(spread[name]))
       (*_, last) = (line[name][label] for line in log if label in line[name])
@@ -300,4 +299,4 @@ def test_accuracy_of_every_client_over_the_rounds(ran):
 
 def test_every_figure_of_a_method_has_a_known_name():
   drawn = {n for n, each in MEASUREMENTS.items() if hasattr(each, "picture")}
-  assert {"confusion"} <= drawn <= set(workdirs.OF_METHODS)
+  assert {"confusion"} <= drawn <= set(experiment.OF_METHODS)

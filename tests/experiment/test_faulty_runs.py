@@ -8,9 +8,7 @@ import tiny
 from refusals import refused
 from runs import lines
 
-from splitjax.experiment import runner
-from splitjax.experiment.describe import describe, description
-from splitjax.experiment.setup import tasks, training_setup
+from splitjax import experiment
 
 
 def drafted(method="splitgp", **fields):
@@ -22,8 +20,8 @@ def drafted(method="splitgp", **fields):
 @pytest.mark.slow
 def test_the_log_says_what_went_wrong(tmp_path):
   config = tiny.resolved(drafted(server_down=0.5))
-  found = runner.run(config, tmp_path / "run")
-  task = tasks.build(config)
+  found = experiment.run(config, tmp_path / "run")
+  task = experiment.build(config)
   (away,) = np.flatnonzero(task.faults.server_down[0])
   both = lines(tmp_path / "run")
   down, up = both[away], both[1 - away]
@@ -37,12 +35,12 @@ def test_the_log_says_what_went_wrong(tmp_path):
   # With more rounds the server would be away in others.
   more = dataclasses.replace(config, rounds=4)
   with refused("--workdir"):
-    runner.run(more, tmp_path / "run")
+    experiment.run(more, tmp_path / "run")
 
 
 def test_clients_carry_their_faults():
-  task = tasks.build(tiny.resolved(drafted(dropout=0.5)))
-  setup = training_setup.make_setup(task, "own")
+  task = experiment.build(tiny.resolved(drafted(dropout=0.5)))
+  setup = experiment.make_setup(task, "own")
   for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
     assert shard.faults.share is None
     want = task.faults.dropped[list(cohort.places)]
@@ -51,20 +49,22 @@ def test_clients_carry_their_faults():
 
 @pytest.mark.slow
 def test_a_description_says_it():
-  facts = describe.describe_run(tiny.resolved(drafted(dropout=0.25)))
+  facts = experiment.describe_run(tiny.resolved(drafted(dropout=0.25)))
   said = "Faults: dropout 0.25"
-  assert facts["faults"] == said and said in description.describe_text(facts)
-  facts = describe.describe_run(tiny.resolved(own="splitgp"))
-  assert facts["faults"] == "" and "Faults" not in description.describe_text(facts)
+  assert facts["faults"] == said and said in experiment.describe_text(facts)
+  facts = experiment.describe_run(tiny.resolved(own="splitgp"))
+  assert facts["faults"] == "" and "Faults" not in experiment.describe_text(
+    facts
+  )
 
 
 def test_giving_up_is_no_other_run(tmp_path):
   c = tiny.tiny(local="local")
   c.on_nan, c.optimizer.lr, c.checkpoint.every = "stop", 1e30, 1
   with refused("local"):
-    runner.run(tiny.resolved(c), tmp_path / "w")
+    experiment.run(tiny.resolved(c), tmp_path / "w")
   c.on_nan = "mask"
-  found = runner.run(tiny.resolved(c), tmp_path / "w")
+  found = experiment.run(tiny.resolved(c), tmp_path / "w")
   assert any("not finite and left out in 2 rounds" in n for n in found["notes"])
   for line in lines(tmp_path / "w"):
     assert line["masked"] == [0, 1, 2, 3, 4, 5]

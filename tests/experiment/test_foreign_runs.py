@@ -5,9 +5,7 @@ from refusals import refused
 from runs import config
 
 import splitjax
-from splitjax import UserError
-from splitjax.experiment import runner
-from splitjax.experiment.storage import ownership
+from splitjax import UserError, experiment
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -15,12 +13,12 @@ pytestmark = pytest.mark.usefixtures("traced_once")
 def test_a_workdir_of_another_config_is_refused(runs, tmp_path):
   other = config(batch_size=7)
   with refused("--workdir"):
-    runner.run(other, runs / "whole")
+    experiment.run(other, runs / "whole")
   facts = {"shape": [28, 28, 1]}
-  with ownership.owned(tmp_path / "w", config(), facts):
+  with experiment.owned(tmp_path / "w", config(), facts):
     assert (tmp_path / "w" / ".lock").exists()
   new = pytest.raises(UserError, match="on other data: digits has changed")
-  with new, ownership.owned(tmp_path / "w", config(), {"digest": "1"}):
+  with new, experiment.owned(tmp_path / "w", config(), {"digest": "1"}):
     pass
 
 
@@ -31,7 +29,7 @@ def test_a_workdir_of_another_config_is_refused(runs, tmp_path):
 def test_a_folder_of_somebody_else_is_refused(name, text, tmp_path):
   (tmp_path / name).write_text(text)
   with refused("--workdir", str(tmp_path)):
-    runner.run(config(), tmp_path)
+    experiment.run(config(), tmp_path)
   assert (tmp_path / name).read_text() == text
 
 
@@ -39,11 +37,11 @@ def test_seeds_do_not_mix_with_a_single_run_or_another_config(runs, tmp_path):
   report = runs / "whole/report.json"
   before = report.read_bytes()
   with refused("--workdir"):
-    runner.run_seeds(config(), runs / "whole", [1])
+    experiment.run_seeds(config(), runs / "whole", [1])
   assert report.read_bytes() == before
   (tmp_path / "report.md").touch()
   with refused("--workdir"):
-    runner.run_seeds(config(), tmp_path, [1])
+    experiment.run_seeds(config(), tmp_path, [1])
   assert not (tmp_path / "seed1").exists()
 
 
@@ -51,7 +49,7 @@ def test_nothing_finished_is_said(tmp_path):
   with refused(f"--workdir={tmp_path}"):
     splitjax.report_again(tmp_path)
   facts = {"classes": 10}
-  with ownership.owned(tmp_path / "w", config(), facts):
+  with experiment.owned(tmp_path / "w", config(), facts):
     pass
   with refused(f"--workdir={tmp_path}/w", f"{tmp_path}/w"):
     splitjax.report_again(tmp_path / "w")

@@ -11,10 +11,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import commands
-from splitjax.config import sweep
-from splitjax.experiment import grid, side_by_side
-from splitjax.experiment.console import signals
+from splitjax import commands, experiment
+from splitjax.experiment import grid
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -31,7 +29,7 @@ def given(*values, **changes):
 
 
 def cells(*values, **changes):
-  return sweep.plan(given(*values, **changes)).cells
+  return splitjax.config.plan(given(*values, **changes)).cells
 
 
 def launch(mode, workdir, config=None, **options):
@@ -81,7 +79,7 @@ def test_another_config_is_refused(done, tmp_path):
   for k in (1, 3):
     with refused("--workdir"):
       grid.run_grid(cells(k, batch_size=7), workdir)
-  other = sweep.plan(given(), ["optimizer.lr=1,2"]).cells
+  other = splitjax.config.plan(given(), ["optimizer.lr=1,2"]).cells
   with refused("--workdir"):
     grid.run_grid(other, workdir)
   assert (workdir / "grid.json").read_text() == before
@@ -106,7 +104,7 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
       grid.run_grid(cells(2), workdir, [5])  # one process at a time
     return "SIGTERM" if (workdir / "k=1/report.md").exists() else None
 
-  with pytest.raises(signals.Stopped):
+  with pytest.raises(experiment.Stopped):
     grid.run_grid(cells(1, 2), workdir, [5], stop=stop)
   again = grid.report_again(workdir)
   (only,) = again["cells"]
@@ -145,7 +143,7 @@ def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
 
 def test_a_field_of_tuples(tmp_path, monkeypatch, done):
   field = "backbone.depths"
-  plan = sweep.plan(given(), [f"{field}=(1,2),(2,)"])
+  plan = splitjax.config.plan(given(), [f"{field}=(1,2),(2,)"])
   assert [c.name for c in plan.cells] == ["depths=_1_2_", "depths=_2__"]
   results = done[1]["cells"][0]["results"]
   monkeypatch.setattr(grid, "_read_report", lambda place: results)
@@ -241,7 +239,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   tree["config"]["methods"]["other"] = tree["config"]["methods"]["own"]
   changed = shutil.copytree(alone, tmp_path / "changed")
   (changed / "report.json").write_text(json.dumps(tree))
-  whole = side_by_side.gather([alone, changed])
+  whole = experiment.gather([alone, changed])
   assert whole["different"]["seed"] == {str(alone): 0, str(changed): 7}
   assert whole["missing"] == [f"{changed} other"]
   # Without a workdir nothing is written.

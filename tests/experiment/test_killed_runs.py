@@ -10,8 +10,7 @@ from events import agree
 from launched import config_file, launch
 from runs import config, lines, same_run
 
-from splitjax.experiment import runner
-from splitjax.experiment.console import signals
+from splitjax import experiment
 
 MANY = 3
 """Kills of the test that kills at random."""
@@ -124,13 +123,13 @@ def test_ctrl_c_twice_stops_at_once(tmp_path):
 @pytest.mark.usefixtures("traced_once")
 def test_ctrl_c_once_ends_the_round(tmp_path):
   resolved = config("local")
-  with signals.listening() as stop:
+  with experiment.listening() as stop:
     assert stop() is None
     signal.raise_signal(signal.SIGINT)
-    assert stop() == signals.CTRL_C
-    with pytest.raises(signals.Stopped) as stopped:
-      runner.run(resolved, tmp_path / "v", stop=stop)
-    assert stopped.value.asked == signals.CTRL_C
+    assert stop() == experiment.CTRL_C
+    with pytest.raises(experiment.Stopped) as stopped:
+      experiment.run(resolved, tmp_path / "v", stop=stop)
+    assert stopped.value.asked == experiment.CTRL_C
     with pytest.raises(KeyboardInterrupt):
       signal.raise_signal(signal.SIGINT)
   assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -140,7 +139,7 @@ def test_ctrl_c_once_ends_the_round(tmp_path):
 def test_what_is_ignored_stays_ignored():
   before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
   try:
-    with signals.listening() as stop:
+    with experiment.listening() as stop:
       signal.raise_signal(signal.SIGTERM)
       assert stop() is None
   finally:
@@ -158,6 +157,6 @@ def test_files_that_cannot_grow(tmp_path):
   # Threads of orbax may have their say in between.
   assert re.search(r"error: \S+checkpoints could not be written", err), err
   assert "resumes from the newest checkpoint" in err
-  runner.run(config("local"), tmp_path / "w")
+  experiment.run(config("local"), tmp_path / "w")
   seen = [line["round"] for line in lines(tmp_path / "w")]
   assert seen == [1, 2, 3, 4]

@@ -17,10 +17,10 @@ from splitjax import (
   Config,
   UserError,
   commands,
+  engine,
+  experiment,
+  models,
 )
-from splitjax.engine import prepare
-from splitjax.experiment.setup import network
-from splitjax.models import pretrained
 
 pytestmark = [
   # ml_collections loads config files with a method that importlib deprecates.
@@ -143,12 +143,14 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
   (tmp_path / "p.csv").write_text("\n".join([head, *rows]))
   c = tiny.tiny()
   c.fleet.profiles = "~/p.csv"
-  net = network.make_backbone(Config.from_dict(c), (8, 8, 1), 10)
-  assert network.make_devices(Config.from_dict(c), net)["latency"] == [20.0] * 6
+  net = experiment.make_backbone(Config.from_dict(c), (8, 8, 1), 10)
+  assert (
+    experiment.make_devices(Config.from_dict(c), net)["latency"] == [20.0] * 6
+  )
   np.savez(tmp_path / "w.npz", x=np.ones(2))
-  assert pretrained.load("~/w.npz", "")["x"].sum() == 2
+  assert models.load("~/w.npz", "")["x"].sum() == 2
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  prepare.keep_compiled("~/cache")
+  engine.keep_compiled("~/cache")
   assert (tmp_path / "cache").is_dir()
 
 
@@ -161,7 +163,7 @@ def test_a_cache_folder_that_cannot_be_made_is_a_warning(
     path.parent.write_text("")
   chosen = {}
   monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
-  prepare.keep_compiled(path)
+  engine.keep_compiled(path)
   assert chosen["jax_enable_compilation_cache"] == there
   assert ("jax_compilation_cache_dir" in chosen) == there
   said = capsys.readouterr().err

@@ -13,13 +13,11 @@ from splitjax import (
   METHODS,
   PARTITIONS,
   commands,
+  experiment,
   files,
+  methods,
 )
 from splitjax.engine import distributed
-from splitjax.experiment import grid
-from splitjax.experiment.describe import describe
-from splitjax.experiment.storage import workdirs
-from splitjax.methods import base
 from splitjax.types import Stage
 
 pytestmark = [
@@ -151,7 +149,7 @@ def fails(*_):
 
 
 def failing_step(backbone, optimizer):
-  return base.method(backbone, optimizer, (Stage(fails),))
+  return methods.method(backbone, optimizer, (Stage(fails),))
 
 
 @pytest.mark.parametrize(
@@ -173,17 +171,17 @@ def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
     commands.launch(commands.Command("describe", c.to_dict(), debug=True))
   # From Python, too, it is raised as it is.
   with pytest.raises(ValueError, match="one\n and two"):
-    describe.describe_run(tiny.resolved(c))
+    experiment.describe_run(tiny.resolved(c))
 
 
 def test_a_corrupt_cell_is_named(tmp_path, capsys):
   tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1", "values": 1}]}
-  files.write_json(tmp_path / grid.GRID, tree)
+  files.write_json(tmp_path / experiment.GRID, tree)
   report = commands.Command("report", None, str(tmp_path))
   assert commands.launch(report) == 2
   assert "no cell is finished" in capsys.readouterr().err
   Path(tmp_path / "x=1").mkdir()
-  (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
+  (tmp_path / "x=1" / experiment.CONFIG).write_text("{")
   assert commands.launch(report) == 2
   assert "damaged" in capsys.readouterr().err
 

@@ -11,15 +11,11 @@ from marks import slow
 from runs import After, config, lines
 
 import splitjax
-from splitjax.config.groups import Checkpoint
-from splitjax.engine.base import Metrics
-from splitjax.evaluation.cost import Cost
-from splitjax.experiment import runner
-from splitjax.experiment.console import signals
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.storage import history, round_log
-from splitjax.experiment.storage.manager import CheckpointManager
-from splitjax.experiment.train import recorder
+from splitjax import experiment
+from splitjax.config import Checkpoint
+from splitjax.engine import Metrics
+from splitjax.evaluation import Cost
+from splitjax.experiment import CheckpointManager
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -44,11 +40,15 @@ def of_a_round(clients, on=(0, 2)):
 @pytest.mark.parametrize("clients", [4, 100_000])
 def test_a_line_costs_what_took_part(clients):
   metrics, cost = of_a_round(clients)
-  line = history.log_line("own", 1, metrics, 0.25, cost)
-  few = history.log_line("own", 1, *of_a_round(3)[:1], 0.25, of_a_round(3)[1])
-  assert round_log.as_bytes(line) == round_log.as_bytes(few)
+  line = experiment.log_line("own", 1, metrics, 0.25, cost)
+  few = experiment.log_line(
+    "own", 1, *of_a_round(3)[:1], 0.25, of_a_round(3)[1]
+  )
+  assert experiment.as_bytes(line) == experiment.as_bytes(few)
   # Summed up it is what each client did.
-  whole = history.read_history([line, json.loads(round_log.as_bytes(few))], clients)
+  whole = experiment.read_history(
+    [line, json.loads(experiment.as_bytes(few))], clients
+  )
   want = {"steps": 6, "bytes": 60, "served": 4, "visits": 2}
   for name, value in want.items():
     assert whole.clients[name][:4].tolist() == [value, 0, value, 0][:4]
@@ -57,10 +57,12 @@ def test_a_line_costs_what_took_part(clients):
 
 
 def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
-  task = tasks.build(config(rounds=10_000, eval__every=10_000))
-  setup = training_setup.make_setup(task, "own")
+  task = experiment.build(config(rounds=10_000, eval__every=10_000))
+  setup = experiment.make_setup(task, "own")
   manager = CheckpointManager(tmp_path / "c", Checkpoint())
-  one = recorder.Recorder(setup, tmp_path, manager, {"round": 0}, signals.never)
+  one = experiment.Recorder(
+    setup, tmp_path, manager, {"round": 0}, experiment.never
+  )
   kept, records = [], []
   manager.save = lambda state, record: records.append(record)
   metrics, _ = of_a_round(6)
@@ -76,7 +78,7 @@ def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   assert kept[1] - kept[0] < 20_000
   small, large = (len(json.dumps(record)) for record in records)
   assert large - small < 20, "nothing but digits of numbers"
-  assert history.read_history(one.log, 6).lines[-1]["round"] == 100
+  assert experiment.read_history(one.log, 6).lines[-1]["round"] == 100
   manager.close()
 
 
@@ -96,7 +98,7 @@ def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
   changes = {f"checkpoint__{name}": value for name, value in chosen.items()}
   place = tmp_path / "w/methods/own/checkpoints"
   for _ in range(2):  # trained, and found finished
-    runner.run(config("local", **changes), tmp_path / "w")
+    experiment.run(config("local", **changes), tmp_path / "w")
     kept = {int(path.name) for path in place.glob("*")}
     assert kept == rounds if rounds is not None else {3, 4} <= kept
   for each in kept:
@@ -105,9 +107,9 @@ def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
 
 def test_a_run_that_is_stopped_between_methods_goes_on(tmp_path):
   c = tiny.tiny(one="local", two="local")
-  with pytest.raises(signals.Stopped, match="two: 0 of 2"):
-    runner.run(tiny.resolved(c), tmp_path, stop=After(tmp_path, 2))
+  with pytest.raises(experiment.Stopped, match="two: 0 of 2"):
+    experiment.run(tiny.resolved(c), tmp_path, stop=After(tmp_path, 2))
   assert not (tmp_path / "report.json").exists()
-  runner.run(tiny.resolved(c), tmp_path)
+  experiment.run(tiny.resolved(c), tmp_path)
   done = [(x["method"], x["round"]) for x in lines(tmp_path)]
   assert done == [(m, r) for m in ("one", "two") for r in (1, 2)]

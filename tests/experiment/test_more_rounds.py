@@ -11,8 +11,7 @@ from refusals import refused
 from runs import config, rows, same_run, stopped
 
 import splitjax
-from splitjax import UserError
-from splitjax.experiment import runner
+from splitjax import UserError, experiment
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("traced_once")
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
   workdir = tmp_path_factory.mktemp("half") / "w"
-  runner.run(dataclasses.replace(config("local"), rounds=2), workdir)
+  experiment.run(dataclasses.replace(config("local"), rounds=2), workdir)
   return workdir
 
 
@@ -31,8 +30,8 @@ def test_a_kill_while_a_run_is_opened_again_loses_nothing(half, tmp_path):
   stopped(config("local"), workdir, 1, 2)
   (place / "about.json").write_bytes(about)  # before it was deleted
   shutil.rmtree(place / "checkpoints/3")
-  runner.run(config("local"), workdir)
-  runner.run(config("local"), tmp_path / "one")
+  experiment.run(config("local"), workdir)
+  experiment.run(config("local"), tmp_path / "one")
   same_run(tmp_path / "one", workdir)
 
 
@@ -54,10 +53,12 @@ def test_another_run_is_not_continued(then, now, field, half, tmp_path):
   place = half
   if then:
     place = tmp_path / "w"
-    runner.run(dataclasses.replace(config("local", **then), rounds=2), place)
+    experiment.run(
+      dataclasses.replace(config("local", **then), rounds=2), place
+    )
   before = (place / "config.json").read_bytes()
   with refused("--workdir") as error:
-    runner.run(config("local", **now), place)
+    experiment.run(config("local", **now), place)
   assert field in str(error.value)
   assert (place / "config.json").read_bytes() == before
 
@@ -66,7 +67,7 @@ def test_damaged_states_are_not_continued(half, tmp_path):
   shutil.copytree(half, tmp_path / "w")
   flip(data_file(tmp_path / "w/methods/own"))
   with pytest.raises(UserError, match="no checkpoint is sound; delete"):
-    runner.run(config("local"), tmp_path / "w")
+    experiment.run(config("local"), tmp_path / "w")
   assert (tmp_path / "w/methods/own/about.json").exists()
 
 
@@ -74,10 +75,10 @@ def test_damaged_states_are_not_continued(half, tmp_path):
 def test_rows_of_fewer_rounds_are_named(tmp_path):
   c = tiny.tiny(one="local", two="fedavg")
   two = tiny.resolved(c)
-  runner.run(two, tmp_path / "w")
+  experiment.run(two, tmp_path / "w")
   one = {"one": two.methods["one"]}
   more = dataclasses.replace(two, rounds=3, methods=one)
-  notes = runner.run(more, tmp_path / "w")["notes"]
+  notes = experiment.run(more, tmp_path / "w")["notes"]
   (said,) = (x for x in notes if "until now" in x)
   assert said.startswith("two was trained for 2 of 3 rounds")
 
@@ -85,9 +86,9 @@ def test_rows_of_fewer_rounds_are_named(tmp_path):
 @pytest.mark.slow
 def test_seeds_of_fewer_rounds_wait(tmp_path):
   two = dataclasses.replace(config("local"), rounds=2)
-  runner.run_seeds(two, tmp_path / "w", (0, 1))
+  experiment.run_seeds(two, tmp_path / "w", (0, 1))
   for seeds in ((0,), (0, 1)):
-    merged = runner.run_seeds(config("local"), tmp_path / "w", seeds)
+    merged = experiment.run_seeds(config("local"), tmp_path / "w", seeds)
     assert merged["seeds"] == list(seeds)
     assert merged["rows"][0]["rounds"] == 4
     again = splitjax.report_again(tmp_path / "w")
@@ -97,15 +98,15 @@ def test_seeds_of_fewer_rounds_wait(tmp_path):
 @pytest.mark.slow
 def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
   chosen = {"rounds": 6, "eval__every": 3, "eval__samples": 5}
-  runner.run(config("local", **{**chosen, "rounds": 4}), tmp_path / "two")
-  two = runner.run(config("local", **chosen), tmp_path / "two")
-  one = runner.run(config("local", **chosen), tmp_path / "one")
+  experiment.run(config("local", **{**chosen, "rounds": 4}), tmp_path / "two")
+  two = experiment.run(config("local", **chosen), tmp_path / "two")
+  one = experiment.run(config("local", **chosen), tmp_path / "one")
   assert one["learning"] == two["learning"] and rows(one) == rows(two)
 
 
 def test_networks_of_chosen_rounds_load(tmp_path):
   chosen = {"checkpoint__rounds": (1, 3), "checkpoint__every": 50}
-  runner.run(config("local", rounds=5, **chosen), tmp_path / "w")
+  experiment.run(config("local", rounds=5, **chosen), tmp_path / "w")
   kept = {p.name for p in (tmp_path / "w/methods/own/checkpoints").iterdir()}
   assert {"1", "3"} <= kept and "2" not in kept
   for number in (1, 3):

@@ -6,12 +6,8 @@ from refusals import refused
 from runs import config, rows, same_run, stopped
 
 import splitjax
-from splitjax.evaluation.privacy import Release, accountant
-from splitjax.experiment import runner
-from splitjax.experiment.measure import privacy
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.storage import history
-from splitjax.reports import page
+from splitjax import experiment, reports
+from splitjax.evaluation import Release, dp_library
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -43,9 +39,9 @@ NOISY = {
 )
 def test_a_noisy_run_is_resumed_bit_for_bit(name, changes, tmp_path):
   resolved = config(name, **NOISY, **changes)
-  one = runner.run(resolved, tmp_path / "one")
+  one = experiment.run(resolved, tmp_path / "one")
   stopped(resolved, tmp_path / "two", 2)
-  two = runner.run(resolved, tmp_path / "two")
+  two = experiment.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
   assert rows(one) == rows(two) and one["learning"] == two["learning"]
 
@@ -63,24 +59,24 @@ def test_a_noisy_run_is_resumed_bit_for_bit(name, changes, tmp_path):
 )
 def test_a_wrong_channel_is_one_line(field, value):
   with refused(field):
-    tasks.build(config("splitgp", **{field.replace(".", "__"): value}))
+    experiment.build(config("splitgp", **{field.replace(".", "__"): value}))
 
 
 def test_prices_without_messages_cannot_be_rounded():
   with refused("wire.features and privacy.features"):
-    tasks.build(config("dfl", wire__features__form="int8"))
+    experiment.build(config("dfl", wire__features__form="int8"))
 
 
 def releases(name, served, **changes):
   """What a run with these log lines has sent of each message with noise."""
   noise = {k: x for k, x in NOISY.items() if k.startswith("privacy")}
-  task = tasks.build(config(name, **noise, **changes))
-  setup = training_setup.make_setup(task, "own")
+  task = experiment.build(config(name, **noise, **changes))
+  setup = experiment.make_setup(task, "own")
   lines = [
     {"clients": {"number": range(len(each)), "steps": each}} for each in served
   ]
-  whole = history.read_history(lines, len(served[0]))
-  return setup, privacy.releases(setup, whole)
+  whole = experiment.read_history(lines, len(served[0]))
+  return setup, experiment.releases(setup, whole)
 
 
 def test_releases_of_splitgp_by_hand():
@@ -111,7 +107,7 @@ def test_harmony_sends_features_of_two_views():
 def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   pytest.importorskip("dp_accounting")
   noise = {"privacy__features__clip": 1.0, "privacy__features__noise": 4.0}
-  results = runner.run(config("splitgp", **noise), tmp_path / "run")
+  results = experiment.run(config("splitgp", **noise), tmp_path / "run")
   (found,) = [row["privacy"] for row in results["rows"]]
   assert found.keys() == {"up/features", "up"}
   # Four passes with noise 4: as one with noise 2.
@@ -120,9 +116,9 @@ def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   (other,) = splitjax.evaluate_again(tmp_path / "run", again)["rows"]
   # 4.377 at 1e-5: dp-accounting's, of noise 1 per sensitivity, at 1e-3.
   assert other["privacy"]["up"]["max"] == pytest.approx(
-    accountant().get_epsilon_gaussian(1.0, 1e-3)
+    dp_library().get_epsilon_gaussian(1.0, 1e-3)
   )
-  text = page.page_text(results)
+  text = reports.page_text(results)
   assert "| `up/features`" in text and "4.38 (4.38)" in text
   assert "not covered, go up: own `up/labels`." in text
   assert np.isfinite(found["up/features"]["max"])

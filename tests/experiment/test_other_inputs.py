@@ -16,15 +16,11 @@ from splitjax import (
   PARTITIONS,
   SHIFTS,
   SOURCES,
+  engine,
+  experiment,
 )
-from splitjax.data.augmentations import AUGMENTATIONS
-from splitjax.data.dataset import Dataset
-from splitjax.data.feed import Samples
-from splitjax.engine import rounds
-from splitjax.experiment import runner
-from splitjax.experiment.describe import describe, description
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.data import AUGMENTATIONS, Dataset, Samples
+from splitjax.experiment import Trainer
 from splitjax.types import Shard
 
 RNG = np.random.default_rng(0)
@@ -91,9 +87,9 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   method = "local" if kind == "table" else "splitgp"  # quick, and with a server
   c = config(tmp_path, kind, method, rounds=8, eval__every=8)
   resolved = tiny.resolved(c)
-  results = runner.run(resolved, tmp_path / "run")
+  results = experiment.run(resolved, tmp_path / "run")
   x = KINDS[kind][0]["x"]
-  task = tasks.build(resolved)
+  task = experiment.build(resolved)
   assert task.image.dtype == x.dtype and task.data.kind == kind
   assert task.network.backbone.shape == x.shape[1:]
   # By hand, in float64.
@@ -133,9 +129,9 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
 def test_methods_take_other_inputs(method, kind, tmp_path):
   """Traced, not compiled: the state keeps its form."""
   c = config(tmp_path, kind, method)
-  setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
-  state = Trainer(setup).init(tasks.fresh_network(setup.task))
-  made = rounds.make_round(setup.method, setup.plans, setup.fleet)
+  setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
+  state = Trainer(setup).init(experiment.fresh_network(setup.task))
+  made = engine.make_round(setup.method, setup.plans, setup.fleet)
   after, told = jax.eval_shape(made, state, setup.shards)
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)
@@ -145,8 +141,8 @@ def test_methods_take_other_inputs(method, kind, tmp_path):
 @pytest.mark.parametrize("kind", ["table", *slow("token ids")])
 def test_describe(kind, tmp_path):
   resolved = tiny.resolved(config(tmp_path, kind, "local"))
-  task = tasks.build(resolved)
-  text = description.describe_text(describe.describe_run(resolved))
+  task = experiment.build(resolved)
+  text = experiment.describe_text(experiment.describe_run(resolved))
   assert "96 training and 24 test samples" in text
   assert task.data.told in text
   assert ("standardised per" in text) == (kind != "token ids")
@@ -165,7 +161,7 @@ def test_what_is_for_images_is_refused_in_a_line(
 ):
   monkeypatch.setitem(AUGMENTATIONS, "halves", lambda x, key: x / 2)
   with refused(field):
-    tasks.build(tiny.resolved(config(tmp_path, kind, **changes)))
+    experiment.build(tiny.resolved(config(tmp_path, kind, **changes)))
 
 
 def jitter(x, key):
@@ -177,7 +173,7 @@ def jitter(x, key):
 def test_an_augmentation_of_ones_own_takes_a_series(tmp_path, monkeypatch):
   monkeypatch.setitem(AUGMENTATIONS, "jitter", jitter)
   c = config(tmp_path, "series", data__augment="jitter")
-  setup = training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+  setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
   shard = jax.tree.map(lambda x: x[0], setup.shards[0][2:])
   samples = Samples(Shard(*setup.shards[0][:2], *shard), setup.plans[0])
   rows, real = np.arange(4), np.ones(4, bool)
@@ -195,7 +191,7 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
   c = config(tmp_path, "series")
   c.backbone = splitjax.spec(BACKBONES, "cnn4")
   with refused("backbone.name"):
-    tasks.build(tiny.resolved(c))
+    experiment.build(tiny.resolved(c))
 
 
 @pytest.mark.slow
@@ -206,11 +202,11 @@ def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
   c.data.dir, c.num_clients, c.rounds = str(data_dir), 3, 1
   c.backbone.width, c.batch_size = 1 / 32, 4
   c.methods = {"splitgp": c.methods["splitgp"]}
-  task = tasks.build(tiny.resolved(c))
+  task = experiment.build(tiny.resolved(c))
   assert task.network.names == ("1", "3", "30")
   assert task.image.shape == (len(written["train"][0]), 128, 9)
   assert len(task.network.mean) == 9
-  results = runner.run(tiny.resolved(c), tmp_path / "run")
+  results = experiment.run(tiny.resolved(c), tmp_path / "run")
   summary = results["rows"][0]["summary"]
   assert np.isfinite(summary["accuracy"]).all()
 
@@ -227,10 +223,10 @@ def test_a_source_of_ones_own(monkeypatch, tmp_path):
   c = config(tmp_path, "table", "fedavg", data__name="mine")
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
   c.eval.shift = splitjax.spec(SHIFTS, "global")
-  task = tasks.build(tiny.resolved(c))
+  task = experiment.build(tiny.resolved(c))
   assert task.network.mean == (0.0,) and task.network.std == (1.0,)
   assert task.data.train_image.dtype == np.float32
-  runner.run(tiny.resolved(c), tmp_path / "run")
+  experiment.run(tiny.resolved(c), tmp_path / "run")
   x[3, 1] = np.nan
   with refused("data.name"):
-    tasks.build(tiny.resolved(c))
+    experiment.build(tiny.resolved(c))

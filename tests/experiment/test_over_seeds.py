@@ -8,7 +8,7 @@ import pytest
 from example_results import example, set_accuracy, strict
 from refusals import refused
 
-from splitjax.reports import over_seeds, report
+from splitjax import reports
 
 
 def test_combine_three_seeds(tmp_path):
@@ -16,7 +16,7 @@ def test_combine_three_seeds(tmp_path):
   for run, value in zip(runs, (0.90, 0.91, 0.92), strict=True):
     set_accuracy(run, [(value, 0.5, 0.4)] * 5)
   before = copy.deepcopy(runs[0])
-  combined = over_seeds.combine(runs)
+  combined = reports.combine(runs)
   np.testing.assert_equal(runs[0], before)
   assert combined["seeds"] == [0, 1, 2] and "seed" not in combined["config"]
   first = combined["rows"][1]
@@ -35,28 +35,28 @@ def test_combine_three_seeds(tmp_path):
   # 0.01 apart again
   spread = curve["interval"]["accuracy"]["0.0"]
   assert spread == pytest.approx([0.02484] * 4, abs=1e-5)
-  page = report.write_report(tmp_path, combined).read_text(encoding="utf-8")
+  page = reports.write_report(tmp_path, combined).read_text(encoding="utf-8")
   assert (
     "91.00 ± 2.48" in page and "3 seeds" in page and "seed `0, 1, 2`" in page
   )
-  assert report.read_report(tmp_path) == strict(json.dumps(combined))
+  assert reports.read_report(tmp_path) == strict(json.dumps(combined))
 
 
 def test_one_seed_has_no_interval():
-  combined = over_seeds.combine([example()])
+  combined = reports.combine([example()])
   assert combined["rows"][0]["interval"]["summary"]["accuracy"] == [None] * 3
-  assert "±" not in report.table(combined)
+  assert "±" not in reports.table(combined)
 
 
 def test_combine_refuses_other_configs():
   other = example(1)
   other["config"]["data"]["partition"]["k"] = 3
   with refused("config.data.partition.k"):
-    over_seeds.combine([example(), other])
+    reports.combine([example(), other])
   longer = example(1)
   longer["rows"][2]["rounds"] = 40
   with refused("rows"):
-    over_seeds.combine([example(), longer])
+    reports.combine([example(), longer])
 
 
 def test_combine_does_not_mind_where_files_lie():
@@ -65,15 +65,15 @@ def test_combine_does_not_mind_where_files_lie():
     config = run["config"]
     config["data"] |= {"name": f"npz:{where}.npz", "dir": where}
     config["backbone"]["pretrained"] = f"{where}.npz"
-  combined = over_seeds.combine(runs)
+  combined = reports.combine(runs)
   assert combined["config"]["backbone"]["pretrained"] == "a.npz"
   runs[1]["config"]["data"]["name"] = "digits"
   with refused("config.data.name"):
-    over_seeds.combine(runs)
+    reports.combine(runs)
 
 
 def test_combine_refuses_a_seed_twice_and_nothing():
   with refused("seeds"):
-    over_seeds.combine([example(1), example(1)])
+    reports.combine([example(1), example(1)])
   with refused("no report"):
-    over_seeds.combine([])
+    reports.combine([])

@@ -12,9 +12,8 @@ import runs
 from refusals import refused
 
 import splitjax
-from splitjax import METRICS
-from splitjax.evaluation import client_metrics
-from splitjax.evaluation.early_exit import predictions
+from splitjax import METRICS, evaluation
+from splitjax.evaluation import predictions
 from splitjax.registry import read_spec
 from splitjax.types import Exits
 
@@ -92,7 +91,7 @@ def test_the_exit_that_answers_gives_the_probabilities():
     patch.setitem(METRICS, "look", look)
     specs = {"look": read_spec(METRICS, "look", "")}
     given = specs, exits, labels, samples, threshold, ("client", "server")
-    found = client_metrics.measure(*given)["look"]
+    found = evaluation.measure(*given)["look"]
   counts = samples[0].sum(axis=1)
   np.testing.assert_array_equal(found, [[counts[0], np.nan, counts[2]]])
   answers = predictions(exits, threshold[0], ("client", "server"))

@@ -12,10 +12,7 @@ from refusals import refused
 from tiny_vit import TINY
 
 import splitjax
-from splitjax import BACKBONES, UserError
-from splitjax.experiment.describe import describe, description
-from splitjax.experiment.setup import tasks
-from splitjax.experiment.storage import ownership
+from splitjax import BACKBONES, UserError, experiment
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -60,7 +57,7 @@ def other_weights(path):
 def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   config, path = start
   said = f"The networks start from weights of {path}"
-  assert said in description.describe_text(describe.describe_run(config))
+  assert said in experiment.describe_text(experiment.describe_run(config))
   results = splitjax.run(config, tmp_path / "w")
   assert any(note.startswith(said) for note in results["notes"])
   other_weights(path)
@@ -82,8 +79,8 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
 @pytest.mark.slow
 def test_a_run_begins_with_the_weights_of_the_file(start):
   config, path = start
-  task = tasks.build(config)
-  full = tasks.fresh_network(task)
+  task = experiment.build(config)
+  full = experiment.fresh_network(task)
   given = task.network.backbone.start.params
   assert len(given) == TINY["length"] + (task.data.classes == 5)
   for name, params in given.items():
@@ -94,9 +91,9 @@ def test_a_run_begins_with_the_weights_of_the_file(start):
 
 def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path):
   def take(config):
-    facts = tasks.build(config).facts
+    facts = experiment.build(config).facts
     assert ("pretrained" in facts) == (config != plain)
-    with ownership.owned(tmp_path / "w", config, facts):
+    with experiment.owned(tmp_path / "w", config, facts):
       pass
 
   config, path = start
@@ -113,11 +110,11 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path):
 
 def test_seeds_share_their_weights(start, tmp_path):
   config, path = start
-  facts = tasks.build(config).facts
+  facts = experiment.build(config).facts
   facts = {
     k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
   }
-  with ownership.owned(tmp_path / "w", config, facts, over_seeds=True):
+  with experiment.owned(tmp_path / "w", config, facts, over_seeds=True):
     pass
   other_weights(path)
   with refused("--workdir"):

@@ -11,18 +11,9 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import PARTITIONS, SHIFTS
-from splitjax.experiment import runner
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.storage import workdirs
+from splitjax import PARTITIONS, SHIFTS, experiment, models
+from splitjax.experiment import ROOM, Trainer, size_of, that_fit
 from splitjax.experiment.trainers import compile_cache
-from splitjax.experiment.trainers.trainer import (
-  ROOM,
-  Trainer,
-  size_of,
-  that_fit,
-)
-from splitjax.models import target
 
 
 @pytest.fixture
@@ -33,9 +24,9 @@ def none_kept(monkeypatch):
 
 def programs_of(config, key="own"):
   """The round of a method of a config, and what its evaluation needs."""
-  task = tasks.build(config)
-  setup = training_setup.make_setup(task, key)
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(config)
+  setup = experiment.make_setup(task, key)
+  state = Trainer(setup).init(experiment.fresh_network(task))
   trainer = Trainer(setup)
   trainer.compile(state)
   return list(trainer._programs.values())
@@ -86,10 +77,10 @@ def test_programs_of_one_text_with_other_shapes():
   )
   widths = set()
   for c.seed in (0, 5):
-    task = tasks.build(tiny.resolved(c))
-    setup = training_setup.make_setup(task, "own")
+    task = experiment.build(tiny.resolved(c))
+    setup = experiment.make_setup(task, "own")
     widths.add(setup.shards[0].rows.shape)
-    state = Trainer(setup).init(tasks.fresh_network(task))
+    state = Trainer(setup).init(experiment.fresh_network(task))
     Trainer(setup).evaluate(state)
   assert len(widths) == 2
 
@@ -118,9 +109,9 @@ def test_a_method_registered_anew_is_another(monkeypatch):
 
 
 def test_no_data_are_kept_alive(none_kept):
-  task = tasks.build(config("local"))
-  setup = training_setup.make_setup(task, "own")
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(config("local"))
+  setup = experiment.make_setup(task, "own")
+  state = Trainer(setup).init(experiment.fresh_network(task))
   Trainer(setup).round(state)
   leaves = [
     task.image,
@@ -158,10 +149,10 @@ def test_a_program_of_the_same_text_is_another_under_other_settings():
 @pytest.fixture
 def gpu():
   """This CPU as a GPU with room for so many bytes."""
-  here = target.current()._replace(platform="gpu")
+  here = models.current()._replace(platform="gpu")
 
   def of(room):
-    return target.aimed_at(here._replace(memory=math.ceil(room / ROOM)))
+    return models.aimed_at(here._replace(memory=math.ceil(room / ROOM)))
 
   return of
 
@@ -171,26 +162,26 @@ def side_by_side(chunk="auto"):
   c = tiny.tiny(own="local")
   c.system.devices, c.rounds = 1, 1
   c.system.clients_per_chunk = chunk
-  return training_setup.make_setup(tasks.build(tiny.resolved(c)), "own")
+  return experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
 
 
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
-  assert training_setup.clients_side_by_side(side_by_side()) == [1], "on a CPU"
+  assert experiment.clients_side_by_side(side_by_side()) == [1], "on a CPU"
   with gpu(10**12):
     trainer = that_fit(side_by_side())
-    assert training_setup.clients_side_by_side(trainer.setup) == [6]
+    assert experiment.clients_side_by_side(trainer.setup) == [6]
   every = trainer._programs.values()
   most = max(size_of(x.args[0]) for x in every)
   with gpu(most - 1):
     fewer = that_fit(side_by_side())
     stated = that_fit(side_by_side(6))
-  assert training_setup.clients_side_by_side(fewer.setup) == [3]
+  assert experiment.clients_side_by_side(fewer.setup) == [3]
   assert fewer.task.config.system.clients_per_chunk == "auto"
   (told,) = capsys.readouterr().err.splitlines()
   assert told.startswith("own: compiled for 6 clients side by side, a prog")
   assert told.endswith(" GB of a device; takes 3")
   # A number that is stated is not changed, nor compiled ahead.
-  assert training_setup.clients_side_by_side(stated.setup) == [6]
+  assert experiment.clients_side_by_side(stated.setup) == [6]
   assert not stated._programs
 
 
@@ -200,14 +191,14 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
   asked = []
 
   def compile(self, state):
-    asked.append(training_setup.clients_side_by_side(self.setup))
+    asked.append(experiment.clients_side_by_side(self.setup))
     raise jax.errors.JaxRuntimeError(f"{said}: out of HBM")
 
   monkeypatch.setattr(Trainer, "compile", compile)
   with gpu(10**12):
     said = "RESOURCE_EXHAUSTED"
     made = that_fit(side_by_side())
-    assert training_setup.clients_side_by_side(made.setup) == [1]
+    assert experiment.clients_side_by_side(made.setup) == [1]
     assert asked == [[6], [3]]  # one client alone has no other choice
     said = "INTERNAL"
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
@@ -217,9 +208,9 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
 @pytest.mark.slow
 def test_a_run_trains_as_many_clients_as_fit(gpu, tmp_path):
   with gpu(10**4):
-    few = runner.run(side_by_side().task.config, tmp_path / "few")
+    few = experiment.run(side_by_side().task.config, tmp_path / "few")
   with gpu(10**12):
-    one = runner.run(side_by_side(1).task.config, tmp_path / "one")
+    one = experiment.run(side_by_side(1).task.config, tmp_path / "one")
   assert few["rows"][0]["summary"] == one["rows"][0]["summary"]
-  record = workdirs.read_about(tmp_path / "few", "own")["record"]
+  record = experiment.read_about(tmp_path / "few", "own")["record"]
   assert record["devices"]["chunks"] == [1]

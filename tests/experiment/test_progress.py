@@ -4,13 +4,14 @@ import io
 import platform
 import sys
 
-from splitjax.experiment.console import machine, progress
+from splitjax import experiment
+from splitjax.experiment.console import machine
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
   now = [0.0]
-  monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-  rounds = progress.Progress("harmony", 10, done=4)
+  monkeypatch.setattr(experiment.time, "monotonic", lambda: now[0])
+  rounds = experiment.Progress("harmony", 10, done=4)
   now[0] = 2.0
   rounds.round(5, "loss 2", False)
   rounds.round(6, "loss 1", True)
@@ -23,9 +24,9 @@ def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
 
 def test_a_terminal_has_a_bar(monkeypatch, capsys):
   monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-  rounds = progress.Progress("harmony", 2)
+  rounds = experiment.Progress("harmony", 2)
   rounds.round(1, "loss 1", True)
-  progress.say("a line")
+  experiment.say("a line")
   rounds.round(2, "loss 0", True)
   rounds.close()
   out, err = capsys.readouterr()
@@ -33,12 +34,12 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
 
 
 def test_other_processes_print_nothing(monkeypatch, capsys):
-  monkeypatch.setattr(progress.distributed, "is_first_process", lambda: False)
+  monkeypatch.setattr(experiment.distributed, "is_first_process", lambda: False)
   for terminal in (True, False):
     monkeypatch.setattr(sys.stderr, "isatty", lambda t=terminal: t)
-    rounds = progress.Progress("harmony", 2)
+    rounds = experiment.Progress("harmony", 2)
     rounds.round(1, "loss 1", True)
-    progress.say("a line")
+    experiment.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
 
@@ -46,7 +47,7 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
 def test_letters_that_a_terminal_lacks(monkeypatch):
   raw = io.BytesIO()
   monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii"))
-  progress.say("ρ=0.4")
+  experiment.say("ρ=0.4")
   assert raw.getvalue().decode().rstrip() == "?=0.4"
 
 

@@ -10,9 +10,8 @@ import pytest
 from launched import config_file, launch
 from runs import config, same_run
 
-from splitjax.engine import draws, sampling
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax import engine, experiment
+from splitjax.experiment import Trainer
 
 pytestmark = pytest.mark.optimized
 
@@ -38,15 +37,17 @@ def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
 
 def drawn(seed):
   """Everything that a seed decides: name -> array."""
-  task = tasks.build(config("harmony", seed=seed, participants_per_round=3))
-  setup = training_setup.make_setup(task, "own")
-  full = tasks.fresh_network(task)
+  task = experiment.build(
+    config("harmony", seed=seed, participants_per_round=3)
+  )
+  setup = experiment.make_setup(task, "own")
+  full = experiment.fresh_network(task)
   state = Trainer(setup).init(full)
   key = jax.random.fold_in(state.key, 1)
   shard = setup.shards[0]
-  own = draws.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
+  own = engine.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
   numbers = [jnp.array(c.ids) for c in setup.fleet.cohorts]
-  sampled = sampling.sample_clients(setup.fleet, key, numbers)
+  sampled = engine.sample_clients(setup.fleet, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),

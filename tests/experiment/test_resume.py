@@ -10,11 +10,8 @@ from refusals import refused
 from runs import After, config, lines, rows, same_run, stopped
 
 import splitjax
-from splitjax import UserError
-from splitjax.experiment import runner
-from splitjax.experiment.console import signals
-from splitjax.experiment.setup import method_factory, tasks
-from splitjax.experiment.storage import history, workdirs
+from splitjax import UserError, experiment
+from splitjax.experiment.storage import history
 from splitjax.experiment.train import resume
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -38,16 +35,16 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 )
 def test_two_rounds_and_two_are_four(name, changes, tmp_path):
   resolved = config(name, **changes)
-  one = runner.run(resolved, tmp_path / "one")
+  one = experiment.run(resolved, tmp_path / "one")
   stopped(resolved, tmp_path / "two", 2)
-  two = runner.run(resolved, tmp_path / "two")
+  two = experiment.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
   assert rows(one) == rows(two)
   assert one["learning"] == two["learning"] and one["notes"] == two["notes"]
   # A finished run of two rounds goes on, and is stopped after one more.
-  runner.run(dataclasses.replace(resolved, rounds=2), tmp_path / "more")
+  experiment.run(dataclasses.replace(resolved, rounds=2), tmp_path / "more")
   stopped(resolved, tmp_path / "more", 1, 2)
-  more = runner.run(resolved, tmp_path / "more")
+  more = experiment.run(resolved, tmp_path / "more")
   same_run(tmp_path / "one", tmp_path / "more")
   assert rows(one) == rows(more)
   assert splitjax.load(tmp_path / "more", "own").config.rounds == 4
@@ -58,10 +55,10 @@ def test_a_schedule_goes_on_where_it_was(tmp_path):
   keep = {"optimizer__schedule": "cosine", "optimizer__warmup": 1.5}
   keep |= {"local_steps": 5, "mean_weights": "uniform"}
   resolved = config("splitgp", **keep)
-  runner.run(resolved, tmp_path / "one")
+  experiment.run(resolved, tmp_path / "one")
   for before in (0, 1, 2):
     stopped(resolved, tmp_path / "two", 1, before)
-  runner.run(resolved, tmp_path / "two")
+  experiment.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
 
 
@@ -71,7 +68,7 @@ def test_a_finished_run_keeps_no_checkpoint(runs):
   assert names == {
     "state", "exits.npz", "about.json", "rounds.jsonl", "clients.csv",
   }  # fmt: skip
-  assert not (workdir / workdirs.LOCK).exists()
+  assert not (workdir / experiment.LOCK).exists()
 
 
 def test_the_newest_stay_and_the_best(tmp_path):
@@ -82,14 +79,14 @@ def test_the_newest_stay_and_the_best(tmp_path):
     checkpoint__keep_best=1,
     checkpoint__keep=2,
   )
-  with pytest.raises(signals.Stopped):
-    runner.run(resolved, tmp_path / "w", stop=After(tmp_path, 5))
+  with pytest.raises(experiment.Stopped):
+    experiment.run(resolved, tmp_path / "w", stop=After(tmp_path, 5))
   at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
   best = max(range(5), key=lambda i: (at[i], i)) + 1
   place = tmp_path / "w/methods/own/checkpoints"
   kept = {int(path.name) for path in place.iterdir()}
   assert kept == {4, 5, best}
-  runner.run(resolved, tmp_path / "w")
+  experiment.run(resolved, tmp_path / "w")
   at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
   best = max(range(6), key=lambda i: (at[i], i)) + 1
   assert {int(path.name) for path in place.iterdir()} == {5, 6, best}
@@ -109,22 +106,22 @@ def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
   for before in (0, 1, 2):
     stopped(resolved, tmp_path / "w", 1, before)
   assert sorted(path.name for path in place.iterdir()) == ["1", "3"]
-  runner.run(resolved, tmp_path / "w")
+  experiment.run(resolved, tmp_path / "w")
   assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
   # What was asked for then holds, whatever the next command says.
-  runner.run(config(), tmp_path / "w")
+  experiment.run(config(), tmp_path / "w")
   assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
 
 
 def test_an_unknown_best_is_refused(tmp_path):
   with refused("checkpoint.best"):
-    runner.run(config(checkpoint__best="9"), tmp_path / "w")
+    experiment.run(config(checkpoint__best="9"), tmp_path / "w")
   assert not (tmp_path / "w").exists()
 
 
 def test_how_often_is_kept_is_no_other_run(runs, tmp_path, capsys):
   stopped(config(), tmp_path / "w", 2)
-  runner.run(config(checkpoint__every=3), tmp_path / "w")
+  experiment.run(config(checkpoint__every=3), tmp_path / "w")
   assert "resumes after round 2" in capsys.readouterr().out
   same_run(runs / "whole", tmp_path / "w")
 
@@ -134,7 +131,7 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
   versions = resume.versions
   newer = lambda: {**versions(), "jax": "9.9"}  # noqa: E731
   monkeypatch.setattr(resume, "versions", newer)
-  results = runner.run(config(), tmp_path / "w")
+  results = experiment.run(config(), tmp_path / "w")
   said = f"from round 3 on with jax 9.9 instead of {jax.__version__}"
   assert said in capsys.readouterr().out
   assert any(said in note for note in results["notes"])
@@ -143,13 +140,13 @@ def test_another_version_is_said(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_seeds_go_on_too(tmp_path):
   resolved = config("local")
-  with pytest.raises(signals.Stopped):
+  with pytest.raises(experiment.Stopped):
     stop = After(tmp_path / "w", 6)
-    runner.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
+    experiment.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
   assert (tmp_path / "w/seed0/report.json").exists()
   assert not (tmp_path / "w/seed1/report.json").exists()
-  two = runner.run_seeds(resolved, tmp_path / "w", [0, 1])
-  one = runner.run_seeds(resolved, tmp_path / "one", [0, 1])
+  two = experiment.run_seeds(resolved, tmp_path / "w", [0, 1])
+  one = experiment.run_seeds(resolved, tmp_path / "one", [0, 1])
   assert rows(one) == rows(two)
   for n in (0, 1):
     assert lines(tmp_path / f"w/seed{n}") == lines(tmp_path / f"one/seed{n}")
@@ -167,10 +164,10 @@ def test_by_the_clock(tmp_path, monkeypatch):
     save(self, state, record)
 
   monkeypatch.setattr(manager.CheckpointManager, "save", spy)
-  runner.run(config("local", checkpoint__every="auto"), tmp_path / "w")
+  experiment.run(config("local", checkpoint__every="auto"), tmp_path / "w")
   assert saved == [1, 2, 3]
   monkeypatch.setattr(manager, "PAUSE", 1e9)
-  runner.run(config("local", checkpoint__every="auto"), tmp_path / "x")
+  experiment.run(config("local", checkpoint__every="auto"), tmp_path / "x")
   assert saved == [1, 2, 3]
 
 
@@ -182,9 +179,9 @@ def test_what_is_kept_is_all_of_the_state(name, tmp_path):
   place = tmp_path / "w/methods/own/checkpoints/1"
   record = json.loads((place / "record.json").read_text())
   assert record["round"] == 1
-  task = tasks.build(resolved)
-  method = method_factory.make_method(resolved, task.network.backbone, "own")
-  state = method_factory.abstract_state(method, task.network)
+  task = experiment.build(resolved)
+  method = experiment.make_method(resolved, task.network.backbone, "own")
+  state = experiment.abstract_state(method, task.network)
   kept = json.loads((place / "state/_METADATA").read_text())
   kinds = [
     leaf["value_metadata"]["value_type"]

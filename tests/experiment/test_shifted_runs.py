@@ -11,11 +11,8 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import PARTITIONS, SHIFTS, UserError
-from splitjax.experiment import by_client, reevaluate
-from splitjax.experiment.describe import describe, description
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.storage import workdirs
+from splitjax import PARTITIONS, SHIFTS, UserError, experiment
+from splitjax.experiment import by_client
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -38,10 +35,12 @@ def config(
 def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
   """Described, trained, reported; its exits are of the training split."""
   made, workdir = config("out_of_client"), tmp_path / "w"
-  facts = describe.describe_run(made, workdir / workdirs.DESCRIBED)
+  facts = experiment.describe_run(made, workdir / experiment.DESCRIBED)
   sets = ["w/o drift", "w/ drift"]
   assert list(facts["data"]["sets"]) == sets and len(facts["figures"]) == 2
-  assert all(path in description.describe_text(facts) for path in facts["figures"])
+  assert all(
+    path in experiment.describe_text(facts) for path in facts["figures"]
+  )
   results = splitjax.run(made, workdir)
   assert results["sets"] == sets
   (row,) = results["rows"]
@@ -57,8 +56,8 @@ def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
   assert list(json.loads(log[-1])["accuracy"]["splitgp"]) == sets
   trained = splitjax.load(workdir, "splitgp")
   assert list(trained.thresholds) == sets
-  kept = np.load(workdirs.folder(workdir, "splitgp") / "exits.npz")
-  task = tasks.build(made)
+  kept = np.load(experiment.folder(workdir, "splitgp") / "exits.npz")
+  task = experiment.build(made)
   assert kept["pool"] == "train" and task.pool is task.image
   client = facts["clients"][0]
   assert client["id"][0] + client["ood"][0] == task.test_sets.sets[0, 0].sum()
@@ -98,10 +97,12 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   c.fleet.profiles, c.tensorboard = str(devices), False
   names = ["Bergen", "Molde", "Oslo"]
   results = splitjax.run(tiny.resolved(c), run)
-  told = describe.describe_run(tiny.resolved(c))
+  told = experiment.describe_run(tiny.resolved(c))
   assert [client["name"] for client in told["clients"]] == names
   assert told["devices"]["memory"] == [1, 2, 3]
-  assert re.search(r"client name .*\n +0 Bergen .*\n", description.describe_text(told))
+  assert re.search(
+    r"client name .*\n +0 Bergen .*\n", experiment.describe_text(told)
+  )
   assert any("3 client 2 (Oslo)." in note for note in told["notes"])
 
   # Every line of the table, from the saved networks.
@@ -142,8 +143,8 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
 
 def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
-    task = tasks.build(config(shift))
-    setup = training_setup.make_setup(task, "splitgp")
+    task = experiment.build(config(shift))
+    setup = experiment.make_setup(task, "splitgp")
     # What the server learns from, too: all clients' training samples.
     everyone = set(np.concatenate(task.test_sets.parts).tolist())
     for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
@@ -160,22 +161,22 @@ def test_no_client_trains_on_what_it_is_judged_on():
 
 
 def test_standardisation_leaves_held_out_samples_alone():
-  task = tasks.build(config("local"))
+  task = experiment.build(config("local"))
   rows = np.concatenate(task.test_sets.parts)
   pixels = task.data.train_image[rows].astype(float)
   assert task.network.mean == pytest.approx([pixels.mean()])
   assert task.network.std == pytest.approx([pixels.std()])
-  whole = tasks.build(config("global"))
+  whole = experiment.build(config("global"))
   pixels = whole.data.train_image.astype(float)
   assert whole.network.mean == pytest.approx([pixels.mean()])
 
 
 def test_both_splits_as_one_pool():
-  task = tasks.build(config("local", pool="all"))
+  task = experiment.build(config("local", pool="all"))
   held = sum(int(s.sum()) for s in task.test_sets.sets[0])
   assert sum(map(len, task.test_sets.parts)) + held == 120 + 50
   with refused("eval.shift"):
-    tasks.build(config("id_ood", pool="all"))
+    experiment.build(config("id_ood", pool="all"))
 
 
 def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
@@ -187,10 +188,10 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
   def other(shift):
     return dataclasses.replace(made, eval=config(shift, method="local").eval)
 
-  found = reevaluate.evaluate_again(tmp_path / "w", other("global"))
+  found = experiment.evaluate_again(tmp_path / "w", other("global"))
   assert found["sets"] == ["global"]
   with refused("eval.shift.name"):
-    reevaluate.evaluate_again(tmp_path / "w", other("local"))
+    experiment.evaluate_again(tmp_path / "w", other("local"))
   # Nothing of the config differs, but the partition's code.
   shard = PARTITIONS["shard"]
 
@@ -200,7 +201,7 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
 
   monkeypatch.setitem(PARTITIONS, "shard", changed)
   with refused("data.partition"):
-    reevaluate.evaluate_again(tmp_path / "w", made)
+    experiment.evaluate_again(tmp_path / "w", made)
 
 
 def own_arrays(path, seed, labels=4):

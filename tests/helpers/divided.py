@@ -7,24 +7,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import trees
-from splitjax.data import feed
-from splitjax.engine import fleets, sharding
-from splitjax.engine.faults import ClientFault
-from splitjax.methods import sandbox
+from splitjax import data, methods, trees
+from splitjax.engine import (
+  DIVIDED,
+  ClientFault,
+  Fleet,
+  client_sharding,
+  divide,
+  make_mesh,
+  put_on_devices,
+  state_specs,
+)
 from splitjax.types import Shard
 
 
 class Divided(NamedTuple):
   """A world on a mesh; see sandbox.Sandbox."""
 
-  world: sandbox.Sandbox
+  world: methods.Sandbox
   mesh: Any
 
   def state(self):
     """The state before the first round, on the devices."""
-    specs = sharding.state_specs(len(self.world.fleet.cohorts))
-    where = sharding.client_sharding(self.mesh, specs)
+    specs = state_specs(len(self.world.fleet.cohorts))
+    where = client_sharding(self.mesh, specs)
     return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
 
   def round(self):
@@ -33,23 +39,23 @@ class Divided(NamedTuple):
 
 
 def divided(
-  made: sandbox.Sandbox,
+  made: methods.Sandbox,
   devices: int = 1,
   chunk: int | None = None,
   *,
-  sizes: tuple[int, ...] = sandbox.SIZES,
+  sizes: tuple[int, ...] = methods.SIZES,
 ) -> Divided:
   """Divides a world whose clients hold `sizes` samples."""
   chunks = [chunk] * len(made.fleet.cohorts)
-  fleet = fleets.divide(made.fleet, devices, chunks)
-  mesh = sharding.make_mesh(devices)
-  shared = sharding.put_on_devices(mesh, jax.device_get(tuple(made.shards[0][:2])))
+  fleet = divide(made.fleet, devices, chunks)
+  mesh = make_mesh(devices)
+  shared = put_on_devices(mesh, jax.device_get(tuple(made.shards[0][:2])))
   shards = []
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
-    mine = [sandbox.parts(sizes)[i] for i in cohort.places]
-    shard = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)
-    own = sandbox.with_order(made.method, shard, plan)[2:]
-    own = sharding.put_on_devices(mesh, jax.device_get(tuple(own)), sharding.DIVIDED)
+    mine = [methods.parts(sizes)[i] for i in cohort.places]
+    shard = data.shards(*shared, mine, methods.CLASSES, cohort.places)
+    own = methods.with_order(made.method, shard, plan)[2:]
+    own = put_on_devices(mesh, jax.device_get(tuple(own)), DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))
   return Divided(made, mesh)
@@ -63,7 +69,7 @@ def planned(place: Divided, **tables) -> Divided:
     place.world.fleet.cohorts, place.world.shards, strict=True
   ):
     mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], faults)
-    mine = sharding.put_on_devices(place.mesh, mine, sharding.DIVIDED)
+    mine = put_on_devices(place.mesh, mine, DIVIDED)
     shards.append(shard._replace(faults=mine))
   return place._replace(world=place.world._replace(shards=tuple(shards)))
 
@@ -104,9 +110,9 @@ def trained(place: Divided, count: int = 2) -> Any:
 
 def answers(place: Divided, state: Any) -> list:
   """The Exits of every row for random images, on the host."""
-  images = 60, *sandbox.SHAPE
+  images = 60, *methods.SHAPE
   image = np.random.default_rng(0).integers(0, 255, images, np.uint8)
-  shown = np.tile(np.arange(60).reshape(2, 30), (len(sandbox.SIZES), 1, 1))
+  shown = np.tile(np.arange(60).reshape(2, 30), (len(methods.SIZES), 1, 1))
   return engine.exits(place.world, state, image, shown, place.mesh)
 
 
@@ -126,7 +132,7 @@ def same_bits(a: Any, b: Any) -> bool:
   )
 
 
-def poisoned(state: Any, fleet: fleets.Fleet) -> Any:
+def poisoned(state: Any, fleet: Fleet) -> Any:
   """A state whose padding clients hold only NaN."""
 
   def spoil(half, cohort):

@@ -10,20 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from tiny import ONE_SERVER
 
-from splitjax import trees, wire
-from splitjax.engine import fleets, rounds
-from splitjax.engine.fleets import Fleet
-from splitjax.evaluation import evaluate, personalisation
-from splitjax.methods import METHODS
-from splitjax.methods.optimizers import sgd
-from splitjax.methods.sandbox import (
-  CLASSES,
-  SHAPE,
-  SIZES,
-  Sandbox,
-  build,
-)
-from splitjax.models.mlp import toy
+from splitjax import engine, evaluation, trees, wire
+from splitjax.engine import Fleet
+from splitjax.methods import CLASSES, METHODS, SHAPE, SIZES, Sandbox, build, sgd
+from splitjax.models import toy
 from splitjax.types import (
   Aggregation,
   Half,
@@ -68,14 +58,14 @@ def world(
   net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
   optimizer = sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))
-  fleet = fleets.assign_depths(
+  fleet = engine.assign_depths(
     len(sizes),
     net.cuts,
     0,
     participants=participants,
   )
   if method.traits.depth == "full":
-    fleet = fleets.with_full_depth(fleet, net.length)
+    fleet = engine.with_full_depth(fleet, net.length)
   return build(method, net, fleet, sizes, batch=batch, epochs=epochs)
 
 
@@ -95,7 +85,7 @@ def compiled_round(
 @functools.cache
 def _compiled_round(how, method, plans, fleet, mesh):
   del how
-  return rounds.make_round(method, plans, fleet, mesh=mesh)
+  return engine.make_round(method, plans, fleet, mesh=mesh)
 
 
 class Memory(NamedTuple):
@@ -219,9 +209,9 @@ def exits(made: Sandbox, state: Any, image: Any, shown: Any, mesh=None) -> list:
   for row in made.method.traits.rows:
     clients = state.clients
     if row.personal:
-      tune = personalisation.make_personalised(*parts, mesh=mesh)
+      tune = evaluation.make_personalised(*parts, mesh=mesh)
       clients = tune(state, made.shards)
-    run = evaluate.make_evaluate(*parts, mesh=mesh)
+    run = evaluation.make_evaluate(*parts, mesh=mesh)
     who = tuple(numbers(made))
     out.append(run(clients, state.server, who, image, shown))
   return jax.device_get(out)

@@ -7,12 +7,12 @@ from tensorboard.backend.event_processing.event_accumulator import (
   EventAccumulator,
 )
 
-from splitjax.reports import tensorboard
+from splitjax import reports
 
 
 def reader(workdir, key="own"):
   """TensorBoard's reader, without subsampling."""
-  folder = str(workdir / tensorboard.FOLDER / key)
+  folder = str(workdir / reports.FOLDER / key)
   events = EventAccumulator(folder, {"scalars": 0})
   events.Reload()
   return events
@@ -38,6 +38,6 @@ def agree(workdir, key="own"):
   expected = {
     (tag, line["round"]): value
     for line in rounds
-    for tag, value in tensorboard.scalars(line).items()
+    for tag, value in reports.scalars(line).items()
   }
   assert points == pytest.approx(expected, rel=1e-6, nan_ok=True)

@@ -5,9 +5,7 @@ import json
 
 import numpy as np
 
-from splitjax import files
-from splitjax.evaluation import forgetting, latency
-from splitjax.evaluation import summary as summaries
+from splitjax import evaluation, files
 from splitjax.types import Exits
 
 ONE_SET = (
@@ -41,10 +39,10 @@ def world(seed, clients=6, count=400, classes=10):
 
 def summary(seed, answers=BOTH, clients=6):
   ones = np.ones(clients)
-  sizes = latency.Sizes(1000 * ones, 100 * ones, 90_000 * ones, 64 * ones)
-  resources = latency.Resources(20 * ones)
+  sizes = evaluation.Sizes(1000 * ones, 100 * ones, 90_000 * ones, 64 * ones)
+  resources = evaluation.Resources(20 * ones)
   parts = world(seed, clients)
-  return summaries.summarise(*parts, GRID, answers, sizes, resources)
+  return evaluation.summarise(*parts, GRID, answers, sizes, resources)
 
 
 def cost(seed):
@@ -121,7 +119,7 @@ def forgetting_example(seed=0, rounds=6, classes=10):
     shares = rng.uniform(0, 1, (rounds, classes))
     mean = shares.mean(axis=1)
     row["summary"]["forgetting"] = files.plain(
-      forgetting.summarise_forgetting(mean, shares)
+      evaluation.summarise_forgetting(mean, shares)
     )
     results["learning"][row["label"]] = {
       "round": list(range(1, rounds + 1)),

@@ -14,11 +14,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from splitjax.engine import fleets
-from splitjax.engine.topologies import topology_of
-from splitjax.methods import METHODS, sandbox
-from splitjax.methods.optimizers import sgd
-from splitjax.models.mlp import toy
+from splitjax import engine
+from splitjax.engine import topology_of
+from splitjax.methods import CLASSES, METHODS, SHAPE, SIZES, build, sgd
+from splitjax.models import toy
 from splitjax.types import Half
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
@@ -63,22 +62,22 @@ def play(case: str) -> dict:
   optimizer = sgd(0.05, momentum=0.9)
   with jax.enable_x64(True):
     net = toy(
-      sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,
+      SHAPE, CLASSES, depths=(1, 2), length=3,
       batch_norm=bool(batch_norm),
     )  # fmt: skip
     method = make(net, optimizer)
     if topology_of(method.traits).one_server:
       net = toy(
-        sandbox.SHAPE, sandbox.CLASSES, depths=(1,), length=3,
+        SHAPE, CLASSES, depths=(1,), length=3,
         batch_norm=bool(batch_norm),
       )  # fmt: skip
       method = make(net, optimizer)
-    fleet = fleets.assign_depths(
-      len(sandbox.SIZES), net.cuts, 0, participants=4 if batch_norm else None
+    fleet = engine.assign_depths(
+      len(SIZES), net.cuts, 0, participants=4 if batch_norm else None
     )
     if method.traits.depth == "full":
-      fleet = fleets.with_full_depth(fleet, net.length)
-    made = sandbox.build(method, net, fleet)
+      fleet = engine.with_full_depth(fleet, net.length)
+    made = build(method, net, fleet)
     state, losses = made.state(), []
     step = made.round()
     for _ in range(ROUNDS):

@@ -2,8 +2,7 @@
 
 from flax import linen as nn
 
-from splitjax.models.layers import normalise
-from splitjax.models.options import How
+from splitjax.models import How, normalise
 
 
 class Alone(nn.Module):

@@ -16,9 +16,8 @@ from packed import python2, write_tar, write_zip
 from PIL import Image
 from scipy.io import savemat
 
-from splitjax.data import __main__
-from splitjax.data.official import prepare
-from splitjax.data.official.catalog import STORES, File
+from splitjax import data
+from splitjax.data import STORES, File, __main__
 
 NAMES10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
 FINE = [f"fine_{c}" for c in range(100)]
@@ -267,7 +266,7 @@ def prepared(tmp_path_factory, form="idx"):
   made = write(files)
   with pytest.MonkeyPatch.context() as patch:
     trust(patch, files, name)
-    prepare.prepare(name, data_dir, files)
+    data.prepare(name, data_dir, files)
   return data_dir, made
 
 

@@ -5,16 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import toy_world as toys
 
-from splitjax import trees
-from splitjax.engine import base, batch_schedule, client_order, client_update
-from splitjax.engine.base import ROUND
-from splitjax.engine.topologies import topology_of
-from splitjax.methods import optimizers
+from splitjax import engine, methods, trees
+from splitjax.engine import ROUND, topology_of
 from splitjax.types import Shard
 
 NET = toys.network((2,))
 NORMED = toys.network((2,), True)
-SGD = optimizers.sgd(0.1)
+SGD = methods.sgd(0.1)
 SIZES = 10, 6, 7, 4
 TOL = 1e-9
 """In float64."""
@@ -27,7 +24,7 @@ def ordered(method, sizes=SIZES, turn=1, net=NET, **options):
   depths = (2,) * len(sizes)
   place = toys.world(net, depths, toys.parts_of(sizes), **options)
   (shard,), (plan,) = place.shards, place.plans
-  shard = client_order.with_service_order(
+  shard = engine.with_service_order(
     method, shard, plan, order="cyclic", turn=turn, rounds=ROUNDS, seed=0
   )
   return place._replace(shards=(shard,))
@@ -37,7 +34,7 @@ def with_order(place, order):
   """The same clients, served in this order [Q] in every round."""
   (shard,) = place.shards
   taken = np.asarray(shard.service_order[:, 0]) >= 0
-  table = np.full(shard.service_order.shape, client_order.NO_TURN, np.int32)
+  table = np.full(shard.service_order.shape, engine.NO_TURN, np.int32)
   for client, steps in enumerate(taken):
     positions = np.flatnonzero(np.asarray(order) == client)
     table[client, :, steps] = positions[:, None]
@@ -53,15 +50,15 @@ def one_by_one(place, method, state, order):
   """
   (shard,), (plan,), (clients,) = place.shards, place.plans, state.clients
   key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
-  keys = base.client_keys(jax.random.split(key)[1], shard.number)
+  keys = engine.client_keys(jax.random.split(key)[1], shard.number)
   count = len(shard.number)
   own = [Shard(*shard[:2], *trees.take(shard[2:], n)) for n in range(count)]
 
   @jax.jit
   def begin(half, shard, key):
-    visit = batch_schedule.Visit(half, state.server, shard, state.round, key)
-    pair = client_update.begin_round(method, plan, visit)[:2]
-    return *pair, batch_schedule.draw_schedule(method, plan, visit)
+    visit = engine.Visit(half, state.server, shard, state.round, key)
+    pair = engine.begin_round(method, plan, visit)[:2]
+    return *pair, engine.draw_schedule(method, plan, visit)
 
   # Download.
   halves, schedules = [], []
@@ -73,8 +70,8 @@ def one_by_one(place, method, state, order):
 
   @jax.jit
   def step(pair, shard, schedule, t):
-    take = client_update.step_with_faults(method.stages[0])
-    return client_update.local_step(plan, take, pair, shard, schedule, t)
+    take = engine.step_with_faults(method.stages[0])
+    return engine.local_step(plan, take, pair, shard, schedule, t)
 
   # The steps, in order.
   for n in order:

@@ -10,14 +10,15 @@ import jax
 import numpy as np
 import toy_world as toys
 
-from splitjax.methods import METHODS, optimizers
+from splitjax import methods
+from splitjax.methods import METHODS
 
 NET = toys.network((1, 2))
 PARTS = ((3,) * 10, (8,) * 6, (11,) * 7, (20,) * 4)
 STEPS = (3, 2, 2, 1)
 """Local steps of an epoch in batches of 4."""
 LR = 0.1
-PLAIN = optimizers.sgd(LR, momentum=0.0)
+PLAIN = methods.sgd(LR, momentum=0.0)
 
 
 @functools.cache

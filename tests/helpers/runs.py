@@ -10,8 +10,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import runner
-from splitjax.experiment.console import signals
+from splitjax import experiment
 
 ROUNDS = 4
 
@@ -45,15 +44,15 @@ def stopped(resolved, workdir, rounds, before=0):
   """Runs so many rounds and no more, after those of an earlier process."""
   done = before + rounds
   with pytest.raises(
-    signals.Stopped, match=f"{done} of {resolved.rounds} rounds"
+    experiment.Stopped, match=f"{done} of {resolved.rounds} rounds"
   ):
-    runner.run(resolved, workdir, stop=After(workdir, done))
+    experiment.run(resolved, workdir, stop=After(workdir, done))
 
 
 @functools.cache
 def whole_and_three(place):
   """A folder, once: a whole run, and one that stopped after three rounds."""
-  runner.run(config(), place / "whole")
+  experiment.run(config(), place / "whole")
   stopped(config(), place / "three", 3)
   return place
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.models import drawing
-from splitjax.models.vit import vit_s16
+from splitjax import models
+from splitjax.models import vit_s16
 
 SHAPE, CLASSES = (8, 8, 3), 5
 TINY = {"width": 1 / 32, "length": 4, "resolution": 8, "patch": 4}
@@ -19,7 +19,7 @@ def tiny(**given):
   return vit_s16(SHAPE, CLASSES, **{**TINY, "depths": (1, 2, 3), **given})
 
 
-_init = jax.jit(drawing.init, static_argnums=0)
+_init = jax.jit(models.init, static_argnums=0)
 
 
 def draw(net):

@@ -23,7 +23,7 @@ import torch
 import whole_nets
 from torch import nn
 
-from splitjax.models import backbones, shapes
+from splitjax import models
 
 PATH = Path(__file__).resolve().parents[1] / "golden" / "torch.npz"
 KINDS = {"relu": nn.ReLU, "relu6": nn.ReLU6, "none": nn.Identity}
@@ -262,14 +262,14 @@ POOLS = {"cnn4": 3, "cnn8": 3, "vgg11": 2}
 
 def network(name, net, full):
   """Block, exit or head -> its module, with our parameters."""
-  made, sizes = NETWORKS[name](), shapes.outputs(net)
+  made, sizes = NETWORKS[name](), models.outputs(net)
   assert tuple(made) == net.names()
   for depth in net.cuts:
     size, pool = sizes[net.names()[depth - 1]], POOLS.get(name, 1)
     inputs = size[-1] * pool**2 if len(size) == 3 else np.prod(size)
     pool = pool if len(size) == 3 else 0
     exit_ = Dense(int(inputs), whole_nets.CLASSES, pool=pool)
-    made[backbones.exit_name(depth)] = exit_
+    made[models.exit_name(depth)] = exit_
   made["head"] = Dense(sizes[net.names()[-1]][-1], whole_nets.CLASSES)
   for key, module in made.items():
     trees = full.params[key], full.stats[key]
@@ -317,7 +317,7 @@ def inference(net, made, x):
   for depth, block in enumerate(net.names(), start=1):
     x = made[block].eval()(x)
     if depth in net.exits:
-      name = backbones.exit_name(depth)
+      name = models.exit_name(depth)
       out[name] = made[name](x)
   return out | {"head": made["head"](x)}
 

@@ -13,18 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import trees
-from splitjax.data import feed, inputs
-from splitjax.engine import rounds
-from splitjax.engine.base import Metrics
-from splitjax.engine.batch_schedule import Visit
-from splitjax.engine.fleets import Cohort, Fleet
-from splitjax.methods import base, optimizers
-from splitjax.models import backbones, shapes
-from splitjax.models.backbones import Backbone
-from splitjax.models.layers import DenseBlock
-from splitjax.models.mlp import toy
-from splitjax.models.options import How
+from splitjax import data, engine, methods, models, trees
+from splitjax.engine import Cohort, Fleet, Metrics, Visit
+from splitjax.models import Backbone, DenseBlock, How, toy
 from splitjax.types import Batch, Half, Method, Segment, Shard, State
 
 SHAPE, CLASSES, WIDTHS = (4, 4, 1), 3, (5, 7, 6, 8)
@@ -52,7 +43,7 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
   Arrays here and in `batch` are NumPy's float64: a test in float64 takes them
   as they are, another one rounds them.
   """
-  full = shapes.network(net)
+  full = models.network(net)
   rng = np.random.default_rng([seed, 0])
 
   def draw(path, leaf):
@@ -67,7 +58,7 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
 
 def whole(net: Backbone, seed: int = 0) -> Segment:
   """A random network without its exits, as a client may hold it."""
-  return jax.tree.map(jnp.asarray, base.whole_network(net, fresh(net, seed)))
+  return jax.tree.map(jnp.asarray, methods.whole_network(net, fresh(net, seed)))
 
 
 def stack(net: Backbone, count: int) -> Segment:
@@ -93,20 +84,20 @@ def batch(
   return Batch(image, label, mask)
 
 
-def awake(segment: Segment, optimizer: optimizers.Optimizer) -> Half:
+def awake(segment: Segment, optimizer: methods.Optimizer) -> Half:
   """A half at the start of a round."""
   half = Half(jax.tree.map(jnp.array, segment))
-  return optimizers.begin_round(half, optimizer, jnp.int32(0))
+  return methods.begin_round(half, optimizer, jnp.int32(0))
 
 
 def pair(
-  net: Backbone, depth: int, optimizer: optimizers.Optimizer, seed: int = 0
+  net: Backbone, depth: int, optimizer: methods.Optimizer, seed: int = 0
 ) -> tuple[Half, Half]:
   """A client of this depth and its copy of the server, ready for a step."""
   full = fresh(net, seed)
   return (
-    awake(backbones.prefix(net, full, depth), optimizer),
-    awake(backbones.suffix(net, full, net.cuts[0]), optimizer),
+    awake(models.prefix(net, full, depth), optimizer),
+    awake(models.suffix(net, full, net.cuts[0]), optimizer),
   )
 
 
@@ -121,7 +112,7 @@ def stock() -> tuple[np.ndarray, np.ndarray]:
 def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
   """Images of these rows as a network sees them [B, 16] float64, labels."""
   image, label = stock()
-  mean, std = inputs.statistics(image)
+  mean, std = data.statistics(image)
   rows = np.asarray(rows)
   flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
   return flat, label[rows]
@@ -143,7 +134,7 @@ def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
     jnp.int32(0),
     held=jnp.asarray(held, jnp.int32),
   )
-  return feed.Samples(shard, world(net, (4,), (tuple(rows),)).plans[0])
+  return data.Samples(shard, world(net, (4,), (tuple(rows),)).plans[0])
 
 
 class World(NamedTuple):
@@ -162,7 +153,7 @@ class World(NamedTuple):
   depths: tuple[int, ...]
   parts: tuple[tuple[int, ...], ...]
   fleet: Fleet
-  plans: tuple[feed.BatchPlan, ...]
+  plans: tuple[data.BatchPlan, ...]
   shards: tuple[Shard, ...]
 
   def client(self, state: State, n: int) -> Segment:
@@ -205,21 +196,21 @@ def world(
     participants: of a round; None for all.
   """
   image, label = stock()
-  mean, std = inputs.statistics(image)
+  mean, std = data.statistics(image)
   cohorts = tuple(
     Cohort(depth, tuple(n for n, own in enumerate(depths) if own == depth))
     for depth in sorted(set(depths))
   )
   plans, shards = [], []
   held = [len(part) for part in parts]
-  epochs = feed.epochs(epochs, steps, held, batch_size)
+  epochs = data.epochs(epochs, steps, held, batch_size)
   for cohort in cohorts:
     mine = [np.array(parts[n]) for n in cohort.ids]
     sizes = [len(part) for part in mine]
-    plan = feed.plan(sizes, batch_size, epochs, mean, std, limit=steps)
+    plan = data.plan(sizes, batch_size, epochs, mean, std, limit=steps)
     plans.append(plan)
     shards.append(
-      feed.shards(
+      data.shards(
         jnp.asarray(image), jnp.asarray(label), mine, CLASSES, cohort.ids
       )
     )
@@ -256,7 +247,7 @@ def hasty(function, *args):
 
 def compiled(place: World, method: Method, state: State, **options):
   """The round of this world; options of `make_round`."""
-  step = rounds.make_round(method, place.plans, place.fleet, **options)
+  step = engine.make_round(method, place.plans, place.fleet, **options)
   return hasty(step, state, place.shards)
 
 

@@ -4,10 +4,9 @@ import jax
 import numpy as np
 import scipy.special
 
-from splitjax.data.feed import standardise
-from splitjax.experiment import trained_method
-from splitjax.experiment.setup import method_factory
-from splitjax.experiment.setup.network import make_network
+from splitjax import experiment
+from splitjax.data import standardise
+from splitjax.experiment import make_network
 from splitjax.types import State
 
 
@@ -25,8 +24,8 @@ def images(shape, count=12):
 def untrained(config, told, key):
   """A method as `load` returns it; random, and every client its own."""
   network = make_network(config, told)
-  method = method_factory.make_method(config, network.backbone, key)
-  state = method_factory.abstract_state(method, network)
+  method = experiment.make_method(config, network.backbone, key)
+  state = experiment.abstract_state(method, network)
   rng = np.random.default_rng(2)
 
   def draw(path, leaf):
@@ -42,9 +41,9 @@ def untrained(config, told, key):
     draw, (state.clients, state.server)
   )
   state = State(jax.numpy.int32(1), jax.random.key(0), clients, server)
-  method = method_factory.make_method(config, network.backbone, key)
+  method = experiment.make_method(config, network.backbone, key)
   last = state, clients, None, []
-  return trained_method.Trained(config, network, method, *last)
+  return experiment.Trained(config, network, method, *last)
 
 
 def both_exits(trained, n, image):

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from numpy_nets import fill
 
-from splitjax.models import BACKBONES, Backbone, drawing
+from splitjax import models
+from splitjax.models import BACKBONES, Backbone
 from splitjax.types import Segment
 
 CLASSES = 5
@@ -63,7 +64,7 @@ CASES = {
 def filled(case: Case) -> tuple[Backbone, Segment]:
   """The network, and its parameters and statistics by the rule."""
   net = BACKBONES[case.name](case.shape, CLASSES, **case.options)
-  return net, fill(jax.eval_shape(lambda: drawing.init(net, jax.random.key(0))))
+  return net, fill(jax.eval_shape(lambda: models.init(net, jax.random.key(0))))
 
 
 def inputs(case: Case, count: int) -> np.ndarray:

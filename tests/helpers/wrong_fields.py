@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from splitjax.config.schema import Config
+from splitjax.config import Config
 from splitjax.fields import Bounds, alternatives
 from splitjax.registry import Spec, options
 

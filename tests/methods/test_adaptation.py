@@ -15,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax.data import feed
-from splitjax.methods import finetuning, optimizers
-from splitjax.methods.harmony import harmony
-from splitjax.models.backbones import Backbone
+from splitjax import data, methods
+from splitjax.methods import harmony
+from splitjax.models import Backbone
 from splitjax.types import Batch, Half, Segment, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -83,7 +82,7 @@ def adapted(batch, steps):
 
 def meta_gradient(**options):
   """What one step of HARMONY subtracts from w at learning rate 1."""
-  optimizer = optimizers.sgd(1.0, momentum=0.0)
+  optimizer = methods.sgd(1.0, momentum=0.0)
   method = harmony(
     NET,
     optimizer,
@@ -101,7 +100,7 @@ def meta_gradient(**options):
     Segment({"block2": number, "head": none}, {"block2": {}, "head": {}})
   )
   client, server = (
-    optimizers.begin_round(half, optimizer, jnp.int32(0))
+    methods.begin_round(half, optimizer, jnp.int32(0))
     for half in (client, server)
   )
   batches = tuple(
@@ -135,7 +134,7 @@ def test_what_the_steps_of_personalisation_take():
   # Ten samples in batches of 4, 4 and 2; four steps, the last of a new epoch.
   images, labels = jnp.asarray(X.reshape(10, 1)), jnp.asarray(Y.ravel())
   shard = Shard(images, labels, jnp.arange(10), jnp.int32(10), None, None)
-  samples = feed.Samples(shard, feed.BatchPlan(4, 1, 3, True, (0.0,), (1.0,)))
+  samples = data.Samples(shard, data.BatchPlan(4, 1, 3, True, (0.0,), (1.0,)))
   key, none = jax.random.key(3), {}
   client = Half(
     Segment(
@@ -143,12 +142,12 @@ def test_what_the_steps_of_personalisation_take():
       {"block1": {}, "exit1": {}},
     )
   )
-  tuning = finetuning.Tuning(ALPHA, 4)
+  tuning = methods.Tuning(ALPHA, 4)
   still = tuning._replace(moves=lambda name: name != "block1")
   got, kept = (
-    finetuning.personaliser(NET, each)(
-      client, None, samples, key
-    ).segment.params["block1"]["w"]
+    methods.personaliser(NET, each)(client, None, samples, key).segment.params[
+      "block1"
+    ]["w"]
     for each in (tuning, still)
   )
   assert float(kept) == W

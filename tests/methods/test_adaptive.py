@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.methods import METHODS, adaptive, optimizers
-from splitjax.methods.fedfomo import Memory, choose
+from splitjax import methods
+from splitjax.methods import METHODS, Memory, choose
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizers.sgd(0.1)
+SGD = methods.sgd(0.1)
 KEY = jax.random.key(0)
 
 
@@ -26,7 +26,7 @@ def batch_of(rows):
 
 def ala(own, shared, weights, learned):
   """A client of FedALA, and its server."""
-  client = Half(own, (), adaptive.Mixing(weights, jnp.bool_(learned)))
+  client = Half(own, (), methods.Mixing(weights, jnp.bool_(learned)))
   return client, Half(Segment({}, {}), (), shared)
 
 
@@ -45,7 +45,7 @@ def test_fedala_learns_its_mixing_as_printed(size=9, share=40.0, taken=3):
   # By hand, on so many samples in the order of the epoch.
   rows, real = data.epoch(KEY)
   rows = np.asarray(rows)[np.asarray(real)][:taken]
-  mixed = adaptive.mix(own.params, shared.params, start)
+  mixed = methods.mix(own.params, shared.params, start)
   for name in NET.names():
     assert toys.distance(mixed[name], shared.params[name]) == 0
   _, grads = by_hand.whole_step(by_hand.arrays(mixed), batch_of(rows))

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax import trees
-from splitjax.engine.rounds import aggregate
-from splitjax.methods import aggregations
-from splitjax.models import backbones
+from splitjax import methods, models, trees
+from splitjax.engine import aggregate
 from splitjax.types import Half, Opt, State, Sums
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -35,9 +33,9 @@ def pairs():
   rng, out = np.random.default_rng(0), []
   for n in range(7):
     depth = next(d for d, ids in COHORTS.items() if n in ids)
-    client = backbones.prefix(NET, toys.fresh(NET, n), depth)
-    server = backbones.suffix(NET, toys.fresh(NET, 10 + n), 1)
-    slots = backbones.suffix(NET, toys.fresh(NET, 20 + n), 1).params
+    client = models.prefix(NET, toys.fresh(NET, n), depth)
+    server = models.suffix(NET, toys.fresh(NET, 10 + n), 1)
+    slots = models.suffix(NET, toys.fresh(NET, 20 + n), 1).params
     touched = {
       name: np.bool_(name != UNTOUCHED and (n == 1 or rng.random() < 0.5))
       for name in server.params
@@ -55,8 +53,8 @@ def pairs():
 @functools.cache
 def before():
   """The state before the round."""
-  server = backbones.suffix(NET, toys.fresh(NET, 30), 1)
-  slots = backbones.suffix(NET, toys.fresh(NET, 31), 1).params
+  server = models.suffix(NET, toys.fresh(NET, 30), 1)
+  slots = models.suffix(NET, toys.fresh(NET, 31), 1).params
   key = jax.random.key(0)
   return State(jnp.int32(4), key, (), Half(server, slots))
 
@@ -79,10 +77,10 @@ def join(lam, weights, halves=None):
 def joined(lam, clients, servers, weights, state):
   sums = None
   for args in zip(clients, servers, weights, strict=True):
-    add = trees.total(jax.vmap(aggregations.contribute)(*args))
+    add = trees.total(jax.vmap(methods.contribute)(*args))
     sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
   active = tuple(w > 0 for w in weights)
-  rule = aggregations.federated_mean(keep=lam.get)
+  rule = methods.federated_mean(keep=lam.get)
   return aggregate(rule, state, clients, active, sums)
 
 
@@ -146,9 +144,9 @@ def test_over_all_copies_the_mean_is_equation_2():
   def mean(halves, old):
     sums = None
     for half, weight in zip(halves, weights, strict=True):
-      one = aggregations.contribute(*half, jnp.asarray(weight), "all")
+      one = methods.contribute(*half, jnp.asarray(weight), "all")
       sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
-    return aggregations.mean_server(old, sums)
+    return methods.mean_server(old, sums)
 
   new = mean(pairs(), before().server)
   for name, params in new.segment.params.items():

@@ -8,7 +8,7 @@ import tiny
 from divided import distance, same_bits
 from refusals import refused
 
-from splitjax.methods import optimizers
+from splitjax import methods
 from splitjax.types import Half, Segment
 
 RNG = np.random.default_rng(0)
@@ -34,13 +34,13 @@ def floats(tree):
 
 def step(clip, passed=None, server=False, **given):
   """What one step of the optimiser makes of PARAMS, lr 0.1."""
-  optimizer = optimizers.sgd(0.1, clip=clip, **given)
+  optimizer = methods.sgd(0.1, clip=clip, **given)
   half = Half(Segment(floats(PARAMS), dict.fromkeys(PARAMS, {})))
-  half = optimizers.begin_round(half, optimizer, jnp.int32(0), server=server)
+  half = methods.begin_round(half, optimizer, jnp.int32(0), server=server)
   flags = None
   if passed is not None:
     flags = {name: jnp.bool_(name in passed) for name in PARAMS}
-  return optimizers.descend(
+  return methods.descend(
     half, floats(GRADS), {}, optimizer, flags
   ).segment.params
 
@@ -70,7 +70,7 @@ def test_only_what_was_passed_counts():
   assert distance(got["b"]["w"], want) < 1e-6
   assert distance(got["a"], floats(PARAMS["a"])) == 0
   zeros = jax.tree.map(jnp.zeros_like, floats(GRADS))
-  assert norm(optimizers.clipped(zeros, 1.0)) == 0
+  assert norm(methods.clipped(zeros, 1.0)) == 0
 
 
 def test_it_is_a_field_of_the_config():

@@ -8,16 +8,8 @@ import pytest
 import scipy.optimize
 import toy_world as toys
 
-from splitjax import trees
-from splitjax.methods import (
-  METHODS,
-  collaborative,
-  optimizers,
-  prototypes,
-  simplex,
-)
-from splitjax.methods.fedpac import head_weights
-from splitjax.methods.fedproto import Prototypes
+from splitjax import methods, trees
+from splitjax.methods import METHODS, Prototypes, head_weights
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -38,7 +30,7 @@ def test_fedamp_is_a_double_loop(sigma, alpha_k, factor):
   clients = jax.tree.map(lambda x: factor * x, toys.stack(NET, 4))
   on = np.array([True, True, False, True])
   memory = jax.tree.map(lambda x: x + 7.0, clients)
-  rule = collaborative.attention(sigma, alpha_k)
+  rule = methods.attention(sigma, alpha_k)
   got = jax.jit(rule.clients)(Half(clients, (), memory), on, None, None).memory
   w = [toys.flat(trees.take(clients.params, i)) for i in range(4)]
   pairs = [(i, j) for i in (0, 1, 3) for j in (0, 1, 3) if i != j]
@@ -77,10 +69,10 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
         kernel, bias = kernel - lr * np.outer(z, p), bias - lr * p
   half = Half(clients, (), (jnp.asarray(mean), jnp.asarray(count)))
   server = Half(Segment({}, {}), (), head)
-  new = collaborative.train_header(NET, lr, server, [half], [jnp.asarray(on)])
+  new = methods.train_header(NET, lr, server, [half], [jnp.asarray(on)])
   np.testing.assert_allclose(new.memory[name]["kernel"], kernel, atol=1e-12)
   np.testing.assert_allclose(new.memory[name]["bias"], bias, atol=1e-12)
-  shared = collaborative.with_header(half, new).segment.params["head"]
+  shared = methods.with_header(half, new).segment.params["head"]
   for mine in shared[name]["bias"]:
     np.testing.assert_array_equal(mine, new.memory[name]["bias"])
 
@@ -88,7 +80,7 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
 def test_class_means_are_a_loop_over_samples():
   rows, client = range(5, 16), toys.whole(NET)
   data = toys.samples(NET, rows)
-  got = jax.jit(lambda: prototypes.class_stats(NET, client, data))()
+  got = jax.jit(lambda: methods.class_stats(NET, client, data))()
   x, y = toys.standard(rows)
   names = by_hand.blocks(0)
   x = by_hand.walk(by_hand.arrays(client.params), names, x)[-1]
@@ -129,7 +121,7 @@ def test_fedpacs_heads_solve_the_quadratic_program():
     np.testing.assert_allclose(got[i].sum(), 1, atol=1e-12)
     # Weights below a thousandth are dropped.
     np.testing.assert_allclose(got[i, :5], best.x, atol=3e-3)
-    a = np.asarray(simplex.minimise(jnp.asarray(q), jnp.ones(5, bool)))
+    a = np.asarray(methods.minimise(jnp.asarray(q), jnp.ones(5, bool)))
     assert a @ q @ a <= best.fun + 1e-7
 
 
@@ -141,7 +133,7 @@ def test_where_the_program_fails_the_own_head_stays():
 
 
 def test_a_point_of_the_simplex_by_hand():
-  got = simplex.project(
+  got = methods.project(
     jnp.array([0.5, 0.9, -1.0, 9.0]), jnp.array([1, 1, 1, 0]) > 0
   )
   np.testing.assert_allclose(got, [0.3, 0.7, 0, 0], atol=1e-12)
@@ -157,7 +149,7 @@ def test_alignment_by_hand():
     if known[batch.label[i]]:
       want += np.sum((z[i] - anchor[batch.label[i]]) ** 2) / 3
   for per, size in ((False, 1), (True, D)):
-    got = prototypes.distance_to(
+    got = methods.distance_to(
       jnp.asarray(anchor), known, jnp.asarray(z), batch, per_feature=per
     )
     np.testing.assert_allclose(got, want / size, rtol=1e-12)
@@ -166,7 +158,7 @@ def test_alignment_by_hand():
 @pytest.mark.parametrize(("mean", "want"), [("size", 4.5), ("uniform", 3.0)])
 def test_clients_with_a_class_may_count_alike(mean, want):
   """FedProto's means of 1 and 5, of one sample and seven; a third has none."""
-  sgd = optimizers.sgd(0.1)
+  sgd = methods.sgd(0.1)
   rule = METHODS["fedproto"](NET, sgd, mean=mean).aggregation
 
   def held(value, count):

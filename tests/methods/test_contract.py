@@ -11,7 +11,8 @@ from engine import world
 from marks import slow
 
 import splitjax
-from splitjax.methods import METHODS, contract
+from splitjax import methods
+from splitjax.methods import METHODS
 from splitjax.types import Row
 
 
@@ -90,7 +91,7 @@ OTHERS = slow(*(name for name in PROMISES if name not in FAST))
 @functools.cache
 def tried(name):
   """Ten rounds of a method, not to be changed."""
-  return contract.ten_rounds(world(name, options=PROMISES[name].options))
+  return methods.ten_rounds(world(name, options=PROMISES[name].options))
 
 
 def test_every_method_has_promised():
@@ -100,14 +101,14 @@ def test_every_method_has_promised():
 @pytest.mark.parametrize("name", [*FAST, *OTHERS])
 def test_a_method_keeps_its_promises(name):
   promise, run = PROMISES[name], tried(name)
-  contract.keeps_its_form(run)
-  contract.stays_finite(run)
-  contract.learns(run, {"csa", *promise.steady})
-  contract.learns_everywhere(run, promise.frozen)
-  contract.repeats(run)
-  contract.draws_anew(run)
-  contract.keeps_the_ledger(run)
-  contract.is_one_program(run)
+  methods.keeps_its_form(run)
+  methods.stays_finite(run)
+  methods.learns(run, {"csa", *promise.steady})
+  methods.learns_everywhere(run, promise.frozen)
+  methods.repeats(run)
+  methods.draws_anew(run)
+  methods.keeps_the_ledger(run)
+  methods.is_one_program(run)
   losses, ledger = run.metrics[0].losses, run.metrics[0].wire
   assert losses.keys() == promise.losses
   assert ("up/labels" in ledger) == promise.shows_labels
@@ -120,7 +121,7 @@ def test_a_host_callback_would_be_noticed():
     return x + 1
 
   text = jax.jit(shout).lower(jax.numpy.float32(1)).compile().as_text()
-  assert contract.talks_to_host(text)
+  assert methods.talks_to_host(text)
 
 
 def test_result_rows():
@@ -154,19 +155,19 @@ def test_a_broken_promise_is_one_sentence():
   def ended(**parts):
     return sound._replace(after=after._replace(**parts))
 
-  form, learning = contract.keeps_its_form, sound._replace(before=idle)
+  form, learning = methods.keeps_its_form, sound._replace(before=idle)
   for check, spoiled, said in (
     (form, ended(clients=wide), "shape or dtype"),
     (form, ended(server=()), "another structure"),
     (form, ended(round=np.int32(3)), "state.round is 3"),
     (form, ended(round=weak)._replace(before=narrow), "weak type"),
-    (contract.stays_finite, last(masked=np.array([True])), "left out"),
-    (contract.stays_finite, last(losses={"client": np.nan}), "not finite"),
-    (contract.learns, told(metrics[:1] * 5), r"client \d.* did not fall"),
-    (contract.learns_everywhere, learning, "block1 does not learn"),
-    (contract.keeps_the_ledger, told([first]), "MESSAGES: {'gossip'}"),
-    (contract.repeats, told(metrics[::-1]), "gave another result"),
+    (methods.stays_finite, last(masked=np.array([True])), "left out"),
+    (methods.stays_finite, last(losses={"client": np.nan}), "not finite"),
+    (methods.learns, told(metrics[:1] * 5), r"client \d.* did not fall"),
+    (methods.learns_everywhere, learning, "block1 does not learn"),
+    (methods.keeps_the_ledger, told([first]), "MESSAGES: {'gossip'}"),
+    (methods.repeats, told(metrics[::-1]), "gave another result"),
   ):
-    with pytest.raises(contract.Broken, match=said):
+    with pytest.raises(methods.Broken, match=said):
       check(spoiled)
-  assert "client" in contract.learns(told(metrics[:1]), {"client"})
+  assert "client" in methods.learns(told(metrics[:1]), {"client"})

@@ -10,19 +10,21 @@ import pytest
 import toy_world as toys
 from refusals import refused
 
-from splitjax.data import feed
-from splitjax.engine import rounds, tracing
-from splitjax.engine.faults import ClientFault
-from splitjax.engine.resources import Devices, Profiles, Rates
-from splitjax.methods import METHODS, optimizers
-from splitjax.methods.allocation import cut_costs, cut_table
-from splitjax.methods.dfl import clusters, in_clusters, similarity
-from splitjax.models import shapes
+from splitjax import data, engine, methods, models
+from splitjax.engine import ClientFault, Devices, Profiles, Rates
+from splitjax.methods import (
+  METHODS,
+  clusters,
+  cut_costs,
+  cut_table,
+  in_clusters,
+  similarity,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
-SGD = optimizers.sgd(0.1)
+SGD = methods.sgd(0.1)
 SIZES = 10, 6, 7, 4
 RATES = Rates()
 
@@ -53,7 +55,7 @@ def test_one_cluster_is_fedavg_and_the_warmup_local(warmup, name):
 @pytest.mark.numeric
 def test_one_cut_for_all_is_splitfed():
   """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
-  outer = optimizers.make_optimizer("adam", 0.01, weight_decay=0.1)
+  outer = methods.make_optimizer("adam", 0.01, weight_decay=0.1)
   net = toys.network((2,))
   made = place(net=net)
   state, (metrics, *_) = toys.train(
@@ -149,7 +151,7 @@ def test_without_the_server_clients_sit_out():
   before = jax.device_get(networks(made, state))
   down = ClientFault(server_down=jnp.ones((4, 1), bool))
   shards = tuple(shard._replace(faults=down) for shard in made.shards)
-  step = rounds.make_round(method, made.plans, made.fleet)
+  step = engine.make_round(method, made.plans, made.fleet)
   state, metrics = step(state, shards)
   assert metrics.participants == 0 and metrics.wire["up/features"] == 0
   toys.assert_close(networks(made, state), before, 0.0)
@@ -157,15 +159,15 @@ def test_without_the_server_clients_sit_out():
 
 def test_parameters_at_the_server_are_a_copy_for_each_client():
   made = place()
-  size = shapes.parameters(NET)
+  size = models.parameters(NET)
   behind = sum(size[n] for n in (*NET.names(NET.cuts[0]), "head"))
-  plan = feed.plan([4] * 4, 4, 1, (0.0,), (1.0,))
+  plan = data.plan([4] * 4, 4, 1, (0.0,), (1.0,))
   method = METHODS["dfl"](NET, SGD)
-  assert tracing.at_server(method, NET, made.fleet, plan) == 4 * 8 * behind
+  assert engine.at_server(method, NET, made.fleet, plan) == 4 * 8 * behind
   split = toys.world(NET, (1, 2, 3, 1), toys.parts_of(SIZES))
   shared = METHODS["supersfl"](NET, SGD)
   blocks = sum(size[n] for n in (*NET.names(), "head"))
-  found = tracing.at_server(shared, NET, split.fleet, plan)
+  found = engine.at_server(shared, NET, split.fleet, plan)
   assert found == 8 * (4 * behind + blocks)
 
 
@@ -186,7 +188,7 @@ def test_cuts_price_the_ledger():
   cuts = np.array(net.cuts)[cost.argmin(axis=1)]
   assert method.cuts(made.fleet).tolist() == cuts.tolist()
   assert len(set(cuts)) > 1
-  size, out = shapes.parameters(net), shapes.outputs(net)
+  size, out = models.parameters(net), models.outputs(net)
   names = net.names()
   prefix = [8 * sum(size[n] for n in names[:k]) for k in cuts]  # float64
   features = [

@@ -11,19 +11,22 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax import trees
-from splitjax.methods import METHODS, optimizers
-from splitjax.methods.fedavg import fedavg
-from splitjax.methods.harmony import harmony
-from splitjax.methods.multi_head import UNSURE, multi_head
-from splitjax.methods.splitfed import splitfed_v1
-from splitjax.methods.splitgp import splitgp
+from splitjax import methods, trees
+from splitjax.methods import (
+  METHODS,
+  UNSURE,
+  fedavg,
+  harmony,
+  multi_head,
+  splitfed_v1,
+  splitgp,
+)
 from splitjax.types import Segment, Sums
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizers.sgd(0.1)
+SGD = methods.sgd(0.1)
 SIZES = 10, 6, 7, 4
 DEPTHS = 1, 2, 2, 1
 TOL = 1e-10

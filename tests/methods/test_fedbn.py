@@ -14,11 +14,9 @@ import tiny
 from engine import by_number
 from refusals import refused
 
-from splitjax.engine import rounds
-from splitjax.evaluation import personalisation
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.models.block import is_norm
+from splitjax import engine, evaluation, experiment
+from splitjax.experiment import Trainer
+from splitjax.models import is_norm
 
 
 def segments(fleet, clients):
@@ -37,10 +35,10 @@ def play(method, participants, norm="local"):
   c.backbone.batch_norm, c.batch_norm = True, norm
   c.participants_per_round = participants
   config = tiny.resolved(c)
-  task = tasks.build(config)
-  setup = training_setup.make_setup(task, "only")
-  state = Trainer(setup).init(tasks.fresh_network(task))
-  made = rounds.make_round(setup.method, setup.plans, setup.fleet)
+  task = experiment.build(config)
+  setup = experiment.make_setup(task, "only")
+  state = Trainer(setup).init(experiment.fresh_network(task))
+  made = engine.make_round(setup.method, setup.plans, setup.fleet)
   clients = [segments(setup.fleet, state.clients)]
   for _ in range(2):
     state, told = made(state, setup.shards)
@@ -89,15 +87,13 @@ def test_fedbn_needs_batch_norm():
   c = tiny.tiny(mine="fedbn")
   c.backbone.batch_norm, c.batch_norm = True, "group_norm"
   with refused("methods.mine"):
-    tasks.build(tiny.resolved(c))
+    experiment.build(tiny.resolved(c))
 
 
 @pytest.mark.slow
 def test_personalisation_starts_from_a_clients_own_norm():
   clients, _, setup, state = play("harmony", None)
-  tune = personalisation.make_personalised(
-    setup.method, setup.plans, setup.fleet
-  )
+  tune = evaluation.make_personalised(setup.method, setup.plans, setup.fleet)
   personal = segments(setup.fleet, tune(state, setup.shards))
   for trained, own in zip(clients[-1], personal, strict=True):
     # One epoch renews the statistics; three small steps move the parameters.

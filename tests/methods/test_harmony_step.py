@@ -10,9 +10,8 @@ import pytest
 import toy_world as toys
 from by_hand import blocks
 
-from splitjax.methods import optimizers
-from splitjax.methods.harmony import harmony
-from splitjax.models import backbones
+from splitjax import methods, models
+from splitjax.methods import harmony
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -44,7 +43,7 @@ class Case(NamedTuple):
 
   def pair(self):
     return toys.pair(
-      toys.network(self.cuts), self.depth, optimizers.sgd(*OPTIMIZER)
+      toys.network(self.cuts), self.depth, methods.sgd(*OPTIMIZER)
     )
 
 
@@ -52,7 +51,7 @@ class Case(NamedTuple):
 def program(case):
   method = harmony(
     toys.network(case.cuts),
-    optimizers.sgd(*OPTIMIZER),
+    methods.sgd(*OPTIMIZER),
     **case.setting._asdict(),
   )
   batches = toys.batch(0), toys.batch(1)
@@ -172,7 +171,7 @@ def test_only_the_late_view_writes_statistics():
   # written any, they would be others.
   net, optimizer = (
     toys.network((1, 2), batch_norm=True),
-    optimizers.sgd(*OPTIMIZER),
+    methods.sgd(*OPTIMIZER),
   )
   pair = toys.pair(net, 2, optimizer)
   one, two = (toys.batch(v, 6, MASKS[1]) for v in range(2))
@@ -181,10 +180,10 @@ def test_only_the_late_view_writes_statistics():
   )
 
   def look(client, server):
-    z, near = backbones.run(
+    z, near = models.run(
       net, client, one.image, blocks(0, 2), train=True, real=one.real
     )
-    _, far = backbones.run(net, server, z, blocks(2), train=True, real=one.real)
+    _, far = models.run(net, server, z, blocks(2), train=True, real=one.real)
     return near, far
 
   near, far = jax.jit(look)(*(half.segment for half in pair))

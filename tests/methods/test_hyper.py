@@ -9,10 +9,9 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment.setup import tasks, training_setup
+from splitjax import experiment, methods
+from splitjax.experiment import Trainer, make_round
 from splitjax.experiment.trainers import compile_cache
-from splitjax.experiment.trainers.trainer import Trainer, make_round
-from splitjax.methods import hyper
 
 A, B = 0.3, 2.5
 FORMS = {
@@ -41,7 +40,7 @@ def lowered(form, values):
   """A form of arguments, traced with these values."""
 
   def program(arrays):
-    found = hyper.numbers(values, arrays)
+    found = methods.numbers(values, arrays)
     return form(found["a"], found["b"], jnp.array([0.2, 0.5, 3.0]))
 
   return jax.jit(program).lower(dict(values))
@@ -88,7 +87,7 @@ def test_a_value_that_is_needed_is_in_the_text():
   got = lowered(form, values).compile()(dict(values))
   np.testing.assert_allclose(got, form(A, B, jnp.array([0.2, 0.5, 3.0])), 1e-6)
   assert text(form, a=A, b=3.4) != text(form, **values)
-  assert f"{hyper.numbers(values, values)['a']:.2f}" == "0.30"
+  assert f"{methods.numbers(values, values)['a']:.2f}" == "0.30"
 
 
 @pytest.fixture(autouse=True)
@@ -110,9 +109,9 @@ def config(name="splitgp", lr=0.05, seed=0, **options):
 
 def advanced(config, own=False):
   """The state after a round; own: by a program with constants."""
-  task = tasks.build(config)
-  setup = training_setup.make_setup(task, "own")
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(config)
+  setup = experiment.make_setup(task, "own")
+  state = Trainer(setup).init(experiment.fresh_network(task))
   if own:
     return make_round(setup)(state, setup.shards)
   trainer = Trainer(setup)

@@ -21,8 +21,8 @@ from repeated import (
   played,
 )
 
-from splitjax.experiment.setup import tasks
-from splitjax.methods import METHODS, base, mean_optimizer
+from splitjax import experiment, methods
+from splitjax.methods import METHODS
 from splitjax.types import Sums
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -38,15 +38,15 @@ def trained_by_hand(net, n, correction=None):
 
 
 def by_rule(*rule):
-  return lambda method: mean_optimizer.on_means(
-    method, mean_optimizer.make_mean_optimizer(*rule)
+  return lambda method: methods.on_means(
+    method, methods.make_mean_optimizer(*rule)
   )
 
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
 def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
   """Reddi et al., Algorithm 2."""
-  tx = mean_optimizer.make_mean_optimizer(name, lr, beta1, beta2, tau)
+  tx = methods.make_mean_optimizer(name, lr, beta1, beta2, tau)
   rng = np.random.default_rng(0)
   state, m, v = tx.init(jnp.zeros(5)), 0.0, tau**2
   for _ in range(4):
@@ -120,13 +120,13 @@ def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
 
 
 def test_a_block_that_nobody_updated_takes_no_step():
-  rule = mean_optimizer.make_mean_optimizer("fedavgm", 1.0, 0.9, 0.99, 1e-3)
-  method = mean_optimizer.on_means(METHODS["fedavg"](NET, PLAIN), rule)
+  rule = methods.make_mean_optimizer("fedavgm", 1.0, 0.9, 0.99, 1e-3)
+  method = methods.on_means(METHODS["fedavg"](NET, PLAIN), rule)
   state = toys.start(toys.world(NET, (4,) * 4, PARTS), method)
   means = state.means._replace(
     slots=jax.tree.map(lambda x: x + 1.0, state.means.slots)
   )
-  held = base.whole_network(NET, toys.fresh(NET))
+  held = methods.whole_network(NET, toys.fresh(NET))
   total = {n: (held.params[n], held.stats[n]) for n in held.params}
   none = Sums(total, dict.fromkeys(total, np.zeros(())), {}, {}, {})
   kept, _ = method.aggregation.on_means(means, state.server, none)
@@ -137,7 +137,7 @@ def test_an_optimiser_of_means_needs_a_mean_of_the_clients():
   draft = tiny.tiny(own="supersfl")
   draft.mean_optimizer.name = "fedadam"
   with refused("methods.own"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))
 
 
 def test_three_rounds_of_scaffold_in_numpy():

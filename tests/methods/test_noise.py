@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax import trees, wire
-from splitjax.methods import METHODS, sandbox
-from splitjax.models import backbones, inference
+from splitjax import methods, models, trees, wire
+from splitjax.methods import METHODS
 from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
 
@@ -93,7 +92,7 @@ def world(channels):
     net = dataclasses.replace(backbone, wire=channels)
     return METHODS["splitgp"](net, optimizer)
 
-  return sandbox.small(factory)
+  return methods.small(factory)
 
 
 def test_no_noise_is_the_same_program():
@@ -120,10 +119,10 @@ def test_the_server_predicts_from_clipped_features(float64):
   np.testing.assert_array_equal(got.client, other.client)
 
   # The server's blocks on features of norm 0.5 at most.
-  depth = backbones.depth_of(made.backbone, client.segment)
-  z, _ = inference.client_logits(made.backbone, client.segment, image)
+  depth = models.depth_of(made.backbone, client.segment)
+  z, _ = models.client_logits(made.backbone, client.segment, image)
   norm = np.sqrt((np.asarray(z).reshape(3, -1) ** 2).sum(axis=1))
   assert (norm > 0.5).all()
   short = z * (0.5 / norm).reshape(3, *[1] * (z.ndim - 1))
-  want = inference.server_logits(plain.backbone, server.segment, short, depth)
+  want = models.server_logits(plain.backbone, server.segment, short, depth)
   np.testing.assert_allclose(got.server, want, rtol=1e-10)

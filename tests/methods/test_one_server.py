@@ -7,21 +7,13 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import SHIFTS
-from splitjax.engine import client_order
-from splitjax.experiment import runner
-from splitjax.experiment.describe import describe, description
-from splitjax.experiment.measure import forgetting_in_round
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.storage import workdirs
-from splitjax.experiment.trainers.trainer import Trainer, make_round
-from splitjax.methods import optimizers
-from splitjax.methods.hydra import grouping, hydra
-from splitjax.methods.merge_sfl import merge_sfl
-from splitjax.models.mlp import toy
+from splitjax import SHIFTS, engine, experiment, methods
+from splitjax.experiment import Trainer, make_round
+from splitjax.methods import grouping, hydra, merge_sfl
+from splitjax.models import toy
 
 NET = toy((4, 4, 1), 4, depths=(1,), length=3)
-SGD = optimizers.sgd(0.1)
+SGD = methods.sgd(0.1)
 
 
 def test_groups_by_hand():
@@ -64,14 +56,14 @@ def config(name, **fields):
 
 def test_positions_are_the_order_of_the_cycle():
   steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
-  line = client_order.QueueSpec(steps, label, 1, seed=4)
-  served = label[client_order.cyclic(line, 0)][:4]
-  found = client_order.positions(line, "cyclic", 5)
+  line = engine.QueueSpec(steps, label, 1, seed=4)
+  served = label[engine.cyclic(line, 0)][:4]
+  found = engine.positions(line, "cyclic", 5)
   first = list(dict.fromkeys(served.tolist()))
   assert [found[k] for k in first] == [0, 1, 2]
-  assert found[2] == found[4] == client_order.NO_TURN
-  assert client_order.positions(line, "cyclic_reverse", 5) == found
-  assert client_order.positions(line, "random", 5) is None
+  assert found[2] == found[4] == engine.NO_TURN
+  assert engine.positions(line, "cyclic_reverse", 5) == found
+  assert engine.positions(line, "random", 5) is None
 
 
 def test_the_partitions_groups_are_served_one_after_another():
@@ -83,8 +75,8 @@ def test_the_partitions_groups_are_served_one_after_another():
     data__partition={"name": "dominant_label", "p": 10.0},
     data__train_samples=400,
   )
-  task = tasks.build(ran)
-  setup = training_setup.make_setup(task, "only")
+  task = experiment.build(ran)
+  setup = experiment.make_setup(task, "only")
   (shard,) = setup.shards
   turns = np.asarray(shard.service_order)[:, 0]
   served = np.where(turns < 0, turns.max() + 1, turns)[:, 0].argsort()
@@ -92,30 +84,30 @@ def test_the_partitions_groups_are_served_one_after_another():
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(forgetting_in_round.positions(setup))
+  place = np.array(experiment.positions(setup))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert forgetting_in_round.queue(setup).label.tolist() == group.tolist()
+  assert experiment.queue(setup).label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():
-  stops = forgetting_in_round.interruptions
+  stops = experiment.interruptions
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
-  line = client_order.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
+  line = engine.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
   assert stops(turns, line) == [(3, None), (5, 7), (6, 8)]
   # Backwards in the second cycle: 7 7 8, then 8 7 7.
   turns = np.array([[1, 4], [2, 3], [0, 5]])
   assert stops(turns, line) == [(3, None), (4, 8), (6, 7)]
   # The second cycle is not full: client 1 has one batch.
-  turns = np.array([[0, 2], [1, client_order.NO_TURN]])
-  ragged = client_order.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
+  turns = np.array([[0, 2], [1, engine.NO_TURN]])
+  ragged = engine.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
   assert stops(turns, ragged) == [(0, None), (1, 0), (2, 1)]
 
 
 @pytest.mark.slow
 def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
   ran = config("hydra", order__name="cyclic", eval__inside=2, rounds=2)
-  results = runner.run(ran, tmp_path / "inside")
+  results = experiment.run(ran, tmp_path / "inside")
   kept = np.load(tmp_path / "inside" / "inside_only.npz")
   assert kept["confusion"].shape[1:] == (10, 10)
   assert kept["label"][0] == -1 and kept["turns"].tolist()[::6] == [6, 12]
@@ -123,17 +115,17 @@ def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
   end = results["learning"]["only"]["per_class"][1]
   np.testing.assert_allclose(np.diagonal(kept["confusion"][-1]), end, atol=1e-6)
   drawn = {path.name for path in (tmp_path / "inside").glob("inside_*.png")}
-  assert drawn == {"inside_only.png"} <= set(workdirs.figures(ran.methods))
+  assert drawn == {"inside_only.png"} <= set(experiment.figures(ran.methods))
   # Looking changes nothing.
   plain = config("hydra", order__name="cyclic", rounds=2)
-  again = runner.run(plain, tmp_path / "plain")
+  again = experiment.run(plain, tmp_path / "plain")
   assert again["learning"] == results["learning"]
 
 
 def test_it_is_said_who_is_served_when():
   ran = config("hydra", order__name="cyclic", order__turn="epoch")
   assert ran.order.batches > 10**9
-  text = description.describe_text(describe.describe_run(ran))
+  text = experiment.describe_text(experiment.describe_run(ran))
   assert "one server, clients in order cyclic, a turn: epoch" in text
   assert "groups (group: clients)  0: " in text
 
@@ -154,13 +146,13 @@ def test_it_is_said_who_is_served_when():
 )
 def test_what_does_not_go_together(name, fields, field):
   with refused(field):
-    tasks.build(config(name, **fields))
+    experiment.build(config(name, **fields))
 
 
 def test_merged_features_may_have_sixteen_bits():
-  task = tasks.build(config("merge_sfl", system__compute_dtype="bfloat16"))
-  setup = training_setup.make_setup(task, "only")
-  state = Trainer(setup).init(tasks.fresh_network(task))
+  task = experiment.build(config("merge_sfl", system__compute_dtype="bfloat16"))
+  setup = experiment.make_setup(task, "only")
+  state = Trainer(setup).init(experiment.fresh_network(task))
   out, _ = jax.eval_shape(make_round(setup), state, setup.shards)
   forms = [(x.shape, x.dtype) for x in jax.tree.leaves(state)]
   assert [(x.shape, x.dtype) for x in jax.tree.leaves(out)] == forms

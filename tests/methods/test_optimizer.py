@@ -9,8 +9,8 @@ import tiny
 import toy_world as toys
 from refusals import refused
 
-from splitjax import OPTIMIZERS
-from splitjax.methods import METHODS, optimizers
+from splitjax import OPTIMIZERS, methods
+from splitjax.methods import METHODS
 from splitjax.types import Half
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -45,14 +45,14 @@ def grads_of(params, step):
   [("sgd", 0.0), *((name, DECAY) for name in OPTIMIZERS)],
 )
 def test_blocks_move_as_the_whole_tree_does(name, decay):
-  made = optimizers.make_optimizer(name, LR, 0.8, decay)
+  made = methods.make_optimizer(name, LR, 0.8, decay)
   full = toys.fresh(NET, 0)
-  half = optimizers.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  half = methods.begin_round(Half(full, (), ()), made, jnp.int32(0))
   tx, params = PLAIN[name](decay), full.params
   state = tx.init(params)
   for step in range(4):
     grads = grads_of(params, step)
-    half = optimizers.descend(half, grads, {}, made)
+    half = methods.descend(half, grads, {}, made)
     moved, state = tx.update(grads, state, params)
     params = optax.apply_updates(params, moved)
   toys.assert_close(half.segment.params, params, 1e-12)
@@ -60,11 +60,11 @@ def test_blocks_move_as_the_whole_tree_does(name, decay):
 
 @pytest.mark.numeric
 def test_a_block_that_is_not_passed_keeps_its_moments():
-  made = optimizers.make_optimizer("adam", LR)
+  made = methods.make_optimizer("adam", LR)
   full = toys.fresh(NET, 0)
-  half = optimizers.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  half = methods.begin_round(Half(full, (), ()), made, jnp.int32(0))
   passed = {name: jnp.bool_(name != "block2") for name in full.params}
-  new = optimizers.descend(half, grads_of(full.params, 0), {}, made, passed)
+  new = methods.descend(half, grads_of(full.params, 0), {}, made, passed)
   for name in full.params:
     same = toys.distance(new.segment.params[name], full.params[name]) == 0
     assert same == (name == "block2")
@@ -76,7 +76,7 @@ def test_the_server_has_a_rate_of_its_own():
   made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
   ends = []
   for lr, server_lr in ((0.01, 0.02), (0.01, None), (0.02, None)):
-    chosen = optimizers.make_optimizer("adam", lr, 0.5, server_lr=server_lr)
+    chosen = methods.make_optimizer("adam", lr, 0.5, server_lr=server_lr)
     method = METHODS["splitfed_v1"](NET, chosen)
     ends.append(toys.train(made, method, 1)[0])
   both, low, high = ends

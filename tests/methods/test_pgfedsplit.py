@@ -11,12 +11,9 @@ import scipy.optimize
 import toy_world as toys
 from scipy.special import log_softmax
 
-from splitjax import trees
-from splitjax.data import feed
-from splitjax.engine import client_update
-from splitjax.methods import METHODS, optimizers
-from splitjax.methods.base import whole_network
-from splitjax.methods.pgfedsplit import (
+from splitjax import data, engine, methods, trees
+from splitjax.methods import (
+  METHODS,
   Clock,
   Mixed,
   coefficient,
@@ -24,13 +21,14 @@ from splitjax.methods.pgfedsplit import (
   dispersion,
   minimum_on_unit,
   mixed_set,
+  whole_network,
 )
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizers.sgd(0.05, momentum=0.0)
+SGD = methods.sgd(0.05, momentum=0.0)
 C, D = toys.CLASSES, toys.WIDTHS[-1]
 
 
@@ -114,7 +112,7 @@ def test_the_mixed_set_follows_the_clients_labels(r=0.75):
     jnp.asarray(mean), jnp.array([True, False, True]), jnp.full((C, D), 2.0),
     *(None,) * 5,
   )  # fmt: skip
-  samples = feed.Samples(one.shard, world.plans[0])
+  samples = data.Samples(one.shard, world.plans[0])
   segment = jax.tree.map(jnp.asarray, whole_network(NET, toys.fresh(NET)))
   draw = jax.jit(
     jax.vmap(lambda key: mixed_set(NET, segment, samples, clock, r, key))
@@ -150,8 +148,8 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
 
   @jax.jit
   def epoch(visit):
-    pair = client_update.begin_round(method, plan, visit)[:2]
-    samples = feed.Samples(visit.shard, plan)
+    pair = engine.begin_round(method, plan, visit)[:2]
+    samples = data.Samples(visit.shard, plan)
     return pair, method.stages[0].once(*pair, samples, key)
 
   pair, (new, _, told, _) = epoch(one)
@@ -226,7 +224,7 @@ def test_the_gap_counts_rounds_since_the_last_head(monkeypatch):
   for last in (-1, 2):
     memory = one.client.memory._replace(last=jnp.int32(last))
     again = one._replace(client=one.client._replace(memory=memory))
-    client_update.begin_round(method, world.plans[0], again)
+    engine.begin_round(method, world.plans[0], again)
   assert asked == [7.0, 4.0]
 
 
@@ -248,7 +246,7 @@ def test_the_prototypes_distance_is_a_mean_over_features_or_their_sum():
   client = toys.visit(place, METHODS["pgfedsplit"](NET, SGD)).client
   mixed = Mixed(None, None, None, jnp.ones((C, D)), jnp.ones(C, bool))
   client = client._replace(memory=client.memory._replace(mixed=mixed))
-  client = optimizers.begin_round(client, SGD, 0)
+  client = methods.begin_round(client, SGD, 0)
 
   def align(**options):
     step = METHODS["pgfedsplit"](NET, SGD, **options).stages[1].step

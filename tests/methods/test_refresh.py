@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 from normalisation import Alone
 
-from splitjax import trees
-from splitjax.data import feed
-from splitjax.data.feed import Samples
-from splitjax.methods import finetuning
-from splitjax.models import backbones, drawing
-from splitjax.models.mlp import toy
-from splitjax.models.options import How
+from splitjax import data, methods, models, trees
+from splitjax.data import Samples
+from splitjax.models import How, toy
 from splitjax.types import Half, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -32,15 +28,15 @@ def own(count):
   rng = np.random.default_rng(count)
   image = jnp.asarray(rng.integers(0, 256, (60, *SHAPE)), jnp.uint8)
   parts = np.split(rng.permutation(60)[: count + 23], [count])
-  both = feed.shards(image, jnp.arange(60) % 3, parts, 3, [0, 1])
+  both = data.shards(image, jnp.arange(60) % 3, parts, 3, [0, 1])
   shard = Shard(*both[:2], *trees.take(both[2:], 0))
-  plan = feed.plan([count, 23], BATCH, 1, (90.0, 140.0), (60.0, 70.0))
+  plan = data.plan([count, 23], BATCH, 1, (90.0, 140.0), (60.0, 70.0))
   return Samples(shard, plan)
 
 
 def held(net):
   """A client's blocks, whose running statistics are somebody else's."""
-  full = backbones.select(drawing.init(net, jax.random.key(1)), net.names())
+  full = models.select(models.init(net, jax.random.key(1)), net.names())
   return full._replace(stats=jax.tree.map(lambda x: x + 50, full.stats))
 
 
@@ -66,7 +62,7 @@ def moments(walk):
 
 
 def refreshed(net, samples):
-  run = jax.jit(lambda segment: finetuning.refresh(net, segment, samples, KEY))
+  run = jax.jit(lambda segment: methods.refresh(net, segment, samples, KEY))
   return run(held(net)).stats
 
 
@@ -112,10 +108,10 @@ def test_who_has_no_variance_keeps_what_was_there():
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_option_decides(renew):
-  full = drawing.init(DENSE, jax.random.key(1))
-  client = Half(backbones.prefix(DENSE, full, 2))
+  full = models.init(DENSE, jax.random.key(1))
+  client = Half(models.prefix(DENSE, full, 2))
   tune, samples = (
-    finetuning.personaliser(DENSE, finetuning.Tuning(0.1, 2, renew)),
+    methods.personaliser(DENSE, methods.Tuning(0.1, 2, renew)),
     own(10),
   )
   tuned = jax.jit(lambda half: tune(half, None, samples, KEY))(client)

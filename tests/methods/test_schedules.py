@@ -13,15 +13,8 @@ import toy_world as toys
 from refusals import refused
 from repeated import LR, first, gradient, minus, played
 
-from splitjax import SCHEDULES
-from splitjax.data.feed import BatchPlan
-from splitjax.experiment.measure import costs
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.methods import (
-  hyper,
-  mean_optimizer,
-  optimizers,
-)
+from splitjax import SCHEDULES, experiment, methods
+from splitjax.data import BatchPlan
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -59,7 +52,7 @@ FACTORS = [
 
 @pytest.mark.parametrize(("options", "factor"), FACTORS)
 def test_a_schedule_is_its_formula(options, factor):
-  made = optimizers.make_optimizer("sgd", LR, rounds=12, **options)
+  made = methods.make_optimizer("sgd", LR, rounds=12, **options)
   times = [0, 1, 2, 3, 4, 8, 11]
   want = [factor(t) for t in times]
   found = jax.jit(made.rate)(jnp.array(times, float))
@@ -70,8 +63,8 @@ def test_a_schedule_is_its_formula(options, factor):
 
 def test_two_rounds_of_fedavg_in_numpy():
   """Five local steps, a schedule, and uniform weights."""
-  made = optimizers.make_optimizer("sgd", LR, 0.0, schedule="cosine", rounds=2)
-  uniform = mean_optimizer.with_uniform_weights
+  made = methods.make_optimizer("sgd", LR, 0.0, schedule="cosine", rounds=2)
+  uniform = methods.with_uniform_weights
   world, states, *_ = played("fedavg", 2, uniform, optimizer=made, steps=5)
   w = first()
   for r in range(2):
@@ -93,7 +86,7 @@ def test_two_rounds_of_fedavg_in_numpy():
   [("splitfed_v1", (1, 1, 2, 2)), ("scaffold", (4,) * 4)],
 )
 def test_uniform_weights_are_those_of_the_option_mean(name, depths):
-  uniform = mean_optimizer.with_uniform_weights
+  uniform = methods.with_uniform_weights
   how = {"depths": depths, "few": 3}
   _, one, *_ = played(name, 2, mean="uniform", **how)
   _, two, *_ = played(name, 2, uniform, mean="size", **how)
@@ -118,7 +111,7 @@ def test_what_does_not_fit_is_one_line(field, value):
   draft = tiny.tiny(own="fedavg")
   draft.optimizer[field] = value
   with refused(f"optimizer.{field}"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))
 
 
 def test_numbers_of_schedules_are_arguments_of_a_program():
@@ -127,8 +120,8 @@ def test_numbers_of_schedules_are_arguments_of_a_program():
 
   def text(schedule, values):
     def factor(arrays, time):
-      given = hyper.numbers(values, arrays)
-      made = optimizers.make_optimizer("sgd", **given, schedule=schedule, rounds=4)
+      given = methods.numbers(values, arrays)
+      made = methods.make_optimizer("sgd", **given, schedule=schedule, rounds=4)
       return made.rate(time)
 
     return jax.jit(factor).lower(dict(values), 0.5).as_text()
@@ -140,7 +133,7 @@ def test_numbers_of_schedules_are_arguments_of_a_program():
 
 def test_costs_and_batches_have_the_local_steps_of_the_config():
   draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
-  setup = training_setup.make_setup(tasks.build(tiny.resolved(draft)), "own")
-  assert costs.whole_round(setup).steps.tolist() == [7] * 6
+  setup = experiment.make_setup(experiment.build(tiny.resolved(draft)), "own")
+  assert experiment.whole_round(setup).steps.tolist() == [7] * 6
   (plan,) = setup.plans
   assert (plan.epochs * -(-setup.sizes // plan.batch)).min() >= 7

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.methods import METHODS, optimizers
+from splitjax import methods
+from splitjax.methods import METHODS
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
-SGD = optimizers.sgd(0.1, weight_decay=0.05)
+SGD = methods.sgd(0.1, weight_decay=0.05)
 BATCHES = (
   toys.batch(0),
   toys.batch(1, 6, (True, False, True, True, False, True)),

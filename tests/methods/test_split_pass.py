@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.methods import base, optimizers
-from splitjax.methods.split_pass import split_pass
-from splitjax.methods.splitgp import splitgp
-from splitjax.models import backbones
+from splitjax import methods, models, split_pass
+from splitjax.methods import splitgp
 from splitjax.wire import Channel, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -34,7 +32,7 @@ def narrow(form):
 )
 def test_two_steps(depth, gamma, form):
   """The uncut network's gradient; a rounding of features has slope 1."""
-  optimizer = optimizers.sgd(*OUTER)
+  optimizer = methods.sgd(*OUTER)
   step = jax.jit(splitgp(narrow(form), optimizer, gamma=gamma).stages[0].step)
   for mask in MASKS:
     client, server = toys.pair(NET, depth, optimizer)
@@ -60,12 +58,12 @@ def test_two_steps(depth, gamma, form):
 
 def halves(depth):
   full = toys.fresh(NET)
-  return backbones.prefix(NET, full, depth), backbones.suffix(NET, full, 1)
+  return models.prefix(NET, full, depth), models.suffix(NET, full, 1)
 
 
 def test_a_client_without_exit_trains_on_the_server_loss_alone():
   client, server = halves(2)
-  bare = backbones.select(client, NET.names(0, 2))
+  bare = models.select(client, NET.names(0, 2))
   got = jax.jit(lambda c, s: split_pass(NET, c, s, BATCH, gamma=0.0))(
     bare, server
   )
@@ -81,7 +79,7 @@ def test_padding_is_as_if_it_were_not_there():
   # With batch norm, where samples see each other.
   net = toys.network((1, 2, 3), batch_norm=True)
   full = toys.fresh(net)
-  args = backbones.prefix(net, full, 2), backbones.suffix(net, full, 1)
+  args = models.prefix(net, full, 2), models.suffix(net, full, 1)
   rows = np.flatnonzero(BATCH.real)
   short = jax.tree.map(lambda x: x[rows], BATCH)
 
@@ -133,12 +131,12 @@ def test_a_client_sends_what_it_does_not_keep_for_itself():
     (1.0, {}),
     (lambda name: float(name == "exit2"), {"up/prefix": full["up/prefix"]}),
   ):
-    assert base.traffic(NET, "up", client, keep) == want
+    assert methods.traffic(NET, "up", client, keep) == want
 
 
 def test_normalisation_that_stays_with_its_client_costs_nothing():
   net = dataclasses.replace(toys.network((1, 2), True), local_norm=True)
-  client, _ = toys.pair(net, 2, optimizers.sgd(0.1))
+  client, _ = toys.pair(net, 2, methods.sgd(0.1))
   blocks, last = 16 * 5 + 5 + 5 * 7 + 7, 7 * 3 + 3
-  found = base.traffic(net, "up", client.segment, 0.0)
+  found = methods.traffic(net, "up", client.segment, 0.0)
   assert found == {"up/prefix": 8 * blocks, "up/exit": 8 * last}  # float64

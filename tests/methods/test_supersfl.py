@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax import trees
-from splitjax.engine.faults import ClientFault
-from splitjax.methods import METHODS, optimizers
-from splitjax.methods.super_network import Losses, super_network
-from splitjax.methods.supersfl import client_weight
-from splitjax.models import backbones
+from splitjax import methods, models, trees
+from splitjax.engine import ClientFault
+from splitjax.methods import METHODS, Losses, client_weight, super_network
 from splitjax.types import Half, Opt, Sums
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
-SGD = optimizers.sgd(0.1, momentum=0.0)
+SGD = methods.sgd(0.1, momentum=0.0)
 
 
 def test_the_weight_of_equation_3():
@@ -42,7 +39,7 @@ def test_the_weight_of_equation_3():
 def test_a_step_in_numpy(fusion, depth, clip):
   method = METHODS["supersfl"](NET, SGD, fusion=fusion, clip=clip)
   client, _ = toys.pair(NET, depth, SGD)
-  server = toys.awake(backbones.suffix(NET, toys.fresh(NET, 1), 0), SGD)
+  server = toys.awake(models.suffix(NET, toys.fresh(NET, 1), 0), SGD)
   client = client._replace(memory=Losses(*[jnp.ones(())] * 3))
   phi, theta = (by_hand.arrays(h.segment.params) for h in (client, server))
   batch = toys.batch(0)
@@ -71,7 +68,7 @@ def test_a_step_in_numpy(fusion, depth, clip):
     )
     for name in blocks
   }  # fmt: skip
-  own = backbones.exit_name(depth)
+  own = models.exit_name(depth)
   want[own] = jax.tree.map(lambda p, g: p - 0.1 * g, phi[own], ours[own])
   toys.assert_close(by_hand.arrays(new.segment.params), want, 1e-8)
   served = by_hand.arrays(after.segment.params)
@@ -89,12 +86,12 @@ def test_a_step_in_numpy(fusion, depth, clip):
 
 def ended(depth, value, loss, other=0.0):
   """A client whose blocks are all `value`, its copy of the server `other`."""
-  full = backbones.suffix(NET, toys.fresh(NET), 0)
+  full = models.suffix(NET, toys.fresh(NET), 0)
 
   def filled(segment, x):
     return jax.tree.map(lambda leaf: jnp.full(np.shape(leaf), x), segment)
 
-  client = filled(backbones.prefix(NET, toys.fresh(NET), depth), value)
+  client = filled(models.prefix(NET, toys.fresh(NET), depth), value)
   memory = Losses(jnp.array(2 * loss), jnp.array(2.0), jnp.bool_(True))
   passed = {name: jnp.bool_(name in NET.names(depth)) for name in full.params}
   slots = {name: () for name in full.params}

@@ -13,13 +13,10 @@ from marks import slow
 from refusals import refused
 from tiny import ONE_SERVER
 
-from splitjax import losses
-from splitjax.data.feed import Samples
-from splitjax.engine import fleets
-from splitjax.experiment.setup import data_summary, tasks, training_setup
-from splitjax.experiment.trainers import compile_cache
-from splitjax.methods import METHODS, hyper, optimizers, sandbox, task_losses
-from splitjax.models.mlp import toy
+from splitjax import engine, experiment, losses, methods
+from splitjax.data import Samples
+from splitjax.methods import METHODS
+from splitjax.models import toy
 from splitjax.types import Shard
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -52,7 +49,7 @@ FORMULAS = [
 @pytest.mark.numeric
 @pytest.mark.parametrize(("name", "options", "want"), FORMULAS, ids=str)
 def test_a_loss_is_its_formula(name, options, want):
-  each = task_losses.make_loss(name, C, options)
+  each = methods.make_loss(name, C, options)
   np.testing.assert_allclose(each(LOGITS, LABEL), want, rtol=0, atol=1e-13)
   slope = jax.grad(lambda x: each(x, LABEL).sum())(LOGITS)
   for i in range(3):
@@ -63,7 +60,7 @@ def test_a_loss_is_its_formula(name, options, want):
 
 
 def test_focal_has_a_finite_gradient_at_certainty():
-  each = task_losses.make_loss("focal", 2, {"gamma": 0.5})
+  each = methods.make_loss("focal", 2, {"gamma": 0.5})
   sure = jnp.array([[800.0, -800.0]])
   for label, size in ((0, 0.0), (1, 1600.0)):
     value, grad = jax.value_and_grad(
@@ -88,7 +85,7 @@ class Dropped(nn.Module):
 def of_loss(name, loss):
   """A sandbox of a method whose network has this loss, and random layers."""
   depths = (1,) if name in ONE_SERVER else (1, 2)
-  net = toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3)
+  net = toy(methods.SHAPE, methods.CLASSES, depths=depths, length=3)
   net = dataclasses.replace(
     net,
     loss=loss,
@@ -96,11 +93,11 @@ def of_loss(name, loss):
     exits={k: Dropped(x) for k, x in net.exits.items()},
     head=Dropped(net.head),
   )
-  method = METHODS[name](net, optimizers.sgd(0.1))
-  fleet = fleets.assign_depths(len(sandbox.SIZES), net.cuts, 0)
+  method = METHODS[name](net, methods.sgd(0.1))
+  fleet = engine.assign_depths(len(methods.SIZES), net.cuts, 0)
   if method.traits.depth == "full":
-    fleet = fleets.with_full_depth(fleet, net.length)
-  return sandbox.build(method, net, fleet)
+    fleet = engine.with_full_depth(fleet, net.length)
+  return methods.build(method, net, fleet)
 
 
 def personalised(made, state):
@@ -141,15 +138,15 @@ def test_every_method_takes_the_networks_loss_and_keys(name, monkeypatch):
 def test_options_are_arguments_of_a_program_and_in_the_report():
   draft = tiny.tiny(own="fedavg")
   draft.loss.name = "focal"
-  task = tasks.build(tiny.resolved(draft))
-  assert "loss focal (gamma 2.0" in data_summary.notes(task)[-1]
-  setup = training_setup.make_setup(task, "own")
-  assert compile_cache.hyper_parameters(setup)["loss.gamma"] == 2.0
+  task = experiment.build(tiny.resolved(draft))
+  assert "loss focal (gamma 2.0" in experiment.notes(task)[-1]
+  setup = experiment.make_setup(task, "own")
+  assert experiment.hyper_parameters(setup)["loss.gamma"] == 2.0
 
   def text(values):
     def loss(arrays, logits):
-      given = hyper.numbers(values, arrays)
-      return task_losses.make_loss("focal", C, given)(logits, LABEL)
+      given = methods.numbers(values, arrays)
+      return methods.make_loss("focal", C, given)(logits, LABEL)
 
     return jax.jit(loss).lower(dict(values), LOGITS).as_text()
 
@@ -169,4 +166,4 @@ def test_a_wrong_option_is_one_line():
   ):
     draft.loss.update({"name": name, option: value})
     with refused(f"option loss.{option}"):
-      tasks.build(tiny.resolved(draft))
+      experiment.build(tiny.resolved(draft))

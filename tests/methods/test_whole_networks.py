@@ -10,15 +10,15 @@ import pytest
 import toy_world as toys
 from refusals import refused
 
-from splitjax.data.feed import Samples
-from splitjax.engine import client_update, fleets
-from splitjax.methods import METHODS, finetuning, optimizers
+from splitjax import engine, methods
+from splitjax.data import Samples
+from splitjax.methods import METHODS
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizers.sgd(0.1)
+SGD = methods.sgd(0.1)
 SIZES = 10, 6, 7, 4
 KEY = jax.random.key(0)
 
@@ -103,7 +103,7 @@ def test_the_round_of_a_client_alone_by_hand(
   name, options, pull, rates, epochs
 ):
   world = toys.world(NET, (4,), (ALONE,), epochs=3)
-  plain = optimizers.sgd(0.1, momentum=0.0)
+  plain = methods.sgd(0.1, momentum=0.0)
   state, _ = toys.train(world, METHODS[name](NET, plain, **options), 1)
   got = by_hand.arrays(world.client(state, 0).params)
   toys.assert_close(got, by_hand_round(pull, rates, epochs), 1e-12)
@@ -119,7 +119,7 @@ def test_fedprox_is_anchored_at_what_arrived():
     one = toys.visit(world, method)
     mean = jax.tree.map(lambda x: 0.9 * x, one.client.segment)
     one = one._replace(client=one.client._replace(segment=mean))
-    play = functools.partial(client_update.client_round, method, world.plans[0])
+    play = functools.partial(engine.client_round, method, world.plans[0])
     return jax.jit(play)(one)[0].segment
 
   toys.assert_close(after("fedprox", mu=5.0), after("fedavg"), 1e-12)
@@ -129,8 +129,8 @@ def test_a_stage_moves_its_own_part_alone():
   """Of FedRep the head, in epochs of the client's own steps."""
   world, method = place(), METHODS["fedrep"](NET, SGD, head_epochs=3)
   visit = toys.visit(world, method)
-  before, *rest = client_update.begin_round(method, world.plans[0], visit)[:2]
-  (after, _), (losses, _, taken), *_ = client_update.run_stage(
+  before, *rest = engine.begin_round(method, world.plans[0], visit)[:2]
+  (after, _), (losses, _, taken), *_ = engine.run_stage(
     method, world.plans[0], visit, 0, (before, *rest)
   )
   for block, old in before.segment.params.items():
@@ -145,7 +145,7 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
   client = Half(toys.whole(NET))
 
   def tuned(**how):
-    tune = finetuning.personaliser(NET, finetuning.Tuning(0.1, 0, **how))
+    tune = methods.personaliser(NET, methods.Tuning(0.1, 0, **how))
     run = jax.jit(lambda client: tune(client, None, samples, KEY).segment)
     return run(client).params
 
@@ -154,7 +154,7 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
   assert toys.distance(head["block1"], client.segment.params["block1"]) == 0
   # An epoch is its own two steps on all its samples.
   key = jax.random.split(KEY)[0]
-  step = jax.jit(lambda net, batch: finetuning.sgd_step(NET, net, batch, 0.1))
+  step = jax.jit(lambda net, batch: methods.sgd_step(NET, net, batch, 0.1))
   by_hand = client.segment
   for epoch in range(2):
     rows, real = samples.epoch(jax.random.fold_in(key, epoch))
@@ -181,7 +181,7 @@ def test_options_out_of_range(name, option, value):
 
 def test_fedfomo_needs_another_client():
   method = METHODS["fedfomo"](NET, SGD)
-  fleet = fleets.with_full_depth(fleets.assign_depths(1, (1,), 0), 4)
+  fleet = engine.with_full_depth(engine.assign_depths(1, (1,), 0), 4)
   with refused("option models"):
     method.init(jax.random.key(0), fleet, toys.fresh(NET))
 

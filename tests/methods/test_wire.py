@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax import wire
-from splitjax.methods import METHODS, sandbox
-from splitjax.models import shapes
+from splitjax import methods, models, wire
+from splitjax.methods import METHODS
 from splitjax.types import Batch
-from splitjax.wire import Channel, Wire, forms
+from splitjax.wire import Channel, Wire
 
 REAL = jnp.array([True, True, True, False])
 BATCH = Batch((), (), REAL, jax.random.key(3))
@@ -143,7 +142,7 @@ def test_topk_keeps_the_largest_as_numpy_does(float64, rows):
 
 def test_a_share_is_rounded_up():
   asked = (0.1, 30), (0.1, 31), (0.7, 10), (1e-3, 5), (1.0, 7)
-  assert [forms.kept(*each) for each in asked] == [3, 4, 7, 1, 7]
+  assert [wire.kept(*each) for each in asked] == [3, 4, 7, 1, 7]
 
 
 DRAWN = [Channel("int8"), Channel("int8", scale="tensor"), Channel("random")]
@@ -205,15 +204,15 @@ def test_split_methods_send_in_the_given_forms(name):
     net = dataclasses.replace(backbone, wire=form)
     return METHODS[name](net, optimizer)
 
-  made = sandbox.small(factory)
+  made = methods.small(factory)
   # Without the training itself, which the bytes do not depend on.
   of_round = made.round()
   ledger = jax.jit(lambda s, d: of_round(s, d)[1].wire)(
     made.state(), made.shards
   )
-  n = math.prod(shapes.outputs(made.backbone)["block1"])
+  n = math.prod(models.outputs(made.backbone)["block1"])
   features, gradients = SENDS.get(name, (1, {GRADIENT}))
-  samples, k = sum(sandbox.SIZES), -(-n // 4)
+  samples, k = sum(methods.SIZES), -(-n // 4)
   row = k * (4 + math.ceil(math.log2(n)) / 8)
   assert float(ledger[FEATURES]) == features * samples * (n + 4)
   for message in gradients:
@@ -240,13 +239,13 @@ def test_ledgers_add_up_message_by_message():
 def test_float16_ends_at_65504_and_nan_stays_nan():
   x = jnp.array([7e4, -7e4, 65504.0, 1e38, 65519.0])
   want = [65504, -65504, 65504, 65504, 65504]
-  assert forms.cast(x, "float16").tolist() == want
+  assert wire.cast(x, "float16").tolist() == want
   # Also in a bfloat16 network, where the limit itself rounds up.
-  for dtype in forms.DTYPES:
-    assert np.isnan(forms.cast(jnp.array([jnp.nan]), dtype)).all()
+  for dtype in wire.DTYPES:
+    assert np.isnan(wire.cast(jnp.array([jnp.nan]), dtype)).all()
     for width in (jnp.float32, jnp.bfloat16):
       large = jnp.array([3.38e38, -3.38e38], width)
-      assert np.isfinite(forms.cast(large, dtype).astype(jnp.float32)).all()
+      assert np.isfinite(wire.cast(large, dtype).astype(jnp.float32)).all()
 
 
 @pytest.mark.parametrize("wide", [np.float32, np.float64])
@@ -258,24 +257,24 @@ def test_numbers_are_rounded_as_numpy_rounds(wide):
   up = np.nextafter(middle, wide(np.inf))
   x = np.concatenate([known, middle, up, [wide(-0.0)]])
   with jax.enable_x64(wide is np.float64):
-    got = np.asarray(jax.jit(lambda x: forms.cast(x, "float16"))(x))
-    np.testing.assert_array_equal(forms.cast(x, "float32"), x)
+    got = np.asarray(jax.jit(lambda x: wire.cast(x, "float16"))(x))
+    np.testing.assert_array_equal(wire.cast(x, "float32"), x)
   want = x.astype(np.float16).astype(wide)
   np.testing.assert_array_equal(got, want)
   np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
   x = np.random.default_rng(0).normal(size=1000).astype(np.float32)
   want = x.astype(jnp.bfloat16).astype(np.float32)
-  np.testing.assert_array_equal(forms.cast(x, "bfloat16"), want)
+  np.testing.assert_array_equal(wire.cast(x, "bfloat16"), want)
 
 
 def test_no_compiler_can_drop_the_rounding():
   """XLA drops a conversion and its inverse on GPUs: nothing is rounded."""
   for form in ("float16", "bfloat16"):
-    text = jax.jit(lambda x, f=form: forms.cast(x, f)).lower(jnp.ones(3))
+    text = jax.jit(lambda x, f=form: wire.cast(x, f)).lower(jnp.ones(3))
     assert "f16" not in text.as_text()
 
 
-@pytest.mark.parametrize("channel", [*map(Channel, forms.DTYPES), *LOSSY])
+@pytest.mark.parametrize("channel", [*map(Channel, wire.DTYPES), *LOSSY])
 def test_clients_side_by_side_send_what_each_sends_alone(channel):
   x = jax.random.normal(jax.random.key(0), (2, 4, 20))
   keys = jax.random.split(jax.random.key(1), 2)

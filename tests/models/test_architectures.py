@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax.models import BACKBONES, backbones, drawing, shapes
+from splitjax import models
+from splitjax.models import BACKBONES
 
 # (name, image, classes) -> parameters, and who says so.
 PUBLISHED = {
@@ -71,7 +72,7 @@ def short(name, shape=(32, 32, 3), **options):
 
 def maps(net):
   """The maps [H, W, c] that blocks hand on, in order, as far as there are."""
-  return [shape for shape in shapes.outputs(net).values() if len(shape) == 3]
+  return [shape for shape in models.outputs(net).values() if len(shape) == 3]
 
 
 def keys(tree):
@@ -90,7 +91,7 @@ def keys(tree):
 )
 def test_parameters_are_those_published(row):
   name, shape, classes = row
-  size = shapes.parameters(BACKBONES[name](shape, classes))
+  size = models.parameters(BACKBONES[name](shape, classes))
   whole = sum(n for k, n in size.items() if not k.startswith("exit"))
   assert whole == PUBLISHED[row]
 
@@ -102,10 +103,10 @@ def test_length_cuts_and_maps(name):
   assert net.name == name
   assert net.length == length
   assert net.cuts == cuts
-  assert tuple(shapes.outputs(net)) == net.names()
+  assert tuple(models.outputs(net)) == net.names()
   assert maps(net)[-1][:2] == last
   # What the head reads is the embedding, flat.
-  assert len(shapes.outputs(net)[net.names()[-1]]) == 1
+  assert len(models.outputs(net)[net.names()[-1]]) == 1
 
 
 def test_hydra_counts_layers_so():
@@ -134,7 +135,7 @@ def test_strides_follow_the_image():
 
 @normalised
 def test_normalisation_is_told_by_the_path(name):
-  batch, group = map(shapes.network, (short(name), short(name, norm="group")))
+  batch, group = map(models.network, (short(name), short(name, norm="group")))
   for path in keys(batch.params):
     inside = any("Norm_" in key for key in path)
     assert inside == (path[-2] == "BatchNorm_0")
@@ -153,7 +154,7 @@ def test_normalisation_is_told_by_the_path(name):
 @every
 def test_every_width_has_a_channel(name):
   net = short(name, width=1e-6)
-  channels = {shape[-1] for shape in shapes.outputs(net).values()}
+  channels = {shape[-1] for shape in models.outputs(net).values()}
   # At one channel each; the 8-layer CNN's dense layers too.
   assert channels == {1}
 
@@ -167,20 +168,20 @@ def test_every_width_has_a_channel(name):
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):
   net = short(name, width=1 / 32, dtype=dtype)
-  full = shapes.network(net)
+  full = models.network(net)
   assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
 
   def walk(train):
-    segment = drawing.init(net, jax.random.key(0))
+    segment = models.init(net, jax.random.key(0))
     x, out = jnp.zeros((2, *net.shape)), {}
     names = (*net.names(), "head")
     for name in names:
-      x, new = backbones.run(net, segment, x, (name,), train=train)
+      x, new = models.run(net, segment, x, (name,), train=train)
       out[name] = x, new
-      depth = backbones.depth_of(net, backbones.select(segment, out))
+      depth = models.depth_of(net, models.select(segment, out))
       if depth in net.exits and name != "head":
-        exit_ = backbones.exit_name(depth)
-        out[exit_] = backbones.run(net, segment, x, (exit_,), train=train)
+        exit_ = models.exit_name(depth)
+        out[exit_] = models.run(net, segment, x, (exit_,), train=train)
     return out
 
   for train in (False, True):

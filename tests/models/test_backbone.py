@@ -10,9 +10,8 @@ import pytest
 from engine import assert_close
 from numpy_nets import fill
 
-from splitjax.methods import task_losses
-from splitjax.models import BACKBONES, backbones, drawing, drawn_cut, shapes
-from splitjax.models.block import Pretrained, redraw
+from splitjax import methods, models
+from splitjax.models import BACKBONES, Pretrained, redraw
 from splitjax.wire import Channel, Wire
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -64,7 +63,7 @@ SMALL = {
   ),
 }
 small = pytest.mark.parametrize("name", SMALL)
-init = jax.jit(drawing.init, static_argnums=0)
+init = jax.jit(models.init, static_argnums=0)
 
 
 def draw(net, seed=0):
@@ -73,7 +72,7 @@ def draw(net, seed=0):
 
 def filled(name):
   """The network of that name in SMALL, without a zero; nothing compiles."""
-  return fill(shapes.network(SMALL[name]))
+  return fill(models.network(SMALL[name]))
 
 
 def images(net, count=5):
@@ -86,20 +85,20 @@ def test_parameters_are_those_of_the_papers(row):
   name, shape, classes = row
   whole, by_depth = TABLE[row]
   net = BACKBONES[name](shape, classes, depths=tuple(by_depth))
-  size = shapes.parameters(net)
+  size = models.parameters(net)
   assert sum(size[n] for n in (*net.names(), "head")) == whole
-  full = shapes.network(net)
+  full = models.network(net)
   for depth, (phi, h, theta) in by_depth.items():
     assert sum(size[n] for n in net.names(0, depth)) == phi
-    assert size[backbones.exit_name(depth)] == h
+    assert size[models.exit_name(depth)] == h
     assert sum(size[n] for n in (*net.names(depth), "head")) == theta
     assert phi + theta == whole
-    held = backbones.prefix(net, full, depth).params
+    held = models.prefix(net, full, depth).params
     assert sum(size[n] for n in held) == phi + h
 
 
 def test_outputs_of_the_8_layer_cnn():
-  assert shapes.outputs(BACKBONES["cnn8"]((28, 28, 1), 10)) == {
+  assert models.outputs(BACKBONES["cnn8"]((28, 28, 1), 10)) == {
     "conv1": (14, 14, 32),
     "conv2": (7, 7, 64),
     "conv3": (7, 7, 128),
@@ -114,22 +113,22 @@ def test_outputs_of_the_8_layer_cnn():
 def test_prefix_and_suffix_part_the_blocks(name):
   net, full = SMALL[name], filled(name)
   assert net.cuts == (1, 2, 3)
-  exits = {backbones.exit_name(k) for k in net.cuts}
+  exits = {models.exit_name(k) for k in net.cuts}
   assert full.params.keys() == {*net.names(), *exits, "head"}
   assert full.stats.keys() == full.params.keys()
   for depth in net.cuts:
-    client = backbones.prefix(net, full, depth)
-    server = backbones.suffix(net, full, depth)
+    client = models.prefix(net, full, depth)
+    server = models.suffix(net, full, depth)
     assert not client.params.keys() & server.params.keys()
     both = client.params.keys() | server.params.keys()
-    assert both == {*net.names(), backbones.exit_name(depth), "head"}
-    assert backbones.depth_of(net, client) == depth
-    assert backbones.classifier(net, client) == backbones.exit_name(depth)
-    bare = backbones.prefix(net, full, depth, with_exit=False)
-    assert backbones.classifier(net, bare) is None
-    assert backbones.depth_of(net, bare) == depth
-  whole = backbones.prefix(net, full, net.length)
-  assert backbones.classifier(net, whole) == "head"
+    assert both == {*net.names(), models.exit_name(depth), "head"}
+    assert models.depth_of(net, client) == depth
+    assert models.classifier(net, client) == models.exit_name(depth)
+    bare = models.prefix(net, full, depth, with_exit=False)
+    assert models.classifier(net, bare) is None
+    assert models.depth_of(net, bare) == depth
+  whole = models.prefix(net, full, net.length)
+  assert models.classifier(net, whole) == "head"
   assert whole.params.keys() == {*net.names(), "head"}
 
 
@@ -138,18 +137,18 @@ def test_prefix_and_suffix_part_the_blocks(name):
 def test_prefix_then_suffix_is_the_whole(name, train):
   net, full = SMALL[name], filled(name)
   x = images(net)
-  want, stats = backbones.run(net, full, x, (*net.names(), "head"), train=train)
+  want, stats = models.run(net, full, x, (*net.names(), "head"), train=train)
   assert want.shape == (5, net.classes)
   for depth in net.cuts:
-    client = backbones.prefix(net, full, depth)
-    server = backbones.suffix(net, full, depth)
-    z, front = backbones.run(net, client, x, net.names(0, depth), train=train)
+    client = models.prefix(net, full, depth)
+    server = models.suffix(net, full, depth)
+    z, front = models.run(net, client, x, net.names(0, depth), train=train)
     names = (*net.names(depth), "head")
-    logits, back = backbones.run(net, server, z, names, train=train)
+    logits, back = models.run(net, server, z, names, train=train)
     assert_close(logits, want, atol=1e-12)
     assert_close({**front, **back}, stats, atol=1e-12)
-    exit_says, _ = backbones.run(
-      net, client, z, (backbones.exit_name(depth),), train=train
+    exit_says, _ = models.run(
+      net, client, z, (models.exit_name(depth),), train=train
     )
     assert exit_says.shape == (5, net.classes)
 
@@ -157,13 +156,13 @@ def test_prefix_then_suffix_is_the_whole(name, train):
 @small
 def test_taps_are_what_run_gives_at_each_cut(name):
   net, full = SMALL[name], filled(name)
-  x, handed = images(net), shapes.outputs(SMALL[name])
+  x, handed = images(net), models.outputs(SMALL[name])
   # Any order, any choice of cuts.
   for cuts in (net.cuts, net.cuts[::-1], net.cuts[1:], net.cuts[:1]):
-    taps = drawn_cut.taps(net, full, x, cuts, train=True)
+    taps = models.taps(net, full, x, cuts, train=True)
     assert taps.keys() == set(cuts)
     for cut, z in taps.items():
-      want, _ = backbones.run(net, full, x, net.names(0, cut), train=True)
+      want, _ = models.run(net, full, x, net.names(0, cut), train=True)
       assert_close(z, want, atol=1e-12)
       assert z.shape == (5, *handed[net.names()[cut - 1]])
 
@@ -172,9 +171,9 @@ def test_taps_end_at_the_last_cut_that_is_asked_for():
   net, full = SMALL["toy"], filled("toy")
   x = images(net)
   taps = jax.jit(
-    lambda last: drawn_cut.taps(net, full, x, net.cuts, train=True, last=last)
+    lambda last: models.taps(net, full, x, net.cuts, train=True, last=last)
   )
-  want = drawn_cut.taps(net, full, x, net.cuts, train=True)
+  want = models.taps(net, full, x, net.cuts, train=True)
   for last in net.cuts:
     for cut, z in taps(last).items():
       assert_close(z, want[cut] if cut <= last else 0 * z, atol=1e-12)
@@ -184,10 +183,10 @@ def test_statistics_are_taken_over_the_real_samples_alone():
   net = SMALL["toy"]
   full, x = filled("toy"), images(net)
   names = net.names(0, 2)
-  want, stats = backbones.run(net, full, x[:3], names, train=True)
+  want, stats = models.run(net, full, x[:3], names, train=True)
   real = jnp.array([True, True, True, False, False])
   junk = x.at[3:].set(1e4)
-  out, found = backbones.run(net, full, junk, names, train=True, real=real)
+  out, found = models.run(net, full, junk, names, train=True, real=real)
   assert_close(out[:3], want, atol=1e-10)
   assert_close(found, stats, atol=1e-10)
   mean = found["block1"]["BatchNorm_0"]["mean"]
@@ -201,9 +200,9 @@ def test_statistics_are_taken_over_the_real_samples_alone():
 def test_running_statistics_are_used_and_kept_when_not_training():
   net, full = SMALL["toy"], filled("toy")
   x, names = images(net), net.names()
-  out, stats = backbones.run(net, full, x, names, train=False)
+  out, stats = models.run(net, full, x, names, train=False)
   assert_close(stats, {n: full.stats[n] for n in names})
-  one, _ = backbones.run(net, full, x[:1], names, train=False)
+  one, _ = models.run(net, full, x[:1], names, train=False)
   assert_close(one, out[:1], atol=1e-12)
 
 
@@ -216,7 +215,7 @@ def test_the_same_key_draws_the_same_network():
   # An exit more changes no other block.
   few = draw(BACKBONES["toy"]((4, 4, 1), 4, depths=(2,), batch_norm=True))
   assert one.params.keys() - few.params.keys() == {"exit1", "exit3"}
-  assert_close(backbones.select(one, few.params), few)
+  assert_close(models.select(one, few.params), few)
   # Blocks of equal shape start apart.
   a, b = (few.params[n]["Dense_0"]["kernel"] for n in ("block2", "block3"))
   assert float(jnp.abs(a - b).max()) > 0.1
@@ -257,7 +256,7 @@ def test_equal_networks_are_those_of_equal_fields():
   def network(**changes):
     net = BACKBONES["toy"]((4, 4, 1), 3, depths=(1, 2), batch_norm=True)
     weights = Pretrained({}, "weights of a file", "0123")
-    focal = task_losses.make_loss("focal", 3, {"gamma": 2.0})
+    focal = methods.make_loss("focal", 3, {"gamma": 2.0})
     wire = Wire(features=Channel("float16"))
     fields = {"start": weights, "loss": focal, "wire": wire, **changes}
     return dataclasses.replace(net, **fields)
@@ -277,7 +276,7 @@ def test_equal_networks_are_those_of_equal_fields():
     "start": Pretrained({}, "weights of a file", "4567"),
     "draws": "torch",
     "wire": Wire(features=Channel("float16"), gradients=Channel("float16")),
-    "loss": task_losses.make_loss("focal", 3, {"gamma": 1.0}),
+    "loss": methods.make_loss("focal", 3, {"gamma": 1.0}),
     "vocabulary": 9,
   }
   for field in dataclasses.fields(net):

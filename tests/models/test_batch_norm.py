@@ -9,10 +9,8 @@ from refusals import refused
 from tiny_networks import TINY
 
 import splitjax
-from splitjax import BACKBONES
-from splitjax.experiment.setup import checks, network
-from splitjax.models import shapes
-from splitjax.models.block import is_norm, norm_free
+from splitjax import BACKBONES, experiment, models
+from splitjax.models import is_norm, norm_free
 
 
 @pytest.mark.slow
@@ -46,20 +44,22 @@ def resolved(backbone="toy", **changes):
 
 def test_the_policies_of_a_config():
   shape = (32, 32, 3)
-  plain = network.make_backbone(resolved(), shape, 10)
-  local = network.make_backbone(resolved(batch_norm="local"), shape, 10)
-  group = network.make_backbone(resolved(batch_norm="group_norm"), shape, 10)
+  plain = experiment.make_backbone(resolved(), shape, 10)
+  local = experiment.make_backbone(resolved(batch_norm="local"), shape, 10)
+  group = experiment.make_backbone(resolved(batch_norm="group_norm"), shape, 10)
   assert local.local_norm and not plain.local_norm and not group.local_norm
-  assert jax.tree.leaves(shapes.network(plain).stats)
-  assert not jax.tree.leaves(shapes.network(group).stats)
-  assert shapes.parameters(plain) == shapes.parameters(group)
+  assert jax.tree.leaves(models.network(plain).stats)
+  assert not jax.tree.leaves(models.network(group).stats)
+  assert models.parameters(plain) == models.parameters(group)
 
 
 @pytest.mark.parametrize("policy", ["local", "group_norm"])
 def test_a_policy_for_what_is_not_there(policy):
   config = resolved("cnn8", batch_norm=policy)
   with refused("batch_norm"):
-    checks.check_layers(config, network.make_backbone(config, (28, 28, 1), 10))
+    experiment.check_layers(
+      config, experiment.make_backbone(config, (28, 28, 1), 10)
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_policy_for_what_is_not_there(policy):
 )
 def test_norms_are_known_by_their_kind_alone(name, given, kind):
   net = BACKBONES[name]((32, 32, 3), 10, **{**TINY[name], **given})
-  full = shapes.network(net)
+  full = models.network(net)
   for path, _ in jax.tree_util.tree_leaves_with_path(full):
     all_kinds = ("BatchNorm", "GroupNorm", "LayerNorm")
     found = [k for k in all_kinds if is_norm(path, k)]

@@ -9,11 +9,19 @@ import pytest
 from marks import slow
 from numpy_nets import Net, draw, max_pool
 
-from splitjax.models import BACKBONES, backbones, drawing, shapes
-from splitjax.models.layers import Chain, ConvBlock, DenseBlock, Pool
-from splitjax.models.mobilenet import DepthwiseBlock, Inverted
-from splitjax.models.options import How
-from splitjax.models.resnet import Residual, begin
+from splitjax import models
+from splitjax.models import (
+  BACKBONES,
+  Chain,
+  ConvBlock,
+  DenseBlock,
+  DepthwiseBlock,
+  How,
+  Inverted,
+  Pool,
+  Residual,
+  begin,
+)
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -192,10 +200,10 @@ def test_small_images_stand_in_the_middle_of_zeros():
     BACKBONES["vgg11"]((n, n, 1), 10, width=1 / 32, pad=n < 32)
     for n in (28, 32)
   )
-  full, names = drawing.init(large, jax.random.key(0)), large.names()
+  full, names = models.init(large, jax.random.key(0)), large.names()
   x = jax.random.normal(jax.random.key(1), (3, 28, 28, 1))
   framed = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
-  got, _ = backbones.run(small, full, x, names=names, train=False)
-  want, _ = backbones.run(large, full, framed, names=names, train=False)
+  got, _ = models.run(small, full, x, names=names, train=False)
+  want, _ = models.run(large, full, framed, names=names, train=False)
   np.testing.assert_array_equal(got, want)
-  assert shapes.parameters(small) == shapes.parameters(large)
+  assert models.parameters(small) == models.parameters(large)

@@ -16,10 +16,8 @@ from refusals import refused
 from tiny_networks import OTHERS, whole
 
 import splitjax
-from splitjax import BACKBONES
-from splitjax.experiment.setup import tasks
-from splitjax.models import contract, forms, shapes
-from splitjax.models.backbones import Backbone
+from splitjax import BACKBONES, experiment, models
+from splitjax.models import Backbone
 
 
 class Flat(nn.Module):
@@ -95,7 +93,7 @@ def mine(
   return Backbone("mine", shape, classes, made, exits, Flat(classes - head))
 
 
-SMALL = functools.partial(contract.check_backbone, shape=(4, 4, 1), classes=4)
+SMALL = functools.partial(models.check_backbone, shape=(4, 4, 1), classes=4)
 
 
 @pytest.mark.parametrize("name", ["toy", *slow("transformer_text", "cnn4")])
@@ -104,7 +102,7 @@ def test_our_own_keep_it(name):
   if name == "transformer_text":
     given = {**given, "width": 8}
   factory = functools.partial(BACKBONES[name], **given)
-  parts = contract.check_backbone(factory, shape=shape)
+  parts = models.check_backbone(factory, shape=shape)
   assert len(parts) == 7 and "depths" in parts[0]
 
 
@@ -115,13 +113,13 @@ FIRST = "cnn1d", "cnn4"
   "name", [*FIRST, *slow(*sorted(BACKBONES.keys() - {*FIRST}))]
 )
 def test_the_forms_of_all(name):
-  forms.check_forms(whole(name))
+  models.check_forms(whole(name))
 
 
 def test_ones_own_keeps_it():
   """A gate of zero and a frozen parameter are no mistakes."""
   assert len(SMALL(functools.partial(mine, wrong="gate", last="frozen"))) == 7
-  assert splitjax.check_backbone is contract.check_backbone
+  assert splitjax.check_backbone is models.check_backbone
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,7 @@ def test_ones_own_keeps_it():
 )
 def test_a_wrong_form_is_one_line(options, said):
   made = functools.partial(mine, **options)
-  with pytest.raises(contract.Broken, match=f"backbone.name='mine': .*{said}"):
+  with pytest.raises(models.Broken, match=f"backbone.name='mine': .*{said}"):
     SMALL(made)
 
 
@@ -155,7 +153,7 @@ def test_a_wrong_form_is_one_line(options, said):
 )
 def test_what_only_numbers_show(options, said):
   made = functools.partial(mine, **options)
-  with pytest.raises(contract.Broken, match=said):
+  with pytest.raises(models.Broken, match=said):
     SMALL(made)
 
 
@@ -165,25 +163,25 @@ def test_a_block_that_is_no_key():
     exits = {k: Flat(classes) for k in depths}
     return Backbone("mine", shape, classes, blocks, exits, Flat(classes))
 
-  with pytest.raises(contract.Broken, match="two has an attribute that is not"):
+  with pytest.raises(models.Broken, match="two has an attribute that is not"):
     SMALL(factory)
 
 
 @pytest.mark.parametrize("depths", [(), (1, 2)])
 def test_exits_behind_blocks_that_can_be_cut(depths):
   with refused("backbone.name"):
-    forms.check_forms(mine((4, 4, 1), 4, depths=depths))
+    models.check_forms(mine((4, 4, 1), 4, depths=depths))
 
 
 def test_a_network_without_cuts_in_its_options(monkeypatch):
   fixed = functools.partial(mine, depths=(1,))
-  with pytest.raises(contract.Broken, match="no option depths"):
+  with pytest.raises(models.Broken, match="no option depths"):
     SMALL(fixed)
   monkeypatch.setitem(BACKBONES, "mine", fixed)
   draft = tiny.tiny(own="local")
   draft.backbone = splitjax.spec(BACKBONES, "mine")
   with refused("backbone.name"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +198,7 @@ def test_the_network_is_the_one_that_was_asked_for(made, said):
     return made(shape, classes, depths)
 
   where = "backbone.name='(mine|factory)'"
-  with pytest.raises(contract.Broken, match=f"{where}: .*{said}"):
+  with pytest.raises(models.Broken, match=f"{where}: .*{said}"):
     SMALL(factory)
 
 
@@ -230,7 +228,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("factory", "said"), MISTAKES)
 def test_what_is_no_network_is_one_line(factory, said):
-  with pytest.raises(contract.Broken, match=said) as caught:
+  with pytest.raises(models.Broken, match=said) as caught:
     SMALL(factory)
   assert "\n" not in str(caught.value)
 
@@ -241,7 +239,7 @@ def test_a_network_that_computes_in_float32_alone(monkeypatch):
   draft.backbone = splitjax.spec(BACKBONES, "mine")
   draft.system.compute_dtype = "bfloat16"
   with refused("system.compute_dtype"):
-    tasks.build(tiny.resolved(draft))
+    experiment.build(tiny.resolved(draft))
 
 
 def test_options_that_no_config_can_hold(monkeypatch):
@@ -252,7 +250,7 @@ def test_options_that_no_config_can_hold(monkeypatch):
     return mine(shape, classes, depths=depths)
 
   for factory in (bare, foreign):
-    with pytest.raises(contract.Broken, match=factory.__name__):
+    with pytest.raises(models.Broken, match=factory.__name__):
       SMALL(factory)
     monkeypatch.setitem(BACKBONES, "mine", factory)
     with refused(factory.__name__):
@@ -283,6 +281,6 @@ def test_modules_of_nnx_are_blocks():
     exits = {k: Flat(classes) for k in depths}
     return Backbone("nnx", shape, classes, blocks, exits, Flat(classes))
 
-  sizes = shapes.parameters(network((4, 4, 1), 4))
+  sizes = models.parameters(network((4, 4, 1), 4))
   assert sizes["block1"] == 8 * 6 + 6 + 2 * 6
   assert len(SMALL(network)) == 7

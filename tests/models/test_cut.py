@@ -4,13 +4,13 @@ import jax
 import pytest
 from refusals import refused
 
-from splitjax import registry
-from splitjax.models import BACKBONES, build
+from splitjax import models, registry
+from splitjax.models import BACKBONES
 
 
 def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
   spec = registry.read_spec(BACKBONES, {"name": name, **given}, "backbone")
-  return build.cut(name, shape, 10, spec.options, vocabulary)
+  return models.cut(name, shape, 10, spec.options, vocabulary)
 
 
 @pytest.mark.parametrize(

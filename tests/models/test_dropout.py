@@ -11,12 +11,9 @@ import toy_world as toys
 from flax import linen as nn
 from refusals import refused
 
-from splitjax import check_backbone, split_pass
-from splitjax.methods.split_pass import local_loss
-from splitjax.models import backbones, behaviour, drawing
-from splitjax.models.layers import DenseBlock
-from splitjax.models.mlp import toy
-from splitjax.models.options import How
+from splitjax import check_backbone, models, split_pass
+from splitjax.methods import local_loss
+from splitjax.models import DenseBlock, How, toy
 
 
 class Dropped(nn.Module):
@@ -67,7 +64,7 @@ def dropping(
 NET = dropping(toys.SHAPE, toys.CLASSES, depths=(1, 2, 3), length=4)
 KEY = jax.random.key(3)
 check = functools.partial(check_backbone, shape=toys.SHAPE, classes=4)
-init = jax.jit(drawing.init, static_argnums=0)
+init = jax.jit(models.init, static_argnums=0)
 
 
 def whole(net, seed=0):
@@ -87,7 +84,7 @@ def test_the_contract_takes_a_network_with_dropout():
   ],
 )
 def test_a_network_that_breaks_it_is_one_line(kind, said):
-  with pytest.raises(behaviour.Broken, match=said) as caught:
+  with pytest.raises(models.Broken, match=said) as caught:
     check(functools.partial(dropping, kind=kind))
   assert "\n" not in str(caught.value)
 
@@ -95,9 +92,9 @@ def test_a_network_that_breaks_it_is_one_line(kind, said):
 def test_without_a_key_training_is_one_line_and_inference_needs_none():
   full, x = whole(NET), jnp.ones((2, 16))
   with refused("backbone.name"):
-    backbones.run(NET, full, jnp.ones((2, 5)), ("block2",), train=True)
-  one, _ = backbones.run(NET, full, x, NET.names(), train=False)
-  two, _ = backbones.run(NET, full, x, NET.names(), train=False, key=KEY)
+    models.run(NET, full, jnp.ones((2, 5)), ("block2",), train=True)
+  one, _ = models.run(NET, full, x, NET.names(), train=False)
+  two, _ = models.run(NET, full, x, NET.names(), train=False, key=KEY)
   np.testing.assert_array_equal(one, two)
 
 
@@ -106,7 +103,7 @@ def test_a_block_drops_and_scales():
   """Half of the numbers are 0, the others twice what they are at inference."""
   full = whole(NET)
   x = jnp.asarray(np.random.default_rng(0).normal(size=(400, 16)))
-  run = functools.partial(backbones.run, NET, full, x, ("block1",))
+  run = functools.partial(models.run, NET, full, x, ("block1",))
   plain, drawn = run(train=False)[0], run(train=True, key=KEY)[0]
   kept = drawn != 0
   np.testing.assert_allclose(drawn[kept], 2 * plain[kept], rtol=1e-14)
@@ -122,15 +119,15 @@ def test_two_passes_across_a_cut_are_one_pass_of_the_whole():
   """Losses and gradients: each side draws by its blocks' names."""
   full = whole(NET)
   batch = toys.batch(0)._replace(key=KEY)
-  client = backbones.prefix(NET, full, 2)
-  server = backbones.suffix(NET, full, 1)
+  client = models.prefix(NET, full, 2)
+  server = models.suffix(NET, full, 1)
   split = jax.jit(functools.partial(split_pass, NET, gamma=0.0))
   found = split(client, server, batch)
 
   def loss(params):
     segment = full._replace(params=params)
     x, names = batch.image, (*NET.names(), "head")
-    logits, _ = backbones.run(NET, segment, x, names, train=True, key=batch.key)
+    logits, _ = models.run(NET, segment, x, names, train=True, key=batch.key)
     return NET.mean_loss(logits, batch.label, batch.real)
 
   value, want = jax.jit(jax.value_and_grad(loss))(full.params)

@@ -9,10 +9,8 @@ import tiny
 from tiny_networks import IMAGES, TINY
 
 import splitjax
-from splitjax import BACKBONES, PARTITIONS, SHIFTS
-from splitjax.engine import rounds
-from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer
+from splitjax import BACKBONES, PARTITIONS, SHIFTS, engine, experiment
+from splitjax.experiment import Trainer
 
 
 @pytest.fixture(name="colours", scope="module")
@@ -47,9 +45,9 @@ def config(colours, backbone, method):
 
 def begin(resolved):
   """The method in its world, and its state before the first round."""
-  task = tasks.build(resolved)
-  setup = training_setup.make_setup(task, "only")
-  full = tasks.fresh_network(task)
+  task = experiment.build(resolved)
+  setup = experiment.make_setup(task, "only")
+  full = experiment.fresh_network(task)
   return setup, Trainer(setup).init(full)
 
 
@@ -67,7 +65,7 @@ PAIRS = [*zip(itertools.cycle(KINDS), EVERY, strict=False)]
 def test_a_method_on_every_backbone(method, backbone, colours):
   # Traced, not compiled: whether they go together is a question of shapes.
   setup, state = begin(config(colours, backbone, method))
-  made = rounds.make_round(setup.method, setup.plans, setup.fleet)
+  made = engine.make_round(setup.method, setup.plans, setup.fleet)
   after, told = jax.eval_shape(made, state, setup.shards)
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)

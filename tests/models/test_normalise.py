@@ -7,10 +7,15 @@ import pytest
 from normalisation import Alone
 from numpy_nets import EPS, draw, group_norm
 
-from splitjax.models.layers import Chain, ConvBlock
-from splitjax.models.mobilenet import DepthwiseBlock, Inverted
-from splitjax.models.options import How
-from splitjax.models.resnet import Residual, begin
+from splitjax.models import (
+  Chain,
+  ConvBlock,
+  DepthwiseBlock,
+  How,
+  Inverted,
+  Residual,
+  begin,
+)
 
 numeric = pytest.mark.numeric
 

@@ -7,7 +7,8 @@ import numpy_vit
 import pytest
 from numpy_nets import EPS, fill
 
-from splitjax.models import BACKBONES, backbones, drawing, shapes
+from splitjax import models
+from splitjax.models import BACKBONES
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.numeric]
 
@@ -15,7 +16,7 @@ pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.numeric]
 def drawn(net):
   """A random segment without zeros, and its outputs behind every block."""
   key = jax.random.key(0)
-  full = fill(jax.eval_shape(lambda: drawing.init(net, key)))
+  full = fill(jax.eval_shape(lambda: models.init(net, key)))
   return full, inputs(net, 3)
 
 
@@ -30,12 +31,12 @@ def outputs(net, full, x):
   """Name -> output of each block, each exit and the head."""
   out = {}
   for depth, name in enumerate(net.names(), start=1):
-    x, _ = backbones.run(net, full, x, (name,), train=False)
+    x, _ = models.run(net, full, x, (name,), train=False)
     out[name] = x
     if depth in net.exits:
-      exit_ = backbones.exit_name(depth)
-      out[exit_], _ = backbones.run(net, full, x, (exit_,), train=False)
-  out["head"], _ = backbones.run(net, full, x, ("head",), train=False)
+      exit_ = models.exit_name(depth)
+      out[exit_], _ = models.run(net, full, x, (exit_,), train=False)
+  out["head"], _ = models.run(net, full, x, ("head",), train=False)
   return out
 
 
@@ -47,7 +48,7 @@ def compare(net, full, x, block):
     x = block(name, x, full.params[name], full.stats[name])
     np.testing.assert_allclose(found[name], x, rtol=1e-10, atol=1e-10)
     if depth in net.exits:
-      exit_ = backbones.exit_name(depth)
+      exit_ = models.exit_name(depth)
       logits = block(exit_, x, full.params[exit_], {})
       np.testing.assert_allclose(found[exit_], logits, rtol=1e-10, atol=1e-10)
   logits = block("head", x, full.params["head"], {})
@@ -158,7 +159,7 @@ def test_transformer_text_equals_the_loops():
   ],
 )
 def test_parameters_are_those_said(name, shape, classes, given, count):
-  size = shapes.parameters(BACKBONES[name](shape, classes, **given))
+  size = models.parameters(BACKBONES[name](shape, classes, **given))
   assert sum(n for k, n in size.items() if not k.startswith("exit")) == count
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy_nets
 import pytest
 
-from splitjax.models import pooling
+from splitjax import models
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -52,7 +52,7 @@ def test_max_pool_equals_reduce_window():
   @jax.jit
   def both(images):
     return [
-      (graded(pooling.max_pool, weight)(x), graded(native, weight)(x))
+      (graded(models.max_pool, weight)(x), graded(native, weight)(x))
       for x, weight in zip(images, weights, strict=True)
     ]
 
@@ -69,11 +69,11 @@ def test_the_gradient_of_a_pool_has_a_gradient():
 
   @jax.jit
   def both(x):
-    out, pull = jax.vjp(pooling.max_pool, x)
+    out, pull = jax.vjp(models.max_pool, x)
     return jax.grad(length)(x), pull(8 * out * weight**2)[0]
 
   def length(x):
-    dx = jax.grad(lambda x: (pooling.max_pool(x) ** 2 * weight).sum())(x)
+    dx = jax.grad(lambda x: (models.max_pool(x) ** 2 * weight).sum())(x)
     return (dx**2).sum()
 
   # dx is 2 m weight at each maximum m, so the length is the sum of their
@@ -91,7 +91,7 @@ def test_overlapping_max_pool_equals_the_loop():
   @jax.jit
   def mine(images):
     return [
-      graded(pooling.max_pool_3x3, weight)(x)
+      graded(models.max_pool_3x3, weight)(x)
       for x, weight in zip(images, weights, strict=True)
     ]
 
@@ -105,7 +105,7 @@ def test_overlapping_max_pool_equals_the_loop():
 
 def test_the_first_of_equal_maxima_has_the_gradient():
   x = np.zeros((1, 2, 2, 1))
-  for pool in (pooling.max_pool, pooling.max_pool_3x3):
+  for pool in (models.max_pool, models.max_pool_3x3):
     _, dx = jax.jit(graded(pool, np.ones((1, 1, 1, 1))))(x)
     assert dx.ravel().tolist() == [1, 0, 0, 0]
 
@@ -114,7 +114,7 @@ def test_what_is_not_a_number_is_the_maximum():
   @jax.jit
   def pooled(x):
     wide = jnp.repeat(x, 32, axis=-1)
-    one, three = pooling.max_pool, pooling.max_pool_3x3
+    one, three = models.max_pool, models.max_pool_3x3
     return one(x), three(x), one(wide)
 
   for place in range(4):
@@ -138,7 +138,7 @@ def looped(x, size):
 def test_adaptive_mean_pool_takes_pytorchs_windows():
   sizes = [(14, 14), (7, 7), (5, 5), (1, 1), (2, 2), (14, 5), (3, 8)]
   images = [normal(2, *size, 3) for size in sizes]
-  pooled = jax.jit(lambda xs: [pooling.adaptive_mean_pool(x, 3) for x in xs])
+  pooled = jax.jit(lambda xs: [models.adaptive_mean_pool(x, 3) for x in xs])
   for x, out in zip(images, pooled(images), strict=True):
     assert out.shape == (2, 3, 3, 3)
     check(out, looped(x, 3))

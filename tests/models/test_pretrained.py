@@ -14,11 +14,10 @@ from engine import assert_close
 from refusals import refused
 from tiny_vit import TINY, draw, images, tiny
 
-from splitjax.engine import fleets
-from splitjax.methods import METHODS
-from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones, drawing, drawn_cut, pretrained, shapes
-from splitjax.models.vit import vit_s16
+from splitjax import models
+from splitjax.engine import assign_depths
+from splitjax.methods import METHODS, sgd
+from splitjax.models import vit_s16
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 
@@ -45,10 +44,10 @@ def test_a_forward_pass_is_numpys_from_the_same_file(save, float64):
     for x in (images(3, 8, 8, 3), images(3, 5, 6, 3)):
       want, logits = numpy_vit.forward(numpy_vit.enlarge(x, 8), file)
       names = (*net.names(), "head")
-      got, stats = backbones.run(net, full, x, names, train=train)
+      got, stats = models.run(net, full, x, names, train=train)
       np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
       assert not any(stats.values())
-      for depth, z in drawn_cut.taps(
+      for depth, z in models.taps(
         net, full, x, range(1, 6), train=train
       ).items():
         np.testing.assert_allclose(z, want[depth - 1], rtol=0, atol=1e-9)
@@ -63,18 +62,18 @@ def test_every_tensor_is_read_once_and_exits_are_drawn(save):
   values = [x.tobytes() for x in jax.tree.leaves(start.params)]
   assert sorted(values) == sorted(x.tobytes() for x in file.values())
   full, drawn = draw(net), draw(plain)
-  assert_close(backbones.select(full, start.params).params, start.params)
-  exits = [backbones.exit_name(k) for k in net.cuts]
+  assert_close(models.select(full, start.params).params, start.params)
+  exits = [models.exit_name(k) for k in net.cuts]
   assert full.params.keys() == {*start.params, *exits}
-  assert_close(backbones.select(full, exits), backbones.select(drawn, exits))
-  assert shapes.parameters(net) == shapes.parameters(plain)
+  assert_close(models.select(full, exits), models.select(drawn, exits))
+  assert models.parameters(net) == models.parameters(plain)
   assert net != plain and net == tiny(pretrained=path)
   assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(full))
 
 
 def test_what_draws_a_network_holds_no_array_of_the_file(save):
   def text(net):
-    draw = jax.jit(lambda key: drawing.init(net, key))
+    draw = jax.jit(lambda key: models.init(net, key))
     return draw.lower(jax.random.key(0)).as_text()
 
   assert text(tiny(pretrained=save(numpy_vit.draw()))) == text(tiny())
@@ -83,7 +82,7 @@ def test_what_draws_a_network_holds_no_array_of_the_file(save):
 def test_a_digest_is_of_keys_and_tensors_however_they_are_packed(tmp_path):
   def digest(file, write=np.savez):
     write(tmp_path / "vit.npz", **file)
-    return pretrained.digest(str(tmp_path / "vit.npz"))
+    return models.digest(str(tmp_path / "vit.npz"))
 
   file = numpy_vit.draw()
   usual = digest(file)
@@ -136,12 +135,12 @@ def test_a_head_that_does_not_fit_is_left_out(save, file, said):
 @pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (14, 24)])
 def test_positions_are_interpolated_as_in_the_reference(old, new):
   given = images(1, 1 + old * old, 6)
-  got = pretrained.resize(given, 1 + new * new)
+  got = models.resize(given, 1 + new * new)
   np.testing.assert_array_equal(got[:, 0], given[:, 0])
   grid = given[0, 1:].reshape(old, old, 6)
   want = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
   np.testing.assert_allclose(got[0, 1:], want.reshape(-1, 6), rtol=0, atol=1e-6)
-  back = pretrained.resize(got, 1 + old * old)
+  back = models.resize(got, 1 + old * old)
   if (new - 1) % (old - 1) == 0:  # then the new grid holds the old one
     np.testing.assert_allclose(back, given, rtol=0, atol=1e-6)
 
@@ -154,12 +153,12 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
   net = tiny(resolution=12, pretrained=path)
   said = "positions interpolated, 2² to 3²"
   assert net.start.note == f"weights of {path}; {said}"
-  place = pretrained.resize(file[POSITIONS], 10).astype("f4")
+  place = models.resize(file[POSITIONS], 10).astype("f4")
   wide = {**file, POSITIONS: place}
   x = images(2, 12, 12, 3)
   _, logits = numpy_vit.forward(x, wide)
   names = (*net.names(), "head")
-  got, _ = backbones.run(net, draw(net), x, names, train=False)
+  got, _ = models.run(net, draw(net), x, names, train=False)
   np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
 
 
@@ -258,9 +257,7 @@ def test_no_array_of_the_file_is_in_a_round(save):
     given = {**TINY, "length": 2, "depths": (1,), "pretrained": path}
     net = vit_s16(engine.SHAPE, engine.CLASSES, **given)
     method = METHODS["splitgp"](net, sgd(lr=0.1))
-    made = engine.build(
-      method, net, fleets.assign_depths(2, net.cuts, 0), (3, 3)
-    )
+    made = engine.build(method, net, assign_depths(2, net.cuts, 0), (3, 3))
     return made.round().lower(jax.eval_shape(made.state), made.shards).as_text()
 
   assert text(save(numpy_vit.draw(length=2, channels=1))) == text(None)

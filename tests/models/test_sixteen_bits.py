@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tiny_networks import TINY
 
-from splitjax.models import BACKBONES, backbones, drawing
-from splitjax.models.layers import Conv, Dense
-from splitjax.models.options import How
+from splitjax import models
+from splitjax.models import BACKBONES, Conv, Dense, How
 
 LAYERS = {
   "conv": (Conv(4, how=How(dtype="bfloat16")), (8, 28, 28, 3)),
@@ -49,12 +48,12 @@ def test_gradients_stay_close_and_logits_are_float32(name):
   found = {}
   for dtype in ("float32", "bfloat16"):
     net = BACKBONES[name]((32, 32, 3), 10, dtype=dtype, **options)
-    full = jax.jit(lambda k, net=net: drawing.init(net, k))(jax.random.key(0))
+    full = jax.jit(lambda k, net=net: models.init(net, k))(jax.random.key(0))
 
     def loss(params, net=net, full=full):
       segment = full._replace(params=params)
       names = (*net.names(), "head")
-      logits, stats = backbones.run(net, segment, x, names, train=True)
+      logits, stats = models.run(net, segment, x, names, train=True)
       leaves = jax.tree.leaves((logits, stats))
       assert all(leaf.dtype == jnp.float32 for leaf in leaves)
       return -jax.nn.log_softmax(logits)[:, 0].mean(), logits

@@ -11,16 +11,14 @@ from flax.nnx import bridge
 from marks import slow
 
 import splitjax
-from splitjax import BACKBONES
-from splitjax.experiment.describe import describe, description
-from splitjax.models import contract, layers, shapes, target
-from splitjax.models.backbones import Backbone
+from splitjax import BACKBONES, experiment, models
+from splitjax.models import Backbone
 
 
 @pytest.mark.parametrize("name", ["cnn8", *slow("mobilenet_v2")])
 def test_our_own_convolutions_are_not_slow(name):
   net = BACKBONES[name]((32, 32, 3), 10)
-  assert shapes.slow_convolutions(net) == ""
+  assert models.slow_convolutions(net) == ""
 
 
 class Convolved(nn.Module):
@@ -31,7 +29,7 @@ class Convolved(nn.Module):
   @nn.compact
   def __call__(self, x, train, real):
     if self.maker == "splitjax":
-      x = layers.Conv(3)(x)
+      x = models.Conv(3)(x)
     elif self.maker == "flax":
       x = nn.remat(nn.Conv)(3, (3, 3))(x)
     elif self.maker == "nnx":
@@ -66,14 +64,18 @@ TOLD = "the convolutions of one are slow on a CPU"
 
 
 @pytest.mark.parametrize("maker", ["splitjax", "flax", "nnx", "lax"])
-def test_slow_convolutions_are_said(maker, monkeypatch):
-  made = functools.partial(network, maker=maker)
-  monkeypatch.setattr(contract.behaviour, "check_numbers", lambda net: [])
-  said = contract.check_backbone(made, shape=(4, 4, 1), classes=4)[-1]
-  assert said.startswith(TOLD) == (maker != "splitjax")
-  net = made((4, 4, 1), 4)
-  with target.aimed_at(target.current()._replace(platform="gpu")):
-    assert shapes.slow_convolutions(net) == ""
+def test_slow_convolutions_are_said(maker):
+  net = network((4, 4, 1), 4, maker=maker)
+  told = models.slow_convolutions(net)
+  assert told.startswith(TOLD) == (maker != "splitjax")
+  with models.aimed_at(models.current()._replace(platform="gpu")):
+    assert models.slow_convolutions(net) == ""
+
+
+def test_the_check_of_a_network_says_it():
+  made = functools.partial(network, maker="flax")
+  said = models.check_backbone(made, shape=(4, 4, 1), classes=4)
+  assert said[-1].startswith(TOLD)
 
 
 @pytest.mark.slow
@@ -82,5 +84,5 @@ def test_describe_says_that_convolutions_are_slow(monkeypatch):
   monkeypatch.setitem(BACKBONES, "mine", made)
   draft = tiny.tiny(own="local")
   draft.backbone = splitjax.spec(BACKBONES, "mine")
-  found = describe.describe_run(tiny.resolved(draft))
-  assert f"  {TOLD}: a round" in description.describe_text(found)
+  found = experiment.describe_run(tiny.resolved(draft))
+  assert f"  {TOLD}: a round" in experiment.describe_text(found)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import whole_nets
 
-from splitjax import losses
-from splitjax.models import BACKBONES, backbones
+from splitjax import losses, models
+from splitjax.models import BACKBONES
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.numeric]
 
@@ -46,11 +46,11 @@ def test_inference_of_whole_networks(name):
   def logits(x):
     said = {}
     for depth, block in enumerate(net.names(), start=1):
-      x, _ = backbones.run(net, full, x, (block,), train=False)
+      x, _ = models.run(net, full, x, (block,), train=False)
       if depth in net.exits:
-        place = backbones.exit_name(depth)
-        said[place], _ = backbones.run(net, full, x, (place,), train=False)
-    said["head"], _ = backbones.run(net, full, x, ("head",), train=False)
+        place = models.exit_name(depth)
+        said[place], _ = models.run(net, full, x, (place,), train=False)
+    said["head"], _ = models.run(net, full, x, ("head",), train=False)
     return said
 
   assert WANTED[f"{name}/head"].std() > 0.1
@@ -68,7 +68,7 @@ def test_one_training_step_of_whole_networks(name):
   @functools.partial(jax.value_and_grad, has_aux=True)
   def loss(params):
     part = full._replace(params=params)
-    logits, stats = backbones.run(net, part, images, names, train=True)
+    logits, stats = models.run(net, part, images, names, train=True)
     real = jnp.ones(len(images), bool)
     label = whole_nets.labels()
     return losses.cross_entropy(logits, label, real), (logits, stats)

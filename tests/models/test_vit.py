@@ -13,10 +13,10 @@ import pytest
 from engine import assert_close
 from tiny_vit import CLASSES, SHAPE, fresh, images, rough, tiny
 
-from splitjax.models import backbones, shapes
-from splitjax.models.vit import patches
-from splitjax.models.vit import vit_b16 as base
-from splitjax.models.vit import vit_s16 as small
+from splitjax import models
+from splitjax.models import patches
+from splitjax.models import vit_b16 as base
+from splitjax.models import vit_s16 as small
 
 
 # HARMONY Table 1; depth 4 is depth 2 and two blocks of 1,774,464 =
@@ -34,14 +34,14 @@ def test_parameters_are_those_of_the_paper(depth, phi, theta):
   size = sizes(net)
   assert net.cuts == (2, 4, 6)
   assert sum(size[n] for n in net.names(0, depth)) == phi
-  assert size[backbones.exit_name(depth)] == 39_268
+  assert size[models.exit_name(depth)] == 39_268
   assert sum(size[n] for n in (*net.names(depth), "head")) == theta
   assert phi + theta == 21_704_164
 
 
 @functools.cache
 def _sizes(factory, classes):
-  return shapes.parameters(factory((32, 32, 3), classes))
+  return models.parameters(factory((32, 32, 3), classes))
 
 
 def sizes(net):
@@ -114,15 +114,15 @@ def test_products_are_bfloat16_and_the_rest_float32():
     z = block(z)
     assert z.dtype == np.float32
   names = (*net.names(), "head")
-  near, _ = backbones.run(net, full, x, names, train=True, real=real)
-  want, _ = backbones.run(wide, full, x, names, train=True, real=real)
+  near, _ = models.run(net, full, x, names, train=True, real=real)
+  want, _ = models.run(wide, full, x, names, train=True, real=real)
   assert near.dtype == np.float32
   gap = float(jnp.abs(near - want).max())
   assert 1e-4 < gap < 0.1 * float(jnp.abs(want).max())
 
 
 def run_one(net, full, name, x):
-  return backbones.run(net, full, x, (name,), train=True)[0]
+  return models.run(net, full, x, (name,), train=True)[0]
 
 
 def inside(function, *args):
@@ -150,12 +150,12 @@ def test_the_program_hardly_grows_with_equal_blocks():
 
   def lines(length):
     net = tiny(length=length)
-    full = shapes.network(net)
+    full = models.network(net)
     x = jax.ShapeDtypeStruct((2, *SHAPE), float)
 
     def value(params, x):
       segment = full._replace(params=params)
-      return backbones.run(net, segment, x, net.names(), train=True)[0].sum()
+      return models.run(net, segment, x, net.names(), train=True)[0].sum()
 
     text = jax.jit(jax.grad(value)).lower(full.params, x).as_text()
     return text.count("\n"), text.count("dot_general")

@@ -7,7 +7,7 @@ import pytest
 from example_results import table_cells
 from example_tables import of_data, one, results, row
 
-from splitjax.reports import by_seed, formats, grid_report, records, tables
+from splitjax import reports
 
 
 def beside(**seeds):
@@ -27,15 +27,15 @@ def beside(**seeds):
 
 def test_runs_of_a_method_stand_beside_each_other():
   cells = beside(one={0: [0.1, 0.2], 1: [0.2, 0.3]}, two={0: [0.3, 0.4]})
-  found = [r for v, tree in cells for r in records.collect(tree, v)]
-  lines = table_cells(formats.markdown(tables.compare(found)))
+  found = [r for v, tree in cells for r in reports.collect(tree, v)]
+  lines = table_cells(reports.markdown(reports.compare(found)))
   assert lines[0][:2] == ["method", "run"]
   names = [["a", "one"], ["a", "two"], ["one", "one"], ["two", "two"]]
   assert [line[:2] for line in lines[1:]] == names
   # The numbers for other programs stay by run.
-  first = next(csv.DictReader(io.StringIO(records.as_csv(found))))
+  first = next(csv.DictReader(io.StringIO(reports.as_csv(found))))
   assert (first["run"], first["row"]) == ("one", "a")
-  text = by_seed.seed_section(
+  text = reports.seed_section(
     beside(x={0: [0, 0], 1: [0, 0]}, y={0: [1, 1], 1: [1, 1]})
   )
   lines = table_cells(text[1])
@@ -60,19 +60,19 @@ def test_runs_of_a_method_stand_beside_each_other():
 )  # fmt: skip
 def test_runs_are_compared_seed_by_seed(first, second, wanted):
   cells = beside(old=first, new=second)
-  (line,) = by_seed.differences(cells).lines
+  (line,) = reports.differences(cells).lines
   assert line == ["a", "new − old", *wanted]
   named = [{"values": v, "results": t} for v, t in cells]
-  told = grid_report.sections(named, [])
+  told = reports.sections(named, [])
   assert told[0] == "## Differences, seed by seed" and line[-1] in told[2]
 
 
 def test_without_two_runs_of_a_method_nothing_is_compared():
   cells = beside(old={0: [0.1, 0.2]}, new={0: [0.1, 0.2]})
   cells[1][1]["rows"].pop(0)
-  assert by_seed.differences(cells) is None
+  assert reports.differences(cells) is None
   apart = beside(old={0: [0.1, 0.2]}, new={1: [0.1, 0.2]})
-  assert by_seed.differences(apart) is None
+  assert reports.differences(apart) is None
 
 
 GAINS = {
@@ -105,23 +105,23 @@ def test_the_gain_over_the_best_other_row_by_hand():
   Differences −5 and −1, −2 and +6: half-widths 12.706 s / √2, s = 2.83 and
   5.66. The paper's: 92.34 − 93.00 and 71.45 − 64.46.
   """
-  found = records.collect(with_gains(), {})
-  words, line = by_seed.gains(found)
+  found = reports.collect(with_gains(), {})
+  words, line = reports.gains(found)
   assert "best other row" in words
   assert line == (
     "- ρ=0 −3.00 ± 25.41 (paper −0.66), HARMONY − SplitGP λ=0.9; ρ=0.8 +2.00 ±"
     " 50.82 (paper +6.99), HARMONY − SplitGP λ=0.2+FT"
   )
-  lines = csv.DictReader(io.StringIO(records.as_csv(found)))
+  lines = csv.DictReader(io.StringIO(reports.as_csv(found)))
   first, second = (x for x in lines if x["metric"] == "gain")
   assert (first["row"], first["over"]) == ("HARMONY", "SplitGP λ=0.9")
   assert float(second["value"]) == pytest.approx(0.02)
   assert float(second["half"]) == pytest.approx(0.5082, abs=1e-4)
   cells = [{"values": {}, "results": with_gains()}]
-  told = grid_report.sections(cells, found)
+  told = reports.sections(cells, found)
   assert told[:2] == [words, line]
   # Its table shows no gains: the line has them.
-  assert "gain" not in formats.markdown(tables.compare(found))
+  assert "gain" not in reports.markdown(reports.compare(found))
 
 
 def test_notes_name_cell_and_seed(tmp_path):
@@ -132,28 +132,28 @@ def test_notes_name_cell_and_seed(tmp_path):
   whole = {"title": "t", "fields": ["data.partition.k"], "cells": cells}
   one, two = (cell["results"] for cell in cells)
   one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
-  page = grid_report.write_grid(whole, tmp_path, ["a", "b"], []).read_text()
+  page = reports.write_grid(whole, tmp_path, ["a", "b"], []).read_text()
   notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
   assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
 
 
 def test_the_gain_of_another_method_of_one_seed_and_of_cells():
-  (_, line) = by_seed.gains(records.collect(with_gains(seeds=[0]), {}))
+  (_, line) = reports.gains(reports.collect(with_gains(seeds=[0]), {}))
   assert line.startswith("- ρ=0 −5.00 (paper −0.66), HARMONY − SplitGP λ=0.9;")
-  (_, line) = by_seed.gains(records.collect(with_gains(""), {"x.k": 2}))
+  (_, line) = reports.gains(reports.collect(with_gains(""), {"x.k": 2}))
   assert line.startswith("- k=2: ρ=0 −44.00 ± 12.71 (paper"), "the first"
   assert "SplitGP λ=0.2+FT − HARMONY" in line
   # Its own fine-tuned row is no other method.
   own = with_gains()
   own["rows"].append(row("HARMONY+FT", [0.99, 0.99]))
-  assert by_seed.gains(records.collect(own, {})) == by_seed.gains(
-    records.collect(with_gains(), {})
+  assert reports.gains(reports.collect(own, {})) == reports.gains(
+    reports.collect(with_gains(), {})
   )
   alone = {**with_gains(), "rows": with_gains()["rows"][-1:]}
   one_set = results([one("a", 0.5), one("b", 0.6)])
   one_set["sets"] = ["global"]
   for tree in (alone, one_set):
-    assert by_seed.gains(records.collect(tree, {})) == []
+    assert reports.gains(reports.collect(tree, {})) == []
 
 
 def test_means_over_data_sets_by_hand(cell="alpha=0.1"):
@@ -161,8 +161,8 @@ def test_means_over_data_sets_by_hand(cell="alpha=0.1"):
     of_data("a", cell, {"Local": 0.6, "FedAvg": 0.5}, ""),
     of_data("b", cell, {"Local": 0.8}, ""),
   ]
-  found = [r for c in cells for r in records.collect(c["results"], c["values"])]
-  means = by_seed.over_data_sets(cells, found)
+  found = [r for c in cells for r in reports.collect(c["results"], c["values"])]
+  means = reports.over_data_sets(cells, found)
   # Seeds' means 69 and 71 %, ± 12.706 · 1.414 / √2; FedAvg lacks a data set.
   assert [(r.row, r.metric, r.values["run"]) for r in means] == [
     ("Local", metric, f"mean/{cell}") for metric in ("accuracy", "best")
@@ -170,6 +170,6 @@ def test_means_over_data_sets_by_hand(cell="alpha=0.1"):
   assert [r.value for r in means] == pytest.approx([0.7, 0.7])
   assert means[0].half == pytest.approx(0.12706, abs=1e-5)
   assert means[1].half is None  # seeds' best rounds are not kept
-  assert by_seed.over_data_sets(cells[:1], found) == []
+  assert reports.over_data_sets(cells[:1], found) == []
   same = [cells[0], {**cells[1], "results": cells[0]["results"]}]
-  assert by_seed.over_data_sets(same, found) == [], "one data set twice"
+  assert reports.over_data_sets(same, found) == [], "one data set twice"

@@ -8,7 +8,7 @@ from matplotlib import colors
 from matplotlib.collections import QuadMesh
 from matplotlib.patches import Rectangle, StepPatch
 
-from splitjax.reports.figures import client_data
+from splitjax.reports import figures
 
 
 def counts_of(clients, classes, seed=0):
@@ -31,7 +31,7 @@ def key(figure):
     }
     if figure.legends[0].get_title().get_text() == "class":
       return {shade: int(x) for shade, x in order.items()}
-    return {s: list(client_data.PARTS).index(x) for s, x in order.items()}
+    return {s: list(figures.PARTS).index(x) for s, x in order.items()}
   parts = figure.axes[-1].findobj(QuadMesh)
   shades = parts[0].to_rgba(range(parts[0].get_array().size))
   return {colors.to_rgba(shade): c for c, shade in enumerate(shades)}
@@ -78,7 +78,7 @@ def assert_legible(figure):
 @pytest.mark.parametrize(("clients", "classes"), [(1, 2), (30, 11), (1000, 3)])
 def test_bars_are_the_counts(clients, classes):
   counts = counts_of(clients, classes)
-  figure = client_data.of_classes({"": counts})
+  figure = figures.of_classes({"": counts})
   assert (drawn(figure.axes[0], key(figure), clients) == counts).all()
   assert_legible(figure)
 
@@ -89,8 +89,8 @@ def test_few_clients_have_names(clients, named, sets):
   parts = np.ones((sets, clients), int)
   sides = list(map(str, range(sets)))
   for figure in (
-    client_data.of_classes({"": counts_of(clients, 4)}, names),
-    client_data.of_tests(parts, parts, sides, names),
+    figures.of_classes({"": counts_of(clients, 4)}, names),
+    figures.of_tests(parts, parts, sides, names),
   ):
     assert_legible(figure)
     ticks = [x.get_text() for x in figure.axes[0].get_xticklabels()]
@@ -104,7 +104,7 @@ def test_gallery_has_one_scale_and_one_key(classes):
     f"Dirichlet, α = {n}": (n + 1) * counts_of(20 + n, classes, n)
     for n in range(2)
   }
-  figure = client_data.of_classes(panels)
+  figure = figures.of_classes(panels)
   bars = [axes for axes in figure.axes if axes.get_title()]
   assert [axes.get_title() for axes in bars] == list(panels)
   assert len({axes.get_ylim() for axes in bars}) == 1
@@ -119,7 +119,7 @@ def test_test_sets_stack_ood_on_id(sets=5, clients=20):
   inside = np.tile(counts_of(clients, 2)[:, 1], (sets, 1))
   outside = np.array([np.rint(inside[0] * r / 5) for r in range(sets)], int)
   names = [f"ρ={r / 5:g}" for r in range(sets)]
-  figure = client_data.of_tests(inside, outside, names)
+  figure = figures.of_tests(inside, outside, names)
   for r, axes in enumerate(figure.axes):
     heights = drawn(axes, key(figure), clients)
     assert (heights == np.stack([inside[r], outside[r]], axis=1)).all()
@@ -131,14 +131,14 @@ def test_test_sets_stack_ood_on_id(sets=5, clients=20):
 
 def test_no_samples_at_all():
   zeros = np.zeros((3, 4), int)
-  assert_legible(client_data.of_classes({"": zeros}))
-  figure = client_data.of_tests(zeros, zeros, ["a", "b", "c"])
+  assert_legible(figures.of_classes({"": zeros}))
+  figure = figures.of_tests(zeros, zeros, ["a", "b", "c"])
   assert figure.axes[0].get_title() == "a: mean 0 samples, 0% OOD"
 
 
 def test_depths_count_their_clients():
   numbers = ("memory", "latency", "compute", "bandwidth")
   devices = {name: np.arange(1.0, 4) for name in numbers}
-  figure = client_data.of_devices([4, 3, 4], devices)
+  figure = figures.of_devices([4, 3, 4], devices)
   texts = [text.get_text() for text in figure.legends[0].get_texts()]
   assert texts == ["depth 3: 1 client", "depth 4: 2 clients"]

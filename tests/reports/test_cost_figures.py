@@ -7,12 +7,9 @@ import pytest
 from example_results import cost, example
 from refusals import refused
 
-from splitjax import files
-from splitjax.engine.resources import Devices, Rates
-from splitjax.experiment.measure import costs
-from splitjax.reports import over_seeds
-from splitjax.reports.figures import cost as cost_figures
-from splitjax.reports.figures import grid, plots
+from splitjax import experiment, files, reports
+from splitjax.engine import Devices, Rates
+from splitjax.reports import figures
 
 FIGURES = "blank"
 
@@ -30,18 +27,18 @@ def priced(seed):
 
 def test_accuracy_over_cost_and_cost_of_clients():
   plain = files.plain(example())
-  assert not cost_figures.priced(plain) and not cost_figures.spent(plain)
-  both = over_seeds.combine([priced(0), priced(1)])
+  assert not figures.priced(plain) and not figures.spent(plain)
+  both = reports.combine([priced(0), priced(1)])
   both["config"]["eval"] = {"target": 0.85}
-  for draw in (cost_figures.accuracy_over_cost, cost_figures.cost_per_client):
+  for draw in (figures.accuracy_over_cost, figures.cost_per_client):
     draw(both).draw_without_rendering()
 
   # Clients of both seeds; means over seeds of what rounds cost; the target.
-  (spent, *_) = cost_figures.spent(both)
+  (spent, *_) = figures.spent(both)
   assert spent["seconds"] == sorted([*range(10, 16), *range(11, 17)])
-  every = cost_figures.accuracy_over_cost(both).axes
+  every = figures.accuracy_over_cost(both).axes
   heads = [axes.get_xlabel() for axes in every]
-  assert heads == [name for name, _ in cost_figures.AXES.values()]
+  assert heads == [name for name, _ in figures.AXES.values()]
   for axes, unit in zip(every[1:], (1e-6, 1.0, 1000.0), strict=True):
     curve, target = axes.get_lines()
     wanted = [1.5 * unit, 3 * unit, 4.5 * unit, 6 * unit]
@@ -54,7 +51,7 @@ def test_accuracy_over_cost_and_cost_of_clients():
     assert dots[:, 1].tolist() == pytest.approx(ends) and len(ends) == 2
     assert set(dots[:, 0]) == {wanted[-1]}
   assert "dots: seeds" in every[0].figure.get_suptitle()
-  alone = cost_figures.accuracy_over_cost(priced(0)).get_suptitle()
+  alone = figures.accuracy_over_cost(priced(0)).get_suptitle()
   assert "dots" not in alone
 
 
@@ -67,9 +64,9 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     spent["bytes"] = [x / k for x in spent["bytes"]]
     cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
   whole = {"fields": ["k"], "cells": cells}
-  drawn = grid.draw_grid(whole, tmp_path)
+  drawn = figures.draw_grid(whole, tmp_path)
   assert "accuracy_over_bytes.png" in [path.name for path in drawn]
-  (axes,) = cost_figures.over_bytes(
+  (axes,) = figures.over_bytes(
     [(str(cell["values"]["k"]), cell["results"]) for cell in cells]
   ).axes
   one, two, target = axes.get_lines()
@@ -84,7 +81,7 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     ("sets", [f"other {name}" for name in first["sets"]]),
   ):
     cells[0]["results"] = {**first, key: value}
-    places = grid.draw_grid({**whole, "fields": ["run", "k"]}, tmp_path)
+    places = figures.draw_grid({**whole, "fields": ["run", "k"]}, tmp_path)
     assert "accuracy_over_bytes.png" not in [path.name for path in places]
 
 
@@ -107,29 +104,29 @@ def test_speed_up_over_the_first_row():
       spent = took.get(row["label"])
       values = spent and [x * (1 + seed) for x in spent]
       row["to_target"] = values and dict(zip(names, values, strict=True))
-  whole = over_seeds.combine(both)
-  assert bars(plots.speed_up(whole)) == {
+  whole = reports.combine(both)
+  assert bars(figures.speed_up(whole)) == {
     "speed-up, rounds": [1, 3],
     "speed-up, megabytes": [1, 4],
     "speed-up, modelled time": [1, 0.5],
   }
   # A row that sends nothing has no bar of bytes.
-  reached = cost_figures.raced(whole)
+  reached = figures.raced(whole)
   reached[1]["to_target"]["bytes"] = 0
-  (_, none) = bars(plots.speed_up(whole))["speed-up, megabytes"]
+  (_, none) = bars(figures.speed_up(whole))["speed-up, megabytes"]
   assert np.isnan(none)
   # Nothing to compare with where the first row is not there.
   whole["rows"][0]["to_target"] = None
-  assert not cost_figures.raced(whole)
+  assert not figures.raced(whole)
   with refused("figures.speed_up"):
-    plots.speed_up(whole)
+    figures.speed_up(whole)
 
 
 def test_power_and_grams():
   """Bars of SuperSFL's Figure 5."""
   results = priced(0)
   count = len(results["rows"])
-  assert bars(plots.power(results)) == {
+  assert bars(figures.power(results)) == {
     "modelled power per point [W/%]": [0.01] * count,
     "modelled CO₂ [g]": [0.01] * count,
   }
@@ -142,5 +139,5 @@ def test_power_is_joules_over_seconds_and_over_points():
   model = {
     "seconds": 10.0, "client_joules": 5.0, "server_joules": 5.0, "clients": {},
   }  # fmt: skip
-  found = costs.of_run(task, [{"cost": model}] * 2, 0.5)["cost"]
+  found = experiment.of_run(task, [{"cost": model}] * 2, 0.5)["cost"]
   assert (found["watts"], found["watts_per_point"]) == (1.0, 0.02)

@@ -7,10 +7,8 @@ import pytest
 from example_results import forgetting_example, placed
 from refusals import refused
 
-from splitjax.experiment.storage import workdirs
-from splitjax.reports import over_seeds
-from splitjax.reports.figures import forgetting as forgetting_figures
-from splitjax.reports.figures import grid, plots
+from splitjax import experiment, reports
+from splitjax.reports import figures
 
 FIGURES = "blank"
 NAMES = {"class_accuracy.png", "accuracy_by_order.png", "accuracy_gap.png"}
@@ -24,16 +22,16 @@ def test_figures_of_few_classes_one_row_and_nulls():
     del results["learning"][name]
   del results["rows"][1:]
   results["rows"][0]["summary"]["forgetting"]["accuracy"] = None
-  drawable = plots.drawable(results)
+  drawable = figures.drawable(results)
   assert NAMES <= {f"{name}.png" for name in drawable}
-  assert NAMES <= set(workdirs.figures([]))
+  assert NAMES <= set(experiment.figures([]))
   for name in NAMES:
     drawable[name.removesuffix(".png")](results).draw_without_rendering()
 
 
 def test_a_heat_map_has_a_row_per_class_and_the_mean():
   results = forgetting_example(classes=7)
-  axes = forgetting_figures.class_accuracy(results).axes[1]
+  axes = figures.class_accuracy(results).axes[1]
   curve = results["learning"]["SplitGP"]
   table = np.ma.getdata(axes.get_images()[0].get_array())
   np.testing.assert_allclose(table[:7], 100 * np.array(curve["per_class"]).T)
@@ -48,7 +46,7 @@ def test_confusion_panels(count=7):
   shares = np.full((count, 10, 10), 0.1)
   shares[0, 3] = np.nan
   names = [f"after position {k + 1}" for k in range(count)]
-  figure = forgetting_figures.confusion(shares, names)
+  figure = figures.confusion(shares, names)
   figure.draw_without_rendering()
   assert [axes.get_title() for axes in figure.axes if axes.get_title()] == names
 
@@ -61,8 +59,8 @@ def test_positions_over_rounds_by_hand(classes=21):
     for run, order in zip(runs, orders, strict=True)
   ]
   # As it is reported over seeds: from files.
-  combined = json.loads(json.dumps(over_seeds.combine(each)))
-  figure = forgetting_figures.position_curves(combined)
+  combined = json.loads(json.dumps(reports.combine(each)))
+  figure = figures.position_curves(combined)
   (axes,) = figure.axes
   assert axes.get_title() == "SplitFed"
   lines = axes.get_lines()
@@ -83,10 +81,10 @@ def test_positions_over_rounds_by_hand(classes=21):
     assert corners[:, 1].max() == pytest.approx(top.max(), rel=1e-4)
   whole = combined["learning"]["SplitFed"]["accuracy"]["global"]
   np.testing.assert_allclose(lines[-1].get_ydata(), 100 * np.array(whole))
-  alone = forgetting_figures.position_curves(each[0]).axes[0].get_lines()
+  alone = figures.position_curves(each[0]).axes[0].get_lines()
   assert len(alone) == len(lines)
-  assert "accuracy_by_position" in plots.drawable(combined)
-  assert "accuracy_by_position.png" in workdirs.figures([])
+  assert "accuracy_by_position" in figures.drawable(combined)
+  assert "accuracy_by_position.png" in experiment.figures([])
   figure.draw_without_rendering()
 
 
@@ -96,10 +94,10 @@ def test_seeds_with_other_positions_have_no_curves_over_them():
   each = [
     placed(run, o, None, None) for run, o in zip(runs, orders, strict=True)
   ]
-  combined = over_seeds.combine(each)
+  combined = reports.combine(each)
   assert "per_position" not in combined["learning"]["SplitFed"]
   with refused("figures.position_curves"):
-    forgetting_figures.position_curves(combined)
+    figures.position_curves(combined)
 
 
 def test_changes_against_the_first_row_stand_over_the_bars():
@@ -113,7 +111,7 @@ def test_changes_against_the_first_row_stand_over_the_bars():
     for row, own, gap in zip(results["rows"], accuracies, gaps, strict=True):
       row["summary"]["forgetting"] |= {"accuracy": own, "gap": gap}
     cells.append((name, results))
-  above, below = grid.changes(cells).axes
+  above, below = figures.changes(cells).axes
   heights = [100 * x for x in (0.411, 0.35, 0.65, 0.665)]
   assert [bar.get_height() for bar in above.patches] == pytest.approx(heights)
   # Hydra's Table 4, and Figure 5's text: 65 of 41.1, 66.5 of 35, 15.4 of 43.4.

@@ -12,20 +12,8 @@ import tiny
 from example_results import forgetting_example, placed, table_cells
 
 import splitjax
-from splitjax import SHIFTS, files
+from splitjax import SHIFTS, evaluation, experiment, files, reports
 from splitjax.config import paper_numbers
-from splitjax.evaluation import forgetting
-from splitjax.experiment import reevaluate, runner
-from splitjax.experiment.storage import workdirs
-from splitjax.reports import forgetting as forgetting_report
-from splitjax.reports import (
-  formats,
-  over_seeds,
-  page,
-  records,
-  report,
-  tables,
-)
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -48,14 +36,14 @@ def config():
 def run_once(tmp_path_factory):
   """A run's workdir."""
   workdir = tmp_path_factory.mktemp("forgetting") / "w"
-  runner.run(config(), workdir)
+  experiment.run(config(), workdir)
   return workdir
 
 
 def both():
   """Two seeds together, and each."""
   each = [forgetting_example(seed) for seed in (0, 1)]
-  return over_seeds.combine(each), each
+  return reports.combine(each), each
 
 
 def log(workdir):
@@ -65,7 +53,7 @@ def log(workdir):
 
 @pytest.mark.slow
 def test_a_run_ends_with_the_section_and_its_figures(ran):
-  results = report.read_report(ran)
+  results = reports.read_report(ran)
   text = (ran / "report.md").read_text()
   assert "## Forgetting" in text and "Medians of the last 4 evaluated" in text
   drawn = {path.name for path in ran.glob("*.png")}
@@ -75,12 +63,12 @@ def test_a_run_ends_with_the_section_and_its_figures(ran):
     lines = [x for x in log(ran) if x["method"] == label]
     history = [line["per_class"][label] for line in lines]
     assert results["learning"][label]["per_class"] == history
-    want = forgetting.summarise_forgetting(
+    want = evaluation.summarise_forgetting(
       results["learning"][label]["accuracy"]["global"], history
     )
     assert summary == files.plain(want)
     # Accuracy is the mean over classes, weighted by their frequency.
-    kept = np.load(workdirs.folder(ran, label) / "exits.npz")
+    kept = np.load(experiment.folder(ran, label) / "exits.npz")
     share = np.bincount(kept["label"][0], minlength=10) / kept["label"].shape[1]
     mean = share @ np.array(history[-1])
     assert mean == pytest.approx(row["summary"]["accuracy"][0])
@@ -99,8 +87,8 @@ def test_seeds_are_pooled(tmp_path):
     spread = row["interval"]["summary"]["forgetting"]
     assert spread["gap"] == pytest.approx(half, rel=1e-4)
     assert "late" not in row["summary"]["forgetting"]
-    assert forgetting_report.profile(row).by == "class"
-  text = report.write_report(tmp_path, results).read_text()
+    assert reports.profile(row).by == "class"
+  text = reports.write_report(tmp_path, results).read_text()
   assert "## Forgetting" in text and "of all seeds together" in text
   lines = list(
     csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
@@ -116,8 +104,8 @@ def test_seeds_are_pooled(tmp_path):
 
 @pytest.mark.slow
 def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
-  whole = report.read_report(ran)
-  results = reevaluate.evaluate_again(ran)
+  whole = reports.read_report(ran)
+  results = experiment.evaluate_again(ran)
   for row, old in zip(results["rows"], whole["rows"], strict=True):
     assert row["summary"] == old["summary"]
   drawn = {path.name for path in (ran / "evaluate").glob("*.png")}
@@ -126,12 +114,12 @@ def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
 
 @pytest.mark.slow
 def test_evaluated_with_another_threshold_there_is_one_round(ran):
-  before = report.read_report(ran)["rows"][:1]  # has one exit, so no threshold
+  before = reports.read_report(ran)["rows"][:1]  # has one exit, so no threshold
   asked = config()
   chosen = dataclasses.replace(
     asked.eval, threshold=0.5, threshold_rule="fixed"
   )
-  results = reevaluate.evaluate_again(
+  results = experiment.evaluate_again(
     ran, dataclasses.replace(asked, eval=chosen)
   )
   assert results["rows"][1]["summary"]["forgetting"]["rounds"] == 1
@@ -147,7 +135,7 @@ def test_evaluated_with_another_threshold_there_is_one_round(ran):
 def test_a_row_of_an_earlier_version_is_left_out(tmp_path):
   results = forgetting_example()
   del results["rows"][0]["summary"]["forgetting"]
-  text = report.write_report(tmp_path, results).read_text()
+  text = reports.write_report(tmp_path, results).read_text()
   section = text.split("## Forgetting")[1].split("##")[0]
   assert [x[0] for x in table_cells(section)[1:]] == ["SplitGP", "SplitGP+FT"]
   assert "forgetting" not in both_with(results)["rows"][0]["summary"]
@@ -155,7 +143,7 @@ def test_a_row_of_an_earlier_version_is_left_out(tmp_path):
 
 def both_with(results):
   """Over seeds, with another seed that has all."""
-  return over_seeds.combine([results, forgetting_example(1)])
+  return reports.combine([results, forgetting_example(1)])
 
 
 def test_positions_are_each_seed_s_own():
@@ -165,9 +153,9 @@ def test_positions_are_each_seed_s_own():
     placed(run, order, None, None)
     for run, order in zip(runs, orders, strict=True)
   ]
-  combined = over_seeds.combine(each)
+  combined = reports.combine(each)
   assert all("positions" not in row for row in combined["rows"])
-  first, second, _ = map(forgetting_report.profile, combined["rows"])
+  first, second, _ = map(reports.profile, combined["rows"])
   assert (first.by, second.by) == ("position", "class")
   last = [order.index(9) for order in orders]  # the label that is served last
   pool = np.concatenate(
@@ -180,7 +168,7 @@ def test_positions_are_each_seed_s_own():
   )
   assert first.values[-1] == pytest.approx(np.median(pool))
   assert np.isfinite(first.halves).all()
-  alone = forgetting_report.profile(each[0]["rows"][0])
+  alone = reports.profile(each[0]["rows"][0])
   assert alone.by == "position" and np.isnan(alone.halves).all()
 
 
@@ -197,7 +185,9 @@ def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
   beside = copy.deepcopy(results)
   beside["config"] |= {"paper": "A paper", "scale": "small"}
   text = (
-    page.page_text(beside).split("## Comparison with the paper")[1].split("##")[0]
+    reports.page_text(beside)
+    .split("## Comparison with the paper")[1]
+    .split("##")[0]
   )
   heads, *lines = table_cells(text)
   (line,) = (x for x in lines if x[0] == "SplitGP, paper")
@@ -206,7 +196,7 @@ def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
   assert cells["performance gap [points] global"] == "14.00"
   assert cells["backward transfer [points] global"] == "8.00"
   assert "medians of the last five evaluated rounds of all seeds" in text
-  shown = formats.terminal(tables.compare(records.collect(beside, {})))
+  shown = reports.terminal(reports.compare(reports.collect(beside, {})))
   assert "14.00" in shown
 
 
@@ -215,13 +205,13 @@ def test_the_smallest_gap_is_ahead():
   for row, gap in zip(found["rows"], (0.3, 0.2, 0.4), strict=True):
     row["summary"]["forgetting"]["gap"] = gap
     row["interval"] = {"summary": {"forgetting": {"gap": 0.04}}}
-  made = tables.compare(records.collect(found, {}))
+  made = reports.compare(reports.collect(found, {}))
   place = made.heads.index("performance gap [points] global")
   assert [line for line, column in made.ahead if column == place] == [1]
 
 
 def test_only_a_test_set_of_all_clients_has_a_section():
   results = forgetting_example()
-  assert forgetting_report.shown(results)
+  assert reports.shown(results)
   results["config"]["eval"] = {"shift": {"name": "out_of_client"}}
-  assert not forgetting_report.shown(results)
+  assert not reports.shown(results)

@@ -4,9 +4,8 @@ import pytest
 from example_results import example
 from example_tables import TABLE2, of_data, results, row
 
-from splitjax import files
-from splitjax.config import paper_numbers
-from splitjax.reports import by_seed, page, records
+from splitjax import config, files, reports
+from splitjax.reports import page
 
 
 def test_the_best_lambda_of_splitgp_s_table_3():
@@ -14,7 +13,7 @@ def test_the_best_lambda_of_splitgp_s_table_3():
 
   (95.10 + 90.93 + 87.95 + 85.74 + 84.15) / 5 = 88.774, (96.93 + 91.69) / 2.
   """
-  printed = paper_numbers.numbers("SplitGP Table III", {})
+  printed = config.numbers("SplitGP Table III", {})
   rows, methods = [], {}
   for lam in (0.2, 0.3, 0.5, 0.9):
     label = f"SplitGP λ={lam}"
@@ -24,14 +23,14 @@ def test_the_best_lambda_of_splitgp_s_table_3():
   tree = results(rows, "SplitGP Table III", "small")
   tree["config"]["methods"] = methods
   tree["sets"] = ["0.0", "0.2", "0.4", "0.6", "0.8"]
-  (text,) = page._best_option(tree, records.collect(tree, {}))
+  (text,) = page._best_option(tree, reports.collect(tree, {}))
   assert "in [0, 1] (here 0, 0.2, 0.4, 0.6, 0.8) 0.2 with 88.77 % and" in text
   assert text.endswith(
     "in [0, 0.2] (here 0, 0.2) 0.3 with 94.31 % and 0.3 with 94.31 % in the"
     " paper."
   )
   methods["m0.2"]["gamma"] = 0.1  # two options: no sweep of one
-  assert page._best_option(tree, records.collect(tree, {})) == []
+  assert page._best_option(tree, reports.collect(tree, {})) == []
 
 
 def test_the_averages_of_pgfedsplit_s_table_2_are_means_of_its_columns():
@@ -41,10 +40,9 @@ def test_the_averages_of_pgfedsplit_s_table_2_are_means_of_its_columns():
   for alpha in (0.1, 1.0):
     values = {"data.partition.alpha": alpha}
     columns = [
-      paper_numbers.numbers(f"PGFedSplit Table 2, {title}", values)
-      for title in titles
+      config.numbers(f"PGFedSplit Table 2, {title}", values) for title in titles
     ]
-    average = paper_numbers.numbers("PGFedSplit Table 2, average", values)
+    average = config.numbers("PGFedSplit Table 2, average", values)
     for line, number in average.items():
       each = [x for of in columns for at, x in of.items() if at.row == line.row]
       assert len(each) == 4
@@ -55,9 +53,9 @@ def test_the_averages_of_pgfedsplit_s_table_2_are_means_of_its_columns():
     of_data(title, "", {"PGFedSplit": 0.5}, f"PGFedSplit Table 2, {title}")
     for title in titles
   ]
-  found = [r for c in cells for r in records.collect(c["results"], c["values"])]
+  found = [r for c in cells for r in reports.collect(c["results"], c["values"])]
   (paper,) = (
-    r.paper for r in by_seed.over_data_sets(cells, found) if r.metric == "best"
+    r.paper for r in reports.over_data_sets(cells, found) if r.metric == "best"
   )
   assert 100 * paper.value == pytest.approx(72.7625)
 
@@ -67,16 +65,16 @@ def test_what_a_cell_of_a_table_prints():
   drift["sets"] = ["w/o drift", "w/ drift"]
   field = "data.partition.alpha"
   for more in ({}, {"optimizer.lr": 0.05}, {"backbone.depths": [1, 2]}):
-    found = records.collect(drift, {**more, field: 0.3})
+    found = reports.collect(drift, {**more, field: 0.3})
     printed = {r.set: r.paper for r in found if r.metric == "accuracy"}
     assert printed["w/o drift"].value == pytest.approx(0.7534), more
     assert printed["w/ drift"].value == pytest.approx(0.5272), more
   for other in ({}, {field: 0.2}, {"optimizer.lr": 0.3}, {field: None}):
-    found = records.collect(drift, other)
+    found = reports.collect(drift, other)
     assert not [r for r in found if r.paper is not None], other
-  one = records.collect(TABLE2, {"optimizer.lr": 0.05})
+  one = reports.collect(TABLE2, {"optimizer.lr": 0.05})
   assert {r.paper for r in one} == {
-    r.paper for r in records.collect(TABLE2, {})
+    r.paper for r in reports.collect(TABLE2, {})
   }
 
 
@@ -84,7 +82,7 @@ def test_what_a_cell_of_two_fields_prints():
   source = "Hydra Table 1, MobileNet, CIFAR-10, 80%-DL"
 
   def printed(**values):
-    lines = paper_numbers.numbers(
+    lines = config.numbers(
       source, {k.replace("__", "."): v for k, v in values.items()}
     )
     (number,) = [n for at, n in lines.items() if at.metric == "gap"] or [None]
@@ -111,15 +109,15 @@ def test_a_page_without_a_paper_has_no_such_table():
 
 
 def test_every_printed_number_can_be():
-  for source in paper_numbers.sources():
-    numbers = paper_numbers.tables()[source]
+  for source in config.sources():
+    numbers = config.tables()[source]
     for at, number in numbers.items():
       assert number.half is None or number.half > 0
       if at.metric == "latency":
         assert 1e6 < number.value < 1e11
       elif at.metric == "storage":  # |phi| and |h| of |phi| and |theta|
         assert 0 < number.value < 0.2
-      elif at.metric in paper_numbers.SCALE:  # rounds, bytes, seconds, watts
+      elif at.metric in config.SCALE:  # rounds, bytes, seconds, watts
         assert 1 < number.value < 2e11
       else:
         assert 0 < number.value < 1, at

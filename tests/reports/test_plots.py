@@ -10,16 +10,16 @@ from matplotlib.collections import PathCollection
 from refusals import refused
 
 import splitjax
-from splitjax import files
-from splitjax.reports import over_seeds
-from splitjax.reports.figures import grid, intervals, plots, style
+from splitjax import files, reports
+from splitjax.reports import figures
 from splitjax.reports.figures import panels as panel_figures
+from splitjax.reports.figures import plots, style
 
 FIGURES = True
 
 
 def three_seeds():
-  return over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  return reports.combine([files.plain(example(s)) for s in range(3)])
 
 
 def drawn_on(path):
@@ -68,7 +68,7 @@ def test_severities_are_drawn_with_all_that_reacts_to_them(tmp_path, drawn):
       "calibrated": {"below": [0.01, 0.02, 0.05], "offload": [0.3, 0.4, 0.6]}
     }
     del results["learning"]
-  combined = over_seeds.combine(each)
+  combined = reports.combine(each)
   paths = plots.draw_all(combined, tmp_path)
   assert paths[0].name == "accuracy_over_severity.png"
   axes, *_ = drawn[0]
@@ -108,7 +108,7 @@ def test_accuracy_by_client_and_class(tmp_path, drawn):
   path = tmp_path / "class_accuracy_per_client.png"
   assert path in plots.draw_all(results, tmp_path) and drawn
   # Of several seeds no client is the same.
-  assert not panel_figures.by_class(over_seeds.combine([results]))
+  assert not panel_figures.by_class(reports.combine([results]))
 
 
 def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
@@ -117,7 +117,7 @@ def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
     for row in results["rows"]:
       row["summary"]["per_client"]["accuracy"] = [values] * 3
   assert panel_figures.of_clients(one["rows"][0], 2).tolist() == [0.5, 0.9]
-  row = over_seeds.combine([one, two])["rows"][0]
+  row = reports.combine([one, two])["rows"][0]
   assert panel_figures.of_clients(row, 2).tolist() == [0.1, 0.5, 0.7, 0.9]
 
 
@@ -184,7 +184,7 @@ def test_titles_say_data_seeds_and_interval(tmp_path, drawn):
   ):
     each = [files.plain(example(seed)) for seed in range(count)]
     del drawn[:]
-    found = over_seeds.combine(each) if count > 1 else each[0]
+    found = reports.combine(each) if count > 1 else each[0]
     plots.draw_all(found, tmp_path)
     assert len(drawn) == 5
     for *_, text in drawn:
@@ -199,7 +199,7 @@ def test_titles_say_data_seeds_and_interval(tmp_path, drawn):
     {"config": {"data": {"name": k}, "scale": "small"}, "seeds": [0] * count}
     for count, k in ((2, "a"), (3, "b"))
   ]
-  text = intervals.title("x", "", *runs, more="more")
+  text = figures.title("x", "", *runs, more="more")
   assert text == "x\na and b at small scale, means of 2 or 3 seeds, more"
 
 
@@ -246,7 +246,7 @@ def test_seeds_are_dots(tmp_path, drawn):
   assert len(dots) == 5
   wanted = "Accuracy over ρ\ndigits, 3 seeds (bars: 95 % interval; dots: seeds)"
   assert title == wanted
-  plots.accuracy_over_rho(over_seeds.combine([files.plain(example(0))]))
+  plots.accuracy_over_rho(reports.combine([files.plain(example(0))]))
   (axes,), *_ = drawn[-1]
   assert not [c for c in axes.collections if isinstance(c, PathCollection)]
 
@@ -255,7 +255,7 @@ def grid_of(field, values, count=3):
   cells = []
   for value in values:
     each = [files.plain(example(seed)) for seed in range(count)]
-    found = over_seeds.combine(each) if count > 1 else each[0]
+    found = reports.combine(each) if count > 1 else each[0]
     cells.append({"name": "", "values": {field: value}, "results": found})
   return {"title": "t", "fields": [field], "cells": cells}
 
@@ -264,7 +264,7 @@ def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
   field = "data.partition.alpha"
   whole = grid_of(field, (1.0, 0.1, 0.3))
   whole["cells"][0]["results"]["rows"].pop()  # FedAvg is not there yet
-  (path,) = grid.draw_grid(whole, tmp_path)
+  (path,) = figures.draw_grid(whole, tmp_path)
   assert path.name == "accuracy_over_alpha.png"
   every, labels, _ = drawn[-1]
   assert [axes.get_title() for axes in every] == ["ρ=0", "ρ=0.8"]
@@ -277,11 +277,11 @@ def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
 
 
 def test_other_grids_have_no_such_figure(tmp_path):
-  assert grid.draw_grid(grid_of("x", ("a", "b"), 1), tmp_path) == []
-  assert grid.draw_grid(grid_of("x", (True, False), 1), tmp_path) == []
-  assert grid.draw_grid(grid_of("x", (1,), 1), tmp_path) == []
+  assert figures.draw_grid(grid_of("x", ("a", "b"), 1), tmp_path) == []
+  assert figures.draw_grid(grid_of("x", (True, False), 1), tmp_path) == []
+  assert figures.draw_grid(grid_of("x", (1,), 1), tmp_path) == []
   two = grid_of("x", (1, 2), 1)
   two["fields"].append("y")
   for cell in two["cells"]:
     cell["values"]["y"] = 3
-  assert grid.draw_grid(two, tmp_path) == []
+  assert figures.draw_grid(two, tmp_path) == []

@@ -18,18 +18,8 @@ from example_results import (
 )
 from refusals import refused
 
-from splitjax import files
-from splitjax.evaluation import latency
-from splitjax.evaluation import summary as summaries
-from splitjax.reports import (
-  by_client,
-  by_seed,
-  grid_report,
-  over_seeds,
-  page,
-  report,
-)
-from splitjax.reports.results import folded, told
+from splitjax import evaluation, files, reports
+from splitjax.reports import folded, page, told
 from splitjax.types import Exits
 
 
@@ -44,15 +34,15 @@ def test_summary_by_hand():
     server=np.array([[1, 1, 1]], np.int32),
   )
   one = np.ones(1)
-  got = summaries.summarise(
+  got = evaluation.summarise(
     exits,
     np.arange(3),
     np.ones((1, 1, 3), bool),
     np.array([[True, True, False]]),
     [0.3, 0.9],
     BOTH,
-    latency.Sizes(90 * one, 10 * one, 500 * one, 5 * one),
-    latency.Resources(10 * one),
+    evaluation.Sizes(90 * one, 10 * one, 500 * one, 5 * one),
+    evaluation.Resources(10 * one),
     counts=np.array([[7, 9, 0, 0]]),
   )
   assert got["per_client"]["training_samples"] == [[7, 9, 0, 0]]
@@ -95,9 +85,9 @@ def test_summary_has_no_nan_where_nothing_is_out_of_distribution():
 def test_summary_leaves_out_empty_clients():
   exits, labels, samples, main = world(0)
   ones = np.ones(6)
-  sizes = latency.Sizes(ones, ones, ones, ones)
+  sizes = evaluation.Sizes(ones, ones, ones, ones)
   samples[:, 4] = False
-  got = summaries.summarise(
+  got = evaluation.summarise(
     exits,
     labels,
     samples,
@@ -105,7 +95,7 @@ def test_summary_leaves_out_empty_clients():
     GRID,
     BOTH,
     sizes,
-    latency.Resources(ones),
+    evaluation.Resources(ones),
   )
   assert got["clients"] == [5, 5, 5]
   assert got["per_client"]["accuracy"][0][4] is None
@@ -117,10 +107,10 @@ def test_round_trip(tmp_path):
   results = example()
   results["rows"][0]["seconds"]["train"] = math.nan
   results["rows"][1]["wire"]["up/features"] = np.float32(7)
-  path = report.write_report(tmp_path / "run", results)
+  path = reports.write_report(tmp_path / "run", results)
   assert path == tmp_path / "run" / "report.md"
   text = (tmp_path / "run" / "report.json").read_text(encoding="utf-8")
-  read = report.read_report(tmp_path / "run")
+  read = reports.read_report(tmp_path / "run")
   assert "Grid (nats)" in path.read_text()
   assert strict(text) == read == files.plain(results)
   assert read["rows"][0]["seconds"]["train"] is None
@@ -139,7 +129,7 @@ def test_the_larger_silhouette_and_the_smaller_ratio_are_best(tmp_path):
     shown = zip(results["rows"], (0.1, 0.3), (0.9, 0.4), strict=False)
     for each, a, b in shown:
       each["summary"]["skew"] = {"silhouette": a, "distance_ratio": b}
-  page = report.write_report(tmp_path, over_seeds.combine(runs)).read_text()
+  page = reports.write_report(tmp_path, reports.combine(runs)).read_text()
   section = page.split("## Representation skew")[1].split("##")[0]
   assert table_cells(section)[1:] == [
     ["SplitFed", "0.100 ± 0.000", "0.900 ± 0.000"],
@@ -149,22 +139,22 @@ def test_the_larger_silhouette_and_the_smaller_ratio_are_best(tmp_path):
 
 def test_read_refuses_what_is_no_report(tmp_path):
   with refused(str(tmp_path / "report.json")):
-    report.read_report(tmp_path)
+    reports.read_report(tmp_path)
   (tmp_path / "report.json").write_text('{"title": ', encoding="utf-8")
   with refused(str(tmp_path / "report.json")):
-    report.read_report(tmp_path)
+    reports.read_report(tmp_path)
 
 
 def test_every_seed_of_every_cell_and_what_cells_share():
   trees = []
   for rate in (0.1, 0.2):
-    both = over_seeds.combine([files.plain(example(s)) for s in (0, 3)])
+    both = reports.combine([files.plain(example(s)) for s in (0, 3)])
     both["config"] |= {"optimizer": {"lr": rate, "name": "sgd"}, "rounds": 4}
     both["config"]["methods"] = {"a": {"lam": rate, "gamma": 0.5}}
     trees.append(both)
   trees[1]["rows"] = trees[1]["rows"][:1]
   values = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
-  _, table, _ = by_seed.seed_section(list(zip(values, trees, strict=True)))
+  _, table, _ = reports.seed_section(list(zip(values, trees, strict=True)))
   heads, *lines = table_cells(table)
   shown = [f"ρ={rho}, seed {s}" for rho in (0, 0.8) for s in (0, 3)]
   assert heads == ["lr", "method", *shown]
@@ -176,16 +166,18 @@ def test_every_seed_of_every_cell_and_what_cells_share():
   cells = [
     {"values": v, "results": t} for v, t in zip(values, trees, strict=True)
   ]
-  assert table in grid_report.sections(cells, [])
+  assert table in reports.sections(cells, [])
   assert "## Accuracy of each seed" in page.page_text(trees[1])
-  assert by_seed.seed_section([({}, files.plain(example()))]) == []
+  assert reports.seed_section([({}, files.plain(example()))]) == []
   told = folded(trees)
   assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told
   assert "optimizer.lr" not in told and "- `a`: gamma `0.5`" in told
 
 
 def test_the_page(tmp_path):
-  path = report.write_report(tmp_path, example(), [tmp_path / "figures" / "a_b.png"])
+  path = reports.write_report(
+    tmp_path, example(), [tmp_path / "figures" / "a_b.png"]
+  )
   page = path.read_text(encoding="utf-8")
   assert page.startswith("# A toy\n")
   assert "data.partition.name `shard`" in page and "seed `0`" in page
@@ -213,8 +205,8 @@ def test_bold_is_what_is_ahead_beyond_the_interval(tmp_path, seeds):
     set_accuracy(run, [[x + d for x in each] for each in rows])
     run["rows"][0]["summary"]["accuracy"][0] = 0.5 + 0.3 * seed
     runs.append(run)
-  results = over_seeds.combine(runs) if seeds > 1 else runs[0]
-  page = report.write_report(tmp_path, results).read_text(encoding="utf-8")
+  results = reports.combine(runs) if seeds > 1 else runs[0]
+  page = reports.write_report(tmp_path, results).read_text(encoding="utf-8")
   head, *lines = table_cells(page.split("## Accuracy in detail")[0])
   bold = {"0": set(), "0.4": set(), "0.8": {"SplitFed"} if seeds > 1 else set()}
   for rho, names in bold.items():
@@ -228,7 +220,7 @@ def test_notes_name_the_seeds_that_have_them():
   runs = [files.plain(example(seed)) for seed in (0, 1, 4)]
   runs[1]["notes"] += ["GPU: lost.", "a"]
   runs[2]["notes"].append("a")
-  found = over_seeds.combine(runs)["notes"]
+  found = reports.combine(runs)["notes"]
   one = "Hardware: two cores."
   assert found == [one, "seed 1: GPU: lost.", "seed 1, seed 4: a"]
   assert told({"k=2": [one, one]}) == [one]
@@ -245,12 +237,12 @@ def test_the_terminal_table_is_aligned():
         each["summary"][name] = [x for x in (0.9 - 0.01 * seed,) * 5]
         each["summary"][name][1] = None
     runs.append(run)
-  text = report.table(over_seeds.combine(runs))
+  text = reports.table(reports.combine(runs))
   lines = text.rstrip("\n").split("\n")
   assert max(map(len, lines)) <= 100
   rows = [line for line in lines if line.startswith("SplitGP")]
   assert len(rows) == 9 and len(set(map(len, rows))) == 1
-  assert "±" in text and "±" not in report.table(runs[0])
+  assert "±" in text and "±" not in reports.table(runs[0])
 
 
 def line(client, name, label, trained, share):
@@ -267,19 +259,19 @@ def test_a_report_has_named_clients_and_classes_of_one_alone():
     line(1, "Rom", 0, 3, 0.75), line(1, "Rom", 1, 0, 0.0),
     line(None, "Bari", "all", 0, 0.5), line(None, "Bari", 1, 0, 0.5),
   ]  # fmt: skip
-  shown = by_client.chosen(lines)
+  shown = reports.chosen(lines)
   assert shown == [lines[i] for i in (0, 2, 3, 6)]
   # Without names: the class of client 0 alone.
-  assert by_client.chosen([{**x, "name": ""} for x in lines[:6]]) == [
+  assert reports.chosen([{**x, "name": ""} for x in lines[:6]]) == [
     {**lines[2], "name": ""}
   ]
   tree = {"sets": ["own"], "rows": [{"label": "A"}], "by_client": shown}
-  title, table, words = by_client.client_section(tree)
+  title, table, words = reports.client_section(tree)
   assert "| 0 (Oslo) | 1 | 4 | 25.00 |" in table and "clients.csv" in words
   assert "| new (Bari) | all | 0 | 50.00 |" in table
-  assert by_client.client_section({**tree, "by_client": []}) == []
+  assert reports.client_section({**tree, "by_client": []}) == []
   many = [{**shown[0], "client": n} for n in range(100)]
-  _, words = by_client.client_section({**tree, "by_client": many})
+  _, words = reports.client_section({**tree, "by_client": many})
   assert words.startswith("100 lines are too many for a page")
 
 
@@ -292,9 +284,9 @@ def test_a_report_has_named_clients_and_classes_of_one_alone():
 )
 def test_the_same_clients_have_means_over_seeds(other, cells):
   one = line(0, "Oslo", "all", 8, 0.5)
-  merged = by_client.clients_over_seeds([[one], [other]])
+  merged = reports.clients_over_seeds([[one], [other]])
   if cells is None:
     assert merged == []
     return
   tree = {"sets": ["own"], "rows": [{"label": "A"}], "by_client": merged}
-  assert f"| 0 (Oslo) | all | 8 | {cells} |" in by_client.client_section(tree)[1]
+  assert f"| 0 (Oslo) | all | 8 | {cells} |" in reports.client_section(tree)[1]

@@ -5,16 +5,16 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from splitjax import METHODS
-from splitjax.reports.figures import intervals, style
+from splitjax.reports import figures
 
 FIGURES = True
 
 
 def test_a_legend_fits_whatever_its_labels():
   for labels in (["FedAvg"] * 7, ["FedAvg"] * 5 + ["x" * 60], ["A"]):
-    figure, (axes,) = style.panels(1, 1, (5.2, 3.1), ("x", "y"))
+    figure, (axes,) = figures.make_panels(1, 1, (5.2, 3.1), ("x", "y"))
     styles = {f"{i}{x}": {"color": "black"} for i, x in enumerate(labels)}
-    style.finish(figure, [axes], styles, "t")
+    figures.finish(figure, [axes], styles, "t")
     figure.draw_without_rendering()
     (legend,) = figure.legends
     box = legend.get_window_extent()
@@ -29,8 +29,8 @@ def rows(*pairs):
 
 
 def test_a_method_has_one_colour_whatever_else_is_there():
-  alone = style.row_styles(rows(("harmony", "HARMONY")))
-  among = style.row_styles(
+  alone = figures.row_styles(rows(("harmony", "HARMONY")))
+  among = figures.row_styles(
     rows(
       ("mine", "Mine"),
       ("splitgp", "SplitGP λ=0.9"),
@@ -40,38 +40,38 @@ def test_a_method_has_one_colour_whatever_else_is_there():
     )
   )
   assert alone["HARMONY"] == among["HARMONY"]
-  assert among["HARMONY"]["color"] == to_rgb(style.COLOURS["harmony"])
-  assert among["Mine"]["color"] == to_rgb(style.OWN[0])
+  assert among["HARMONY"]["color"] == to_rgb(figures.COLOURS["harmony"])
+  assert among["Mine"]["color"] == to_rgb(figures.OWN[0])
   one, two = among["SplitGP λ=0.9"], among["SplitGP λ=0.2"]
-  assert one["color"] == to_rgb(style.COLOURS["splitgp"]) != two["color"]
+  assert one["color"] == to_rgb(figures.COLOURS["splitgp"]) != two["color"]
   assert one["linestyle"] != two["linestyle"]
   tuned = among["SplitGP λ=0.2+FT"]
   assert tuned["color"] == two["color"] and tuned["linestyle"] == "--"
-  assert len(set(style.COLOURS.values()) | set(style.OWN)) == (
-    len(style.COLOURS) - 1 + len(style.OWN)  # FedAvg and its +FT share one
+  assert len(set(figures.COLOURS.values()) | set(figures.OWN)) == (
+    len(figures.COLOURS) - 1 + len(figures.OWN)  # FedAvg and its +FT share one
   )
 
 
 def test_every_method_has_a_colour():
-  assert set(style.COLOURS) == set(METHODS)
+  assert set(figures.COLOURS) == set(METHODS)
 
 
 @pytest.mark.parametrize("rounds", [[5, 10, 15], list(range(3, 91, 3)), [7]])
 def test_ticks_are_evaluated_rounds(rounds):
-  axes = style.Figure().add_subplot()
-  style.round_ticks(axes, rounds)
+  axes = figures.Figure().add_subplot()
+  figures.round_ticks(axes, rounds)
   ticks = axes.get_xticks().tolist()
   assert set(ticks) <= set(rounds) and ticks[-1] == rounds[-1]
   assert min(len(rounds), 4) <= len(ticks) <= 8
 
 
 def test_latency_axis_is_logarithmic_where_it_must_be():
-  figure = style.Figure()
+  figure = figures.Figure()
   axes = figure.subplots(1, 2, sharex=True)
   values = [np.array([1.0, 5.0]), np.array([np.nan, 0.0, 9.0])]
-  assert not style.log_if_wide(axes, values)
+  assert not figures.log_if_wide(axes, values)
   assert axes[0].get_xscale() == "linear"
-  assert style.log_if_wide(axes, [*values, np.array([20.0])])
+  assert figures.log_if_wide(axes, [*values, np.array([20.0])])
   assert axes[0].get_xscale() == axes[1].get_xscale() == "log"
 
 
@@ -94,10 +94,10 @@ def test_latency_axis_is_logarithmic_where_it_must_be():
 def test_one_wide_interval_does_not_set_the_axis(
   values, halves, points, limits, said
 ):
-  axes = style.Figure().add_subplot()
+  axes = figures.Figure().add_subplot()
   before = axes.get_xlim(), axes.get_ylim()
   arrays = np.array(values, float), np.array(halves, float)
-  text = intervals.frame([axes], *arrays, points)
+  text = figures.frame([axes], *arrays, points)
   assert axes.get_xlim() == before[0]
   if limits is None:
     assert text == said and axes.get_ylim() == before[1]

@@ -8,16 +8,11 @@ import pytest
 from example_results import example, table_cells
 from example_tables import TABLE2, results, row
 
-from splitjax import files
-from splitjax.reports import (
-  formats,
-  records,
-  tables,
-)
+from splitjax import files, reports
 
 
 def test_every_number_with_the_paper_s():
-  found = records.collect(TABLE2, {})
+  found = reports.collect(TABLE2, {})
   at = {(r.row, r.metric, r.set): r for r in found}
   mine = at["HARMONY", "accuracy", "0.8"]
   assert (mine.value, mine.half, mine.seeds) == (0.7, 0.02, 3)
@@ -29,13 +24,13 @@ def test_every_number_with_the_paper_s():
   assert ("HARMONY", "device_only", "0.0") not in at
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
   participating = {
-    r.metric for r in records.collect(small, {}) if r.paper is not None
+    r.metric for r in reports.collect(small, {}) if r.paper is not None
   }
   assert participating == {"accuracy"}, "latencies are of other networks"
 
 
 def test_the_table_as_markdown():
-  text = formats.markdown(tables.compare(records.collect(TABLE2, {})))
+  text = reports.markdown(reports.compare(reports.collect(TABLE2, {})))
   lines = table_cells(text)
   assert lines[0][:3] == ["method", "accuracy [%] ρ=0", "accuracy [%] ρ=0.8"]
   ours, paper, apart = lines[1:4]
@@ -49,8 +44,8 @@ def test_the_table_as_markdown():
 
 
 def test_the_table_as_latex():
-  text = formats.latex(
-    tables.compare(records.collect(TABLE2, {})), "50 % & λ_1"
+  text = reports.latex(
+    reports.compare(reports.collect(TABLE2, {})), "50 % & λ_1"
   )
   assert r"\caption{50 \% \& \ensuremath{\lambda}\_1}" in text
   lines = [
@@ -81,8 +76,8 @@ def test_latex_has_no_letter_that_it_reads_otherwise():
   found = files.plain(example())
   for each, label in zip(found["rows"], (HOSTILE, "[mine]", "*"), strict=False):
     each["label"] = label
-  table = tables.compare(records.collect(found, {}))
-  text = formats.latex(table, HOSTILE)
+  table = reports.compare(reports.collect(found, {}))
+  text = reports.latex(table, HOSTILE)
   assert text.isascii()
   assert r"\ensuremath{\geq}" in text and "U+4E2D" in text
   # Without commands and escaped letters, only the separators of cells remain.
@@ -103,7 +98,7 @@ def test_latex_has_no_letter_that_it_reads_otherwise():
 
 def test_the_numbers_as_csv():
   cell = {"data.partition.alpha": 0.1}
-  text = records.as_csv(records.collect(TABLE2, cell))
+  text = reports.as_csv(reports.collect(TABLE2, cell))
   lines = list(csv.DictReader(io.StringIO(text)))
   first = lines[0]
   assert first["data.partition.alpha"] == "0.1"
@@ -122,8 +117,8 @@ def test_cells_are_groups_of_their_own():
   one = results([row("a", [0.1, 0.2], half), row("b", [0.3, 0.1], half)])
   two = results([row("a", [0.9, 0.8], half)])
   one, two = one | three, two | three
-  found = records.collect(one, {"x.k": 1}) + records.collect(two, {"x.k": 2})
-  text = formats.markdown(tables.compare(found))
+  found = reports.collect(one, {"x.k": 1}) + reports.collect(two, {"x.k": 2})
+  text = reports.markdown(reports.compare(found))
   lines = table_cells(text)
   assert lines[0][:2] == ["k", "method"]
   each = [line[:4] for line in lines[1:]]
@@ -131,7 +126,7 @@ def test_cells_are_groups_of_their_own():
   assert each[1] == ["1", "b", "**30.00 ± 1.00**", "10.00 ± 1.00"]
   # A single row is not marked.
   assert each[2] == ["2", "a", "90.00 ± 1.00", "80.00 ± 1.00"]
-  shown = formats.terminal(tables.compare(found)).splitlines()
+  shown = reports.terminal(reports.compare(found)).splitlines()
   first = next(line for line in shown if line.startswith("1"))
   assert first.split()[:4] == ["1", "a", "10.00±1.00", "*20.00±1.00"]
 
@@ -153,9 +148,9 @@ def test_what_is_marked_is_ahead_beyond_the_interval(values, halves, marked):
     row(name, [0.5, value], [0.0, half])
     for name, value, half in zip("abc", values, halves, strict=False)
   ]
-  found = records.collect(results(rows, seeds=[0, 1]), {})
+  found = reports.collect(results(rows, seeds=[0, 1]), {})
   for metric, names in (("accuracy", marked), ("offload", [])):
-    table = tables.pivot(found, [tables.column(metric, "0.8")])
+    table = reports.pivot(found, [reports.column(metric, "0.8")])
     assert [table.lines[i][0] for i, _ in sorted(table.ahead)] == names
 
 
@@ -164,20 +159,20 @@ def test_a_cell_may_be_of_several_numbers():
   found = [
     record
     for value in ([1, 2], [1, 2, 3], None)
-    for record in records.collect(run, {field: value})
+    for record in reports.collect(run, {field: value})
   ]
-  text = formats.markdown(tables.compare(found))
+  text = reports.markdown(reports.compare(found))
   lines = table_cells(text)
   assert [line[0] for line in lines[1:]] == ["(1, 2)", "(1, 2, 3)", "–"]
-  (first, *_) = csv.DictReader(io.StringIO(records.as_csv(found)))
+  (first, *_) = csv.DictReader(io.StringIO(reports.as_csv(found)))
   assert first[field] == "[1, 2]"
 
 
 def test_how_many_seeds_where_cells_differ():
   whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
   other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
-  found = records.collect(whole, {"k": 1}) + records.collect(other, {"k": 2})
-  text = formats.markdown(tables.compare(found))
+  found = reports.collect(whole, {"k": 1}) + reports.collect(other, {"k": 2})
+  text = reports.markdown(reports.compare(found))
   lines = table_cells(text)
   assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
   assert lines[1][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
@@ -185,31 +180,31 @@ def test_how_many_seeds_where_cells_differ():
   assert lines[4][:4] == ["2", "a", "1", "10.00"]
   assert lines[5][:4] == ["2", "b", "1", "30.00"], "no interval, no mark"
   assert len({len(line) for line in lines}) == 1
-  same = formats.markdown(tables.compare(records.collect(whole, {"k": 1})))
+  same = reports.markdown(reports.compare(reports.collect(whole, {"k": 1})))
   assert "seeds" not in same
 
 
 def test_what_is_said_of_a_table():
   gated = row("a", [0.1, 0.2], common=[0.1, 0.2])
-  one, rule = records.remarks(records.collect(results([gated]), {}))
+  one, rule = reports.remarks(reports.collect(results([gated]), {}))
   assert one == "One seed: no interval" and "no choice from the grid" in rule
   single = row("b", [0.1, 0.2], common=None)
-  assert records.remarks(records.collect(results([single]), {})) == [one]
+  assert reports.remarks(reports.collect(results([single]), {})) == [one]
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
-  remarks = " ".join(records.remarks(records.collect(small, {})))
+  remarks = " ".join(reports.remarks(reports.collect(small, {})))
   assert "over 3 seeds" in remarks and "HARMONY Table 2" in remarks
   assert "small scale" in remarks
-  assert "small" not in " ".join(records.remarks(records.collect(TABLE2, {})))
+  assert "small" not in " ".join(reports.remarks(reports.collect(TABLE2, {})))
 
 
 def test_another_setting_than_the_paper_s_and_every_rule_are_said():
   config = {**TABLE2["config"], "changed": ["rounds=2", "num_clients=9"]}
-  remarks = records.remarks(records.collect({**TABLE2, "config": config}, {}))
+  remarks = reports.remarks(reports.collect({**TABLE2, "config": config}, {}))
   assert "Settings unlike the paper's: rounds=2, num_clients=9" in remarks
   both = []
   for rule in ("oracle", "fixed"):
     run = results([row("a", [0.1, 0.2], common=[0.1, 0.2])])
     run["config"]["eval"] = {"threshold_rule": rule}
-    both += records.collect(run, {"eval.threshold_rule": rule})
-  remarks = " ".join(records.remarks(both))
+    both += reports.collect(run, {"eval.threshold_rule": rule})
+  remarks = " ".join(reports.remarks(both))
   assert "the oracle's" in remarks and "The threshold is fixed" in remarks

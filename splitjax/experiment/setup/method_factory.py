@@ -56,7 +56,9 @@ def make_method(
     made = mean_optimizer.with_uniform_weights(made)
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is not None:
-    made = mean_optimizer.on_means(made, mean_optimizer.make_mean_optimizer(**of_means))
+    made = mean_optimizer.on_means(
+      made, mean_optimizer.make_mean_optimizer(**of_means)
+    )
   return made
 
 

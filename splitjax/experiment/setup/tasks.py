@@ -154,7 +154,7 @@ def build(
   if not trained:
     checks.check_methods(config, network, made, test_sets)
     if config.privacy.accounted:
-      privacy.accountant()
+      privacy.dp_library()
   drawn = faults.draw_faults(
     config.faults,
     jax.random.fold_in(run_key(config.seed), FAULT),

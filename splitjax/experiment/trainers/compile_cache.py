@@ -142,7 +142,9 @@ def compile_program(
   # Numbers get the program's precision: jax compares them between processes.
   kind = jax.numpy.result_type(float)
   host = {n: np.asarray(values.get(n, 0.0), kind) for n in found.names}
-  return functools.partial(_call, found.program, sharding.put_on_devices(mesh, host))
+  return functools.partial(
+    _call, found.program, sharding.put_on_devices(mesh, host)
+  )
 
 
 def _call(program: Any, numbers: dict[str, jax.Array], *given: Any) -> Any:

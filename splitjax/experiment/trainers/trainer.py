@@ -59,7 +59,9 @@ class Trainer:
     method.
     """
     seed = np.uint32(self.task.config.seed)
-    given = sharding.put_on_devices(self.task.mesh, (seed, jax.device_get(full)))
+    given = sharding.put_on_devices(
+      self.task.mesh, (seed, jax.device_get(full))
+    )
     return compile_program(_make_init, "init", self.setup, given)(*given)
 
   def place(self, state: State) -> State:

@@ -24,8 +24,8 @@ from matplotlib.ticker import MaxNLocator
 from splitjax.reports.figures.style import (
   MARKERS,
   legend,
+  make_panels,
   name_clients,
-  panels,
   plain_look,
   shades,
 )
@@ -109,7 +109,9 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
     devices: memory, latency, compute, bandwidth -> [N], see
       `engine.resources.Profiles`.
   """
-  figure, every = panels(2, 2, (3.1, 2.8), ("", ""), sharex=False, sharey=False)
+  figure, every = make_panels(
+    2, 2, (3.1, 2.8), ("", ""), sharex=False, sharey=False
+  )
   axes_names = (
     ("latency", "latency of a round trip [ms]", "memory", "memory [GB]"),
     ("compute", "compute [GFLOP/s]", "bandwidth", "bandwidth [Mbit/s]"),
@@ -153,7 +155,7 @@ def _stacks(
   if len(distributions) == 1:
     size = (min(8.6, 4.6 + 0.04 * clients), 3.4)
   options = {"sharex": len(set(map(len, distributions.values()))) == 1}
-  figure, every = panels(
+  figure, every = make_panels(
     len(distributions), columns, size, ("client", ylabel), **options
   )
   for axes, (name, counts) in zip(every, distributions.items(), strict=True):

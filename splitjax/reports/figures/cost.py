@@ -57,7 +57,7 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   """
   curves, styles = results["learning"], style.row_styles(results["rows"])
   names = "", "accuracy [%]"
-  figure, every = style.panels(4, 4, (2.4, 2.6), names, sharex=False)
+  figure, every = style.make_panels(4, 4, (2.4, 2.6), names, sharex=False)
   for axes, (cost, (axis, _)) in zip(every, AXES.items(), strict=True):
     drawn = [
       _curve(axes, results, label, cost, 6, **styles[label]) for label in curves
@@ -80,7 +80,7 @@ def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   runs = [results for _, results in cells]
   labels = list(dict.fromkeys(x for each in runs for x in each["learning"]))
   names = AXES["bytes"][0], "accuracy [%]"
-  figure, every = style.panels(len(labels), 3, (3.2, 2.8), names)
+  figure, every = style.make_panels(len(labels), 3, (3.2, 2.8), names)
   colours = zip(cells, style.shades(len(cells)), strict=True)
   styles: dict[str, dict[str, Any]] = {
     cell: {"color": colour, "marker": style.MARKERS[i % len(style.MARKERS)]}

@@ -43,7 +43,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
   names = "round", "class"
   # Rows may have been evaluated after different rounds.
-  figure, every = style.panels(
+  figure, every = style.make_panels(
     len(curves), MOST_COLUMNS, (2.7, 2.5), names, sharex=False
   )
   image: Any = None
@@ -95,7 +95,9 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
   longest = max(len(each.values) for each in profiles.values())
   width = float(np.clip(0.45 * longest + 1.5, 5.0, 10.0))
   names = "", "accuracy [%]"
-  figure, every = style.panels(len(kinds), 1, (width, 3.0), names, sharex=False)
+  figure, every = style.make_panels(
+    len(kinds), 1, (width, 3.0), names, sharex=False
+  )
   styles = style.row_styles(rows)
   for axes, kind in zip(every, kinds, strict=True):
     mine = [row for row in rows if profiles[row["label"]].by == kind]
@@ -127,7 +129,9 @@ def position_curves(results: dict[str, Any]) -> Figure:
   every = forgetting.by_position(results)
   style.need(every, "position_curves", "rows with a fixed order of service")
   names = "round", "accuracy [%]"
-  figure, axes = style.panels(len(every), 3, (3.2, 2.8), names, sharex=False)
+  figure, axes = style.make_panels(
+    len(every), 3, (3.2, 2.8), names, sharex=False
+  )
   count = max(values.shape[1] for values, _ in every.values())
   first = max(0, count - MOST_POSITIONS)
   styles: dict[str, dict[str, Any]] = {
@@ -179,7 +183,7 @@ def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
   it is NaN if the class has no sample.
   """
   axes_names = "predicted class", "class"
-  figure, every = style.panels(len(names), 5, (2.3, 2.4), axes_names)
+  figure, every = style.make_panels(len(names), 5, (2.3, 2.4), axes_names)
   label = "share of the class's samples [%]"
   tables = zip(names, matrices, strict=True)
   panels.heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
@@ -194,7 +198,7 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   need not have an order.
   """
   names = "performance gap of the classes [points]", "accuracy [%]"
-  figure, (axes,) = style.panels(1, 1, (5.2, 3.3), names)
+  figure, (axes,) = style.make_panels(1, 1, (5.2, 3.3), names)
   points = [
     (i, row)
     for i, (_, results) in enumerate(cells)

@@ -143,7 +143,7 @@ def over_axis(whole: dict[str, Any]) -> Figure:
   axis = AXIS_NAMES.get(field) or AXIS_NAMES.get(option)
   axis = axis or option.replace("_", " ")
   labels = axis, "accuracy [%]"
-  figure, every = style.panels(len(names), 2, (3.5, 3.0), labels)
+  figure, every = style.make_panels(len(names), 2, (3.5, 3.0), labels)
   rows = [row for cell in cells for row in cell["results"]["rows"]]
   styles = style.row_styles(rows)
   order, at = np.argsort(values), np.sort(np.array(values, float))
@@ -186,7 +186,7 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   rows = [row for _, results in cells for row in forgetting.rows(results)]
   styles, count = style.row_styles(rows), len(cells)
   width = max(4.0, 0.6 + 0.5 * count * len(styles))
-  figure, every = style.panels(2, 1, (width, 2.4), ("", ""), sharey=False)
+  figure, every = style.make_panels(2, 1, (width, 2.4), ("", ""), sharey=False)
   for axes, (path, name) in zip(every, METRICS.items(), strict=True):
     for i, (label, own) in enumerate(styles.items()):
       at = np.arange(count) + 0.8 * ((i + 0.5) / len(styles) - 0.5)

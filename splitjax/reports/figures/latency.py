@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
 from splitjax.evaluation.split_points import Setting, sizes_of
-from splitjax.reports.figures.style import finish, panels
+from splitjax.reports.figures.style import finish, make_panels
 
 PLACES: dict[str, dict[str, Any]] = {
   "SplitGP: cut (eq. 30)": {"color": "#0072B2", "linewidth": 2.2},
@@ -47,7 +47,7 @@ def inference_time(
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded
   names = "", "inference time of one sample\n[units of time]"
-  figure, every = panels(2, 2, (4.0, 2.6), names, sharex=False)
+  figure, every = make_panels(2, 2, (4.0, 2.6), names, sharex=False)
   power = setting.client_power
   powers = power * np.geomspace(0.05, 100, POINTS)
   bandwidths = rates.bandwidth * np.geomspace(1e-3, 10, POINTS)

@@ -39,7 +39,7 @@ def effect_of_threshold(results: dict[str, Any]) -> Figure:
     known, "effect_of_threshold", "mixtures and a method with two exits"
   )
   names = "ρ, OOD per ID test sample", "accuracy [%]"
-  figure, every = style.panels(len(rows), MOST_COLUMNS, (2.5, 2.4), names)
+  figure, every = style.make_panels(len(rows), MOST_COLUMNS, (2.5, 2.4), names)
   rhos = np.array(ratios(results))
   left_to_right = np.argsort(rhos)
   chosen, styles = _thresholds(results["thresholds"])
@@ -134,7 +134,9 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
     for row, own in zip(results["rows"], rows, strict=True)
   }
   names = "class", "client"
-  figure, every = style.panels(len(tables), MOST_COLUMNS, (2.6, 2.8), names)
+  figure, every = style.make_panels(
+    len(tables), MOST_COLUMNS, (2.6, 2.8), names
+  )
   label, shown = "accuracy, or share of samples [%]", tables.items()
   heat_maps(figure, every, shown, label, missing="white", aspect="auto")
   for axes in every:

@@ -79,7 +79,7 @@ def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   rhos, rows = ratios(results), results["rows"]
   style.need(rhos, "accuracy_over_rho", "test sets that are mixtures")
   names = "ρ, OOD per ID test sample", "accuracy [%]"
-  figure, (axes,) = style.panels(1, 1, (5.2, 3.1), names)
+  figure, (axes,) = style.make_panels(1, 1, (5.2, 3.1), names)
   styles, place = style.row_styles(rows), np.array(rhos)
   values, halves = style.percent(rows, *ACCURACY)
   dots: list[float] = []
@@ -110,7 +110,7 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
     f"total latency\n[{times_ten(power)} parameters/power]",
     "accuracy [%]",
   )
-  figure, every = style.panels(len(shown), 3, (2.7, 2.7), labels)
+  figure, every = style.make_panels(len(shown), 3, (2.7, 2.7), labels)
   steps = np.argsort(results["thresholds"])
   styles = style.row_styles(rows)
   # Stars that nearly coincide are nested, the smallest on top.
@@ -149,7 +149,7 @@ def learning_curves(results: dict[str, Any]) -> Figure:
   keys = dict.fromkeys(k for c in curves.values() for k in c.get("metrics", ()))
   paths: list[tuple[str, ...]] = [("accuracy", name) for name in names]
   paths += [("metrics", key, names[-1]) for key in keys]
-  figure, every = style.panels(
+  figure, every = style.make_panels(
     len(paths), 2, (3.7, 2.9), ("round", "accuracy [%]"), sharey=not keys
   )
   styles = style.row_styles(results["rows"])
@@ -187,7 +187,7 @@ def accuracy_spread(results: dict[str, Any]) -> Figure:
   style.need(known, "accuracy_spread", "accuracies of clients over rounds")
   last = results["sets"][ends(results)[-1]]
   names = "round", "accuracy of the worst tenth [%]"
-  figure, every = style.panels(2, 2, (3.7, 2.9), names, sharey=False)
+  figure, every = style.make_panels(2, 2, (3.7, 2.9), names, sharey=False)
   styles = style.row_styles(results["rows"])
   rounds = {n for curve in known.values() for n in curve["round"]}
   for axes, path in zip(every, ("worst_tenth", "std"), strict=True):

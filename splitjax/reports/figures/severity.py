@@ -39,7 +39,7 @@ def accuracy_over_severity(results: dict[str, Any]) -> Figure:
   }
   shown = {name: mine for name, mine in shown.items() if mine}
   x, styles = np.array(known, float), style.row_styles(rows)
-  figure, every = style.panels(
+  figure, every = style.make_panels(
     len(shown), 3, (3.3, 2.6), ("severity", ""), sharey=False
   )
   for axes, (name, mine) in zip(every, shown.items(), strict=True):

@@ -158,7 +158,7 @@ def shades(count: int) -> list[tuple[float, ...]]:
   return list(map(tuple, colormaps["viridis"](np.linspace(0, 0.88, count))))
 
 
-def panels(
+def make_panels(
   count: int,
   most: int,
   size: tuple[float, float],
