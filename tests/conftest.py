@@ -15,7 +15,9 @@ import pytest
 from matplotlib.figure import Figure
 from undrawn import draw_nothing
 
-from splitjax import METHODS, models
+from splitjax import METHODS, experiment, models
+
+# Patched: traces are shared between tests.
 from splitjax.experiment.trainers import compile_cache
 
 QUICK = "jax_disable_most_optimizations"
@@ -160,7 +162,7 @@ def forget_programs():
   if limit.exists() and len(maps.read_text().split("\n")) > (
     int(limit.read_text()) / 2
   ):
-    compile_cache._compiled.clear()
+    experiment.kept_programs.clear()
     TRACED.clear()
     jax.clear_caches()
     gc.collect()
@@ -195,7 +197,7 @@ def traced_once():
 
   A run that is compiled already spends most of its time on that.
   """
-  lower = compile_cache._lowered
+  lower = compile_cache.lower_program
 
   def once(make, setup, given, *rest):
     if "<" in getattr(make, "__qualname__", "<partial>"):
@@ -206,7 +208,7 @@ def traced_once():
     return TRACED[key]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(compile_cache, "_lowered", once)
+    patch.setattr(compile_cache, "lower_program", once)
     yield
 
 

@@ -7,6 +7,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "groups": ["Checkpoint"],
     "paper_numbers": [
+      "Line",
+      "Printed",
       "LARGEST",
       "SCALE",
       "numbers",

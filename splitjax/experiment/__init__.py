@@ -5,11 +5,11 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "console.progress": ["Progress", "distributed", "say", "time"],
+    "console.progress": ["Progress", "say"],
     "console.signals": ["CTRL_C", "Stopped", "listening", "never"],
     "describe.describe": ["describe_run"],
     "describe.description": ["describe_text"],
-    "grid": ["GRID"],
+    "grid": ["GRID", "run_grid"],
     "measure.costs": ["of_run", "whole_round"],
     "measure.embeddings": ["draw", "judge", "measures"],
     "measure.forgetting_in_round": ["interruptions", "positions", "queue"],
@@ -34,7 +34,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "side_by_side": ["gather"],
     "storage.history": ["log_line", "read_history"],
     "storage.identity": ["joined", "unlike"],
-    "storage.manager": ["CheckpointManager", "ocp"],
+    "storage.manager": ["CheckpointManager"],
     "storage.ownership": ["owned"],
     "storage.round_log": ["as_bytes"],
     "storage.workdirs": [
@@ -54,7 +54,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "train.recorder": ["Recorder"],
     "trained_method": ["Trained"],
-    "trainers.compile_cache": ["hyper_parameters"],
+    "trainers.compile_cache": [
+      "compile_once",
+      "hyper_parameters",
+      "kept_programs",
+    ],
     "trainers.evaluation_images": ["show"],
     "trainers.trainer": [
       "ROOM",

@@ -3,6 +3,7 @@
 import errno
 import shutil
 
+import orbax.checkpoint as ocp
 import pytest
 from broken import DAMAGE, cut, data_file, flip, step
 from marks import slow
@@ -79,7 +80,7 @@ def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
   def refused(self, *args, **kwargs):
     raise error
 
-  monkeypatch.setattr(experiment.ocp.StandardCheckpointer, "restore", refused)
+  monkeypatch.setattr(ocp.StandardCheckpointer, "restore", refused)
   with pytest.raises((OSError, MemoryError)):
     experiment.run(config(), three)
   assert step(three, 2).exists() and step(three, 3).exists()
@@ -151,7 +152,7 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   def full(self, *args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  monkeypatch.setattr(experiment.ocp.StandardCheckpointer, "save", full)
+  monkeypatch.setattr(ocp.StandardCheckpointer, "save", full)
   given = config().to_dict()
   assert (
     commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 import runs
@@ -9,8 +10,6 @@ import tiny
 
 import splitjax
 from splitjax import ALLOCATIONS, experiment, reports
-from splitjax.experiment.measure import costs
-from splitjax.types import UserError
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -112,18 +111,16 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   draft.backbone.depths = (2,)
   task = experiment.build(tiny.resolved(draft))
   dfl, split = (experiment.make_setup(task, key) for key in task.config.methods)
-  got = costs.whole_round(dfl)
-  for mine, want in zip(got, costs.whole_round(split), strict=True):
+  got = experiment.whole_round(dfl)
+  for mine, want in zip(got, experiment.whole_round(split), strict=True):
     np.testing.assert_allclose(mine, want)
   assert (got.server > 0).all()
 
 
 @pytest.mark.usefixtures("traced_once")
 def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
-  def unknown(setup):
-    raise UserError("FLOPs are not known")
-
-  monkeypatch.setattr(costs, "whole_round", unknown)
-  results = experiment.run(runs.config("local"), tmp_path / "w")
-  assert "Cost is not modelled. FLOPs are not known" in results["notes"]
+  monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
+  of_its_own = runs.config("local", backbone__width=5)  # counted by no other
+  results = experiment.run(of_its_own, tmp_path / "w")
+  assert [x for x in results["notes"] if x.startswith("Cost is not modelled")]
   assert "cost" not in results["rows"][0]

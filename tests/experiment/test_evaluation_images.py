@@ -87,7 +87,7 @@ def test_what_clients_see_is_no_program_of_its_own():
     evaluated(setup, state, 20)
     trainer = Trainer(setup)
     trainer.compile_evaluation(state)
-    (bound,) = trainer._programs.values()
+    (bound,) = trainer.programs.values()
     assert before is None or bound.args[0] is before
     before = bound.args[0]
 

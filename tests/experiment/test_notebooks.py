@@ -24,13 +24,13 @@ BLANK = """
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from splitjax.reports.figures import plots
+from splitjax import figures
 
 def draw_all(results, workdir):
   Path(workdir, "accuracy_over_rho.png").touch()
   return []
 
-plots.draw_all = draw_all
+figures.draw_all = draw_all
 Figure.savefig = lambda self, path, **_: path.touch()
 """
 """A first cell of all but the quickstart: the figures of a run take longer than

@@ -1,6 +1,5 @@
 """Compiled programs are reused where they are the same, and only there."""
 
-import collections
 import dataclasses
 import gc
 import math
@@ -13,13 +12,12 @@ import tiny
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, experiment, models
 from splitjax.experiment import ROOM, Trainer, size_of, that_fit
-from splitjax.experiment.trainers import compile_cache
 
 
 @pytest.fixture
-def none_kept(monkeypatch):
+def none_kept():
   """The test begins with no programs."""
-  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
+  experiment.kept_programs.clear()
 
 
 def programs_of(config, key="own"):
@@ -29,7 +27,7 @@ def programs_of(config, key="own"):
   state = Trainer(setup).init(experiment.fresh_network(task))
   trainer = Trainer(setup)
   trainer.compile(state)
-  return list(trainer._programs.values())
+  return list(trainer.programs.values())
 
 
 def executables(config, key="own"):
@@ -124,17 +122,22 @@ def test_no_data_are_kept_alive(none_kept):
   assert [each() for each in alive] == [None] * 3
 
 
-def test_the_oldest_program_goes(none_kept, monkeypatch):
-  monkeypatch.setattr(compile_cache, "LIMIT", 1)
-  one, _ = executables(config("local"))
-  assert executables(config("local"))[0] is not one
+def test_the_program_that_was_not_used_for_longest_goes(none_kept):
+  kept = experiment.kept_programs
+  lowered = [jax.jit(lambda x, i=i: x + i).lower(1.0) for i in range(65)]
+  for each in lowered[:64]:
+    experiment.compile_once("round", each, "own")
+  first, second, *_ = kept
+  experiment.compile_once("round", lowered[0], "own")
+  experiment.compile_once("round", lowered[64], "own")
+  assert len(kept) == 64 and first in kept and second not in kept
 
 
 def test_a_program_of_the_same_text_is_another_under_other_settings():
   lowered = jax.jit(lambda x: 2 * x).lower(1.0)
 
   def program():
-    return compile_cache.once("round", lowered, "own").program
+    return experiment.compile_once("round", lowered, "own").program
 
   first, name = program(), "jax_disable_most_optimizations"
   assert program() is first
@@ -170,7 +173,7 @@ def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   with gpu(10**12):
     trainer = that_fit(side_by_side())
     assert experiment.clients_side_by_side(trainer.setup) == [6]
-  every = trainer._programs.values()
+  every = trainer.programs.values()
   most = max(size_of(x.args[0]) for x in every)
   with gpu(most - 1):
     fewer = that_fit(side_by_side())
@@ -182,7 +185,7 @@ def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   assert told.endswith(" GB of a device; takes 3")
   # A number that is stated is not changed, nor compiled ahead.
   assert experiment.clients_side_by_side(stated.setup) == [6]
-  assert not stated._programs
+  assert not stated.programs
 
 
 def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(

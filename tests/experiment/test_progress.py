@@ -3,14 +3,19 @@
 import io
 import platform
 import sys
+import time
+
+import jax
 
 from splitjax import experiment
+
+# Patched: the file that names the processors.
 from splitjax.experiment.console import machine
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
   now = [0.0]
-  monkeypatch.setattr(experiment.time, "monotonic", lambda: now[0])
+  monkeypatch.setattr(time, "monotonic", lambda: now[0])
   rounds = experiment.Progress("harmony", 10, done=4)
   now[0] = 2.0
   rounds.round(5, "loss 2", False)
@@ -34,7 +39,7 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
 
 
 def test_other_processes_print_nothing(monkeypatch, capsys):
-  monkeypatch.setattr(experiment.distributed, "is_first_process", lambda: False)
+  monkeypatch.setattr(jax, "process_index", lambda: 1)
   for terminal in (True, False):
     monkeypatch.setattr(sys.stderr, "isatty", lambda t=terminal: t)
     rounds = experiment.Progress("harmony", 2)

@@ -1,7 +1,9 @@
 """A run that ends early goes on as if it had not."""
 
+import contextlib
 import dataclasses
 import json
+import time
 
 import jax
 import pytest
@@ -11,8 +13,7 @@ from runs import After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError, experiment
-from splitjax.experiment.storage import history
-from splitjax.experiment.train import resume
+from splitjax.config import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -96,14 +97,23 @@ def test_the_newest_stay_and_the_best(tmp_path):
     splitjax.load(tmp_path / "w", "own", round=99)
 
 
+@contextlib.contextmanager
+def record_of(place):
+  """The record of a checkpoint, which is changed."""
+  path = place / "record.json"
+  record = json.loads(path.read_text())
+  yield record
+  path.write_text(json.dumps(record))
+
+
 @pytest.mark.slow
-def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
+def test_the_best_outlives_the_process_that_wrote_it(tmp_path):
   resolved = config(checkpoint__best="loss", checkpoint__keep=1)
-  monkeypatch.setattr(  # the first round is the best
-    history, "checkpoint_metrics", lambda line, _: {"loss": line["round"]}
-  )
   place = tmp_path / "w/methods/own/checkpoints"
-  for before in (0, 1, 2):
+  stopped(resolved, tmp_path / "w", 1)
+  with record_of(place / "1") as record:
+    record["metrics"]["loss"] = 0.0  # no later round is better
+  for before in (1, 2):
     stopped(resolved, tmp_path / "w", 1, before)
   assert sorted(path.name for path in place.iterdir()) == ["1", "3"]
   experiment.run(resolved, tmp_path / "w")
@@ -126,13 +136,12 @@ def test_how_often_is_kept_is_no_other_run(runs, tmp_path, capsys):
   same_run(runs / "whole", tmp_path / "w")
 
 
-def test_another_version_is_said(tmp_path, monkeypatch, capsys):
+def test_another_version_is_said(tmp_path, capsys):
   stopped(config(), tmp_path / "w", 2)
-  versions = resume.versions
-  newer = lambda: {**versions(), "jax": "9.9"}  # noqa: E731
-  monkeypatch.setattr(resume, "versions", newer)
+  with record_of(tmp_path / "w/methods/own/checkpoints/2") as record:
+    record["versions"]["jax"] = "0.1"
   results = experiment.run(config(), tmp_path / "w")
-  said = f"from round 3 on with jax 9.9 instead of {jax.__version__}"
+  said = f"from round 3 on with jax {jax.__version__} instead of 0.1"
   assert said in capsys.readouterr().out
   assert any(said in note for note in results["notes"])
 
@@ -153,22 +162,17 @@ def test_seeds_go_on_too(tmp_path):
 
 
 def test_by_the_clock(tmp_path, monkeypatch):
-  from splitjax.experiment.storage import manager as manager
-
-  monkeypatch.setattr(manager, "PAUSE", 0.0)
-  saved = []
-  save = manager.CheckpointManager.save
-
-  def spy(self, state, record):
-    saved.append(record["round"])
-    save(self, state, record)
-
-  monkeypatch.setattr(manager.CheckpointManager, "save", spy)
-  experiment.run(config("local", checkpoint__every="auto"), tmp_path / "w")
-  assert saved == [1, 2, 3]
-  monkeypatch.setattr(manager, "PAUSE", 1e9)
-  experiment.run(config("local", checkpoint__every="auto"), tmp_path / "x")
-  assert saved == [1, 2, 3]
+  now = [0.0]
+  monkeypatch.setattr(time, "monotonic", lambda: now[0])
+  chosen = Checkpoint(every="auto")
+  manager = experiment.CheckpointManager(tmp_path / "c", chosen)
+  for now[0], due in ((59.0, False), (61.0, True)):
+    assert manager.due(3, last=False) is due
+  assert not manager.due(4, last=True), "the trained method is saved"
+  manager.save({"x": jax.numpy.ones(2)}, {"round": 3})
+  assert not manager.due(4, last=False), "a minute from the last"
+  monkeypatch.undo()
+  manager.close()
 
 
 @pytest.mark.parametrize("name", ["fedavg_ft", *slow("pgfedsplit")])

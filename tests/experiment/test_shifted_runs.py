@@ -12,6 +12,8 @@ from refusals import refused
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError, experiment
+
+# Patched: how many lines a table may have.
 from splitjax.experiment import by_client
 
 pytestmark = pytest.mark.usefixtures("traced_once")

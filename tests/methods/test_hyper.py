@@ -1,7 +1,5 @@
 """Hyper-parameters as arguments: one program for many values, the right one."""
 
-import collections
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,6 @@ import tiny
 import splitjax
 from splitjax import experiment, methods
 from splitjax.experiment import Trainer, make_round
-from splitjax.experiment.trainers import compile_cache
 
 A, B = 0.3, 2.5
 FORMS = {
@@ -91,13 +88,13 @@ def test_a_value_that_is_needed_is_in_the_text():
 
 
 @pytest.fixture(autouse=True)
-def clear(monkeypatch):
-  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
+def clear():
+  experiment.kept_programs.clear()
 
 
 def count():
   """Executables that are kept."""
-  return len(compile_cache._compiled)
+  return len(experiment.kept_programs)
 
 
 def config(name="splitgp", lr=0.05, seed=0, **options):

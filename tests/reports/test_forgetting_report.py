@@ -13,7 +13,6 @@ from example_results import forgetting_example, placed, table_cells
 
 import splitjax
 from splitjax import SHIFTS, evaluation, experiment, files, reports
-from splitjax.config import paper_numbers
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -175,13 +174,12 @@ def test_positions_are_each_seed_s_own():
 def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
   results, _ = both()
   at = [("late_accuracy", 65.5), ("gap", 14.0), ("backward", 8.0)]
+  line, number = splitjax.config.Line, splitjax.config.Printed
   printed = {
-    paper_numbers.Line("", "SplitGP", metric, "global"): paper_numbers.Printed(
-      x / 100, None
-    )
+    line("", "SplitGP", metric, "global"): number(x / 100, None)
     for metric, x in at
   }
-  monkeypatch.setattr(paper_numbers, "tables", lambda: {"A paper": printed})
+  monkeypatch.setitem(splitjax.config.tables(), "A paper", printed)
   beside = copy.deepcopy(results)
   beside["config"] |= {"paper": "A paper", "scale": "small"}
   text = (

@@ -72,7 +72,8 @@ class Compiled(NamedTuple):
   names: tuple[str, ...] = ()
 
 
-_compiled: OrderedDict[bytes, Compiled] = OrderedDict()
+kept_programs: OrderedDict[bytes, Compiled] = OrderedDict()
+"""The programs by a digest of their text, the least recently used first."""
 
 
 def hyper_parameters(setup: TrainingSetup) -> dict[str, float]:
@@ -128,9 +129,9 @@ def compile_program(
   """
   mesh, values = setup.task.mesh, hyper_parameters(setup)
   _, settings = make(setup, jit=_pieces, **options)
-  lowered = _lowered(make, setup, given, values, settings, options)
+  lowered = lower_program(make, setup, given, values, settings, options)
   *arguments, _ = lowered.args_info[0]
-  found = once(
+  found = compile_once(
     name,
     lowered,
     setup.task.config.methods[setup.key].label or setup.key,
@@ -156,7 +157,7 @@ def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:
   return function, settings
 
 
-def _lowered(
+def lower_program(
   make: Callable,
   setup: TrainingSetup,
   given: Tree,
@@ -197,7 +198,7 @@ def _say_constants(key: str, reason: str) -> None:
   )
 
 
-def once(
+def compile_once(
   name: str,
   lowered: Any,
   owner: str,
@@ -223,14 +224,14 @@ def once(
   text = f"{text_of(lowered, arguments)} {mesh}"
   text = f"{text} {target.aimed_at.value}"
   key = hashlib.sha256(f"{text} {level}".encode()).digest()
-  found = _compiled.get(key)
+  found = kept_programs.get(key)
   note(name, None if found is None else found.owner)
   if found is None:
     quick = lowered.compile(sharding.quick_options())
-    found = _compiled[key] = Compiled(quick, owner, names)
-  _compiled.move_to_end(key)
-  if len(_compiled) > LIMIT:
-    _compiled.popitem(last=False)
+    found = kept_programs[key] = Compiled(quick, owner, names)
+  kept_programs.move_to_end(key)
+  if len(kept_programs) > LIMIT:
+    kept_programs.popitem(last=False)
   return found
 
 

@@ -45,12 +45,13 @@ class Trainer:
     setup: the method in its task.
     task: the task of the setup.
     note: see `compile_cache.Note`.
+    programs: the programs compiled so far, by name.
   """
 
   def __init__(self, setup: TrainingSetup, note: Note = quiet):
     """Compiles nothing: a program is compiled where it is first needed."""
     self.setup, self.task, self.note = setup, setup.task, note
-    self._programs = dict[str, Any]()
+    self.programs = dict[str, Any]()
 
   def init(self, full: Segment) -> State:
     """Makes the state before the first round, in new buffers.
@@ -105,7 +106,7 @@ class Trainer:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       return True
-    sizes = [size_of(x.args[0]) for x in self._programs.values()]
+    sizes = [size_of(x.args[0]) for x in self.programs.values()]
     return max(sizes) > ROOM * target.current().capacity
 
   def round(self, state: State) -> Any:
@@ -201,11 +202,11 @@ class Trainer:
     self, name: str, make: Callable, given: tuple, **options: Any
   ) -> Any:
     """Returns the program called `name`, which is compiled once."""
-    if name not in self._programs:
-      self._programs[name] = compile_program(
+    if name not in self.programs:
+      self.programs[name] = compile_program(
         make, name, self.setup, given, self.note, **options
       )
-    return self._programs[name]
+    return self.programs[name]
 
 
 def that_fit(setup: TrainingSetup, note: Note = quiet) -> Trainer:
