@@ -1,4 +1,4 @@
-"""Clients that the data name: `natural`, own test samples, new clients."""
+"""Clients that the data name: `natural`, own test samples."""
 
 import numpy as np
 import pytest
