@@ -93,6 +93,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "npz": ["load_npz"],
     "official.ag_news": ["token_ids"],
     "official.catalog": ["File", "STORES"],
+    "official.download": ["fetch"],
     "official.prepare": ["prepare"],
     "ood_mixture": ["id_ood_sets", "main_classes", "realised_rho"],
     "partition": ["dirichlet", "iid", "pathological", "shard"],

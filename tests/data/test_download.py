@@ -10,10 +10,10 @@ import urllib.request
 import numpy as np
 import official as of
 import pytest
+from data_command import main
 from refusals import refused
 
-from splitjax.data import File, __main__, load
-from splitjax.data.official import download
+from splitjax.data import File, fetch, load
 from splitjax.types import UserError
 
 BODY = bytes(range(256)) * 3000
@@ -61,12 +61,12 @@ def test_a_file_is_fetched_once(served, tmp_path):
   _, place = served
   urls = [f"{place}/{kind}" for kind in ("absent", "short", "data.bin")]
   file, folder = official(*urls), tmp_path / "kept"
-  path = download.fetch("name.bin", file, folder)
+  path = fetch("name.bin", file, folder)
   assert path == folder / "name.bin" and path.read_bytes() == BODY
-  assert download.fetch("name.bin", file, folder) == path
+  assert fetch("name.bin", file, folder) == path
   assert Handler.asked == ["/absent", "/short", "/data.bin"]
   path.write_bytes(BODY[:-1])  # not by us: it is fetched again
-  assert download.fetch("name.bin", file, folder).read_bytes() == BODY
+  assert fetch("name.bin", file, folder).read_bytes() == BODY
   assert list(folder.iterdir()) == [path] and len(Handler.asked) == 6
 
 
@@ -76,7 +76,7 @@ def test_all_reasons_are_given_and_no_file_is_left(served, tmp_path):
   kinds = "absent", "short", "other"
   urls = [f"{place}/{kind}" for kind in kinds] + ["http://127.0.0.1:9/refused"]
   with pytest.raises(UserError) as error:
-    download.fetch("data.bin", official(*urls), tmp_path / "kept")
+    fetch("data.bin", official(*urls), tmp_path / "kept")
   absent, short, other, closed = str(error.value).split("; ")
   expected = (
     f"expected {len(BODY)} bytes with md5 {official().checksum}, found "
@@ -95,13 +95,18 @@ def test_all_reasons_are_given_and_no_file_is_left(served, tmp_path):
 def test_a_silent_server_is_given_up(served, tmp_path, monkeypatch):
   import socket
 
-  monkeypatch.setattr(download, "TIMEOUT", 0.2)
+  urlopen = urllib.request.urlopen
+  monkeypatch.setattr(
+    urllib.request,
+    "urlopen",
+    lambda request, timeout: urlopen(request, timeout=timeout / 75),
+  )
   with socket.socket() as silent:
     silent.bind(("127.0.0.1", 0))
     silent.listen()
     url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
     with refused(url):
-      download.fetch("data.bin", official(url), tmp_path / "kept")
+      fetch("data.bin", official(url), tmp_path / "kept")
   assert not any((tmp_path / "kept").iterdir())
 
 
@@ -112,7 +117,7 @@ def test_prepare_downloads(served, tmp_path, capsys, monkeypatch):
   of.trust(monkeypatch, files, "cifar10", place)
   data_dir = tmp_path / "data"
   words = ["prepare", "cifar10", "--data_dir", str(data_dir)]
-  assert __main__.main(words) == 0
+  assert main(words) == 0
   assert "cifar10: prepared in" in capsys.readouterr().out
   # The first form is the one that is downloaded, and is kept.
   assert Handler.asked == ["/cifar-10-binary.tar.gz"]
@@ -132,7 +137,7 @@ def test_a_wrong_download_is_refused(served, tmp_path, capsys, monkeypatch):
   of.write_idx(files / "t10k-labels-idx1-ubyte.gz", np.zeros(20, np.uint8))
   data_dir = tmp_path / "data"
   words = ["prepare", "fashion_mnist", "--data_dir", str(data_dir)]
-  assert __main__.main(words) == 2
+  assert main(words) == 2
   (err,) = capsys.readouterr().err.splitlines()
   assert f"{place}/t10k-labels-idx1-ubyte.gz: OSError: expected" in err
   assert f"prepare fashion_mnist --from DIR --data_dir {data_dir}`" in err
@@ -151,14 +156,14 @@ def test_no_network_names_the_remedy(tmp_path, capsys, monkeypatch):
 
   monkeypatch.setattr(urllib.request, "urlopen", refuse)
   words = ["prepare", "cifar100_coarse", "--data_dir", str(tmp_path)]
-  assert __main__.main(words) == 2
+  assert main(words) == 2
   (err,) = capsys.readouterr().err.splitlines()
   assert err.count("no network") == 2  # both addresses
   assert f"prepare cifar100 --from DIR --data_dir {tmp_path}`" in err
   assert "fetch cifar-100-binary.tar.gz by other means" in err
   assert not any(tmp_path.iterdir()) and tmp_path.exists()
   words[-1] = str(tmp_path / "new" / "data")
-  assert __main__.main(words) == 2
+  assert main(words) == 2
   assert not any(tmp_path.iterdir())
 
 
@@ -166,7 +171,7 @@ def test_a_file_known_by_its_sha256(served, tmp_path):
   _, place = served
   known = hashlib.sha256(BODY).hexdigest()
   file = File(known, None, (f"{place}/data.bin",))
-  assert download.fetch("data.bin", file, tmp_path).read_bytes() == BODY
+  assert fetch("data.bin", file, tmp_path).read_bytes() == BODY
   wrong = file._replace(checksum="0" * 64, urls=(f"{place}/short",))
   with refused(f"{place}/short"):
-    download.fetch("data.bin", wrong, tmp_path)
+    fetch("data.bin", wrong, tmp_path)

@@ -12,7 +12,7 @@ from engine import SIZES, by_number, spied
 
 from splitjax import data, engine
 from splitjax.data import AUGMENTATIONS
-from splitjax.engine import draws
+from splitjax.engine import draw
 from splitjax.methods import parts
 from splitjax.types import Half, Segment, Shard, Stage
 
@@ -48,7 +48,7 @@ def epoch(client):
 def visits(client, views, key=KEY):
   """A round of a client, likewise."""
   plan, held = client.plan, len(client.shard.rows)
-  drawn = draws.draw(key, views, (plan.epochs,), held, client.shard.size)
+  drawn = draw(key, views, (plan.epochs,), held, client.shard.size)
   rows, real = jax.jit(client.round_batches)(drawn.orders[0])
   return np.asarray(rows), np.asarray(real)
 

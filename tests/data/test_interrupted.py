@@ -1,6 +1,8 @@
 """Processes that are killed, interrupted or run at the same time."""
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,24 +13,26 @@ from pathlib import Path
 import numpy as np
 import official as of
 import pytest
+from data_command import main
+from PIL import Image
 from refusals import refused
 
-from splitjax.data import __main__, find, load, read_arrays, store
-from splitjax.data.official import builder, prepare
+from splitjax import files
+from splitjax.data import find, load, prepare, read_arrays, store
 from splitjax.files import Locked, locked
 
 ROOT = Path(__file__).resolve().parents[2]
 STUCK = """
 import os, runpy, time
-from splitjax.data.official import builder
-encode, done = builder._png, []
-def stuck(image):
+from PIL import Image
+save, done = Image.Image.save, []
+def stuck(image, file, form):
   done.append(image)
   if len(done) == 50:  # of 60: train is written, test is not
     os.write(1, b"half-way")
     time.sleep(60)
-  return encode(image)
-builder._png = stuck
+  save(image, file, form)
+Image.Image.save = stuck
 runpy.run_module("splitjax.data", run_name="__main__")
 """
 
@@ -36,22 +40,22 @@ runpy.run_module("splitjax.data", run_name="__main__")
 @pytest.fixture(name="folders")
 def official_files(tmp_path):
   """A folder with official files, and one for data."""
-  files = tmp_path / "files"
-  files.mkdir()
-  of.idx(files)
-  return files, tmp_path / "data"
+  official = tmp_path / "files"
+  official.mkdir()
+  of.idx(official)
+  return official, tmp_path / "data"
 
 
-def words(files, data_dir):
+def words(official, data_dir):
   """The command that prepares the files of `folders`."""
   return [
-    *("prepare", "fashion_mnist", "--from", str(files)),
+    *("prepare", "fashion_mnist", "--from", str(official)),
     *("--allow-modified", "--data_dir", str(data_dir)),
   ]
 
 
-def prepared(files, target):
-  return prepare.prepare("fashion_mnist", target, files, allow_modified=True)
+def prepared(official, target):
+  return prepare("fashion_mnist", target, official, allow_modified=True)
 
 
 @pytest.fixture(name="half_way")
@@ -77,7 +81,7 @@ def test_killed_in_the_middle(half_way, capsys):
   held = sorted(half.rglob("*"))
   assert any("train" in path.name for path in held)
   # While it runs, nobody else may, nor touch what it has written.
-  assert __main__.main(words) == 2
+  assert main(words) == 2
   (err,) = capsys.readouterr().err.splitlines()
   assert f"another process is preparing it (process {process.pid} on" in err
   assert sorted(half.rglob("*")) == held
@@ -85,13 +89,13 @@ def test_killed_in_the_middle(half_way, capsys):
   process.wait()
   assert half.exists()
   assert find("fashion_mnist", data_dir) is None
-  assert __main__.main(["list", "--data_dir", str(data_dir)]) == 0
+  assert main(["list", "--data_dir", str(data_dir)]) == 0
   out = capsys.readouterr().out
   assert "prepared in" not in out.replace("not prepared", "")
   with refused("data.name"):
     load("fashion_mnist", data_dir=data_dir)
   # The same command again: as if nothing had been.
-  assert __main__.main(words) == 0
+  assert main(words) == 0
   assert [p.name for p in (data_dir / "fashion_mnist").iterdir()] == ["3.0.1"]
   assert len(load("fashion_mnist", data_dir=data_dir).train_label) == of.TRAIN
 
@@ -107,17 +111,17 @@ def test_ended_by_a_signal(half_way):
 
 
 def test_what_a_killed_process_had_done_is_not_taken(folders):
-  files, target = folders
-  path = prepared(files, target)
+  official, target = folders
+  path = prepared(official, target)
   # Killed just before the end: the whole data set under another name.
   half = path.parent / ".half/fashion_mnist"
   half.mkdir(parents=True)
   path.rename(half / "3.0.1")
   labels = np.arange(of.TEST, dtype=np.uint8)[::-1] % 10
-  of.write_idx(files / "t10k-labels-idx1-ubyte.gz", labels)
-  prepared(files, target)
+  of.write_idx(official / "t10k-labels-idx1-ubyte.gz", labels)
+  prepared(official, target)
   data = load("fashion_mnist", data_dir=target)
-  image = of.idx(files)["test"][0]
+  image = of.idx(official)["test"][0]
   assert of.bag(data.test_image, data.test_label) == of.bag(image, labels)
 
 
@@ -131,26 +135,32 @@ def test_what_a_killed_process_had_done_is_not_taken(folders):
 def test_a_failure_half_way_leaves_nothing(
   folders, error, code, said, monkeypatch, capsys
 ):
-  encode, done = builder._png, []
+  save, done = Image.Image.save, []
 
-  def full_disk(image):
+  def full_disk(image, file, form):
     done.append(image)
     if len(done) == 50:
       raise error
-    return encode(image)
+    save(image, file, form)
 
-  monkeypatch.setattr(builder, "_png", full_disk)
-  assert __main__.main(words(*folders)) == code
+  monkeypatch.setattr(Image.Image, "save", full_disk)
+  assert main(words(*folders)) == code
   assert said in capsys.readouterr().err
   assert not folders[1].exists()
 
 
-def test_another_process_was_quicker(folders, monkeypatch):
-  made = prepared(*folders)
-  answers = iter([None, made])  # not there when asked first, but when held
-  monkeypatch.setattr(prepare, "_prepared", lambda *_: next(answers))
-  monkeypatch.setattr(prepare, "_write", None)  # calling it would fail
-  assert prepared(*folders) == made
+def test_another_process_was_quicker(folders, tmp_path, monkeypatch):
+  made = prepared(folders[0], tmp_path / "other")
+  (made / "theirs").touch()
+
+  @contextlib.contextmanager
+  def late(path, *, wait):  # not there when asked first, but when held
+    shutil.copytree(made.parent, folders[1] / "fashion_mnist")
+    with locked(path, wait=wait):
+      yield
+
+  monkeypatch.setattr(files, "locked", late)
+  assert (prepared(*folders) / "theirs").is_file()
 
 
 def test_a_lock_is_waited_for_or_not(tmp_path):

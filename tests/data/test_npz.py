@@ -7,11 +7,12 @@ import zipfile
 import numpy as np
 import pytest
 import tiny
+from data_command import main
 from refusals import refused
 
 import splitjax
 from splitjax import experiment
-from splitjax.data import PARTITIONS, SOURCES, __main__, known, load
+from splitjax.data import PARTITIONS, SOURCES, known, load
 
 
 def arrays():
@@ -50,18 +51,18 @@ def test_arrays_are_read_as_they_are(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   assert load("npz:mine.npz").classes == 3
 
-  assert __main__.main(["check", name]) == 0
+  assert main(["check", name]) == 0
   train, test = capsys.readouterr().out.splitlines()
   said = "train: 12 samples 8x6x3, 4 to 4 per class: classes 0 to 2"
   assert train.endswith(said)
   assert test.endswith("5 samples 8x6x3, 1 to 2 per class: classes 0 to 2")
-  assert __main__.main(["prepare", name]) == 0
+  assert main(["prepare", name]) == 0
   assert "your own arrays" in capsys.readouterr().out
   saved(tmp_path, {"y_test": np.full(5, 2)})
-  assert __main__.main(["check", name]) == 0
+  assert main(["check", name]) == 0
   assert "0 to 5 per class, none of class 0, 1:" in capsys.readouterr().out
   saved(tmp_path, {"y_test": np.arange(5) - 1})
-  assert __main__.main(["prepare", name]) == 2
+  assert main(["prepare", name]) == 2
   assert "y_test has a negative label" in capsys.readouterr().err
 
 

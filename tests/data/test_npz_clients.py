@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tiny
+from data_command import main
 from refusals import refused
 
 import splitjax
@@ -10,7 +11,6 @@ from splitjax import experiment
 from splitjax.data import (
   PARTITIONS,
   SHIFTS,
-  __main__,
   load,
   merged,
   owner_names,
@@ -81,7 +81,7 @@ def test_a_file_without_a_test_split(tmp_path):
       SHIFTS[shift](data, parts, None, 0)
   with refused("eval.shift"):
     own_test(data, parts, None, 0)
-  assert __main__.main(["check", name]) == 0
+  assert main(["check", name]) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import official as of
 import packed
 import pytest
+from data_command import main
 from refusals import refused
 
 import splitjax
@@ -17,17 +18,15 @@ from splitjax.data import (
   SOURCES,
   STORES,
   Facts,
-  __main__,
-  check,
   find,
   load,
+  prepare,
 )
-from splitjax.data.official import prepare
 
 
 def run(capsys, *words):
   """Runs the command line: exit code, lines out, lines of error."""
-  code = __main__.main([str(word) for word in words])
+  code = main([str(word) for word in words])
   out, err = capsys.readouterr()
   return code, out.splitlines(), err.splitlines()
 
@@ -74,12 +73,12 @@ def test_options(words, code, said, tmp_path, capsys):
 
 
 def test_the_first_complete_form_is_taken(tmp_path, monkeypatch):
-  of.cifar_python(10, tmp_path)
-  of.trust(monkeypatch, tmp_path, "cifar10")
-  forms = STORES["cifar10"].forms
-  assert prepare._complete(STORES["cifar10"], tmp_path) is forms[1]
-  of.cifar_binary(10, tmp_path)
-  assert prepare._complete(STORES["cifar10"], tmp_path) is forms[0]
+  for form, write in (("python", of.cifar_python), ("binary", of.cifar_binary)):
+    write(10, tmp_path)
+    of.trust(monkeypatch, tmp_path, "cifar10")
+    folder = prepare("cifar10", tmp_path / form, tmp_path)
+    held = json.loads((folder / "metadata.json").read_text())["prepared_from"]
+    assert [x["file"] for x in held] == [f"cifar-10-{form}.tar.gz"]
 
 
 def test_an_archive_packed_otherwise_is_known_by_its_members(
@@ -95,13 +94,13 @@ def test_an_archive_packed_otherwise_is_known_by_its_members(
   }
   form = store.forms[0]._replace(members=known)
   monkeypatch.setitem(STORES, "cifar100", store._replace(forms=(form,)))
-  folder = prepare.prepare("cifar100", tmp_path / "data", tmp_path)
+  folder = prepare("cifar100", tmp_path / "data", tmp_path)
   assert splitjax.data.note(folder) == ""
   first = sorted(known)[0]
   members[first] = b"\1" + members[first][1:]  # one label
   packed.write_tar(archive, members)
   with refused(f"--from {tmp_path}"):
-    prepare.prepare("cifar100", tmp_path / "other", tmp_path)
+    prepare("cifar100", tmp_path / "other", tmp_path)
 
 
 def test_modified_files_need_the_flag_and_are_reported(tmp_path, capsys):
@@ -146,7 +145,7 @@ def test_a_place_that_is_taken(tmp_path):
   taken = tmp_path / "cinic10" / "1.0.0"
   taken.mkdir(parents=True)
   with refused(str(taken)):
-    prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
+    prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
   assert list((tmp_path / "cinic10").iterdir()) == [taken]
 
 
@@ -201,18 +200,18 @@ def test_known_counts_add_up():
     assert tuple(map(sum, facts.counts)) == (facts.train, facts.test), name
 
 
-def test_check_compares_type_and_classes():
+def test_check_compares_type_and_classes(capsys, monkeypatch):
   data = load("digits")
-  facts = FACTS["digits"]
-  for split in ("train", "test"):
-    check._compare(data, facts, split)
-  for changed in (
-    data._replace(test_image=data.test_image / 255),
-    data._replace(test_label=data.test_label // 2),
-    data._replace(test_label=data.test_label[1:]),
-  ):
-    with refused("digits test"):
-      check._compare(changed, facts, "test")
+  for what, changed in {
+    "pixels": data._replace(test_image=data.test_image / 255),
+    "classes": data._replace(test_label=data.test_label // 2),
+    "images": data._replace(
+      test_image=data.test_image[1:], test_label=data.test_label[1:]
+    ),
+  }.items():
+    monkeypatch.setitem(SOURCES, "digits", lambda _, held=changed: held)
+    code, _, err = run(capsys, "check", "digits")
+    assert code == 2 and f"digits test {what}: expected" in err[0], what
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -231,12 +230,10 @@ def parse_real():
   """The real files, once they have been found to be the official ones."""
   (form,) = STORES["fashion_mnist"].forms
   paths = {file: REAL / file for file in form.files}
-  origin = prepare._verified(form, paths, allow_modified=False)
-  assert all(file["official"] for file in origin)
+  for file, known in form.files.items():
+    assert of.md5(paths[file]) == known.checksum, file
+    assert paths[file].stat().st_size == known.size, file
   splits = form.parse(paths).splits
-  assert [path.stat().st_size for path in paths.values()] == [
-    file.size for file in form.files.values()
-  ]
   return [(np.stack(s.images), s.labels["label"]) for s in splits.values()]
 
 
@@ -261,7 +258,7 @@ def test_official_files_are_kept_note_of(small):
 
 def test_a_damaged_record_of_origin(tmp_path, capsys):
   of.cinic10(tmp_path)
-  prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
+  prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
   folder = find("cinic10", tmp_path)
   for text in ("{", "[]", '{"prepared_from": [{}]}', '{"prepared_from": 3}'):
     (folder / "metadata.json").write_text(text)

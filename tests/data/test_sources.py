@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import official as of
@@ -13,13 +12,13 @@ from refusals import refused
 
 import splitjax
 from splitjax.data import (
+  COPIES,
   FACTS,
   SOURCES,
   STORES,
   Dataset,
-  array_cache,
+  find,
   load,
-  tfds_store,
 )
 
 
@@ -94,7 +93,8 @@ def test_part_refuses():
 def test_second_load_reads_the_plain_arrays(small, monkeypatch):
   data_dir, _ = small
   first = load("fashion_mnist", data_dir=data_dir)
-  monkeypatch.setattr(tfds_store, "_decoded", None)  # calling it would fail
+  # Calling it would fail.
+  monkeypatch.setattr("tensorflow_datasets.data_source", None)
   second = load("fashion_mnist", data_dir=data_dir)
   facts = FACTS["fashion_mnist"]
   assert_facts(second, facts._replace(train=of.TRAIN, test=of.TEST))
@@ -102,57 +102,59 @@ def test_second_load_reads_the_plain_arrays(small, monkeypatch):
   assert isinstance(second.train_image, np.memmap)
 
 
-def test_changed_data_are_read_anew(small, monkeypatch):
+def test_changed_data_are_read_anew(small):
   data_dir, _ = small
   load("fashion_mnist", data_dir=data_dir)
-  kept = data_dir / "splitjax_arrays" / "fashion_mnist"
+  kept = data_dir / COPIES / "fashion_mnist"
   (before,) = kept.iterdir()
-  folder = tfds_store.find("fashion_mnist", data_dir)
+  folder = find("fashion_mnist", data_dir)
   os.utime(folder / "features.json", (1, 1))
   load("fashion_mnist", data_dir=data_dir)
   (after,) = kept.iterdir()  # the stale copy is gone
   assert after != before
 
 
-@pytest.mark.parametrize("where", ["locked", "store"])
-def test_a_read_only_data_dir(small, monkeypatch, where):
-  def refuse(*_, **__):
-    raise PermissionError("read-only")
-
+@pytest.mark.parametrize("taken", [COPIES, f"{COPIES}/fashion_mnist"])
+def test_where_no_copy_can_be_written(small, taken, tmp_path):
+  """A file in place of a folder: no lock, or no copy, can be written there."""
   data_dir, made = small
-  monkeypatch.setattr(tfds_store, "_stamp", lambda _: "never seen")
-  module = {"locked": tfds_store, "store": array_cache}[where]
-  monkeypatch.setattr(module, where, refuse)
-  data = load("fashion_mnist", data_dir=data_dir)
+  shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
+  (tmp_path / taken).parent.mkdir(exist_ok=True)
+  (tmp_path / taken).touch()
+  data = load("fashion_mnist", data_dir=tmp_path)
   assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
   assert not isinstance(data.test_image, np.memmap)
 
 
 def test_several_read_first_at_once(small, monkeypatch):
+  import tensorflow_datasets as tfds
+
   data_dir, made = small
-  shutil.rmtree(data_dir / "splitjax_arrays", ignore_errors=True)
-  decoded, read = [], tfds_store._decoded
+  shutil.rmtree(data_dir / COPIES, ignore_errors=True)
+  decoded, read = [], tfds.data_source
 
-  def counted(*args):
-    decoded.append(args)
-    return read(*args)
+  def counted(*args, split, **more):
+    decoded.append(split)
+    return read(*args, split=split, **more)
 
-  monkeypatch.setattr(tfds_store, "_decoded", counted)
+  monkeypatch.setattr(tfds, "data_source", counted)
   with ThreadPoolExecutor(4) as pool:
     loads = [
       pool.submit(load, "fashion_mnist", data_dir=data_dir) for _ in range(4)
     ]
   for data in (each.result() for each in loads):
     assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
-  assert len(decoded) == 1
+  assert decoded == ["train", "test"]
 
 
-def test_data_dir_defaults_to_the_environment(small, monkeypatch):
+def test_data_dir_defaults_to_the_environment(small, tmp_path, monkeypatch):
   data_dir, _ = small
   monkeypatch.setenv("TFDS_DATA_DIR", str(data_dir))
   assert len(load("fashion_mnist").train_label) == of.TRAIN
   monkeypatch.delenv("TFDS_DATA_DIR")
-  assert tfds_store.root(None) == Path.home() / "tensorflow_datasets"
+  (tmp_path / "tensorflow_datasets").symlink_to(data_dir)
+  monkeypatch.setenv("HOME", str(tmp_path))
+  assert len(load("fashion_mnist").train_label) == of.TRAIN
 
 
 def test_what_is_not_prepared_names_commands_to_copy(tmp_path, monkeypatch):

@@ -11,13 +11,14 @@ import io
 
 import numpy as np
 import pytest
+from data_command import main
 from official_rows import ag_news, uci_har
 from packed import python2, write_tar, write_zip
 from PIL import Image
 from scipy.io import savemat
 
 from splitjax import data
-from splitjax.data import STORES, File, __main__
+from splitjax.data import STORES, File
 
 NAMES10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
 FINE = [f"fine_{c}" for c in range(100)]
@@ -274,7 +275,7 @@ def refused(tmp_path, capsys, name, files):
   """Prepares files as they are; returns the one line of error."""
   target = tmp_path / "data"
   words = f"prepare {name} --allow-modified --from {files} --data_dir {target}"
-  assert __main__.main(words.split()) == 2
+  assert main(words.split()) == 2
   out, err = capsys.readouterr()
   assert out == "" and len(err.splitlines()) == 1
   assert not any(target.rglob("*"))
