@@ -13,8 +13,7 @@ from marks import slow
 from tqdm import tqdm
 
 import splitjax
-from splitjax import METHODS
-from splitjax.evaluation import leakage
+from splitjax import METHODS, evaluation
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -49,7 +48,7 @@ def documented():
       found.setdefault(name, each)
   found |= {name: importlib.import_module(name) for name in MODULES}
   for name in ("match_graph", "embedding_gradient", "reconstruction", "record"):
-    found[f"leakage.{name}"] = getattr(leakage, name)
+    found[f"leakage.{name}"] = getattr(evaluation.leakage, name)
   for name, factory in METHODS.items():
     if not isinstance(factory, functools.partial):
       found[f"METHODS[{name}]"] = factory

@@ -40,13 +40,15 @@ def quick_options() -> dict[str, Any] | None:
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
   if goal.platform != "cpu" or NO_UNROLLING not in flags:
     return None
-  return OLDER_EMITTERS if _has_older_emitters() else None
+  options = tuple(OLDER_EMITTERS.items())
+  return dict(options) if _has_options(options) else None
 
 
 @functools.cache
-def _has_older_emitters() -> bool:
+def _has_options(options: tuple[tuple[str, bool], ...]) -> bool:
+  """Tells whether this version of XLA has the compiler options."""
   try:
-    jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
+    jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
   except jax.errors.JaxRuntimeError:
     return False
   return True

@@ -54,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "personalisation": ["make_personalised"],
     "privacy": ["Release", "dp_library", "epsilon", "noise_spread"],
+    "skew": ["chosen", "coordinates", "distance_ratio", "silhouette"],
     "split_points": ["Setting", "split_depths"],
     "summary": ["summarise"],
   },

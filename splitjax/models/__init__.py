@@ -52,6 +52,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "block": ["Pretrained", "is_norm", "norm_free", "redraw"],
     "build": ["cut"],
     "contract": ["Broken", "check_backbone"],
+    "conv": ["THIN", "conv2d", "depthwise"],
     "drawing": ["init"],
     "drawn_cut": ["taps"],
     "flops": ["forward", "of_cut"],

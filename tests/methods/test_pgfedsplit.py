@@ -1,7 +1,6 @@
 """PGFedSplit's formulas in plain NumPy, and its clock by hand."""
 
 import functools
-import importlib
 
 import jax
 import jax.numpy as jnp
@@ -208,24 +207,24 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
   assert used_in[0] == 2 and len(used_in) >= 3
 
 
-def test_the_gap_counts_rounds_since_the_last_head(monkeypatch):
-  asked = []
-
-  def told(backbone, own, common, mixed, penalty):
-    asked.append(float(penalty))
-    return jnp.ones(())
-
-  # The package has a function of the module's name.
-  module = importlib.import_module("splitjax.methods.pgfedsplit")
-  monkeypatch.setattr(module, "coefficient", told)
+def test_the_gap_counts_rounds_since_the_last_head():
+  """In round 6: seven without a head ever, four after that of round 2."""
   world = toys.world(NET, (4,), toys.parts_of((8,)))
-  method = METHODS["pgfedsplit"](NET, SGD, beta=1.0)
+  method = METHODS["pgfedsplit"](NET, SGD, beta=0.02)
   one = toys.visit(world, method, round=6)
-  for last in (-1, 2):
+  own, common = one.client.segment.params["head"], head(2)
+  clock = one.server.memory._replace(fresh=jnp.bool_(True), head=common)
+  server, found = one.server._replace(memory=clock), []
+  for last, gap in ((-1, 7), (2, 4)):
     memory = one.client.memory._replace(last=jnp.int32(last))
-    again = one._replace(client=one.client._replace(memory=memory))
-    engine.begin_round(method, world.plans[0], again)
-  assert asked == [7.0, 4.0]
+    client = one.client._replace(memory=memory)
+    begun = one._replace(client=client, server=server)
+    after, *_ = engine.begin_round(method, world.plans[0], begun)
+    want = COEFFICIENT(own, common, after.memory.mixed, jnp.array(0.02 * gap))
+    np.testing.assert_allclose(after.memory.alpha, want, rtol=1e-12)
+    assert after.memory.last == 6
+    found.append(float(after.memory.alpha))
+  assert 0 < found[0] < found[1] < 1
 
 
 @pytest.mark.parametrize(("adaptive", "tau"), [(True, 1), (False, 2)])

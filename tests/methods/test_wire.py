@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from marks import slow
 
+import splitjax
 from splitjax import methods, models, wire
 from splitjax.methods import METHODS
 from splitjax.types import Batch
@@ -25,12 +26,11 @@ def test_the_list_is_closed_and_takes_a_registered_name(monkeypatch):
     wire.send(Wire(), "down/labels", jnp.ones((4, 2)), BATCH)
   with pytest.raises(KeyError, match="not a message"):
     wire.parameters("features", {"w": jnp.ones(3)})
-  monkeypatch.setattr(wire.ledger, "MESSAGES", dict(wire.MESSAGES))
   with pytest.raises(KeyError, match=r"register it, splitjax.MESSAGES\['up/v"):
     wire.price("up/variance", 8)
-  wire.ledger.MESSAGES["up/variance"] = "variance of the features"
+  monkeypatch.setitem(splitjax.MESSAGES, "up/variance", "variance of them")
   assert wire.price("up/variance", 8)["up/variance"] == 8
-  wire.ledger.MESSAGES["variance"] = "no direction"
+  monkeypatch.setitem(splitjax.MESSAGES, "variance", "no direction")
   with pytest.raises(KeyError, match="must begin with up/ or down/"):
     wire.price("variance", 8)
 

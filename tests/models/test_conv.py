@@ -13,7 +13,7 @@ import pytest
 from jax import export
 
 from splitjax import models
-from splitjax.models import conv
+from splitjax.models import THIN, conv2d, depthwise
 
 RNG = np.random.default_rng(0)
 # Kernel, stride, padding, image. Edges are odd and even; windows hang over
@@ -35,7 +35,6 @@ DEPTHWISE = [
   (5, 2, "same", (5, 3)),
 ]
 PLATFORMS = "cpu", "cuda", "tpu"
-THIN = conv.THIN
 """Up to so many channels a CPU computes columns."""
 numeric = pytest.mark.numeric
 every = pytest.mark.parametrize("platform", PLATFORMS)
@@ -101,8 +100,8 @@ class Example:
   def op(self, x, kernel):
     """The output of images and kernels."""
     if self.depthwise:
-      return conv.depthwise(x, kernel, stride=self.stride)
-    return conv.conv2d(x, kernel, stride=self.stride, padding=self.padding)
+      return depthwise(x, kernel, stride=self.stride)
+    return conv2d(x, kernel, stride=self.stride, padding=self.padding)
 
 
 @numeric
@@ -183,7 +182,7 @@ def test_clients_may_share_a_kernel_or_images(platform, on, c, float64):
     return shared, jax.vmap(one, (None, 0))(x[0], kernel)
 
   run = jax.jit(both, static_argnums=0)
-  jax.tree.map(check, run(conv.conv2d), run(by_xla))
+  jax.tree.map(check, run(conv2d), run(by_xla))
 
 
 @numeric
@@ -206,7 +205,7 @@ def test_gradients_of_gradients(platform, on, c, float64):
     return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
 
   run = jax.jit(after_a_step, static_argnums=0)
-  jax.tree.map(check, run(conv.conv2d), run(by_xla))
+  jax.tree.map(check, run(conv2d), run(by_xla))
 
 
 def test_a_program_has_the_form_of_its_platform():
@@ -215,7 +214,7 @@ def test_a_program_has_the_form_of_its_platform():
 
   def steps(x, kernel):
     def step(_, kernel):
-      return jax.grad(lambda k: jnp.sin(conv.conv2d(x, k)).sum())(kernel)
+      return jax.grad(lambda k: jnp.sin(conv2d(x, k)).sum())(kernel)
 
     return jax.lax.fori_loop(0, 2, step, kernel)
 
@@ -234,19 +233,18 @@ def test_a_program_has_the_form_of_its_platform():
 
 
 @numeric
-def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
-  monkeypatch.setattr(conv, "PIXELS", 50)
-  # One part, three parts, two parts and a rest, five parts where four would
-  # leave a rest; 5x5 has a form of its own.
+def test_a_kernels_gradient_in_parts_of_the_batch(float64):
+  # Of 2,048 pixels: one part, three parts, two parts and a rest, five parts
+  # where four would leave a rest; 5x5 has a form of its own.
   shapes = [(2, 3), (6, 3), (7, 3), (10, 3), (7, 5)]
   inputs = [
-    (normal(n, 5, 4, 9), normal(k, k, 9, 17), normal(n, 5, 4, 17))
+    (normal(n, 39, 21, 9), normal(k, k, 9, 17), normal(n, 39, 21, 17))
     for n, k in shapes
   ]
 
   @jax.jit
   def gradients(inputs):
-    return [jax.vjp(conv.conv2d, x, kernel)[1](g) for x, kernel, g in inputs]
+    return [jax.vjp(conv2d, x, kernel)[1](g) for x, kernel, g in inputs]
 
   for (x, kernel, g), got in zip(inputs, gradients(inputs), strict=True):
     want = numpy_nets.conv_gradients(x, kernel, 1, len(kernel) // 2, g)
@@ -265,7 +263,7 @@ def test_small_maps_of_many_channels(float64):
     cases.append((x, kernel, normal(16, *size, 65)))
 
   def graded(x, kernel, weight):
-    out, pull = jax.vjp(conv.conv2d, x, kernel)
+    out, pull = jax.vjp(conv2d, x, kernel)
     return out, pull(weight)
 
   run = jax.jit(lambda cases: [graded(*case) for case in cases])
@@ -288,7 +286,7 @@ def test_half_precision_in_half_precision_out(on):
   )
   for platform in PLATFORMS:
     on(platform)
-    got = conv.conv2d(x, kernel, stride=2), conv.depthwise(x, each)
+    got = conv2d(x, kernel, stride=2), depthwise(x, each)
     for a, b in zip(got, want, strict=True):
       assert a.dtype == jnp.bfloat16
       # Summed in float32, then rounded to 8 bits.
@@ -303,7 +301,7 @@ def test_any_number_of_images_may_be_exported():
   x = jax.ShapeDtypeStruct((batch, 7, 7, channels), jnp.float32)
   shape = 3, 3, channels, channels
   kernel = jax.random.normal(jax.random.key(0), shape) / 24
-  convolve = jax.jit(lambda x: conv.conv2d(x, kernel))
+  convolve = jax.jit(lambda x: conv2d(x, kernel))
   run = export.export(convolve, platforms=PLATFORMS)(x)
   for count in (1, 20):
     image = np.float32(normal(count, 7, 7, channels))
