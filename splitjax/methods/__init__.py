@@ -151,8 +151,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "simplex": ["minimise", "project"],
     "split_pass": ["local_loss"],
-    "super_network": ["Losses", "super_network"],
-    "supersfl": ["client_weight"],
+    "supersfl": ["Losses", "client_weight", "super_network"],
     "task_losses": ["make_loss"],
   },
 )

@@ -5,7 +5,7 @@ and devices in any grouping, and need not store each client's copy of the
 server.
 Prefixes and servers are averaged separately: a deep client's block 3 and the
 server's block 3 are different parameters (in SuperSFL they are the same, see
-`super_network.super_network`).
+`supersfl.super_network`).
 """
 
 from collections.abc import Callable

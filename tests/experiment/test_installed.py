@@ -186,7 +186,7 @@ def test_help_lists_the_flags(capsys, monkeypatch):
   monkeypatch.setattr(sys, "argv", ["splitjax", "describe", "--help"])
   __main__.main()
   said = capsys.readouterr().out
-  for flag in ("config", "workdir", "time", "cpu_devices"):
+  for flag in ("config", "workdir", "cpu_devices"):
     assert f"  --{flag}: " in said or f"  --[no]{flag}: " in said
   assert "splitjax data list|prepare|check" in said
 
