@@ -12,7 +12,6 @@ from refusals import refused
 
 import splitjax
 from splitjax import commands, experiment
-from splitjax.experiment import grid
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -41,7 +40,7 @@ def launch(mode, workdir, config=None, **options):
 def done(tmp_path_factory):
   """A finished grid of two cells: its workdir and results."""
   workdir = tmp_path_factory.mktemp("grid") / "w"
-  return workdir, grid.run_grid(cells(1, 2), workdir)
+  return workdir, experiment.run_grid(cells(1, 2), workdir)
 
 
 def test_a_cell_is_an_ordinary_workdir(done):
@@ -78,22 +77,34 @@ def test_another_config_is_refused(done, tmp_path):
   before = (workdir / "grid.json").read_text()
   for k in (1, 3):
     with refused("--workdir"):
-      grid.run_grid(cells(k, batch_size=7), workdir)
+      experiment.run_grid(cells(k, batch_size=7), workdir)
   other = splitjax.config.plan(given(), ["optimizer.lr=1,2"]).cells
   with refused("--workdir"):
-    grid.run_grid(other, workdir)
+    experiment.run_grid(other, workdir)
   assert (workdir / "grid.json").read_text() == before
   assert not (workdir / "k=3").exists()
   (tmp_path / "notes").write_text("mine")
   with refused("--workdir"):
-    grid.run_grid(cells(1), tmp_path)
+    experiment.run_grid(cells(1), tmp_path)
 
 
 def test_all_cells_are_checked_before_the_first_trains(tmp_path):
   # 13 shards for each of six clients, of twelve in all.
   with refused("k"):
-    grid.run_grid(cells(1, 13), tmp_path / "w")
+    experiment.run_grid(cells(1, 13), tmp_path / "w")
   assert not (tmp_path / "w").exists()
+
+
+def change_grid(workdir, **changes):
+  """Writes a grid's file with other fields, cells or seeds."""
+  path = workdir / experiment.GRID
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def missing(workdir):
+  """What a new report of a grid says to be missing."""
+  assert launch("report", workdir) == 0
+  return json.loads((workdir / "report.json").read_text())["missing"]
 
 
 def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
@@ -101,57 +112,47 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
 
   def stop():
     with refused("--workdir"):
-      grid.run_grid(cells(2), workdir, [5])  # one process at a time
+      experiment.run_grid(cells(2), workdir, [5])  # one process at a time
     return "SIGTERM" if (workdir / "k=1/report.md").exists() else None
 
   with pytest.raises(experiment.Stopped):
-    grid.run_grid(cells(1, 2), workdir, [5], stop=stop)
-  again = grid.report_again(workdir)
+    experiment.run_grid(cells(1, 2), workdir, [5], stop=stop)
+  assert missing(workdir) == ["k=2"]  # which had begun
+  again = json.loads((workdir / "report.json").read_text())
   (only,) = again["cells"]
   assert only["name"] == "k=1" and only["results"]["seeds"] == [5]
-  assert again["missing"]  # k=2, which had begun
   page = (workdir / "report.md").read_text()
-  assert all(f"- not finished: {each}" in page for each in again["missing"])
+  assert "- not finished: k=2" in page
   capsys.readouterr()
-  results = grid.run_grid(cells(2), workdir, [5])
+  results = experiment.run_grid(cells(2), workdir, [5])
   assert [cell["name"] for cell in results["cells"]] == ["k=1", "k=2"]
   assert results["missing"] == []
+  change_grid(workdir, seeds=[5, 6])
+  assert missing(workdir) == ["k=1 seed 6", "k=2 seed 6"]
   with refused("--workdir"):
-    grid.run_grid(cells(3, batch_size=7), workdir, [5])
+    experiment.run_grid(cells(3, batch_size=7), workdir, [5])
 
 
-def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
-  workdir, results = done
-  for name in ("k=1", "k=2"):
-    (tmp_path / name).mkdir()
-    for part in ("config.json", "report.json"):
-      shutil.copy(workdir / name / part, tmp_path / name)
-  for run, key in (("k=1", "own"), ("k=1/seed0", "own"), ("k=2", "own")):
-    path = tmp_path / run / "methods" / key / "about.json"
-    path.parent.mkdir(parents=True)
-    path.touch()
-  (tmp_path / "k=2/methods/later").mkdir()
-  grid._write(cells(1, 2, 3), tmp_path, {}, None)
-  whole = grid._publish(tmp_path, grid._read_report)
-  assert whole["missing"] == ["k=2 later", "k=3"]
-  caption = (tmp_path / "report.tex").read_text()
+def test_unfinished_cells_and_methods_are_reported_missing(done, tmp_path):
+  workdir = shutil.copytree(done[0], tmp_path / "w")
+  (workdir / "k=2/methods/later").mkdir()
+  more = {"name": "k=3", "values": {FIELD: 3}}
+  change_grid(workdir, cells=[*done[1]["cells"], more])
+  assert missing(workdir) == ["k=2 later", "k=3"]
+  caption = (workdir / "report.tex").read_text()
   assert "not finished: k=2 later" in caption
-  assert [c["results"] for c in whole["cells"]] == [
-    c["results"] for c in results["cells"]
-  ]
 
 
-def test_a_field_of_tuples(tmp_path, monkeypatch, done):
+def test_a_field_of_tuples(done, tmp_path):
   field = "backbone.depths"
   plan = splitjax.config.plan(given(), [f"{field}=(1,2),(2,)"])
   assert [c.name for c in plan.cells] == ["depths=_1_2_", "depths=_2__"]
-  results = done[1]["cells"][0]["results"]
-  monkeypatch.setattr(grid, "_read_report", lambda place: results)
   for cell in plan.cells:
-    (tmp_path / cell.name).mkdir()
-    shutil.copy(done[0] / "k=1" / "config.json", tmp_path / cell.name)
-  grid._write(plan.cells, tmp_path, {}, None)
-  grid._publish(tmp_path, grid._read_report)
+    shutil.copytree(done[0] / "k=1", tmp_path / cell.name)
+  shutil.copy(done[0] / experiment.GRID, tmp_path)
+  every = [{"name": c.name, "values": c.values} for c in plan.cells]
+  change_grid(tmp_path, fields=[field], cells=every)
+  assert launch("report", tmp_path) == 0
   page = (tmp_path / "report.md").read_text()
   assert "| (1, 2) | own |" in page and "| (2) | own |" in page
 

@@ -19,7 +19,7 @@ from example_results import (
 from refusals import refused
 
 from splitjax import evaluation, files, reports
-from splitjax.reports import folded, page, told
+from splitjax.reports import folded, told
 from splitjax.types import Exits
 
 
@@ -167,7 +167,7 @@ def test_every_seed_of_every_cell_and_what_cells_share():
     {"values": v, "results": t} for v, t in zip(values, trees, strict=True)
   ]
   assert table in reports.sections(cells, [])
-  assert "## Accuracy of each seed" in page.page_text(trees[1])
+  assert "## Accuracy of each seed" in reports.page_text(trees[1])
   assert reports.seed_section([({}, files.plain(example()))]) == []
   told = folded(trees)
   assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told

@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "forgetting": ["class_accuracy", "confusion", "position_curves"],
     "grid": ["changes", "draw_grid"],
     "intervals": ["frame", "title"],
+    "panels": ["by_class", "of_clients"],
     "plots": ["drawable", "power", "speed_up"],
     "style": [
       "COLOURS",
