@@ -30,20 +30,17 @@ def test_a_wrong_name_is_one_line():
     tiny.resolved(draft)
 
 
-@pytest.mark.parametrize(
-  "entry",
-  [
+def test_a_wrong_entry_is_one_line(monkeypatch):
+  draft = tiny.tiny(own="local")
+  draft.data.augment = "mine"
+  for entry in (
     lambda x, key: x.astype(float),
     lambda x, key: x[:, 1:],
     lambda x: x,
-  ],
-)
-def test_a_wrong_entry_is_one_line(entry, monkeypatch):
-  monkeypatch.setitem(AUGMENTATIONS, "mine", entry)
-  draft = tiny.tiny(own="local")
-  draft.data.augment = "mine"
-  with refused("data.augment"):
-    experiment.build(tiny.resolved(draft))
+  ):
+    monkeypatch.setitem(AUGMENTATIONS, "mine", entry)
+    with refused("data.augment"):
+      experiment.build(tiny.resolved(draft))
 
 
 def test_a_report_says_how_images_are_augmented():

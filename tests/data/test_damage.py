@@ -60,21 +60,19 @@ def copy_small(small, tmp_path):
   return tmp_path, find("fashion_mnist", tmp_path), made
 
 
-@pytest.mark.parametrize(
-  ("file", "old", "new"),
-  [
+def test_prepared_data_described_wrongly(copied):
+  data_dir, folder, _ = copied
+  for file, old, new in (
     ("dataset_info.json", '"40"', '"30"'),
     ("features.json", '"28"', '"14"'),
     ("features.json", '"label"', '"level"'),
-  ],
-)
-def test_prepared_data_described_wrongly(file, old, new, copied):
-  data_dir, folder, _ = copied
-  path = folder / file
-  assert old in path.read_text()
-  path.write_text(path.read_text().replace(old, new, 1))
-  with refused(str(folder)):
-    load("fashion_mnist", data_dir=data_dir)
+  ):
+    path, right = folder / file, (folder / file).read_text()
+    assert old in right
+    path.write_text(right.replace(old, new, 1))
+    with refused(str(folder)):
+      load("fashion_mnist", data_dir=data_dir)
+    path.write_text(right)
 
 
 def test_a_damaged_copy_is_made_anew(copied):

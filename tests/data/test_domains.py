@@ -173,18 +173,15 @@ def test_the_data_name_domains(tmp_path):
   assert (found.test_client[rows] == 3).all()
 
 
-@pytest.mark.parametrize(
-  "more",
-  [
+def test_a_files_domains_are_checked(tmp_path):
+  for more in (
     {"client_train": None, "client_test": None},
     {"client_domain": np.arange(30)},
     {"client_domain": np.array(["none"])},
     {"client_domain": np.array(["none", "add:1"])[np.arange(30) % 2]},
-  ],
-)
-def test_a_files_domains_are_checked(more, tmp_path):
-  with refused("data.name"):
-    load(file(tmp_path, **more))
+  ):
+    with refused("data.name"):
+      load(file(tmp_path, **more))
 
 
 SERIES = DATA._replace(
@@ -195,41 +192,26 @@ SERIES = DATA._replace(
 NAMED = DATA._replace(
   train_client=TRAIN, client_domains=("add:1", "blurred", "none")
 )
+UNTESTED = DATA._replace(test_image=DATA.test_image[:0], test_label=TEST[:0])
+NONE = {"name": "none"}
+TWO_UNSEEN = {"shift": "unseen_domain", "corruption": "add, double"}
 
 
 @pytest.mark.parametrize(
   ("domain", "shift", "data", "field"),
   [
     ({"corruptions": "fog"}, {}, DATA, "data.domain.corruptions"),
-
     ({"corruptions": "saturate"}, {}, DATA, "data.domain"),
     ({}, {}, SERIES, "data.domain"),
-
     ({"name": "from_data"}, {}, DATA, "data.domain"),
     ({"name": "from_data"}, {}, NAMED, "client_domain"),
-    (
-      {"name": "none"}, {"corruptions": "add"}, SERIES,
-      "eval.shift.corruptions",
-    ),
-    (
-      {"name": "none"}, {"corruptions": "add:2"}, DATA,
-      "eval.shift.corruptions",
-    ),
-    (
-      {"name": "none"}, {"corruptions": "saturate"}, DATA,
-      "eval.shift.corruptions",
-    ),
-    (
-      {"name": "none"}, {"shift": "unseen_domain", "corruption": "add, double"},
-      DATA, "eval.shift.corruption",
-    ),
-    (
-      {"name": "none"}, {},
-      DATA._replace(test_image=DATA.test_image[:0], test_label=TEST[:0]),
-      "eval.shift",
-    ),
+    (NONE, {"corruptions": "add"}, SERIES, "eval.shift.corruptions"),
+    (NONE, {"corruptions": "add:2"}, DATA, "eval.shift.corruptions"),
+    (NONE, {"corruptions": "saturate"}, DATA, "eval.shift.corruptions"),
+    (NONE, TWO_UNSEEN, DATA, "eval.shift.corruption"),
+    (NONE, {}, UNTESTED, "eval.shift"),
   ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused_in_one_line(domain, shift, data, field):
   with refused(field):
     built(

@@ -84,17 +84,14 @@ def test_a_file_without_a_test_split(tmp_path):
   assert main(["check", name]) == 0
 
 
-@pytest.mark.parametrize(
-  "more",
-  [
+def test_clients_that_cannot_be_used(tmp_path):
+  for more in (
     {"client_train": np.zeros(12)},
     {"client_test": np.arange(5)},
     {"client_train": None},
-  ],
-)
-def test_clients_that_cannot_be_used(tmp_path, more):
-  with refused("data.name"):
-    load(saved(tmp_path, **more))
+  ):
+    with refused("data.name"):
+      load(saved(tmp_path, **more))
 
 
 @pytest.mark.parametrize(

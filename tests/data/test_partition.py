@@ -1,4 +1,4 @@
-"""Partitions: the contract of all of them; shard and iid."""
+"""Partitions: the contract of all of them; shard, iid and dirichlet."""
 
 import hashlib
 import time
@@ -100,17 +100,14 @@ def test_shard_by_hand():
   assert sorted(p.tolist() for p in parts) == [[0, 2, 4], [1, 3, 5]]
 
 
-@pytest.mark.parametrize(
-  "options",
-  [
+def test_shard_refuses():
+  for options in (
     dict(k=3),
     dict(num_shards=2001),
     dict(k=50, num_shards="auto"),
-  ],
-)
-def test_shard_refuses(options):
-  with refused("data.partition.num_shards"):
-    data.shard(LABELS, 50, 0, **options)
+  ):
+    with refused("data.partition.num_shards"):
+      data.shard(LABELS, 50, 0, **options)
 
 
 def test_iid_is_even_and_mixed():
@@ -119,6 +116,55 @@ def test_iid_is_even_and_mixed():
   for rows in parts:
     counts = np.bincount(LABELS[rows], minlength=10)
     assert counts.min() > 40  # of 67 expected; sorted data would give 0
+
+
+def test_dirichlet_skews_more_the_smaller_alpha():
+  def largest_share(alpha):
+    parts = data.dirichlet(LABELS, 10, 0, alpha=alpha)
+    shares = [np.bincount(LABELS[p]).max() / len(p) for p in parts]
+    return np.mean(shares)
+
+  assert largest_share(0.1) > largest_share(1.0) > largest_share(1000.0)
+  assert largest_share(1000.0) < 0.13  # near 1/10: almost iid
+
+
+def test_dirichlets_proportions_are_those_of_the_distribution():
+  # Dir(a) over N clients: a share has mean 1/N and variance
+  # (1/N)(1 - 1/N) / (N a + 1): N = 4, a = 0.5: 0.25 and 0.0625. 40 classes of
+  # 100 samples, 10 seeds: the variance of 1600 shares, to a tenth or so.
+  labels = np.repeat(np.arange(40), 100)
+  shares = [
+    np.bincount(labels[p], minlength=40) / 100
+    for seed in range(10)
+    for p in data.dirichlet(labels, 4, seed, alpha=0.5)
+  ]
+  assert np.var(shares) == pytest.approx(0.0625, rel=0.15)
+
+
+def test_dirichlet_refuses():
+  # Two clients, two samples of one class: both have one, or one has none.
+  # With alpha 1000 the proportions are near 1/2 and a first draw will do; with
+  # alpha 1e-9 they are near 0 and 1, and no draw does.
+  assert len(data.dirichlet(np.zeros(2), 2, 0, alpha=1e3)[0]) == 1
+  for labels, clients, options in (
+    (np.zeros(2), 2, dict(alpha=1e-9)),
+    (np.arange(80) % 4, 8, dict(alpha=0.5, min_samples=10)),
+    (LABELS, 50, dict(min_samples=41)),
+  ):
+    with refused("data.partition.min_samples"):
+      data.dirichlet(labels, clients, 0, **options)
+
+
+def test_a_client_with_the_mean_gets_no_further_class():
+  labels = np.repeat(np.arange(10), 300)
+  parts = data.dirichlet(labels, 20, 0, alpha=0.1, min_samples=40, capped=True)
+  np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(3000))
+  counts = np.stack([np.bincount(labels[p], minlength=10) for p in parts])
+  before = counts.cumsum(axis=1) - counts
+  assert not counts[before > 3000 / 20 + 1].any()
+  free = data.dirichlet(labels, 20, 0, alpha=0.1, min_samples=1)
+  sizes = np.array([len(p) for p in parts])
+  assert sizes.min() >= 40 and sizes.std() < np.std([len(p) for p in free])
 
 
 @pytest.mark.parametrize(

@@ -80,35 +80,18 @@ def test_samples_within_a_class_are_random():
 @pytest.mark.parametrize(
   ("deal", "labels", "clients", "options", "field"),
   [
-    (
-      dominant_label, LABELS, 25, {},
-      "data.partition.phi",
-    ),
-    (
-      dominant_label, LABELS, 50, {"phi": 4},
-      "data.partition.phi",
-    ),
-    (
-      custom_shard, LABELS, 50, {"n_dominant": 10},
-      "data.partition.n_dominant",
-    ),
-    (
-      custom_shard, LABELS, 9, {},
-      "num_clients",
-    ),
-    (
-      custom_shard, np.arange(9) % 2, 4, {},
-      "data.partition.name",
-    ),
-    (  # p = 100: the 2 samples of class 3 cannot be shared by 3 clients
-      dominant_label, np.repeat([0, 3], [30, 2]), 6, {"p": 100.0},
-      "num_clients",
-    ),
+    (dominant_label, LABELS, 25, {}, "data.partition.phi"),
+    (dominant_label, LABELS, 50, {"phi": 4}, "data.partition.phi"),
+    (custom_shard, LABELS, 50, {"n_dominant": 10}, "data.partition.n_dominant"),
+    (custom_shard, LABELS, 9, {}, "num_clients"),
+    (custom_shard, np.arange(9) % 2, 4, {}, "data.partition.name"),
+    # The 2 samples of class 3 cannot be shared by 3 clients.
+    (dominant_label, [0] * 30 + [3] * 2, 6, {"p": 100.0}, "num_clients"),
   ],
-)  # fmt: skip
+)
 def test_refuses(deal, labels, clients, options, field):
   with refused(field):
-    deal(labels, clients, 0, **options)
+    deal(np.array(labels), clients, 0, **options)
 
 
 @pytest.mark.parametrize("deal", [dominant_label, custom_shard])
@@ -164,19 +147,8 @@ def test_neighbours_are_no_complements():
   assert full < 20  # by chance 945 * 5! in 45 ** 5, so hardly ever
 
 
-@pytest.mark.parametrize(
-  ("labels", "clients", "k", "field"),
-  [
-    (
-      LABELS, 50, 11,
-      "data.partition.k",
-    ),
-    (
-      np.repeat([3, 5, 8], [100, 9, 100]), 15, 2,
-      "num_clients",
-    ),
-  ],
-)  # fmt: skip
-def test_pathological_refuses(labels, clients, k, field):
-  with refused(field):
-    pathological(labels, clients, 0, k=k)
+def test_pathological_refuses():
+  with refused("data.partition.k"):
+    pathological(LABELS, 50, 0, k=11)
+  with refused("num_clients"):
+    pathological(np.repeat([3, 5, 8], [100, 9, 100]), 15, 0, k=2)

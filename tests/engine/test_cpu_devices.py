@@ -63,8 +63,9 @@ def test_cpu_devices(given, flag, expected):
 
 
 def test_invalid_cpu_devices(monkeypatch):
-  with refused("--cpu_devices"):
-    engine.use_cores(0)
+  for count in (0, 257):
+    with refused("--cpu_devices"):
+      engine.use_cores(count)
   flag = "--xla_force_host_platform_device_count=5"
   monkeypatch.setenv("XLA_FLAGS", flag)
   with refused("--cpu_devices"):
