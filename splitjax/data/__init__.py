@@ -105,6 +105,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "round_fairly",
     ],
     "sources": ["FACTS", "known"],
-    "tfds_store": ["COPIES", "ORIGIN", "find", "note"],
+    "tfds_store": ["COPIES", "find", "note"],
   },
 )
