@@ -55,14 +55,62 @@ def test_a_damaged_checkpoint_is_none_of_the_newest(three):
   assert step(three, 2).exists() and step(three, 3).exists()
 
 
-def test_log_lines(runs, three):
-  log, shared = three / "methods/own/rounds.jsonl", three / "metrics.jsonl"
-  for path in (log, shared):  # of a round whose checkpoint is not complete
-    with path.open("ab") as file:
+def copied(runs, three, *names):
+  """Files that the end of a run writes, from the whole run."""
+  for name in names:
+    source = runs / "whole" / name
+    copy = shutil.copytree if source.is_dir() else shutil.copy
+    copy(source, three / name)
+
+
+def before_its_checkpoint_was_complete(runs, three):
+  for log in ("methods/own/rounds.jsonl", "metrics.jsonl"):
+    with (three / log).open("ab") as file:
       file.write(b'{"method":"own","round":4,"lo')
+
+
+def while_a_checkpoint_was_written(runs, three):
+  partial = step(three, 3).rename(step(three, 3).with_name("3.partial"))
+  (partial / "record.json").unlink()
+
+
+def before_the_first_checkpoint(runs, three):
+  shutil.rmtree(three / "methods/own/checkpoints")
+
+
+def while_the_end_was_written(runs, three):
+  # state/ is there, about.json is not: what it says is not known to be whole.
+  copied(runs, three, "methods/own/state")
+  flip(data_file(three / "methods/own"))
+
+
+def before_its_checkpoints_were_deleted(runs, three):
+  names = "state", "exits.npz", "about.json", "rounds.jsonl"
+  copied(runs, three, "metrics.jsonl", *(f"methods/own/{x}" for x in names))
+
+
+def with_its_lock(runs, three):
+  (three / ".lock").write_text("process 1 on mars")
+
+
+@pytest.mark.parametrize(
+  "killed",
+  [
+    before_its_checkpoint_was_complete,
+    while_a_checkpoint_was_written,
+    before_the_first_checkpoint,
+    while_the_end_was_written,
+    before_its_checkpoints_were_deleted,
+    with_its_lock,
+  ],
+)
+def test_what_a_killed_process_left_is_tidied(killed, runs, three):
+  killed(runs, three)
   experiment.run(config(), three)
   same_run(runs / "whole", three)
-  assert log.read_bytes() == shared.read_bytes()
+  logs = three / "methods/own/rounds.jsonl", three / "metrics.jsonl"
+  assert len({log.read_bytes() for log in logs}) == 1
+  assert not (three / "methods/own/checkpoints").exists()
 
 
 def test_lost_log_lines_are_refused(three):
@@ -84,20 +132,6 @@ def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
   with pytest.raises((OSError, MemoryError)):
     experiment.run(config(), three)
   assert step(three, 2).exists() and step(three, 3).exists()
-
-
-def test_a_half_written_step_is_nobody_s(runs, three):
-  place = step(three, 3)
-  place.rename(place.with_name("3.partial"))
-  (place.with_name("3.partial") / "record.json").unlink()
-  experiment.run(config(), three)
-  same_run(runs / "whole", three)
-
-
-def test_killed_before_the_first_checkpoint(runs, three):
-  shutil.rmtree(three / "methods/own/checkpoints")
-  experiment.run(config(), three)
-  same_run(runs / "whole", three)
 
 
 @pytest.mark.parametrize(
@@ -125,27 +159,6 @@ def test_a_finished_method_is_compared_before_it_is_used(runs, tmp_path):
   same_run(runs / "whole", tmp_path / "w")
 
 
-def test_what_a_kill_at_the_very_end_left_is_tidied(runs, three):
-  # Killed after about.json was written, before its checkpoints were deleted.
-  for name in ("state", "exits.npz", "about.json", "rounds.jsonl"):
-    source = runs / "whole/methods/own" / name
-    copy = shutil.copytree if source.is_dir() else shutil.copy
-    copy(source, three / "methods/own" / name)
-  shutil.copy(runs / "whole/metrics.jsonl", three / "metrics.jsonl")
-  experiment.run(config(), three)
-  assert not (three / "methods/own/checkpoints").exists()
-  same_run(runs / "whole", three)
-
-
-def test_killed_while_the_end_was_written(runs, three):
-  # state/ is there, about.json is not: what it says is not known to be whole.
-  place = "methods/own/state"
-  shutil.copytree(runs / "whole" / place, three / place)
-  flip(data_file(three / "methods/own"))
-  experiment.run(config(), three)
-  same_run(runs / "whole", three)
-
-
 def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   stopped(config(), tmp_path / "w", 1)
 
@@ -168,12 +181,8 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   same_run(runs / "whole", tmp_path / "w")
 
 
-def test_a_lock_of_a_dead_process_holds_nobody(runs, three):
-  (three / ".lock").write_text("process 1 on mars")
-  experiment.run(config(), three)
-  same_run(runs / "whole", three)
-  # In an empty folder, too: killed before its config was written.
-  fresh = three.parent / "fresh"
+def test_killed_before_its_config_was_written(runs, tmp_path):
+  fresh = tmp_path / "fresh"
   fresh.mkdir()
   (fresh / ".lock").write_text("process 1 on mars")
   (fresh / "config.json.partial").write_text("{")

@@ -138,7 +138,7 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
   config, workdir, results = ran
   trained = splitjax.load(workdir, "splitgp")
   kept = np.load(experiment.folder(workdir, "splitgp") / "exits.npz")
-  task = splitjax.experiment.setup.tasks.build(config)
+  task = experiment.build(config)
   assert kept["pool"] == "test" and kept["names"].tolist() == ["0.0", "0.8"]
   depths = [
     (cohort.depth, cohort.ids[0]) for cohort in task.network.fleet.cohorts
@@ -164,7 +164,7 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
 def test_a_whole_network_answers_without_the_server(ran):
   config, workdir, _ = ran
   trained = splitjax.load(workdir, "fedavg")
-  image = splitjax.experiment.setup.tasks.build(config).data.test_image[:4]
+  image = experiment.build(config).data.test_image[:4]
   answer, away = trained.predict(2, image, threshold=0.0)
   assert answer.shape == (4,) and not away.any()
   assert trained.thresholds is None
@@ -180,7 +180,7 @@ def test_at_the_server_it_says_the_same_at_another_price(ran):
   _, device, _, served = (row["summary"] for row in results["rows"])
   assert served["accuracy"] == device["accuracy"]
   assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
-  task = splitjax.experiment.setup.tasks.build(config)
+  task = experiment.build(config)
   # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
   size = models.parameters(task.network.backbone)
   whole = sum(n for name, n in size.items() if not name.startswith("exit"))

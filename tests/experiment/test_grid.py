@@ -193,11 +193,7 @@ def test_the_command_line_on_a_grid(done, capsys):
   out = capsys.readouterr().out
   assert out.count("finished before") == 2 and "cell 2 of 2: k=1" in out
   assert re.search(r"^2 +own ", out, re.M)
-  assert out.splitlines()[-3:] == [
-    f"workdir  {workdir}",
-    f"report   {workdir}/report.md",
-    f'load     splitjax.load("{workdir}/k=1", "own")',
-  ]
+  assert out.endswith(f'splitjax.load("{workdir}/k=1", "own")\n')
   assert launch("report", workdir) == 0
   assert f"{workdir}/report.md" in capsys.readouterr().out
   assert launch("train", workdir, given()) == 2

@@ -194,14 +194,12 @@ def test_help_lists_the_flags(capsys, monkeypatch):
 def test_what_is_no_command_or_config_is_one_line():
   told = python("-m", "splitjax", "fly")
   assert told.returncode == 2
-  assert told.stderr == (
-    "error: 'fly' is no command of splitjax; choose from train, evaluate,"
-    " report, describe, data\n"
-  )
+  assert told.stderr.startswith("error: 'fly'")
+  assert all(x in told.stderr for x in ("train", "describe", "data"))
   told = python(
     "-m", "splitjax", "describe", "--config=quickstart", "--mode=train"
   )
-  assert told.stderr.startswith("error: --mode=train: the command is describe")
+  assert told.stderr.startswith("error: --mode=train")
   told = python("-m", "splitjax", "describe", "--config", "quikstart")
-  assert "did you mean 'quickstart'? (the nearest of" in told.stderr
+  assert "did you mean 'quickstart'?" in told.stderr
   assert len(told.stderr.splitlines()) == 1

@@ -176,7 +176,7 @@ def test_metrics_stand_in_the_log_and_the_curves(run):
     for i, name in enumerate(results["sets"]):
       assert len(curve[name]) == 2 and curve[name][-1] == logged[name]
       assert logged[name] == summary["metrics"][key][i]
-  tags = splitjax.reports.tensorboard.scalars(last)
+  tags = splitjax.reports.scalars(last)
   assert (
     tags[f"ece/{results['sets'][0]}"]
     == last["metrics"]["own"]["ece"][results["sets"][0]]
