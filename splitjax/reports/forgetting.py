@@ -31,18 +31,13 @@ class Profile(NamedTuple):
 
 
 def shown(results: dict[str, Any]) -> bool:
-  """Checks if rows have forgetting metrics and all clients share a test set.
+  """Checks if all clients share a test set, so that forgetting is reported.
 
   On test sets that differ between clients, the accuracy of a class depends on
   the few clients that hold it, not on what the model forgot.
   """
   shift = results.get("config", {}).get("eval", {}).get("shift", {})
-  return shift.get("name") == "global" and bool(rows(results))
-
-
-def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns the rows with forgetting metrics."""
-  return [r for r in results["rows"] if r["summary"].get("forgetting")]
+  return shift.get("name") == "global"
 
 
 def by_class(results: dict[str, Any]) -> bool:
@@ -53,7 +48,7 @@ def by_class(results: dict[str, Any]) -> bool:
 
 def explanation(results: dict[str, Any]) -> str:
   """Explains the columns of the table."""
-  count = max(row["summary"]["forgetting"]["rounds"] for row in rows(results))
+  count = max(row["summary"]["forgetting"]["rounds"] for row in results["rows"])
   which = "the evaluated round" if count == 1 else f"the last {count}"
   which += " evaluated rounds" * (count > 1)
   many = len(results.get("seeds", ())) > 1

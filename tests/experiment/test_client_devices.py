@@ -84,11 +84,9 @@ def test_a_grid_shows_costs_and_what_was_not_reached():
     for record in reports.collect(cell(value), {"x": value})
   ]
   text = "\n".join(reports.of_grid(found))
-  assert "## Modelled time and energy" in text and "| time [s] |" in text
-  assert "To the target accuracy (–: not reached)" in text
+  assert "| time [s] |" in text
   lines = [line for line in text.splitlines() if line.startswith("| False")]
   assert lines[-1].split("|")[3].strip() == "–"
-  assert "accuracy, the first test set." in text  # the columns are explained
 
 
 def test_devices_of_a_file_are_kept(tmp_path):

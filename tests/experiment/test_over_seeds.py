@@ -57,6 +57,10 @@ def test_combine_refuses_other_configs():
   longer["rows"][2]["rounds"] = 40
   with refused("rows"):
     reports.combine([example(), longer])
+  with refused("seeds"):
+    reports.combine([example(1), example(1)])
+  with refused("no report"):
+    reports.combine([])
 
 
 def test_combine_does_not_mind_where_files_lie():
@@ -70,10 +74,3 @@ def test_combine_does_not_mind_where_files_lie():
   runs[1]["config"]["data"]["name"] = "digits"
   with refused("config.data.name"):
     reports.combine(runs)
-
-
-def test_combine_refuses_a_seed_twice_and_nothing():
-  with refused("seeds"):
-    reports.combine([example(1), example(1)])
-  with refused("no report"):
-    reports.combine([])

@@ -17,12 +17,23 @@ from splitjax.config import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
+NOISY = {
+  "privacy__features__clip": 1.0,
+  "privacy__features__noise": 0.5,
+  "privacy__gradients__clip": 1.0,
+  "privacy__gradients__noise": 0.25,
+  "privacy__delta": None,
+  "wire__features__form": "int8",
+  "wire__gradients__form": "random",
+  "wire__gradients__share": 0.5,
+}
 SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 
 
 # One cohort of whole networks; personalised clients and exits, of whom some are
 # sampled; an optimiser of means; two stages, and a memory of the client and of
-# the server. Other methods, with noise, in test_noisy_runs.py.
+# the server. With noise: personalised exits; heads of groups, clients in an
+# order; one set of blocks for all, and steps without the server.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
@@ -31,6 +42,9 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
       ("splitgp", {**SAMPLED, "mean_optimizer__name": "fedadam"}),
       ("scaffold", {"participants_per_round": 3}),
       ("pgfedsplit", {"participants_per_round": 3}),
+      ("harmony", NOISY),
+      ("hydra", NOISY),
+      ("supersfl", {**NOISY, "faults__server_down": 0.5}),
     ),
   ],
 )

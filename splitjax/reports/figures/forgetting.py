@@ -89,7 +89,7 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
   Rows without an order are drawn by class, in a separate panel. A thin line is
   a row's late accuracy on all classes.
   """
-  rows = forgetting.rows(results)
+  rows = results["rows"]
   profiles = {row["label"]: forgetting.profile(row) for row in rows}
   kinds = list(dict.fromkeys(each.by for each in profiles.values()))
   longest = max(len(each.values) for each in profiles.values())
@@ -200,9 +200,7 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   names = "performance gap of the classes [points]", "accuracy [%]"
   figure, (axes,) = style.make_panels(1, 1, (5.2, 3.3), names)
   points = [
-    (i, row)
-    for i, (_, results) in enumerate(cells)
-    for row in forgetting.rows(results)
+    (i, row) for i, (_, results) in enumerate(cells) for row in results["rows"]
   ]
   rows, several = [row for _, row in points], len(cells) > 1
   styles = style.row_styles(rows)

@@ -59,7 +59,7 @@ def draw_grid(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   # The gap between classes exists on the global test set only.
   if cells := [cell for cell in every if forgetting.shown(cell[1])]:
     drawn["accuracy_gap"] = against_gap(cells)
-    if all(len(forgetting.rows(each)) > 1 for _, each in cells):
+    if all(len(each["rows"]) > 1 for _, each in cells):
       drawn["change_by_cell"] = changes(cells)
   # Cells can be drawn together only if their first test set is the same.
   same = len({each["sets"][0] for _, each in every}) == 1
@@ -183,7 +183,7 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   Args:
     cells: pairs of a name and results.
   """
-  rows = [row for _, results in cells for row in forgetting.rows(results)]
+  rows = [row for _, results in cells for row in results["rows"]]
   styles, count = style.row_styles(rows), len(cells)
   width = max(4.0, 0.6 + 0.5 * count * len(styles))
   figure, every = style.make_panels(2, 1, (width, 2.4), ("", ""), sharey=False)
@@ -221,9 +221,7 @@ def _late(
   The first two numbers are NaN if the row is missing. The third is NaN if the
   row is itself the first one.
   """
-  found = {
-    row["label"]: style.leaf(row, *path) for row in forgetting.rows(results)
-  }
+  found = {row["label"]: style.leaf(row, *path) for row in results["rows"]}
   value, half = map(float, found.get(label, (np.nan, np.nan)))
   first = next(iter(found))
   return value, half, np.nan if first == label else float(found[first][0])
