@@ -85,7 +85,7 @@ def _api_page(name: str) -> str:
   for module in modules:
     sections.append(
       f"{module}\n{'-' * len(module)}\n\n.. automodule:: {module}\n"
-      "   :members:\n   :show-inheritance:\n"
+      "   :members:\n   :ignore-module-all:\n   :show-inheritance:\n"
     )
   return "\n".join(sections)
 

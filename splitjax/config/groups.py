@@ -215,7 +215,7 @@ class System:
   """The machine that runs the simulation, and the one that is simulated.
 
   Attributes:
-      devices: number of devices among which the clients are divided. None: all,
+    devices: number of devices among which the clients are divided. None: all,
       but on a CPU only as many as have clients to train. launch.py's
       --cpu_devices divides a CPU into several devices.
     clients_per_chunk: clients of a cohort that a device trains side by side;
