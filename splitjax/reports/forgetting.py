@@ -40,12 +40,6 @@ def shown(results: dict[str, Any]) -> bool:
   return shift.get("name") == "global"
 
 
-def by_class(results: dict[str, Any]) -> bool:
-  """Checks if a learning curve has the accuracy of every class."""
-  curves = results.get("learning", {}).values()
-  return any(curve.get("per_class") for curve in curves)
-
-
 def explanation(results: dict[str, Any]) -> str:
   """Explains the columns of the table."""
   count = max(row["summary"]["forgetting"]["rounds"] for row in results["rows"])
@@ -96,7 +90,7 @@ def by_position(
     if places := curve.get("per_position"):  # of several seeds
       halves = curve["interval"]["per_position"]
       found[row["label"]] = np.array(places, float), np.array(halves, float)
-    elif row.get("positions") and curve.get("per_class"):
+    elif curve and row.get("positions"):
       shares = np.array(curve["per_class"], float)
       values = forgetting.per_position(shares, row["positions"])
       found[row["label"]] = values, np.full(values.shape, np.nan)

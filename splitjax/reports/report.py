@@ -32,8 +32,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
   learning: row label ->
     round [..], accuracy, weighted, std, worst_tenth: set -> [..], loss [..]
     metrics (optional): key of eval.metrics -> set -> [..]
-    per_class [..][C]: accuracy of every class on the last set; null or missing
-      in runs of an earlier version
+    per_class [..][C]: accuracy of every class on the last set
     per_position (seeds only) [..][P]: accuracy by position in the order of
       service; missing without an order
     cost: bytes, modelled seconds and joules [..] up to each evaluated round;

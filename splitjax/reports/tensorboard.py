@@ -89,7 +89,7 @@ def scalars(line: Line) -> dict[str, float]:
     own |= {f"accuracy_{name}": line[name][label] for name in spread}
     for key, each in own.items():
       values |= {f"{key}{suffix}/{name}": x for name, x in each.items()}
-    if "global" in accuracy and "per_class" in line:
+    if "global" in accuracy:
       shares = np.array(line["per_class"][label], float)
       values[f"gap{suffix}/global"] = float(forgetting.performance_gap(shares))
   return {k: math.nan if v is None else float(v) for k, v in values.items()}

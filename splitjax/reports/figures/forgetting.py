@@ -40,7 +40,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
   A panel is a heat map: the upper lines are the classes, and the lowest line is
   the accuracy on all classes. Numbers are means over seeds.
   """
-  curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
+  curves = results["learning"]
   names = "round", "class"
   # Rows may have been evaluated after different rounds.
   figure, every = style.make_panels(

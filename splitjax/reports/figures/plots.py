@@ -259,7 +259,7 @@ KNOWN: dict[style.Draw, Callable[[dict[str, Any]], Any]] = {
   cost_per_client: cost.spent,
   speed_up: cost.raced,
   power: cost.powered,
-  class_accuracy: lambda x: forgetting.shown(x) and forgetting.by_class(x),
+  class_accuracy: lambda x: forgetting.shown(x) and x.get("learning"),
   order_accuracy: forgetting.shown,
   position_curves: lambda x: forgetting.shown(x) and forgetting.by_position(x),
   accuracy_gap: forgetting.shown,
