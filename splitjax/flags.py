@@ -41,7 +41,7 @@ flags.DEFINE_enum(
   " privacy.delta if given."
   " report: write tables and figures again from saved results; of several"
   " folders, report DIR DIR, one table over all. describe: print"
-  " sizes, steps, traffic and memory of the config without training; with"
+  " sizes, steps, FLOPs and traffic of the config without training; with"
   " --workdir also draw the clients' data.",
 )
 flags.DEFINE_list(

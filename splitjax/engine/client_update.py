@@ -42,9 +42,8 @@ def local_step(
   other arguments are as in `draw_batches`. Returns the pair after the step and
   the step's outputs (losses, ledger, loss_steps).
   """
-  with jax.named_scope("local_step"):  # `describe` looks for this name
-    batches, key = draw_batches(plan, shard, schedule, t)
-    client, server, outputs = step(*pair, batches, key)
+  batches, key = draw_batches(plan, shard, schedule, t)
+  client, server, outputs = step(*pair, batches, key)
   return (client, server), outputs
 
 

@@ -34,7 +34,6 @@ def merged_round(
   assert step_of_all is not None
 
   @functools.partial(jax.jit, inline=True)  # one trace for both uses
-  @jax.named_scope("local_step")
   def step(clients, server, data, schedules, t):
     batches, keys = jax.vmap(
       lambda own, schedule: draw_batches(

@@ -41,7 +41,7 @@ def at_inference(found: Sequence[Record], last: str) -> list[str]:
 def of_grid(found: Sequence[Record]) -> list[str]:
   """Tabulates training costs of a grid's cells: total and up to eval.target."""
   part = _modelled(found)
-  part += [_words(found, "the first test set")] if part else []
+  part += [_words("the first test set")] if part else []
   if not {r.metric for r in found} & set(TARGETS):
     return part
   title = f"To the target accuracy ({ABSENT}: not reached)"
@@ -54,7 +54,7 @@ def _modelled(found: Sequence[Record]) -> list[str]:
   return section("Modelled time and energy", found, columns)
 
 
-def _words(found: Sequence[Record], first: str) -> str:
+def _words(first: str) -> str:
   """Explains the columns of `_modelled`; `first` names the first test set."""
   return (
     "Of all rounds, modelled from each client's bytes and local steps, the"
@@ -71,7 +71,7 @@ def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   if not part or all(row.get("cost") is None for row in tree["rows"]):
     return []
   first = heading(tree["sets"][0])
-  text = _words(found, first)
+  text = _words(first)
   target = tree["config"]["eval"].get("target")
   if target is None:
     return [*part, text]
