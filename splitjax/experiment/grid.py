@@ -223,7 +223,7 @@ def _publish(
       continue
     done.append({"name": name, "values": cell["values"], "results": results})
     methods = workdirs.read_saved(place)["config"]["methods"]
-    left = workdirs.unfinished(place, methods, tree.get("seeds"))
+    left = workdirs.unfinished(place, methods, tree["seeds"])
     missing += [f"{name} {each}".strip() for each in left]
   if not done:
     raise UserError(f"--workdir={workdir}: no cell is finished yet{why}")

@@ -163,7 +163,7 @@ def _behind(config: Config, about: Sequence[Mapping[str, Any]]) -> list[str]:
   behind = {
     each["rows"][0]["label"]: each["rounds"]
     for each in about
-    if each.get("rounds", config.rounds) < config.rounds
+    if each["rounds"] < config.rounds
   }
   return [
     f"{label} was trained for {rounds} of {config.rounds} rounds until now: do"

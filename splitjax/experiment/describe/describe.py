@@ -141,21 +141,10 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "flops": _flops(setup),
     "up": up,
     "down": sum(sent.values()) - up,
-    **on_devices(setup),
-    "server_bytes": training_setup.server_bytes(setup),
-    **_service(setup),
-  }
-
-
-def on_devices(setup: TrainingSetup) -> dict[str, Any]:
-  """Describes how a method uses the devices.
-
-  "devices" is the number of devices. "side_by_side" is how many clients of each
-  cohort a device trains at a time.
-  """
-  return {
     "devices": setup.fleet.devices,
     "side_by_side": training_setup.clients_side_by_side(setup),
+    "server_bytes": training_setup.server_bytes(setup),
+    **_service(setup),
   }
 
 
@@ -168,7 +157,7 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   which does the counting, or if it cannot count.
   """
   try:
-    _, flops = costs.all_clients(setup)
+    flops = costs.round_flops(setup)
   except UserError:
     return None
   config, few = setup.task.config, setup.fleet.participants

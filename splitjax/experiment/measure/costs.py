@@ -61,10 +61,10 @@ def whole_round(setup: TrainingSetup) -> cost.RoundWork:
   return cost.RoundWork(*table)
 
 
-def all_clients(setup: TrainingSetup) -> tuple[cost.RoundWork, float]:
-  """Returns the work of a round with all clients, and its FLOPs."""
+def round_flops(setup: TrainingSetup) -> float:
+  """Counts the FLOPs of a round with all clients."""
   work = whole_round(setup)
-  return work, float((work.client + work.once + work.server).sum())
+  return float((work.client + work.once + work.server).sum())
 
 
 def of_metrics(

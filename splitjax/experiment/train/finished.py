@@ -75,6 +75,6 @@ def reopen(workdir: Path, key: str) -> None:
 def tidy(workdir: Path, key: str) -> None:
   """Deletes the checkpoints of a finished method, unless they are kept."""
   about = workdirs.read_about(workdir, key)
-  if about is not None and not about.get("checkpoints"):
+  if about is not None and not about["checkpoints"]:
     place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
     shutil.rmtree(place, ignore_errors=True)
