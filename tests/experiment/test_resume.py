@@ -33,7 +33,7 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 # One cohort of whole networks; personalised clients and exits, of whom some are
 # sampled; an optimiser of means; two stages, and a memory of the client and of
 # the server. With noise: personalised exits; heads of groups, clients in an
-# order; one set of blocks for all, and steps without the server.
+# order; one set of blocks for all.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
@@ -44,7 +44,7 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
       ("pgfedsplit", {"participants_per_round": 3}),
       ("harmony", NOISY),
       ("hydra", NOISY),
-      ("supersfl", {**NOISY, "faults__server_down": 0.5}),
+      ("supersfl", NOISY),
     ),
   ],
 )
@@ -63,6 +63,19 @@ def test_two_rounds_and_two_are_four(name, changes, tmp_path):
   same_run(tmp_path / "one", tmp_path / "more")
   assert rows(one) == rows(more)
   assert splitjax.load(tmp_path / "more", "own").config.rounds == 4
+
+
+@pytest.mark.slow
+def test_rounds_without_the_server_are_resumed(tmp_path):
+  # They are drawn among all rounds, so that no more rounds can follow.
+  resolved = config("supersfl", **NOISY, faults__server_down=0.5)
+  one = experiment.run(resolved, tmp_path / "one")
+  stopped(resolved, tmp_path / "two", 2)
+  two = experiment.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+  assert rows(one) == rows(two)
+  with pytest.raises(UserError, match="faults.server_down"):
+    experiment.run(dataclasses.replace(resolved, rounds=5), tmp_path / "two")
 
 
 @pytest.mark.slow
