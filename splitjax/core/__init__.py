@@ -1,0 +1,1 @@
+"""The core of the second edition, until it replaces engine and methods."""

@@ -1,0 +1,184 @@
+"""Simulated faults: dropped clients, stragglers, an unavailable server.
+
+Faults are drawn before training, for all clients and rounds. Whether a client
+is dropped or slow depends on the seed, the round and the client's number; not
+on devices, chunks, other clients or other faults.
+"""
+
+import dataclasses
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.core.methods.method import Method
+from splitjax.core.records import Tree
+from splitjax.fields import PROBABILITY, Bounds
+from splitjax.types import Array
+
+DROPOUT, STRAGGLER = 0, 1
+"""Numbers folded into the key of the faults, one for each kind that is drawn
+for a client."""
+
+_STREAM = 0xFA0175
+"""Separates the draw of rounds without a server from the seed's other draws."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Faults:
+  """Probabilities of simulated faults.
+
+  Attributes:
+    dropout: probability that a sampled client does not participate.
+    straggler: probability that a participant takes only the first local steps
+      of each stage. Its update is still weighted by all its samples.
+    straggler_share: share of a stage's local steps that a straggler takes,
+      rounded up.
+    server_down: share of the rounds in which the server is unavailable for
+      training. The seed chooses exactly round(server_down R) of the R rounds
+      (SuperSFL, Table III). Clients with an exit then train their half alone.
+      Clients that need the server do not participate. DFL's clients hold the
+      whole network but need the server too; other clients with the whole
+      network train as usual. Download and aggregation still take place.
+  """
+
+  dropout: Annotated[float, PROBABILITY] = 0.0
+  straggler: Annotated[float, PROBABILITY] = 0.0
+  straggler_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.5
+  server_down: Annotated[float, PROBABILITY] = 0.0
+
+  @property
+  def on(self) -> bool:
+    """Tells whether any fault is possible."""
+    return any((self.dropout, self.straggler, self.server_down))
+
+
+class FaultTable(NamedTuple):
+  """Drawn faults of all clients and rounds; None for a kind that cannot occur.
+
+  Attributes:
+    dropped: [N, R] bool, the client does not participate.
+    share: [N, R] float, share of its local steps that it takes.
+    server_down: [N, R] bool, the server is unavailable.
+  """
+
+  dropped: Any = None
+  share: Any = None
+  server_down: Any = None
+
+  @property
+  def possible(self) -> bool:
+    """Tells whether any fault can occur."""
+    return any(kind is not None for kind in self)
+
+
+NO_FAULTS = FaultTable()
+
+
+def draw_faults(
+  faults: Faults, key: Array, clients: int, rounds: int, seed: int
+) -> FaultTable:
+  """Draws the faults of a run, on the host.
+
+  Args:
+    faults: the probabilities.
+    key: [] key of the run's faults.
+    clients: N.
+    rounds: R.
+    seed: of the rounds without a server.
+  """
+
+  def draw(kind: int, chance: float) -> np.ndarray:
+    def strikes(number, round):
+      in_round = jax.random.fold_in(jax.random.fold_in(key, kind), round)
+      return jax.random.bernoulli(jax.random.fold_in(in_round, number), chance)
+
+    over = jax.vmap(jax.vmap(strikes, (None, 0)), (0, None))
+    return np.asarray(jax.jit(over)(jnp.arange(clients), jnp.arange(rounds)))
+
+  dropped, share, down = None, None, None
+  if faults.dropout:
+    dropped = draw(DROPOUT, faults.dropout)
+  if faults.straggler:
+    slow = draw(STRAGGLER, faults.straggler)
+    share = np.where(slow, faults.straggler_share, 1.0).astype(np.float32)
+  if faults.server_down:
+    order = np.random.default_rng([seed, _STREAM]).permutation(rounds)
+    away = np.zeros(rounds, bool)
+    away[order[: round(faults.server_down * rounds)]] = True
+    down = np.broadcast_to(away, (clients, rounds)).copy()
+  return FaultTable(dropped=dropped, share=share, server_down=down)
+
+
+class Struck(NamedTuple):
+  """A client's faults in a round.
+
+  Attributes:
+    active: [] bool, whether it participates.
+    share: [] float, share of its local steps that it takes; None: all.
+    server_down: [] bool, whether it must train without the server; None: the
+      server is never down.
+    counts: "dropped", "stragglers" -> [] float, 1 if the fault struck; ()
+      without faults.
+  """
+
+  active: Array
+  share: Array | None = None
+  server_down: Array | None = None
+  counts: Tree = ()
+
+
+def strike(
+  table: FaultTable, method: Method, round: Array, number: Array, active: Array
+) -> Struck:
+  """Finds a client's faults, and decides whether it participates.
+
+  A client that cannot train without the server does not participate while the
+  server is down. `active` [] bool tells whether the client was sampled.
+  """
+  if not table.possible:
+    return Struck(active=active)
+  dropped, share, down = (
+    None if kind is None else kind[number, round] for kind in table
+  )
+  participates = active
+  if dropped is not None:
+    participates &= ~dropped
+  if not method.needs_server:
+    down = None
+  if down is not None and any(s.alone is None for s in method.stages()):
+    participates, down = participates & ~down, None
+  slow = jnp.bool_(False) if share is None else participates & (share < 1)
+  counts = {
+    "dropped": (active & ~participates).astype(float),
+    "stragglers": slow.astype(float),
+  }
+  return Struck(
+    active=participates, share=share, server_down=down, counts=counts
+  )
+
+
+def truncated(real: Array, share: Array | None) -> Array:
+  """Makes padding of the steps that a straggler leaves out.
+
+  `real` [T, B] bool may have steps of padding between real ones. `share` [] is
+  the share of its real steps that the client takes, rounded up; None: all.
+  """
+  if share is None:
+    return real
+  taken = real.any(axis=1)
+  # Less a millionth, so that 0.1 x 30 is 3 steps even if 0.1 was rounded up.
+  most = jnp.ceil(taken.sum() * share * (1 - 1e-6))
+  return real & (jnp.cumsum(taken) <= jnp.maximum(most, 1))[:, None]
+
+
+def describe_faults(faults: Faults) -> str:
+  """Describes the faults of a run in one line."""
+  kinds = ("dropout", "straggler", "server_down")
+  parts = [f"{k} {getattr(faults, k):g}" for k in kinds if getattr(faults, k)]
+  if faults.straggler:
+    parts.append(f"stragglers take {faults.straggler_share:g} of their steps")
+  if faults.server_down:
+    parts.append("the server in exactly this share of the rounds")
+  return f"Faults: {', '.join(parts)}" if parts else "Faults: none"

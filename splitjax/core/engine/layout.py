@@ -1,0 +1,136 @@
+"""How a round lays out its clients, and who of them takes part.
+
+A layout is static and holds counts alone; which client is where is data
+(Shard.number), so that one program serves all seeds.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax.engine.fleets import Fleet
+
+
+class Cohort(NamedTuple):
+  """Clients of one depth, stacked on a leading axis of `places`.
+
+  Attributes:
+    depth: K, their cut.
+    size: how many they are.
+    places: size, and the padding that makes all devices hold equally many.
+    chunk: clients that a device trains at a time; None for all.
+  """
+
+  depth: int
+  size: int
+  places: int
+  chunk: int | None = None
+
+
+class Layout(NamedTuple):
+  """All clients.
+
+  Attributes:
+    cohorts: by depth, shallowest first.
+    participants: P, clients sampled per round, without replacement.
+    devices: number of devices that every cohort is divided among.
+  """
+
+  cohorts: tuple[Cohort, ...]
+  participants: int
+  devices: int = 1
+
+  @property
+  def size(self) -> int:
+    """N, the clients of all cohorts."""
+    return sum(cohort.size for cohort in self.cohorts)
+
+  @property
+  def partial(self) -> bool:
+    """Tells whether clients may sit out a round."""
+    return self.participants < self.size
+
+  def computed(self, cohort: Cohort) -> int:
+    """Counts the clients of a cohort that a round computes, min(N_c, P).
+
+    The number is the same in every round, because shapes are static.
+    """
+    return min(cohort.size, self.participants)
+
+
+def of(fleet: Fleet) -> Layout:
+  """Makes the layout of a fleet."""
+  cohorts = tuple(
+    Cohort(
+      depth=cohort.depth,
+      size=len(cohort.ids),
+      places=len(cohort.places),
+      chunk=cohort.chunk,
+    )
+    for cohort in fleet.cohorts
+  )
+  return Layout(
+    cohorts=cohorts, participants=fleet.participants, devices=fleet.devices
+  )
+
+
+class Sample(NamedTuple):
+  """The clients of a cohort that a round computes.
+
+  Attributes:
+    slots: [n] their places; beyond the cohort's end for padding. None: all
+      places in order.
+    active: [n] bool, whether they participate.
+  """
+
+  slots: Array | None
+  active: Array
+
+
+def sample(
+  layout: Layout, key: Array, numbers: Sequence[Array]
+) -> tuple[Sample, ...]:
+  """Samples P of all N clients uniformly, without replacement.
+
+  Args:
+    layout: the clients.
+    key: [] key of the sample.
+    numbers: of each cohort's clients, [N] int32 with padding last.
+  """
+  if not layout.partial:
+    return tuple(
+      _all_places(cohort, jnp.ones(cohort.size, bool))
+      for cohort in layout.cohorts
+    )
+
+  # The participants are the first P clients of a random order.
+  rank = jax.random.permutation(key, layout.size)
+  samples = []
+  for cohort, number in zip(layout.cohorts, numbers, strict=True):
+    place = rank[number[: cohort.size]]
+    active = place < layout.participants
+    chunk = cohort.chunk or 1
+    most = layout.computed(cohort)
+    if -(-most // chunk) >= -(-cohort.size // chunk):
+      samples.append(_all_places(cohort, active))
+      continue
+    # Gather the first of them; pad to whole chunks on all devices.
+    chosen = jnp.argsort(place)[:most]
+    extra = -most % (layout.devices * chunk)
+    beyond = jnp.full(extra, cohort.places, chosen.dtype)
+    slots = jnp.concatenate([chosen, beyond])
+    on = jnp.concatenate([active[chosen], jnp.zeros(extra, bool)])
+    # The sampled clients come first: deal them to the devices in turn, because
+    # in order one device might train all of them and another none.
+    turns = jnp.arange(len(slots)).reshape(-1, layout.devices).T.reshape(-1)
+    samples.append(Sample(slots=slots[turns], active=on[turns]))
+  return tuple(samples)
+
+
+def _all_places(cohort: Cohort, active: Array) -> Sample:
+  """Makes a sample of all places; `active` [N] bool is without padding."""
+  padding = jnp.zeros(cohort.places - cohort.size, bool)
+  return Sample(slots=None, active=jnp.concatenate([active, padding]))

@@ -1,0 +1,211 @@
+"""Service orders: in which order one server takes the batches of its clients.
+
+An order is data: an array of client numbers, one entry per batch. A sequential
+round is a loop over it, so one program serves any order. `random`, `cyclic` and
+`cyclic_reverse` are Hydra's (Section 3.1, appendix F), `random_clients` is
+ours.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.core.engine.loops import IN_TURN
+from splitjax.core.methods.method import Method
+from splitjax.data.feed import BatchPlan
+from splitjax.types import Shard
+
+NO_TURN = -1
+"""Position of a step that is not taken."""
+
+
+class QueueSpec(NamedTuple):
+  """The facts that a service order depends on; the same in every round.
+
+  Attributes:
+    steps: [N] int, batches of each client in a round.
+    label: [N] int, the label of each client's group.
+    turn: number of successive batches in a client's turn, at least 1.
+    seed: seed of the run.
+  """
+
+  steps: np.ndarray
+  label: np.ndarray
+  turn: int
+  seed: int
+
+
+def random(spec: QueueSpec, round: int) -> np.ndarray:
+  """Gives each turn to a client drawn uniformly from those with batches left.
+
+  `round` counts from 0. Returns [Q] int32 client numbers, as all orders do; Q
+  is the sum of spec.steps.
+  """
+  rng, left = np.random.default_rng([spec.seed, 0x0DE8, round]), spec.steps + 0
+  order = []
+  while (waiting := np.flatnonzero(left)).size:
+    client = rng.choice(waiting)
+    order += [client] * min(spec.turn, left[client])
+    left[client] -= min(spec.turn, left[client])
+  return np.array(order, np.int32)
+
+
+def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
+  """Serves the clients in a random order, which is drawn anew in every round.
+
+  The batches of a client are served in a row.
+  """
+  rng = np.random.default_rng([spec.seed, 0x0DE8, round])
+  order = rng.permutation(len(spec.steps))
+  return np.repeat(order, spec.steps[order]).astype(np.int32)
+
+
+def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
+  """Serves clients in cycles, with one turn for each client in every cycle.
+
+  A cycle is sorted by the clients' labels, and within a label by number. The
+  order of the labels is random and fixed for the run. Cycles repeat until no
+  client has a batch left.
+  """
+  del round
+  return _cycles(spec, lambda number: False)
+
+
+def cyclic_reverse(spec: QueueSpec, round: int) -> np.ndarray:
+  """Serves clients as `cyclic` does, reversing every other cycle of the run."""
+  first = round * _count(spec)
+  return _cycles(spec, lambda number: (first + number) % 2 == 1)
+
+
+def _count(spec: QueueSpec) -> int:
+  """Counts the cycles in a round."""
+  return -(-int(spec.steps.max()) // spec.turn)
+
+
+def _rank(spec: QueueSpec) -> np.ndarray:
+  """Finds each label's position [L] in the run's random order of labels."""
+  rng = np.random.default_rng([spec.seed, 0xCC1C])
+  return rng.permutation(int(spec.label.max()) + 1)
+
+
+def _cycles(spec: QueueSpec, reverse: Callable[[int], bool]) -> np.ndarray:
+  rank = _rank(spec)
+  cycle = np.lexsort((np.arange(len(spec.steps)), rank[spec.label]))
+
+  def clients() -> Iterator[int]:
+    for number in range(_count(spec)):
+      done = number * spec.turn
+      for client in cycle[::-1] if reverse(number) else cycle:
+        left = spec.steps[client] - done
+        yield from [client] * int(np.clip(left, 0, spec.turn))
+
+  return np.array(list(clients()), np.int32)
+
+
+ORDERS = {
+  "random": random,
+  "random_clients": random_clients,
+  "cyclic": cyclic,
+  "cyclic_reverse": cyclic_reverse,
+}
+"""Name -> (spec, round) -> [Q] int32 client numbers."""
+
+
+def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
+  """Ranks the labels in the order in which a forward cycle serves them.
+
+  Returns a list of `classes` ranks, which begin at 0; a label without clients
+  has NO_TURN instead. Returns None if the order `name` has no cycles.
+  """
+  if not name.startswith("cyclic"):
+    return None
+  labels, rank = np.unique(spec.label), _rank(spec)
+  position = np.full(classes, NO_TURN)
+  position[labels[rank[labels].argsort()]] = np.arange(len(labels))
+  return position.tolist()
+
+
+def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
+  """Finds each step's position in the service order, client by client.
+
+  `name` is a key of ORDERS. For each client n, returns the positions of its T_n
+  steps in each of R rounds, [R, T_n] int; a round's first position is 0.
+  """
+  ends = np.cumsum(spec.steps)[:-1]
+  each = [
+    np.split(np.argsort(ORDERS[name](spec, round), kind="stable"), ends)
+    for round in range(rounds)
+  ]
+  return [np.stack(of_client) for of_client in zip(*each, strict=True)]
+
+
+def queue_spec(
+  shard: Shard,
+  plan: BatchPlan,
+  turn: int,
+  seed: int,
+  groups: np.ndarray | None = None,
+) -> QueueSpec:
+  """Makes a fleet's QueueSpec; arguments are as in `with_service_order`."""
+  real = _real(shard)
+  steps, _ = plan.of_round(np.asarray(shard.size)[real])
+  if groups is None:
+    groups = np.asarray(shard.counts)[real].argmax(axis=1)
+  return QueueSpec(steps, groups, turn, seed)
+
+
+def _real(shard: Shard) -> np.ndarray:
+  """Returns the places of the real clients in a shard, ordered by number.
+
+  Padding clients come later and repeat the number of a real client.
+  """
+  return np.unique(np.asarray(shard.number), return_index=True)[1]
+
+
+def with_service_order(
+  method: Method,
+  shard: Shard,
+  plan: BatchPlan,
+  *,
+  order: str,
+  turn: int,
+  rounds: int,
+  seed: int,
+  groups: np.ndarray | None = None,
+) -> Shard:
+  """Adds service order and groups to a fleet's shard, if the method uses them.
+
+  Args:
+    method: the order is added if its topology serves clients in turn. If it has
+      a function `group`, the groups that this function makes are added.
+    shard: the stacked shards of all clients, [N, ...]; padding clients last.
+    plan: batches and epochs.
+    order: name in ORDERS.
+    turn: number of successive batches in a client's turn.
+    rounds: R.
+    seed: seed of the run.
+    groups: [N] int, the label of each client's group, by number. None: the
+      label that most of the client's samples have; in a tie, the lowest one.
+  """
+  ordered = method.topology in IN_TURN
+  number, real = np.asarray(shard.number), _real(shard)
+  group = method.group(np.asarray(shard.counts)[real])
+  if group is not None:
+    place = np.searchsorted(number[real], number)
+    shard = shard._replace(group=jnp.asarray(group[place], np.int32))
+  if not ordered:
+    return shard
+  spec = queue_spec(shard, plan, turn, seed, groups)
+  # A client with fewer steps takes the first ones of every epoch.
+  epochs, width = plan.epochs, plan.steps
+  if plan.limit is not None:  # all take equally many, without gaps
+    epochs, width = 1, plan.limit
+  table = np.full((len(number), rounds, epochs, width), NO_TURN, np.int32)
+  positions = step_positions(spec, order, rounds)
+  for client, of_client in zip(real, positions, strict=True):
+    steps = of_client.reshape(rounds, epochs, -1)
+    table[client, :, :, : steps.shape[-1]] = steps
+  flat = table.reshape(len(number), rounds, -1)
+  return shard._replace(service_order=jnp.asarray(flat))
