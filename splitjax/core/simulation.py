@@ -5,7 +5,8 @@ Example:
   >>> import splitjax
   >>> from splitjax.core.methods import FedAvg
   >>> from splitjax.core.methods.optimizer import Optimizer
-  >>> images = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 1), np.uint8)
+  >>> rng = np.random.default_rng(0)
+  >>> images = rng.integers(0, 256, (60, 8, 8, 1), np.uint8)
   >>> labels = (images[:, :4].mean((1, 2, 3)) > 127).astype(np.int32)
   >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=2)
   >>> method = FedAvg(backbone=net, optimizer=Optimizer(lr=0.1))
