@@ -34,7 +34,9 @@ class Blended(Method):
     return self.lam is not None or super().keeps(path)
 
   def sends(self, path: str) -> bool:
-    """A client sends what it blends."""
+    """A client sends what it blends: all but what is its own in any case."""
+    if self.lam is None:
+      return super().sends(path)
     return not super().keeps(path)
 
   def model(self, client: Client, server: Server) -> Net:
