@@ -7,17 +7,16 @@ Axis letters, where a docstring gives them no other meaning:
   C classes                                 D features
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax import Array
+from splitjax.types.arrays import Segment as Net
+from splitjax.types.arrays import Tree
 
-from splitjax.types import Segment as Net
-
-Tree = Any
-"""A pytree of arrays."""
+if TYPE_CHECKING:
+  from jax import Array
 
 NO_BLOCKS = Net({}, {})
 """A network without blocks."""
@@ -80,6 +79,9 @@ class Share(NamedTuple):
 
   def mean(self, old: Tree) -> Tree:
     """Returns total / weight, or `old` if no client has a share."""
+    import jax  # on first use: a config is read without it
+    import jax.numpy as jnp
+
     some = self.weight > 0
     weight = jnp.where(some, self.weight, 1.0)
     return jax.tree.map(
