@@ -110,15 +110,22 @@ def parallel(group: Group) -> Trained:
   if chunk == count:
     return together(visits)
   together = jax.jit(together, inline=True)  # traced once, for both uses
-  chunks = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), visits)
-  none = trees.zeros(jax.eval_shape(together, trees.take(chunks, 0))[1])
 
-  def next_chunk(sums, visits):
-    trained, of_chunk = together(visits)
-    return trees.add(sums, of_chunk), trained
+  def next_chunk(carry, start):
+    # In place: the clients are carried, and overwritten chunk by chunk.
+    clients, sums = carry
+    visits = group.visits._replace(client=clients)
+    (trained, counts), of_chunk = together(trees.window(visits, start, chunk))
+    clients = trees.put_window(clients, start, trained)
+    return (clients, trees.add(sums, of_chunk)), counts
 
-  sums, trained = jax.lax.scan(next_chunk, none, chunks)
-  return jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), trained), sums
+  none = jax.eval_shape(lambda: together(trees.window(visits, 0, chunk))[1])
+  (clients, sums), counts = jax.lax.scan(
+    next_chunk,
+    (visits.client, trees.zeros(none)),
+    jnp.arange(0, count, chunk, dtype=jnp.int32),
+  )
+  return (clients, counts.reshape(count)), sums
 
 
 def map_clients(function: Callable, visits: Visit) -> Tree:
@@ -199,7 +206,8 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     return pair, tally
 
   serve = jax.jit(serve, inline=True)  # traced once, for both uses
-  first = trees.take(crowd.clients, 0), crowd.server, 0, 0, jnp.int32(0)
+  zero = jnp.int32(0)
+  first = trees.take(crowd.clients, 0), crowd.server, zero, zero, zero
   none = trees.zeros(jax.eval_shape(serve, *first)[1])
 
   def turn(q, turns):
@@ -305,7 +313,8 @@ def merged(group: Group) -> Trained:
     tally = trees.add(tally, zeroed(on, of_step))
     return (trees.where(on, stepped, clients), server, tally), None
 
-  none = trees.zeros(jax.eval_shape(step, crowd.clients, crowd.server, 0)[2])
+  first = crowd.clients, crowd.server, jnp.int32(0)
+  none = trees.zeros(jax.eval_shape(step, *first)[2])
   start = crowd.clients, crowd.server, none
   steps = jnp.arange(crowd.taken.shape[1])
   (clients, server, tally), _ = jax.lax.scan(next_step, start, steps)
@@ -334,20 +343,19 @@ def begin(group: Group) -> Crowd:
 
 def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
   """Runs all clients' uploads; `failed` [n] leaves clients out."""
-  fine = finite(crowd.server)
-  sound = jax.vmap(finite)((crowd.clients, crowd.tally.losses))
-  counts = group.visits.active & ~failed & fine & sound
+  fine = finite((crowd.server.net, crowd.server.memory))
 
   def upload(
-    client_round: ClientRound, client: Half, context: Tree, *rest: Any
-  ) -> tuple[Client, Report]:
-    tally, counts = rest
-    weight = client_round.weight(client, counts)
+    client_round: ClientRound, client: Half, *rest: Any
+  ) -> tuple[Client, Array, Report]:
+    context, tally, failed = rest
+    counts = client_round.visit.active & ~failed & fine
+    counts &= finite((client.net, client.memory, tally.losses))
     pair = Pair(client=client, server=crowd.server)
-    return client_round.end(pair, context, tally, counts, weight)
+    return client_round.end(pair, context, tally, counts)
 
-  clients, reports = group.over_clients(
-    upload, crowd.clients, crowd.contexts, crowd.tally, counts
+  clients, counts, reports = group.over_clients(
+    upload, crowd.clients, crowd.contexts, crowd.tally, failed
   )
   sums = group.total(group.visits, reports)
   # The one server has the only share of its mean.

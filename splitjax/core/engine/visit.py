@@ -157,9 +157,9 @@ def run(
   for number in range(len(method.stages())):
     pair, stage_tally = client_round.run_stage(number, pair, context, ragged)
     tally = nets.union(tally, stage_tally)
-  counts = visit.active & finite((pair, tally.losses))
+  counts = visit.active & finite((lasting(pair), tally.losses))
+  client, counts, report = client_round.end(pair, context, tally, counts)
   weight = client_round.weight(pair.client, counts)
-  client, report = client_round.end(pair, context, tally, counts, weight)
   theta = method.copies(pair.server, context, weight)
   report = report._replace(shares=report.shares | {"theta": theta})
   return client, counts, report
@@ -255,18 +255,24 @@ class ClientRound:
     return jnp.where(counts, self.method.weight(client, self.samples), 0.0)
 
   def end(
-    self,
-    pair: Pair,
-    context: Tree,
-    tally: Tally,
-    counts: Array,
-    weight: Array,
-  ) -> tuple[Client, Report]:
-    """Runs the upload -> the client after the round, its report."""
+    self, pair: Pair, context: Tree, tally: Tally, counts: Array
+  ) -> tuple[Client, Array, Report]:
+    """Runs the upload -> the client after the round, `counts`, its report.
+
+    What the upload itself computes must be finite too, or else the client does
+    not count.
+    """
+    weight = self.weight(pair.client, counts)
     with wire.ledger() as uploaded:
       client, shares = self.method.send(
         *pair, context, self.samples, weight, self.draws.send_key
       )
+    # The networks, which are in "common", have been looked at before.
+    computed = client.memory, shares | {"common": ()}
+    if jax.tree.leaves(computed):
+      sound = finite(computed)
+      shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)
+      counts &= sound
     sent = nets.union(tally.wire, uploaded)
     active = self.visit.active
     participates, counted = active.astype(float), counts.astype(float)
@@ -292,7 +298,8 @@ class ClientRound:
       alone=participates * alone,
       faults=faults,
     )
-    return trees.where(counts, client, self.visit.client), report
+    client = trees.where(counts, client, self.visit.client)
+    return client, counts, report
 
   def steps_taken(self) -> Array:
     """Counts the client's local steps, [] float."""
@@ -314,6 +321,11 @@ class ClientRound:
       return None
     struck = self.visit.struck
     return schedule(self._samples(number), self.draws, number, struck)
+
+
+def lasting(pair: Pair) -> Tree:
+  """What of both sides outlives the round: not the slots of the optimiser."""
+  return [(half.net, half.memory) for half in pair]
 
 
 def take_steps(
