@@ -1,14 +1,15 @@
 """HARMONY: heterogeneity-aware hybrid split federated learning.
 
-In every step meta-adaptation simulates two personalised extractors, one per
-view. The early view (dagger in the paper) enters the server at a random depth,
-the late one (double dagger) at the client's cut, and the server aligns both by
-class. Labels stay with the client.
+In every local step meta-adaptation simulates two personalised extractors, each
+of which takes the batch that it was not adapted to. The early view (a dagger in
+the paper) enters the server at a random depth, the late view (a double dagger)
+at the client's cut, and the server aligns both by class. Labels stay with the
+client.
+`Harmony.step` is figure 3; what it calls stands below, in sections 3.3 to 3.5.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,41 +19,44 @@ from splitjax import losses, trees
 from splitjax.core import wire
 from splitjax.core.methods.blend import Blended
 from splitjax.core.methods.nets import union
-from splitjax.core.methods.split import Split
+from splitjax.core.methods.split import Front, Split
 from splitjax.core.methods.tune import Adapting, sgd_step
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Net, Passes, Tree
+from splitjax.core.records import NO_BLOCKS, Half, Net, Passes, Tree
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.models import backbones, drawn_cut, target
-from splitjax.types import Row
+from splitjax.types import Batch, Row
 from splitjax.wire.forms import Form
 
 
 class Views(NamedTuple):
-  """A client's adapted networks (eq. 3).
+  """A client's two adapted networks (eq. 3).
 
   Attributes:
     late: adapted to B2; takes x1.
-    early: adapted to B1; takes x2. None if nothing needs it.
+    early: adapted to B1; takes x2. Without blocks if nothing needs it.
     pull: gradients at `late` and, if there is one, at `early` -> the gradient
       at the network before adaptation.
   """
 
   late: Net
-  early: Net | None
+  early: Net
   pull: Callable[..., dict[str, Tree]]
 
 
-class Early(NamedTuple):
-  """The early view at the server.
+class Alignment(NamedTuple):
+  """The alignment of a step.
 
   Attributes:
-    embedding: [B, D].
-    pull: gradient at the embedding -> gradients of theta's trunk, by block.
-    passed: block name -> [] bool, whether the view passed the block.
+    loss: [] l_CSA.
+    late: [B, D], gradient of csa_weight l_CSA at the late view's embedding.
+    early: its gradient through the early view, of theta's trunk by block.
+    passed: block name -> [] bool, whether the early view passed the block.
   """
 
-  embedding: Array
-  pull: Callable[[Array], dict[str, Tree]]
+  loss: Array
+  late: Array
+  early: dict[str, Tree]
   passed: dict[str, Array]
 
 
@@ -60,31 +64,56 @@ class Early(NamedTuple):
 class Harmony(Adapting, Blended, Split):
   """HARMONY, sections 3.3-3.5; the paper's ablations are fields.
 
-  gamma: weight of the client's loss (eq. 8).
-  inner_lr, inner_steps: alpha and M (eq. 3). M = 0 turns meta-adaptation off;
-    0.05 with 3 steps diverged in a small check.
-  csa_weight: weight of l_CSA (eq. 7); None turns alignment off.
-  csa_margin: m, its margin.
-  csa_normalize: whether embeddings are scaled to length 1 first; the paper
-    leaves it open. Raw ones with weight 1 and margin 1 diverged.
-  both_views: whether the client's loss is the mean of both views; eq. 8 leaves
-    it open. False: the view of the server's loss.
-  random_depth: whether the early view's depth K is drawn; False: the client's.
-  meta: "fomaml" applies the gradient at the adapted parameters to the start;
-    "maml" differentiates through the inner steps (exact, slow).
-  refresh_stats: whether personalisation ends by recomputing batch-norm
-    statistics on the client's own data.
+  In the paper lam is 0, so that clients start from the mean: leave it None.
+  `inner_lr` and `inner_steps` are alpha and M of eq. 3 and 5; M = 0 turns
+  meta-adaptation off, and alpha = 0.05 with 3 steps diverged in a small check.
+
+  Attributes:
+    gamma: weight of the client's loss (eq. 8).
+    csa_weight: weight of l_CSA (eq. 7); None turns alignment off, as does 0.
+    csa_margin: m, the margin of l_CSA.
+    csa_normalize: whether embeddings are scaled to length 1 before l_CSA; the
+      paper leaves it open. Raw ones with weight 1 and margin 1 diverged.
+    client_loss_views: which views the client's loss uses; eq. 8 leaves it open.
+      "late": the view of the server's loss; "both": the mean over both views.
+    stochastic_depth: whether the early view's depth K is drawn; False: K is the
+      client's depth.
+    meta: "fomaml" applies the gradient at the adapted parameters to the start;
+      "maml" differentiates through the inner steps (exact, slow).
+    form: as in every method; the paper sends 16 bits.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
+    >>> method = Harmony(backbone=net, optimizer=optimizer, inner_steps=5)
+    >>> method.views, method.passes.client
+    (2, 34.0)
   """
 
-  gamma: float = 0.5
-  csa_weight: float | None = 1.0
-  csa_margin: float = 1.0
+  gamma: Annotated[float, PROBABILITY] = 0.5
+  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0
+  csa_margin: Annotated[float, POSITIVE] = 1.0
   csa_normalize: bool = True
-  both_views: bool = False
-  random_depth: bool = True
+  client_loss_views: Literal["late", "both"] = "late"
+  stochastic_depth: bool = True
   meta: Literal["fomaml", "maml"] = "fomaml"
-
   form: Form = "float16"
+
+  def __post_init__(self):
+    super().__post_init__()
+    if isinstance(self.csa_weight, float) and self.csa_weight == 0:
+      object.__setattr__(self, "csa_weight", None)
+
+  @property
+  def aligned(self) -> bool:
+    """Whether the server aligns the views."""
+    return self.csa_weight is not None
+
+  @property
+  def both(self) -> bool:
+    """Whether the client's loss is that of both views."""
+    return self.client_loss_views == "both"
 
   @property
   def views(self):
@@ -96,163 +125,184 @@ class Harmony(Adapting, Blended, Split):
 
   @property
   def passes(self):
-    late = 3 * self.inner_steps + 3
-    aligned = self.csa_weight is not None
-    early = late if self.both_views else (late - 2) * aligned
-    return Passes(client=late + early, server=3.0 * (1 + aligned), trips=2)
+    late = 3.0 * self.inner_steps + 3
+    # An early view that l_C does not need has no backward pass of its own.
+    early = late if self.both else (late - 2) * self.aligned
+    return Passes(
+      client=late + early,
+      server=3.0 * (1 + self.aligned),
+      trips=2,
+      alone=late * (1 + self.both),
+    )
 
   def receive(self, client, server, samples, round, key):
+    # The client computes the server's loss, with its copy of the head.
     head = backbones.select(server.net, ("head",))
     wire.send_tree("down/server_head", head)
     return super().receive(client, server, samples, round, key)
 
   def step(self, client, server, context, batches, key):
-    one, two = batches
-    aligned = self.csa_weight is not None
+    b1, b2 = batches
 
-    # Client: adapts to both batches (eq. 3); the late view's features go up.
-    views = self.adapted(client.net, one, two, early=aligned or self.both_views)
-    near = self.front(views.late, one)
-    z = self.cross("up/features", near.features, one)
+    # Client: adapts to both batches (eq. 3), and sends the late view (eq. 4).
+    views = self.adapt(client.net, b1, b2, early=self.aligned or self.both)
+    late = self.front(views.late, b1)
+    z = self.cross("up/features", late.features, b1)
 
-    # Server: the late view's embedding goes down. Client: the task's loss, with
-    # private labels; its gradients at head and embedding go up (U-shape).
-    trunk = self.trunk(server.net, z, near.depth, one)
-    e = self.cross("down/embeddings", trunk.output, one)
-    loss, d_head, d_e = self.head_pass(server.net, e, one)
-    d_e = self.cross("up/embedding_gradient", d_e, one)
+    # Server: embeds it. If aligned, takes the early view too, and pulls both
+    # together by class (eq. 6-7); nothing of this goes down.
+    trunk = self.trunk(server.net, z, late.depth, b1)
+    alignment = None
+    if self.aligned:
+      alignment = self.align(views.early, server.net, trunk.output, b1, b2, key)
+
+    # The embedding goes down. Client: l_S with its private labels; gradients at
+    # head and embedding go up (U-shape).
+    e = self.cross("down/embeddings", trunk.output, b1)
+    loss, d_head, d_e = self.head_pass(server.net, e, b1)
+    d_e = self.cross("up/embedding_gradient", d_e, b1)
     wire.send_tree("up/head_gradient", d_head)
-    grads, dz = trunk.pull(d_e)
-    dz = self.cross("down/feature_gradient", dz, one)
-    reported, passed = {"server": loss}, None
 
-    # Server: alignment (eq. 7) trains the trunk alone; nothing goes down.
-    if aligned:
-      view = self.early_view(views.early, server.net, two, key)
-      same = wire.send_match(one.label == two.label, one.real)
-      reported["csa"], (d_early, d_late) = jax.value_and_grad(self.csa, (0, 1))(
-        view.embedding, trunk.output, same, one.real
-      )
-      grads, _ = trunk.pull(d_e + self.csa_weight * d_late)
-      grads = union(view.pull(self.csa_weight * d_early), grads)
-      passed = view.passed | {"head": jnp.bool_(True)}
+    # Server: the features' gradient, of l_S alone, goes down. Its step.
+    grads, dz = trunk.pull(d_e)
+    dz = self.cross("down/feature_gradient", dz, b1)
+    reported, passed = {"server": loss}, None
+    if alignment is not None:
+      reported["csa"] = alignment.loss
+      grads, _ = trunk.pull(d_e + alignment.late)
+      grads = union(alignment.early, grads)
+      passed = alignment.passed | {"head": jnp.bool_(True)}
     grads["head"] = d_head
+    # Running statistics are those of the late view.
     server = self.optimizer.at_server.step(server, grads, trunk.stats, passed)
 
-    # Client: its loss (eq. 8), by the gradient at the start.
-    client, loss = self.client_step(client, views, near, dz, two, self.gamma)
-    return client, server, {"client": loss, **reported}
+    # Client: its step (eq. 8).
+    client, reported["client"] = self.client_step(
+      client, views, late, dz, b2, self.gamma
+    )
+    return client, server, reported
 
   def alone(self, client, context, batches, key):
-    one, two = batches
-    views = self.adapted(client.net, one, two, early=self.both_views)
-    near = self.front(views.late, one)
-    dz = jnp.zeros_like(near.features)
-    client, loss = self.client_step(client, views, near, dz, two, 1.0)
+    b1, b2 = batches
+    views = self.adapt(client.net, b1, b2, early=self.both)
+    late = self.front(views.late, b1)
+    dz = jnp.zeros_like(late.features)
+    client, loss = self.client_step(client, views, late, dz, b2, 1.0)
     return client, {"client": loss}
 
-  def adapted(self, net, one, two, *, early):
-    """Adapts phi and h to each batch by M plain SGD steps (eq. 3)."""
-    batches = jax.tree.map(
-      lambda *x: jnp.stack(x), *((two, one) if early else (two,))
-    )
+  # Section 3.3: meta-adaptation.
 
-    def adapt(params, batch):
-      def inner(params, _):
-        start = net._replace(params=params)
-        return sgd_step(self, start, batch, self.inner_lr).params, None
+  def adapt(self, net: Net, b1: Batch, b2: Batch, *, early: bool) -> Views:
+    """Adapts phi and h to each batch by M steps of plain SGD (eq. 3)."""
+    adapted_to = (b2, b1) if early else (b2,)
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *adapted_to)
 
-      return jax.lax.scan(inner, params, length=self.inner_steps)[0]
+    def adapted(params):
+      def to_batch(batch):
+        def inner(params, _):
+          start = net._replace(params=params)
+          return sgd_step(self, start, batch, self.inner_lr).params, None
 
-    def every(params):
+        return jax.lax.scan(inner, params, length=self.inner_steps)[0]
+
       # On a CPU one by one: a view's activations stay in its cache.
-      one_by_one = target.current().platform == "cpu"
-      over = jax.lax.map if one_by_one else map_at_once
-      return over(functools.partial(adapt, params), batches)
+      if target.current().platform == "cpu":
+        return jax.lax.map(to_batch, batches)
+      return jax.vmap(to_batch)(batches)
 
     if self.meta == "maml":
-      params, vjp = jax.vjp(every, net.params)
+      params, vjp = jax.vjp(adapted, net.params)
 
       def pull(*grads):
         return vjp(jax.tree.map(lambda *x: jnp.stack(x), *grads))[0]
 
-    else:  # the gradient at the adapted parameters, applied to the start
-      params, pull = every(net.params), total
+    else:  # as if the inner steps had the slope 1
+      params = adapted(net.params)
 
-    late, *rest = (
+      def pull(*grads):
+        return jax.tree.map(lambda *x: sum(x), *grads)
+
+    nets = [
       net._replace(params=trees.take(params, i)) for i in range(1 + early)
-    )
-    return Views(late=late, early=rest[0] if early else None, pull=pull)
+    ]
+    return Views(late=nets[0], early=nets[1] if early else NO_BLOCKS, pull=pull)
 
-  def head_pass(self, server, e, batch):
-    """The task loss of embeddings at the client -> loss, d_head, d_e."""
-
-    def task(head, e):
-      net = Net({"head": head}, {"head": server.stats["head"]})
-      logits, _ = backbones.run(
-        self.backbone, net, e, ("head",), train=True, key=batch.key
+  def client_step(
+    self,
+    client: Half,
+    views: Views,
+    late: Front,
+    dz: Array,
+    b2: Batch,
+    weight: Array | float,
+  ) -> tuple[Half, Array]:
+    """Descends weight l_C, and what `dz` brings -> client, l_C."""
+    loss, at_early = late.loss, []
+    if self.both:
+      weight = weight / 2
+      early_loss, grads = jax.value_and_grad(self.local_loss)(
+        views.early.params, views.early, b2
       )
-      return self.backbone.mean_loss(logits, batch.label, batch.real)
+      loss, at_early = (loss + early_loss) / 2, [trees.scale(weight, grads)]
+    elif views.early.params:  # no loss of the client sees it
+      at_early = [trees.zeros(views.early.params)]
+    grads = views.pull(late.pull(dz, weight), *at_early)
+    return self.optimizer.step(client, grads, late.stats), loss
 
-    loss, pull = jax.vjp(task, server.params["head"], e)
-    return loss, *pull(jnp.asarray(1 - self.gamma, loss.dtype))
+  # Section 3.4: stochastic early features.
 
-  def early_view(self, client, server, batch, key):
-    """Enters the server at a depth drawn up to the client's (eq. 4 and 6)."""
+  def early_taps(
+    self, client: Net, batch: Batch, key: Array
+  ) -> tuple[Array, dict[int, Array]]:
+    """Draws K, and computes the early view's features -> K, {cut: [B, ...]}.
+
+    K is drawn for every client and step, uniformly from the cuts up to the
+    client's depth: the server has no block in front of the shallowest.
+    """
     depth = self.depth(client)
-    cuts = [c for c in self.backbone.cuts if c <= depth]
-    cuts = cuts if self.random_depth else [depth]
+    cuts = [cut for cut in self.backbone.cuts if cut <= depth]
+    cuts = cuts if self.stochastic_depth else [depth]
     drawn = jax.random.randint(key, (), 0, len(cuts), jnp.int32)
     k = jnp.array(cuts, jnp.int32)[drawn]
-    how = {"train": True, "real": batch.real, "key": batch.key}
-    taps = drawn_cut.taps(
-      self.backbone, client, batch.image, cuts, last=k, **how
-    )
-    taps = wire.send_chosen(self.wire, "up/features", taps, k, batch)
+    how = {"train": True, "real": batch.real, "key": batch.key, "last": k}
+    return k, drawn_cut.taps(self.backbone, client, batch.image, cuts, **how)
 
-    def trunk(params):
+  # Section 3.5: supervision that keeps labels private.
+
+  def align(
+    self, early: Net, server: Net, late: Array, b1: Batch, b2: Batch, key: Array
+  ) -> Alignment:
+    """Aligns the early view with the late view's embedding [B, D] (eq. 7)."""
+    k, taps = self.early_taps(early, b2, key)
+    taps = wire.send_chosen(self.wire, "up/features", taps, k, b2)
+    same = wire.send_match(b1.label == b2.label, b1.real)
+    how = {"train": True, "real": b2.real, "key": b2.key}
+
+    def trunk(params):  # from depth K on (eq. 6)
       net = server._replace(params=params)
       e, _, passed = drawn_cut.inject(self.backbone, net, taps, k, **how)
       return e.reshape(len(e), -1), passed
 
-    names = self.backbone.names(cuts[0])
+    names = self.backbone.names(min(taps))
     params = {name: server.params[name] for name in names}
     e, pull, passed = jax.vjp(trunk, params, has_aux=True)
-    return Early(embedding=e, pull=lambda d: pull(d)[0], passed=passed)
+    csa = jax.value_and_grad(losses.csa, (0, 1))
+    options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
+    loss, at_both = csa(e, late, same, b1.real, **options)
+    d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
+    (grads,) = pull(d_early)
+    return Alignment(loss=loss, late=d_late, early=grads, passed=passed)
 
-  def csa(self, early, late, same, real):
-    """Contrastive semantic alignment of two views (eq. 7)."""
-    return losses.csa(
-      early,
-      late,
-      same,
-      real,
-      margin=self.csa_margin,
-      normalize=self.csa_normalize,
-    )
+  def head_pass(
+    self, server: Net, e: Array, batch: Batch
+  ) -> tuple[Array, Tree, Array]:
+    """The task's loss of embeddings -> l_S, (1 - gamma) times d_head, d_e."""
 
-  def client_step(self, client, views, near, dz, batch, weight):
-    """Descends weight l_C, and what `dz` brings -> client, l_C."""
-    loss = near.loss
-    if self.both_views:
-      weight = weight / 2
-      other, at_early = jax.value_and_grad(self.local_loss)(
-        views.early.params, views.early, batch
-      )
-      loss, at_views = (loss + other) / 2, [trees.scale(weight, at_early)]
-    elif views.early is not None:
-      at_views = [jax.tree.map(jnp.zeros_like, views.early.params)]
-    else:
-      at_views = []
-    grads = views.pull(near.pull(dz, weight), *at_views)
-    return self.optimizer.step(client, grads, near.stats), loss
+    def task(head, e):
+      net = Net({"head": head}, {"head": server.stats["head"]})
+      logits, _ = backbones.run_batch(self.backbone, net, e, ("head",), batch)
+      return self.backbone.mean_loss(logits, batch.label, batch.real)
 
-
-def map_at_once(function, stacked):
-  """Maps a function over a leading axis, as `jax.lax.map` does one by one."""
-  return jax.vmap(function)(stacked)
-
-
-def total(*grads):
-  """Adds gradients, leaf by leaf."""
-  return jax.tree.map(lambda *x: sum(x), *grads)
+    loss, pull = jax.vjp(task, server.params["head"], e)
+    d_head, d_e = pull(jnp.asarray(1 - self.gamma, loss.dtype))
+    return loss, d_head, d_e

@@ -16,7 +16,7 @@ from splitjax.core import wire
 from splitjax.core.methods import nets
 from splitjax.core.methods.optimizer import Optimizer
 from splitjax.core.methods.outer import Outer
-from splitjax.core.pytree import pytree
+from splitjax.core.pytree import check_fields, pytree
 from splitjax.core.records import (
   NO_BLOCKS,
   Client,
@@ -67,6 +67,10 @@ class Method:
   exits: ClassVar[bool] = True  # whether a client has a classifier
   whole: ClassVar[bool] = False  # whether clients hold the whole network
   pick: ClassVar[bool] = False  # whether the most confident path answers
+
+  def __post_init__(self) -> None:
+    """Checks the values of the fields; subclasses check what goes together."""
+    check_fields(self)
 
   @property
   def answers(self) -> tuple[str, ...]:
