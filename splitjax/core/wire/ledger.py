@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
 from splitjax import trees
 from splitjax.types import Array, Tree
@@ -125,4 +125,4 @@ def send_tree(name: str, tree: Tree) -> None:
 
 
 def _trace() -> object:
-  return jax.core.get_opaque_trace_state(convention="flax")
+  return get_opaque_trace_state(convention="flax")

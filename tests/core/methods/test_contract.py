@@ -1,0 +1,194 @@
+"""What every method promises, whoever wrote it: one row each in PROMISES."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from marks import slow
+
+from splitjax.core import check, sandbox
+from splitjax.core.methods import METHODS
+from splitjax.core.pytree import pytree
+from splitjax.models.behaviour import Broken
+from splitjax.types import Row
+
+
+class Promise(NamedTuple):
+  """What a method says it does.
+
+  Attributes:
+    losses: the names of its losses.
+    shows_labels: whether raw labels leave the client.
+    silent: whether nothing at all leaves it.
+    rows: suffix and personalisation of its result rows.
+    options: that the sandbox takes instead of the defaults.
+    steady: losses that need not fall.
+    frozen: blocks that do not move.
+  """
+
+  losses: set[str]
+  shows_labels: bool
+  silent: bool = False
+  rows: tuple[tuple, ...] = (("", False),)
+  options: tuple[tuple[str, object], ...] = ()
+  steady: tuple[str, ...] = ()
+  frozen: tuple[str, ...] = ()
+
+
+CLIENT, SPLIT = Promise({"client"}, False), Promise({"server"}, True)
+ALIGNED = Promise({"client", "align"}, False, steady=("align",))
+PROMISES = {
+  "harmony": Promise({"client", "server", "csa"}, False, rows=(("", True),),
+                     steady=("csa",)),
+  "splitgp": Promise({"client", "server"}, True),
+  "multi_exit": Promise({"client", "server"}, True),
+  "splitfed_v1": SPLIT,
+  "splitfed_v2": SPLIT,
+  "splitfed_v3": SPLIT,
+  "splitnn": SPLIT,
+  "multi_head": SPLIT,
+  "merge_sfl": SPLIT,
+  "hydra": SPLIT,
+  "fedavg": CLIENT,
+  "fedavg_ft": CLIENT._replace(rows=(("", False), ("+FT", True, False, True))),
+  "local": CLIENT._replace(silent=True),
+  "fedbn": CLIENT,
+  "fedprox": CLIENT,
+  "scaffold": CLIENT,
+  "ditto": Promise(
+    {"client", "personal"}, False, rows=(("", True), (" global", False))
+  ),
+  "pfedme": CLIENT._replace(
+    rows=(("", True), (" global", False)), options=(("lam", 5.0),)
+  ),
+  "per_fedavg": CLIENT._replace(rows=(("", True),)),
+  "moon": ALIGNED,
+  "fedper": CLIENT,
+  "fedrep": CLIENT,
+  "fedbabu": CLIENT._replace(rows=(("", True, False, True),), frozen=("head",)),
+  "fedamp": CLIENT,
+  "fedfomo": CLIENT,
+  "fedala": CLIENT._replace(rows=(("", True),)),
+  "fedpac": ALIGNED,
+  "fedgh": CLIENT,
+  "fedproto": ALIGNED,
+  # With the paper's weight of prototypes it learns too slowly here.
+  "pgfedsplit": ALIGNED._replace(
+    losses={"head", "client", "align"}, options=(("lam", 0.1),)
+  ),
+  "supersfl": Promise({"client", "server"}, True),
+  "dfl": Promise({"client"}, True),
+}  # fmt: skip
+
+
+FAST = "harmony", "local", "splitnn"
+"""One of each kind of round and topology."""
+PORTED = [name for name in PROMISES if name in METHODS]
+
+
+@functools.cache
+def tried(name):
+  """Ten rounds of a method, not to be changed."""
+  options = dict(PROMISES[name].options)
+  return check.ten_rounds(sandbox.small(METHODS[name], **options))
+
+
+def test_every_method_has_promised():
+  assert PROMISES.keys() >= METHODS.keys()
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    *(name for name in PORTED if name in FAST),
+    *slow(*(name for name in PORTED if name not in FAST)),
+  ],
+)
+def test_a_method_keeps_its_promises(name):
+  promise, trial = PROMISES[name], tried(name)
+  check.keeps_its_form(trial)
+  check.stays_finite(trial)
+  check.learns(trial, promise.steady)
+  check.learns_everywhere(trial, promise.frozen)
+  check.repeats(trial)
+  check.draws_anew(trial)
+  check.keeps_the_ledger(trial)
+  check.ignores_padding(trial)
+  check.takes_numbers_as_data(trial)
+  check.is_one_program(trial)
+  losses, ledger = trial.metrics[0].losses, trial.metrics[0].wire
+  assert losses.keys() == promise.losses
+  assert ("up/labels" in ledger) == promise.shows_labels
+  assert (ledger == {}) == promise.silent
+
+
+def test_result_rows():
+  for name in PORTED:
+    promise = PROMISES[name]
+    made = sandbox.small(METHODS[name], **dict(promise.options))
+    assert made.method.rows == tuple(Row(*row) for row in promise.rows), name
+
+
+def test_a_host_callback_would_be_noticed():
+  def shout(x):
+    jax.debug.callback(lambda y: None, x)
+    return x + 1
+
+  text = jax.jit(shout).lower(jnp.float32(1)).compile().as_text()
+  assert check.talks_to_host(text)
+
+
+def test_a_method_of_ones_own_is_tried():
+  said = check.check_method(METHODS["local"])
+  assert len(said) == 10 and said[6] == "it sends nothing"
+
+
+def test_a_broken_promise_is_one_sentence():
+  """Of ten sound rounds of Local, spoiled."""
+  sound = tried("local")
+  metrics, after = sound.metrics, sound.after
+  wide = jax.tree.map(lambda x: x[None], after.clients)
+  idle = sound.sandbox.state()
+
+  def ended(**parts):
+    return sound._replace(after=after._replace(**parts))
+
+  def last(**parts):
+    spoiled = metrics[-1]._replace(**parts)
+    return sound._replace(metrics=[*metrics[:-1], spoiled])
+
+  gossip = last(wire={"gossip": 3.0})
+  for part, spoiled, said in (
+    (check.keeps_its_form, ended(clients=wide), "shape"),
+    (check.keeps_its_form, ended(server=()), "struct"),
+    (check.keeps_its_form, ended(round=np.int32(3)), "state.round is 3"),
+    (check.stays_finite, last(masked=np.array([True])), "left out"),
+    (check.stays_finite, last(losses={"client": np.nan}), "finite"),
+    (check.learns, sound._replace(metrics=metrics[:1] * 5), "did not fall"),
+    (check.learns_everywhere, sound._replace(after=idle), "does not learn"),
+    (check.keeps_the_ledger, gossip, "MESSAGES: {'gossip'}"),
+    (check.repeats, sound._replace(metrics=metrics[::-1]), "differ"),
+  ):
+    with pytest.raises(Broken, match=said):
+      part(spoiled)
+
+
+@pytree
+class Leaky(METHODS["local"]):
+  """Its loss has features of padding in it."""
+
+  def loss(self, params, client, context, batch):
+    loss, reported = super().loss(params, client, context, batch)
+    z, _ = self.features(client.net._replace(params=params), batch)
+    return loss + 0.01 * z.mean(), reported
+
+
+def test_padding_with_an_effect_is_noticed():
+  made = sandbox.small(Leaky)
+  step = made.lower(made.state()).compile()
+  trial = check.Trial(sandbox=made, step=step, after=None, metrics=[])
+  with pytest.raises(Broken, match="differ"):
+    check.ignores_padding(trial)
