@@ -3,6 +3,7 @@
 `check_method` and much of the test suite run in it.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -70,7 +71,7 @@ class Sandbox(NamedTuple):
     }
 
 
-def small(kind: type[Method], **options: Any) -> Sandbox:
+def small(kind: Callable[..., Method], **options: Any) -> Sandbox:
   """Makes a sandbox of a method: six clients of one or two depths.
 
   If the clients share one server, they have the same depth. If they visit it
