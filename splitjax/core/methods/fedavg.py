@@ -1,5 +1,7 @@
 """FedAvg, and what differs from it in a line or two: Local, FedBN, FedProx."""
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 
@@ -8,6 +10,7 @@ from splitjax.core.methods.method import is_norm
 from splitjax.core.methods.tune import FineTuning
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
+from splitjax.fields import NOT_NEGATIVE
 from splitjax.types import Row
 
 
@@ -26,8 +29,9 @@ class FedAvg(FineTuning, Blended, WholeNetwork):
 
   Example:
     >>> import splitjax
+    >>> from splitjax.core.methods.optimizer import Optimizer
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
+    >>> optimizer = Optimizer(lr=0.05)
     >>> method = FedAvg(backbone=net, optimizer=optimizer, finetune=True)
     >>> [row.suffix for row in method.rows]
     ['', '+FT']
@@ -55,7 +59,7 @@ class Local(WholeNetwork):
 
 
 @pytree
-class FedBN(FedAvg):
+class FedBN(WholeNetwork):
   """Clients keep their batch normalisation and send none (Li et al., 2021).
 
   FedBN equals FedAvg in a config with batch_norm=local. As a method it can be
@@ -79,7 +83,7 @@ class FedProx(FineTuning, WholeNetwork):
   each data set; the default is ours.
   """
 
-  mu: float = 0.01
+  mu: Annotated[float, NOT_NEGATIVE] = 0.01
 
   def receive(self, client, server, samples, round, key):
     client, server, _ = super().receive(client, server, samples, round, key)
