@@ -71,7 +71,8 @@ class Share(NamedTuple):
 
   Attributes:
     total: weight times the client's leaves.
-    weight: [] float; 0 for a client that does not count.
+    weight: [] float; 0 for a client that does not count. [L] for L means, with
+      the totals [L, ...] (MultiHead).
   """
 
   total: Tree
@@ -81,6 +82,9 @@ class Share(NamedTuple):
     """Returns total / weight, or `old` if no client has a share."""
     import jax  # on first use: a config is read without it
     import jax.numpy as jnp
+
+    if self.weight.ndim:
+      return jax.vmap(Share.mean)(self, old)
 
     some = self.weight > 0
     weight = jnp.where(some, self.weight, 1.0)

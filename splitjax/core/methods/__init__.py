@@ -5,13 +5,21 @@ from collections.abc import Callable
 
 from splitjax.core.methods.fedavg import FedAvg, FedBN, FedProx, Local
 from splitjax.core.methods.harmony import Harmony
+from splitjax.core.methods.hydra import Hydra
+from splitjax.core.methods.merge_sfl import MergeSFL
 from splitjax.core.methods.method import Method
 from splitjax.core.methods.moon import MOON
+from splitjax.core.methods.multi_head import MultiHead
 from splitjax.core.methods.partial_sharing import FedBABU, FedPer, FedRep
 from splitjax.core.methods.per_fedavg import PerFedAvg
 from splitjax.core.methods.personal_networks import Ditto, PFedMe
 from splitjax.core.methods.scaffold import Scaffold
-from splitjax.core.methods.splitfed import SplitFedV1, SplitFedV2
+from splitjax.core.methods.splitfed import (
+  SplitFedV1,
+  SplitFedV2,
+  SplitFedV3,
+  SplitNN,
+)
 from splitjax.core.methods.splitgp import MultiExit, SplitGP
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -20,6 +28,11 @@ METHODS: dict[str, Callable[..., Method]] = {
   "multi_exit": MultiExit,
   "splitfed_v1": SplitFedV1,
   "splitfed_v2": SplitFedV2,
+  "splitfed_v3": SplitFedV3,
+  "splitnn": SplitNN,
+  "multi_head": MultiHead,
+  "merge_sfl": MergeSFL,
+  "hydra": Hydra,
   "fedavg": FedAvg,
   "fedavg_ft": functools.partial(FedAvg, finetune=True),
   "fedbn": FedBN,

@@ -1,17 +1,34 @@
-"""SplitFed: no exit; labels go up; the server answers everything.
+"""SplitFed and SplitNN: no exit; labels go up; the server answers everything.
 
-Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI 2022.
+The methods differ in who trains with which server, and in what is averaged.
+
+References:
+  Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI
+    2022 (v1 and v2).
+  Gawali et al., Comparison of Privacy-Preserving Distributed Deep Learning
+    Methods in Healthcare, 2021 (v3).
+  Vepakomma et al., Split Learning for Health, 2018 (SplitNN).
+  Hydra (Tirana et al., 2026), Section 3 and appendices B, H.5.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import jax
+
+from splitjax.core import wire
 from splitjax.core.methods.split import Split
 from splitjax.core.pytree import pytree
+from splitjax.fields import NOT_NEGATIVE
 
 
 @pytree
-class SplitFedV1(Split):
-  """Every client has a copy of the server; both sides are averaged."""
+class SplitFed(Split):
+  """The common step: both sides descend the server's loss alone.
+
+  Participants have equal weight in a mean, as in Thapa's and Hydra's code.
+  """
+
+  mean: Literal["size", "uniform"] = "uniform"
 
   exits: ClassVar[bool] = False
 
@@ -25,12 +42,100 @@ class SplitFedV1(Split):
 
 
 @pytree
-class SplitFedV2(SplitFedV1):
-  """One server, which clients visit in turns; phi is averaged at the end.
+class SplitFedV1(SplitFed):
+  """SplitFed v1: every client has its own copy of the server in a round.
 
-  A participant has weight 1 in the mean, as in Thapa's and Hydra's code.
+  The round ends with the means of the clients' part-1 and of the server's
+  copies, weighted by size as in the paper; uniformly in Hydra's experiments.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
+    >>> SplitFedV1(backbone=net, optimizer=optimizer, mean="uniform").answers
+    ('server',)
   """
 
-  mean: Literal["size", "uniform"] = "uniform"
+  mean: Literal["size", "uniform"] = "size"
+
+
+@pytree
+class SplitFedV2(SplitFed):
+  """SplitFed v2: one server, which clients visit one after another.
+
+  A visit trains theta and the client's own phi; the round ends with the mean of
+  all phi. The config's `order` sets the length of a visit: one batch, as in
+  Hydra, or a client's whole round, as in the authors' code (turn: epoch). The
+  server's momentum continues from visit to visit.
+
+  Attributes:
+    l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
+      H.5, which gives no value); None: none. L1, which the paper names but does
+      not examine, is left out. So is EWC: it needs a task to be finished before
+      the next begins, and "cannot be directly applied in SFL" (appendix C.2).
+    l2_on: "server": the norm is that of part-2; "both": that of both parts. A
+      client adds the gradient for part-1 itself, so nothing more is sent.
+  """
+
+  l2: Annotated[float | None, NOT_NEGATIVE] = None
+  l2_on: Literal["server", "both"] = "server"
 
   topology: ClassVar[str] = "sequential"
+
+  def front(self, client, batch):
+    near = super().front(client, batch)
+    if self.l2_on == "server":
+      return near
+    return near._replace(
+      pull=lambda dz, dl: self.with_l2(near.pull(dz, dl), client)
+    )
+
+  def back(self, server, z, depth, batch):
+    far = super().back(server, z, depth, batch)
+
+    def pull(dl):
+      theta, dz = far.pull(dl)
+      return self.with_l2(theta, server), dz
+
+    return far._replace(pull=pull)
+
+  def with_l2(self, grads, net):
+    """Adds the gradient of l2 / 2 |w|^2 of the blocks that have one."""
+    if self.l2 is None:
+      return grads
+    params = {name: net.params[name] for name in grads}
+    return jax.tree.map(lambda g, w: g + self.l2 * w, grads, params)
+
+
+@pytree
+class SplitFedV3(SplitFed):
+  """SplitFed v3: v1 without averaging part-1.
+
+  At inference every client's part-1, followed by the common part-2, is a path;
+  the most confident path answers a sample.
+  """
+
+  pick: ClassVar[bool] = True
+
+  def keeps(self, path):
+    return True
+
+
+@pytree
+class SplitNN(SplitFed):
+  """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
+
+  The config's `order` sets order and length of the visits. Momentum is handed
+  on with part-1. The loop prices the handing on, so that beginning and end of a
+  client's round send nothing.
+  """
+
+  topology: ClassVar[str] = "relay"
+
+  def receive(self, client, server, samples, round, key):
+    with wire.ledger():  # which nobody adds up
+      return super().receive(client, server, samples, round, key)
+
+  def send(self, client, server, context, samples, weight, key):
+    with wire.ledger():
+      return super().send(client, server, context, samples, weight, key)

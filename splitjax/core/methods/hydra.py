@@ -1,0 +1,171 @@
+"""Hydra: a shared part-2a, and a part-2b for every group of clients.
+
+Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import trees
+from splitjax.core import wire
+from splitjax.core.methods import nets
+from splitjax.core.methods.splitfed import SplitFedV2
+from splitjax.core.pytree import pytree
+from splitjax.core.records import Half
+from splitjax.models import backbones
+from splitjax.types import UserError
+
+
+@pytree
+class Hydra(SplitFedV2):
+  """SplitFed v2 with a head, part-2b, for every group of clients.
+
+  In every round each head starts as a copy of the common head, with slots of
+  its own. A visit trains the client's part-1, the shared part-2a and the head
+  of the client's group. The round ends with the mean of the heads. With one
+  group this is SplitFed v2. A client sends its label counts once, when it first
+  takes part.
+
+  Attributes:
+    second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
+    groups: G, the number of groups; None: one group per class, or per entry of
+      superclasses.
+    superclasses: the classes of each group. A class may be in no group, but not
+      in two. None: group g has class g, or all classes if G is 1.
+    assign: "balanced": equally large groups (Algorithm 2). "most": each client
+      joins the group that most of its samples belong to, so that groups may
+      differ in size or be empty, like the teams of the public code. If
+      superclasses have unequal numbers of clients, "balanced" trains some heads
+      with clients of other superclasses.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=4, depths=(2,))
+    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
+    >>> pairs = (0, 1), (2, 3)
+    >>> method = Hydra(backbone=net, optimizer=optimizer, superclasses=pairs)
+    >>> counts = np.array([[5, 1, 0, 0], [0, 0, 2, 1], [0, 3, 2, 0]])
+    >>> method.group(counts)
+    array([0, 1, 0], dtype=int32)
+  """
+
+  second_cut: int | None = None
+  groups: int | None = None
+  superclasses: tuple[tuple[int, ...], ...] | None = None
+  assign: Literal["balanced", "most"] = "balanced"
+
+  def __post_init__(self):
+    super().__post_init__()
+    cut, deepest = self.second_cut, self.backbone.cuts[-1]
+    if cut is not None and not deepest <= cut <= self.backbone.length:
+      raise UserError(
+        f"second_cut={cut} must be in {deepest}..{self.backbone.length}, a"
+        " block from the cut on"
+      )
+    lists, classes = self.group_classes, self.backbone.classes
+    if self.groups not in (None, len(lists)):
+      raise UserError(
+        f"groups={self.groups} must be {len(lists)}, the number of superclasses"
+        f" (without superclasses, 1 or {classes})"
+      )
+    named = sum(lists, ())
+    valid = set(named) <= set(range(classes)) and len(set(named)) == len(named)
+    if not (named and valid and all(lists)):
+      raise UserError(
+        f"superclasses={lists} must be classes of 0..{classes - 1}, each once"
+      )
+
+  @property
+  def group_classes(self) -> tuple[tuple[int, ...], ...]:
+    """The classes of each group."""
+    if self.superclasses is not None:
+      return self.superclasses
+    classes = tuple(range(self.backbone.classes))
+    return (classes,) if self.groups == 1 else tuple((c,) for c in classes)
+
+  def group(self, counts):
+    """Groups clients with similar labels; in a tie the lowest number wins.
+
+    A client's score in a group is its number of samples of the group's classes.
+    "balanced" (Algorithm 2): the groups take turns, in which a group gets the
+    unassigned client with the highest score in it; their sizes differ by one at
+    most. "most": a client joins the group in which its score is highest.
+    """
+    scores = np.stack(
+      [counts[:, list(c)].sum(axis=1) for c in self.group_classes], axis=1
+    )
+    if self.assign == "most":
+      return scores.argmax(axis=1).astype(np.int32)
+    groups = np.full(len(counts), -1, np.int32)
+    for turn in range(len(counts)):
+      number = turn % len(self.group_classes)
+      free = np.flatnonzero(groups < 0)
+      groups[free[scores[free, number].argmax()]] = number
+    return groups
+
+  def first_client(self, net):
+    client = super().first_client(net)
+    return client._replace(memory=jnp.bool_(False))  # label counts not yet sent
+
+  def receive(self, client, server, samples, round, key):
+    size = 4.0 * self.backbone.classes
+    wire.record("up/statistics", jnp.where(client.memory, 0.0, size))
+    client, server, _ = super().receive(client, server, samples, round, key)
+    shared, head = self.parted(server)
+    heads = trees.repeat(head, len(self.group_classes))
+    return (
+      client._replace(memory=jnp.bool_(True)),
+      shared._replace(memory=heads),
+      samples.shard.group,
+    )
+
+  def lend(self, server, context):
+    """Part-2a with the head of the client's group."""
+    return joined(server, trees.take(server.memory, context))
+
+  def take_back(self, server, context, lent):
+    shared, head = self.parted(lent)
+    return shared._replace(memory=trees.put(server.memory, context, head))
+
+  def copies(self, server, context, weight):
+    whole = joined(server, mean_head(server.memory))
+    return super().copies(whole, context, weight)
+
+  def parted(self, server: Half) -> tuple[Half, Half]:
+    """Parts a server into part-2a and part-2b."""
+    names, cut = self.backbone.names(), self.second_cut
+    of_head = (*names[len(names) if cut is None else cut :], "head")
+    shared = [name for name in server.net.params if name not in of_head]
+    return part(server, shared), part(server, of_head)
+
+
+def part(half, names):
+  """Selects blocks of a half, without its memory."""
+  return Half(
+    net=backbones.select(half.net, names),
+    slots={name: half.slots[name] for name in names},
+    touched=backbones.select(half.touched, names),
+  )
+
+
+def joined(shared, head):
+  """Joins part-2a and a part-2b into one server, without memory."""
+  return nets.union(shared._replace(memory=()), head)
+
+
+def mean_head(heads: Half) -> Half:
+  """Averages the heads [G, ...] that were trained in this round.
+
+  Those of groups without a participant hold the old value and are left out.
+  With full participation this is Hydra's mean.
+  """
+  weights = jax.tree.map(lambda on: on.astype(float), heads.touched)
+  shares = trees.total(jax.vmap(nets.shares)(heads.net, weights))
+  common = trees.take(heads, 0)
+  return common._replace(
+    net=nets.means(shares, common.net),
+    touched=jax.tree.map(lambda on: on.any(), heads.touched),
+  )
