@@ -86,7 +86,10 @@ def network(depths, batch_norm):
 
 
 def models(method, clients, server, count):
-  """The networks with which a cohort's clients would start a round."""
+  """What a cohort's clients hold, completed by what is common."""
+  leaves = jax.tree.leaves(clients.net, is_leaf=lambda x: x is None)
+  if all(leaf is not None for leaf in leaves):
+    return clients.net
   if jax.tree.leaves(clients):
     return jax.vmap(method.model, in_axes=(0, None))(clients, server)
   return trees.repeat(method.model(clients, server), count)

@@ -3,7 +3,13 @@
 import functools
 from collections.abc import Callable
 
+from splitjax.core.methods.fedala import FedALA
+from splitjax.core.methods.fedamp import FedAMP
 from splitjax.core.methods.fedavg import FedAvg, FedBN, FedProx, Local
+from splitjax.core.methods.fedfomo import FedFomo
+from splitjax.core.methods.fedgh import FedGH
+from splitjax.core.methods.fedpac import FedPAC
+from splitjax.core.methods.fedproto import FedProto
 from splitjax.core.methods.harmony import Harmony
 from splitjax.core.methods.hydra import Hydra
 from splitjax.core.methods.merge_sfl import MergeSFL
@@ -46,6 +52,12 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedper": FedPer,
   "fedrep": FedRep,
   "fedbabu": FedBABU,
+  "fedamp": FedAMP,
+  "fedfomo": FedFomo,
+  "fedala": FedALA,
+  "fedpac": FedPAC,
+  "fedgh": FedGH,
+  "fedproto": FedProto,
 }
 """Name -> its class; add your own before a config names it. Fields that
 `functools.partial` binds here define the method, so a config cannot set them as

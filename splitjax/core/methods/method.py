@@ -5,13 +5,14 @@ are fields: floats are data of the compiled round, all else is static.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from splitjax import trees
 from splitjax.core import wire
 from splitjax.core.methods import nets
 from splitjax.core.methods.optimizer import Optimizer
@@ -139,6 +140,10 @@ class Method:
     """Makes a client from its part of the initial network."""
     return Client(net=nets.select(net, self.keeps))
 
+  def first_clients(self, net: Net, places: int, size: int) -> Client:
+    """Makes a cohort [places, ...]; `size` is the number of all clients, N."""
+    return trees.repeat(self.first_client(net), places)
+
   def first_server(self, full: Net, held: Net, size: int) -> Server:
     """Makes the server from the initial network.
 
@@ -151,7 +156,7 @@ class Method:
 
   # A client's round.
 
-  def at(self, round: Array) -> "Method":
+  def at(self, round: Array) -> Self:
     """Returns the method with the hyper-parameters of a round."""
     return dataclasses.replace(self, optimizer=self.optimizer.at(round))
 

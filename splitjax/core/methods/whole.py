@@ -1,14 +1,15 @@
 """Clients that hold the whole network: local SGD, then a mean."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from jax import Array
 
 from splitjax.core.methods.method import Method
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Half, Tree
+from splitjax.core.records import NO_BLOCKS, Client, Half, Net, Server, Tree
+from splitjax.data.feed import Samples
 from splitjax.types import Batch
 
 
@@ -77,3 +78,37 @@ class WholeNetwork(Method):
     (batch,) = batches
     grads, stats, losses = self.gradients(client, context, batch, moves)
     return self.optimizer.step(client, grads, stats), server, losses
+
+
+@pytree
+class Unaveraged(WholeNetwork):
+  """Clients keep their whole network, and send it, but there is no mean.
+
+  `merge` sees the networks.
+  """
+
+  def keeps(self, path: str) -> bool:
+    """A client keeps all."""
+    return True
+
+  def sends(self, path: str) -> bool:
+    """A client sends all but local normalisation."""
+    return not super().keeps(path)
+
+  def first_server(self, full: Net, held: Net, size: int) -> Server:
+    """Makes a server that holds no network."""
+    return Server(net=NO_BLOCKS, common=NO_BLOCKS)
+
+  def send(
+    self,
+    client: Half,
+    server: Half,
+    context: Tree,
+    samples: Samples,
+    weight: Array,
+    key: Array,
+  ) -> tuple[Client, dict[str, Any]]:
+    """Sends the network, which has no share in a mean."""
+    self.exchange("up", client.net)
+    kept = Client(net=client.net, memory=client.memory)
+    return kept, {"common": NO_BLOCKS}

@@ -1,0 +1,166 @@
+"""FedPAC: feature alignment, and heads combined by a quadratic program.
+
+Xu et al., Personalized Federated Learning with Feature Alignment and Classifier
+Collaboration, ICLR 2023.
+"""
+
+import dataclasses
+import functools
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax import trees
+from splitjax.core import wire
+from splitjax.core.methods import nets, prototypes, simplex
+from splitjax.core.methods.fedproto import Aligned, Prototypes
+from splitjax.core.methods.method import is_body, is_head
+from splitjax.core.pytree import pytree
+from splitjax.core.records import Passes, Stage
+from splitjax.fields import COUNT, NOT_NEGATIVE
+
+SMALLEST = 1e-3
+"""Head weights smaller than this are set to 0, as in the authors' code."""
+
+
+class Estimates(NamedTuple):
+  """Memory of a client, computed with the body that it received.
+
+  Attributes:
+    h: [C, D], pi_l mu_l: the share of class l in the client's samples times the
+      class's mean feature.
+    v: [] float, the variance of the head's estimate.
+  """
+
+  h: Array
+  v: Array
+
+
+@pytree
+class FedPAC(Aligned):
+  """A head epoch, then body epochs with aligned features (Algorithm 1).
+
+  In the first round the body descends CE alone. A class without a global
+  prototype has the client's own in its place. Bodies are averaged. The next
+  head of client i is sum_j a_ij head_j with a_i from `head_weights`; its
+  statistics are computed with the body that all clients received.
+
+  Attributes:
+    lam: weight of the alignment; 1 in the authors' code.
+    head_epochs: epochs of the head in each round; the body's are local_epochs.
+    head_lr: learning rate of the head's epochs, which follows the schedule. The
+      authors' code has 0.1 for the head and 0.01 to 0.02 for the body. None:
+      the config's learning rate, since papers that compare with FedPAC name one
+      rate for all.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
+    >>> method = FedPAC(backbone=net, optimizer=optimizer, head_epochs=2)
+    >>> [stage.epochs for stage in method.stages()]  # the head, then the body
+    [2, None]
+  """
+
+  head_epochs: Annotated[int, COUNT] = 1
+  head_lr: Annotated[float | None, NOT_NEGATIVE] = None
+
+  def keeps(self, path):
+    return is_head(path) or super().keeps(path)
+
+  def sends(self, path):
+    # Heads travel too, although nobody takes their mean.
+    return not super().keeps(path)
+
+  def first_client(self, net):
+    h = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
+    memory = Estimates(h=h, v=jnp.zeros(()))
+    return super().first_client(net)._replace(memory=memory)
+
+  def at(self, round):
+    method = super().at(round)
+    if self.head_lr is None:
+      return method
+    factor = method.optimizer.lr / self.optimizer.lr
+    return dataclasses.replace(method, head_lr=factor * self.head_lr)
+
+  def receive(self, client, server, samples, round, key):
+    client, server, (mean, known) = super().receive(
+      client, server, samples, round, key
+    )
+    own = prototypes.class_stats(self.backbone, client.net, samples)
+    share = own.samples / jnp.maximum(own.samples.sum(), 1)
+    h = share[:, None] * own.mean
+    # (sum_l pi_l E|f|^2 - |pi_l mu_l|^2) / n
+    spread = (share * own.square).sum() - jnp.square(h).sum()
+    v = spread / jnp.maximum(own.samples.sum(), 1)
+    anchors = Prototypes(
+      mean=jnp.where(known[:, None], mean, own.mean),
+      known=(known | (own.samples > 0)) & (round > 0),
+    )
+    return client._replace(memory=Estimates(h=h, v=v)), server, anchors
+
+  def stages(self):
+    head = Stage(
+      step=self.head_step, epochs=self.head_epochs, passes=Passes(client=1.0)
+    )
+    return head, Stage(step=functools.partial(self.step_in, is_body))
+
+  def head_step(self, client, server, context, batches, key):
+    """Descends CE in the head, at a learning rate of its own."""
+    method = self
+    if self.head_lr is not None:
+      optimizer = dataclasses.replace(self.optimizer, lr=self.head_lr)
+      method = dataclasses.replace(self, optimizer=optimizer)
+    return method.step_in(is_head, client, server, None, batches, key)
+
+  def send(self, client, server, context, samples, weight, key):
+    kept, shares = super().send(client, server, context, samples, weight, key)
+    held = (samples.shard.counts > 0).sum()
+    width = prototypes.width(self.backbone)
+    wire.record("up/statistics", 4 * (width * held + 1))
+    return kept, shares
+
+  def merge(self, server, shares, clients, counted):
+    server, (cohort,) = super().merge(server, shares, clients, counted)
+    (on,) = counted
+    heads = cohort.net.params["head"]
+    weights = head_weights(cohort.memory.h, cohort.memory.v, on)
+    mixed = nets.combine(weights, heads)
+    params = cohort.net.params | {"head": trees.where(on, mixed, heads)}
+    net = cohort.net._replace(params=params)
+    return server, (cohort._replace(net=net),)
+
+
+def head_weights(h: Array, v: Array, on: Array) -> Array:
+  """Computes the weights by which each client combines heads (eq. 10-11).
+
+  a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
+  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. If the quadratic
+  program of a client has no finite solution, the client keeps its own head.
+
+  Args:
+    h: [N, C, D], see `Estimates`.
+    v: [N] float, variances.
+    on: [N] bool, the participants; other clients keep their own heads.
+
+  Returns:
+    [N, N] float, row i is a_i; rows sum to 1.
+  """
+  flat = h.reshape(len(h), -1)
+  finite = on & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)
+  flat = jnp.where(finite[:, None], flat, 0.0)
+  v = jnp.where(finite, v, 0.0)
+
+  def weights(i):
+    gaps = flat[i] - flat
+    d = jnp.matmul(gaps, gaps.T, precision=jax.lax.Precision.HIGHEST)
+    a = simplex.minimise(jnp.diag(v) + d, finite)
+    a = jnp.where(a < SMALLEST, 0.0, a)
+    a = a / a.sum()
+    alone = jnp.arange(len(v)) == i
+    return jnp.where(jnp.isfinite(a).all() & finite[i], a, alone)
+
+  return jax.lax.map(weights, jnp.arange(len(v)))

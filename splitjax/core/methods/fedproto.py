@@ -1,0 +1,145 @@
+"""FedProto: clients share the mean features of their classes, and no network.
+
+Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients,
+AAAI 2022.
+"""
+
+from typing import Annotated, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax.core import wire
+from splitjax.core.methods import nets, prototypes
+from splitjax.core.methods.whole import WholeNetwork
+from splitjax.core.pytree import pytree
+from splitjax.core.records import Net
+from splitjax.fields import NOT_NEGATIVE
+from splitjax.models import inference
+from splitjax.types import Logits
+
+FAR = 1e6
+"""The squared distance of a class that has no prototype."""
+
+
+class Prototypes(NamedTuple):
+  """The prototypes c_j of classes.
+
+  Attributes:
+    mean: [C, D] float.
+    known: [C] bool, whether a class has a prototype.
+  """
+
+  mean: Array
+  known: Array
+
+
+@pytree
+class Aligned(WholeNetwork):
+  """Clients descend CE + lam 1/D |f(x) - c_y|^2, and send class means.
+
+  c_j is the mean of the participants' mean features of class j (FedProto eq.
+  6); if no participant has the class, c_j does not change. A class without a
+  prototype adds nothing to the loss, nor does any without a context. Features
+  are the input of the head. The distance is divided by D, as in the authors'
+  code. The prototypes are the server's memory.
+
+  Attributes:
+    lam: lambda; 1 in the authors' code.
+    mean: weight of a client in c_j. "size": |D_ij|, the number of its samples
+      of the class, as in the papers; "uniform": 1 if it has the class, as in
+      FedProto's code.
+  """
+
+  lam: Annotated[float, NOT_NEGATIVE] = 1.0
+
+  def first_server(self, full, held, size):
+    classes, width = self.backbone.classes, prototypes.width(self.backbone)
+    memory = Prototypes(
+      mean=jnp.zeros((classes, width)), known=jnp.zeros(classes, bool)
+    )
+    return super().first_server(full, held, size)._replace(memory=memory)
+
+  def receive(self, client, server, samples, round, key):
+    mean, known = server.memory
+    wire.record("down/prototypes", 4 * (1 + mean.shape[1]) * known.sum())
+    client, server, _ = super().receive(client, server, samples, round, key)
+    return client, server, server.memory
+
+  def loss(self, params, client, context, batch):
+    net = client.net._replace(params=params)
+    z, stats = self.features(net, batch)
+    losses = {"client": self.exit_loss(net, z, batch)}
+    if context is not None:
+      mean, known = context
+      losses["align"] = self.lam * prototypes.distance_to(
+        mean, known, z, batch, per_feature=True
+      )
+    return sum(losses.values()), (losses, stats)
+
+  def send(self, client, server, context, samples, weight, key):
+    mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
+    held = (count > 0).sum()
+    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held)
+    if self.mean == "uniform":
+      count = (count > 0).astype(float)
+    count = jnp.where(weight > 0, count, 0.0)[:, None]
+    kept, shares = super().send(client, server, context, samples, weight, key)
+    return kept, shares | {"prototypes": nets.share(mean, count)}
+
+  def merge(self, server, shares, clients, counted):
+    server, clients = super().merge(server, shares, clients, counted)
+    share, (mean, known) = shares["prototypes"], server.memory
+    memory = Prototypes(
+      mean=share.mean(mean), known=known | (share.weight[:, 0] > 0)
+    )
+    return server._replace(memory=memory), clients
+
+
+@pytree
+class FedProto(Aligned):
+  """Clients keep their networks and share prototypes (Algorithm 1).
+
+  Eq. 6 also divides by |N_j|, the number of clients with the class, and then
+  c_j is no longer a mean. The authors' code and this one do not. The authors
+  collect features during a client's last epoch; here the client computes them
+  in a pass after it.
+
+  Attributes:
+    predicts: what classifies test samples. "prototypes": the nearest c_j, as in
+      the paper; "head": the client's own head. The authors' code prints both.
+      In that code a client chooses only among the prototypes of its own
+      classes. Here it chooses among all prototypes, since test samples may be
+      of other classes.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
+    >>> method = FedProto(backbone=net, optimizer=optimizer, predicts="head")
+    >>> method.sends("block1/kernel")
+    False
+  """
+
+  predicts: Literal["prototypes", "head"] = "prototypes"
+
+  def keeps(self, path):
+    return True
+
+  def part_two(self, client, server):
+    """The prototypes, as a block: they answer in the place of a server."""
+    return Net(params={"prototypes": server.memory}, stats={})
+
+  def predict(self, client, server, image):
+    """The logits are -1/D |f(x) - c_j|^2, or those of the head."""
+    if self.predicts == "head":
+      return super().predict(client, server, image)
+    z, _ = inference.client_logits(self.backbone, client, image)
+    mean, known = server.params["prototypes"]
+    z = z.reshape(len(z), -1).astype(float)
+    square = jax.vmap(
+      lambda prototype: jnp.square(z - prototype).mean(axis=1), out_axes=1
+    )(mean)
+    scores = -jnp.where(known, square, FAR)
+    return Logits(client=scores, server=scores)
