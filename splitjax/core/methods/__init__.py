@@ -19,6 +19,7 @@ from splitjax.core.methods.multi_head import MultiHead
 from splitjax.core.methods.partial_sharing import FedBABU, FedPer, FedRep
 from splitjax.core.methods.per_fedavg import PerFedAvg
 from splitjax.core.methods.personal_networks import Ditto, PFedMe
+from splitjax.core.methods.pgfedsplit import PGFedSplit
 from splitjax.core.methods.scaffold import Scaffold
 from splitjax.core.methods.splitfed import (
   SplitFedV1,
@@ -58,6 +59,7 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedpac": FedPAC,
   "fedgh": FedGH,
   "fedproto": FedProto,
+  "pgfedsplit": PGFedSplit,
 }
 """Name -> its class; add your own before a config names it. Fields that
 `functools.partial` binds here define the method, so a config cannot set them as

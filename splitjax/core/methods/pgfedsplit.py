@@ -1,0 +1,404 @@
+"""PGFedSplit: heads averaged on an adaptive schedule, Gaussian features.
+
+Kang and Song, Separate Aggregation of Split Network for Personalized Federated
+Learning, 2026. Letters: theta_i is a client's body, phi_i its head, z = theta_i
+(x) the head's input; p_l is the global prototype of class l.
+
+The class reads in the order of Algorithms 1 and 2; the formulas follow it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax import losses, trees
+from splitjax.core import wire
+from splitjax.core.methods import nets, prototypes
+from splitjax.core.methods.method import is_body, is_head
+from splitjax.core.methods.partial_sharing import HEAD_PASSES
+from splitjax.core.methods.whole import WholeNetwork
+from splitjax.core.pytree import STATIC, pytree
+from splitjax.core.records import Client, Net, Stage, Tree
+from splitjax.data.feed import Samples
+from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY, SHARE
+from splitjax.types import UserError
+
+
+class Gaussians(NamedTuple):
+  """N(p_l, Sigma_l) of every class l, over the clients' prototypes.
+
+  Attributes:
+    mean: [C, D], the global prototypes p.
+    known: [C] bool, whether a class has one (P in the paper).
+    spread: [C, D], the square root of Sigma's diagonal.
+  """
+
+  mean: Array
+  known: Array
+  spread: Array
+
+
+class Clock(NamedTuple):
+  """The server's memory: Gaussians, and when heads are averaged.
+
+  Attributes:
+    gaussians: of the features.
+    head: parameters of the stored mean of heads.
+    fresh: [] bool, whether this head goes to the next participants.
+    tau: [] int32, the period.
+    since: [] int32, s, rounds since a head was stored.
+    alpha: [] float, mean alpha_i when a head was last sent; 0 before.
+  """
+
+  gaussians: Gaussians
+  head: Tree
+  fresh: Array
+  tau: Array
+  since: Array
+  alpha: Array
+
+
+class HeadMemory(NamedTuple):
+  """A client's memory; it sends alpha, prototypes and counts.
+
+  Attributes:
+    last: [] int32, the last round in which it received a head; -1 if none.
+    alpha: [] float, alpha_i of that round.
+    prototypes: [C, D], after training.
+    counts: [C] float, its samples of each class.
+  """
+
+  last: Array
+  alpha: Array
+  prototypes: Array
+  counts: Array
+
+
+class Mixed(NamedTuple):
+  """Local features and draws from the Gaussians, on which a head trains.
+
+  Attributes:
+    z: [M, D], the features.
+    label: [M] int32.
+    real: [M] bool, False on padding.
+    gaussians: as the client received them.
+  """
+
+  z: Array
+  label: Array
+  real: Array
+  gaussians: Gaussians
+
+
+@pytree
+class PGFedSplit(WholeNetwork):
+  """PGFedSplit; the paper's ablations are fields.
+
+  Attributes:
+    tau: the period tau in round 0; 5 in the paper, but 20 in its Table 3.
+    tau_min, tau_max: its bounds, which are ours; the paper prints none.
+    adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
+    alpha: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
+    beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
+    r: share of Gaussian features in the mixed set (eq. 15); 0: "w/o GAU".
+    lam: weight of the prototypes in eq. 14; None: the loss is CE alone.
+    per_feature: whether the squared distance of eq. 14 is divided by D, as in
+      the codes of FedProto and FedPAC, where it comes from. The paper prints
+      the sum (False), with which training diverged at lam = 5.
+    head_epochs: epochs of the head. The paper has five local epochs in all and
+      does not say how they are divided; here the body's are added to these.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.Optimizer(lr=0.05)
+    >>> method = PGFedSplit(backbone=net, optimizer=sgd, tau=3, adaptive=False)
+    >>> len(method.stages())
+    2
+  """
+
+  tau: Annotated[int, COUNT] = 5
+  tau_min: Annotated[int, COUNT] = 1
+  tau_max: Annotated[int, COUNT] = 20
+  adaptive: bool = True
+  alpha: Annotated[float | None, PROBABILITY] = None
+  beta: Annotated[float, NOT_NEGATIVE] = 0.1
+  r: Annotated[float, SHARE, STATIC] = 0.5
+  lam: Annotated[float | None, NOT_NEGATIVE] = 5.0
+  per_feature: bool = True
+  head_epochs: Annotated[int, COUNT] = 5
+
+  def __post_init__(self):
+    super().__post_init__()
+    low, high = self.tau_min, self.tau_max
+    if not low <= self.tau <= high:
+      raise UserError(
+        f"tau={self.tau} must be in tau_min..tau_max={low}..{high}"
+      )
+
+  def keeps(self, path):
+    return is_head(path) or super().keeps(path)
+
+  def first_client(self, net):
+    table = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
+    last, alpha = jnp.int32(-1), jnp.ones(())
+    memory = HeadMemory(
+      last=last, alpha=alpha, prototypes=table, counts=table[:, 0]
+    )
+    return super().first_client(net)._replace(memory=memory)
+
+  def first_server(self, full, held, size):
+    table = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
+    memory = Clock(
+      gaussians=Gaussians(mean=table, known=table[:, 0] > 0, spread=table),
+      head=full.params["head"],
+      fresh=jnp.bool_(False),
+      tau=jnp.int32(self.tau),
+      since=jnp.int32(0),
+      alpha=jnp.zeros(()),
+    )
+    return super().first_server(full, held, size)._replace(memory=memory)
+
+  # The client (Algorithm 2).
+
+  def receive(self, client, server, samples, round, key):
+    clock, memory = server.memory, client.memory
+    width, classes = clock.gaussians.mean.shape[1], clock.gaussians.known.sum()
+    wire.record("down/head", clock.fresh * float(trees.num_bytes(clock.head)))
+    wire.record("down/prototypes", 4 * (1 + width) * classes)
+    if self.r:
+      wire.record("down/statistics", 4 * width * classes)
+    net = self.model(client, server)
+    mixed = self.mixed_set(net, samples, clock.gaussians, key)
+
+    # A head that was sent is mixed into the client's (eq. 8, 11 and 13).
+    head = net.params["head"]
+    gap = jnp.where(memory.last < 0, round + 1, round - memory.last)
+    alpha = self.alpha
+    if alpha is None:
+      alpha = self.coefficient(head, clock.head, mixed, self.beta * gap)
+    mix = trees.add(
+      trees.scale(alpha, head), trees.scale(1 - alpha, clock.head)
+    )
+    head = trees.where(clock.fresh, mix, head)
+    memory = memory._replace(
+      last=jnp.where(clock.fresh, round, memory.last),
+      alpha=jnp.where(clock.fresh, alpha, memory.alpha),
+    )
+    net = client.net._replace(params=client.net.params | {"head": head})
+    client = Client(net=net, memory=memory)
+    client, server, _ = super().receive(client, server, samples, round, key)
+    return client, server, mixed
+
+  def stages(self):
+    head = Stage(step=self.train_head, once=True, passes=HEAD_PASSES)
+    return head, *super().stages()
+
+  def train_head(self, client, server, mixed, samples, key):
+    """Trains the head for epochs over the mixed set, theta frozen (eq. 6)."""
+    batch, size = samples.plan.batch, len(mixed.label)
+    local = samples.in_order()[0].size
+    steps = -(-size // batch)
+
+    def loss(head, z, label, real):
+      return self.backbone.mean_loss(self.logits(head, z), label, real)
+
+    # A batch of padding alone moves nothing.
+    def step(client, rows):
+      real = (rows >= 0) & mixed.real[rows]
+      value, grad = jax.value_and_grad(loss)(
+        client.net.params["head"], mixed.z[rows], mixed.label[rows], real
+      )
+      taken = real.any()
+      client = self.optimizer.step(client, {"head": grad}, {}, {"head": taken})
+      return client, (jnp.where(taken, value, 0.0), taken)
+
+    def epoch(client, key):
+      # Separate keys for local features and Gaussian draws: the padding that
+      # other clients need must not change this client's order.
+      local_key, drawn_key = jax.random.split(key)
+      drawn = jax.random.uniform(drawn_key, (size - local,))
+      place = jnp.append(jax.random.uniform(local_key, (local,)), drawn)
+      order = jnp.argsort(jnp.where(mixed.real, place, 2.0))
+      rows = jnp.pad(order, (0, steps * batch - size), constant_values=-1)
+      return jax.lax.scan(step, client, rows.reshape(steps, batch))
+
+    keys = jax.random.split(key, self.head_epochs)
+    client, (values, taken) = jax.lax.scan(epoch, client, keys)
+    mean = values.sum() / jnp.maximum(taken.sum(), 1)
+    return client, server, {"head": mean}
+
+  def step(self, client, server, context, batches, key):
+    return self.step_in(is_body, client, server, context, batches, key)
+
+  def loss(self, params, client, context, batch):
+    """CE + lam 1[y in P] |z - p_y|^2, phi frozen (eq. 7 and 14)."""
+    net = client.net._replace(params=params)
+    z, stats = self.features(net, batch)
+    fit = self.exit_loss(net, z, batch)
+    if self.lam is None:
+      return fit, ({"client": fit}, stats)
+    mean, known, _ = context.gaussians
+    align = self.lam * prototypes.distance_to(
+      mean, known, z, batch, per_feature=self.per_feature
+    )
+    return fit + align, ({"client": fit, "align": align}, stats)
+
+  def send(self, client, server, context, samples, weight, key):
+    stats = prototypes.class_stats(self.backbone, client.net, samples)  # eq. 2
+    memory = client.memory._replace(prototypes=stats.mean, counts=stats.samples)
+    head, width = client.net.params["head"], stats.mean.shape[1]
+    wire.send_tree("up/head", head)
+    wire.record("up/prototypes", 4 * (2 + width) * (stats.samples > 0).sum())
+    wire.record("up/statistics", 4.0 * server.memory.fresh)  # alpha
+    client = client._replace(memory=memory)
+    client, shares = super().send(client, server, context, samples, weight, key)
+    return client, shares | {"head": nets.share(head, weight)}
+
+  # The server (Algorithm 1).
+
+  def merge(self, server, shares, clients, counted):
+    server, clients = super().merge(server, shares, clients, counted)
+    (cohort,), (took_part,) = clients, counted  # whole networks: one cohort
+    sent, old = cohort.memory, server.memory
+    some = took_part.any()  # otherwise the clock stands still
+    counts = jnp.where(took_part[:, None], sent.counts, 0.0)
+
+    # tau adapts (eq. 9 and 10) in rounds whose participants received a head.
+    received = old.fresh & some
+    alpha = jnp.where(took_part, sent.alpha, 0.0).sum()
+    alpha /= jnp.maximum(took_part.sum(), 1)
+    tau = old.tau
+    if self.adaptive:
+      turn = jnp.sign(old.alpha - alpha).astype(tau.dtype)
+      moved = jnp.clip(tau + turn, self.tau_min, self.tau_max)
+      tau = jnp.where(received, moved, tau)
+
+    # A head is stored, and sent on, once tau rounds have passed.
+    since = old.since + some
+    stores = some & (since >= tau)
+    head = shares["head"].mean(old.head)
+    memory = Clock(
+      gaussians=gaussians_of(sent.prototypes, counts, old.gaussians),
+      head=trees.where(stores, head, old.head),
+      fresh=jnp.where(some, stores, old.fresh),
+      tau=tau,
+      since=jnp.where(stores, 0, since),
+      alpha=jnp.where(received, alpha, old.alpha),
+    )
+    return server._replace(memory=memory), clients
+
+  def coefficient(
+    self, own: Tree, stored: Tree, mixed: Mixed, penalty: Array
+  ) -> Array:
+    """Computes alpha_i, which minimises eq. 13 over [0, 1] -> [] float.
+
+    Its objective, convex in alpha, is the mean over the mixed set of CE(alpha
+    g_own + (1 - alpha) g_stored, y) + penalty alpha^2 KL(p_own || p_stored), at
+    temperature 1. The penalty is beta Delta_i.
+    """
+    at_own, at_stored = self.logits(own, mixed.z), self.logits(stored, mixed.z)
+    log_p, log_q = jax.nn.log_softmax(at_own), jax.nn.log_softmax(at_stored)
+    divergence = losses.masked_mean(
+      (jnp.exp(log_p) * (log_p - log_q)).sum(axis=1), mixed.real
+    )
+
+    def loss(alpha):
+      logits = alpha * at_own + (1 - alpha) * at_stored
+      fit = self.backbone.mean_loss(logits, mixed.label, mixed.real)
+      return fit + penalty * alpha**2 * divergence
+
+    return minimum_on_unit(loss)
+
+  def logits(self, head: Tree, z: Array) -> Array:
+    """Computes the logits [B, C] of a head's parameters for z [B, D]."""
+    net = Net(params={"head": head}, stats={"head": {}})
+    return prototypes.logits(self.backbone, net, z)
+
+  def mixed_set(
+    self, net: Net, samples: Samples, gaussians: Gaussians, key: Array
+  ) -> Mixed:
+    """Joins a client's features with draws from the Gaussians (eq. 15-17).
+
+    ceil(r / (1 - r) N_i) draws get the label l with probability q_il, the share
+    of the client's samples of class l, and are from N(p_l, gamma_il^2 Sigma_l).
+    gamma_il is sqrt(q_il) divided by its mean over the client's classes, a
+    choice of ours. Draws of a class without a prototype are left out.
+    """
+
+    def features_of(drawn):
+      batch = samples.batch(*drawn)
+      return prototypes.features(self.backbone, net, batch), batch.label
+
+    rows, real = samples.in_order()
+    z, label = jax.lax.map(features_of, (rows, real))
+    z, label, real = z.reshape(-1, z.shape[-1]), label.ravel(), real.ravel()
+
+    # As many draws as the largest client needs; none if r = 0.
+    ratio = self.r / (1 - self.r)
+    count = math.ceil(round(ratio * len(samples.shard.rows), 9))
+    label_key, noise_key = jax.random.split(key)
+    held = samples.shard.counts.astype(float)
+    drawn = jax.random.categorical(label_key, jnp.log(held), shape=(count,))
+    root = jnp.sqrt(held)  # sqrt(q) up to a factor
+    classes = jnp.maximum((held > 0).sum(), 1)
+    gamma = root * classes / jnp.maximum(root.sum(), 1e-9)
+    noise = jax.random.normal(noise_key, (count, z.shape[-1]))
+    noise *= gamma[drawn][:, None] * gaussians.spread[drawn]
+    needed = jnp.ceil(ratio * samples.shard.size - 1e-6)
+    counts = (jnp.arange(count) < needed) & gaussians.known[drawn]
+    return Mixed(
+      z=jnp.append(z, gaussians.mean[drawn] + noise, axis=0),
+      label=jnp.append(label, drawn.astype(label.dtype)),
+      real=jnp.append(real, counts),
+      gaussians=gaussians,
+    )
+
+
+def gaussians_of(prototypes: Array, counts: Array, old: Gaussians) -> Gaussians:
+  """Computes global prototypes, and the clients' dispersion around them.
+
+  p_l is the unweighted mean of p_il over the clients i that hold class l (eq.
+  4). Sigma_l is the diagonal of sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T;
+  weighting by the class counts N_il is a choice of ours, and so is the
+  diagonal, which is cheaper to send. A class that no client holds stays `old`.
+
+  `prototypes` [N, C, D] and `counts` [N, C] are those of the clients; the
+  counts of a client that took no part are 0.
+  """
+  holds = (counts > 0)[..., None]
+  some = holds.any(axis=0)
+  total = jnp.where(holds, prototypes, 0.0).sum(axis=0)
+  mean = total / jnp.maximum(holds.sum(axis=0), 1)
+  share = (counts / jnp.maximum(counts.sum(axis=0), 1))[..., None]
+  apart = jnp.where(holds, prototypes - mean, 0.0)
+  spread = jnp.sqrt((share * jnp.square(apart)).sum(axis=0))
+  return Gaussians(
+    mean=jnp.where(some, mean, old.mean),
+    known=some[:, 0] | old.known,
+    spread=jnp.where(some, spread, old.spread),
+  )
+
+
+def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
+  """Finds the minimiser of a convex function on [0, 1], ends included.
+
+  It halves the interval by the sign of the slope, since a comparison of values
+  would find the minimiser only to the square root of their rounding error.
+  """
+  slope = jax.grad(loss)
+
+  def halve(_, ends):
+    low, high = ends
+    middle = (low + high) / 2
+    falls = slope(middle) < 0
+    return jnp.where(falls, middle, low), jnp.where(falls, high, middle)
+
+  zero, one = jnp.zeros(()), jnp.ones(())
+  halvings = jnp.finfo(zero.dtype).nmant + 1  # to the last bit of alpha
+  low, high = jax.lax.fori_loop(0, halvings, halve, (zero, one))
+  return jnp.where(high == 1, high, low)
