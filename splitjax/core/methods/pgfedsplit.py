@@ -29,69 +29,40 @@ from splitjax.types import UserError
 
 
 class Gaussians(NamedTuple):
-  """N(p_l, Sigma_l) of every class l, over the clients' prototypes.
+  """N(p_l, Sigma_l) of every class l, over the clients' prototypes."""
 
-  Attributes:
-    mean: [C, D], the global prototypes p.
-    known: [C] bool, whether a class has one (P in the paper).
-    spread: [C, D], the square root of Sigma's diagonal.
-  """
-
-  mean: Array
-  known: Array
-  spread: Array
+  mean: Array  # [C, D], the global prototypes p
+  known: Array  # [C] bool, whether a class has one (P in the paper)
+  spread: Array  # [C, D], the square root of Sigma's diagonal
 
 
 class Clock(NamedTuple):
-  """The server's memory: Gaussians, and when heads are averaged.
+  """The server's memory: Gaussians, and when heads are averaged."""
 
-  Attributes:
-    gaussians: of the features.
-    head: parameters of the stored mean of heads.
-    fresh: [] bool, whether this head goes to the next participants.
-    tau: [] int32, the period.
-    since: [] int32, s, rounds since a head was stored.
-    alpha: [] float, mean alpha_i when a head was last sent; 0 before.
-  """
-
-  gaussians: Gaussians
-  head: Tree
-  fresh: Array
-  tau: Array
-  since: Array
-  alpha: Array
+  gaussians: Gaussians  # of the features
+  head: Tree  # parameters of the stored mean of heads
+  fresh: Array  # [] bool, whether this head goes to the next participants
+  tau: Array  # [] int32, the period
+  since: Array  # [] int32, s, rounds since a head was stored
+  alpha: Array  # [] float, mean alpha_i when a head was last sent; 0 before
 
 
 class HeadMemory(NamedTuple):
-  """A client's memory; it sends alpha, prototypes and counts.
+  """A client's memory; it sends alpha, prototypes and counts."""
 
-  Attributes:
-    last: [] int32, the last round in which it received a head; -1 if none.
-    alpha: [] float, alpha_i of that round.
-    prototypes: [C, D], after training.
-    counts: [C] float, its samples of each class.
-  """
-
-  last: Array
-  alpha: Array
-  prototypes: Array
-  counts: Array
+  last: Array  # [] int32, the last round in which it received a head; or -1
+  alpha: Array  # [] float, alpha_i of that round
+  prototypes: Array  # [C, D], after training
+  counts: Array  # [C] float, its samples of each class
 
 
 class Mixed(NamedTuple):
-  """Local features and draws from the Gaussians, on which a head trains.
+  """Local features and draws from the Gaussians, on which a head trains."""
 
-  Attributes:
-    z: [M, D], the features.
-    label: [M] int32.
-    real: [M] bool, False on padding.
-    gaussians: as the client received them.
-  """
-
-  z: Array
-  label: Array
-  real: Array
-  gaussians: Gaussians
+  z: Array  # [M, D], the features
+  label: Array  # [M] int32
+  real: Array  # [M] bool, False on padding
+  gaussians: Gaussians  # as the client received them
 
 
 @pytree
@@ -178,9 +149,7 @@ class PGFedSplit(WholeNetwork):
     # A head that was sent is mixed into the client's (eq. 8, 11 and 13).
     head = net.params["head"]
     gap = jnp.where(memory.last < 0, round + 1, round - memory.last)
-    alpha = self.alpha
-    if alpha is None:
-      alpha = self.coefficient(head, clock.head, mixed, self.beta * gap)
+    alpha = self.coefficient(head, clock.head, mixed, self.beta * gap)
     mix = trees.add(
       trees.scale(alpha, head), trees.scale(1 - alpha, clock.head)
     )
@@ -301,6 +270,8 @@ class PGFedSplit(WholeNetwork):
     g_own + (1 - alpha) g_stored, y) + penalty alpha^2 KL(p_own || p_stored), at
     temperature 1. The penalty is beta Delta_i.
     """
+    if self.alpha is not None:
+      return jnp.asarray(self.alpha)
     at_own, at_stored = self.logits(own, mixed.z), self.logits(stored, mixed.z)
     log_p, log_q = jax.nn.log_softmax(at_own), jax.nn.log_softmax(at_stored)
     divergence = losses.masked_mean(
