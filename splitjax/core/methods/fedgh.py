@@ -4,7 +4,7 @@ Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global
 Header, ACM MM 2023.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -13,22 +13,11 @@ from jax import Array
 from splitjax.core import wire
 from splitjax.core.methods import nets, prototypes
 from splitjax.core.methods.method import is_body, is_head
+from splitjax.core.methods.prototypes import Prototypes
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
 from splitjax.core.records import NO_BLOCKS, Client, Net, Tree
 from splitjax.fields import NOT_NEGATIVE
-
-
-class Means(NamedTuple):
-  """Memory of a client: what it sent in its last round.
-
-  Attributes:
-    mean: [C, D], p_il, the mean feature of each class.
-    samples: [C] float, the client's samples of each class.
-  """
-
-  mean: Array
-  samples: Array
 
 
 @pytree
@@ -36,9 +25,9 @@ class FedGH(WholeNetwork):
   """The server's head takes a step for every class mean (Algorithm 1).
 
   Every client starts with the global head, trains its whole network and sends
-  p_il, the mean feature of each class l that it holds. The server takes one SGD
-  step on CE(h(p_il), l) for each client i and each of its classes l, in the
-  order of the clients and classes. It then sends the head to all clients.
+  p_il, the mean feature of each class l that it holds. It is the client's
+  memory. The server takes one SGD step on CE(h(p_il), l) for each client i and
+  each of its classes l, in the order of the clients and classes.
 
   Attributes:
     server_lr: eta, learning rate of the server's head. The default is ours.
@@ -61,23 +50,22 @@ class FedGH(WholeNetwork):
     return is_head(path)
 
   def first_client(self, net):
-    classes, width = self.backbone.classes, prototypes.width(self.backbone)
-    memory = Means(mean=jnp.zeros((classes, width)), samples=jnp.zeros(classes))
-    return super().first_client(net)._replace(memory=memory)
+    client = super().first_client(net)
+    return client._replace(memory=prototypes.none(self.backbone))
 
   def send(self, client, server, context, samples, weight, key):
     # The head comes down, and does not go up.
     mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
-    held = (count > 0).sum()
-    wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * held)
+    held = count > 0
+    wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * held.sum())
     kept = nets.select(client.net, self.keeps)
-    memory = Means(mean=mean, samples=count)
+    memory = Prototypes(mean=mean, known=held)
     return Client(net=kept, memory=memory), {"common": NO_BLOCKS}
 
   def merge(self, server, shares, clients, counted):
     (cohort,), (on,) = clients, counted
-    held = on[:, None] & (cohort.memory.samples > 0)
-    head = self.trained(server.common, cohort.memory.mean, held)
+    mean, held = cohort.memory
+    head = self.trained(server.common, mean, on[:, None] & held)
     params = server.common.params | {"head": head}
     common = server.common._replace(params=params)
     return server._replace(common=common), clients

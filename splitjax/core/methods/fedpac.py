@@ -15,10 +15,12 @@ from jax import Array
 from splitjax import trees
 from splitjax.core import wire
 from splitjax.core.methods import nets, prototypes, simplex
-from splitjax.core.methods.fedproto import Aligned, Prototypes
+from splitjax.core.methods.fedproto import Aligned
 from splitjax.core.methods.method import is_body, is_head
+from splitjax.core.methods.partial_sharing import HEAD_PASSES
+from splitjax.core.methods.prototypes import Prototypes
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Passes, Stage
+from splitjax.core.records import Stage
 from splitjax.fields import COUNT, NOT_NEGATIVE
 
 SMALLEST = 1e-3
@@ -75,7 +77,7 @@ class FedPAC(Aligned):
     return not super().keeps(path)
 
   def first_client(self, net):
-    h = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
+    h = prototypes.none(self.backbone).mean
     memory = Estimates(h=h, v=jnp.zeros(()))
     return super().first_client(net)._replace(memory=memory)
 
@@ -103,10 +105,10 @@ class FedPAC(Aligned):
     return client._replace(memory=Estimates(h=h, v=v)), server, anchors
 
   def stages(self):
-    head = Stage(
-      step=self.head_step, epochs=self.head_epochs, passes=Passes(client=1.0)
+    return (
+      Stage(step=self.head_step, epochs=self.head_epochs, passes=HEAD_PASSES),
+      Stage(step=functools.partial(self.step_in, is_body)),
     )
-    return head, Stage(step=functools.partial(self.step_in, is_body))
 
   def head_step(self, client, server, context, batches, key):
     """Descends CE in the head, at a learning rate of its own."""
@@ -119,8 +121,7 @@ class FedPAC(Aligned):
   def send(self, client, server, context, samples, weight, key):
     kept, shares = super().send(client, server, context, samples, weight, key)
     held = (samples.shard.counts > 0).sum()
-    width = prototypes.width(self.backbone)
-    wire.record("up/statistics", 4 * (width * held + 1))
+    wire.record("up/statistics", 4 * (client.memory.h.shape[1] * held + 1))
     return kept, shares
 
   def merge(self, server, shares, clients, counted):

@@ -4,14 +4,14 @@ Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients,
 AAAI 2022.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from splitjax.core import wire
 from splitjax.core.methods import nets, prototypes
+from splitjax.core.methods.prototypes import Prototypes
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
 from splitjax.core.records import Net
@@ -21,18 +21,6 @@ from splitjax.types import Logits
 
 FAR = 1e6
 """The squared distance of a class that has no prototype."""
-
-
-class Prototypes(NamedTuple):
-  """The prototypes c_j of classes.
-
-  Attributes:
-    mean: [C, D] float.
-    known: [C] bool, whether a class has a prototype.
-  """
-
-  mean: Array
-  known: Array
 
 
 @pytree
@@ -55,11 +43,8 @@ class Aligned(WholeNetwork):
   lam: Annotated[float, NOT_NEGATIVE] = 1.0
 
   def first_server(self, full, held, size):
-    classes, width = self.backbone.classes, prototypes.width(self.backbone)
-    memory = Prototypes(
-      mean=jnp.zeros((classes, width)), known=jnp.zeros(classes, bool)
-    )
-    return super().first_server(full, held, size)._replace(memory=memory)
+    server = super().first_server(full, held, size)
+    return server._replace(memory=prototypes.none(self.backbone))
 
   def receive(self, client, server, samples, round, key):
     mean, known = server.memory
@@ -84,16 +69,14 @@ class Aligned(WholeNetwork):
     wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held)
     if self.mean == "uniform":
       count = (count > 0).astype(float)
-    count = jnp.where(weight > 0, count, 0.0)[:, None]
+    count = jnp.where(weight > 0, count, 0.0)
     kept, shares = super().send(client, server, context, samples, weight, key)
-    return kept, shares | {"prototypes": nets.share(mean, count)}
+    return kept, shares | {"prototypes": jax.vmap(nets.share)(mean, count)}
 
   def merge(self, server, shares, clients, counted):
     server, clients = super().merge(server, shares, clients, counted)
     share, (mean, known) = shares["prototypes"], server.memory
-    memory = Prototypes(
-      mean=share.mean(mean), known=known | (share.weight[:, 0] > 0)
-    )
+    memory = Prototypes(share.mean(mean), known | (share.weight > 0))
     return server._replace(memory=memory), clients
 
 
@@ -138,8 +121,6 @@ class FedProto(Aligned):
     z, _ = inference.client_logits(self.backbone, client, image)
     mean, known = server.params["prototypes"]
     z = z.reshape(len(z), -1).astype(float)
-    square = jax.vmap(
-      lambda prototype: jnp.square(z - prototype).mean(axis=1), out_axes=1
-    )(mean)
-    scores = -jnp.where(known, square, FAR)
+    square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)
+    scores = -jnp.where(known, square.T, FAR)
     return Logits(client=scores, server=scores)

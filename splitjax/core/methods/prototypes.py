@@ -33,6 +33,26 @@ class ClassStats(NamedTuple):
   samples: Array
 
 
+class Prototypes(NamedTuple):
+  """Prototypes of classes.
+
+  Attributes:
+    mean: [C, D] float.
+    known: [C] bool, whether a class has a prototype.
+  """
+
+  mean: Array
+  known: Array
+
+
+def none(backbone: Backbone) -> Prototypes:
+  """Makes a table without prototypes."""
+  classes = backbone.classes
+  return Prototypes(
+    mean=jnp.zeros((classes, width(backbone))), known=jnp.zeros(classes, bool)
+  )
+
+
 def width(backbone: Backbone) -> int:
   """Returns D, the length of the head's input."""
   return math.prod(shapes.outputs(backbone)[backbone.names()[-1]])
