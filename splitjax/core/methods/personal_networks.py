@@ -124,8 +124,9 @@ class PFedMe(PersonalNetwork):
 
   def __post_init__(self):
     super().__post_init__()
-    traced = isinstance(self.lam * self.inner_lr, jax.Array)
-    if not traced and self.lam * self.inner_lr >= 2:
+    rates = self.lam, self.inner_lr
+    plain = all(isinstance(rate, float) for rate in rates)  # not traced
+    if plain and self.lam * self.inner_lr >= 2:
       raise UserError(
         f"inner_lr={self.inner_lr:g} must be below 2 / lam = {2 / self.lam:g},"
         " where its descent turns to ascent"
