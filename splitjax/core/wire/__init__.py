@@ -24,3 +24,4 @@ from splitjax.core.wire.ledger import (
   send_match,
   send_tree,
 )
+from splitjax.wire.forms import DTYPES, cast, kept

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from splitjax import trees
 from splitjax.core.pytree import STATIC, pytree
 from splitjax.core.wire.ledger import received, record
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
 from splitjax.types import Array, Batch
 from splitjax.wire import forms
 from splitjax.wire.forms import Form
@@ -33,10 +34,10 @@ class Channel:
   """
 
   form: Form | None = None
-  share: Annotated[float, STATIC] = 0.1
+  share: Annotated[float, Bounds(above=0, at_most=1), STATIC] = 0.1
   scale: Literal["sample", "tensor"] = "sample"
-  clip: float | None = None
-  noise: float | None = None
+  clip: Annotated[float | None, POSITIVE] = None
+  noise: Annotated[float | None, NOT_NEGATIVE] = None
 
 
 @pytree

@@ -25,6 +25,8 @@ from jax.extend.core import get_opaque_trace_state
 
 from splitjax import trees
 from splitjax.types import Array, Tree
+
+# One list for both ledgers, while there are two.
 from splitjax.wire.ledger import MESSAGES as MESSAGES
 
 Ledger = dict[str, Array]
