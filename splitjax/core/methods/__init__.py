@@ -28,6 +28,7 @@ from splitjax.core.methods.splitfed import (
   SplitNN,
 )
 from splitjax.core.methods.splitgp import MultiExit, SplitGP
+from splitjax.core.methods.supersfl import SuperSFL
 
 METHODS: dict[str, Callable[..., Method]] = {
   "harmony": Harmony,
@@ -60,6 +61,7 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedgh": FedGH,
   "fedproto": FedProto,
   "pgfedsplit": PGFedSplit,
+  "supersfl": SuperSFL,
 }
 """Name -> its class; add your own before a config names it. Fields that
 `functools.partial` binds here define the method, so a config cannot set them as
