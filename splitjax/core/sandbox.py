@@ -141,7 +141,7 @@ def build(
       held = jnp.asarray(np.tile(rest, (len(cohort.places), 1)), jnp.int32)
       shard = shard._replace(held=held)
     plans.append(plan)
-    shards.append(with_order(method, shard, plan))
+    shards.append(with_order(method, shard, plan, fleet))
   return Sandbox(
     method=method,
     fleet=fleet,
@@ -151,10 +151,12 @@ def build(
   )
 
 
-def with_order(method: Method, shard: Shard, plan: BatchPlan) -> Shard:
+def with_order(
+  method: Method, shard: Shard, plan: BatchPlan, fleet: Fleet
+) -> Shard:
   """Adds a cyclic service order and client groups, if the method uses them."""
   return orders.with_service_order(
-    method, shard, plan, order="cyclic", turn=1, rounds=ROUNDS, seed=0
+    method, shard, plan, fleet, order="cyclic", turn=1, rounds=ROUNDS, seed=0
   )
 
 

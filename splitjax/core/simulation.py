@@ -152,7 +152,7 @@ def simulate(
       copies = np.tile(held, (len(rows), 1))
       shard = shard._replace(held=jnp.asarray(copies, jnp.int32))
     shard = orders.with_service_order(
-      method, shard, plan, order=order, turn=1, rounds=rounds, seed=seed
+      method, shard, plan, fleet, order=order, turn=1, rounds=rounds, seed=seed
     )
     plans.append(plan)
     shards.append(shard)

@@ -15,6 +15,7 @@ import numpy as np
 from splitjax.core.engine.loops import IN_TURN
 from splitjax.core.methods.method import Method
 from splitjax.data.feed import BatchPlan
+from splitjax.engine.fleets import Fleet
 from splitjax.types import Shard
 
 NO_TURN = -1
@@ -168,6 +169,7 @@ def with_service_order(
   method: Method,
   shard: Shard,
   plan: BatchPlan,
+  fleet: Fleet,
   *,
   order: str,
   turn: int,
@@ -178,10 +180,12 @@ def with_service_order(
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Args:
-    method: the order is added if its topology serves clients in turn. If it has
-      a function `group`, the groups that this function makes are added.
+    method: the order is added if its topology serves clients in turn. Groups
+      are those that its function `group` makes, or, if its function `cuts`
+      gives depths, their places among the backbone's cuts.
     shard: the stacked shards of all clients, [N, ...]; padding clients last.
     plan: batches and epochs.
+    fleet: the clients.
     order: name in ORDERS.
     turn: number of successive batches in a client's turn.
     rounds: R.
@@ -192,6 +196,9 @@ def with_service_order(
   ordered = method.topology in IN_TURN
   number, real = np.asarray(shard.number), _real(shard)
   group = method.group(np.asarray(shard.counts)[real])
+  cuts = method.cuts(fleet)
+  if cuts is not None:
+    group = np.searchsorted(method.backbone.cuts, cuts)
   if group is not None:
     place = np.searchsorted(number[real], number)
     shard = shard._replace(group=jnp.asarray(group[place], np.int32))

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 
+from splitjax.core.methods.dfl import DFL
 from splitjax.core.methods.fedala import FedALA
 from splitjax.core.methods.fedamp import FedAMP
 from splitjax.core.methods.fedavg import FedAvg, FedBN, FedProx, Local
@@ -62,6 +63,7 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedproto": FedProto,
   "pgfedsplit": PGFedSplit,
   "supersfl": SuperSFL,
+  "dfl": DFL,
 }
 """Name -> its class; add your own before a config names it. Fields that
 `functools.partial` binds here define the method, so a config cannot set them as

@@ -130,7 +130,8 @@ class Method:
   def cuts(self, fleet: Any) -> np.ndarray | None:
     """The depths [N] at which clients are cut that simulate both sides.
 
-    Time and energy are computed from them. None: those of the fleet.
+    Time and energy are computed from them. A step finds the place of its
+    client's cut among the backbone's in Shard.group. None: those of the fleet.
     """
     return None
 

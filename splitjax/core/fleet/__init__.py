@@ -1,0 +1,1 @@
+"""The clients' devices, and the split depths that follow from them."""
