@@ -1,0 +1,110 @@
+"""Clients in chunks: the same round in less memory; chunks by hand."""
+
+import jax
+import pytest
+import tiny
+from new_divided import distance, divided, play
+from new_engine import world
+from refusals import refused
+
+from splitjax import experiment
+from splitjax.core.methods import METHODS
+from splitjax.core.pytree import pytree
+from splitjax.engine.fleets import assign_depths, divide
+
+TOLERANCE = 1e-9
+"""In float64."""
+
+
+@pytest.mark.slow
+@pytest.mark.numeric
+@pytest.mark.parametrize(
+  ("name", "chunk", "given"),
+  [
+    ("harmony", 2, {}),
+    ("fedavg", 1, {}),
+    ("splitgp", 2, {"participants": 5}),
+  ],
+)
+def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
+  # Cohorts of three: chunks of two need a padding client, chunks of one none.
+  whole = play(divided(world(name, **given)))
+  parts = play(divided(world(name, **given), 1, chunk))
+  assert parts.metrics.participants == given.get("participants", 6)
+  assert distance(parts, whole) <= TOLERANCE
+
+
+taken = []
+
+
+@pytree
+class Counting(METHODS["splitgp"]):
+  """Counts its steps."""
+
+  def step(self, client, *rest):
+    jax.debug.callback(lambda: taken.append(1))
+    return super().step(client, *rest)
+
+
+@pytest.mark.slow
+def test_chunks_of_one_client_take_its_own_steps_and_no_more():
+  sizes = (11, 3, 11, 3, 3, 11)
+  made = world("splitgp", sizes=sizes, epochs=2)
+  method = Counting(
+    backbone=made.method.backbone, optimizer=made.method.optimizer
+  )
+  place = divided(made._replace(method=method), 1, 1, sizes=sizes)
+  taken.clear()
+  jax.block_until_ready(place.round(place.state()))
+  jax.effects_barrier()
+  # Batches of four: three an epoch, or one.
+  assert len(taken) == sum(2 * -(-size // 4) for size in sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_chunks_hold_fewer_copies_of_the_server():
+  def scratch(chunk):
+    sizes = (8,) * 24
+    made = world("splitgp", sizes=sizes, depths=(1,))
+    place = divided(made, 1, chunk, sizes=sizes)
+    step = place.world.lower(place.state()).compile()
+    return step.memory_analysis().temp_size_in_bytes
+
+  assert scratch(1) < scratch(None) / 4
+
+
+def test_chunks_by_hand():
+  for n, devices, chunk, padding, size in (
+    (10, 4, None, 2, None),
+    (10, 1, 4, 2, 4),  # three chunks of at most 4: 4, 4, 2
+    (10, 1, 6, 0, 5),  # two chunks either way: of 5, without padding
+    (10, 2, 4, 2, 3),  # five on each device, two chunks
+    (3, 8, 2, 5, 1),
+    (3, 1, 9, 0, 3),
+  ):
+    fleet = assign_depths(n, (1,), 0)
+    (cohort,) = divide(fleet, devices, [chunk]).cohorts
+    assert (cohort.padding, cohort.chunk) == (padding, size)
+
+
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [
+    ("clients_per_chunk", 0),
+    ("clients_per_chunk", "many"),
+  ],
+)
+def test_invalid_system_fields(field, value):
+  c = tiny.tiny()
+  c.system.unlock()
+  c.system[field] = value
+  with refused("system.clients_per_chunk"):
+    tiny.resolved(c)
+
+
+def test_more_devices_than_there_are():
+  c = tiny.tiny()
+  c.system.update({"devices": 1000})
+  with refused("system.devices"):
+    experiment.build(tiny.resolved(c))

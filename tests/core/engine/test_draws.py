@@ -1,0 +1,52 @@
+"""What clients draw before a round, for all at once and one by one."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+from new_engine import world
+
+from splitjax.core.engine.faults import Struck
+from splitjax.core.engine.schedules import draw, fold, plan_of
+from splitjax.core.engine.visit import Visit, with_draws
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+KEY = jax.random.key(5)
+
+
+def test_a_path_is_a_chain_of_folds():
+  paths = [(3,), (0, 2**31 - 1, 4), (1, jnp.int32(0))]
+  for got, path in zip(fold(KEY, *paths), paths, strict=True):
+    want = KEY
+    for number in path:
+      want = jax.random.fold_in(want, number)
+    assert got == want
+
+
+@pytest.mark.parametrize("name", ["fedavg", "harmony"])
+def test_cohorts_draw_at_once_what_each_would_draw_alone(name):
+  made = world(name, epochs=2)
+  shard, plan = made.shards[0], made.plans[0]
+  # The second cohort has more places, as of larger clients.
+  wide = jnp.pad(shard.rows, ((0, 0), (0, 3)), constant_values=-1)
+  shards = shard, shard._replace(rows=wide, number=shard.number + 9)
+  on = jnp.ones(len(shard.size), bool)
+  visits = tuple(
+    Visit(client=(), shard=shard, sampled=on, struck=Struck(active=on))
+    for shard in shards
+  )
+  drawn = jax.jit(lambda: with_draws(made.method, plan, KEY, visits))()
+  epochs = [plan_of(stage, plan).epochs for stage in made.method.stages()]
+  for shard, visit in zip(shards, drawn, strict=True):
+    held = shard.rows.shape[1]
+
+    @jax.jit
+    @jax.vmap
+    def alone(number, size, held=held):
+      key = jax.random.fold_in(KEY, number)
+      return draw(key, made.method.views, epochs, held, size)
+
+    want, got = alone(shard.number, shard.size), visit.draws
+    orders = tuple(order[..., :held] for order in got.orders)
+    chex.assert_trees_all_equal(got._replace(orders=orders), want)

@@ -1,0 +1,142 @@
+"""Rounds with client faults, against their definition."""
+
+import jax
+import numpy as np
+import pytest
+from new_divided import distance, divided, planned, same_bits
+from new_engine import SIZES, by_number, networks, spied, world
+
+from splitjax.core.engine.round import run_round
+from splitjax.engine.fleets import assign_depths
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+STEPS = [-(-size // 4) for size in SIZES]
+"""Local steps of each client in an epoch."""
+
+
+def only(*who, rounds=1):
+  """[N, R] bool: these clients, in every round."""
+  return np.array([[n in who] * rounds for n in range(6)])
+
+
+def test_rounds_with_faults_by_hand():
+  place = divided(spied(assign_depths(6, (1, 2), 0)), 1, 2)
+  dropped, down = only(0, rounds=3), only(*range(6), rounds=3)
+  dropped[:, 1:] = False
+  dropped[5, 2] = True
+  down[:, [0, 2]] = False
+  share = np.ones((6, 3), np.float32)
+  share[4, 0], share[2, 2] = 0.5, 0.01
+  place = planned(place, dropped=dropped, share=share, server_down=down)
+  state = place.state()
+  before = by_number(place.world, state)
+  # Client 4 takes 2 of 3 steps; a spy needs the server; client 2 takes 1 of 3.
+  for on, late, steps in [
+    ({1, 2, 3, 4, 5}, {4}, {**dict(enumerate(STEPS)), 4: 2}),
+    (set(), set(), {}),
+    ({0, 1, 2, 3, 4}, {2}, {**dict(enumerate(STEPS)), 2: 1}),
+  ]:
+    state, metrics = place.round(state)
+    after = by_number(place.world, state)
+    for n in range(6):
+      new, old = after[n].memory, before[n].memory
+      assert new.begun - old.begun == (n in on)
+      assert new.steps - old.steps == (steps[n] if n in on else 0)
+      assert metrics.steps[n] == (steps[n] if n in on else 0)
+    assert int(metrics.participants) == len(on)
+    assert {k: int(x) for k, x in metrics.faults.items()} == {
+      "dropped": 6 - len(on), "stragglers": len(late), "alone": 0,
+    }  # fmt: skip
+    assert float(metrics.wire["up/prefix"]) == sum(steps[n] for n in on)
+    assert float(metrics.wire["down/model"]) == len(on)
+    loss = float(metrics.losses["one"])
+    assert loss == 1 if on else np.isnan(loss)
+    weights = {n: SIZES[n] for n in on}
+    assert state.server.memory.tolist() == [
+      sum(weights.values()),
+      sum(weights[n] * steps[n] for n in on),
+    ]
+    before = after
+
+
+def server_down(name, *who):
+  """Results of a round in which the server is unavailable to these clients.
+
+  Returns:
+    Those; the same program's results without these clients; and without faults.
+  """
+  place = divided(world(name))
+
+  def after(dropped, down):
+    tables = {"dropped": only(*dropped), "server_down": only(*down)}
+    state, metrics = planned(place, **tables).round(place.state())
+    nets = networks(place.world, state)
+    return nets, jax.device_get(state.server.net), jax.device_get(metrics)
+
+  return after((), who), after(who, ()), after((), ())
+
+
+@pytest.mark.slow
+def test_clients_without_the_server_train_their_exits():
+  down, dropped, fine = server_down("harmony", 1, 4)
+  # The server is the mean over the clients that it served.
+  assert same_bits(down[1], dropped[1])
+  metrics = down[2]
+  assert (metrics.participants, dropped[2].participants) == (6, 4)
+  assert {k: int(v) for k, v in metrics.faults.items()} == {
+    "dropped": 0, "stragglers": 0, "alone": 2,
+  }  # fmt: skip
+  assert np.flatnonzero(metrics.alone).tolist() == [1, 4]
+  assert metrics.alone[1] == metrics.steps[1] == STEPS[1]
+  assert not metrics.masked.any()
+  for loss in metrics.losses.keys() - {"client"}:
+    assert metrics.losses[loss] == dropped[2].losses[loss]
+  assert metrics.losses["client"] not in (
+    dropped[2].losses["client"], fine[2].losses["client"],
+  )  # fmt: skip
+  # Models of all clients are sent, and the features of those with a server.
+  for message, size in metrics.wire.items():
+    model = message in ("up/prefix", "down/prefix", "up/exit", "down/exit",
+                        "down/server_head")  # fmt: skip
+    assert size == (fine if model else dropped)[2].wire[message], message
+  # Their updates reach the others.
+  assert distance(down[0], dropped[0]) > 1e-3
+
+
+@pytest.mark.slow
+def test_methods_that_need_the_server_and_methods_that_do_not():
+  down, dropped, _ = server_down("splitfed_v1", 2)
+  down[2].faults.clear(), dropped[2].faults.clear()
+  assert same_bits(down, dropped)
+  down, dropped, fine = server_down("fedavg", *range(6))
+  assert same_bits(down, fine) and not same_bits(down[0], dropped[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "name", ["harmony", "multi_head", "splitnn", "merge_sfl", "pgfedsplit"]
+)
+def test_every_topology_handles_every_fault(name):
+  place = divided(world(name, participants=5))
+  place = planned(
+    place,
+    dropped=only(0, rounds=4),
+    share=np.where(only(1, rounds=4), 0.5, 1).astype(np.float32),
+    server_down=only(2, rounds=4),
+  )
+  state, participating = place.state(), 0
+  before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  programs = run_round._cache_size()
+  alone = all(stage.alone for stage in place.world.method.stages())
+  for _ in range(4):
+    state, metrics = place.round(state)
+    assert metrics.participants + metrics.faults["dropped"] == 5
+    assert metrics.faults["alone"] == 0 or alone
+    participating += int(metrics.participants)
+    leaves = jax.tree.leaves((state.clients, state.server))
+    assert all(np.isfinite(x).all() for x in leaves)
+  assert participating > 0
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == before
+  assert run_round._cache_size() == programs + 1

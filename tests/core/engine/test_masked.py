@@ -1,0 +1,222 @@
+"""Clients with non-finite updates are masked, without effect on others."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from marks import slow
+from new_divided import distance, divided, planned, same_bits
+from new_engine import networks, world
+
+from splitjax import experiment, trees
+from splitjax.core.engine.finite import SMALL, finite
+from splitjax.core.methods import METHODS
+from splitjax.core.methods.optimizer import Optimizer
+from splitjax.core.pytree import pytree
+from splitjax.core.records import Net
+from splitjax.types import UserError
+
+BAD = {1: jnp.nan, 4: jnp.inf}
+"""Client number -> what is added to its parameters."""
+
+
+def add(half, number):
+  """A side with `number` [] added to all its parameters."""
+  params = jax.tree.map(lambda x: x + number, half.net.params)
+  return half._replace(net=half.net._replace(params=params))
+
+
+def bad_begin(kind):
+  """The method, in which those of BAD begin a round with broken networks."""
+
+  @pytree
+  class Broken(kind):
+    on: float = 1.0
+
+    def receive(self, client, server, samples, round, key):
+      client, *rest = super().receive(client, server, samples, round, key)
+      for number, value in BAD.items():
+        hit = (samples.shard.number == number) & (self.on > 0)
+        client = add(client, jnp.where(hit, value, 0.0))
+      return client, *rest
+
+  return Broken
+
+
+@pytest.mark.optimized
+def test_the_compiled_check_does_not_grow_with_the_square(leaves=40):
+  """XLA may repeat all ands for each leaf: 415,000 of them in a ViT."""
+
+  def keep(old, new):
+    return trees.where(finite(new), new, old)
+
+  tree = [jnp.zeros((3, 5)) for _ in range(leaves)]
+  text = jax.jit(jax.vmap(keep)).lower(tree, tree).compile().as_text()
+  assert text.count(" and(") <= 4 * leaves
+
+
+def operations(leaves):
+  """Operations of a compiled step with clipped gradients."""
+  optimizer = Optimizer(lr=0.1, clip=1.0)
+  params = {"block1": [jnp.zeros((3, 5)) for _ in range(leaves)]}
+
+  def step(params, grads):
+    half = optimizer.start(Net(params, {"block1": {}}))
+    return optimizer.step(half, grads, {}).net.params
+
+  text = jax.jit(jax.vmap(step)).lower(params, params).compile().as_text()
+  return text.count(" = ")
+
+
+@pytest.mark.optimized
+def test_the_compiled_clipping_grows_with_the_leaves():
+  """As above: each leaf is scaled by the norm of all."""
+  assert operations(40) <= 4.5 * operations(10)
+
+
+@pytest.mark.parametrize(
+  ("name", "chunk", "options"),
+  [
+    ("fedavg", None, {}),
+    *slow(("splitgp", 2, {"batch_norm": True})),
+  ],
+)
+def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
+  made = world(name, **options)
+  plain = made.method
+  parts = {"backbone": plain.backbone, "optimizer": plain.optimizer}
+
+  # One program, in which the same clients are dropped, broken or neither.
+  dropped = np.array([[n in BAD] for n in range(6)])
+
+  def outcome(on, dropped):
+    method = bad(**parts, on=on)
+    place = divided(made._replace(method=method), 1, chunk)
+    place = planned(place, dropped=dropped)
+    before = jax.device_get(networks(place.world, place.state()))
+    state, metrics = place.round(place.state())
+    return (
+      before,
+      networks(place.world, state),
+      *jax.device_get((state.server, metrics)),
+    )
+
+  bad = bad_begin(METHODS[name])
+  _, nets, server, metrics = outcome(1.0, dropped & False)
+  before, nets_without, server_without, without = outcome(0.0, dropped)
+  _, sound_nets, sound_server, sound = outcome(0.0, dropped & False)
+  assert metrics.masked.tolist() == dropped[:, 0].tolist()
+  assert not sound.masked.any() and not without.masked.any()
+  assert same_bits(server, server_without)
+  assert not same_bits((server, nets[0]), (sound_server, sound_nets[0]))
+  assert same_bits(metrics.losses, without.losses)
+  for n, net in enumerate(nets):
+    assert same_bits(net, nets_without[n]), n
+    if name == "splitgp" and n in BAD:  # who keeps a network keeps it
+      assert same_bits(net, before[n])
+  # Masked clients participate, and their messages count.
+  assert (metrics.participants, without.participants) == (6, 4)
+  assert distance(metrics.wire, sound.wire) == 0
+
+
+@pytree
+class Marked(METHODS["splitgp"]):
+  """Client 1 ends with a bad side, 2 with a bad server, 3 with a bad loss.
+
+  Client 4 uploads something that is not finite.
+  """
+
+  def receive(self, client, server, samples, round, key):
+    client, server, _ = super().receive(client, server, samples, round, key)
+    return client, server, samples.shard.number
+
+  def step(self, client, server, context, batches, key):
+    def bad(number):
+      return jnp.where(context == number, -jnp.inf, 0.0)
+
+    client, server, losses = super().step(client, server, (), batches, key)
+    losses = {**losses, "client": losses["client"] + bad(3)}
+    return add(client, bad(1)), add(server, bad(2)), losses
+
+  def send(self, client, server, context, samples, weight, key):
+    kept, shares = super().send(client, server, (), samples, weight, key)
+    secret = jnp.where(context == 4, jnp.nan, weight)
+    return kept, shares | {"secret": secret}
+
+  def merge(self, server, shares, clients, counted):
+    server, clients = super().merge(server, shares, clients, counted)
+    return server._replace(memory=shares["secret"]), clients
+
+  def first_server(self, full, held, size):
+    server = super().first_server(full, held, size)
+    return server._replace(memory=jnp.zeros(()))
+
+
+def test_one_bad_number_is_enough():
+  plain = world("splitgp")
+  method = Marked(
+    backbone=plain.method.backbone, optimizer=plain.method.optimizer
+  )
+  made = plain._replace(method=method)
+  state, metrics = made.round(made.state())
+  assert np.flatnonzero(metrics.masked).tolist() == [1, 2, 3, 4]
+  sizes = np.concatenate([shard.size for shard in made.shards])
+  numbers = np.concatenate([shard.number for shard in made.shards])
+  good = sizes[~np.isin(numbers, [1, 2, 3, 4])].sum()
+  assert float(state.server.memory) == good
+  leaves = jax.tree.leaves((state.clients, state.server))
+  assert all(np.isfinite(x).all() for x in leaves)
+
+
+def diverging(on_nan):
+  """A run whose updates are infinite from the first step on."""
+  c = tiny.tiny(splitgp="splitgp")
+  c.optimizer.lr, c.on_nan = 1e38, on_nan
+  return tiny.resolved(c)
+
+
+@pytest.mark.slow
+def test_a_run_reports_masked_clients(tmp_path):
+  results = experiment.run(diverging("mask"), tmp_path)
+  lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+  for line in map(json.loads, lines):
+    assert line["masked"] == list(range(6))
+    assert set(line["loss"].values()) == {None}
+    assert line["wire"]["up/prefix"] > 0
+  assert results["rows"]
+  about = json.loads((tmp_path / "methods/splitgp/about.json").read_text())
+  told, summary = (n for n in about["notes"] if n.startswith("splitgp"))
+  everyone = "updates of clients 0, 1, 2, 3, 4, 5 were not finite"
+  assert everyone in told and "optimizer.clip, may help" in told
+  assert everyone in summary and "in 2 rounds, first in round 1" in summary
+
+
+@pytest.mark.slow
+def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
+  with pytest.raises(UserError) as caught:
+    experiment.run(diverging("stop"), tmp_path)
+  message = str(caught.value)
+  for word in ("round 1 ", "0, 1, 2", "optimizer.lr", "clip", "on_nan=mask"):
+    assert word in message
+  assert not list((tmp_path / "methods").glob("*/checkpoints/*"))
+  assert not (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_finite():
+  good = {"a": jnp.ones(3), "b": jnp.array([7]), "c": jax.random.key(0)}
+  assert finite(good) and finite(()) and finite({})
+  assert finite([jnp.array([1, 2])])  # no floats
+  assert not finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
+  # Numbers whose sum over many clients would overflow count as infinite.
+  for bad in (jnp.nan, jnp.inf, -jnp.inf, 1e31, -1e31):
+    assert not finite({**good, "d": jnp.array([0.0, bad])})
+    # Compiled, one among many, in leaves that are joined and that are not.
+    for size in (SMALL, SMALL + 1):
+      some = {**good, "d": jnp.ones(size).at[7].set(bad)}
+      assert not jax.jit(finite)(some)
+  # What counts is the sum of a leaf's absolute values.
+  assert finite({"d": jnp.array([4e29, -4e29])})
+  assert not finite({"d": jnp.array([6e29, -6e29])})

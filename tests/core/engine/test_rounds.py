@@ -1,0 +1,189 @@
+"""A compiled round equals its clients run one by one without padding."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from by_hand import averaged
+from marks import slow
+from new_engine import by_number, networks, world
+
+from splitjax import data, trees
+from splitjax.core.engine import layout
+from splitjax.core.engine.faults import Struck
+from splitjax.core.engine.round import ROUND
+from splitjax.core.engine.schedules import draw, plan_of
+from splitjax.core.engine.visit import ClientRound, Common, Visit
+from splitjax.core.sandbox import parts
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+# Two sizes, so that few programs are compiled; both in either cohort. With
+# batches of 4 one client takes three steps, the last on 3 samples; the other
+# takes one step on 3 samples, and then two that are wholly padding.
+RAGGED = (11, 3, 11, 3, 3, 11)
+TOLERANCE = 1e-9
+"""In float64."""
+
+
+def client_alone(made, plan, client, server, shard, round, key):
+  """One client's round with its own plan and rows, not stacked."""
+  method = made.method.at(round)
+  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
+  on = jnp.bool_(True)
+  draws = draw(key, method.views, epochs, len(shard.rows), shard.size)
+  common = Common(
+    server=server, image=shard.image, label=shard.label, round=round, key=key
+  )
+  visit = Visit(
+    client=client,
+    shard=shard,
+    sampled=on,
+    struck=Struck(active=on),
+    draws=draws,
+  )
+  alone = ClientRound(method, plan, common, visit)
+  pair, context, tally = alone.begin()
+  (_,) = method.stages()
+  pair, of_steps = alone.run_stage(0, pair, context, False)
+  tally = of_steps._replace(wire=of_steps.wire | tally.wire)
+  _, _, report = alone.end(pair, context, tally, on)
+  return pair, report
+
+
+def all_alone(made, state, programs, batch):
+  """Participant -> its pair and its report."""
+  key = jax.random.fold_in(state.key, ROUND)
+  key = jax.random.fold_in(key, state.round)
+  sample_key, client_key = (jax.random.fold_in(key, use) for use in range(2))
+  numbers = [shard.number for shard in made.shards]
+  samples = layout.sample(layout.of(made.fleet), sample_key, numbers)
+  on = {
+    int(n)
+    for number, sample in zip(numbers, samples, strict=True)
+    for n in (number if sample.slots is None else number[sample.slots])[
+      sample.active
+    ]
+  }
+  out, clients = {}, by_number(made, state)
+  for cohort, stacked, old in zip(
+    made.fleet.cohorts, made.shards, made.plans, strict=True
+  ):
+    for place, n in enumerate(cohort.ids):
+      if n not in on:
+        continue
+      rows = jnp.asarray(parts(RAGGED)[n])
+      plan = data.plan(
+        [len(rows)], batch, old.epochs, old.mean, old.std, limit=old.limit
+      )
+      shard = trees.take(stacked._replace(image=(), label=(), rows=()), place)
+      shard = shard._replace(
+        image=stacked.image, label=stacked.label, rows=rows
+      )
+      program = cohort.depth, len(rows)
+      if program not in programs:
+        alone = functools.partial(client_alone, made, plan)
+        programs[program] = jax.jit(alone)
+      out[n] = programs[program](
+        clients[n],
+        state.server,
+        shard,
+        state.round,
+        jax.random.fold_in(client_key, n),
+      )
+  return out
+
+
+def blocks(net):
+  """Block name -> (parameters, statistics)."""
+  return {
+    name: (params, net.stats[name]) for name, params in net.params.items()
+  }
+
+
+def average(trees):
+  """Client number -> tree, averaged by the clients' data."""
+  return averaged([(RAGGED[n], tree) for n, tree in trees.items()])
+
+
+def next_clients(old, found, lam):
+  """HARMONY eq. 2: a block is shared among the participants that own it."""
+  new = {n: blocks(pair.client.net) for n, (pair, _) in found.items()}
+  out = []
+  for n, net in enumerate(old):
+    mine = dict(new.get(n, blocks(net)))
+    for name, own in mine.items():
+      owners = {i: tree[name] for i, tree in new.items() if name in tree}
+      if owners and (n in new or lam == 0):
+        mine[name] = jax.tree.map(
+          lambda x, y: lam * x + (1 - lam) * y, own, average(owners)
+        )
+    out.append(mine)
+  return out
+
+
+def next_server(old, found):
+  """A block is averaged over the participants whose features passed it."""
+  out = blocks(old)
+  for name in out:
+    passed = {
+      n: blocks(pair.server.net)[name]
+      for n, (pair, _) in found.items()
+      if pair.server.touched.params[name]
+    }
+    out[name] = average(passed) if passed else out[name]
+  return out
+
+
+def close(a, b):
+  """Equal trees, up to the order of sums."""
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE)
+
+
+DECAY = (("weight_decay", 0.05),)
+
+
+@pytest.mark.parametrize(
+  ("name", "lam", "options"),
+  [
+    ("fedavg", 0.0, {"participants": 2, "epochs": 2}),
+    *slow(
+      (
+        "splitgp",
+        0.2,
+        {"batch_norm": True, "epochs": 3, "outer": DECAY, "participants": 2},
+      ),
+      (
+        "splitfed_v1",
+        0.0,
+        {"batch": 64, "participants": 3},
+      ),
+      # As many steps for all: one client passes over its data four times.
+      ("splitfed_v1", 0.0, {"steps": 4, "participants": 4}),
+    ),
+  ],
+)
+def test_a_round_equals_its_clients_one_by_one(name, lam, options):
+  made = world(name, sizes=RAGGED, **options)
+  programs, state = {}, made.state()
+  for _ in range(2):
+    found = all_alone(made, state, programs, options.get("batch", 4))
+    assert len(found) == made.fleet.participants
+    clients = next_clients(networks(made, state), found, lam)
+    server = next_server(state.server.net, found)
+    state, metrics = made.round(state)
+    close([blocks(net) for net in networks(made, state)], clients)
+    close(blocks(state.server.net), server)
+    reports = [report for _, report in found.values()]
+    for message in metrics.wire:
+      sent = sum(float(report.wire.get(message, 0)) for report in reports)
+      assert float(metrics.wire[message]) == sent, message
+    for n in range(6):  # bytes and steps of each client
+      _, report = found.get(n, (None, None))
+      assert float(metrics.bytes[n]) == (report.bytes if report else 0)
+      assert float(metrics.steps[n]) == (report.steps if report else 0)
+    losses = [report.losses for report in reports]
+    close(metrics.losses, jax.tree.map(lambda *x: np.mean(x), *losses))

@@ -1,0 +1,233 @@
+"""Rounds with one server equal plain loops and other methods, in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from marks import slow
+from new_divided import distance
+from new_engine import assert_close, networks, world
+from new_queues import ordered, served
+from refusals import refused
+
+from splitjax import trees
+from splitjax.core.engine import loops, round
+from splitjax.core.engine.faults import Struck
+from splitjax.core.engine.loops import LOOPS
+from splitjax.core.engine.round import ROUND
+from splitjax.core.engine.schedules import draw, plan_of
+from splitjax.core.engine.visit import ClientRound, Common, Pair, Visit
+from splitjax.core.methods.splitfed import SplitFedV2
+from splitjax.core.pytree import pytree
+from splitjax.core.sandbox import CLASSES
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+TOLERANCE = 1e-9
+"""In float64."""
+
+ORDERS = {
+  "cyclic": [0, 1, 2, 3, 0, 1, 2, 0],
+  "permuted": [2, 0, 0, 3, 1, 2, 0, 1],
+}
+
+
+def one_by_one(made, state, order):
+  """A round as a Python loop over the order, step by step.
+
+  Returns:
+    The mean of the clients' networks, and the server after the last step.
+  """
+  (shard,), (plan,), (clients,) = made.shards, made.plans, state.clients
+  method, relay = made.method.at(state.round), made.method.topology == "relay"
+  key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
+  key = jax.random.fold_in(key, 1)
+  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
+  of_clients = shard._replace(image=(), label=())
+  common = Common(
+    server=state.server,
+    image=shard.image,
+    label=shard.label,
+    round=state.round,
+    key=key,
+  )
+
+  def visit(n):
+    client, part = trees.take((clients, of_clients), n)
+    held, on = part.rows.shape[0], jnp.bool_(True)
+    drawn = draw(
+      jax.random.fold_in(key, part.number),
+      method.views,
+      epochs,
+      held,
+      part.size,
+    )
+    return Visit(client, part, on, Struck(active=on), drawn)
+
+  def in_round(visit):
+    return ClientRound(method, plan, common, visit)
+
+  @jax.jit
+  def begin(n):
+    client_round = in_round(visit(n))
+    pair, context, _ = client_round.begin()
+    return pair, context, client_round.schedules[0].taken
+
+  @jax.jit
+  def step(n, client, server, context, t):
+    lent = method.lend(server, context)
+    pair, _ = in_round(visit(n)).step(0, Pair(client, lent), context, t)
+    return pair.client, method.take_back(server, context, pair.server)
+
+  # Download.
+  halves, contexts, left = [], [], []
+  for n in range(len(shard.number)):
+    (client, server), context, taken = begin(n)
+    halves.append(client)
+    contexts.append(context)
+    left.append(np.flatnonzero(taken).tolist())
+
+  # The steps, in order.
+  for n in order:
+    place = 0 if relay else n
+    halves[place], server = step(
+      n, halves[place], server, contexts[n], left[n].pop(0)
+    )
+  assert not any(left)
+
+  # Upload.
+  halves = halves[:1] if relay else halves
+  nets = [half.net for half in halves]
+  return jax.tree.map(lambda *x: sum(x) / len(x), *nets), server
+
+
+@pytest.mark.parametrize(
+  ("name", "epochs"), [("splitfed_v2", 2), *slow(("splitnn", 1), ("hydra", 1))]
+)
+def test_a_round_is_a_loop_over_its_order(name, epochs):
+  # Including running statistics.
+  made = ordered(name, outer=(("lr", 0.02),), batch_norm=True, epochs=epochs)
+  servers, programs = {}, round.run_round._cache_size()
+  for kind, order in ORDERS.items():
+    order = order * epochs
+    state = made.state()
+    before = jax.device_get(state.server.net.stats)
+    mean, server = one_by_one(made, state, order)
+    place = served(made, order)
+    after, metrics = place.round(state)
+    servers[kind] = after.server.net.params
+    assert_close(after.server.net, server.net, TOLERANCE)
+    assert distance(after.server.net.stats, before) > 1e-3
+    for net in networks(place, after):
+      assert_close(net, jax.device_get(mean), TOLERANCE)
+    assert not metrics.masked.any() and metrics.participants == 4
+  # The order matters, and is data: one program served both.
+  assert distance(*servers.values()) > 1e-3
+  assert round.run_round._cache_size() == programs + 1
+
+
+def in_visits(group):
+  """A topology of one's own: one server, each client's steps in one visit."""
+  crowd = loops.begin(group)
+
+  def visit(server, row):
+    client, context, visit = row
+    alone = ClientRound(group.method, group.plan, group.common, visit)
+    pair, tally = alone.run_stage(0, Pair(client, server), context, True)
+    return pair.server, (pair.client, tally)
+
+  rows = crowd.clients, crowd.contexts, group.visits
+  server, (clients, tally) = jax.lax.scan(visit, crowd.server, rows)
+  crowd = crowd.after(clients, server, tally)
+  return loops.end(group, crowd, jnp.zeros(group.clients, bool))
+
+
+@pytree
+class Visited(SplitFedV2):
+  """SplitFed with this topology."""
+
+  topology = "visits"
+
+
+@pytest.mark.slow
+def test_a_topology_of_ones_own_is_a_function_and_a_line(monkeypatch):
+  monkeypatch.setitem(LOOPS, "visits", in_visits)
+  made = ordered("splitfed_v2", batch_norm=True)
+  plain = made.method
+  visited = Visited(backbone=plain.backbone, optimizer=plain.optimizer)
+  want, metrics = play(served(made, [0, 0, 0, 1, 1, 2, 2, 3]))
+  got, other = play(made._replace(method=visited))
+  assert_close(got, want, TOLERANCE)
+  assert_close(other[-1].losses, metrics[-1].losses, TOLERANCE)
+
+
+def play(made, rounds=3):
+  """(Networks, the server's) after some rounds, and all metrics."""
+  state, metrics = made.state(), []
+  for _ in range(rounds):
+    state, of_round = made.round(state)
+    metrics.append(jax.device_get(of_round))
+  return (networks(made, state), jax.device_get(state.server.net)), metrics
+
+
+@pytest.mark.slow
+def test_hydra_with_one_head_is_splitfed_v2():
+  alone = ordered("hydra", options=(("groups", 1), ("second_cut", 3)))
+  (nets, server), metrics = play(alone)
+  (want_nets, want), others = play(ordered("splitfed_v2"))
+  assert_close(nets, want_nets, TOLERANCE)
+  for name in server.params:
+    assert_close(server.params[name], want.params[name], TOLERANCE)
+  assert_close(metrics[2].losses, others[2].losses, TOLERANCE)
+  # Each client sends its label counts once: 4 clients, 4 bytes a class.
+  sent = [float(t.wire["up/statistics"]) for t in metrics]
+  assert sent == [4 * 4 * CLASSES, 0, 0]
+
+
+def test_label_counts_are_billed_to_each_client_when_it_first_takes_part():
+  options = {"options": (("second_cut", 3),), "participants": 1}
+  _, metrics = play(ordered("hydra", **options), 8)
+  known, want = set(), []
+  for of_round in metrics:
+    (who,) = np.flatnonzero(of_round.steps)
+    want.append(0 if who in known else 4 * CLASSES)
+    known.add(who)
+  assert [float(t.wire["up/statistics"]) for t in metrics] == want
+  assert 0 < sum(want[1:]), "somebody came later"
+
+
+@pytest.mark.slow
+def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation():
+  sizes = (4, 2, 3)
+  options = {"options": (("mean", "size"),), "depths": (2,)}
+  cut = world("merge_sfl", sizes=sizes, **options)
+  uncut = world("fedavg", sizes=(sum(sizes),), batch=sum(sizes), depths=(2,))
+  # The same samples of the data set: those of three clients.
+  rows = np.concatenate([rows[rows >= 0] for rows in cut.shards[0].rows])
+  shard = cut.shards[0]._replace(
+    rows=jnp.array(rows)[None],
+    size=jnp.array([len(rows)]),
+    counts=shard_sum(cut.shards[0].counts),
+    number=jnp.zeros(1, jnp.int32),
+  )
+  uncut = uncut._replace(shards=(shard,))
+  (nets, server), _ = play(cut)
+  (want, _), _ = play(uncut)
+  assert_close(nets[0].params | server.params, want[0].params, TOLERANCE)
+
+
+def shard_sum(counts):
+  """Counts of all clients as those of one."""
+  return counts.sum(axis=0, keepdims=True)
+
+
+def test_an_unknown_topology_is_named():
+  with refused("topology"):
+
+    @pytree
+    class Unknown(SplitFedV2):
+      topology = "sequental"
+
+    made = world("splitfed_v2")
+    plain = made.method
+    Unknown(backbone=plain.backbone, optimizer=plain.optimizer)
