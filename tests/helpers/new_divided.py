@@ -54,7 +54,7 @@ def divided(
   *,
   sizes: tuple[int, ...] = sandbox.SIZES,
 ) -> Divided:
-  """Divides a world whose clients hold `sizes` samples among `count` devices."""
+  """Divides a world, whose clients hold `sizes` samples, among devices."""
   fleet = divide(made.fleet, count, [chunk] * len(made.fleet.cohorts))
   mesh = devices.make_mesh(count)
   first = made.shards[0]

@@ -36,6 +36,8 @@ from splitjax.core.methods import nets
 from splitjax.core.methods.method import Method
 from splitjax.core.records import Client, Half, Tree
 from splitjax.data.feed import BatchPlan
+from splitjax.registry import unknown
+from splitjax.types import UserError
 
 Trained = tuple[tuple[Client, Array], Report]
 """Clients [n, ...] after a round, whether their updates count, and sums."""
@@ -373,6 +375,18 @@ LOOPS: dict[str, Callable[[Group], Trained]] = {
 
 IN_TURN = ("sequential", "relay")
 """The topologies whose server follows the config's order of service."""
+
+
+def loop_of(method: Method) -> Callable[[Group], Trained]:
+  """Finds the loop that a method's topology names.
+
+  Raises:
+    UserError: LOOPS lacks this name.
+  """
+  name = method.topology
+  if name not in LOOPS:
+    raise UserError(unknown("topology", name, LOOPS, "topology"))
+  return LOOPS[name]
 
 
 def one_server(method: Method) -> bool:

@@ -24,7 +24,7 @@ from splitjax.core.engine import devices
 from splitjax.core.engine.devices import COPIED, DIVIDED
 from splitjax.core.engine.faults import NO_FAULTS, FaultTable, strike
 from splitjax.core.engine.layout import Cohort, Layout, Sample, sample
-from splitjax.core.engine.loops import LOOPS, Group, one_server
+from splitjax.core.engine.loops import Group, loop_of, one_server
 from splitjax.core.engine.schedules import fold
 from splitjax.core.engine.visit import Common, Report, Visit, with_draws
 from splitjax.core.methods import nets
@@ -160,7 +160,7 @@ def train_cohorts(
     )
 
   visits = with_draws(method, plans[0], common.key, tuple(map(struck, visits)))
-  loop = LOOPS[method.topology]
+  loop = loop_of(method)
   trained, sums = [], None
   for plan, cohort, group in zip(plans, layout.cohorts, visits, strict=True):
     # A device that trains a single client at a time skips padding clients.

@@ -1,0 +1,122 @@
+"""Rounds on several devices; test_devices.py runs this in another process.
+
+XLA_FLAGS=--xla_force_host_platform_device_count=8 pytest \
+tests/engine/on_eight_devices.py
+"""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+import runs
+import tiny
+from new_divided import Outcome, distance, divided, planned, play
+from new_engine import world
+
+import splitjax
+from splitjax import experiment
+
+pytestmark = pytest.mark.usefixtures("traced_once")
+
+TOLERANCE = 1e-9
+"""In float64."""
+
+COLLECTIVES = (
+  *("all-reduce", "all-gather", "all-to-all"),
+  *("collective-permute", "reduce-scatter"),
+)
+
+
+def collectives(text: str) -> dict[str, int]:
+  """Collective operations of a compiled program, by kind."""
+  found = {k: len(re.findall(rf" {k}(?:-start)?\(", text)) for k in COLLECTIVES}
+  return {kind: count for kind, count in found.items() if count}
+
+
+def assert_alike(one: Outcome, two: Outcome, factor: float = 1) -> None:
+  assert distance(one.clients, two.clients) <= factor * TOLERANCE
+  assert distance(one.networks, two.networks) <= factor * TOLERANCE
+  assert distance(one.server, two.server) <= factor * TOLERANCE
+  assert one.metrics.participants == two.metrics.participants
+  assert one.metrics.wire == two.metrics.wire
+  for name, loss in one.metrics.losses.items():
+    assert loss == pytest.approx(
+      two.metrics.losses[name], abs=factor * TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("name", ["fedavg", "splitgp"])
+def test_rounds_on_two_devices(name, float64):
+  # Three clients per cohort: one padding client.
+  alone = play(divided(world(name)))
+  place = divided(world(name), 2)
+  assert_alike(play(place), alone)
+  assert collectives(place.text()) == {"all-reduce": 1}
+
+
+@pytest.mark.parametrize(
+  ("name", "count"),
+  [
+    ("harmony", 6),  # all: cohorts of two, dealt to four devices
+    ("pgfedsplit", 3),
+  ],
+)
+def test_sampled_clients_train_on_any_device(name, count, float64):
+  made = world(name, participants=count)
+  alone = play(divided(made))
+  assert alone.metrics.participants == count
+  # Where eq. 13 is flat, its minimum is less exact than its sums.
+  factor = 100 if name == "pgfedsplit" else 1
+  assert_alike(play(divided(made, 4, 1)), alone, factor)
+
+
+def test_faults_are_those_of_one_device(float64):
+  made, rng = world("splitgp"), np.random.default_rng(0)
+  tables = {
+    "dropped": np.array([[n == r for r in range(3)] for n in range(6)]),
+    "share": np.where(rng.random((6, 3)) < 0.5, 0.4, 1).astype(np.float32),
+    "server_down": rng.random((6, 3)) < 0.4,
+  }
+  alone = play(planned(divided(made), **tables), 3)
+  place = planned(divided(made, 8), **tables)
+  many = play(place, 3)
+  assert_alike(many, alone)
+  assert many.metrics.faults == alone.metrics.faults
+  assert collectives(place.text()) == {"all-reduce": 1}
+
+
+def test_a_run_moves_between_machines(tmp_path):
+  c = tiny.tiny(harmony="harmony")
+  c.num_clients = 7  # cohorts of 4 and 3: padding in both
+  c.data.partition.num_shards = 14
+  c.eval.holdout = 0.2
+  c.eval.embeddings = 20
+  (row,) = experiment.run(tiny.resolved(c), tmp_path / "many")["rows"]
+  c.system.devices = 1
+  config = tiny.resolved(c)
+  kept = splitjax.load(tmp_path / "many", "harmony")
+  for half, cohort in zip(
+    kept.state.clients, kept.network.fleet.cohorts, strict=True
+  ):
+    leaves = jax.tree.leaves(half)
+    assert {len(leaf) for leaf in leaves} == {len(cohort.ids)}
+  skew = row["summary"].pop("skew")
+  for own in (None, config):  # on eight devices, and on one
+    (looked,) = experiment.evaluate_again(tmp_path / "many", own)["rows"]
+    found = looked["summary"].pop("skew")
+    assert found == pytest.approx(skew, abs=1e-4)
+    assert looked["summary"] == row["summary"]
+  # The workdir accepts it as the same run.
+  facts = experiment.read_config(tmp_path / "many")[1]
+  with experiment.owned(tmp_path / "many", config, facts):
+    pass
+
+
+def test_a_killed_run_goes_on_with_a_note_on_rounding(tmp_path):
+  draft = runs.draft("local")
+  many = tiny.resolved(draft)
+  draft.system.devices = 1
+  runs.stopped(many, tmp_path / "w", 2)
+  results = experiment.run(tiny.resolved(draft), tmp_path / "w")
+  assert any("devices (number) 1 instead of" in n for n in results["notes"])
