@@ -1,0 +1,143 @@
+"""`batch_norm="local"` of a config: clients differ in normalisation alone.
+
+All else is averaged, and a client that sits out gets it too.
+"""
+
+import functools
+import itertools
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from marks import slow
+from refusals import refused
+
+from splitjax import experiment
+from splitjax.core import sandbox
+from splitjax.core.methods import METHODS
+from splitjax.core.methods.method import is_norm
+from splitjax.core.methods.optimizer import Optimizer
+from splitjax.data import Samples
+from splitjax.models import toy
+from splitjax.trees import take
+
+NET = toy(sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,
+          batch_norm=True)  # fmt: skip
+
+
+def networks(trial, state):
+  """Every client's network, by its number."""
+  found = {}
+  for cohort, clients in zip(trial.fleet.cohorts, state.clients, strict=True):
+    over = jax.vmap(trial.method.model, in_axes=(0, None))
+    stacked = jax.device_get(over(clients, state.server))
+    found |= {n: take(stacked, row) for row, n in enumerate(cohort.ids)}
+  return [found[n] for n in sorted(found)]
+
+
+@functools.cache
+def play(name, participants=None, local_norm=True):
+  """Two rounds of six clients.
+
+  Returns the trial, every client's network before the first round and after
+  each, the bytes of the last round, and the last state.
+  """
+  method = METHODS[name](
+    backbone=NET, optimizer=Optimizer(lr=0.1), local_norm=local_norm
+  )
+  fleet = sandbox.fleet_of(method, participants=participants)
+  trial = sandbox.build(method, fleet)
+  state = trial.state()
+  clients = [networks(trial, state)]
+  for _ in range(2):
+    state, metrics = trial.round(state)
+    assert int(metrics.participants) == (participants or 6)
+    clients.append(networks(trial, state))
+  wire = {name: float(size) for name, size in metrics.wire.items()}
+  return trial, clients, wire, state
+
+
+def leaves(tree, norm):
+  """Path -> leaf, of normalisation or of all else."""
+  paths = jax.tree_util.tree_leaves_with_path(tree)
+  named = {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in paths
+  }
+  return {path: x for path, x in named.items() if is_norm(path) == norm}
+
+
+def same(a, b, norm):
+  """Of each leaf that both have, whether it is equal to the last bit."""
+  a, b = leaves(a, norm), leaves(b, norm)
+  both = a.keys() & b.keys()
+  assert both
+  return [np.array_equal(a[path], b[path]) for path in both]
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "fedavg",
+    *slow("fedprox", "scaffold", "ditto", "pfedme", "per_fedavg", "moon"),
+    *slow("fedbn", "fedper", "fedrep", "fedbabu"),
+  ],
+)
+def test_who_sits_out_keeps_its_norm_and_gets_the_rest(name):
+  for before, after in itertools.pairwise(play(name, 2)[1]):
+    pairs = list(zip(before, after, strict=True))
+    kept = [same(old, new, norm=True) for old, new in pairs]
+    assert [all(flags) for flags in kept] == [any(flags) for flags in kept]
+    assert sum(map(all, kept)) == 4  # of six, two took part
+    for old, new in pairs:
+      shared = [net.params["block1"] for net in (old, new)]
+      assert not any(same(*shared, norm=False))
+
+
+@pytest.mark.slow
+def test_fedbn_is_fedavg_with_local_norm():
+  _, nets, sent, _ = play("fedbn", 2, False)
+  _, same_nets, same_sent, _ = play("fedavg", 2)
+  jax.tree.map(np.testing.assert_array_equal, nets[-1], same_nets[-1])
+  assert sent == same_sent
+
+
+def test_fedbn_needs_batch_norm():
+  c = tiny.tiny(mine="fedbn")
+  c.backbone.batch_norm, c.batch_norm = True, "group_norm"
+  with refused("methods.mine"):
+    experiment.build(tiny.resolved(c))
+
+
+@pytest.mark.slow
+def test_personalisation_starts_from_a_clients_own_norm():
+  trial, clients, _, state = play("harmony")
+  personal = {}
+  for row, cohort in enumerate(trial.fleet.cohorts):
+    shard, plan = trial.shards[row], trial.plans[row]
+    for i, n in enumerate(cohort.ids):
+      client, rest = take((state.clients[row], shard[2:]), i)
+      samples = Samples(type(shard)(*shard[:2], *rest), plan)
+      personal[n] = trial.method.personalise(
+        client, state.server, samples, jax.random.key(n)
+      )
+  personal = [personal[n] for n in sorted(personal)]
+  for trained, tuned in zip(clients[-1], personal, strict=True):
+    # One epoch renews the statistics; three small steps move the parameters.
+    for path, leaf in leaves(tuned.params, True).items():
+      step = np.abs(leaf - leaves(trained.params, True)[path]).max()
+      assert 0 < step < 0.05
+    assert not any(same(trained.stats, tuned.stats, norm=True))
+  for a, b in itertools.combinations(personal, 2):
+    assert not any(same(a, b, norm=True))
+
+
+@pytest.mark.parametrize("name", ["fedavg", *slow("scaffold")])
+def test_the_ledger_has_no_norm(name):
+  params = play(name, 2)[1][0][0].params
+  size = 2 * sum(x.nbytes for x in leaves(params, norm=False).values())
+  want = {"up/model": size, "down/model": size}
+  if name == "scaffold":
+    want |= {f"{way}/control_variate": size for way in ("up", "down")}
+  assert play(name, 2)[2] == want
