@@ -64,7 +64,7 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
         "mean_optimizer: clients and server share their parameters, so the"
         " mean is not one over clients alone; leave mean_optimizer.name None"
       )
-    outer = method.outer.start(server, copied=not one_server(method))
+    outer = method.outer.start(server, topology=method.topology)
   return State(
     round=jnp.int32(0),
     key=key,

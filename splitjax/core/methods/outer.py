@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Server, Share, Tree
+from splitjax.core.records import NO_BLOCKS, Server, Share, Tree
 from splitjax.fields import POSITIVE, SHARE
 
 
@@ -70,15 +70,21 @@ class Outer:
   beta2: Annotated[float, SHARE] = 0.99
   tau: Annotated[float, POSITIVE] = 1e-3
 
-  def start(self, server: Server, *, copied: bool) -> Slots:
+  def start(self, server: Server, *, topology: str) -> Slots:
     """Makes the state before the first round.
 
-    `copied` tells that every client has its own copy of the server in a round.
+    One server that all clients train is no mean over clients, and neither is
+    what a relay hands from client to client.
     """
-    params = server.net.params if copied else {}
+    common = {} if topology == "relay" else server.common.params
+    net = server.net.params if topology == "parallel" else {}
     return Slots(
-      common={name: self._start(w) for name, w in server.common.params.items()},
-      net={name: self._start(w) for name, w in params.items()},
+      common={
+        name: self._start(w)
+        for name, w in common.items()
+        if jax.tree.leaves(w)
+      },
+      net={name: self._start(w) for name, w in net.items()},
     )
 
   def step(
@@ -86,17 +92,19 @@ class Outer:
   ) -> tuple[Slots, dict[str, Any]]:
     """Replaces the means of a round's shares by the optimiser's next w.
 
-    `server` is that before the round; `shares` has "common" and "theta".
+    `server` is that before the round. `shares` has "theta", and "common" unless
+    the method takes no mean of what clients send.
     """
-    common = dict(shares["common"].params)
+    sent = shares.get("common", NO_BLOCKS)
+    common = dict(sent.params)
     theta = dict(shares["theta"].params)
     next_common = dict(slots.common)
     next_net = dict(slots.net)
-    for name in next_common.keys() & common.keys():
+    for name in (name for name in slots.common if name in common):
       next_common[name], common[name] = self._step(
         slots.common[name], server.common.params[name], common[name]
       )
-    for name in next_net.keys() & theta.keys():
+    for name in (name for name in slots.net if name in theta):
       # One server for each task (MultiHead): weights [tasks].
       several = theta[name].weight.ndim
       step = jax.vmap(self._step) if several else self._step
@@ -104,7 +112,7 @@ class Outer:
         slots.net[name], server.net.params[name], theta[name]
       )
     shares = shares | {
-      "common": shares["common"]._replace(params=common),
+      "common": sent._replace(params=common),
       "theta": shares["theta"]._replace(params=theta),
     }
     return Slots(common=next_common, net=next_net), shares

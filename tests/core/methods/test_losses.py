@@ -1,0 +1,138 @@
+"""Losses against their formulas, in float64; padding has no effect."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from splitjax import losses
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+YES, NO = jnp.array([True]), jnp.array([False])
+TOL = 1e-9
+
+
+def row(*numbers):
+  return jnp.array([numbers], float)
+
+
+def csa_at(a, b, same, *, margin=1.0, normalize=False):
+  """Value and both gradients for one real pair."""
+
+  def loss(a, b):
+    return losses.csa(a, b, same, YES, margin=margin, normalize=normalize)
+
+  value, (da, db) = jax.value_and_grad(loss, (0, 1))(a, b)
+  # The loss depends on a - b only, so the two gradients are opposite.
+  if not normalize:
+    np.testing.assert_allclose(da, -db, atol=TOL)
+  return float(value), np.asarray(da[0]), np.asarray(db[0])
+
+
+def test_a_pair_by_hand():
+  # d = (3, 4), length 5: 1/2 25 and gradient d, whatever the margin.
+  value, da, _ = csa_at(row(4, 4), row(1, 0), YES, margin=2.0)
+  assert value == pytest.approx(12.5)
+  np.testing.assert_allclose(da, [3, 4], rtol=TOL)
+  # Two classes: 1/2 (7 - 5)^2 = 2; gradient -(7 - 5) d / 5.
+  value, da, _ = csa_at(row(4, 4), row(1, 0), NO, margin=7.0)
+  assert value == pytest.approx(2.0)
+  np.testing.assert_allclose(da, [-1.2, -1.6], rtol=TOL)
+  # Beyond the margin.
+  value, da, db = csa_at(row(4, 4), row(1, 0), NO, margin=4.9)
+  assert value == 0 and not da.any() and not db.any()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("z", [(0.0, 0.0), (3.0, 4.0)])
+def test_equal_embeddings_have_a_zero_gradient(z, normalize):
+  value, da, db = csa_at(row(*z), row(*z), YES, normalize=normalize)
+  assert value == 0 and not da.any() and not db.any()
+  # Two classes at one point: the full 1/2 m^2, but no direction to prefer.
+  value, da, db = csa_at(row(*z), row(*z), NO, margin=3.0, normalize=normalize)
+  assert value == pytest.approx(4.5)
+  assert not da.any() and not db.any()
+
+
+def test_one_zero_embedding_has_a_finite_gradient():
+  for same in (YES, NO):
+    _, da, db = csa_at(row(0, 0), row(3, 4), same, margin=3.0, normalize=True)
+    assert np.isfinite(da).all() and np.isfinite(db).all()
+
+
+def test_normalised_embeddings_do_not_depend_on_length():
+  # u = (0.6, 0.8), v = (1, 0): ||u - v||^2 = 0.16 + 0.64 = 0.8.
+  value, da, db = csa_at(row(6, 8), row(5, 0), YES, normalize=True)
+  assert value == pytest.approx(0.4)
+  # 1/2 ||u - v||^2 = 1 - u.v: -(v - u (u.v)) / ||a|| with u.v = 0.6, ||a|| 10.
+  np.testing.assert_allclose(da, [-0.064, 0.048], rtol=TOL)
+  # -(u - v (u.v)) / ||b|| with ||b|| = 5.
+  np.testing.assert_allclose(db, [0, -0.16], atol=TOL)
+  long, *_ = csa_at(row(60, 80), row(0.5, 0), YES, normalize=True)
+  assert long == pytest.approx(0.4)
+  # Apart by sqrt 0.8: margin 1 leaves 1/2 (1 - sqrt 0.8)^2.
+  value, *_ = csa_at(row(6, 8), row(5, 0), NO, normalize=True)
+  assert value == pytest.approx(0.5 * (1 - np.sqrt(0.8)) ** 2, rel=TOL)
+
+
+def test_csa_is_the_mean_over_real_pairs():
+  a = jnp.array([[4.0, 4], [4, 4], [900, 0], [1, 1]])
+  b = jnp.array([[1.0, 0], [1, 0], [0, 900], [1, 1]])
+  same = jnp.array([True, False, True, True])
+  real = jnp.array([True, True, False, True])
+
+  def loss(a):
+    return losses.csa(a, b, same, real, margin=7.0, normalize=False)
+
+  value, grad = jax.value_and_grad(loss)(a)
+  assert float(value) == pytest.approx((12.5 + 2 + 0) / 3)
+  np.testing.assert_allclose(
+    grad, np.array([[3, 4], [-1.2, -1.6], [0, 0], [0, 0]]) / 3, rtol=TOL
+  )
+
+
+def test_masked_mean():
+  x = jnp.array([1.0, 100.0, 3.0, jnp.nan])
+  real = jnp.array([True, False, True, False])
+  assert float(losses.masked_mean(x, real)) == 2
+  grad = jax.grad(losses.masked_mean)(x, real)
+  np.testing.assert_array_equal(grad, [0.5, 0, 0.5, 0])
+  # Padding alone: 0 and no gradient, not 0 / 0.
+  padding = jnp.zeros(4, bool)
+  assert float(losses.masked_mean(x, padding)) == 0
+  assert not jax.grad(losses.masked_mean)(x, padding).any()
+
+
+def test_cross_entropy():
+  rng = np.random.default_rng(0)
+  logits = rng.normal(size=(5, 4)) * 3
+  label = np.array([0, 3, 1, 1, 2])
+  real = np.array([True, True, False, True, True])
+  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  want = -np.log(p[np.arange(5), label])[real].mean()
+  args = jnp.asarray(logits), jnp.asarray(label), jnp.asarray(real)
+  value, grad = jax.value_and_grad(losses.cross_entropy)(*args)
+  assert float(value) == pytest.approx(want, rel=TOL)
+  slope = (p - np.eye(4)[label]) * real[:, None] / 4
+  np.testing.assert_allclose(grad, slope, atol=TOL)
+  # Far beyond exp's range, and in half precision.
+  big = jnp.array([[1000.0, 0.0]], jnp.bfloat16)
+  loss = losses.cross_entropy(big, jnp.array([1]), YES)
+  assert float(loss) == 1000 and loss.dtype == jnp.float64
+
+
+def test_entropy():
+  p = np.array([[0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1]])
+  got = losses.entropy(jnp.asarray(np.log(p) + 5))
+  np.testing.assert_allclose(got, -(p * np.log(p)).sum(1), rtol=TOL)
+  assert float(got[0]) == pytest.approx(np.log(4))
+  # A certain answer has entropy 0, not 0 * -inf.
+  assert float(losses.entropy(jnp.array([1e4, 0.0, 0.0]))) == 0
+
+
+def test_csa_is_normalised_with_margin_1_by_default():
+  a, b = row(6, 8), row(5, 0)
+  for same in (YES, NO):
+    named, *_ = csa_at(a, b, same, margin=1.0, normalize=True)
+    assert float(losses.csa(a, b, same, YES)) == named
