@@ -80,9 +80,7 @@ class Outer:
     net = server.net.params if topology == "parallel" else {}
     return Slots(
       common={
-        name: self._start(w)
-        for name, w in common.items()
-        if jax.tree.leaves(w)
+        name: self._start(w) for name, w in common.items() if jax.tree.leaves(w)
       },
       net={name: self._start(w) for name, w in net.items()},
     )
