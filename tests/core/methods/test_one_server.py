@@ -1,0 +1,168 @@
+"""Methods of one server in whole runs: what configs can ask, and grouping."""
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from refusals import refused
+
+import splitjax
+from splitjax import SHIFTS, experiment
+from splitjax.core.engine import orders
+from splitjax.core.methods.hydra import Hydra
+from splitjax.core.methods.merge_sfl import MergeSFL
+from splitjax.core.methods.optimizer import Optimizer
+from splitjax.experiment import Trainer, make_round
+from splitjax.models import toy
+
+
+def method(kind, classes=4, **options):
+  """A method of this kind on a network that is cut behind its first block."""
+  net = toy((4, 4, 1), classes, depths=(1,), length=3)
+  return kind(backbone=net, optimizer=Optimizer(lr=0.1), **options)
+
+
+def test_groups_by_hand():
+  # Group 0 takes client 0, group 1 client 4; then 1 and 3; 2 is left for 0.
+  counts = np.array([[9, 0], [8, 1], [7, 2], [0, 3], [1, 4]])
+  assert method(Hydra, 2).group(counts).tolist() == [0, 0, 0, 1, 1]
+  # Two clients of labels 0 and 1, three of label 2: group 0 takes the fourth.
+  counts = np.array([[9, 0, 1], [0, 6, 4], [2, 1, 7], [0, 3, 5], [0, 1, 9]])
+  teams = {"superclasses": ((0, 1), (2,))}
+  balanced = method(Hydra, 3, **teams)
+  assert balanced.group(counts).tolist() == [0, 0, 1, 0, 1]
+  most = method(Hydra, 3, **teams, assign="most")
+  assert most.group(counts).tolist() == [0, 0, 1, 1, 1]
+  assert method(Hydra, 3, groups=1).group(counts).tolist() == [0] * 5
+
+
+def test_batches_of_merge_sfl():
+  assert method(MergeSFL).batch_size(10, 64) == 64
+  micro = method(MergeSFL, micro_batches=True).batch_size
+  assert micro(10, 64) == 6 and micro(10, 4) == 1
+
+
+@pytest.mark.parametrize(
+  ("options", "field"),
+  [
+    ({"second_cut": 4}, "second_cut"),
+    ({"groups": 5}, "groups"),
+    ({"groups": 2}, "groups"),
+    ({"superclasses": ((0, 1), (1, 2))}, "superclasses"),
+    ({"superclasses": ((0, 9),)}, "superclasses"),
+    ({"groups": 3, "superclasses": ((0,), (1,))}, "groups"),
+  ],
+)
+def test_groups_that_cannot_be(options, field):
+  with refused(field):
+    method(Hydra, **options)
+
+
+def config(name, **fields):
+  c = tiny.tiny(only=name)
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
+  return tiny.resolved(tiny.changed(c, **fields))
+
+
+def test_positions_are_the_order_of_the_cycle():
+  steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
+  line = orders.QueueSpec(steps, label, 1, seed=4)
+  served = label[orders.cyclic(line, 0)][:4]
+  found = orders.positions(line, "cyclic", 5)
+  first = list(dict.fromkeys(served.tolist()))
+  assert [found[k] for k in first] == [0, 1, 2]
+  assert found[2] == found[4] == orders.NO_TURN
+  assert orders.positions(line, "cyclic_reverse", 5) == found
+  assert orders.positions(line, "random", 5) is None
+
+
+def test_the_partitions_groups_are_served_one_after_another():
+  # Ten labels: client c is in group c mod 10, whatever it has most of.
+  ran = config(
+    "splitnn",
+    num_clients=20,
+    order__name="cyclic",
+    data__partition={"name": "dominant_label", "p": 10.0},
+    data__train_samples=400,
+  )
+  task = experiment.build(ran)
+  setup = experiment.make_setup(task, "only")
+  (shard,) = setup.shards
+  turns = np.asarray(shard.service_order)[:, 0]
+  served = np.where(turns < 0, turns.max() + 1, turns)[:, 0].argsort()
+  group = np.arange(20) % 10
+  assert (group[served[::2]] == group[served[1::2]]).all()
+  assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
+  # Every label has a position: that of its clients.
+  place = np.array(experiment.positions(setup))
+  assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
+  assert experiment.queue(setup).label.tolist() == group.tolist()
+
+
+def test_stops_by_hand():
+  stops = experiment.interruptions
+  # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
+  turns = np.array([[1, 4], [2, 5], [0, 3]])
+  line = orders.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
+  assert stops(turns, line) == [(3, None), (5, 7), (6, 8)]
+  # Backwards in the second cycle: 7 7 8, then 8 7 7.
+  turns = np.array([[1, 4], [2, 3], [0, 5]])
+  assert stops(turns, line) == [(3, None), (4, 8), (6, 7)]
+  # The second cycle is not full: client 1 has one batch.
+  turns = np.array([[0, 2], [1, orders.NO_TURN]])
+  ragged = orders.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
+  assert stops(turns, ragged) == [(0, None), (1, 0), (2, 1)]
+
+
+@pytest.mark.slow
+def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
+  ran = config("hydra", order__name="cyclic", eval__inside=2, rounds=2)
+  results = experiment.run(ran, tmp_path / "inside")
+  kept = np.load(tmp_path / "inside" / "inside_only.npz")
+  assert kept["confusion"].shape[1:] == (10, 10)
+  assert kept["label"][0] == -1 and kept["turns"].tolist()[::6] == [6, 12]
+  # After all turns it is the network that the round ends with.
+  end = results["learning"]["only"]["per_class"][1]
+  np.testing.assert_allclose(np.diagonal(kept["confusion"][-1]), end, atol=1e-6)
+  drawn = {path.name for path in (tmp_path / "inside").glob("inside_*.png")}
+  assert drawn == {"inside_only.png"} <= set(experiment.figures(ran.methods))
+  # Looking changes nothing.
+  plain = config("hydra", order__name="cyclic", rounds=2)
+  again = experiment.run(plain, tmp_path / "plain")
+  assert again["learning"] == results["learning"]
+
+
+def test_it_is_said_who_is_served_when():
+  ran = config("hydra", order__name="cyclic", order__turn="epoch")
+  assert ran.order.batches > 10**9
+  text = experiment.describe_text(experiment.describe_run(ran))
+  assert "one server, clients in order cyclic, a turn: epoch" in text
+  assert "groups (group: clients)  0: " in text
+
+
+@pytest.mark.parametrize(
+  ("name", "fields", "field"),
+  [
+    ("hydra", {"backbone__depths": (1, 2)}, "backbone.depths"),
+    ("splitnn", {"system__devices": 2}, "system.devices"),
+    ("splitnn", {"order__turn": 0}, "order.turn"),
+    ("hydra", {"eval__inside": 1}, "eval.inside"),
+    (
+      "splitnn",
+      {"batch_norm": "local", "backbone__batch_norm": True},
+      "batch_norm",
+    ),
+  ],
+)
+def test_what_does_not_go_together(name, fields, field):
+  with refused(field):
+    experiment.build(config(name, **fields))
+
+
+def test_merged_features_may_have_sixteen_bits():
+  task = experiment.build(config("merge_sfl", system__compute_dtype="bfloat16"))
+  setup = experiment.make_setup(task, "only")
+  state = Trainer(setup).init(experiment.fresh_network(task))
+  out, _ = jax.eval_shape(make_round(setup), state, setup.shards)
+  forms = [(x.shape, x.dtype) for x in jax.tree.leaves(state)]
+  assert [(x.shape, x.dtype) for x in jax.tree.leaves(out)] == forms
