@@ -244,7 +244,7 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
   # The task, on the view that was adapted to B2 and sees x1.
   outs = walk(double, front, x1)
   loss_c, at_exit, dz_c = classify(double, own, outs[-1], y1, real)
-  late = walk(theta, rear, rounded(outs[-1], o.wire_dtype))
+  late = walk(theta, rear, rounded(outs[-1], o.form))
   loss_s, at_head, de = classify(theta, "head", late[-1], y1, real)
   at_rear, dz_s = walk_back(theta, rear, late, de)
   d_theta = scaled(1 - o.gamma, {**at_rear, **at_head})
@@ -261,7 +261,7 @@ def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
 
   # The early view: K blocks of the one adapted to B1, on x2.
   if o.csa_weight:
-    z = rounded(walk(dagger, blocks(0, k), x2)[-1], o.wire_dtype)
+    z = rounded(walk(dagger, blocks(0, k), x2)[-1], o.form)
     early = walk(theta, blocks(k), z)
     losses["csa"], d_early, d_late = csa(
       early[-1], late[-1], y1 == y2, real, o.csa_margin, o.csa_normalize

@@ -33,6 +33,10 @@ class Setting(NamedTuple):
   stochastic_depth: bool = True
   wire_dtype: str = "float32"
 
+  @property
+  def form(self) -> str:
+    return self.wire_dtype
+
 
 class Case(NamedTuple):
   """One compiled step."""
