@@ -1,0 +1,217 @@
+"""DFL: cuts that price messages, planted clusters, FedAvg in a cluster."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import new_toy_world as toys
+import numpy as np
+import pytest
+from refusals import refused
+
+from splitjax import models
+from splitjax.core.engine import orders
+from splitjax.core.engine.faults import FaultTable
+from splitjax.core.fleet.allocation import cut_costs, cut_table
+from splitjax.core.methods import METHODS
+from splitjax.core.methods.dfl import Clusters, clusters, similarity
+from splitjax.core.methods.optimizer import Optimizer
+from splitjax.core.records import Client
+from splitjax.engine import Devices, Profiles, Rates
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+NET = toys.network((1, 2, 3))
+SGD = Optimizer(lr=0.1)
+SIZES = 10, 6, 7, 4
+RATES = Rates()
+dfl = functools.partial(METHODS["dfl"], backbone=NET, optimizer=SGD)
+
+
+def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
+  made = toys.world(method.backbone, (4,) * 4, toys.parts_of(SIZES))
+  ones = (1.0,) * 4
+  hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
+  fleet = dataclasses.replace(made.fleet, hardware=hardware)
+  (shard,), (plan,) = made.shards, made.plans
+  shard = orders.with_service_order(
+    method, shard, plan, fleet, order="cyclic", turn=1, rounds=1, seed=0
+  )
+  return made._replace(fleet=fleet, shards=(shard,))
+
+
+def networks(made, method, state):
+  return [made.client(method, state, n).params for n in range(4)]
+
+
+@pytest.mark.slow
+@pytest.mark.numeric
+@pytest.mark.parametrize(("warmup", "name"), [(0, "fedavg"), (3, "local")])
+def test_one_cluster_is_fedavg_and_the_warmup_local(warmup, name):
+  method = dfl(warmup=warmup)
+  made = world(method)
+  got, _ = toys.train(made, method)
+  other = METHODS[name](backbone=NET, optimizer=SGD)
+  want, _ = toys.train(made, other)
+  toys.assert_close(
+    networks(made, method, got), networks(made, other, want), 1e-12
+  )
+  assert got.server.memory.rounds == 3
+
+
+@pytest.mark.numeric
+def test_one_cut_for_all_is_splitfed():
+  """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
+  net = toys.network((2,))
+  how = {
+    "backbone": net,
+    "optimizer": Optimizer(lr=0.01, name="adam", weight_decay=0.1),
+  }
+  method = METHODS["dfl"](warmup=0, cut=2, **how)
+  made = world(method)
+  state, (metrics, *_) = toys.train(made, method)
+  splitfed = METHODS["splitfed_v1"](**how)
+  cut = toys.world(net, (2,) * 4, toys.parts_of(SIZES))
+  other, (want, *_) = toys.train(cut, splitfed)
+  chex.assert_trees_all_close(metrics.wire, want.wire)
+  whole = made.client(method, state, 0).params
+  prefix = cut.client(splitfed, other, 0).params
+  for name in ("block1", "block2"):
+    toys.assert_close(whole[name], prefix[name], 1e-12)
+  for name, block in jax.device_get(other.server.net.params).items():
+    toys.assert_close(whole[name], block, 1e-12)
+
+
+def test_a_cut_that_the_network_lacks_is_refused():
+  with refused("cut"):
+    dfl(cut=9)
+
+
+def test_prefixes_are_priced_where_they_are_used():
+  """Warmup 2, of five rounds: down is the start, then what was averaged."""
+  method = dfl(warmup=2)
+  _, metrics = toys.train(world(method), method, 5)
+  paid = [
+    [float(x.wire[f"{way}/prefix"]) > 0 for x in metrics]
+    for way in ("down", "up")
+  ]
+  assert paid == [[True, False, False, True, True], [False] + [True] * 4]
+
+
+@pytest.mark.numeric
+def test_similarity_is_a_squared_correlation():
+  rng = np.random.default_rng(0)
+  kernels = rng.normal(size=(2, 3, 4, 5))
+  other = rng.normal(size=(3, 5, 2))  # a bias of heads, positions, a token
+  got = similarity(
+    {
+      "a": {"kernel": kernels[0], "bias": other},
+      "c": {"kernel": kernels[1]},
+      "stem": {"cls": other, "positions": other, "scale": other[..., 0]},
+    }
+  )
+  want = [np.corrcoef(x.reshape(3, -1)) ** 2 for x in kernels]
+  np.testing.assert_allclose(got, np.mean(want, axis=0), atol=1e-12)
+  with refused("warmup"):
+    similarity({"stem": {"cls": other}})
+
+
+def test_clusters_are_connected_clients():
+  near = np.zeros((6, 6), bool)
+  for i, j in ((0, 3), (3, 5), (1, 4)):  # 0 and 5 through 3; 2 is alone
+    near[i, j] = near[j, i] = True
+  assert clusters(jnp.asarray(near)).tolist() == [0, 1, 2, 0, 1, 0]
+  assert clusters(jnp.ones((1, 1), bool)).tolist() == [0]
+
+
+def test_planted_groups_are_found_and_averaged_apart():
+  """Clients 0 and 2, 1 and 3 have nearly the same networks."""
+  method = dfl(warmup=1, eps=0.3)
+  state = toys.start(world(method), method)
+  noise = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda *x: jnp.stack(
+      [x[n % 2] + 0.01 * noise.normal(size=x[0].shape) for n in range(4)]
+    ),
+    *(toys.whole(NET, seed).params for seed in (0, 1)),
+  )
+  (cohort,) = state.clients
+  weights = jnp.array([3.0, 1.0, 1.0, 1.0])
+  client = Client(net=cohort.net._replace(params=params), memory=weights)
+  active = jnp.array([True, True, True, False])
+  merge = jax.jit(lambda server: method.merge(server, {}, (client,), (active,)))
+  server, (after,) = merge(state.server)
+  assert server.memory.cluster.tolist() == [0, 1, 0, 1]
+  # The first round with aggregation is the one after; client 3 is not in it.
+  assert toys.distance(after.net.params, params) == 0
+  server, (after,) = merge(server)
+  want = jax.tree.map(
+    lambda x: np.stack([(3 * x[0] + x[2]) / 4, x[1]] * 2), params["block2"]
+  )
+  toys.assert_close(after.net.params["block2"], want, 1e-12)
+  assert server.memory.rounds == 2
+
+
+def test_a_client_keeps_its_normalisation():
+  net = toys.network((1, 2), batch_norm=True)
+  method = dfl(backbone=net, warmup=0, local_norm=True)
+  stacked = toys.stack(net, 2)
+  client = Client(net=stacked, memory=jnp.array([1.0, 3.0]))
+  server = method.first_server(toys.fresh(net), toys.whole(net), 2)
+  assert server.memory == Clusters(server.memory.cluster, 0)
+  both = jnp.ones(2, bool)
+  _, (after,) = method.merge(server, {}, (client,), (both,))
+  for part in (0, 1):  # parameters, then statistics
+    kept = after.net[part]["block1"]["BatchNorm_0"]
+    toys.assert_close(kept, stacked[part]["block1"]["BatchNorm_0"], 0)
+  dense = after.net.params["block1"]["Dense_0"]["kernel"]
+  start = stacked.params["block1"]["Dense_0"]["kernel"]
+  want = (start[0] + 3 * start[1]) / 4
+  toys.assert_close(dense, np.stack([want, want]), 1e-12)
+
+
+@pytest.mark.slow
+def test_without_the_server_clients_sit_out():
+  """Their networks stand for a client and its copy of the server."""
+  method = dfl(warmup=0)
+  made = world(method)
+  before = networks(made, method, toys.start(made, method))
+  down = FaultTable(server_down=np.ones((4, 1), bool))
+  state, (metrics,) = toys.train(made, method, 1, faults=down)
+  assert metrics.participants == 0 and metrics.wire["up/features"] == 0
+  toys.assert_close(networks(made, method, state), before, 0.0)
+
+
+def test_cuts_price_the_ledger():
+  # From a slow processor with a fast line to the reverse.
+  compute, bandwidth = (1e-6, 1e-3, 1.0, 1e3), (1e3, 1.0, 1e-3, 1e-3)
+  net = toys.network((2, 3))  # widths 7 and 6: the deeper cut sends less
+  method = dfl(backbone=net, warmup=0)
+  made = world(method, compute, bandwidth)
+  _, (metrics,) = toys.train(made, method, 1)
+  cost = cut_costs(
+    cut_table(net),
+    np.array(compute)[:, None],
+    np.array(bandwidth)[:, None],
+    RATES,
+    0.5,
+  )
+  cuts = np.array(net.cuts)[cost.argmin(axis=1)]
+  assert method.cuts(made.fleet).tolist() == cuts.tolist()
+  assert len(set(cuts)) > 1
+  size, out = models.parameters(net), models.outputs(net)
+  names = net.names()
+  prefix = [8 * sum(size[n] for n in names[:k]) for k in cuts]  # float64
+  features = [
+    4 * n * out[names[k - 1]][0] for n, k in zip(SIZES, cuts, strict=True)
+  ]
+  for way in ("up", "down"):
+    assert float(metrics.wire[f"{way}/prefix"]) == sum(prefix)
+  for name in ("up/features", "down/feature_gradient"):
+    assert float(metrics.wire[name]) == sum(features)
+  assert metrics.bytes.tolist() == [
+    2 * p + 2 * f + 4 * n
+    for p, f, n in zip(prefix, features, SIZES, strict=True)
+  ]
