@@ -14,7 +14,7 @@ from splitjax import losses
 from splitjax.core.methods import nets
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Client, Net, Tree
+from splitjax.core.records import Client, Tree
 from splitjax.fields import COUNT, NOT_NEGATIVE, Bounds
 from splitjax.types import Row, UserError
 
@@ -23,12 +23,7 @@ WINDOW = 10
 
 
 class Mixing(NamedTuple):
-  """Memory of a client.
-
-  Attributes:
-    weights: block name -> W, in the shapes of the block's parameters.
-    learned: [] bool, whether the client has learned W before.
-  """
+  """Memory of a client: W by block, and whether it has learned W before."""
 
   weights: dict[str, Tree]
   learned: Array
@@ -54,16 +49,13 @@ class FedALA(WholeNetwork):
       its standard deviation over the last WINDOW is below this. The authors'
       repository says 0.01 "in our paper"; its code has 0.1 and takes the loss
       of an epoch's last batch. Here the loss is the mean of the epoch.
-    most_epochs: limit on the epochs of the first learning, because its loss may
-      never settle. The limit is ours.
+    most_epochs: limit of the first learning, whose loss may never settle; ours.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = FedALA(backbone=net, optimizer=optimizer, mixed_blocks=2)
-    >>> [row.personal for row in method.rows]
-    [True]
+    >>> from splitjax.core.sandbox import small
+    >>> method = small(FedALA, mixed_blocks=2).method
+    >>> method.keeps("head/kernel"), method.sends("head/kernel")
+    (True, True)
   """
 
   eta: Annotated[float, NOT_NEGATIVE] = 1.0
@@ -72,8 +64,7 @@ class FedALA(WholeNetwork):
   threshold: float = 0.01
   most_epochs: Annotated[int, COUNT] = 100
 
-  def __post_init__(self) -> None:
-    """Checks that the network has so many parts."""
+  def __post_init__(self):
     super().__post_init__()
     parts = len(self.backbone.names()) + 1
     if self.mixed_blocks > parts:
@@ -92,11 +83,8 @@ class FedALA(WholeNetwork):
   def first_client(self, net):
     parts = (*self.backbone.names(), "head")
     mixed = parts[len(parts) - self.mixed_blocks :]
-    ones = {
-      name: jax.tree.map(jnp.ones_like, net.params[name]) for name in mixed
-    }
-    memory = Mixing(weights=ones, learned=jnp.bool_(False))
-    return Client(net=net, memory=memory)
+    ones = {n: jax.tree.map(jnp.ones_like, net.params[n]) for n in mixed}
+    return Client(net=net, memory=Mixing(ones, learned=jnp.bool_(False)))
 
   def receive(self, client, server, samples, round, key):
     # In the first round all hold the same network: nothing can be learned.
@@ -104,7 +92,7 @@ class FedALA(WholeNetwork):
     return super().receive(client, server, samples, round, key)
 
   def model(self, client, server):
-    mean = self.mean_for(client, server)
+    mean = self.received(client, server)
     weights = client.memory.weights
     return mean._replace(params=mix(client.net.params, mean.params, weights))
 
@@ -112,31 +100,31 @@ class FedALA(WholeNetwork):
     client = self.learned(client, server, samples, jnp.bool_(True), key)
     return self.model(client, server)
 
-  def mean_for(self, client: Client, server) -> Net:
-    """The received mean, with normalisation of its own if that is local."""
+  def received(self, client, server):
+    """The mean, with the client's own normalisation if that is local."""
     return nets.join(server.common, client.net)
 
-  def learned(self, client, server, samples, learns, key) -> Client:
+  def learned(self, client, server, samples, learns, key):
     """The client with the W that it learned, if it `learns` ([] bool)."""
     weights, learned = client.memory
     if not weights:
       return client
-    own, mean = client.net.params, self.mean_for(client, server)
+    own, mean = client.net.params, self.received(client, server)
     # A share of the client's samples: the first of them in a random order.
     rows, real = samples.epoch(key)
     count = jnp.floor(samples.shard.size * self.share / 100 + 1e-6)
     number = jnp.cumsum(real.ravel()).reshape(real.shape)
     real &= number <= jnp.maximum(count, 1)
 
+    def moved(w, grad, a, b):
+      return jnp.clip(w - self.eta * grad * (b - a), 0.0, 1.0)
+
     def step(weights, drawn):
       batch = samples.for_draws(*drawn, key)
       params = mix(own, mean.params, weights)
       loss, grads = jax.value_and_grad(self.local_loss)(params, mean, batch)
       weights = {
-        name: jax.tree.map(
-          lambda w, g, a, b: jnp.clip(w - self.eta * g * (b - a), 0.0, 1.0),
-          *(w, grads[name], own[name], mean.params[name]),
-        )
+        name: jax.tree.map(moved, w, grads[name], own[name], mean.params[name])
         for name, w in weights.items()
       }
       return weights, (loss, batch.real.any())
@@ -161,10 +149,11 @@ class FedALA(WholeNetwork):
 
 def mix(own, mean, weights) -> dict[str, Tree]:
   """Returns own + (mean - own) * W; blocks without a W come from `mean`."""
-  mixed = {
-    name: jax.tree.map(
-      lambda a, b, w: a + (b - a) * w, own[name], mean[name], w
-    )
+
+  def mixed(w, a, b):
+    return a + (b - a) * w
+
+  return mean | {
+    name: jax.tree.map(mixed, w, own[name], mean[name])
     for name, w in weights.items()
   }
-  return mean | mixed

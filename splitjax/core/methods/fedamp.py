@@ -34,27 +34,22 @@ class FedAMP(Unaveraged):
   1, they are divided by their sum, and nothing of w_i is left in u_i. u_i is
   the client's memory.
 
-  The paper tunes all three options; the defaults are ours. They follow the
-  squared distance between networks, because it differs by orders of magnitude
-  between settings. On one small network it was 0.1 or 12, depending on the
-  weight of the proximal term.
+  The paper tunes all three options. Our defaults follow the squared distance
+  between networks, which differs by orders of magnitude between settings.
 
   Attributes:
     sigma: scale of A; None: the mean squared distance between two participants
-      of the round. It must be of that order: a far larger sigma gives all other
-      participants the same weight, a far smaller one gives them none.
+      of the round. A far larger sigma gives all other participants the same
+      weight, a far smaller one gives them none.
     alpha_k: the step size; None: sigma divided by the number of participants.
       alpha_k / sigma is the largest weight that another participant can have.
-    lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k
-      multiplies w - u_i in the gradient: it should be well below 1, or the pull
-      undoes the training. One public implementation detaches the term, so that
-      it has no gradient and FedAMP is nearly Local.
+    lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k should
+      be well below 1, or the pull undoes the training. One public
+      implementation detaches the term, so that FedAMP is nearly Local.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> FedAMP(backbone=net, optimizer=optimizer, lam=0.1)
+    >>> from splitjax.core.sandbox import small
+    >>> small(FedAMP, lam=0.1)
     Traceback (most recent call last):
     splitjax.types.UserError: lam=0.1 must be None where alpha_k is None
   """
@@ -63,15 +58,13 @@ class FedAMP(Unaveraged):
   alpha_k: Annotated[float | None, POSITIVE] = None
   lam: Annotated[float | None, NOT_NEGATIVE] = None
 
-  def __post_init__(self) -> None:
-    """Checks that `lam` has a step size to be divided by."""
+  def __post_init__(self):
     super().__post_init__()
     if self.lam is not None and self.alpha_k is None:
       raise UserError(f"lam={self.lam} must be None where alpha_k is None")
 
   def first_client(self, net):
-    client = super().first_client(net)
-    return client._replace(memory=self.sent(net))
+    return super().first_client(net)._replace(memory=self.sent(net))
 
   def receive(self, client, server, samples, round, key):
     cloud = client.memory
@@ -102,12 +95,8 @@ class FedAMP(Unaveraged):
     """The a_ij [N, N] of eq. 4-6: 0 on the diagonal, and unless `on` [N]."""
 
     def squares(w):  # loops over clients: [N, N, parameters] does not fit
-      gaps = jax.tree.map(
-        lambda all, w: jnp.square(all - w).reshape(len(all), -1).sum(axis=1),
-        params,
-        w,
-      )
-      return sum(jax.tree.leaves(gaps))
+      gaps = jax.tree.leaves(jax.tree.map(jnp.subtract, params, w))
+      return sum(jnp.square(x).reshape(len(x), -1).sum(axis=1) for x in gaps)
 
     apart = jax.lax.map(squares, params)
     others = on[:, None] & on[None, :] & ~jnp.eye(len(on), dtype=bool)

@@ -14,9 +14,10 @@ from splitjax import trees
 from splitjax.core.methods import nets, prototypes
 from splitjax.core.methods.whole import Unaveraged
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Net
+from splitjax.core.records import NO_BLOCKS, Half, Net
 from splitjax.data.feed import Samples
 from splitjax.fields import NOT_NEGATIVE, PROBABILITY, Bounds
+from splitjax.losses import masked_mean
 from splitjax.types import UserError
 
 NEVER = 1e-12
@@ -24,12 +25,11 @@ NEVER = 1e-12
 
 
 class Memory(NamedTuple):
-  """Memory of a client between rounds.
+  """Memory of a client.
 
   Attributes:
-    affinity: [N], p_i: for each other client the sum of the weights that this
-      client has given to it.
-    start: the network that this client's last local training began with.
+    affinity: [N], p_i, the sums of the weights that it has given to others.
+    start: the network that its last local training began with.
   """
 
   affinity: Array
@@ -41,32 +41,28 @@ class FedFomo(Unaveraged):
   """A client mixes networks of others by first-order weights (eq. 6-8).
 
   The weight of network n is w_n = max(0, (L_i(theta_i) - L_i(theta_n)) /
-  |theta_n - theta_i|), with losses on the client's validation samples. The
-  weights are then divided by their sum (eq. 6-7). The client takes theta_i <-
-  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8) and trains it by local SGD. If
-  no weight is positive, it goes back to theta_i, as in the authors' code.
-  theta_i is the network with which the client began its last local training;
-  the network that resulted is one of the theta_n (baseline_model=first_model in
-  the authors' commands).
+  |theta_n - theta_i|), with losses on the client's validation samples, divided
+  by their sum (eq. 6-7). The client takes theta_i <- theta_i + sum_n w_n
+  (theta_n - theta_i) (eq. 8) and trains it by local SGD. If no weight is
+  positive, it goes back to theta_i, as in the authors' code. theta_i is the
+  network with which the client began its last local training; the network that
+  resulted is one of the theta_n (baseline_model=first_model in the authors'
+  commands). The M - 1 others are downloaded, see `choose`.
 
-  A client thus downloads M - 1 of the M networks, see `choose`. The server
-  stores N networks. A client in training stores M + 1 networks beside its own.
-  system.clients_per_chunk=1 needs the least memory.
+  The server stores N networks. A client in training stores M + 1 networks
+  beside its own; system.clients_per_chunk=1 needs the least memory.
 
   Attributes:
     models: M, the number of networks that a client weighs; one of them is its
       own trained network.
     epsilon: epsilon of the first round, as in the authors' code.
     decay: what is subtracted from epsilon in every round, as in their code.
-    validation: share of its training samples that a client sets aside to weigh
+    validation: share of its training samples that a client holds back to weigh
       networks on, at least one sample; 0.2 as in the authors' code.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = FedFomo(backbone=net, optimizer=optimizer, validation=0.1)
-    >>> method.validates
+    >>> from splitjax.core.sandbox import small
+    >>> small(FedFomo, validation=0.1).method.validates
     0.1
   """
 
@@ -103,9 +99,9 @@ class FedFomo(Unaveraged):
     candidates = jax.tree.map(
       lambda x, others: jnp.concatenate([x[None], others]), trained, others
     )
-    # Their weights against the network before the last training (eq. 6-8).
+    # Their weights against the network before the last training.
     weights = self.first_order(start, candidates, samples)
-    gaps = jax.tree.map(lambda x, theta: x - theta, candidates, start)
+    gaps = jax.tree.map(jnp.subtract, candidates, start)
     net = trees.add(start, nets.combine(weights, gaps))
     # Local normalisation is the client's, as it was trained.
     net = nets.join(nets.select(net, self.sends), trained)
@@ -113,11 +109,7 @@ class FedFomo(Unaveraged):
     for _ in range(count):
       self.exchange("down", net)
     memory = Memory(affinity=affinity, start=net)
-    return (
-      self.optimizer.start(net, memory),
-      self.optimizer.at_server.start(server.net, (), copied=True),
-      (),
-    )
+    return self.optimizer.start(net, memory), Half(net=NO_BLOCKS, slots={}), ()
 
   def merge(self, server, shares, clients, counted):
     # Whole networks form one cohort, in the order of numbers, padding last.
@@ -127,11 +119,7 @@ class FedFomo(Unaveraged):
     return server._replace(memory=stock), clients
 
   def first_order(self, start: Net, others: Net, samples: Samples) -> Array:
-    """Computes the weights [M] of networks [M, ...] (eq. 6-7).
-
-    Losses and distances are measured from `start`, which is theta_i. The
-    weights add up to 1, or all are 0.
-    """
+    """Computes the weights [M] of networks [M, ...] from theta_i (eq. 6-7)."""
     before = self.validation_loss(start, samples)
 
     def weight(other):
@@ -140,41 +128,34 @@ class FedFomo(Unaveraged):
         lambda a, b: jnp.square(a - b).sum(), other.params, start.params
       )
       apart = jnp.sqrt(sum(jax.tree.leaves(squares)))
-      some = apart > NEVER
-      return jnp.where(
-        some, jnp.maximum(gain, 0) / jnp.where(some, apart, 1), 0.0
-      )
+      slope = jnp.maximum(gain, 0) / jnp.maximum(apart, NEVER)
+      return jnp.where(apart > NEVER, slope, 0.0)
 
     weights = jax.lax.map(weight, others)
     total = weights.sum()
-    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), 0.0)
+    return weights / jnp.where(total > 0, total, 1.0)
 
   def validation_loss(self, net: Net, samples: Samples) -> Array:
-    """Computes the mean task loss on the held-out samples, [] float."""
+    """Computes the mean task loss on the held-back samples, [] float."""
+    rows, real = samples.in_order(held=True)
 
-    def add(total, drawn):
+    def losses(drawn):
       batch = samples.batch(*drawn)
       z = prototypes.features(self.backbone, net, batch)
       logits = prototypes.logits(self.backbone, net, z)
-      losses = self.backbone.loss(logits, batch.label)
-      part = jnp.where(batch.real, losses, 0.0).sum(), batch.real.sum() * 1.0
-      return trees.add(total, part), None
+      return self.backbone.loss(logits, batch.label)
 
-    zeros = jnp.zeros(()), jnp.zeros(())
-    rows = samples.in_order(held=True)
-    (total, count), _ = jax.lax.scan(add, zeros, rows)
-    return total / jnp.maximum(count, 1)
+    return masked_mean(jax.lax.map(losses, (rows, real)), real)
 
 
 def choose(
   affinity: Array, number: Array, count: int, epsilon: Array, key: Array
 ) -> Array:
-  """Chooses the clients whose networks a client downloads, [count] int32.
+  """Chooses the clients whose networks client `number` downloads, [count].
 
-  `number` [] is the index of the downloading client. It first takes the other
-  clients for which its `affinity` [N] is highest; ties are broken at random.
-  Then it drops each of these with probability epsilon. In their place it draws
-  clients uniformly from all but itself and those it kept.
+  It first takes the other clients for which its `affinity` [N] is highest; ties
+  are broken at random. Then it drops each of these with probability epsilon. In
+  their place it draws clients uniformly from all but itself and those it kept.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
   clients = affinity.shape[0]

@@ -33,11 +33,8 @@ class FedGH(WholeNetwork):
     server_lr: eta, learning rate of the server's head. The default is ours.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = FedGH(backbone=net, optimizer=optimizer, server_lr=0.05)
-    >>> method.keeps("head/kernel")
+    >>> from splitjax.core.sandbox import small
+    >>> small(FedGH, server_lr=0.05).method.keeps("head/kernel")
     False
   """
 
@@ -54,10 +51,10 @@ class FedGH(WholeNetwork):
     return client._replace(memory=prototypes.none(self.backbone))
 
   def send(self, client, server, context, samples, weight, key):
-    # The head comes down, and does not go up.
     mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
     held = count > 0
     wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * held.sum())
+    # The head comes down, and does not go up.
     kept = nets.select(client.net, self.keeps)
     memory = Prototypes(mean=mean, known=held)
     return Client(net=kept, memory=memory), {"common": NO_BLOCKS}

@@ -31,8 +31,7 @@ class Estimates(NamedTuple):
   """Memory of a client, computed with the body that it received.
 
   Attributes:
-    h: [C, D], pi_l mu_l: the share of class l in the client's samples times the
-      class's mean feature.
+    h: [C, D], pi_l mu_l, share and mean feature of each class l.
     v: [] float, the variance of the head's estimate.
   """
 
@@ -52,18 +51,15 @@ class FedPAC(Aligned):
   Attributes:
     lam: weight of the alignment; 1 in the authors' code.
     head_epochs: epochs of the head in each round; the body's are local_epochs.
-    head_lr: learning rate of the head's epochs, which follows the schedule. The
-      authors' code has 0.1 for the head and 0.01 to 0.02 for the body. None:
-      the config's learning rate, since papers that compare with FedPAC name one
-      rate for all.
+    head_lr: learning rate of the head's epochs, which follows the schedule; 0.1
+      in the authors' code, beside 0.01 to 0.02 for the body. None: the body's,
+      since papers that compare with FedPAC name one rate for all.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = FedPAC(backbone=net, optimizer=optimizer, head_epochs=2)
-    >>> [stage.epochs for stage in method.stages()]  # the head, then the body
-    [2, None]
+    >>> from splitjax.core.sandbox import small
+    >>> head, body = small(FedPAC, head_epochs=2).method.stages()
+    >>> head.epochs, body.epochs
+    (2, None)
   """
 
   head_epochs: Annotated[int, COUNT] = 1
@@ -139,16 +135,9 @@ def head_weights(h: Array, v: Array, on: Array) -> Array:
   """Computes the weights by which each client combines heads (eq. 10-11).
 
   a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
-  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. If the quadratic
-  program of a client has no finite solution, the client keeps its own head.
-
-  Args:
-    h: [N, C, D], see `Estimates`.
-    v: [N] float, variances.
-    on: [N] bool, the participants; other clients keep their own heads.
-
-  Returns:
-    [N, N] float, row i is a_i; rows sum to 1.
+  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. A client whose
+  quadratic program has no finite solution keeps its own head, and so does one
+  that is not `on` [N]. Row i of the weights [N, N] is a_i, and sums to 1.
   """
   flat = h.reshape(len(h), -1)
   finite = on & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)

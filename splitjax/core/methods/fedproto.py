@@ -86,22 +86,17 @@ class FedProto(Aligned):
 
   Eq. 6 also divides by |N_j|, the number of clients with the class, and then
   c_j is no longer a mean. The authors' code and this one do not. The authors
-  collect features during a client's last epoch; here the client computes them
-  in a pass after it.
+  collect features during a client's last epoch, this code in a pass after it.
 
   Attributes:
     predicts: what classifies test samples. "prototypes": the nearest c_j, as in
       the paper; "head": the client's own head. The authors' code prints both.
-      In that code a client chooses only among the prototypes of its own
-      classes. Here it chooses among all prototypes, since test samples may be
-      of other classes.
+      There a client chooses only among the prototypes of its own classes; here
+      among all, since test samples may be of other classes.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = FedProto(backbone=net, optimizer=optimizer, predicts="head")
-    >>> method.sends("block1/kernel")
+    >>> from splitjax.core.sandbox import small
+    >>> small(FedProto, predicts="head").method.sends("block1/kernel")
     False
   """
 

@@ -107,12 +107,8 @@ def distance_to(
 ) -> Array:
   """Computes the mean over a batch of 1[y known] |z - p_y|^2, [] float.
 
-  Args:
-    anchor: [C, D], the prototypes p.
-    known: [C] bool, whether a class has a prototype.
-    z: [B, D] or [B, ...] features.
-    batch: labels and mask.
-    per_feature: whether the squared distance is divided by D.
+  p, the `anchor`, is [C, D], and z [B, ...] are features. The squared distance
+  is divided by D if it is taken `per_feature`.
   """
   z = z.reshape(len(z), -1).astype(float)
   square = jnp.square(z - anchor[batch.label]).sum(axis=1)

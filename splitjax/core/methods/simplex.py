@@ -26,15 +26,10 @@ def project(x: Array, allowed: Array) -> Array:
 def minimise(q: Array, allowed: Array) -> Array:
   """Minimises a^T Q a over the simplex, by accelerated projected gradient.
 
-  Args:
-    q: [N, N] float, symmetric, positive semidefinite.
-    allowed: [N] bool, the coordinates that may differ from 0.
-
-  Returns:
-    a, [N] float.
+  Q [N, N] is symmetric and positive semidefinite. Coordinates that are not
+  `allowed` [N] are 0. Returns a [N].
   """
-  both = allowed[:, None] & allowed[None, :]
-  q = jnp.where(both, q, 0.0)
+  q = jnp.where(allowed[:, None] & allowed, q, 0.0)
   # The largest row sum bounds the largest eigenvalue.
   slope = 2 * jnp.maximum(jnp.abs(q).sum(axis=1).max(), 1e-12)
   start = allowed / jnp.maximum(allowed.sum(), 1)
