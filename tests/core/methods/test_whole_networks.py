@@ -137,11 +137,11 @@ def test_fedprox_is_anchored_at_what_arrived():
 
 def test_a_stage_moves_its_own_part_alone():
   """Of FedRep the head, in epochs of the client's own steps."""
-  method = make("fedrep", head_epochs=3)
+  clients, method = world(), make("fedrep", head_epochs=3)
 
   @jax.jit
   def run():
-    client_round = toys.client_round(world(), method)
+    client_round = toys.client_round(clients, method)
     before, context, _ = client_round.begin()
     after, tally = client_round.run_stage(0, before, context, True)
     return before.client.net.params, after.client.net.params, tally
