@@ -65,7 +65,7 @@ def divided(
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
     rows = [sandbox.parts(sizes)[i] for i in cohort.places]
     shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.places)
-    shard = sandbox.with_order(made.method, shard, plan)
+    shard = sandbox.with_order(made.method, shard, plan, fleet)
     of_clients = shard._replace(image=(), label=())
     shard = devices.put_on_devices(
       mesh, jax.device_get(of_clients), devices.DIVIDED

@@ -15,7 +15,14 @@ def ordered(name, *, turn=1, **options):
   made = world(name, depths=(2,), sizes=SIZES, **options)
   (shard,), (plan,) = made.shards, made.plans
   shard = orders.with_service_order(
-    made.method, shard, plan, order="cyclic", turn=turn, rounds=ROUNDS, seed=0
+    made.method,
+    shard,
+    plan,
+    made.fleet,
+    order="cyclic",
+    turn=turn,
+    rounds=ROUNDS,
+    seed=0,
   )
   return made._replace(shards=(shard,))
 

@@ -23,6 +23,7 @@ from splitjax.core import wire
 from splitjax.core.engine import visit
 from splitjax.core.engine.finite import finite
 from splitjax.core.engine.layout import Cohort, Layout
+from splitjax.core.engine.schedules import Schedule
 from splitjax.core.engine.visit import (
   ClientRound,
   Common,
@@ -149,14 +150,24 @@ class Crowd(NamedTuple):
     server: the one server, unstacked.
     contexts: of their rounds.
     tally: sums over their steps so far, with the messages of the download.
-    taken: [n, T] bool, the steps that they take.
+    schedules: of their steps.
   """
 
   clients: Half
   server: Half
   contexts: Tree
   tally: Tally
-  taken: Array
+  schedules: tuple[Schedule]
+
+  @property
+  def taken(self) -> Array:
+    """[n, T] bool, the steps that they take."""
+    return self.schedules[0].taken
+
+  def scheduled(self, group: Group) -> Group:
+    """Returns the group, whose visits have these schedules."""
+    visits = group.visits._replace(schedules=self.schedules)
+    return group._replace(visits=visits)
 
   def after(self, clients: Half, server: Half, tally: Tally) -> "Crowd":
     """Returns the crowd after its steps; adds the `tally` of these."""
@@ -188,8 +199,9 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   A turn whose loss is not finite is undone, and its client takes no more turns
   in this round. If the server is not finite at the end, nothing counts.
   """
-  method, visits, common = group.method, group.visits, group.common
   crowd = begin(group)
+  group = crowd.scheduled(group)
+  method, visits, common = group.method, group.visits, group.common
 
   # The queue: steps, as client * T + step, in the order of their positions.
   position = visits.shard.service_order[:, common.round]
@@ -294,6 +306,7 @@ def merged(group: Group) -> Trained:
   """
   (stage,) = group.method.stages()
   crowd = begin(group)
+  group = crowd.scheduled(group)
   ones = jnp.ones(group.clients)
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
@@ -336,7 +349,7 @@ def begin(group: Group) -> Crowd:
       server=server,
       contexts=context,
       tally=tally,
-      taken=steps.taken,
+      schedules=(steps,),
     )
 
   axes: Any = Crowd(0, None, 0, 0, 0)  # type: ignore[arg-type]

@@ -53,6 +53,8 @@ class Visit(NamedTuple):
     struck: its faults, and whether it participates.
     draws: made by `with_draws`, for all clients of the round at once; ()
       before.
+    schedules: those of its ClientRound, where it takes its steps one by one; ()
+      before, and where it takes all at once.
   """
 
   client: Client
@@ -60,6 +62,7 @@ class Visit(NamedTuple):
   sampled: Array
   struck: Struck
   draws: Tree = ()
+  schedules: tuple[Schedule | None, ...] = ()
 
   @property
   def active(self) -> Array:
@@ -186,7 +189,9 @@ class ClientRound:
     self.samples = Samples(shard=shard, plan=plan)
     self.draws: Draws = visit.draws
     self.stages = method.stages()
-    self.schedules = tuple(map(self._schedule, range(len(self.stages))))
+    self.schedules = visit.schedules or tuple(
+      map(self._schedule, range(len(self.stages)))
+    )
 
   def begin(self) -> tuple[Pair, Tree, Tally]:
     """Runs the download -> the pair, the context of the round, its bytes."""

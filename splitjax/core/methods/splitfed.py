@@ -132,6 +132,9 @@ class SplitNN(SplitFed):
 
   topology: ClassVar[str] = "relay"
 
+  def keeps(self, path):
+    return False  # part-1 is handed on with its normalisation
+
   def receive(self, client, server, samples, round, key):
     with wire.ledger():  # which nobody adds up
       return super().receive(client, server, samples, round, key)
