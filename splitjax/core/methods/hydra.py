@@ -42,13 +42,9 @@ class Hydra(SplitFedV2):
       with clients of other superclasses.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=4, depths=(2,))
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> pairs = (0, 1), (2, 3)
-    >>> method = Hydra(backbone=net, optimizer=optimizer, superclasses=pairs)
-    >>> counts = np.array([[5, 1, 0, 0], [0, 0, 2, 1], [0, 3, 2, 0]])
-    >>> method.group(counts)
+    >>> from splitjax.core.sandbox import small
+    >>> method = small(Hydra, superclasses=((0, 1), (2, 3))).method
+    >>> method.group(np.array([[5, 1, 0, 0], [0, 0, 2, 1], [0, 3, 2, 0]]))
     array([0, 1, 0], dtype=int32)
   """
 

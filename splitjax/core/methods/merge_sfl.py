@@ -34,12 +34,8 @@ class MergeSFL(SplitFed):
       of B samples, which is the default here.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = MergeSFL(
-    ...   backbone=net, optimizer=optimizer, micro_batches=True
-    ... )
+    >>> from splitjax.core.sandbox import small
+    >>> method = small(MergeSFL, micro_batches=True).method
     >>> method.batch_size(clients=10, batch=64)
     6
   """
@@ -89,18 +85,15 @@ class MergeSFL(SplitFed):
   def merged_back(self, server, z, batch):
     """Runs theta on features z [n, B, ...]; the output is the losses [n, B]."""
     names = (*self.backbone.names(self.backbone.cuts[0]), "head")
+    label, real = batch.label.ravel(), batch.real.ravel()
+    merged = batch._replace(label=label, real=real, key=batch.key[0])
 
     def forward(net, z):
-      logits, stats = backbones.run(
-        self.backbone,
-        net,
-        z.reshape(-1, *z.shape[2:]),
-        names,
-        train=True,
-        real=batch.real.ravel(),
-        key=batch.key[0],
+      rows = z.reshape(-1, *z.shape[2:])
+      logits, stats = backbones.run_batch(
+        self.backbone, net, rows, names, merged
       )
-      loss = self.backbone.loss(logits, batch.label.ravel())
+      loss = self.backbone.loss(logits, label)
       return loss.reshape(batch.real.shape), stats
 
     return self.behind(server, z, names, forward)

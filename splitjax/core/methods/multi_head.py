@@ -31,6 +31,12 @@ class MultiHead(SplitFed):
   References:
     Chen et al., 2023, as Hydra's appendix B describes it: "the head x of client
     c is aggregated with the corresponding head from the other clients".
+
+  Example:
+    >>> from splitjax.core.sandbox import small
+    >>> trial = small(MultiHead)
+    >>> trial.state().server.net.params["head"]["Dense_0"]["kernel"].shape
+    (4, 8, 4)
   """
 
   pick: ClassVar[bool] = True

@@ -49,10 +49,8 @@ class SplitFedV1(SplitFed):
   copies, weighted by size as in the paper; uniformly in Hydra's experiments.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> SplitFedV1(backbone=net, optimizer=optimizer, mean="uniform").answers
+    >>> from splitjax.core.sandbox import small
+    >>> small(SplitFedV1, mean="uniform").method.answers
     ('server',)
   """
 
