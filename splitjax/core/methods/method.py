@@ -17,7 +17,7 @@ from splitjax.core import wire
 from splitjax.core.methods import nets
 from splitjax.core.methods.optimizer import Optimizer
 from splitjax.core.methods.outer import Outer
-from splitjax.core.pytree import check_fields, pytree
+from splitjax.core.pytree import pytree
 from splitjax.core.records import (
   NO_BLOCKS,
   Client,
@@ -70,8 +70,7 @@ class Method:
   pick: ClassVar[bool] = False  # whether the most confident path answers
 
   def __post_init__(self) -> None:
-    """Checks the values of the fields; subclasses check what goes together."""
-    check_fields(self)
+    """Raises a UserError if values do not go together; subclasses add to it."""
 
   @property
   def answers(self) -> tuple[str, ...]:
