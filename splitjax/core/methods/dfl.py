@@ -54,10 +54,9 @@ class Prices(NamedTuple):
 class DFL(WholeNetwork):
   """Clients take their cheapest cut, and run FedAvg within their cluster.
 
-  The cuts are those of `backbone.depths`; `allocation.cut_costs` computes their
-  costs on the clients' devices. A prefix goes down in the first round and after
-  each aggregation; it goes up in the rounds in which the server forms clusters
-  or averages networks.
+  The cuts are the backbone's; `allocation.cut_costs` computes their costs on
+  the clients' devices. A prefix goes down in the first round and after each
+  aggregation, and up when the server forms clusters or averages networks.
 
   Attributes:
     alpha: weight of the time in the cost; the energy has weight 1 - alpha.
@@ -108,9 +107,8 @@ class DFL(WholeNetwork):
     return Client(net=net, memory=jnp.zeros(()))
 
   def first_server(self, full, held, size):
-    together = Clusters(cluster=jnp.zeros(size, jnp.int32), rounds=jnp.int32(0))
-    server = super().first_server(full, held, size)
-    return server._replace(memory=together)
+    nobody = Clusters(cluster=jnp.zeros(size, jnp.int32), rounds=jnp.int32(0))
+    return super().first_server(full, held, size)._replace(memory=nobody)
 
   def receive(self, client, server, samples, round, key):
     # Shard.group is the place of its cut among the backbone's.
@@ -152,44 +150,43 @@ class DFL(WholeNetwork):
     total = weights.sum(axis=1)
     gets = (total > 0) & (rounds > self.warmup)
     weights = weights / jnp.where(total > 0, total, 1.0)[:, None]
-    averaged = nets.select(real, lambda path: not Method.keeps(self, path))
-    averaged = trees.where(gets, nets.combine(weights, averaged), averaged)
-    averaged = nets.join(averaged, real)
-    net = jax.tree.map(lambda x, y: x.at[:count].set(y), client.net, averaged)
+    before = nets.select(real, self.averages)
+    after = trees.where(gets, nets.combine(weights, before), before)
+    after = nets.join(after, real)
+    net = jax.tree.map(lambda x, y: x.at[:count].set(y), client.net, after)
     memory = Clusters(cluster=cluster, rounds=rounds)
     return server._replace(memory=memory), (client._replace(net=net),)
 
+  def averages(self, path: str) -> bool:
+    """Tells whether a leaf is sent, and averaged in a cluster."""
+    return not Method.keeps(self, path)
+
   def prices(self) -> Prices:
     """The prices of all cuts, [K]."""
-    full, prefixes = shapes.network(self.backbone), []
-    for cut in self.backbone.cuts:
-      net = backbones.prefix(self.backbone, full, cut, with_exit=False)
-      sent = nets.select(net, lambda path: not Method.keeps(self, path))
-      prefixes.append(trees.num_bytes(sent))
-    features = allocation.feature_bytes(self.backbone)
+    net = nets.select(shapes.network(self.backbone), self.averages)
+    prefixes = [
+      backbones.prefix(self.backbone, net, cut, with_exit=False)
+      for cut in self.backbone.cuts
+    ]
     return Prices(
-      prefix=jnp.asarray(prefixes, float), features=jnp.asarray(features)
+      prefix=jnp.asarray([*map(trees.num_bytes, prefixes)], float),
+      features=jnp.asarray(allocation.feature_bytes(self.backbone)),
     )
-
-
-def kernels(params: Tree) -> list[Array]:
-  """Lists the arrays of a tree that are stored under the key "kernel"."""
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  return [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
 
 
 def similarity(params: Tree) -> Array:
   """Computes how similar clients' networks are, by linear CKA, [N, N].
 
   For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2. Here
-  x and y are the flattened kernels that two clients have in the same layer; the
-  result is the mean over layers. Of `params` [N, ...] only `kernels` are
-  compared; biases, scales, class token and positions are not.
+  x and y are the flattened kernels that two clients have in the same layer of
+  `params` [N, ...]; the result is the mean over layers. Biases, scales, class
+  token and positions are not compared.
 
   Raises:
     UserError: there are no kernels to compare.
   """
-  layers = kernels(params)
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  layers = [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
   if not layers:
     raise UserError("warmup must be 0: no leaf of the network is a `kernel`")
   total = jnp.zeros(())

@@ -22,7 +22,7 @@ from splitjax.core.methods.nets import union
 from splitjax.core.methods.split import Front, Split
 from splitjax.core.methods.tune import Adapting, sgd_step
 from splitjax.core.pytree import pytree
-from splitjax.core.records import NO_BLOCKS, Half, Net, Passes, Tree
+from splitjax.core.records import Half, Net, Passes, Tree
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.models import backbones, drawn_cut, target
 from splitjax.types import Batch, Row
@@ -34,8 +34,8 @@ class Views(NamedTuple):
 
   Attributes:
     late: adapted to B2; takes x1.
-    early: adapted to B1; takes x2. Without blocks if nothing needs it.
-    pull: gradients at `late` and, if there is one, at `early` -> the gradient
+    early: adapted to B1; takes x2. The late one if nothing needs it.
+    pull: gradients at `late` and, if l_C reads it, at `early` -> the gradient
       at the network before adaptation.
   """
 
@@ -76,11 +76,9 @@ class Harmony(Adapting, Blended, Split):
       paper leaves it open. Raw ones with weight 1 and margin 1 diverged.
     client_loss_views: which views the client's loss uses; eq. 8 leaves it open.
       "late": the view of the server's loss; "both": the mean over both views.
-    stochastic_depth: whether the early view's depth K is drawn; False: K is the
-      client's depth.
+    stochastic_depth: whether the early view's K is drawn; False: the client's.
     meta: "fomaml" applies the gradient at the adapted parameters to the start;
       "maml" differentiates through the inner steps (exact, slow).
-    form: as in every method; the paper sends 16 bits.
 
   Example:
     >>> import splitjax
@@ -98,7 +96,7 @@ class Harmony(Adapting, Blended, Split):
   client_loss_views: Literal["late", "both"] = "late"
   stochastic_depth: bool = True
   meta: Literal["fomaml", "maml"] = "fomaml"
-  form: Form = "float16"
+  form: Form = "float16"  # the paper's
 
   def __post_init__(self):
     super().__post_init__()
@@ -128,17 +126,13 @@ class Harmony(Adapting, Blended, Split):
     late = 3.0 * self.inner_steps + 3
     # An early view that l_C does not need has no backward pass of its own.
     early = late if self.both else (late - 2) * self.aligned
-    return Passes(
-      client=late + early,
-      server=3.0 * (1 + self.aligned),
-      trips=2,
-      alone=late * (1 + self.both),
-    )
+    server = 3.0 * (1 + self.aligned)
+    alone = late * (1 + self.both)
+    return Passes(client=late + early, server=server, trips=2, alone=alone)
 
   def receive(self, client, server, samples, round, key):
     # The client computes the server's loss, with its copy of the head.
-    head = backbones.select(server.net, ("head",))
-    wire.send_tree("down/server_head", head)
+    wire.send_tree("down/server_head", backbones.select(server.net, ("head",)))
     return super().receive(client, server, samples, round, key)
 
   def step(self, client, server, context, batches, key):
@@ -149,8 +143,8 @@ class Harmony(Adapting, Blended, Split):
     late = self.front(views.late, b1)
     z = self.cross("up/features", late.features, b1)
 
-    # Server: embeds it. If aligned, takes the early view too, and pulls both
-    # together by class (eq. 6-7); nothing of this goes down.
+    # Server: embeds it, and, if it aligns, embeds the early view too and
+    # compares both by class (eq. 6-7); no gradient of this goes down.
     trunk = self.trunk(server.net, z, late.depth, b1)
     alignment = None
     if self.aligned:
@@ -194,8 +188,7 @@ class Harmony(Adapting, Blended, Split):
 
   def adapt(self, net: Net, b1: Batch, b2: Batch, *, early: bool) -> Views:
     """Adapts phi and h to each batch by M steps of plain SGD (eq. 3)."""
-    adapted_to = (b2, b1) if early else (b2,)
-    batches = jax.tree.map(lambda *x: jnp.stack(x), *adapted_to)
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *(b2, b1)[: 1 + early])
 
     def adapted(params):
       def to_batch(batch):
@@ -214,7 +207,9 @@ class Harmony(Adapting, Blended, Split):
       params, vjp = jax.vjp(adapted, net.params)
 
       def pull(*grads):
-        return vjp(jax.tree.map(lambda *x: jnp.stack(x), *grads))[0]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *grads)
+        read = jnp.arange(len(grads))  # a view that l_C does not read has 0
+        return vjp(trees.put(trees.zeros(params), read, stacked))[0]
 
     else:  # as if the inner steps had the slope 1
       params = adapted(net.params)
@@ -222,10 +217,8 @@ class Harmony(Adapting, Blended, Split):
       def pull(*grads):
         return jax.tree.map(lambda *x: sum(x), *grads)
 
-    nets = [
-      net._replace(params=trees.take(params, i)) for i in range(1 + early)
-    ]
-    return Views(late=nets[0], early=nets[1] if early else NO_BLOCKS, pull=pull)
+    late, second = (net._replace(params=trees.take(params, i)) for i in (0, -1))
+    return Views(late=late, early=second, pull=pull)
 
   def client_step(
     self,
@@ -237,17 +230,16 @@ class Harmony(Adapting, Blended, Split):
     weight: Array | float,
   ) -> tuple[Half, Array]:
     """Descends weight l_C, and what `dz` brings -> client, l_C."""
-    loss, at_early = late.loss, []
-    if self.both:
-      weight = weight / 2
-      early_loss, grads = jax.value_and_grad(self.local_loss)(
-        views.early.params, views.early, b2
-      )
-      loss, at_early = (loss + early_loss) / 2, [trees.scale(weight, grads)]
-    elif views.early.params:  # no loss of the client sees it
-      at_early = [trees.zeros(views.early.params)]
-    grads = views.pull(late.pull(dz, weight), *at_early)
-    return self.optimizer.step(client, grads, late.stats), loss
+    if not self.both:
+      grads = views.pull(late.pull(dz, weight))
+      return self.optimizer.step(client, grads, late.stats), late.loss
+    loss, at_early = jax.value_and_grad(self.local_loss)(
+      views.early.params, views.early, b2
+    )
+    weight = weight / 2
+    grads = views.pull(late.pull(dz, weight), trees.scale(weight, at_early))
+    client = self.optimizer.step(client, grads, late.stats)
+    return client, (late.loss + loss) / 2
 
   # Section 3.4: stochastic early features.
 
@@ -290,8 +282,8 @@ class Harmony(Adapting, Blended, Split):
     options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
     loss, at_both = csa(e, late, same, b1.real, **options)
     d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
-    (grads,) = pull(d_early)
-    return Alignment(loss=loss, late=d_late, early=grads, passed=passed)
+    (d_theta,) = pull(d_early)
+    return Alignment(loss=loss, late=d_late, early=d_theta, passed=passed)
 
   def head_pass(
     self, server: Net, e: Array, batch: Batch

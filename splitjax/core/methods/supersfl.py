@@ -46,10 +46,9 @@ class SuperSFL(Split):
   """Three-phase gradient fusion (Algorithm 2), eq. 3-8.
 
   The server holds all L blocks, and clients start from its first ones; their
-  classifiers stay with them. Weights are those of eq. 6, so that `mean` is no
-  choice. While the server does not answer (`faults.server_down`), a client
-  uploads in vain and then trains alone (Algorithm 3). `fleet.allocation=
-  supersfl` derives depths from resources.
+  classifiers stay with them. While the server does not answer, a client uploads
+  in vain and then trains alone (Algorithm 3). `fleet.allocation=supersfl`
+  derives depths from resources (eq. 1).
 
   Attributes:
     fusion: the factors of w in eq. 3; "full" is the paper's choice, the others
@@ -58,13 +57,10 @@ class SuperSFL(Split):
       limit.
     lam: weight of the pull to the server's own copy (eq. 8).
     sole_source: whether a block that a single participant holds is copied from
-      it, without the pull: "if only one source provides layer l, that parameter
-      is used directly" (Section II-D). False: eq. 8 for all blocks.
-    normalise: whether the weights of eq. 8 are divided by their sum over the
-      holders of a block. False: as printed. The w_i of eq. 6 then add up to
-      about 1/N over all N clients, and to less over the few that hold a deep
-      block: with 50 clients and lam = 0.01 the server's copy makes up a third
-      of block 1 and 78 to 93 % of the deepest blocks.
+      it, without the pull (Section II-D). False: eq. 8 for all blocks.
+    normalise: whether the weights of eq. 8 sum to 1 over the holders of a
+      block. False: as printed; with 50 clients and lam = 0.01 the server's copy
+      then makes up a third of block 1 and 78 to 93 % of the deepest blocks.
     eps: epsilon of eq. 3 and 6; the paper prints no value.
     answers: who predicts: "server", since the paper reports one model's
       accuracy and names no exit, or "both", gated by entropy.
@@ -123,7 +119,7 @@ class SuperSFL(Split):
     # Phase 1: l_C and its gradient.
     near, local = self.phase_one(client.net, batch)
 
-    # Phase 2: features up; server step; their gradient and l_S down.
+    # Phase 2: features up; the server's step; their gradient and l_S down.
     z = self.cross("up/features", near.features, batch)
     wire.send_labels(batch.real)
     far = self.back(server.net, z, near.depth, batch)
@@ -167,65 +163,55 @@ class SuperSFL(Split):
   def client_weight(
     self, client_loss: Array, server_loss: Array, depth: int
   ) -> Array:
-    """Computes w_client of eq. 3, [].
-
-    w = d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1).
-    """
-    share = depth / self.backbone.length
+    """W = d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
+    share = jnp.asarray(depth / self.backbone.length)
     sure = 1 / (client_loss + self.eps)
     certain = sure / (sure + 1 / (server_loss + self.eps))
     return {
       "full": share * certain,
-      "no_loss": jnp.full_like(certain, share),
+      "no_loss": share,
       "no_depth": certain,
-      "equal": jnp.full_like(certain, 0.5),
+      "equal": jnp.asarray(0.5),
     }[self.fusion]
 
-  def sureness(self, client: Half) -> Array:
-    """1 / (L_i + eps) of eq. 6, []."""
-    total, steps = client.memory
-    return 1 / (total / jnp.maximum(steps, 1) + self.eps)
-
   def weight(self, client, samples):
-    """w_i of eq. 6 without its two denominators, see `merge`."""
+    """d_i / (L_i + eps): w_i of eq. 6 without its denominators, see `merge`."""
+    total, steps = client.memory
+    sureness = 1 / (total / jnp.maximum(steps, 1) + self.eps)
     some = samples.shard.size > 0
-    return jnp.where(some, self.depth(client.net) * self.sureness(client), 0.0)
+    return jnp.where(some, self.depth(client.net) * sureness, 0.0)
 
   def send(self, client, server, context, samples, weight, key):
     wire.record("up/statistics", 4.0)  # the loss of eq. 6
     kept, shares = super().send(client, server, context, samples, weight, key)
+    depth = self.depth(client.net)
     counts = jnp.where(weight > 0, 1.0, 0.0)
-    shares["depth"] = counts * self.depth(client.net)
-    shares["sureness"] = jnp.where(weight > 0, self.sureness(client), 0.0)
-    shares["holders"] = dict.fromkeys(client.net.params, counts)
+    shares["depth"] = counts * depth
+    shares["sureness"] = weight / depth
+    shares["holders"] = dict.fromkeys(self.backbone.names(0, depth), counts)
     return kept._replace(memory=jnp.bool_(True)), shares
 
   def merge(self, server, shares, clients, counted):
-    """Averages the holders of a block, pulled to theta_s (eq. 6-8).
+    """Theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam), eq. 8.
 
-    theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam), with w_i =
-    d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1. sum_j is over all
-    participants, sum_i over the block's holders. theta_s is the mean of the
-    copies that features passed, by w_i, else the value before the round; a
-    block without a holder becomes theta_s.
+    w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1 (eq. 6), with
+    sum_j over all participants, sum_i over the holders of a block. theta_s is
+    the mean of the copies that features passed, else the value before.
     """
     # Weights of the shares lack the denominators: lam is multiplied by both.
     denominators = shares["depth"] * shares["sureness"]
     theta = nets.select(server.net, self.sends)
-    params, stats = {}, {}
-    for name in filter(shares["holders"].__contains__, self.backbone.names()):
+    params, stats = dict(theta.params), dict(theta.stats)
+    for name, holders in shares["holders"].items():
       parts = [part[name] for part in shares["common"]]
       weight = parts[0].weight
       pull = self.lam * (weight if self.normalise else denominators)
-      pulled = shares["holders"][name] > (1 if self.sole_source else 0)
-      pull = jnp.where(pulled, pull, 0.0)
-      copy = theta.params[name], theta.stats[name]
-      total = tuple(part.total for part in parts)
-      total = trees.add(total, trees.scale(pull, copy))
+      pull = jnp.where(holders > (1 if self.sole_source else 0), pull, 0.0)
+      copy = params[name], stats[name]
+      total = trees.add(tuple(x.total for x in parts), trees.scale(pull, copy))
       share = Share(total=total, weight=weight + pull)
       params[name], stats[name] = share.mean(copy)
-    merged = nets.join(Net(params=params, stats=stats), server.net)
-    net = Net(*(old | new for old, new in zip(server.net, merged, strict=True)))
+    net = nets.join(Net(params=params, stats=stats), server.net)
     return server._replace(net=net), clients
 
 
