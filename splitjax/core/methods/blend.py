@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from splitjax import trees
+from splitjax.core.methods import nets
 from splitjax.core.methods.method import Method
 from splitjax.core.pytree import pytree
 from splitjax.core.records import Client, Net, Server, Share, Tree
@@ -67,26 +68,17 @@ class Blended(Method):
 
   def blend(self, kept: Net, common: Net, sums: Net, took_part: Array) -> Net:
     """Blends the clients [N, ...] of a cohort with the mean, block by block."""
+    lam = self.lam
+    assert lam is not None
     # lam = 1 keeps, and lam = 0 takes, even if the other side is not finite.
-    gets = (took_part | (self.lam == 0)) & (self.lam < 1)  # type: ignore[operator]
+    gets = (took_part | (lam == 0)) & (lam < 1)
 
-    def blended(name: str, tree: Tree, mean: Tree, share: Share | None) -> Tree:
+    def blended(tree: Tree, mean: Tree, share: Share | None) -> Tree:
       if share is None:  # no holder participates
         return tree
       mean = trees.repeat(mean, len(took_part))
-      new = trees.add(
-        trees.scale(self.lam, tree),  # type: ignore[arg-type]
-        trees.scale(1 - self.lam, mean),  # type: ignore[operator]
-      )
-      new = trees.where(jnp.asarray(self.lam) == 0, mean, new)
-      return trees.where(gets & (share.weight > 0), new, tree)
+      mixed = trees.add(trees.scale(lam, tree), trees.scale(1 - lam, mean))
+      mixed = trees.where(jnp.asarray(lam) == 0, mean, mixed)
+      return trees.where(gets & (share.weight > 0), mixed, tree)
 
-    return Net(
-      *(
-        {
-          name: blended(name, tree, means[name], weights.get(name))
-          for name, tree in part.items()
-        }
-        for part, means, weights in zip(kept, common, sums, strict=True)
-      )
-    )
+    return nets.map_blocks(blended, kept, common, sums)

@@ -1,6 +1,7 @@
 """Networks as dicts of blocks: joined, shared out among clients, averaged."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,24 +24,31 @@ def select(net: Net, wanted: Callable[[str], bool]) -> Net:
   return Net(*(jax.tree_util.tree_map_with_path(choose, part) for part in net))
 
 
+def map_blocks(function: Callable[..., Any], net: Net, *others: Net) -> Net:
+  """Calls (block, the others' blocks of this name) for each block of `net`.
+
+  A block that another lacks is None there.
+  """
+
+  def of_part(part, *rest):
+    return {
+      name: function(tree, *(blocks.get(name) for blocks in rest))
+      for name, tree in part.items()
+    }
+
+  return Net(*map(of_part, net, *others))
+
+
 def join(kept: Net, common: Net) -> Net:
   """Completes the blocks of `kept`: a leaf that is None comes from `common`."""
-  return Net(
-    *(
-      {
-        name: _fill(tree, common_part.get(name))
-        for name, tree in kept_part.items()
-      }
-      for kept_part, common_part in zip(kept, common, strict=True)
-    )
-  )
+  return map_blocks(_fill, kept, common)
 
 
 def _fill(kept: Tree, common: Tree) -> Tree:
   if not jax.tree.leaves(common):
     return kept
   return jax.tree.map(
-    lambda leaf, other: other if leaf is None else leaf,
+    lambda leaf, mean: mean if leaf is None else leaf,
     kept,
     common,
     is_leaf=lambda x: x is None,
@@ -52,14 +60,9 @@ def shares(net: Net, weight: Array | Net) -> Net:
 
   `weight` [] is that of the client, or a Net with a weight for each block.
   """
-  if not isinstance(weight, Net):
-    weight = Net(*(dict.fromkeys(part, weight) for part in net))
-  return Net(
-    *(
-      {name: share(tree, weights[name]) for name, tree in part.items()}
-      for part, weights in zip(net, weight, strict=True)
-    )
-  )
+  if isinstance(weight, Net):
+    return map_blocks(share, net, weight)
+  return map_blocks(lambda tree: share(tree, weight), net)
 
 
 def share(tree: Tree, weight: Array) -> Share:
@@ -70,14 +73,8 @@ def share(tree: Tree, weight: Array) -> Share:
 
 def means(shared: Net, old: Net) -> Net:
   """Averages block by block; one of which nobody has a share stays `old`."""
-  return Net(
-    *(
-      {
-        name: sums[name].mean(tree) if name in sums else tree
-        for name, tree in part.items()
-      }
-      for sums, part in zip(shared, old, strict=True)
-    )
+  return map_blocks(
+    lambda tree, share: tree if share is None else share.mean(tree), old, shared
   )
 
 

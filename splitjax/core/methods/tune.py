@@ -51,42 +51,40 @@ def fine_tune(
 ) -> Net:
   """Takes `steps` mini-batch steps on a client's data, or `epochs` over it."""
   epoch_key, batch_key = jax.random.split(key)
-  # The client's own number: it may be smaller than the largest of its cohort.
+  # The client's batches: they may be fewer than the largest's of its cohort.
   batches = jnp.maximum(samples.batches(), 1)
 
-  def step(net, t):
-    rows, real = samples.epoch(jax.random.fold_in(epoch_key, t // batches))
-    own = jax.random.fold_in(batch_key, t)
-    batch = samples.batch(rows[t % batches], real[t % batches], own)
+  def step(net, rows, real, augment_key):
+    batch = samples.batch(rows, real, augment_key)
     return sgd_step(method, net, batch, lr, moves)
 
-  def epoch(number, net):
-    rows, real = samples.epoch(jax.random.fold_in(epoch_key, number))
-    of_epoch = jax.random.fold_in(batch_key, number)
+  def next_step(t, net):
+    rows, real = samples.epoch(jax.random.fold_in(epoch_key, t // batches))
+    i = t % batches
+    return step(net, rows[i], real[i], jax.random.fold_in(batch_key, t))
 
-    def next_step(i, net):
-      own = jax.random.fold_in(of_epoch, i)
-      batch = samples.batch(rows[i], real[i], own)
-      return sgd_step(method, net, batch, lr, moves)
+  def next_epoch(epoch, net):
+    rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
+    augment_key = jax.random.fold_in(batch_key, epoch)
 
-    return jax.lax.fori_loop(0, batches, next_step, net)
+    def next_in_epoch(i, net):
+      return step(net, rows[i], real[i], jax.random.fold_in(augment_key, i))
+
+    return jax.lax.fori_loop(0, batches, next_in_epoch, net)
 
   if epochs:
-    return jax.lax.fori_loop(0, epochs, epoch, net)
-  scanned = jax.lax.scan(
-    lambda net, t: (step(net, t), None), net, jnp.arange(steps)
-  )
-  return scanned[0]
+    return jax.lax.fori_loop(0, epochs, next_epoch, net)
+  return jax.lax.fori_loop(0, steps, next_step, net)
 
 
 def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
   """Recomputes running statistics in one pass over the client's data.
 
   mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b
-  of the pass. A layer keeps its old statistics if no batch has two values per
-  channel.
+  of the pass; var lacks the variance between the batches' means. A layer keeps
+  its old statistics if no batch has two values per channel.
   """
-  _, own_key = jax.random.split(key)
+  _, pass_key = jax.random.split(key)  # the other half is `fine_tune`'s
   names = method.backbone.names(0, method.depth(net))
   old = {name: net.stats[name] for name in names}
   if not jax.tree.leaves(old):
@@ -95,7 +93,7 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
 
   def accumulate(sums, drawn):
     rows, real = drawn
-    batch = samples.for_draws(rows, real, own_key)
+    batch = samples.for_draws(rows, real, pass_key)
 
     def write(stats):
       return method.features(net._replace(stats=net.stats | stats), batch)[1]
@@ -106,7 +104,7 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
     share = jax.tree.map(lambda k: 1 - k, kept)
     return trees.add(sums, trees.scale(batch.real.sum(), (part, share))), None
 
-  sums, _ = jax.lax.scan(accumulate, (zeros, zeros), samples.epoch(own_key))
+  sums, _ = jax.lax.scan(accumulate, (zeros, zeros), samples.epoch(pass_key))
   stats = jax.tree.map(
     lambda old, part, share: jnp.where(
       share > 0, part / jnp.where(share > 0, share, 1), old
