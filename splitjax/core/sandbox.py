@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from splitjax.core.engine import layout, orders, round
 from splitjax.core.engine.faults import NO_FAULTS, FaultTable
 from splitjax.core.engine.loops import one_server
 from splitjax.core.methods.method import Method
 from splitjax.core.methods.optimizer import Optimizer
-from splitjax.core.records import Metrics, State
+from splitjax.core.records import Client, Metrics, Net, State
 from splitjax.data import feed, inputs
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import fleets
@@ -60,6 +61,18 @@ class Sandbox(NamedTuple):
   def lower(self, state: State) -> Any:
     """Lowers a round, for its text and its costs."""
     return round.run_round.lower(self.method, state, self.shards, **self.how)
+
+  def networks(self, state: State) -> tuple[Net, ...]:
+    """The networks [N, ...] of each cohort with which a round starts."""
+
+    def network(client: Client, number: Array) -> Net:
+      del number  # clients may store nothing: it gives the axis
+      return self.method.model(client, state.server)
+
+    return tuple(
+      jax.vmap(network)(clients, shard.number)
+      for clients, shard in zip(state.clients, self.shards, strict=True)
+    )
 
   @property
   def how(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from splitjax import trees
 from splitjax.core import sandbox
 from splitjax.core.engine.loops import one_server
 from splitjax.core.methods import METHODS
@@ -70,10 +69,8 @@ def play(case: str) -> dict:
       state, metrics = trial.round(state)
       losses.append({k: float(x) for k, x in sorted(metrics.losses.items())})
     summaries = {
-      f"clients {cohort.depth}": summary(
-        models(method, clients, state.server, len(cohort.places))
-      )
-      for cohort, clients in zip(fleet.cohorts, state.clients, strict=True)
+      f"clients {cohort.depth}": summary(nets)
+      for cohort, nets in zip(fleet.cohorts, trial.networks(state), strict=True)
     }
     summaries["server"] = summary(state.server.net)
     return {"losses": losses, "state": summaries}
@@ -83,16 +80,6 @@ def network(depths, batch_norm):
   """A toy network of three blocks."""
   return toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3,
              batch_norm=batch_norm)  # fmt: skip
-
-
-def models(method, clients, server, count):
-  """What a cohort's clients hold, completed by what is common."""
-  leaves = jax.tree.leaves(clients.net, is_leaf=lambda x: x is None)
-  if all(leaf is not None for leaf in leaves):
-    return clients.net
-  if jax.tree.leaves(clients):
-    return jax.vmap(method.model, in_axes=(0, None))(clients, server)
-  return trees.repeat(method.model(clients, server), count)
 
 
 def summary(net) -> dict[str, list[float]]:

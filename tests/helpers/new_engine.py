@@ -157,16 +157,7 @@ def by_number(made: Sandbox, state: Any) -> list:
 
 def networks(made: Sandbox, state: Any) -> list:
   """The networks that clients start a round with, in the same order."""
-
-  def network(client, _):
-    return made.method.model(client, state.server)
-
-  # Clients may keep nothing: the places give the axis.
-  nets = [
-    jax.vmap(network)(clients, jnp.array(cohort.places))
-    for cohort, clients in zip(made.fleet.cohorts, state.clients, strict=True)
-  ]
-  return _in_order(made.fleet, nets)
+  return _in_order(made.fleet, made.networks(state))
 
 
 def _in_order(fleet: Fleet, stacked: Any) -> list:

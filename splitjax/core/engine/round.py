@@ -3,8 +3,8 @@
 The method is an argument like the state: its floats are data, and a compiled
 round serves all their values.
 
->>> from splitjax.core.check import small
 >>> from splitjax.core.methods import METHODS
+>>> from splitjax.core.sandbox import small
 >>> trial = small(METHODS["fedavg"])
 >>> state, metrics = trial.round(trial.state())
 >>> int(state.round), sorted(metrics.losses)
