@@ -1,0 +1,128 @@
+"""Schedules, the steps of a round, uniform weights.
+
+Against formulas, loops in NumPy and equalities, in float64.
+"""
+
+import by_hand
+import jax
+import jax.numpy as jnp
+import new_toy_world as toys
+import numpy as np
+import optax
+import pytest
+import tiny
+from new_repeated import LR, first, gradient, minus, played
+from refusals import refused
+
+from splitjax import experiment
+from splitjax.core.methods.optimizer import Optimizer
+from splitjax.core.methods.schedules import SCHEDULES
+from splitjax.data import BatchPlan
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+
+def cosine(t, length):
+  return (1 + np.cos(np.pi * min(t / length, 1))) / 2
+
+
+FACTORS = [
+  ({}, lambda t: 1.0),
+  ({"schedule": "cosine"}, lambda t: cosine(t, 12)),
+  ({"schedule": "exponential", "decay": 0.5}, lambda t: 0.5**t),
+  (
+    {"schedule": "exponential", "decay": 0.5, "every": 3, "floor": 0.02},
+    lambda t: max(0.5 ** (t / 3), 0.2),
+  ),
+  ({"schedule": "exponential", "floor": 2 * LR}, lambda t: 1.0),
+  (
+    {"schedule": "step", "decay": 0.1, "every": 4},
+    lambda t: 0.1 ** (t // 4),
+  ),
+  ({"schedule": "inverse", "offset": 4.0}, lambda t: 4 / (4 + t)),
+  ({"warmup": 3.0}, lambda t: min((1 + t) / 4, 1.0)),
+  (
+    {"schedule": "cosine", "warmup": 2.5},
+    lambda t: (1 + t) / 3.5 if t < 2.5 else cosine(t - 2.5, 9.5),
+  ),
+  (
+    {"schedule": "step", "decay": 0.5, "every": 2, "warmup": 1.0},
+    lambda t: (1 + t) / 2 if t < 1 else 0.5 ** ((t - 1) // 2),
+  ),
+]
+
+
+@pytest.mark.parametrize(("options", "factor"), FACTORS)
+def test_a_schedule_is_its_formula(options, factor):
+  optimizer = Optimizer(lr=LR, rounds=12, **options)
+  times = [0, 1, 2, 3, 4, 8, 11]
+  want = [LR * factor(t) for t in times]
+  rate = jax.jit(lambda optimizer, t: optimizer.at(t).lr)
+  found = [rate(optimizer, jnp.array(t, float)) for t in times]
+  np.testing.assert_allclose(found, want, rtol=0, atol=1e-14)
+  found = [float(rate(optimizer, jnp.int32(t))) for t in times]
+  np.testing.assert_allclose(found, want, 1e-6, 1e-9)
+
+
+def test_a_schedule_of_ones_own_gets_the_length_after_warm_up(monkeypatch):
+  monkeypatch.setitem(
+    SCHEDULES, "linear", lambda s: optax.linear_schedule(1.0, 0.0, s.length)
+  )
+  optimizer = Optimizer(lr=LR, rounds=12, warmup=2.0, schedule="linear")
+  found = [optimizer.at(jnp.array(t, float)).lr for t in (0, 2, 7)]
+  np.testing.assert_allclose(found, [LR / 3, LR, LR / 2], rtol=1e-12)
+
+
+def test_the_floor_falls_with_the_servers_rate():
+  """0.5^4 of the rates, but at least a fifth of them."""
+  options = {"schedule": "step", "decay": 0.5, "floor": LR / 5}
+  optimizer = Optimizer(lr=LR, server_lr=3 * LR, **options)
+  optimizer = optimizer.at(jnp.array(4.0))
+  np.testing.assert_allclose(optimizer.lr, LR / 5, rtol=1e-12)
+  np.testing.assert_allclose(optimizer.at_server.lr, 3 * LR / 5, rtol=1e-12)
+
+
+def test_two_rounds_of_fedavg_in_numpy():
+  """Five local steps, a schedule, and uniform weights."""
+  optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
+  play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
+  w = first()
+  for r in range(2):
+    trained = []
+    for n in range(4):
+      net = w
+      for _ in range(5):
+        net = minus(net, gradient(net, n), LR * cosine(r, 2))
+      trained.append((1, net))
+    w = by_hand.averaged(trained)
+  net = play.world.client(play.method, play.states[-1], 0)
+  toys.assert_close(by_hand.arrays(net.params), w, 1e-7)
+
+
+def test_the_work_of_local_steps_by_hand():
+  """Ten samples in batches of 4: 4 + 4 + 2; seven steps are 10 + 10 + 4."""
+  plan = BatchPlan(4, 9, 3, False, (), (), limit=7)
+  size = np.array([10, 3, 0])
+  steps, samples = plan.of_round(size)
+  assert steps.tolist() == [7, 7, 0] and samples.tolist() == [24, 21, 0]
+  steps, samples = plan.of_round(size, epochs=2)
+  assert steps.tolist() == [6, 2, 0] and samples.tolist() == [20, 6, 0]
+
+
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [("warmup", 2.0), ("every", 0), ("floor", 9.0), ("schedule", "cos")],
+)
+def test_what_does_not_fit_is_one_line(field, value):
+  draft = tiny.tiny(own="fedavg")
+  draft.optimizer[field] = value
+  with refused(f"optimizer.{field}"):
+    experiment.build(tiny.resolved(draft))
+
+
+def test_costs_and_batches_have_the_local_steps_of_the_config():
+  draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
+  setup = experiment.make_setup(experiment.build(tiny.resolved(draft)), "own")
+  assert experiment.whole_round(setup).steps.tolist() == [7] * 6
+  (plan,) = setup.plans
+  assert (plan.epochs * -(-setup.sizes // plan.batch)).min() >= 7
