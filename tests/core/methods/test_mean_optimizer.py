@@ -1,4 +1,4 @@
-"""The optimiser of means: loops in NumPy, and equalities."""
+"""The optimiser of means, and SCAFFOLD: loops in NumPy, and equalities."""
 
 import by_hand
 import jax
@@ -15,6 +15,7 @@ from new_repeated import (
   first,
   gradient,
   minus,
+  model_bytes,
   played,
 )
 from refusals import refused
@@ -29,10 +30,12 @@ NONE = Outer(name="fedavgm", lr=1.0, beta1=0.0)
 """What leaves the mean as it is."""
 
 
-def trained_by_hand(net, n):
-  """A client after its steps of gradient descent."""
+def trained_by_hand(net, n, correction=None):
+  """A client after its steps of gradient descent, with a correction of each."""
   for _ in range(STEPS[n]):
-    net = minus(net, gradient(net, n), LR)
+    grads = gradient(net, n)
+    extra = correction or by_hand.scaled(0.0, grads)
+    net = minus(net, by_hand.plus(grads, extra), LR)
   return net
 
 
@@ -148,3 +151,37 @@ def test_an_optimiser_of_means_needs_a_mean_of_the_clients():
   with refused("mean_optimizer"):
     method = METHODS["supersfl"](backbone=NET, optimizer=PLAIN, outer=NONE)
     toys.start(world, method)
+
+
+def test_three_rounds_of_scaffold_in_numpy():
+  """Algorithm 1 with option II to the letter, three of four clients a round."""
+  play = played("scaffold", 3, few=3)
+  assert len({tuple(on) for on in play.present}) > 1
+  x = first()
+  c = by_hand.scaled(0.0, x)
+  own = [c] * 4
+  for state, on in zip(play.states, play.present, strict=True):
+    trained, changes = [], []
+    for n in np.flatnonzero(on):
+      y = trained_by_hand(x, n, minus(c, own[n]))
+      moved = by_hand.scaled(1 / (STEPS[n] * LR), minus(x, y))
+      new = by_hand.plus(minus(own[n], c), moved)
+      trained.append((len(PARTS[n]), y))
+      changes.append((len(PARTS[n]), minus(new, own[n])))
+      own[n] = new
+    x = by_hand.averaged(trained)
+    share = on.sum() / len(PARTS)
+    c = by_hand.plus(c, by_hand.scaled(share, by_hand.averaged(changes)))
+    for n in range(4):
+      net = play.world.client(play.method, state, n)
+      toys.assert_close(by_hand.arrays(net.params), x, 1e-11)
+      mine = jax.tree.map(lambda rows, n=n: rows[n], state.clients[0].memory)
+      toys.assert_close(by_hand.arrays(mine), own[n], 1e-11)
+    known = by_hand.arrays(state.server.memory.control)
+    toys.assert_close(known, c, 1e-11)
+  # Control variates cost as much as the network.
+  for way in ("up", "down"):
+    sent = [
+      play.metrics.wire[f"{way}/{x}"] for x in ("control_variate", "model")
+    ]
+    assert sent == [model_bytes(3)] * 2
