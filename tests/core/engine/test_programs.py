@@ -127,13 +127,6 @@ def test_a_ledger_has_what_is_sent_while_it_is_open():
   assert {name: float(size) for name, size in inner.items()} == {"up/labels": 8}
 
 
-def test_only_messages_with_a_name_and_a_direction_are_sent(monkeypatch):
-  monkeypatch.setitem(wire.MESSAGES, "model", "what it holds")
-  for name, said in (("up/gossip", "register it"), ("model", "must begin")):
-    with pytest.raises(KeyError, match=said):
-      wire.record(name, 1.0)
-
-
 @pytest.mark.parametrize(
   "transformed",
   [
