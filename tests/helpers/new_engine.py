@@ -88,7 +88,7 @@ class Spy(Method):
 
   total: int
 
-  def first_client(self, net):
+  def first_client(self, net, size):
     zero = jnp.int32(0)
     return Client(
       net=NO_BLOCKS,

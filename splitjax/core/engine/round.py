@@ -53,7 +53,8 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
       method.backbone, full, cohort.depth, with_exit=method.exits
     )
     held = Net(params=held.params | part.params, stats=held.stats | part.stats)
-    clients.append(method.first_clients(part, cohort.places, layout.size))
+    client = method.first_client(part, layout.size)
+    clients.append(trees.repeat(client, cohort.places))
   server = method.first_server(full, held, layout.size)
   outer: Any = ()
   if method.outer is not None:

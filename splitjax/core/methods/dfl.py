@@ -102,7 +102,7 @@ class DFL(WholeNetwork):
     hardware = fleet.hardware or usual
     return allocation.cheapest_cuts(hardware, self.backbone, self.alpha)
 
-  def first_client(self, net):
+  def first_client(self, net, size):
     # Its weight in the mean of its cluster.
     return Client(net=net, memory=jnp.zeros(()))
 

@@ -80,7 +80,7 @@ class FedALA(WholeNetwork):
   def sends(self, path):
     return not super().keeps(path)
 
-  def first_client(self, net):
+  def first_client(self, net, size):
     parts = (*self.backbone.names(), "head")
     mixed = parts[len(parts) - self.mixed_blocks :]
     ones = {n: jax.tree.map(jnp.ones_like, net.params[n]) for n in mixed}

@@ -63,8 +63,8 @@ class FedAMP(Unaveraged):
     if self.lam is not None and self.alpha_k is None:
       raise UserError(f"lam={self.lam} must be None where alpha_k is None")
 
-  def first_client(self, net):
-    return super().first_client(net)._replace(memory=self.sent(net))
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=self.sent(net))
 
   def receive(self, client, server, samples, round, key):
     cloud = client.memory

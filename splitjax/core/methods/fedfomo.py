@@ -75,10 +75,9 @@ class FedFomo(Unaveraged):
   def validates(self):
     return self.validation
 
-  def first_clients(self, net, places, size):
+  def first_client(self, net, size):
     memory = Memory(affinity=jnp.zeros(size), start=net)
-    client = self.first_client(net)._replace(memory=memory)
-    return trees.repeat(client, places)
+    return super().first_client(net, size)._replace(memory=memory)
 
   def first_server(self, full, held, size):
     if size < 2:

@@ -46,8 +46,8 @@ class FedGH(WholeNetwork):
   def sends(self, path):
     return is_head(path)
 
-  def first_client(self, net):
-    client = super().first_client(net)
+  def first_client(self, net, size):
+    client = super().first_client(net, size)
     return client._replace(memory=prototypes.none(self.backbone))
 
   def send(self, client, server, context, samples, weight, key):

@@ -72,10 +72,10 @@ class FedPAC(Aligned):
     # Heads travel too, although nobody takes their mean.
     return not super().keeps(path)
 
-  def first_client(self, net):
+  def first_client(self, net, size):
     h = prototypes.none(self.backbone).mean
     memory = Estimates(h=h, v=jnp.zeros(()))
-    return super().first_client(net)._replace(memory=memory)
+    return super().first_client(net, size)._replace(memory=memory)
 
   def at(self, round):
     method = super().at(round)

@@ -102,8 +102,8 @@ class Hydra(SplitFedV2):
       groups[free[scores[free, number].argmax()]] = number
     return groups
 
-  def first_client(self, net):
-    client = super().first_client(net)
+  def first_client(self, net, size):
+    client = super().first_client(net, size)
     return client._replace(memory=jnp.bool_(False))  # label counts not yet sent
 
   def receive(self, client, server, samples, round, key):

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax import trees
 from splitjax.core import wire
 from splitjax.core.methods import nets
 from splitjax.core.methods.optimizer import Optimizer
@@ -136,18 +135,14 @@ class Method:
 
   # Before the first round.
 
-  def first_client(self, net: Net) -> Client:
-    """Makes a client from its part of the initial network."""
+  def first_client(self, net: Net, size: int) -> Client:
+    """Makes one of `size` clients from its part of the initial network."""
     return Client(net=nets.select(net, self.keeps))
 
-  def first_clients(self, net: Net, places: int, size: int) -> Client:
-    """Makes a cohort [places, ...]; `size` is the number of all clients, N."""
-    return trees.repeat(self.first_client(net), places)
-
   def first_server(self, full: Net, held: Net, size: int) -> Server:
-    """Makes the server from the initial network.
+    """Makes the server of `size` clients from the initial network.
 
-    Clients hold its part `held`; `size` is their number, N.
+    Clients hold its part `held`.
     """
     theta = NO_BLOCKS
     if not self.whole:

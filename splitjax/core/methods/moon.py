@@ -63,8 +63,8 @@ class MOON(WholeNetwork):
   def passes(self):
     return Passes(client=5.0)
 
-  def first_client(self, net):
-    return super().first_client(net)._replace(memory=net)
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=net)
 
   def receive(self, client, server, samples, round, key):
     last = client.memory

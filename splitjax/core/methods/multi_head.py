@@ -41,8 +41,8 @@ class MultiHead(SplitFed):
 
   pick: ClassVar[bool] = True
 
-  def first_client(self, net):
-    return super().first_client(net)._replace(memory=jnp.int32(0))
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=jnp.int32(0))
 
   def first_server(self, full, held, size):
     server = super().first_server(full, held, size)

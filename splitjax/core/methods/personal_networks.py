@@ -24,8 +24,8 @@ class PersonalNetwork(WholeNetwork):
   def rows(self):
     return Row("", personal=True), Row(" global", personal=False)
 
-  def first_client(self, net):
-    return super().first_client(net)._replace(memory=net)
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=net)
 
   def personalise(self, client, server, samples, key):
     return client.memory

@@ -114,13 +114,13 @@ class PGFedSplit(WholeNetwork):
   def keeps(self, path):
     return is_head(path) or super().keeps(path)
 
-  def first_client(self, net):
+  def first_client(self, net, size):
     table = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
     last, alpha = jnp.int32(-1), jnp.ones(())
     memory = HeadMemory(
       last=last, alpha=alpha, prototypes=table, counts=table[:, 0]
     )
-    return super().first_client(net)._replace(memory=memory)
+    return super().first_client(net, size)._replace(memory=memory)
 
   def first_server(self, full, held, size):
     table = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))

@@ -69,8 +69,10 @@ class Scaffold(WholeNetwork):
     1
   """
 
-  def first_client(self, net):
-    return super().first_client(net)._replace(memory=trees.zeros(net.params))
+  def first_client(self, net, size):
+    return (
+      super().first_client(net, size)._replace(memory=trees.zeros(net.params))
+    )
 
   def first_server(self, full, held, size):
     memory = ServerControl(

@@ -96,9 +96,9 @@ class SuperSFL(Split):
   def keeps(self, path):
     return is_exit(path.split("/")[0]) or super().keeps(path)
 
-  def first_client(self, net):
+  def first_client(self, net, size):
     # Whether it has sent its memory and latency (eq. 1): once in a run.
-    return super().first_client(net)._replace(memory=jnp.bool_(False))
+    return super().first_client(net, size)._replace(memory=jnp.bool_(False))
 
   def first_server(self, full, held, size):
     theta = backbones.suffix(self.backbone, full, 0)

@@ -111,7 +111,7 @@ def test_fedala_mixes_no_normalisation_that_is_local():
   method = METHODS["fedala"](
     backbone=net, optimizer=PARTS["optimizer"], local_norm=True, mixed_blocks=2
   )
-  client = method.first_client(toys.whole(net, 1))
+  client = method.first_client(toys.whole(net, 1), 3)
   server = method.first_server(toys.fresh(net, 2), toys.whole(net, 2), 3)
   mixed = method.model(client, server)
   toys.assert_close(mixed.stats, client.net.stats, 0.0)

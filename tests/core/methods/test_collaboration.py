@@ -92,7 +92,7 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
         p = np.exp(z @ kernel + bias)
         p = p / p.sum() - np.eye(C)[y]
         kernel, bias = kernel - lr * np.outer(z, p), bias - lr * p
-  client = method.first_client(toys.whole(NET))
+  client = method.first_client(toys.whole(NET), 3)
   server = method.first_server(full, full, 3)
   memory = Prototypes(mean=jnp.asarray(mean), known=jnp.asarray(held))
   clients = (trees.repeat(client, 3)._replace(memory=memory),)
@@ -126,7 +126,7 @@ def test_fedpac_estimates_with_the_body_that_it_receives(round):
   rows, net = range(5, 16), toys.whole(NET, 3)
   data = toys.samples(NET, rows)
   method = METHODS["fedpac"](**PARTS)
-  client = method.first_client(toys.whole(NET))
+  client = method.first_client(toys.whole(NET), 3)
   server = method.first_server(net, net, 3)
   known = jnp.arange(C) == 1
   server = server._replace(memory=Prototypes(jnp.full((C, D), 5.0), known))
