@@ -127,31 +127,7 @@ def test_a_ledger_has_what_is_sent_while_it_is_open():
   assert {name: float(size) for name, size in inner.items()} == {"up/labels": 8}
 
 
-@pytest.mark.parametrize(
-  "transformed",
-  [
-    lambda f: jax.grad(f)(1.0),
-    lambda f: jax.vmap(f)(jnp.ones(3)),
-    lambda f: jax.lax.scan(lambda c, x: (f(c), None), 1.0, jnp.ones(2)),
-    lambda f: jax.jit(f)(1.0),
-  ],
-  ids=["grad", "vmap", "scan", "jit"],
-)
-def test_nothing_is_sent_inside_a_transformed_function(transformed):
-  def loss(x):
-    wire.record("up/features", 4.0)
-    return x * x
-
-  with wire.ledger(), pytest.raises(RuntimeError, match="send outside of it"):
-    transformed(loss)
-  # A ledger that is open inside hears it.
-
-  def heard(x):
-    with wire.ledger() as sent:
-      wire.record("up/features", 4.0)
-    return x * sent["up/features"]
-
-  assert float(jax.jit(jax.grad(heard))(1.0)) == 4
+SAID = "up/features is sent inside .*: compute there, and send outside of it"
 
 
 @pytree
@@ -167,5 +143,5 @@ def test_a_round_that_sends_inside_a_gradient_says_so():
   made = world("splitgp")
   plain = made.method
   leaking = Leaking(backbone=plain.backbone, optimizer=plain.optimizer)
-  with pytest.raises(RuntimeError, match="up/features is sent inside"):
+  with pytest.raises(RuntimeError, match=SAID):
     made._replace(method=leaking).round(made.state())
