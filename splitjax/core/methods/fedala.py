@@ -23,10 +23,10 @@ WINDOW = 10
 
 
 class Mixing(NamedTuple):
-  """Memory of a client: W by block, and whether it has learned W before."""
+  """Memory of a client."""
 
-  weights: dict[str, Tree]
-  learned: Array
+  weights: dict[str, Tree]  # W by block
+  learned: Array  # [] bool, whether it has learned W before
 
 
 @pytree
@@ -41,8 +41,7 @@ class FedALA(WholeNetwork):
 
   Attributes:
     eta: learning rate of W; with 0 this is FedAvg.
-    share: s, the percentage of its samples that a client learns W on. It draws
-      them anew whenever it learns W.
+    share: s, the percentage of its samples, drawn anew whenever it learns W.
     mixed_blocks: p, how many of the last parts are mixed. 1 mixes the head
       alone; with 0 this is FedAvg.
     threshold: the loss has settled if more than WINDOW epochs have passed and
@@ -50,12 +49,6 @@ class FedALA(WholeNetwork):
       repository says 0.01 "in our paper"; its code has 0.1 and takes the loss
       of an epoch's last batch. Here the loss is the mean of the epoch.
     most_epochs: limit of the first learning, whose loss may never settle; ours.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> method = small(FedALA, mixed_blocks=2).method
-    >>> method.keeps("head/kernel"), method.sends("head/kernel")
-    (True, True)
   """
 
   eta: Annotated[float, NOT_NEGATIVE] = 1.0
@@ -92,47 +85,53 @@ class FedALA(WholeNetwork):
     return super().receive(client, server, samples, round, key)
 
   def model(self, client, server):
-    mean = self.received(client, server)
-    weights = client.memory.weights
-    return mean._replace(params=mix(client.net.params, mean.params, weights))
+    return self.mixed(client, server, client.memory.weights)
 
   def personalise(self, client, server, samples, key):
     client = self.learned(client, server, samples, jnp.bool_(True), key)
     return self.model(client, server)
 
-  def received(self, client, server):
-    """The mean, with the client's own normalisation if that is local."""
-    return nets.join(server.common, client.net)
+  def mixed(self, client, server, weights):
+    """The mean, mixed by eq. 4; normalisation that is local stays its own."""
+    trained, mean = client.net.params, nets.join(server.common, client.net)
+
+    def mix(w, a, b):
+      return a + (b - a) * w
+
+    blocks = {
+      name: jax.tree.map(mix, w, trained[name], mean.params[name])
+      for name, w in weights.items()
+    }
+    return mean._replace(params=mean.params | blocks)
 
   def learned(self, client, server, samples, learns, key):
     """The client with the W that it learned, if it `learns` ([] bool)."""
     weights, learned = client.memory
     if not weights:
       return client
-    own, mean = client.net.params, self.received(client, server)
     # A share of the client's samples: the first of them in a random order.
     rows, real = samples.epoch(key)
     count = jnp.floor(samples.shard.size * self.share / 100 + 1e-6)
-    number = jnp.cumsum(real.ravel()).reshape(real.shape)
-    real &= number <= jnp.maximum(count, 1)
+    real &= jnp.arange(real.size).reshape(real.shape) < jnp.maximum(count, 1)
 
-    def moved(w, grad, a, b):
-      return jnp.clip(w - self.eta * grad * (b - a), 0.0, 1.0)
+    def loss(weights, batch):  # its gradient is grad_w L * (global - own)
+      net = self.mixed(client, server, weights)
+      return self.local_loss(net.params, net, batch)
+
+    def clipped_step(w, grad):
+      return jnp.clip(w - self.eta * grad, 0.0, 1.0)
 
     def step(weights, drawn):
       batch = samples.for_draws(*drawn, key)
-      params = mix(own, mean.params, weights)
-      loss, grads = jax.value_and_grad(self.local_loss)(params, mean, batch)
-      weights = {
-        name: jax.tree.map(moved, w, grads[name], own[name], mean.params[name])
-        for name, w in weights.items()
-      }
-      return weights, (loss, batch.real.any())
+      value, grads = jax.value_and_grad(loss)(weights, batch)
+      weights = jax.tree.map(clipped_step, weights, grads)
+      return weights, (value, batch.real.any())
 
     def epoch(carry):
       weights, recent, t = carry
-      weights, (loss, on) = jax.lax.scan(step, weights, (rows, real))
-      recent = jnp.roll(recent, 1).at[0].set(losses.masked_mean(loss, on))
+      weights, batch_losses = jax.lax.scan(step, weights, (rows, real))
+      mean = losses.masked_mean(*batch_losses)
+      recent = jnp.roll(recent, 1).at[0].set(mean)
       return weights, recent, t + 1
 
     epochs = jnp.where(learned, 1, self.most_epochs) * learns
@@ -145,15 +144,3 @@ class FedALA(WholeNetwork):
     start = weights, jnp.zeros(WINDOW), jnp.int32(0)
     weights = jax.lax.while_loop(unsettled, epoch, start)[0]
     return client._replace(memory=Mixing(weights, learned | learns))
-
-
-def mix(own, mean, weights) -> dict[str, Tree]:
-  """Returns own + (mean - own) * W; blocks without a W come from `mean`."""
-
-  def mixed(w, a, b):
-    return a + (b - a) * w
-
-  return mean | {
-    name: jax.tree.map(mixed, w, own[name], mean[name])
-    for name, w in weights.items()
-  }

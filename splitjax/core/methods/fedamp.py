@@ -19,9 +19,6 @@ from splitjax.core.records import Net, Tree
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.types import UserError
 
-PULL = 0.1
-"""lam / alpha_k where lam is None."""
-
 
 @pytree
 class FedAMP(Unaveraged):
@@ -39,19 +36,13 @@ class FedAMP(Unaveraged):
 
   Attributes:
     sigma: scale of A; None: the mean squared distance between two participants
-      of the round. A far larger sigma gives all other participants the same
-      weight, a far smaller one gives them none.
+      of the round. A far larger sigma gives all others the same weight, a far
+      smaller one gives them none.
     alpha_k: the step size; None: sigma divided by the number of participants.
       alpha_k / sigma is the largest weight that another participant can have.
     lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k should
       be well below 1, or the pull undoes the training. One public
       implementation detaches the term, so that FedAMP is nearly Local.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> small(FedAMP, lam=0.1)
-    Traceback (most recent call last):
-    splitjax.types.UserError: lam=0.1 must be None where alpha_k is None
   """
 
   sigma: Annotated[float | None, POSITIVE] = None
@@ -64,7 +55,8 @@ class FedAMP(Unaveraged):
       raise UserError(f"lam={self.lam} must be None where alpha_k is None")
 
   def first_client(self, net, size):
-    return super().first_client(net, size)._replace(memory=self.sent(net))
+    memory = nets.select(net, self.sends)
+    return super().first_client(net, size)._replace(memory=memory)
 
   def receive(self, client, server, samples, round, key):
     cloud = client.memory
@@ -74,32 +66,25 @@ class FedAMP(Unaveraged):
 
   def loss(self, params, client, context, batch):
     loss, reported = super().loss(params, client, context, batch)
-    alpha_k = self.alpha_k
-    pull = PULL if self.lam is None or alpha_k is None else self.lam / alpha_k
-    sent = self.sent(Net(params=params, stats={})).params
+    lam, alpha_k = self.lam, self.alpha_k
+    pull = 0.1 if lam is None or alpha_k is None else lam / alpha_k
+    sent = nets.select(Net(params=params, stats={}), self.sends).params
     return loss + pull / 2 * squared_distance(sent, context), reported
 
   def merge(self, server, shares, clients, counted):
     (cohort,), (on,) = clients, counted
-    sent = self.sent(cohort.net)
+    sent = nets.select(cohort.net, self.sends)
     a = self.attention(sent.params, on)
     clouds = nets.combine(a + jnp.diag(1 - a.sum(axis=1)), sent)
     memory = trees.where(on, clouds, cohort.memory)
     return server, (cohort._replace(memory=memory),)
 
-  def sent(self, net: Net) -> Net:
-    """What the server gets of a network."""
-    return nets.select(net, self.sends)
-
   def attention(self, params: Tree, on: Array) -> Array:
     """The a_ij [N, N] of eq. 4-6: 0 on the diagonal, and unless `on` [N]."""
-
-    def squares(w):  # loops over clients: [N, N, parameters] does not fit
-      gaps = jax.tree.leaves(jax.tree.map(jnp.subtract, params, w))
-      return sum(jnp.square(x).reshape(len(x), -1).sum(axis=1) for x in gaps)
-
-    apart = jax.lax.map(squares, params)
-    others = on[:, None] & on[None, :] & ~jnp.eye(len(on), dtype=bool)
+    others = on[:, None] & on & ~jnp.eye(len(on), dtype=bool)
+    squares = jax.vmap(squared_distance, in_axes=(0, None))
+    # A loop over clients: the gaps [N, N, parameters] do not fit.
+    apart = jax.lax.map(lambda w: squares(params, w), params)
     mean = jnp.where(others, apart, 0.0).sum() / jnp.maximum(others.sum(), 1)
     mean = jnp.where(mean > 0, mean, 1.0)  # 0 if all networks are equal
     scale = mean if self.sigma is None else self.sigma

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from splitjax.core import wire
 from splitjax.core.methods import nets, prototypes
@@ -16,7 +15,7 @@ from splitjax.core.methods.method import is_body, is_head
 from splitjax.core.methods.prototypes import Prototypes
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
-from splitjax.core.records import NO_BLOCKS, Client, Net, Tree
+from splitjax.core.records import NO_BLOCKS, Client
 from splitjax.fields import NOT_NEGATIVE
 
 
@@ -31,11 +30,6 @@ class FedGH(WholeNetwork):
 
   Attributes:
     server_lr: eta, learning rate of the server's head. The default is ours.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> small(FedGH, server_lr=0.05).method.keeps("head/kernel")
-    False
   """
 
   server_lr: Annotated[float, NOT_NEGATIVE] = 0.01
@@ -47,8 +41,8 @@ class FedGH(WholeNetwork):
     return is_head(path)
 
   def first_client(self, net, size):
-    client = super().first_client(net, size)
-    return client._replace(memory=prototypes.none(self.backbone))
+    memory = prototypes.none(self.backbone)
+    return super().first_client(net, size)._replace(memory=memory)
 
   def send(self, client, server, context, samples, weight, key):
     mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
@@ -60,15 +54,10 @@ class FedGH(WholeNetwork):
     return Client(net=kept, memory=memory), {"common": NO_BLOCKS}
 
   def merge(self, server, shares, clients, counted):
+    """Takes a step for each mean [N, C, D] of a client that `counted`."""
     (cohort,), (on,) = clients, counted
     mean, held = cohort.memory
-    head = self.trained(server.common, mean, on[:, None] & held)
-    params = server.common.params | {"head": head}
-    common = server.common._replace(params=params)
-    return server._replace(common=common), clients
-
-  def trained(self, common: Net, mean: Array, held: Array) -> Tree:
-    """The head after a step for each `mean` [N, C, D] that is `held` [N, C]."""
+    common = server.common
 
     def loss(head, z, label):
       net = common._replace(params={"head": head})
@@ -76,12 +65,14 @@ class FedGH(WholeNetwork):
       return self.backbone.mean_loss(logits, label[None], jnp.ones(1, bool))
 
     def step(head, inputs):
-      z, label, on = inputs
+      z, label, counts = inputs
       grads = jax.grad(loss)(head, z, label)
-      lr = jnp.where(on, self.server_lr, 0.0)
+      lr = jnp.where(counts, self.server_lr, 0.0)
       return jax.tree.map(lambda w, g: w - lr * g, head, grads), None
 
-    clients, classes = held.shape
-    labels = jnp.tile(jnp.arange(classes), clients)
-    inputs = mean.reshape(-1, mean.shape[-1]), labels, held.ravel()
-    return jax.lax.scan(step, common.params["head"], inputs)[0]
+    labels = jnp.broadcast_to(jnp.arange(held.shape[1]), held.shape)
+    pairs = mean, labels, on[:, None] & held
+    inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), pairs)
+    head, _ = jax.lax.scan(step, common.params["head"], inputs)
+    params = common.params | {"head": head}
+    return server._replace(common=common._replace(params=params)), clients

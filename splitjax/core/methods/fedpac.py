@@ -28,15 +28,10 @@ SMALLEST = 1e-3
 
 
 class Estimates(NamedTuple):
-  """Memory of a client, computed with the body that it received.
+  """Memory of a client, computed with the body that it received."""
 
-  Attributes:
-    h: [C, D], pi_l mu_l, share and mean feature of each class l.
-    v: [] float, the variance of the head's estimate.
-  """
-
-  h: Array
-  v: Array
+  h: Array  # [C, D], pi_l mu_l, share and mean feature of each class l
+  v: Array  # [] float, the variance of the head's estimate
 
 
 @pytree
@@ -45,8 +40,7 @@ class FedPAC(Aligned):
 
   In the first round the body descends CE alone. A class without a global
   prototype has the client's own in its place. Bodies are averaged. The next
-  head of client i is sum_j a_ij head_j with a_i from `head_weights`; its
-  statistics are computed with the body that all clients received.
+  head of client i is sum_j a_ij head_j with a_i from `head_weights`.
 
   Attributes:
     lam: weight of the alignment; 1 in the authors' code.
@@ -54,12 +48,6 @@ class FedPAC(Aligned):
     head_lr: learning rate of the head's epochs, which follows the schedule; 0.1
       in the authors' code, beside 0.01 to 0.02 for the body. None: the body's,
       since papers that compare with FedPAC name one rate for all.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> head, body = small(FedPAC, head_epochs=2).method.stages()
-    >>> head.epochs, body.epochs
-    (2, None)
   """
 
   head_epochs: Annotated[int, COUNT] = 1
@@ -85,20 +73,20 @@ class FedPAC(Aligned):
     return dataclasses.replace(method, head_lr=factor * self.head_lr)
 
   def receive(self, client, server, samples, round, key):
-    client, server, (mean, known) = super().receive(
+    half, copy, (mean, known) = super().receive(
       client, server, samples, round, key
     )
-    own = prototypes.class_stats(self.backbone, client.net, samples)
-    share = own.samples / jnp.maximum(own.samples.sum(), 1)
-    h = share[:, None] * own.mean
-    # (sum_l pi_l E|f|^2 - |pi_l mu_l|^2) / n
-    spread = (share * own.square).sum() - jnp.square(h).sum()
-    v = spread / jnp.maximum(own.samples.sum(), 1)
+    # Its statistics, and v = (sum_l pi_l E|f|^2 - |pi_l mu_l|^2) / n.
+    mu, square, count = prototypes.class_stats(self.backbone, half.net, samples)
+    n = jnp.maximum(count.sum(), 1)
+    pi = count / n
+    h = pi[:, None] * mu
+    v = ((pi * square).sum() - jnp.square(h).sum()) / n
     anchors = Prototypes(
-      mean=jnp.where(known[:, None], mean, own.mean),
-      known=(known | (own.samples > 0)) & (round > 0),
+      mean=jnp.where(known[:, None], mean, mu),
+      known=(known | (count > 0)) & (round > 0),
     )
-    return client._replace(memory=Estimates(h=h, v=v)), server, anchors
+    return half._replace(memory=Estimates(h=h, v=v)), copy, anchors
 
   def stages(self):
     return (
@@ -108,22 +96,19 @@ class FedPAC(Aligned):
 
   def head_step(self, client, server, context, batches, key):
     """Descends CE in the head, at a learning rate of its own."""
-    method = self
-    if self.head_lr is not None:
-      optimizer = dataclasses.replace(self.optimizer, lr=self.head_lr)
-      method = dataclasses.replace(self, optimizer=optimizer)
+    lr = self.optimizer.lr if self.head_lr is None else self.head_lr
+    optimizer = dataclasses.replace(self.optimizer, lr=lr)
+    method = dataclasses.replace(self, optimizer=optimizer)
     return method.step_in(is_head, client, server, None, batches, key)
 
   def send(self, client, server, context, samples, weight, key):
-    kept, shares = super().send(client, server, context, samples, weight, key)
     held = (samples.shard.counts > 0).sum()
     wire.record("up/statistics", 4 * (client.memory.h.shape[1] * held + 1))
-    return kept, shares
+    return super().send(client, server, context, samples, weight, key)
 
   def merge(self, server, shares, clients, counted):
     server, (cohort,) = super().merge(server, shares, clients, counted)
-    (on,) = counted
-    heads = cohort.net.params["head"]
+    (on,), heads = counted, cohort.net.params["head"]
     weights = head_weights(cohort.memory.h, cohort.memory.v, on)
     mixed = nets.combine(weights, heads)
     params = cohort.net.params | {"head": trees.where(on, mixed, heads)}
@@ -132,22 +117,22 @@ class FedPAC(Aligned):
 
 
 def head_weights(h: Array, v: Array, on: Array) -> Array:
-  """Computes the weights by which each client combines heads (eq. 10-11).
+  """Computes the weights [N, N] by which clients combine heads (eq. 10-11).
 
-  a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
-  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. A client whose
+  Row i is a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l]
+  = <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. A client whose
   quadratic program has no finite solution keeps its own head, and so does one
-  that is not `on` [N]. Row i of the weights [N, N] is a_i, and sums to 1.
+  that is not `on` [N].
   """
   flat = h.reshape(len(h), -1)
   finite = on & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)
   flat = jnp.where(finite[:, None], flat, 0.0)
-  v = jnp.where(finite, v, 0.0)
+  v = jnp.diag(jnp.where(finite, v, 0.0))
 
   def weights(i):
     gaps = flat[i] - flat
     d = jnp.matmul(gaps, gaps.T, precision=jax.lax.Precision.HIGHEST)
-    a = simplex.minimise(jnp.diag(v) + d, finite)
+    a = simplex.minimise(v + d, finite)
     a = jnp.where(a < SMALLEST, 0.0, a)
     a = a / a.sum()
     alone = jnp.arange(len(v)) == i

@@ -29,54 +29,52 @@ class Aligned(WholeNetwork):
 
   c_j is the mean of the participants' mean features of class j (FedProto eq.
   6); if no participant has the class, c_j does not change. A class without a
-  prototype adds nothing to the loss, nor does any without a context. Features
-  are the input of the head. The distance is divided by D, as in the authors'
-  code. The prototypes are the server's memory.
+  prototype adds nothing to the loss, nor does any without a context. The
+  distance is divided by D, as in the authors' code. The prototypes are the
+  server's memory.
 
   Attributes:
     lam: lambda; 1 in the authors' code.
-    mean: weight of a client in c_j. "size": |D_ij|, the number of its samples
-      of the class, as in the papers; "uniform": 1 if it has the class, as in
-      FedProto's code.
+    mean: weight of a client in c_j: "size", |D_ij|, the number of its samples
+      of the class, as in the papers, or "uniform", 1, as in FedProto's code.
   """
 
   lam: Annotated[float, NOT_NEGATIVE] = 1.0
 
   def first_server(self, full, held, size):
-    server = super().first_server(full, held, size)
-    return server._replace(memory=prototypes.none(self.backbone))
+    memory = prototypes.none(self.backbone)
+    return super().first_server(full, held, size)._replace(memory=memory)
 
   def receive(self, client, server, samples, round, key):
     mean, known = server.memory
     wire.record("down/prototypes", 4 * (1 + mean.shape[1]) * known.sum())
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, server.memory
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, server.memory
 
   def loss(self, params, client, context, batch):
     net = client.net._replace(params=params)
     z, stats = self.features(net, batch)
     losses = {"client": self.exit_loss(net, z, batch)}
     if context is not None:
-      mean, known = context
-      losses["align"] = self.lam * prototypes.distance_to(
-        mean, known, z, batch, per_feature=True
-      )
+      c, known = context
+      apart = prototypes.distance_to(c, known, z, batch, per_feature=True)
+      losses["align"] = self.lam * apart
     return sum(losses.values()), (losses, stats)
 
   def send(self, client, server, context, samples, weight, key):
     mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
-    held = (count > 0).sum()
-    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held)
+    held = count > 0
+    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held.sum())
     if self.mean == "uniform":
-      count = (count > 0).astype(float)
-    count = jnp.where(weight > 0, count, 0.0)
+      count = held.astype(float)
+    sent = jax.vmap(nets.share)(mean, jnp.where(weight > 0, count, 0.0))
     kept, shares = super().send(client, server, context, samples, weight, key)
-    return kept, shares | {"prototypes": jax.vmap(nets.share)(mean, count)}
+    return kept, shares | {"prototypes": sent}
 
   def merge(self, server, shares, clients, counted):
     server, clients = super().merge(server, shares, clients, counted)
-    share, (mean, known) = shares["prototypes"], server.memory
-    memory = Prototypes(share.mean(mean), known | (share.weight > 0))
+    sent, (mean, known) = shares["prototypes"], server.memory
+    memory = Prototypes(sent.mean(mean), known | (sent.weight > 0))
     return server._replace(memory=memory), clients
 
 
@@ -93,11 +91,6 @@ class FedProto(Aligned):
       the paper; "head": the client's own head. The authors' code prints both.
       There a client chooses only among the prototypes of its own classes; here
       among all, since test samples may be of other classes.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> small(FedProto, predicts="head").method.sends("block1/kernel")
-    False
   """
 
   predicts: Literal["prototypes", "head"] = "prototypes"
@@ -106,7 +99,7 @@ class FedProto(Aligned):
     return True
 
   def part_two(self, client, server):
-    """The prototypes, as a block: they answer in the place of a server."""
+    # As a block: the prototypes answer in the place of a server.
     return Net(params={"prototypes": server.memory}, stats={})
 
   def predict(self, client, server, image):

@@ -20,37 +20,25 @@ from splitjax.types import Batch
 
 
 class ClassStats(NamedTuple):
-  """Statistics of a client's features by class.
+  """Statistics of a client's features; 0 for a class without samples."""
 
-  Attributes:
-    mean: [C, D] float, the prototypes; 0 for a class without samples.
-    square: [C] float, E |z|^2 of each class; 0 for a class without samples.
-    samples: [C] float, the number of samples of each class.
-  """
-
-  mean: Array
-  square: Array
-  samples: Array
+  mean: Array  # [C, D], the prototypes
+  square: Array  # [C], E |z|^2
+  samples: Array  # [C] float, their number
 
 
 class Prototypes(NamedTuple):
-  """Prototypes of classes.
+  """Prototypes of classes, and whether a class has one."""
 
-  Attributes:
-    mean: [C, D] float.
-    known: [C] bool, whether a class has a prototype.
-  """
-
-  mean: Array
-  known: Array
+  mean: Array  # [C, D]
+  known: Array  # [C] bool
 
 
 def none(backbone: Backbone) -> Prototypes:
   """Makes a table without prototypes."""
-  classes = backbone.classes
-  return Prototypes(
-    mean=jnp.zeros((classes, width(backbone))), known=jnp.zeros(classes, bool)
-  )
+  c = backbone.classes
+  mean = jnp.zeros((c, width(backbone)))
+  return Prototypes(mean=mean, known=jnp.zeros(c, bool))
 
 
 def width(backbone: Backbone) -> int:
@@ -60,15 +48,8 @@ def width(backbone: Backbone) -> int:
 
 def features(backbone: Backbone, client: Net, batch: Batch) -> Array:
   """Computes the head's input [B, D] for a batch."""
-  z, _ = backbones.run(
-    backbone,
-    client,
-    batch.image,
-    backbone.names(),
-    train=False,
-    real=batch.real,
-    key=batch.key,
-  )
+  names = backbone.names()
+  z, _ = backbones.run(backbone, client, batch.image, names, train=False)
   return z.reshape(len(z), -1).astype(float)
 
 
@@ -80,11 +61,7 @@ def logits(backbone: Backbone, client: Net, z: Array) -> Array:
 def class_stats(
   backbone: Backbone, client: Net, samples: Samples
 ) -> ClassStats:
-  """Averages a client's features and their squares by class, in one pass.
-
-  p_l is the mean of z over the N_l samples of class l (FedPAC eq. 4, PGFedSplit
-  eq. 2).
-  """
+  """Averages features and their squares by class, in a pass (FedPAC eq. 4)."""
 
   def add(total, inputs):
     batch = samples.batch(*inputs)
@@ -97,9 +74,8 @@ def class_stats(
   zeros = jnp.zeros((c, width(backbone))), jnp.zeros(c), jnp.zeros(c)
   total, square, count = jax.lax.scan(add, zeros, samples.in_order())[0]
   some = jnp.maximum(count, 1)
-  return ClassStats(
-    mean=total / some[:, None], square=square / some, samples=count
-  )
+  mean = total / some[:, None]
+  return ClassStats(mean=mean, square=square / some, samples=count)
 
 
 def distance_to(

@@ -206,13 +206,6 @@ def test_where_the_program_fails_the_own_head_stays():
   assert got[0, 1] == got[2, 1] == 0 and np.isfinite(got).all()
 
 
-def test_a_point_of_the_simplex_by_hand():
-  got = simplex.project(
-    jnp.array([0.5, 0.9, -1.0, 9.0]), jnp.array([1, 1, 1, 0]) > 0
-  )
-  np.testing.assert_allclose(got, [0.3, 0.7, 0, 0], atol=1e-12)
-
-
 def test_alignment_by_hand():
   batch = toys.batch(0, 4, (True, True, True, False))
   rng = np.random.default_rng(1)
