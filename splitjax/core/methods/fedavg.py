@@ -18,23 +18,19 @@ from splitjax.types import Row
 class FedAvg(FineTuning, Blended, WholeNetwork):
   """Local SGD, then the data-weighted mean (McMahan et al., AISTATS 2017).
 
-  With lam it is SplitGP's baseline "personalized FL", which mixes own and
-  global network (Mansour et al., Three Approaches for Personalization, 2020);
-  SplitGP states no lam.
+  With lam it is SplitGP's baseline "personalized FL" (Mansour et al., Three
+  Approaches for Personalization, 2020); SplitGP states no lam.
 
   Attributes:
-    at_server: whether to also report a row " at the server". Its predictions
-      are the same, but the network is deployed at the server, and clients send
-      every sample there (SplitGP eq. 29 and Figure 5).
+    at_server: whether to add a row " at the server": of the same network, but
+      clients send every sample to it (SplitGP eq. 29, Figure 5).
 
   Example:
     >>> import splitjax
     >>> from splitjax.core.methods.optimizer import Optimizer
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = Optimizer(lr=0.05)
-    >>> method = FedAvg(backbone=net, optimizer=optimizer, finetune=True)
-    >>> [row.suffix for row in method.rows]
-    ['', '+FT']
+    >>> FedAvg(backbone=net, optimizer=Optimizer(lr=0.05)).answers
+    ('client',)
   """
 
   at_server: bool = False
@@ -49,9 +45,8 @@ class FedAvg(FineTuning, Blended, WholeNetwork):
 class Local(WholeNetwork):
   """Every client trains by itself; nothing is sent or averaged.
 
-  A step that was too large is not corrected by a mean. So a network without
-  normalisation may need `optimizer.clip` or a learning rate below the default
-  (docs/methods.md has numbers).
+  No mean corrects a step that was too large: without normalisation a network
+  may need `optimizer.clip` or a lower learning rate (docs/methods.md).
   """
 
   def keeps(self, path):
@@ -60,15 +55,10 @@ class Local(WholeNetwork):
 
 @pytree
 class FedBN(WholeNetwork):
-  """Clients keep their batch normalisation and send none (Li et al., 2021).
+  """Clients keep batch normalisation (Li et al., ICLR 2021, Algorithm 1).
 
-  FedBN equals FedAvg in a config with batch_norm=local. As a method it can be
-  compared, in one config, with methods that average normalisation. A config
-  refuses it for a network without batch normalisation.
-
-  References:
-    Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch
-    Normalization, ICLR 2021, Algorithm 1.
+  It is FedAvg with batch_norm=local, as a method that a config can compare with
+  others that average normalisation; refused for a network without it.
   """
 
   def keeps(self, path):

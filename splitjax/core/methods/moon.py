@@ -1,6 +1,6 @@
 """MOON: a contrastive loss on the features of three networks."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import jax
 
@@ -8,20 +8,8 @@ from splitjax import losses
 from splitjax.core.methods import prototypes
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Net, Passes
+from splitjax.core.records import Passes
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
-
-
-class Contrast(NamedTuple):
-  """Context of a round.
-
-  Attributes:
-    received: the network that the client received.
-    last: the client's own network after its last round.
-  """
-
-  received: Net
-  last: Net
 
 
 @pytree
@@ -30,34 +18,19 @@ class MOON(WholeNetwork):
 
   l_con = -log e^{s(z, z_glob) / tau} / (e^{s(z, z_glob) / tau} + e^{s(z,
   z_prev) / tau}), where s is the cosine and z are the features of the local
-  network. z_glob are the features of the network that the client received.
-  z_prev are the features of the client's own network after its last round; in
-  its first round they are those of the initial network. The networks of z_glob
-  and z_prev run in inference mode.
+  network. z_glob are those of the network that the client received, z_prev
+  those of its own after its last round, at first of the initial network; both
+  run in inference mode.
 
   Features are the input of the head. The paper adds a projection head of two
-  layers. To use a projection head here, write a network of your own whose last
-  block ends with it.
+  layers: to use one, write a network whose last block ends with it. mu = 1 and
+  tau = 0.5 are the defaults of the authors' code.
 
-  Attributes:
-    mu: weight of l_con; 1 is the default of the authors' code.
-    temperature: tau; 0.5 is the default of the authors' code.
-
-  References:
-    Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021,
-    Algorithm 1.
-
-  Example:
-    >>> import splitjax
-    >>> from splitjax.core.methods.optimizer import Optimizer
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = Optimizer(lr=0.05)
-    >>> MOON(backbone=net, optimizer=optimizer, mu=5.0).answers
-    ('client',)
+  Reference: Li, He and Song, CVPR 2021, Algorithm 1.
   """
 
   mu: Annotated[float, NOT_NEGATIVE] = 1.0
-  temperature: Annotated[float, POSITIVE] = 0.5
+  temperature: Annotated[float, POSITIVE] = 0.5  # tau
 
   @property
   def passes(self):
@@ -67,9 +40,8 @@ class MOON(WholeNetwork):
     return super().first_client(net, size)._replace(memory=net)
 
   def receive(self, client, server, samples, round, key):
-    last = client.memory
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, Contrast(received=client.net, last=last)
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, (half.net, client.memory)
 
   def loss(self, params, client, context, batch):
     net = client.net._replace(params=params)
@@ -85,8 +57,9 @@ class MOON(WholeNetwork):
       anchor = prototypes.features(self.backbone, net, batch)
       return (z * losses.unit(anchor)).sum(axis=1) / self.temperature
 
-    gap = cosine(context.last) - cosine(context.received)
-    return self.mu * losses.masked_mean(jax.nn.softplus(gap), batch.real)
+    received, last = map(cosine, context)
+    nats = jax.nn.softplus(last - received)
+    return self.mu * losses.masked_mean(nats, batch.real)
 
   def send(self, client, server, context, samples, weight, key):
     client = client._replace(memory=client.net)

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import jax
 
+from splitjax import trees
 from splitjax.core.methods.tune import Adapting, sgd_step
 from splitjax.core.methods.whole import WholeNetwork
 from splitjax.core.pytree import pytree
@@ -19,31 +20,16 @@ class PerFedAvg(Adapting, WholeNetwork):
   With independent batches D, D' and D'' a local step is w' = w - alpha grad
   f(w; D), w <- w - beta (I - alpha grad^2 f(w; D'')) grad f(w'; D'), beta being
   the optimiser's rate. The product with the Hessian is exact; the paper's HF
-  approximates it by a difference of gradients.
+  approximates it by a difference of gradients. meta="fomaml" is the step
+  without the Hessian, the paper's FO.
 
   After the last round every client takes `inner_steps` steps w <- w - alpha
-  grad f_n(w) on mini-batches; the result row reports these networks. The paper
-  takes one.
+  grad f_n(w) on mini-batches, in the paper one; these networks answer.
 
   inner_lr is alpha. With 0 this is FedAvg on the batches D'. Its default is
   that of HARMONY and every fine-tuning here; the paper tunes alpha.
 
-  Attributes:
-    meta: "maml": the step above; "fomaml": the step without the Hessian, which
-      is the paper's FO.
-
-  References:
-    Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning with
-    Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach, NeurIPS
-    2020, Algorithm 1.
-
-  Example:
-    >>> import splitjax
-    >>> from splitjax.core.methods.optimizer import Optimizer
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = Optimizer(lr=0.05)
-    >>> PerFedAvg(backbone=net, optimizer=optimizer, meta="fomaml").views
-    2
+  Reference: Fallah, Mokhtari and Ozdaglar, NeurIPS 2020, Algorithm 1.
   """
 
   meta: Literal["maml", "fomaml"] = "maml"
@@ -63,22 +49,16 @@ class PerFedAvg(Adapting, WholeNetwork):
     return Passes(client=12.0 if self.meta == "maml" else 6.0)
 
   def step(self, client, server, context, batches, key):
+    w = client.net
     for_start, for_adapted, *for_hessian = batches
     # The gradient on D', at the network after a step on D.
-    adapted = sgd_step(self, client.net, for_start, self.inner_lr)
-    half = client._replace(net=adapted)
+    half = client._replace(net=sgd_step(self, w, for_start, self.inner_lr))
     grads, stats, losses = self.gradients(half, context, for_adapted)
     if self.meta == "maml":
-      grads = self.through_step(client.net, grads, *for_hessian)
+      # The Hessian is symmetric, so a vector-Jacobian product will do:
+      # convolutions have no forward derivatives.
+      slope = jax.grad(self.local_loss)
+      _, times_hessian = jax.vjp(lambda x: slope(x, w, *for_hessian), w.params)
+      (product,) = times_hessian(grads)
+      grads = trees.add(grads, trees.scale(-self.inner_lr, product))
     return self.optimizer.step(client, grads, stats), server, losses
-
-  def through_step(self, net, grads, batch):
-    """Computes (I - alpha H) grads, H being the Hessian at w on D''.
-
-    H is symmetric, so a vector-Jacobian product will do: convolutions have no
-    forward derivatives.
-    """
-    slope = jax.grad(self.local_loss)
-    _, times_hessian = jax.vjp(lambda w: slope(w, net, batch), net.params)
-    (product,) = times_hessian(grads)
-    return jax.tree.map(lambda g, h: g - self.inner_lr * h, grads, product)

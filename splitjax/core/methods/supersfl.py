@@ -5,40 +5,21 @@ Weight-Sharing Super-Networks, 2026. theta_i is a client's encoder (the first
 d_i of L blocks), phi_i its classifier (our exit), theta_s the server's copy.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
-from jax import Array
 
 from splitjax import trees
 from splitjax.core import wire
 from splitjax.core.methods import nets
 from splitjax.core.methods.optimizer import clipped
-from splitjax.core.methods.split import Front, Split
+from splitjax.core.methods.split import Split
 from splitjax.core.pytree import pytree
-from splitjax.core.records import (
-  NO_BLOCKS,
-  Half,
-  Net,
-  Passes,
-  Server,
-  Share,
-  Tree,
-)
+from splitjax.core.records import NO_BLOCKS, Net, Passes, Server, Share
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.models import backbones
 from splitjax.models.block import is_exit
-from splitjax.types import Batch, UserError
-
-
-class Losses(NamedTuple):
-  """The losses of a client's steps in a round, for its weight (eq. 6).
-
-  The loss of a step is the fused one, or l_C while the server is down.
-  """
-
-  total: Array
-  steps: Array
+from splitjax.types import UserError
 
 
 @pytree
@@ -51,10 +32,9 @@ class SuperSFL(Split):
   derives depths from resources (eq. 1).
 
   Attributes:
-    fusion: the factors of w in eq. 3; "full" is the paper's choice, the others
-      are its ablations, "equal" a half.
-    clip: tau, largest norm of the client's gradient over its encoder; None: no
-      limit.
+    fusion: the factors of w in eq. 3: the paper's, or those of its ablations,
+      of which "equal" is a half.
+    clip: tau, largest norm of the client's gradient over its encoder.
     lam: weight of the pull to the server's own copy (eq. 8).
     sole_source: whether a block that a single participant holds is copied from
       it, without the pull (Section II-D). False: eq. 8 for all blocks.
@@ -67,9 +47,9 @@ class SuperSFL(Split):
 
   Example:
     >>> import splitjax
+    >>> from splitjax.core.methods.optimizer import Optimizer
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> SuperSFL(backbone=net, optimizer=optimizer, fusion="equal").answers
+    >>> SuperSFL(backbone=net, optimizer=Optimizer(lr=0.05)).answers
     ('server',)
   """
 
@@ -109,61 +89,56 @@ class SuperSFL(Split):
 
   def receive(self, client, server, samples, round, key):
     wire.record("up/statistics", jnp.where(client.memory, 0.0, 8.0))
-    none = Losses(total=jnp.zeros(()), steps=jnp.zeros(()))
     half, copy, context = super().receive(client, server, samples, round, key)
+    # Until the round ends, memory is the share of its steps' losses in eq. 6.
+    none = Share(total=jnp.zeros(()), weight=jnp.zeros(()))
     return half._replace(memory=none), copy, context
 
   def step(self, client, server, context, batches, key):
     (batch,) = batches
+    # Phase 1: l_C and its gradient; features up.
+    near, local, z = self.phase_one(client.net, batch)
 
-    # Phase 1: l_C and its gradient.
-    near, local = self.phase_one(client.net, batch)
-
-    # Phase 2: features up; the server's step; their gradient and l_S down.
-    z = self.cross("up/features", near.features, batch)
-    wire.send_labels(batch.real)
+    # Phase 2: the server's step; its gradient of the features and l_S down.
     far = self.back(server.net, z, near.depth, batch)
     theta, dz = far.pull(jnp.ones_like(far.output))
     dz = self.cross("down/feature_gradient", dz, batch)
-    wire.record("down/statistics", 4.0 * batch.real.any())
+    wire.record("down/statistics", 4.0)
 
     # Phase 3: fusion (eq. 3), of the encoder alone.
     w = self.client_weight(near.loss, far.output, near.depth)
+    served = near.pull(dz, 0.0)
     fused = {
-      name: trees.add(trees.scale(w, local[name]), trees.scale(1 - w, grad))
-      for name, grad in near.pull(dz, 0.0).items()
-      if name in self.backbone.blocks
+      name: trees.add(
+        trees.scale(w, local[name]), trees.scale(1 - w, served[name])
+      )
+      for name in self.backbone.names(0, near.depth)
     }
     loss = w * near.loss + (1 - w) * far.output
-    client = noted(client, loss, batch)
     client = self.optimizer.step(client, local | fused, near.stats)
     server = self.optimizer.at_server.step(server, theta, far.stats)
-    return client, server, {"client": near.loss, "server": far.output}
+    losses = {"client": near.loss, "server": far.output}
+    return noted(client, loss), server, losses
 
   def alone(self, client, context, batches, key):
     (batch,) = batches
-    near, local = self.phase_one(client.net, batch)
-    self.cross("up/features", near.features, batch)  # in vain
-    wire.send_labels(batch.real)
-    client = noted(client, near.loss, batch)
-    client = self.optimizer.step(client, local, near.stats)
-    return client, {"client": near.loss}
+    near, grads, _ = self.phase_one(client.net, batch)  # sends in vain
+    client = self.optimizer.step(client, grads, near.stats)
+    return noted(client, near.loss), {"client": near.loss}
 
-  def phase_one(
-    self, client: Net, batch: Batch
-  ) -> tuple[Front, dict[str, Tree]]:
-    """The forward pass, and the gradient of l_C, clipped in the encoder."""
+  def phase_one(self, client, batch):
+    """The forward pass, l_C's gradient, clipped in the encoder; features up."""
     near = self.front(client, batch)
     grads = near.pull(jnp.zeros_like(near.features), 1.0)
-    if self.clip is None:
-      return near, grads
-    encoder = {n: g for n, g in grads.items() if n in self.backbone.blocks}
-    return near, grads | clipped(encoder, self.clip)
+    if self.clip is not None:
+      names = self.backbone.names(0, near.depth)
+      grads |= clipped({name: grads[name] for name in names}, self.clip)
+    z = self.cross("up/features", near.features, batch)
+    wire.send_labels(batch.real)
+    return near, grads, z
 
-  def client_weight(
-    self, client_loss: Array, server_loss: Array, depth: int
-  ) -> Array:
-    """W = d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
+  def client_weight(self, client_loss, server_loss, depth):
+    """W of eq. 3: d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
     share = jnp.asarray(depth / self.backbone.length)
     sure = 1 / (client_loss + self.eps)
     certain = sure / (sure + 1 / (server_loss + self.eps))
@@ -176,8 +151,7 @@ class SuperSFL(Split):
 
   def weight(self, client, samples):
     """d_i / (L_i + eps): w_i of eq. 6 without its denominators, see `merge`."""
-    total, steps = client.memory
-    sureness = 1 / (total / jnp.maximum(steps, 1) + self.eps)
+    sureness = 1 / (client.memory.mean(0.0) + self.eps)
     some = samples.shard.size > 0
     return jnp.where(some, self.depth(client.net) * sureness, 0.0)
 
@@ -200,24 +174,22 @@ class SuperSFL(Split):
     """
     # Weights of the shares lack the denominators: lam is multiplied by both.
     denominators = shares["depth"] * shares["sureness"]
-    theta = nets.select(server.net, self.sends)
-    params, stats = dict(theta.params), dict(theta.stats)
-    for name, holders in shares["holders"].items():
-      parts = [part[name] for part in shares["common"]]
-      weight = parts[0].weight
-      pull = self.lam * (weight if self.normalise else denominators)
+
+    def mixed(copy, share, holders):
+      if share is None:  # no client holds the block
+        return copy
+      pull = self.lam * (share.weight if self.normalise else denominators)
       pull = jnp.where(holders > (1 if self.sole_source else 0), pull, 0.0)
-      copy = params[name], stats[name]
-      total = trees.add(tuple(x.total for x in parts), trees.scale(pull, copy))
-      share = Share(total=total, weight=weight + pull)
-      params[name], stats[name] = share.mean(copy)
-    net = nets.join(Net(params=params, stats=stats), server.net)
-    return server._replace(net=net), clients
+      total = trees.add(share.total, trees.scale(pull, copy))
+      return Share(total=total, weight=share.weight + pull).mean(copy)
+
+    theta = nets.select(server.net, self.sends)
+    holders = Net(params=shares["holders"], stats=shares["holders"])
+    theta = nets.map_blocks(mixed, theta, shares["common"], holders)
+    return server._replace(net=nets.join(theta, server.net)), clients
 
 
-def noted(client: Half, loss: Array, batch: Batch) -> Half:
-  """Adds a step's loss to the client's memory, unless the batch is padding."""
-  some = batch.real.any()
-  total, steps = client.memory
-  memory = Losses(total=total + jnp.where(some, loss, 0.0), steps=steps + some)
-  return client._replace(memory=memory)
+def noted(client, loss):
+  """Adds a step's loss to the client's memory."""
+  step = Share(total=loss, weight=jnp.ones(()))
+  return client._replace(memory=trees.add(client.memory, step))

@@ -14,8 +14,7 @@ from splitjax.core import wire
 from splitjax.core.engine.faults import FaultTable
 from splitjax.core.methods import METHODS, nets
 from splitjax.core.methods.optimizer import Optimizer
-from splitjax.core.methods.supersfl import Losses
-from splitjax.core.records import Half, Net, Server
+from splitjax.core.records import Half, Net, Server, Share
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -48,7 +47,7 @@ def test_a_step_in_numpy(fusion, depth, clip):
   client, _ = toys.pair(NET, depth, SGD)
   full = jax.tree.map(jnp.asarray, toys.fresh(NET, 1))
   server = SGD.start(models.suffix(NET, full, 0), copied=True)
-  client = client._replace(memory=Losses(*[jnp.ones(())] * 2))
+  client = client._replace(memory=Share(*[jnp.ones(())] * 2))
   phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))
   batch = toys.batch(0)
 
@@ -108,7 +107,7 @@ def shares(method, depth, value, loss, copied):
   Its blocks are all `value`, its copy of the server `copied`.
   """
   full = toys.fresh(NET)
-  memory = Losses(total=jnp.array(2 * loss), steps=jnp.array(2.0))
+  memory = Share(total=jnp.array(2 * loss), weight=jnp.array(2.0))
   prefix = filled(models.prefix(NET, full, depth), value)
   client = Half(net=prefix, slots={}, memory=memory)
   theta = filled(models.suffix(NET, full, 0), copied)
