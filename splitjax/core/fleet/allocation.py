@@ -15,6 +15,7 @@ import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from splitjax.engine.fleets import even_depths
 from splitjax.engine.resources import Devices, Rates
@@ -27,15 +28,9 @@ MOST_LEVELS = 4
 """The most split depths that an allocation uses if `levels` is None: each depth
 is traced into the round, so compile time grows with their number."""
 
-EPSILON = 1e-9
-"""SuperSFL's epsilon in eq. 1; the paper gives no value, this one is ours."""
 
-
-def even(devices: Devices, backbone: Backbone, seed: int) -> np.ndarray:
-  """Draws each client's cut without regard to resources.
-
-  Every cut gets about equally many clients.
-  """
+def even(devices: Devices, backbone: Backbone, seed: int) -> ndarray:
+  """Draws cuts without regard to resources, each for about equally many."""
   return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
 
 
@@ -47,27 +42,20 @@ def supersfl(
   alpha: Annotated[float, NOT_NEGATIVE] = 0.5,
   beta: Annotated[float, NOT_NEGATIVE] = 4.0,
   levels: Annotated[int | None, COUNT] = None,
-  eps: Annotated[float, POSITIVE] = EPSILON,
-) -> np.ndarray:
+  eps: Annotated[float, POSITIVE] = 1e-9,
+) -> ndarray:
   """Chooses depths by SuperSFL's eq. 1, from memory and latency.
 
   d_i = min(floor(alpha m_i) + floor(beta (lat_max - lat_i) / (lat_max - lat_min
-  + epsilon)), L - 1), and at least 1. So a client with more memory or a lower
-  latency has a deeper cut. Depths are then rounded down to a few of
-  `backbone.depths`, see `in_levels`.
+  + eps)), L - 1), and at least 1, with L blocks and the resources m_i and lat_i
+  of `devices`. They are already drawn: `seed` is not used. alpha is in layers
+  per GB. The lowest latency adds beta layers; if beta is a whole number, eps,
+  for which the paper prints no value, reduces this number by one.
 
-  Args:
-    devices: m_i and lat_i of all clients.
-    backbone: its number of blocks is L.
-    seed: not used, since the profiles in `devices` are already drawn.
-    alpha: layers per GB.
-    beta: the number of layers that the lowest latency adds to a depth. If beta
-      is a whole number, epsilon reduces this number by one.
-    levels: see `in_levels`. With a cut after every block but the last, and as
-      many levels as cuts, the depths are those of eq. 1 itself.
-    eps: epsilon; the paper prints no value.
+  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  With a cut after every block but the last, and as many levels as cuts, they
+  are those of eq. 1 itself.
   """
-  del seed
   memory = np.array(devices.profiles.memory)
   latency = np.array(devices.profiles.latency)
   near = (latency.max() - latency) / (np.ptp(latency) + eps)
@@ -83,35 +71,24 @@ def dfl(
   *,
   alpha: Annotated[float, PROBABILITY] = 0.5,
   levels: Annotated[int | None, COUNT] = None,
-) -> np.ndarray:
-  """Chooses the cut that costs a client least in time and energy.
+) -> ndarray:
+  """Chooses the cut of the least `cut_costs` (Samikwa et al., 2024).
 
-  `cut_costs` defines the cost (Samikwa et al., 2024). Depths are then rounded
-  down to a few of `backbone.depths`, see `in_levels`.
-
-  Args:
-    devices: the clients' profiles, and the rates that `cut_costs` takes.
-    backbone: the network.
-    seed: not used.
-    alpha: weight of the time; the energy has weight 1 - alpha.
-    levels: see `in_levels`.
+  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  `alpha` is the weight of the time; `seed` is not used.
   """
-  del seed
   depth = cheapest_cuts(devices, backbone, alpha)
   return in_levels(depth, backbone.cuts, levels)
 
 
 def cheapest_cuts(
   devices: Devices, backbone: Backbone, alpha: float
-) -> np.ndarray:
+) -> ndarray:
   """Finds each client's cut of the least cost (`cut_costs`), [N] int."""
-  cost = cut_costs(
-    cut_table(backbone),
-    np.array(devices.profiles.compute)[:, None],
-    np.array(devices.profiles.bandwidth)[:, None],
-    devices.rates,
-    alpha,
-  )
+  compute = np.array(devices.profiles.compute)[:, None]
+  bandwidth = np.array(devices.profiles.bandwidth)[:, None]
+  table = cut_table(backbone)
+  cost = cut_costs(table, compute, bandwidth, devices.rates, alpha)
   return np.array(backbone.cuts)[cost.argmin(axis=1)]
 
 
@@ -124,48 +101,40 @@ class CutTable(NamedTuple):
     size: bytes of the features, in one direction.
   """
 
-  near: np.ndarray
-  far: np.ndarray
-  size: np.ndarray
+  near: ndarray
+  far: ndarray
+  size: ndarray
 
 
 def cut_table(backbone: Backbone) -> CutTable:
   """Makes the CutTable of a network."""
-  work = [flops.of_cut(backbone, cut) for cut in backbone.cuts]
-  near, far = np.array(work).T
+  near, far = np.array([flops.of_cut(backbone, k) for k in backbone.cuts]).T
   return CutTable(near=near, far=far, size=feature_bytes(backbone))
 
 
-def feature_bytes(backbone: Backbone) -> np.ndarray:
+def feature_bytes(backbone: Backbone) -> ndarray:
   """Counts the bytes [K] of a sample's features; a number takes 4 bytes."""
-  outputs, names = shapes.outputs(backbone), backbone.names()
+  outputs = shapes.outputs(backbone)
+  names = backbone.names()
   sizes = [math.prod(outputs[names[cut - 1]]) for cut in backbone.cuts]
   return 4.0 * np.array(sizes)
 
 
 def cut_costs(
   table: CutTable,
-  compute: np.ndarray,
-  bandwidth: np.ndarray,
+  compute: ndarray,
+  bandwidth: ndarray,
   rates: Rates,
   alpha: float,
-) -> np.ndarray:
-  """Computes the cost of each cut: alpha T / |T| + (1 - alpha) E / |E|.
+) -> ndarray:
+  """Computes the costs [..., K]: alpha T / |T| + (1 - alpha) E / |E|.
 
   T is the time that a training sample takes at each cut, 3 (near / compute +
   far / server) + 2 size / bandwidth; a backward pass costs as much as two
   forward passes. E is the energy that the client spends on the sample. The
-  norms are taken over the cuts.
-
-  Args:
-    table: the K cuts.
-    compute: [..., 1], GFLOP/s.
-    bandwidth: [..., 1], Mbit/s.
-    rates: the server's computing power, and the watts that a client draws.
-    alpha: weight of the time.
-
-  Returns:
-    [..., K], the costs.
+  norms are taken over the cuts. `compute` [..., 1] is in GFLOP/s, `bandwidth`
+  [..., 1] in Mbit/s; `rates` has the server's computing power, and the watts
+  that a client draws.
   """
   busy = 3 * table.near / (1e9 * compute)
   sent = 2 * 8 * table.size / (1e6 * bandwidth)
@@ -173,26 +142,19 @@ def cut_costs(
   energy = rates.watts * busy + rates.radio_watts * sent
 
   def scaled(x):
-    return x / (x**2).sum(axis=-1, keepdims=True) ** 0.5
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
   return alpha * scaled(time) + (1 - alpha) * scaled(energy)
 
 
 def in_levels(
-  depth: np.ndarray, cuts: tuple[int, ...], levels: int | None
-) -> np.ndarray:
-  """Rounds depths down to a few cuts, which are chosen evenly from `cuts`.
+  depth: ndarray, cuts: tuple[int, ...], levels: int | None
+) -> ndarray:
+  """Rounds depths [N] down to a few cuts, chosen evenly from `cuts`.
 
   So no client gets a deeper cut than its resources allow, with one exception: a
-  depth below the shallowest cut is rounded up to that cut.
-
-  Args:
-    depth: [N] int, 1..L - 1.
-    cuts: the cuts of the network.
-    levels: how many cuts to use; None: all, but at most MOST_LEVELS.
-
-  Raises:
-    UserError: more levels than cuts.
+  depth below the shallowest cut is rounded up to that cut. `levels` is the
+  number of cuts to use; None: all, but at most MOST_LEVELS.
   """
   if levels is None:
     levels = min(MOST_LEVELS, len(cuts))

@@ -1,13 +1,13 @@
 """DFL: the cheapest cut for each client, and clusters of similar networks.
 
-Samikwa, Di Maio and Braun, DFL: Dynamic Federated Split Learning in
-Heterogeneous IoT, IEEE Transactions on Machine Learning in Communications and
-Networking, 2024. Every client has its own copy of the server's part, so that
-training across a cut equals training the whole network, wherever the cut is
-(SplitFed v1 equals FedAvg). A client therefore trains the whole network here,
-and its cut decides messages, time and energy alone.
+Samikwa, Di Maio and Braun, IEEE Transactions on Machine Learning in
+Communications and Networking, 2024. Every client has its own copy of the
+server's part, so that training across a cut equals training the whole network,
+wherever the cut is (SplitFed v1 equals FedAvg). A client therefore trains the
+whole network here, and its cut decides messages, time and energy alone.
 """
 
+import functools
 import math
 from typing import Annotated, NamedTuple
 
@@ -20,8 +20,7 @@ from splitjax import trees
 from splitjax.core import wire
 from splitjax.core.fleet import allocation
 from splitjax.core.methods import nets
-from splitjax.core.methods.method import Method
-from splitjax.core.methods.whole import WholeNetwork
+from splitjax.core.methods.whole import Unaveraged
 from splitjax.core.pytree import pytree
 from splitjax.core.records import Client, Tree
 from splitjax.engine.resources import RATES, Devices, Profiles
@@ -31,27 +30,14 @@ from splitjax.types import UserError
 
 
 class Clusters(NamedTuple):
-  """Memory of the server.
+  """The server's memory: a client's cluster has the number of its first."""
 
-  Attributes:
-    cluster: [N] int32, the cluster of each client, which has the number of its
-      first client.
-    rounds: [] int32, finished rounds.
-  """
-
-  cluster: Array
-  rounds: Array
-
-
-class Prices(NamedTuple):
-  """What a client's cut sends, [] bytes: a prefix, and features of a sample."""
-
-  prefix: Array
-  features: Array
+  cluster: Array  # [N] int32
+  rounds: Array  # [] int32, finished
 
 
 @pytree
-class DFL(WholeNetwork):
+class DFL(Unaveraged):
   """Clients take their cheapest cut, and run FedAvg within their cluster.
 
   The cuts are the backbone's; `allocation.cut_costs` computes their costs on
@@ -66,14 +52,6 @@ class DFL(WholeNetwork):
       cluster, directly or through others; 0.3 in the authors' code.
     cut: the cut of every client; with warmup=0 this is SplitFed v1. None: the
       cut of the least cost.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = DFL(backbone=net, optimizer=optimizer, warmup=5)
-    >>> method.whole, method.needs_server
-    (True, True)
   """
 
   alpha: Annotated[float, PROBABILITY] = 0.5
@@ -91,16 +69,13 @@ class DFL(WholeNetwork):
   def needs_server(self):
     return True
 
-  def keeps(self, path):
-    return True
-
   def cuts(self, fleet):
     count = fleet.num_clients
     if self.cut is not None:
       return np.full(count, self.cut)
-    usual = Devices(Profiles(*[(1.0,) * count] * 4), RATES)
-    hardware = fleet.hardware or usual
-    return allocation.cheapest_cuts(hardware, self.backbone, self.alpha)
+    alike = Devices(Profiles(*[(1.0,) * count] * 4), RATES)
+    devices = fleet.hardware or alike
+    return allocation.cheapest_cuts(devices, self.backbone, self.alpha)
 
   def first_client(self, net, size):
     # Its weight in the mean of its cluster.
@@ -111,32 +86,40 @@ class DFL(WholeNetwork):
     return super().first_server(full, held, size)._replace(memory=nobody)
 
   def receive(self, client, server, samples, round, key):
-    # Shard.group is the place of its cut among the backbone's.
-    prices = trees.take(self.prices(), samples.shard.group)
+    place = samples.shard.group  # of its cut among the backbone's
+    prefix = self.prefix_bytes()[place]
+    features = jnp.asarray(allocation.feature_bytes(self.backbone))[place]
     used = (round == 0) | (round > self.warmup)
-    wire.record("down/prefix", jnp.where(used, prices.prefix, 0.0))
+    wire.record("down/prefix", jnp.where(used, prefix, 0.0))
     half, copy, _ = super().receive(client, server, samples, round, key)
-    return half, copy, prices
+    return half, copy, (prefix, features)
+
+  def exchange(self, direction, net):
+    """Records nothing: the cut decides what travels, and when."""
 
   def step(self, client, server, context, batches, key):
     (batch,) = batches
-    size = context.features * batch.real.sum()
+    _, features = context
+    size = features * batch.real.sum()
     wire.record("up/features", size)
     wire.send_labels(batch.real)
     wire.record("down/feature_gradient", size)
-    return super().step(client, server, context, batches, key)
+    return super().step(client, server, (), batches, key)
 
   def send(self, client, server, context, samples, weight, key):
+    prefix, _ = context
     used = server.memory.rounds + 1 >= self.warmup
-    wire.record("up/prefix", jnp.where(used, context.prefix, 0.0))
+    wire.record("up/prefix", jnp.where(used, prefix, 0.0))
     kept, shares = super().send(client, server, context, samples, weight, key)
     return kept._replace(memory=weight), shares
 
   def merge(self, server, shares, clients, counted):
     """Forms the clusters at the end of the warmup, then averages in each."""
-    (client,), (took_part,) = clients, counted
-    cluster, rounds = server.memory
-    count, rounds = len(cluster), rounds + 1  # padding comes last
+    (client,) = clients
+    (took_part,) = counted
+    cluster = server.memory.cluster
+    rounds = server.memory.rounds + 1
+    count = len(cluster)  # padding comes last
     real = trees.take(client.net, slice(count))
     cluster = jax.lax.cond(
       rounds == self.warmup,
@@ -148,42 +131,29 @@ class DFL(WholeNetwork):
     weight = jnp.where(took_part, client.memory, 0.0)[:count]
     weights = jnp.where(cluster[:, None] == cluster, weight, 0.0)
     total = weights.sum(axis=1)
+    weights /= jnp.where(total > 0, total, 1.0)[:, None]
     gets = (total > 0) & (rounds > self.warmup)
-    weights = weights / jnp.where(total > 0, total, 1.0)[:, None]
-    before = nets.select(real, self.averages)
+    before = nets.select(real, self.sends)
     after = trees.where(gets, nets.combine(weights, before), before)
-    after = nets.join(after, real)
-    net = jax.tree.map(lambda x, y: x.at[:count].set(y), client.net, after)
+    net = trees.put_window(client.net, 0, nets.join(after, real))
     memory = Clusters(cluster=cluster, rounds=rounds)
     return server._replace(memory=memory), (client._replace(net=net),)
 
-  def averages(self, path: str) -> bool:
-    """Tells whether a leaf is sent, and averaged in a cluster."""
-    return not Method.keeps(self, path)
-
-  def prices(self) -> Prices:
-    """The prices of all cuts, [K]."""
-    net = nets.select(shapes.network(self.backbone), self.averages)
-    prefixes = [
-      backbones.prefix(self.backbone, net, cut, with_exit=False)
-      for cut in self.backbone.cuts
-    ]
-    return Prices(
-      prefix=jnp.asarray([*map(trees.num_bytes, prefixes)], float),
-      features=jnp.asarray(allocation.feature_bytes(self.backbone)),
-    )
+  def prefix_bytes(self):
+    """Counts the bytes [K] of what is sent of the blocks before each cut."""
+    net = nets.select(shapes.network(self.backbone), self.sends)
+    part = functools.partial(backbones.prefix, with_exit=False)
+    prefixes = [part(self.backbone, net, cut) for cut in self.backbone.cuts]
+    return jnp.asarray([*map(trees.num_bytes, prefixes)], float)
 
 
 def similarity(params: Tree) -> Array:
   """Computes how similar clients' networks are, by linear CKA, [N, N].
 
-  For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2. Here
-  x and y are the flattened kernels that two clients have in the same layer of
-  `params` [N, ...]; the result is the mean over layers. Biases, scales, class
-  token and positions are not compared.
-
-  Raises:
-    UserError: there are no kernels to compare.
+  For single centred columns x and y it is <x, y>^2 / (|x| |y|)^2. Here x and y
+  are the flattened kernels that two clients have in the same layer of `params`
+  [N, ...]; the result is the mean over layers. Biases, scales, class token and
+  positions are not compared.
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
   layers = [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]

@@ -41,9 +41,8 @@ class Scaffold(WholeNetwork):
   """
 
   def first_client(self, net, size):
-    return (
-      super().first_client(net, size)._replace(memory=trees.zeros(net.params))
-    )
+    zeros = trees.zeros(net.params)
+    return super().first_client(net, size)._replace(memory=zeros)
 
   def first_server(self, full, held, size):
     zeros = trees.zeros(held.params)

@@ -138,7 +138,7 @@ class SuperSFL(Split):
     return near, grads, z
 
   def client_weight(self, client_loss, server_loss, depth):
-    """W of eq. 3: d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
+    """W = d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
     share = jnp.asarray(depth / self.backbone.length)
     sure = 1 / (client_loss + self.eps)
     certain = sure / (sure + 1 / (server_loss + self.eps))
