@@ -36,10 +36,8 @@ class Ditto(PersonalNetwork):
   takes a step of FedAvg, as in the authors' code (Algorithm 1 with s = the
   local steps). v_n never travels, and stays in rounds without its client.
 
-  lam is 1 in the authors' scripts. Their code can also choose 0.1, 1 or 2 for
-  each client; a sweep of this option chooses one lam for all.
-
-  Reference: Li et al., ICML 2021, Algorithm 1.
+  lam is 1 in the authors' scripts; their code can also choose 0.1, 1 or 2 for
+  each client. Reference: Li et al., ICML 2021, Algorithm 1.
   """
 
   lam: Annotated[float, NOT_NEGATIVE] = 1.0
@@ -74,24 +72,16 @@ class PFedMe(PersonalNetwork):
   In a local step, K steps of gradient descent from w on a batch B find theta ~
   argmin f(theta; B) + lam / 2 |theta - w|^2. Then w <- w - eta lam (w - theta)
   with eta = optimizer.lr, in the paper without momentum, weight decay, clip or
-  schedule. The authors' code starts the K steps at the theta of the local step
-  before; from w, no theta of another batch is involved. The last theta_n is
-  personal. For the server's w <- (1 - beta) w + beta mean, set
-  mean_optimizer.name=fedavgm with lr=beta and beta1=0; beta is 1 without one.
-
-  Attributes:
-    lam: lambda. Without momentum, a step moves w by the fraction eta lam of the
-      way to theta, so choose eta lam below 1.
-    inner_lr: learning rate of theta, which must be below 2 / lam to descend.
-      The default is ours.
-    inner_steps: K.
-
-  Reference: T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1.
+  schedule; choose eta lam below 1. The authors' code starts the K steps at the
+  theta of the local step before; from w, no theta of another batch is involved.
+  The last theta_n is personal. For the server's w <- (1 - beta) w + beta mean,
+  set mean_optimizer.name=fedavgm with lr=beta and beta1=0; without one beta is
+  1. Reference: T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1.
   """
 
   lam: Annotated[float, POSITIVE] = 15.0
-  inner_lr: Annotated[float, POSITIVE] = 0.05
-  inner_steps: Annotated[int, COUNT] = 5
+  inner_lr: Annotated[float, POSITIVE] = 0.05  # of theta; the default is ours
+  inner_steps: Annotated[int, COUNT] = 5  # K
 
   def __post_init__(self):
     super().__post_init__()

@@ -30,7 +30,7 @@ class Scaffold(WholeNetwork):
   mean, because with momentum, weight decay or a clip, which the paper does not
   use, (x - y_i) / (K eta_l) would not be a gradient. c and c_i begin at 0, so
   the first round is FedAvg's. What clients do not send, such as normalisation
-  with batch_norm=local, has no control variate: its c_i is 0.
+  with batch_norm=local, has none: its c_i is 0.
 
   The paper's means are uniform. With mean="size" c follows the mean of the c_i
   weighted by samples, and equals it if all clients take part. The paper's eta_g
@@ -87,6 +87,5 @@ class Scaffold(WholeNetwork):
     server = server._replace(memory=memory)
     return super().merge(server, shares, clients, counted)
 
-  def sent(self, control):
-    """The part of a control variate that travels."""
+  def sent(self, control):  # what of a control variate travels
     return nets.select(Net(params=control, stats={}), self.sends)

@@ -34,7 +34,7 @@ class SuperSFL(Split):
   Attributes:
     fusion: the factors of w in eq. 3: the paper's, or those of its ablations,
       of which "equal" is a half.
-    clip: tau, largest norm of the client's gradient over its encoder.
+    clip: tau, largest norm of l_C's gradient over the encoder; None: no limit.
     lam: weight of the pull to the server's own copy (eq. 8).
     sole_source: whether a block that a single participant holds is copied from
       it, without the pull (Section II-D). False: eq. 8 for all blocks.
@@ -190,6 +190,6 @@ class SuperSFL(Split):
 
 
 def noted(client, loss):
-  """Adds a step's loss to the client's memory."""
+  """Adds a step's loss, fused or l_C alone, to the client's memory."""
   step = Share(total=loss, weight=jnp.ones(()))
   return client._replace(memory=trees.add(client.memory, step))
