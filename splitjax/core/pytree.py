@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-import types
 import typing
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_origin
 
 import jax
 import numpy as np
@@ -28,17 +27,16 @@ def pytree(cls: Any) -> Any:
   and has a program of its own; so has a None in the place of a float, which
   switches a part off.
 
-  Bounds are declared with the field, `lam: Annotated[float, PROBABILITY]`, and
-  checked when an object is made; an int in the place of a float becomes a
-  float, since another dtype would be another program. A subclass changes a
-  default by `lam = 0.2` alone, and checks what goes together in its
-  `__post_init__`, after `super().__post_init__()`.
+  Bounds are declared with the field and checked when an object is made; an int
+  in the place of a float becomes a float, since another dtype would be another
+  program. A subclass changes a default by `lam = 0.2` alone, and checks what
+  goes together in its `__post_init__`, after `super().__post_init__()`.
 
   Raises:
     UserError: when an object is made with a value that its field does not take.
 
   Example:
-    >>> import jax
+    >>> from typing import Annotated
     >>> from splitjax.fields import PROBABILITY
     >>> @pytree
     ... class Blend:
@@ -46,15 +44,16 @@ def pytree(cls: Any) -> Any:
     ...   steps: int = 3
     >>> jax.tree.leaves(Blend(lam=1, steps=2))
     [1.0]
-    >>> Blend(lam=2.0)
-    Traceback (most recent call last):
-    splitjax.types.UserError: lam=2.0 must be at least 0 and at most 1
   """
   hints = typing.get_type_hints(cls, include_extras=True)
-  _inherit_annotations(cls, hints)
-  for name in cls.__annotations__.keys() & vars(cls).keys():
-    if not _is_class_variable(hints[name]):
-      setattr(cls, name, checked(vars(cls)[name], hints[name], name))
+  # `dataclasses` ignores an inherited field's new default without annotation.
+  annotations = dict(vars(cls).get("__annotations__", {}))
+  for name, default in list(vars(cls).items()):
+    hint = hints.get(name, typing.ClassVar)
+    if typing.ClassVar not in (hint, get_origin(hint)):
+      annotations.setdefault(name, hint)
+      setattr(cls, name, checked(default, hint, name))
+  cls.__annotations__ = annotations
   if not hasattr(cls, "__post_init__"):
     cls.__post_init__ = lambda self: None
   cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
@@ -65,11 +64,7 @@ def pytree(cls: Any) -> Any:
 
 
 def checked(value: Any, hint: Any, name: str) -> Any:
-  """Returns a field's value in its type; an array, as data may be, as it is.
-
-  Raises:
-    UserError: the field does not take the value.
-  """
+  """Returns a field's value in its type; an array, as data may be, as it is."""
   if isinstance(value, dataclasses.Field):  # a default of dataclasses.field
     return value
   if isinstance(value, np.generic):
@@ -79,29 +74,11 @@ def checked(value: Any, hint: Any, name: str) -> Any:
   if readable(hint):
     return check_value(value, hint, name)
   kinds = alternatives(hint)
-  if all(isinstance(kind, type) for kind in kinds):
-    if not isinstance(value, kinds):
-      wanted = " or ".join(kind.__name__ for kind in kinds)
-      raise UserError(f"{name}={written(value)} must be of {wanted}")
+  types = all(isinstance(kind, type) for kind in kinds)
+  if types and not isinstance(value, kinds):
+    wanted = " or ".join(kind.__name__ for kind in kinds)
+    raise UserError(f"{name}={written(value)} must be of {wanted}")
   return value
-
-
-def _inherit_annotations(cls: Any, hints: dict[str, Any]) -> None:
-  """Annotates a default that a subclass changes, as the field that it is of.
-
-  Without an annotation `dataclasses` would ignore it.
-  """
-  fields = {
-    field.name
-    for base in cls.__mro__[1:]
-    if dataclasses.is_dataclass(base)
-    for field in dataclasses.fields(base)
-  }
-  annotations = dict(vars(cls).get("__annotations__", {}))
-  for name in vars(cls):
-    if name in fields and name not in annotations:
-      annotations[name] = hints[name]
-  cls.__annotations__ = annotations
 
 
 def _checking(cls: Any, init: Any, hints: dict[str, Any]) -> Any:
@@ -111,13 +88,10 @@ def _checking(cls: Any, init: Any, hints: dict[str, Any]) -> Any:
   def checking_init(self: Any, **values: Any) -> None:
     if type(self) is not cls:
       raise UserError(f"{type(self).__name__}: write @pytree above its class")
-    init(
-      self,
-      **{
-        name: checked(value, hints[name], name) if name in hints else value
-        for name, value in values.items()
-      },
-    )
+    for name, value in values.items():
+      if name in hints:
+        values[name] = checked(value, hints[name], name)
+    init(self, **values)
 
   return checking_init
 
@@ -134,12 +108,8 @@ def _register(cls: Any, hints: dict[str, Any]) -> None:
 
   def flatten(record):
     held = vars(record)
-    return [held[n] for n in data], tuple(held[n] for n in static)
-
-  def flatten_with_keys(record):
-    leaves, rest = flatten(record)
-    keys = map(jax.tree_util.GetAttrKey, data)
-    return tuple(zip(keys, leaves, strict=True)), rest
+    leaves = [(jax.tree_util.GetAttrKey(n), held[n]) for n in data]
+    return leaves, tuple(held[n] for n in static)
 
   def unflatten(rest, leaves):
     record = object.__new__(cls)
@@ -147,19 +117,10 @@ def _register(cls: Any, hints: dict[str, Any]) -> None:
     vars(record).update(zip(static, rest, strict=True))
     return record
 
-  jax.tree_util.register_pytree_with_keys(
-    cls, flatten_with_keys, unflatten, flatten
-  )
-
-
-def _is_class_variable(hint: Any) -> bool:
-  return hint is typing.ClassVar or get_origin(hint) is typing.ClassVar
+  jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
 
 
 def _is_data(hint: Any) -> bool:
-  if get_origin(hint) is Annotated:
-    kind, *marks = get_args(hint)
-    return STATIC not in marks and _is_data(kind)
-  if get_origin(hint) in (types.UnionType, typing.Union):
-    return any(map(_is_data, get_args(hint)))
-  return hint in _DATA_TYPES
+  """Tells whether a field is data; a union is, if one of its types is."""
+  shapes = STATIC in getattr(hint, "__metadata__", ())
+  return not shapes and not _DATA_TYPES.isdisjoint(alternatives(hint))

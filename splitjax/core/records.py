@@ -28,7 +28,7 @@ class Client(NamedTuple):
   Attributes:
     net: its blocks. A leaf that it does not keep is None; the names of the
       blocks give its depth all the same.
-    memory: the method's own state of a client.
+    memory: the method's own state, here and in Server and Half.
   """
 
   net: Net
@@ -41,7 +41,6 @@ class Server(NamedTuple):
   Attributes:
     net: theta, its part of the cut network.
     common: the mean of what clients sent, by block, over all depths.
-    memory: the method's own state of the server.
   """
 
   net: Net
@@ -57,7 +56,6 @@ class Half(NamedTuple):
     slots: block name -> optax state.
     touched: by block, whether a step moved its parameters and wrote its
       statistics; only for a server, whose copies are averaged by it.
-    memory: the method's own state of this side in this round.
   """
 
   net: Net
@@ -98,18 +96,12 @@ class Passes(NamedTuple):
 
   A backward pass counts as two. Where clients hold the whole network, `server`
   and `trips` are ignored.
-
-  Attributes:
-    client: passes through the client's half.
-    server: passes through the server's half.
-    trips: messages after which the client waits for an answer.
-    alone: passes through the client's half in a step without the server.
   """
 
   client: float = 3.0
   server: float = 3.0
-  trips: int = 1
-  alone: float = 3.0
+  trips: int = 1  # messages after which the client waits for an answer
+  alone: float = 3.0  # of the client in a step without the server
 
 
 class Stage(NamedTuple):
@@ -118,8 +110,7 @@ class Stage(NamedTuple):
   Attributes:
     step: as `Method.step`.
     epochs: local epochs; None: the config's number.
-    alone: as `Method.alone`, for steps while the server is down; None: the
-      client cannot train without the server.
+    alone: as `Method.alone`, for steps while the server is down.
     once: whether `step` is called once, with the client's Samples in the place
       of batches.
     passes: the cost of a step, or, if `once`, per sample that the client holds.

@@ -1,6 +1,6 @@
 """Clients that keep a share of their own network: SplitGP eq. 9-10."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax.numpy as jnp
 from jax import Array
@@ -9,7 +9,7 @@ from splitjax import trees
 from splitjax.core.methods import nets
 from splitjax.core.methods.method import Method
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Client, Net, Server, Share, Tree
+from splitjax.core.records import Net, Share, Tree
 from splitjax.fields import PROBABILITY
 
 
@@ -19,9 +19,8 @@ class Blended(Method):
 
   A client blends when its round ends, with the mean of that round; one that
   sits out keeps its last blend, unless lam = 0: then all clients get the mean.
-  The papers let all clients take part, so that they do not say whether a client
-  that sat out should blend with the newer mean when it returns; here it does
-  not.
+  The papers do not say whether a client that returns should first blend with
+  the newer mean, since in them all take part; here it does not.
 
   Attributes:
     lam: share of its own blocks that a client keeps; None: clients keep
@@ -30,39 +29,24 @@ class Blended(Method):
 
   lam: Annotated[float | None, PROBABILITY] = None
 
-  def keeps(self, path: str) -> bool:
-    """With a share of its own a client keeps all it has."""
+  def keeps(self, path):
     return self.lam is not None or super().keeps(path)
 
-  def sends(self, path: str) -> bool:
-    """A client sends what it blends: all but what is its own in any case."""
-    if self.lam is None:
-      return super().sends(path)
-    return not super().keeps(path)
+  def sends(self, path):
+    return not super().keeps(path)  # all that is blended or averaged
 
-  def model(self, client: Client, server: Server) -> Net:
-    """The client's blend, made at the end of its last round."""
-    if self.lam is None:
-      return super().model(client, server)
-    return client.net
+  def model(self, client, server):
+    blended = self.lam is not None  # when the last round ended
+    return client.net if blended else super().model(client, server)
 
-  def merge(
-    self,
-    server: Server,
-    shares: dict[str, Any],
-    clients: tuple[Client, ...],
-    counted: tuple[Array, ...],
-  ) -> tuple[Server, tuple[Client, ...]]:
-    """Takes the mean, and blends it into the clients that `counted`."""
+  def merge(self, server, shares, clients, counted):
     server, clients = super().merge(server, shares, clients, counted)
     if self.lam is None:
       return server, clients
-    sums = shares["common"]
+    means = server.common, shares["common"]
     blends = tuple(
-      client._replace(
-        net=self.blend(client.net, server.common, sums, took_part)
-      )
-      for client, took_part in zip(clients, counted, strict=True)
+      cohort._replace(net=self.blend(cohort.net, *means, took_part))
+      for cohort, took_part in zip(clients, counted, strict=True)
     )
     return server, blends
 

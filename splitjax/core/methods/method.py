@@ -50,8 +50,7 @@ class Method:
       are.
     local_norm: whether clients keep their batch normalisation, parameters and
       running statistics (FedBN); servers always average theirs.
-    mean: weight of a participant in the means over clients: "size", its number
-      of samples, or "uniform", 1.
+    mean: a participant's weight in all means: its number of samples, or 1.
     form: form of features on their way, if the config's channel names none.
   """
 
@@ -88,7 +87,7 @@ class Method:
 
   @property
   def rows(self) -> tuple[Row, ...]:
-    """The rows of results of a trained method."""
+    """The rows of results."""
     return (Row("", personal=False),)
 
   @property
@@ -99,37 +98,35 @@ class Method:
   # Which leaves are whose. A path is that of a block's leaf, "head/kernel".
 
   def keeps(self, path: str) -> bool:
-    """Tells whether a client keeps this leaf of its own between rounds."""
+    """Whether a client keeps this leaf between rounds."""
     return self.local_norm and is_norm(path)
 
   def sends(self, path: str) -> bool:
-    """Tells whether a client sends this leaf, for the mean of the clients."""
+    """Whether a client sends this leaf, for the mean over clients."""
     return not self.keeps(path)
 
   # On the host, before the first round.
 
   def group(self, counts: np.ndarray) -> np.ndarray | None:
-    """Groups the clients by their samples of each class, [N, C] -> [N] int.
+    """Groups clients by their samples of each class, [N, C] -> [N] int.
 
-    A step finds its client's group in Shard.group. None: there are no groups
-    of the method's own.
+    A step finds its client's group in Shard.group. None: there are no groups.
     """
     return None
 
   def batch_size(self, clients: int, batch: int) -> int:
-    """The batch size of all clients, given N and the config's batch size."""
+    """The batch size, from N and the config's."""
     return batch
 
   @property
   def validates(self) -> float:
-    """The share of its training samples that a client holds back."""
+    """The share of its samples that a client holds back."""
     return 0.0
 
   def cuts(self, fleet: Any) -> np.ndarray | None:
-    """The depths [N] at which clients are cut that simulate both sides.
+    """The depths [N] of cuts in clients that simulate both sides, for time.
 
-    Time and energy are computed from them. A step finds the place of its
-    client's cut among the backbone's in Shard.group. None: those of the fleet.
+    A step finds its cut's index among the backbone's in Shard.group.
     """
     return None
 
@@ -140,10 +137,7 @@ class Method:
     return Client(net=nets.select(net, self.keeps))
 
   def first_server(self, full: Net, held: Net, size: int) -> Server:
-    """Makes the server of `size` clients from the initial network.
-
-    Clients hold its part `held`.
-    """
+    """Makes the server; `size` clients hold the part `held` of the network."""
     theta = NO_BLOCKS
     if not self.whole:
       theta = backbones.suffix(self.backbone, full, self.backbone.cuts[0])
@@ -173,11 +167,9 @@ class Method:
     """
     net = self.model(client, server)
     self.exchange("down", net)
-    return (
-      self.optimizer.start(net, client.memory),
-      self.optimizer.at_server.start(server.net, server.memory, copied=True),
-      (),
-    )
+    half = self.optimizer.start(net, client.memory)
+    theta = self.optimizer.at_server
+    return half, theta.start(server.net, server.memory, copied=True), ()
 
   def stages(self) -> tuple[Stage, ...]:
     """The parts of a client's round, in order."""
@@ -199,7 +191,7 @@ class Method:
   losses; None if the method cannot train while the server is down."""
 
   def lend(self, server: Half, context: Tree) -> Half:
-    """The part of the one server that a client trains with in its turn."""
+    """The part of the one server with which a client trains in its turn."""
     return server
 
   def take_back(self, server: Half, context: Tree, lent: Half) -> Half:
@@ -226,17 +218,15 @@ class Method:
     The shares add up over clients; `weight` is 0 if they must not count.
     """
     self.exchange("up", client.net)
-    shares = {
-      "common": nets.shares(nets.select(client.net, self.sends), weight)
-    }
+    sent = nets.select(client.net, self.sends)
     kept = nets.select(client.net, self.keeps)
+    shares = {"common": nets.shares(sent, weight)}
     return Client(net=kept, memory=client.memory), shares
 
   def copies(self, server: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
-    A block that no features passed in this round is left out: its copy still
-    has the old values, and would hold the mean back.
+    A block that no features passed is left out: it would hold the mean back.
     """
     weights = jax.tree.map(lambda on: weight * on, server.touched)
     return nets.shares(server.net, weights)
@@ -252,8 +242,8 @@ class Method:
   ) -> tuple[Server, tuple[Client, ...]]:
     """Makes the next server, and the clients of all cohorts [N, ...].
 
-    `server.net` is already the mean of the copies that clients trained;
-    `counted` [N] bool tells whose updates are in the `shares`.
+    `server.net` is already the mean of the copies. Clients [N] that `counted`
+    have updates in the sums of `shares`.
     """
     common = nets.means(shares["common"], server.common)
     return server._replace(common=common), clients
@@ -271,15 +261,12 @@ class Method:
     return server.net
 
   def predict(self, client: Net, server: Net, image: Array) -> Logits:
-    """The logits of a client's exit and of the server, for inputs [B, ...].
-
-    Features are clipped as in training, but no noise is added.
-    """
+    """The logits of a client's exit and of the server, for inputs [B, ...]."""
     z, at_client = inference.client_logits(self.backbone, client, image)
     depth = self.depth(client)
     if depth == self.backbone.length and at_client is not None:
       return Logits(client=at_client, server=at_client)
-    z = wire.clipped(self.wire.features, z)
+    z = wire.clipped(self.wire.features, z)  # as in training, but no noise
     at_server = inference.server_logits(self.backbone, server, z, depth)
     if at_client is None:
       at_client = at_server
@@ -304,10 +291,7 @@ class Method:
     return backbones.run_batch(self.backbone, client, batch.image, names, batch)
 
   def exit_loss(self, client: Net, z: Array, batch: Batch) -> Array:
-    """Computes l_C = CE(h(z), y), []; 0 for a client without an exit.
-
-    The exit of a client that holds the whole network is the head.
-    """
+    """Computes l_C = CE(h(z), y), []; 0 for a client without exit or head."""
     exit = backbones.classifier(self.backbone, client)
     if exit is None:
       return jnp.zeros(())
@@ -342,18 +326,16 @@ class Method:
     """Prices the parameters that a client sends or receives."""
     sent = nets.select(net, self.sends)
     exit = backbones.classifier(self.backbone, net)
-    if exit == "head":
-      held = [
-        name for name, tree in sent.params.items() if jax.tree.leaves(tree)
-      ]
-      part = "model" if "head" in held else "body"
-      kind = "head" if held == ["head"] else part
+    if exit == "head":  # the whole network
+      names = {name for name, x in sent.params.items() if jax.tree.leaves(x)}
+      part = "model" if "head" in names else "body"
+      kind = "head" if names == {"head"} else part
       wire.send_tree(f"{direction}/{kind}", sent)
       return
     blocks = [name for name in net.params if name != exit]
-    exits = [name for name in net.params if name == exit]
     wire.send_tree(f"{direction}/prefix", backbones.select(sent, blocks))
-    wire.send_tree(f"{direction}/exit", backbones.select(sent, exits))
+    if exit is not None:
+      wire.send_tree(f"{direction}/exit", backbones.select(sent, (exit,)))
 
 
 def is_norm(path: str) -> bool:

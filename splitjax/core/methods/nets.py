@@ -13,8 +13,8 @@ from splitjax.core.records import Net, Share, Tree
 def select(net: Net, wanted: Callable[[str], bool]) -> Net:
   """Replaces by None all leaves but those whose path is `wanted`.
 
-  The path of a leaf is that of its block and of flax, as in
-  "block1/BatchNorm_0/scale"; parameters and statistics have the same.
+  The path is that of the block and of flax, "block1/BatchNorm_0/scale", for
+  parameters and statistics alike.
   """
 
   def choose(path, leaf):
@@ -41,18 +41,16 @@ def map_blocks(function: Callable[..., Any], net: Net, *others: Net) -> Net:
 
 def join(kept: Net, common: Net) -> Net:
   """Completes the blocks of `kept`: a leaf that is None comes from `common`."""
-  return map_blocks(_fill, kept, common)
 
+  def leaf_of(leaf, mean):
+    return mean if leaf is None else leaf
 
-def _fill(kept: Tree, common: Tree) -> Tree:
-  if not jax.tree.leaves(common):
-    return kept
-  return jax.tree.map(
-    lambda leaf, mean: mean if leaf is None else leaf,
-    kept,
-    common,
-    is_leaf=lambda x: x is None,
-  )
+  def fill(tree, means):
+    if not jax.tree.leaves(means):
+      return tree
+    return jax.tree.map(leaf_of, tree, means, is_leaf=lambda x: x is None)
+
+  return map_blocks(fill, kept, common)
 
 
 def shares(net: Net, weight: Array | Net) -> Net:
@@ -90,14 +88,10 @@ def union(a: Tree, b: Tree) -> Tree:
 
 
 def combine(weights: Array, tree: Tree) -> Tree:
-  """Combines clients' arrays linearly, in full precision on any device.
+  """Combines clients' arrays [N, ...] linearly -> [M, ...].
 
-  Args:
-    weights: [M, N] for M combinations, or [N] for one.
-    tree: arrays [N, ...].
-
-  Returns:
-    A tree of arrays [M, ...], or [...] for one combination.
+  `weights` are [M, N] for M combinations; [N] for a single one, [...]. The
+  precision is full on any device.
   """
   exact = jax.lax.Precision.HIGHEST
   return jax.tree.map(

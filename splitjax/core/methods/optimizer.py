@@ -21,38 +21,26 @@ from jax import Array
 from splitjax import trees
 from splitjax.core.methods import schedules
 from splitjax.core.pytree import STATIC, pytree
-from splitjax.core.records import NO_BLOCKS, Half, Net, Tree
+from splitjax.core.records import Half, Net, Tree
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
 
-Momentum = float | Array | None
 
-
-def _adam(momentum: Momentum, **options: Any) -> optax.GradientTransformation:
-  beta: Any = 0.0 if momentum is None else momentum
-  return optax.scale_by_adam(b1=beta, **options)
-
-
-def _sgd(momentum: Momentum) -> optax.GradientTransformation:
-  return optax.identity() if momentum is None else optax.trace(momentum)
-
-
-def _adamax(momentum: Momentum) -> optax.GradientTransformation:
-  beta: Any = 0.0 if momentum is None else momentum
-  return optax.scale_by_adamax(b1=beta)
+def _beta(momentum: Any) -> Any:
+  return 0.0 if momentum is None else momentum
 
 
 OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
-  "sgd": _sgd,
-  "adam": _adam,
-  "adamw": _adam,
-  "adamax": _adamax,
-  "nadam": lambda momentum: _adam(momentum, nesterov=True),
+  "sgd": lambda m: optax.identity() if m is None else optax.trace(m),
+  "adam": lambda m: optax.scale_by_adam(_beta(m)),
+  "adamw": lambda m: optax.scale_by_adam(_beta(m)),
+  "adamax": lambda m: optax.scale_by_adamax(_beta(m)),
+  "nadam": lambda m: optax.scale_by_adam(_beta(m), nesterov=True),
 }
 """Name -> (momentum or None) -> optax transformation, without learning rate and
 weight decay. Add your own before a config names it."""
 
 DECOUPLED = {"adamw"}
-"""Optimisers whose weight decay is not added to the gradient."""
+"""Rules whose weight decay is not added to the gradient."""
 
 
 @pytree
@@ -68,17 +56,13 @@ class Optimizer:
     clip: largest norm of a side's gradient over all its blocks, before weight
       decay is added; None: no limit.
     name: key of OPTIMIZERS.
-    schedule: key of SCHEDULES. "constant"; "cosine": from lr to 0 over the
-      rounds; "exponential": max(lr decay^(round / every), floor) (Hydra,
-      MergeSFL); "step": the same with round / every rounded down; "inverse":
-      eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
-    rounds: R, length of the schedule.
+    schedule: key of SCHEDULES: "constant"; "cosine", from lr to 0 over `rounds`
+      R; "exponential", max(lr decay^(round / every), floor) (Hydra, MergeSFL);
+      "step", the same with round / every rounded down; "inverse", eta_0 / (a +
+      round) with the `offset` a and eta_0 = a lr (SplitGP, Theorem 1).
     warmup: rounds of a linear warm-up before the schedule.
-    decay, every: "exponential" and "step" decay by this factor in so many
-      rounds.
-    floor: the smallest learning rate of "exponential" and "step", at most lr;
-      for the server's side it is multiplied by server_lr / lr.
-    offset: a of the schedule "inverse", in rounds.
+    floor: the smallest learning rate, at most lr; for the server's side it is
+      multiplied by server_lr / lr.
   """
 
   lr: Annotated[float, POSITIVE]
@@ -106,10 +90,8 @@ class Optimizer:
     factor = schedules.factor(
       self.schedule, settings, self.rounds, self.warmup, round
     )
-    rates: dict[str, Any] = {"lr": self.lr * factor}
-    if self.server_lr is not None:
-      rates["server_lr"] = self.server_lr * factor
-    return dataclasses.replace(self, **rates)
+    server_lr = None if self.server_lr is None else self.server_lr * factor
+    return dataclasses.replace(self, lr=self.lr * factor, server_lr=server_lr)
 
   @property
   def at_server(self) -> "Optimizer":
@@ -128,14 +110,10 @@ class Optimizer:
     return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
 
   def start(self, net: Net, memory: Tree = (), *, copied: bool = False) -> Half:
-    """Makes a side at the start of a round, with fresh slots.
-
-    `copied` tells that the side is a copy of the server, which marks what its
-    steps touch.
-    """
+    """Makes a side with fresh slots; a copy of the server marks its moves."""
     slots = {name: self.rule.init(tree) for name, tree in net.params.items()}
     never = dict.fromkeys(net.params, jnp.bool_(False)) if copied else {}
-    touched = Net(params=never, stats=never) if copied else NO_BLOCKS
+    touched = Net(params=never, stats=never)
     return Half(net=net, slots=slots, touched=touched, memory=memory)
 
   def step(
@@ -148,29 +126,27 @@ class Optimizer:
     """Moves the blocks that have a gradient; `stats` replace the old ones.
 
     A block that features did not pass (`passed` is false) stays as it is: even
-    a zero gradient would let momentum and weight decay move it. Statistics
-    replace the old ones in any case.
+    a zero gradient would let momentum and weight decay move it.
     """
     if self.clip is not None:
       grads = clipped(grads, self.clip, passed)
-    params = dict(half.net.params)
-    slots = dict(half.slots)
+    params, slots = dict(half.net.params), dict(half.slots)
     for name, grad in grads.items():
+      start = params[name], slots[name]
       update, slot = self.rule.update(grad, slots[name], params[name])
       moved = optax.apply_updates(params[name], update), slot
       if passed is not None:
-        moved = trees.where(passed[name], moved, (params[name], slots[name]))
+        moved = trees.where(passed[name], moved, start)
       params[name], slots[name] = moved
     net = Net(params=params, stats=half.net.stats | stats)
-    half = half._replace(net=net, slots=slots)
-    if not half.touched.params:
-      return half
-    # The copy of a block that nothing has touched is left out of its mean.
-    moves = dict(half.touched.params)
-    for name in grads:
-      moves[name] |= True if passed is None else passed[name]
-    writes = half.touched.stats | dict.fromkeys(stats, jnp.bool_(True))
-    return half._replace(touched=Net(params=moves, stats=writes))
+    touched = half.touched
+    if touched.params:  # a copy's other blocks are left out of their means
+      moves = dict(touched.params)
+      for name in grads:
+        moves[name] |= True if passed is None else passed[name]
+      writes = touched.stats | dict.fromkeys(stats, jnp.bool_(True))
+      touched = Net(params=moves, stats=writes)
+    return half._replace(net=net, slots=slots, touched=touched)
 
 
 def clipped(
@@ -180,13 +156,15 @@ def clipped(
 ) -> dict[str, Tree]:
   """Scales gradients down to a joint norm of `limit` if theirs is larger.
 
-  The norm is the l2 norm of all blocks as one vector, without those that have a
-  false entry in `passed` (block name -> [] bool).
+  The norm is that of all blocks as one vector, without those that have a false
+  entry in `passed` (block name -> [] bool).
   """
-  squares = [
-    jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)
-    for name, grad in grads.items()
-    for x in jax.tree.leaves(grad)
-  ]
+  counted = grads
+  if passed is not None:
+    counted = {
+      name: trees.where(passed[name], grad, trees.zeros(grad))
+      for name, grad in grads.items()
+    }
+  squares = [jnp.sum(x * x) for x in jax.tree.leaves(counted)]
   norm = jnp.sqrt(sum(squares, jnp.zeros(())))
   return trees.scale(limit / jnp.maximum(norm, limit), grads)

@@ -22,23 +22,17 @@ from splitjax.fields import POSITIVE, SHARE
 
 
 class Moments(NamedTuple):
-  """The state of FedAdam and FedYogi: m and v, in the form of w."""
+  """The state of a block, in the form of w."""
 
   m: Tree
-  v: Tree
+  v: Tree = ()  # of FedAdam and FedYogi
 
 
 class Slots(NamedTuple):
-  """State between rounds, block name -> optax state.
+  """State between rounds, block name -> Moments."""
 
-  Attributes:
-    common: of the blocks that clients send; their w is Server.common.
-    net: of the server's blocks; their w is Server.net. {} where one server
-      serves all clients, so that it is no mean.
-  """
-
-  common: dict[str, Tree]
-  net: dict[str, Tree]
+  common: dict[str, Tree]  # w is Server.common, the mean of what clients send
+  net: dict[str, Tree]  # w is Server.net, if it is a mean over clients
 
 
 @pytree
@@ -59,9 +53,6 @@ class Outer:
     name: fedavgm, fedadam or fedyogi.
     lr: eta_s. None: 1 for fedavgm, as in Hsu et al.; 0.01 for the others, a
       choice of ours, since Reddi et al. tune it for each task.
-    beta1: decay of m.
-    beta2: decay of v.
-    tau: adaptivity.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"]
@@ -78,10 +69,9 @@ class Outer:
     """
     common = {} if topology == "relay" else server.common.params
     net = server.net.params if topology == "parallel" else {}
+    held = {name: w for name, w in common.items() if jax.tree.leaves(w)}
     return Slots(
-      common={
-        name: self._start(w) for name, w in common.items() if jax.tree.leaves(w)
-      },
+      common={name: self._start(w) for name, w in held.items()},
       net={name: self._start(w) for name, w in net.items()},
     )
 
@@ -93,60 +83,60 @@ class Outer:
     `server` is that before the round. `shares` has "theta", and "common" unless
     the method takes no mean of what clients send.
     """
-    sent = shares.get("common", NO_BLOCKS)
-    common = dict(sent.params)
-    theta = dict(shares["theta"].params)
-    next_common = dict(slots.common)
-    next_net = dict(slots.net)
-    for name in (name for name in slots.common if name in common):
-      next_common[name], common[name] = self._step(
-        slots.common[name], server.common.params[name], common[name]
-      )
-    for name in (name for name in slots.net if name in theta):
-      # One server for each task (MultiHead): weights [tasks].
-      several = theta[name].weight.ndim
-      step = jax.vmap(self._step) if several else self._step
-      next_net[name], theta[name] = step(
-        slots.net[name], server.net.params[name], theta[name]
-      )
-    shares = shares | {
-      "common": sent._replace(params=common),
-      "theta": shares["theta"]._replace(params=theta),
-    }
-    return Slots(common=next_common, net=next_net), shares
+    parts = {"common": server.common, "theta": server.net}
+    nexts = []
+    for slot, (name, net) in zip(slots, parts.items(), strict=True):
+      part = shares.get(name, NO_BLOCKS)
+      slot, params = self._blocks(slot, net.params, part.params)
+      shares = shares | {name: part._replace(params=params)}
+      nexts.append(slot)
+    return Slots(*nexts), shares
 
-  def _start(self, w: Tree) -> Tree:
+  def _blocks(
+    self, slots: dict[str, Tree], w: dict[str, Tree], shares: dict[str, Share]
+  ) -> tuple[dict[str, Tree], dict[str, Share]]:
+    """Moves the blocks that have a share and a slot -> slots, shares."""
+    for name in [name for name in slots if name in shares]:
+      # One server for each task (MultiHead): weights [tasks].
+      several = shares[name].weight.ndim
+      step = jax.vmap(self._step) if several else self._step
+      slot, share = step(slots[name], w[name], shares[name])
+      slots, shares = slots | {name: slot}, shares | {name: share}
+    return slots, shares
+
+  def _start(self, w: Tree) -> Moments:
     if self.name == "fedavgm":
-      return trees.zeros(w)
+      return Moments(m=trees.zeros(w))
     square = jax.tree.map(lambda x: jnp.full_like(x, self.tau**2), w)
     return Moments(m=trees.zeros(w), v=square)
 
-  def _step(self, slot: Tree, w: Tree, share: Share) -> tuple[Tree, Share]:
+  def _step(
+    self, slot: Moments, w: Tree, share: Share
+  ) -> tuple[Moments, Share]:
     """Moves a block; returns its slot, and a share whose mean is the next w."""
-    grad = jax.tree.map(jnp.subtract, w, share.mean(w))
-    if self.name == "fedavgm":
-      moved = jax.tree.map(lambda m, g: self.beta1 * m + g, slot, grad)
-      direction, usual = moved, 1.0
-    else:
-      moved = self._moments(slot, grad)
-      direction = jax.tree.map(
-        lambda m, v: m / (jnp.sqrt(v) + self.tau), moved.m, moved.v
-      )
-      usual = 0.01
+    momentum = self.name == "fedavgm"
+    part = 1.0 if momentum else 1 - self.beta1
+    usual = 1.0 if momentum else 0.01
     rate = usual if self.lr is None else self.lr
-    stepped = jax.tree.map(lambda x, d: x - rate * d, w, direction)
-    some = share.weight > 0
-    slot, w = trees.where(some, (moved, stepped), (slot, w))
-    return slot, Share(total=trees.scale(share.weight, w), weight=share.weight)
 
-  def _moments(self, slot: Moments, grad: Tree) -> Moments:
+    def first(m, g):
+      return self.beta1 * m + part * g
+
     def second(v, g):
       square = jnp.square(g)
       if self.name == "fedyogi":
         return v - (1 - self.beta2) * square * jnp.sign(v - square)
       return self.beta2 * v + (1 - self.beta2) * square
 
-    first = jax.tree.map(
-      lambda m, g: self.beta1 * m + (1 - self.beta1) * g, slot.m, grad
-    )
-    return Moments(m=first, v=jax.tree.map(second, slot.v, grad))
+    def adaptive(m, v):
+      return m / (jnp.sqrt(v) + self.tau)
+
+    grad = jax.tree.map(jnp.subtract, w, share.mean(w))
+    moved = Moments(m=jax.tree.map(first, slot.m, grad))
+    direction = moved.m
+    if not momentum:
+      moved = moved._replace(v=jax.tree.map(second, slot.v, grad))
+      direction = jax.tree.map(adaptive, *moved)
+    stepped = jax.tree.map(lambda x, d: x - rate * d, w, direction)
+    slot, w = trees.where(share.weight > 0, (moved, stepped), (slot, w))
+    return slot, share._replace(total=trees.scale(share.weight, w))

@@ -3,8 +3,6 @@
 Kang and Song, Separate Aggregation of Split Network for Personalized Federated
 Learning, 2026. Letters: theta_i is a client's body, phi_i its head, z = theta_i
 (x) the head's input; p_l is the global prototype of class l.
-
-The class reads in the order of Algorithms 1 and 2; the formulas follow it.
 """
 
 import math
@@ -32,14 +30,14 @@ class Gaussians(NamedTuple):
   """N(p_l, Sigma_l) of every class l, over the clients' prototypes."""
 
   mean: Array  # [C, D], the global prototypes p
-  known: Array  # [C] bool, whether a class has one (P in the paper)
+  known: Array  # [C] bool, whether a class is in P: has a prototype
   spread: Array  # [C, D], the square root of Sigma's diagonal
 
 
 class Clock(NamedTuple):
-  """The server's memory: Gaussians, and when heads are averaged."""
+  """The server's memory: Gaussians of features, and when heads are averaged."""
 
-  gaussians: Gaussians  # of the features
+  gaussians: Gaussians
   head: Tree  # parameters of the stored mean of heads
   fresh: Array  # [] bool, whether this head goes to the next participants
   tau: Array  # [] int32, the period
@@ -70,7 +68,7 @@ class PGFedSplit(WholeNetwork):
   """PGFedSplit; the paper's ablations are fields.
 
   Attributes:
-    tau: the period tau in round 0; 5 in the paper, but 20 in its Table 3.
+    tau: the period in round 0; 5 in the paper, but 20 in its Table 3.
     tau_min, tau_max: its bounds, which are ours; the paper prints none.
     adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
     alpha: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
@@ -84,12 +82,9 @@ class PGFedSplit(WholeNetwork):
       does not say how they are divided; here the body's are added to these.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = PGFedSplit(backbone=net, optimizer=sgd, tau=3, adaptive=False)
-    >>> len(method.stages())
-    2
+    >>> from splitjax.core.sandbox import small
+    >>> [stage.once for stage in small(PGFedSplit, tau=3).method.stages()]
+    [True, False]
   """
 
   tau: Annotated[int, COUNT] = 5
@@ -105,27 +100,23 @@ class PGFedSplit(WholeNetwork):
 
   def __post_init__(self):
     super().__post_init__()
-    low, high = self.tau_min, self.tau_max
-    if not low <= self.tau <= high:
-      raise UserError(
-        f"tau={self.tau} must be in tau_min..tau_max={low}..{high}"
-      )
+    if not self.tau_min <= self.tau <= self.tau_max:
+      bounds = f"tau_min..tau_max={self.tau_min}..{self.tau_max}"
+      raise UserError(f"tau={self.tau} must be in {bounds}")
 
   def keeps(self, path):
     return is_head(path) or super().keeps(path)
 
   def first_client(self, net, size):
-    table = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
-    last, alpha = jnp.int32(-1), jnp.ones(())
-    memory = HeadMemory(
-      last=last, alpha=alpha, prototypes=table, counts=table[:, 0]
-    )
+    table = prototypes.none(self.backbone).mean
+    sent = {"prototypes": table, "counts": table[:, 0]}
+    memory = HeadMemory(last=jnp.int32(-1), alpha=jnp.ones(()), **sent)
     return super().first_client(net, size)._replace(memory=memory)
 
   def first_server(self, full, held, size):
-    table = jnp.zeros((self.backbone.classes, prototypes.width(self.backbone)))
+    nobody = prototypes.none(self.backbone)
     memory = Clock(
-      gaussians=Gaussians(mean=table, known=table[:, 0] > 0, spread=table),
+      gaussians=Gaussians(*nobody, spread=nobody.mean),
       head=full.params["head"],
       fresh=jnp.bool_(False),
       tau=jnp.int32(self.tau),
@@ -147,17 +138,12 @@ class PGFedSplit(WholeNetwork):
     mixed = self.mixed_set(net, samples, clock.gaussians, key)
 
     # A head that was sent is mixed into the client's (eq. 8, 11 and 13).
-    head = net.params["head"]
+    head, stored = net.params["head"], clock.head
     gap = jnp.where(memory.last < 0, round + 1, round - memory.last)
-    alpha = self.coefficient(head, clock.head, mixed, self.beta * gap)
-    mix = trees.add(
-      trees.scale(alpha, head), trees.scale(1 - alpha, clock.head)
-    )
-    head = trees.where(clock.fresh, mix, head)
-    memory = memory._replace(
-      last=jnp.where(clock.fresh, round, memory.last),
-      alpha=jnp.where(clock.fresh, alpha, memory.alpha),
-    )
+    alpha = self.coefficient(head, stored, mixed, self.beta * gap)
+    mix = jax.tree.map(lambda a, b: alpha * a + (1 - alpha) * b, head, stored)
+    sent = mix, memory._replace(last=round, alpha=alpha)
+    head, memory = trees.where(clock.fresh, sent, (head, memory))
     net = client.net._replace(params=client.net.params | {"head": head})
     client = Client(net=net, memory=memory)
     client, server, _ = super().receive(client, server, samples, round, key)
@@ -171,18 +157,16 @@ class PGFedSplit(WholeNetwork):
     """Trains the head for epochs over the mixed set, theta frozen (eq. 6)."""
     batch, size = samples.plan.batch, len(mixed.label)
     local = samples.in_order()[0].size
-    steps = -(-size // batch)
 
-    def loss(head, z, label, real):
-      return self.backbone.mean_loss(self.logits(head, z), label, real)
-
-    # A batch of padding alone moves nothing.
     def step(client, rows):
       real = (rows >= 0) & mixed.real[rows]
-      value, grad = jax.value_and_grad(loss)(
-        client.net.params["head"], mixed.z[rows], mixed.label[rows], real
-      )
-      taken = real.any()
+
+      def loss(head):
+        logits = self.logits(head, mixed.z[rows])
+        return self.backbone.mean_loss(logits, mixed.label[rows], real)
+
+      value, grad = jax.value_and_grad(loss)(client.net.params["head"])
+      taken = real.any()  # a batch of padding alone moves nothing
       client = self.optimizer.step(client, {"head": grad}, {}, {"head": taken})
       return client, (jnp.where(taken, value, 0.0), taken)
 
@@ -193,8 +177,8 @@ class PGFedSplit(WholeNetwork):
       drawn = jax.random.uniform(drawn_key, (size - local,))
       place = jnp.append(jax.random.uniform(local_key, (local,)), drawn)
       order = jnp.argsort(jnp.where(mixed.real, place, 2.0))
-      rows = jnp.pad(order, (0, steps * batch - size), constant_values=-1)
-      return jax.lax.scan(step, client, rows.reshape(steps, batch))
+      rows = jnp.pad(order, (0, -size % batch), constant_values=-1)
+      return jax.lax.scan(step, client, rows.reshape(-1, batch))
 
     keys = jax.random.split(key, self.head_epochs)
     client, (values, taken) = jax.lax.scan(epoch, client, keys)
@@ -211,10 +195,9 @@ class PGFedSplit(WholeNetwork):
     fit = self.exit_loss(net, z, batch)
     if self.lam is None:
       return fit, ({"client": fit}, stats)
-    mean, known, _ = context.gaussians
-    align = self.lam * prototypes.distance_to(
-      mean, known, z, batch, per_feature=self.per_feature
-    )
+    p, in_p, _ = context.gaussians
+    how = {"per_feature": self.per_feature}
+    align = self.lam * prototypes.distance_to(p, in_p, z, batch, **how)
     return fit + align, ({"client": fit, "align": align}, stats)
 
   def send(self, client, server, context, samples, weight, key):
@@ -239,8 +222,7 @@ class PGFedSplit(WholeNetwork):
 
     # tau adapts (eq. 9 and 10) in rounds whose participants received a head.
     received = old.fresh & some
-    alpha = jnp.where(took_part, sent.alpha, 0.0).sum()
-    alpha /= jnp.maximum(took_part.sum(), 1)
+    alpha = losses.masked_mean(sent.alpha, took_part)
     tau = old.tau
     if self.adaptive:
       turn = jnp.sign(old.alpha - alpha).astype(tau.dtype)
@@ -262,24 +244,24 @@ class PGFedSplit(WholeNetwork):
     return server._replace(memory=memory), clients
 
   def coefficient(
-    self, own: Tree, stored: Tree, mixed: Mixed, penalty: Array
+    self, head: Tree, stored: Tree, mixed: Mixed, penalty: Array
   ) -> Array:
     """Computes alpha_i, which minimises eq. 13 over [0, 1] -> [] float.
 
     Its objective, convex in alpha, is the mean over the mixed set of CE(alpha
-    g_own + (1 - alpha) g_stored, y) + penalty alpha^2 KL(p_own || p_stored), at
-    temperature 1. The penalty is beta Delta_i.
+    g + (1 - alpha) g_stored, y) + penalty alpha^2 KL(p || p_stored), where g
+    and p are of the client's `head`, at temperature 1. The penalty is beta
+    Delta_i.
     """
     if self.alpha is not None:
       return jnp.asarray(self.alpha)
-    at_own, at_stored = self.logits(own, mixed.z), self.logits(stored, mixed.z)
-    log_p, log_q = jax.nn.log_softmax(at_own), jax.nn.log_softmax(at_stored)
-    divergence = losses.masked_mean(
-      (jnp.exp(log_p) * (log_p - log_q)).sum(axis=1), mixed.real
-    )
+    g, g_stored = self.logits(head, mixed.z), self.logits(stored, mixed.z)
+    log_p, log_q = jax.nn.log_softmax(g), jax.nn.log_softmax(g_stored)
+    kl = (jnp.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    divergence = losses.masked_mean(kl, mixed.real)
 
     def loss(alpha):
-      logits = alpha * at_own + (1 - alpha) * at_stored
+      logits = alpha * g + (1 - alpha) * g_stored
       fit = self.backbone.mean_loss(logits, mixed.label, mixed.real)
       return fit + penalty * alpha**2 * divergence
 
@@ -303,11 +285,11 @@ class PGFedSplit(WholeNetwork):
 
     def features_of(drawn):
       batch = samples.batch(*drawn)
-      return prototypes.features(self.backbone, net, batch), batch.label
+      z = prototypes.features(self.backbone, net, batch)
+      return z, batch.label, batch.real
 
-    rows, real = samples.in_order()
-    z, label = jax.lax.map(features_of, (rows, real))
-    z, label, real = z.reshape(-1, z.shape[-1]), label.ravel(), real.ravel()
+    local = jax.lax.map(features_of, samples.in_order())
+    z, label, real = (x.reshape(-1, *x.shape[2:]) for x in local)
 
     # As many draws as the largest client needs; none if r = 0.
     ratio = self.r / (1 - self.r)
@@ -316,8 +298,7 @@ class PGFedSplit(WholeNetwork):
     held = samples.shard.counts.astype(float)
     drawn = jax.random.categorical(label_key, jnp.log(held), shape=(count,))
     root = jnp.sqrt(held)  # sqrt(q) up to a factor
-    classes = jnp.maximum((held > 0).sum(), 1)
-    gamma = root * classes / jnp.maximum(root.sum(), 1e-9)
+    gamma = root / jnp.maximum(losses.masked_mean(root, held > 0), 1e-9)
     noise = jax.random.normal(noise_key, (count, z.shape[-1]))
     noise *= gamma[drawn][:, None] * gaussians.spread[drawn]
     needed = jnp.ceil(ratio * samples.shard.size - 1e-6)
@@ -338,8 +319,7 @@ def gaussians_of(prototypes: Array, counts: Array, old: Gaussians) -> Gaussians:
   weighting by the class counts N_il is a choice of ours, and so is the
   diagonal, which is cheaper to send. A class that no client holds stays `old`.
 
-  `prototypes` [N, C, D] and `counts` [N, C] are those of the clients; the
-  counts of a client that took no part are 0.
+  `prototypes` are [N, C, D]; the `counts` [N, C] of absent clients are 0.
   """
   holds = (counts > 0)[..., None]
   some = holds.any(axis=0)
@@ -361,15 +341,14 @@ def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
   It halves the interval by the sign of the slope, since a comparison of values
   would find the minimiser only to the square root of their rounding error.
   """
-  slope = jax.grad(loss)
 
   def halve(_, ends):
     low, high = ends
     middle = (low + high) / 2
-    falls = slope(middle) < 0
+    falls = jax.grad(loss)(middle) < 0
     return jnp.where(falls, middle, low), jnp.where(falls, high, middle)
 
-  zero, one = jnp.zeros(()), jnp.ones(())
+  zero = jnp.zeros(())
   halvings = jnp.finfo(zero.dtype).nmant + 1  # to the last bit of alpha
-  low, high = jax.lax.fori_loop(0, halvings, halve, (zero, one))
+  low, high = jax.lax.fori_loop(0, halvings, halve, (zero, zero + 1))
   return jnp.where(high == 1, high, low)

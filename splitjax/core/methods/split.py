@@ -20,35 +20,23 @@ from splitjax.types import Batch
 
 
 class Front(NamedTuple):
-  """A client's forward pass on a batch.
+  """A client's forward pass on a batch."""
 
-  Attributes:
-    depth: K, the client's cut.
-    features: [B, ...], z = phi(x).
-    loss: [] l_C = CE(h(z), y); 0 without an exit.
-    stats: block name -> new running statistics.
-    pull: (dz [B, ...], dl_C []) -> gradients of phi and h, by block.
-  """
-
-  depth: int
-  features: Array
-  loss: Array
-  stats: dict[str, Tree]
+  depth: int  # K, the client's cut
+  features: Array  # [B, ...], z = phi(x)
+  loss: Array  # [] l_C = CE(h(z), y); 0 without an exit
+  stats: dict[str, Tree]  # block name -> new running statistics
   pull: Callable[[Array, Array | float], dict[str, Tree]]
+  """(dz [B, ...], dl_C []) -> gradients of phi and h, by block."""
 
 
 class Back(NamedTuple):
-  """The server's forward pass on received features.
+  """The server's forward pass on received features."""
 
-  Attributes:
-    output: the loss [], or the embedding [B, D] in front of the head.
-    stats: block name -> new running statistics.
-    pull: gradient at the output -> gradients of theta by block, dz [B, ...].
-  """
-
-  output: Array
-  stats: dict[str, Tree]
+  output: Array  # the loss [], or the embedding [B, D] in front of the head
+  stats: dict[str, Tree]  # block name -> new running statistics
   pull: Callable[[Array], tuple[dict[str, Tree], Array]]
+  """Gradient at the output -> gradients of theta by block, dz [B, ...]."""
 
 
 @pytree
@@ -97,12 +85,11 @@ class Split(Method):
   ) -> Back:
     """Differentiates `forward` in z and in the blocks that it runs."""
     params = {name: server.params[name] for name in names}
-    output, pull, stats = jax.vjp(
-      lambda params, z: forward(server._replace(params=params), z),
-      params,
-      z,
-      has_aux=True,
-    )
+
+    def run(params, z):
+      return forward(server._replace(params=params), z)
+
+    output, pull, stats = jax.vjp(run, params, z, has_aux=True)
     return Back(output=output, stats=stats, pull=pull)
 
   def split_pass(
@@ -118,9 +105,9 @@ class Split(Method):
     phi = near.pull(dz, gamma)
     client = self.optimizer.step(client, phi, near.stats)
     server = self.optimizer.at_server.step(server, theta, far.stats)
-    losses = {"client": near.loss, "server": far.output}
-    if backbones.classifier(self.backbone, client.net) is None:
-      losses.pop("client")
+    losses = {"server": far.output}
+    if backbones.classifier(self.backbone, client.net) is not None:
+      losses["client"] = near.loss
     return client, server, losses
 
   def client_pass(

@@ -1,9 +1,8 @@
 """LOSSES: the task's losses, by name.
 
 Every step that trains on labels takes the loss that the config names. An entry
-makes the loss of one sample from its logits and label; the loss of a batch is
-the mean over its real samples. So a sample's gradient does not depend on the
-other samples of its batch.
+makes the loss of a sample; that of a batch is the mean over its real samples,
+so a sample's gradient does not depend on the others.
 
 >>> import jax, jax.numpy as jnp, splitjax
 >>> def hinge(classes, *, margin: float = 1.0):
@@ -38,11 +37,7 @@ Loss = Callable[[Array, Array], Array]
 
 
 def of_classes(weights: tuple[float, ...], classes: int) -> Array:
-  """Checks class weights and returns them, [C] float.
-
-  Raises:
-    UserError: there is not one weight per class, one is negative, or all are 0.
-  """
+  """Checks class weights and returns them, [C] float."""
   if len(weights) != classes or min(weights) < 0 or max(weights) == 0:
     raise UserError(
       f"option loss.weights={weights} must be {classes} numbers, one for each"
@@ -62,13 +57,7 @@ def label_smoothing(
 ) -> Loss:
   """Cross-entropy with smoothed labels: (1 - s) 1_y + s / C instead of 1_y.
 
-  Args:
-    classes: C.
-    smoothing: s; 0.1 as in the paper.
-
-  References:
-    Szegedy et al., Rethinking the Inception Architecture for Computer Vision,
-    CVPR 2016, Section 7.
+  Szegedy et al., Rethinking the Inception Architecture, CVPR 2016, Section 7.
   """
 
   def loss(logits: Array, label: Array) -> Array:
@@ -82,12 +71,7 @@ def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
   """Cross-entropy times a weight of the label's class, -w_y log p_y.
 
   The loss of a batch is the mean over samples. PyTorch divides by the sum of
-  the samples' weights instead, so that a batch with only rare classes weighs no
-  more than other batches.
-
-  Args:
-    classes: C.
-    weights: w, one for each class in order of the labels.
+  their weights, so that a batch of rare classes weighs no more than others.
   """
   table = of_classes(weights, classes)
 
@@ -103,15 +87,10 @@ def focal(
   gamma: Annotated[float, NOT_NEGATIVE] = 2.0,
   weights: tuple[float, ...] = (),
 ) -> Loss:
-  """Focal loss, -alpha_y (1 - p_y)^gamma log p_y (eq. 5).
+  """Focal loss, -alpha_y (1 - p_y)^gamma log p_y; gamma = 0: cross-entropy.
 
-  Args:
-    classes: C.
-    gamma: focusing parameter; 2 as in the paper, 0 is cross-entropy.
-    weights: alpha, one for each class; (): 1 each.
-
-  References:
-    Lin et al., Focal Loss for Dense Object Detection, ICCV 2017.
+  Lin et al., Focal Loss for Dense Object Detection, ICCV 2017, eq. 5. `weights`
+  are alpha; (): 1 for every class.
   """
   table = of_classes(weights, classes) if weights else jnp.ones(classes)
 
@@ -134,11 +113,7 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 
 
 def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
-  """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B].
-
-  Raises:
-    UserError: the options do not fit the classes.
-  """
+  """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B]."""
   factory = LOSSES[name]
   if factory is cross_entropy:
     return each_cross_entropy
@@ -151,14 +126,9 @@ class BatchLoss:
   """The losses of a batch: logits [B, C], label [B] -> [B].
 
   A record and no closure, so that networks of equal configs are equal.
-
-  Attributes:
-    factory: an entry of LOSSES.
-    classes: C.
-    options: names and values of the factory's options.
   """
 
-  factory: Callable[..., Loss]
+  factory: Callable[..., Loss]  # an entry of LOSSES
   classes: int
   options: tuple[tuple[str, Any], ...]
 

@@ -10,7 +10,7 @@ from jax import Array
 from splitjax import trees
 from splitjax.core.methods.method import Method
 from splitjax.core.pytree import pytree
-from splitjax.core.records import Client, Net, Server
+from splitjax.core.records import Net
 from splitjax.data.feed import Samples
 from splitjax.fields import NOT_NEGATIVE
 from splitjax.types import Batch, Row
@@ -54,27 +54,16 @@ def fine_tune(
   # The client's batches: they may be fewer than the largest's of its cohort.
   batches = jnp.maximum(samples.batches(), 1)
 
-  def step(net, rows, real, augment_key):
-    batch = samples.batch(rows, real, augment_key)
+  def step(t, net):
+    epoch, i = jnp.divmod(t, batches)
+    rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
+    augment_key = jax.random.fold_in(batch_key, epoch if epochs else t)
+    if epochs:
+      augment_key = jax.random.fold_in(augment_key, i)
+    batch = samples.batch(rows[i], real[i], augment_key)
     return sgd_step(method, net, batch, lr, moves)
 
-  def next_step(t, net):
-    rows, real = samples.epoch(jax.random.fold_in(epoch_key, t // batches))
-    i = t % batches
-    return step(net, rows[i], real[i], jax.random.fold_in(batch_key, t))
-
-  def next_epoch(epoch, net):
-    rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
-    augment_key = jax.random.fold_in(batch_key, epoch)
-
-    def next_in_epoch(i, net):
-      return step(net, rows[i], real[i], jax.random.fold_in(augment_key, i))
-
-    return jax.lax.fori_loop(0, batches, next_in_epoch, net)
-
-  if epochs:
-    return jax.lax.fori_loop(0, epochs, next_epoch, net)
-  return jax.lax.fori_loop(0, steps, next_step, net)
+  return jax.lax.fori_loop(0, epochs * batches if epochs else steps, step, net)
 
 
 def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
@@ -117,9 +106,7 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
 
 @pytree
 class Adapting(Method):
-  """Adapts a copy of a client's network before an evaluation.
-
-  Adapt((phi, h); D_n) of HARMONY eq. 5, and the +FT of the baselines.
+  """Adapt((phi, h); D_n) before an evaluation: HARMONY eq. 5, "+FT".
 
   Attributes:
     inner_lr: alpha, the learning rate.
@@ -134,36 +121,20 @@ class Adapting(Method):
   tune_epochs: Annotated[int, NOT_NEGATIVE] = 0
   refresh_stats: bool = True
 
-  def personalise(
-    self, client: Client, server: Server, samples: Samples, key: Array
-  ) -> Net:
-    """Takes the steps, then refreshes the statistics."""
-    net = fine_tune(
-      self,
-      self.model(client, server),
-      samples,
-      key,
-      lr=self.inner_lr,
-      steps=self.inner_steps,
-      epochs=self.tune_epochs,
-    )
+  def personalise(self, client, server, samples, key):
+    net = self.model(client, server)
+    length = {"steps": self.inner_steps, "epochs": self.tune_epochs}
+    net = fine_tune(self, net, samples, key, lr=self.inner_lr, **length)
     return refresh(self, net, samples, key) if self.refresh_stats else net
 
 
 @pytree
 class FineTuning(Adapting):
-  """Reports adapted clients in a row of their own, "+FT".
-
-  Attributes:
-    finetune: whether there is such a row.
-  """
+  """With `finetune`, adapted clients have a row of results, "+FT"."""
 
   finetune: bool = False
 
   @property
-  def rows(self) -> tuple[Row, ...]:
-    """The rows of clients as they are, and as they are adapted."""
-    plain = super().rows
-    if not self.finetune:
-      return plain
-    return (*plain, Row("+FT", personal=True, tuned=True))
+  def rows(self):
+    tuned = Row("+FT", personal=True, tuned=True)
+    return (*super().rows, tuned) if self.finetune else super().rows

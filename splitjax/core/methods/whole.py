@@ -1,15 +1,14 @@
 """Clients that hold the whole network: local SGD, then a mean."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 from jax import Array
 
 from splitjax.core.methods.method import Method
 from splitjax.core.pytree import pytree
-from splitjax.core.records import NO_BLOCKS, Client, Half, Net, Server, Tree
-from splitjax.data.feed import Samples
+from splitjax.core.records import NO_BLOCKS, Client, Half, Server, Tree
 from splitjax.types import Batch
 
 
@@ -20,8 +19,7 @@ class WholeNetwork(Method):
   whole: ClassVar[bool] = True
 
   @property
-  def answers(self) -> tuple[str, ...]:
-    """The client answers: there is no server to ask."""
+  def answers(self):
     return ("client",)
 
   def loss(
@@ -54,15 +52,7 @@ class WholeNetwork(Method):
     grads, (losses, stats) = jax.grad(loss, has_aux=True)(moving)
     return grads, {n: x for n, x in stats.items() if n in moving}, losses
 
-  def step(
-    self,
-    client: Half,
-    server: Half,
-    context: Tree,
-    batches: tuple[Batch, ...],
-    key: Array,
-  ) -> tuple[Half, Half, dict[str, Array]]:
-    """Descends the loss in all blocks."""
+  def step(self, client, server, context, batches, key):
     return self.step_in(None, client, server, context, batches, key)
 
   def step_in(
@@ -82,33 +72,18 @@ class WholeNetwork(Method):
 
 @pytree
 class Unaveraged(WholeNetwork):
-  """Clients keep their whole network, and send it, but there is no mean.
+  """Clients keep their network and send it; `merge` sees them, not a mean."""
 
-  `merge` sees the networks.
-  """
-
-  def keeps(self, path: str) -> bool:
-    """A client keeps all."""
+  def keeps(self, path):
     return True
 
-  def sends(self, path: str) -> bool:
-    """A client sends all but local normalisation."""
-    return not super().keeps(path)
+  def sends(self, path):
+    return not super().keeps(path)  # all but local normalisation
 
-  def first_server(self, full: Net, held: Net, size: int) -> Server:
-    """Makes a server that holds no network."""
+  def first_server(self, full, held, size):
     return Server(net=NO_BLOCKS, common=NO_BLOCKS)
 
-  def send(
-    self,
-    client: Half,
-    server: Half,
-    context: Tree,
-    samples: Samples,
-    weight: Array,
-    key: Array,
-  ) -> tuple[Client, dict[str, Any]]:
-    """Sends the network, which has no share in a mean."""
+  def send(self, client, server, context, samples, weight, key):
     self.exchange("up", client.net)
     kept = Client(net=client.net, memory=client.memory)
     return kept, {"common": NO_BLOCKS}

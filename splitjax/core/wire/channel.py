@@ -57,15 +57,14 @@ FORM, NOISE = 0, 1
 """Numbers folded into a message's key, for draws of its form and its noise."""
 
 PLAIN = Channel()
-"""The channel of messages that the config gives no channel: float32."""
+"""The channel of messages that have none in Wire: float32."""
 
 KINDS: dict[str, str] = {
   "up/features": "features",
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message name -> the field of Wire that has the message's channel. All other
-messages of rows travel in float32."""
+"""Message name -> the field of Wire that has its channel."""
 
 
 class Arrival(NamedTuple):
@@ -76,19 +75,10 @@ class Arrival(NamedTuple):
 
 
 def send(wire: Wire, name: str, rows: Array, batch: Batch) -> Array:
-  """Sends one row per sample of a batch; padding is not sent.
+  """Sends a row per sample, [B, ...] float; returns them as they are received.
 
-  Args:
-    wire: the method's channels.
-    name: a key of MESSAGES.
-    rows: [B, ...] float.
-    batch: its `real` and `key` are used.
-
-  Returns:
-    The rows as they are received.
-
-  Raises:
-    ValueError: the channel draws random numbers, and the batch has no key.
+  Of the batch `real` and `key` are used: padding is not sent, and a channel
+  that draws random numbers needs a key. `name` is a key of MESSAGES.
   """
   arrival = carry(wire, name, rows, batch)
   record(name, arrival.bytes)
@@ -111,11 +101,9 @@ def send_chosen(
   chosen: Array,
   batch: Batch,
 ) -> dict[int, Array]:
-  """Sends one of several tensors, chosen by a traced number.
+  """Sends and prices the tensor [B, ...] whose number is `chosen`, [] int.
 
-  `tensors` maps numbers to rows [B, ...]. The tensor whose number is `chosen`,
-  [] int, is sent and priced. Returns all of them as the receiver would get
-  them.
+  Returns all tensors as the receiver would get them.
   """
   arrived = dict[int, Array]()
   for number, rows in tensors.items():
@@ -154,10 +142,7 @@ def carry(wire: Wire, name: str, rows: Array, batch: Batch) -> Arrival:
 
 
 def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
-  """Applies the Gaussian mechanism per sample, before numbers are rounded.
-
-  x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); without clip x_i <- x_i.
-  """
+  """Makes x_i min(1, clip / |x_i|) + noise clip N(0, I) of a sample's x_i."""
   if channel.clip is None or channel.noise is None:
     return clipped(channel, x)
   # In full precision until the noise is added: rounding may lengthen a row.
@@ -175,10 +160,7 @@ def clipped(channel: Channel, x: Array) -> Array:
 
 
 def _short(clip: float, x: Array) -> Array:
-  """Flattens x to rows [B, n], and scales them to a norm of at most `clip`.
-
-  Infinite and very large numbers first become smaller, finite ones.
-  """
+  """Flattens x to rows [B, n], and scales them to a norm of at most `clip`."""
   rows = x.astype(float).reshape(x.shape[0], -1)
   # Squares of large numbers overflow, so rows are divided by their peak before
   # the norm; very large numbers are cut off, so that peak * norm is finite too.

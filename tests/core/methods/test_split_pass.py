@@ -12,6 +12,7 @@ from splitjax.core.methods.fedavg import Local
 from splitjax.core.methods.optimizer import Optimizer
 from splitjax.core.methods.splitfed import SplitFedV1
 from splitjax.core.methods.splitgp import SplitGP
+from splitjax.core.pytree import pytree
 from splitjax.core.wire import Channel, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -120,6 +121,7 @@ def test_a_split_pass_survives_features_beyond_float16():
   np.testing.assert_allclose(got[2]["server"], far, rtol=2e-3)
 
 
+@pytree
 class KeepsExit(SplitGP):
   """Its clients do not send their exits."""
 
