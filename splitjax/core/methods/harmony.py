@@ -4,8 +4,7 @@ In every local step meta-adaptation simulates two personalised extractors, each
 of which takes the batch that it was not adapted to. The early view (a dagger in
 the paper) enters the server at a random depth, the late view (a double dagger)
 at the client's cut, and the server aligns both by class. Labels stay with the
-client.
-`Harmony.step` is figure 3; what it calls stands below, in sections 3.3 to 3.5.
+client. `Harmony.step` is figure 3; sections 3.3 to 3.5 follow it.
 """
 
 from collections.abc import Callable
@@ -30,34 +29,22 @@ from splitjax.wire.forms import Form
 
 
 class Views(NamedTuple):
-  """A client's two adapted networks (eq. 3).
+  """A client's two adapted networks (eq. 3)."""
 
-  Attributes:
-    late: adapted to B2; takes x1.
-    early: adapted to B1; takes x2. The late one if nothing needs it.
-    pull: gradients at `late` and, if l_C reads it, at `early` -> the gradient
-      at the network before adaptation.
-  """
-
-  late: Net
-  early: Net
+  late: Net  # adapted to B2; takes x1
+  early: Net  # adapted to B1; takes x2; the late one if nothing needs it
   pull: Callable[..., dict[str, Tree]]
+  """Gradients at `late` and, if l_C reads it, at `early` -> the gradient at the
+  network before adaptation."""
 
 
 class Alignment(NamedTuple):
-  """The alignment of a step.
+  """The alignment of a step; gradients are of csa_weight l_CSA."""
 
-  Attributes:
-    loss: [] l_CSA.
-    late: [B, D], gradient of csa_weight l_CSA at the late view's embedding.
-    early: its gradient through the early view, of theta's trunk by block.
-    passed: block name -> [] bool, whether the early view passed the block.
-  """
-
-  loss: Array
-  late: Array
-  early: dict[str, Tree]
-  passed: dict[str, Array]
+  loss: Array  # [] l_CSA
+  late: Array  # [B, D], gradient at the late view's embedding
+  early: dict[str, Tree]  # that through the early view, of theta's trunk
+  passed: dict[str, Array]  # block -> [] bool, whether the early view passed it
 
 
 @pytree
@@ -81,10 +68,8 @@ class Harmony(Adapting, Blended, Split):
       "maml" differentiates through the inner steps (exact, slow).
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> optimizer = splitjax.methods.Optimizer(lr=0.05)
-    >>> method = Harmony(backbone=net, optimizer=optimizer, inner_steps=5)
+    >>> from splitjax.core.sandbox import small
+    >>> method = small(Harmony, inner_steps=5).method
     >>> method.views, method.passes.client
     (2, 34.0)
   """
@@ -146,7 +131,6 @@ class Harmony(Adapting, Blended, Split):
     # Server: embeds it, and, if it aligns, embeds the early view too and
     # compares both by class (eq. 6-7); no gradient of this goes down.
     trunk = self.trunk(server.net, z, late.depth, b1)
-    alignment = None
     if self.aligned:
       alignment = self.align(views.early, server.net, trunk.output, b1, b2, key)
 
@@ -161,7 +145,7 @@ class Harmony(Adapting, Blended, Split):
     grads, dz = trunk.pull(d_e)
     dz = self.cross("down/feature_gradient", dz, b1)
     reported, passed = {"server": loss}, None
-    if alignment is not None:
+    if self.aligned:
       reported["csa"] = alignment.loss
       grads, _ = trunk.pull(d_e + alignment.late)
       grads = union(alignment.early, grads)
@@ -233,9 +217,8 @@ class Harmony(Adapting, Blended, Split):
     if not self.both:
       grads = views.pull(late.pull(dz, weight))
       return self.optimizer.step(client, grads, late.stats), late.loss
-    loss, at_early = jax.value_and_grad(self.local_loss)(
-      views.early.params, views.early, b2
-    )
+    slope, early = jax.value_and_grad(self.local_loss), views.early
+    loss, at_early = slope(early.params, early, b2)
     weight = weight / 2
     grads = views.pull(late.pull(dz, weight), trees.scale(weight, at_early))
     client = self.optimizer.step(client, grads, late.stats)

@@ -91,7 +91,8 @@ class Optimizer:
       self.schedule, settings, self.rounds, self.warmup, round
     )
     server_lr = None if self.server_lr is None else self.server_lr * factor
-    return dataclasses.replace(self, lr=self.lr * factor, server_lr=server_lr)
+    rates: Any = {"lr": self.lr * factor, "server_lr": server_lr}
+    return dataclasses.replace(self, **rates)
 
   @property
   def at_server(self) -> "Optimizer":

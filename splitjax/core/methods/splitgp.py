@@ -18,10 +18,12 @@ class SplitGP(FineTuning, Blended, Split):
   """SGD on gamma l_C + (1 - gamma) l_S, then blended prefixes (Algorithm 1).
 
   phi and h are blended by lam (eq. 9-10), theta is the mean. The paper reports
-  lam = 0.2 and 0.9.
+  lam = 0.2 and 0.9. gamma is the weight of the client's loss (eq. 5).
 
-  Attributes:
-    gamma: weight of the client's loss (eq. 5).
+  Example:
+    >>> from splitjax.core.sandbox import small
+    >>> small(SplitGP, gamma=0.7).method.answers
+    ('client', 'server')
   """
 
   gamma: Annotated[float, PROBABILITY] = 0.5

@@ -123,8 +123,10 @@ class Adapting(Method):
 
   def personalise(self, client, server, samples, key):
     net = self.model(client, server)
-    length = {"steps": self.inner_steps, "epochs": self.tune_epochs}
-    net = fine_tune(self, net, samples, key, lr=self.inner_lr, **length)
+    steps, epochs = self.inner_steps, self.tune_epochs
+    net = fine_tune(
+      self, net, samples, key, lr=self.inner_lr, steps=steps, epochs=epochs
+    )
     return refresh(self, net, samples, key) if self.refresh_stats else net
 
 
