@@ -12,6 +12,7 @@ from jax import Array
 
 from splitjax import trees
 from splitjax.core.methods import nets, prototypes
+from splitjax.core.methods.fedavg import squared_distance
 from splitjax.core.methods.whole import Unaveraged
 from splitjax.core.pytree import pytree
 from splitjax.core.records import NO_BLOCKS, Half, Net
@@ -25,15 +26,10 @@ NEVER = 1e-12
 
 
 class Memory(NamedTuple):
-  """Memory of a client.
+  """Memory of a client."""
 
-  Attributes:
-    affinity: [N], p_i, the sums of the weights that it has given to others.
-    start: the network that its last local training began with.
-  """
-
-  affinity: Array
-  start: Net
+  affinity: Array  # [N], p_i, the sums of the weights that others have got
+  start: Net  # theta_i, with which its last local training began
 
 
 @pytree
@@ -59,11 +55,6 @@ class FedFomo(Unaveraged):
     decay: what is subtracted from epsilon in every round, as in their code.
     validation: share of its training samples that a client holds back to weigh
       networks on, at least one sample; 0.2 as in the authors' code.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> small(FedFomo, validation=0.1).method.validates
-    0.1
   """
 
   models: Annotated[int, Bounds(at_least=2)] = 5
@@ -82,9 +73,8 @@ class FedFomo(Unaveraged):
   def first_server(self, full, held, size):
     if size < 2:
       raise UserError(f"models={self.models}: there are no other clients")
-    server = super().first_server(full, held, size)
     stock = nets.select(trees.repeat(held, size), self.sends)
-    return server._replace(memory=stock)
+    return super().first_server(full, held, size)._replace(memory=stock)
 
   def receive(self, client, server, samples, round, key):
     trained, (affinity, start) = client.net, client.memory
@@ -92,9 +82,8 @@ class FedFomo(Unaveraged):
     # The candidates: the client's trained network, and those of others.
     epsilon = jnp.maximum(self.epsilon - self.decay * round, 0.0)
     chosen = choose(affinity, samples.shard.number, count, epsilon, key)
-    others = nets.join(
-      trees.take(server.memory, chosen), trees.repeat(trained, count)
-    )
+    others = trees.take(server.memory, chosen)
+    others = nets.join(others, trees.repeat(trained, count))
     candidates = jax.tree.map(
       lambda x, others: jnp.concatenate([x[None], others]), trained, others
     )
@@ -104,9 +93,9 @@ class FedFomo(Unaveraged):
     net = trees.add(start, nets.combine(weights, gaps))
     # Local normalisation is the client's, as it was trained.
     net = nets.join(nets.select(net, self.sends), trained)
-    affinity = affinity.at[chosen].add(weights[1:])
     for _ in range(count):
       self.exchange("down", net)
+    affinity = affinity.at[chosen].add(weights[1:])
     memory = Memory(affinity=affinity, start=net)
     return self.optimizer.start(net, memory), Half(net=NO_BLOCKS, slots={}), ()
 
@@ -114,7 +103,7 @@ class FedFomo(Unaveraged):
     # Whole networks form one cohort, in the order of numbers, padding last.
     (cohort,) = clients
     size = cohort.memory.affinity.shape[1]
-    stock = trees.window(nets.select(cohort.net, self.sends), 0, size)
+    stock = trees.take(nets.select(cohort.net, self.sends), slice(size))
     return server._replace(memory=stock), clients
 
   def first_order(self, start: Net, others: Net, samples: Samples) -> Array:
@@ -123,10 +112,7 @@ class FedFomo(Unaveraged):
 
     def weight(other):
       gain = before - self.validation_loss(other, samples)
-      squares = jax.tree.map(
-        lambda a, b: jnp.square(a - b).sum(), other.params, start.params
-      )
-      apart = jnp.sqrt(sum(jax.tree.leaves(squares)))
+      apart = jnp.sqrt(squared_distance(other.params, start.params))
       slope = jnp.maximum(gain, 0) / jnp.maximum(apart, NEVER)
       return jnp.where(apart > NEVER, slope, 0.0)
 
@@ -157,15 +143,13 @@ def choose(
   their place it draws clients uniformly from all but itself and those it kept.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
-  clients = affinity.shape[0]
-  ties = jax.random.uniform(tie_key, (clients,))
-  itself = jnp.arange(clients) == number
-  order = jnp.lexsort((ties, -affinity, itself))  # itself comes last
-  best = order[:count]
+  ties = jax.random.uniform(tie_key, affinity.shape)
+  itself = jnp.arange(len(affinity)) == number
+  best = jnp.lexsort((ties, -affinity, itself))[:count]  # itself comes last
   swap = jax.random.bernoulli(swap_key, epsilon, (count,))
   # Each replaced client gives way to the next of the rest, in random order.
-  rest = jax.random.uniform(pick_key, (clients,))
-  taken = jnp.zeros(clients, bool).at[best].set(~swap) | itself
+  taken = itself.at[best].set(~swap)
+  rest = jax.random.uniform(pick_key, affinity.shape)
   drawn = jnp.argsort(jnp.where(taken, 2.0, rest))
   turn = jnp.maximum(jnp.cumsum(swap) - 1, 0)
   return jnp.where(swap, drawn[turn], best).astype(jnp.int32)

@@ -1,7 +1,4 @@
-"""Hydra: a shared part-2a, and a part-2b for every group of clients.
-
-Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A.
-"""
+"""Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A."""
 
 from typing import Literal
 
@@ -35,11 +32,10 @@ class Hydra(SplitFedV2):
       superclasses.
     superclasses: the classes of each group. A class may be in no group, but not
       in two. None: group g has class g, or all classes if G is 1.
-    assign: "balanced": equally large groups (Algorithm 2). "most": each client
-      joins the group that most of its samples belong to, so that groups may
-      differ in size or be empty, like the teams of the public code. If
-      superclasses have unequal numbers of clients, "balanced" trains some heads
-      with clients of other superclasses.
+    assign: "balanced": equally large groups (Algorithm 2), which trains some
+      heads with clients of other superclasses if these have unequal numbers of
+      clients. "most": the group that most of a client's samples belong to, so
+      that groups may be unequal or empty, like the teams of the public code.
 
   Example:
     >>> from splitjax.core.sandbox import small
@@ -86,37 +82,30 @@ class Hydra(SplitFedV2):
     """Groups clients with similar labels; in a tie the lowest number wins.
 
     A client's score in a group is its number of samples of the group's classes.
-    "balanced" (Algorithm 2): the groups take turns, in which a group gets the
-    unassigned client with the highest score in it; their sizes differ by one at
-    most. "most": a client joins the group in which its score is highest.
     """
-    scores = np.stack(
-      [counts[:, list(c)].sum(axis=1) for c in self.group_classes], axis=1
-    )
+    scores = [counts[:, list(c)].sum(axis=1) for c in self.group_classes]
     if self.assign == "most":
-      return scores.argmax(axis=1).astype(np.int32)
+      return np.argmax(scores, axis=0).astype(np.int32)
+    # In a turn a group gets the free client with the highest score in it.
     groups = np.full(len(counts), -1, np.int32)
     for turn in range(len(counts)):
-      number = turn % len(self.group_classes)
+      number = turn % len(scores)
       free = np.flatnonzero(groups < 0)
-      groups[free[scores[free, number].argmax()]] = number
+      groups[free[scores[number][free].argmax()]] = number
     return groups
 
   def first_client(self, net, size):
-    client = super().first_client(net, size)
-    return client._replace(memory=jnp.bool_(False))  # label counts not yet sent
+    sent = jnp.bool_(False)  # whether it has sent its label counts
+    return super().first_client(net, size)._replace(memory=sent)
 
   def receive(self, client, server, samples, round, key):
     size = 4.0 * self.backbone.classes
     wire.record("up/statistics", jnp.where(client.memory, 0.0, size))
     client, server, _ = super().receive(client, server, samples, round, key)
+    client = client._replace(memory=jnp.bool_(True))
     shared, head = self.parted(server)
     heads = trees.repeat(head, len(self.group_classes))
-    return (
-      client._replace(memory=jnp.bool_(True)),
-      shared._replace(memory=heads),
-      samples.shard.group,
-    )
+    return client, shared._replace(memory=heads), samples.shard.group
 
   def lend(self, server, context):
     """Part-2a with the head of the client's group."""
@@ -131,23 +120,22 @@ class Hydra(SplitFedV2):
     return super().copies(whole, context, weight)
 
   def parted(self, server: Half) -> tuple[Half, Half]:
-    """Parts a server into part-2a and part-2b."""
+    """Parts a server into part-2a and part-2b, without memory."""
     names, cut = self.backbone.names(), self.second_cut
     of_head = (*names[len(names) if cut is None else cut :], "head")
     shared = [name for name in server.net.params if name not in of_head]
-    return part(server, shared), part(server, of_head)
+
+    def part(names):
+      return Half(
+        net=backbones.select(server.net, names),
+        slots={name: server.slots[name] for name in names},
+        touched=backbones.select(server.touched, names),
+      )
+
+    return part(shared), part(of_head)
 
 
-def part(half, names):
-  """Selects blocks of a half, without its memory."""
-  return Half(
-    net=backbones.select(half.net, names),
-    slots={name: half.slots[name] for name in names},
-    touched=backbones.select(half.touched, names),
-  )
-
-
-def joined(shared, head):
+def joined(shared: Half, head: Half) -> Half:
   """Joins part-2a and a part-2b into one server, without memory."""
   return nets.union(shared._replace(memory=()), head)
 
@@ -158,10 +146,8 @@ def mean_head(heads: Half) -> Half:
   Those of groups without a participant hold the old value and are left out.
   With full participation this is Hydra's mean.
   """
-  weights = jax.tree.map(lambda on: on.astype(float), heads.touched)
-  shares = trees.total(jax.vmap(nets.shares)(heads.net, weights))
+  shares = trees.total(jax.vmap(nets.shares)(heads.net, heads.touched))
   common = trees.take(heads, 0)
-  return common._replace(
-    net=nets.means(shares, common.net),
-    touched=jax.tree.map(lambda on: on.any(), heads.touched),
-  )
+  net = nets.means(shares, common.net)
+  touched = jax.tree.map(lambda on: on.any(), heads.touched)
+  return common._replace(net=net, touched=touched)

@@ -32,12 +32,6 @@ class MergeSFL(SplitFed):
       in a round as it does in SplitFed v2. Hydra's section 5 speaks of "more
       frequent updates (due to micro-batches)"; its public code merges N batches
       of B samples, which is the default here.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> method = small(MergeSFL, micro_batches=True).method
-    >>> method.batch_size(clients=10, batch=64)
-    6
   """
 
   micro_batches: bool = False
@@ -71,8 +65,7 @@ class MergeSFL(SplitFed):
     dz = wire.send_stacked(self.wire, "down/feature_gradient", dz, sent)
 
     # Clients: the gradient, scaled to that of each client's own mean loss.
-    size = fine.sum(axis=1)
-    factor = size.sum() / jnp.maximum(size, 1)
+    factor = fine.sum() / jnp.maximum(fine.sum(axis=1), 1)
     dz = dz * factor.reshape(-1, *(1,) * (z.ndim - 1))
     (phi,) = pull(dz.astype(z.dtype))
 
@@ -84,16 +77,14 @@ class MergeSFL(SplitFed):
 
   def merged_back(self, server, z, batch):
     """Runs theta on features z [n, B, ...]; the output is the losses [n, B]."""
-    names = (*self.backbone.names(self.backbone.cuts[0]), "head")
-    label, real = batch.label.ravel(), batch.real.ravel()
-    merged = batch._replace(label=label, real=real, key=batch.key[0])
+    backbone, label = self.backbone, batch.label.ravel()
+    names = (*backbone.names(backbone.cuts[0]), "head")
+    real, key = batch.real.ravel(), batch.key[0]
+    batch = batch._replace(label=label, real=real, key=key)
 
     def forward(net, z):
       rows = z.reshape(-1, *z.shape[2:])
-      logits, stats = backbones.run_batch(
-        self.backbone, net, rows, names, merged
-      )
-      loss = self.backbone.loss(logits, label)
-      return loss.reshape(batch.real.shape), stats
+      logits, stats = backbones.run_batch(backbone, net, rows, names, batch)
+      return backbone.loss(logits, label).reshape(z.shape[:2]), stats
 
     return self.behind(server, z, names, forward)

@@ -17,26 +17,16 @@ UNSURE = -1e9
 
 @pytree
 class MultiHead(SplitFed):
-  """SplitFed v1 with part-2 averaged within each task only.
+  """SplitFed v1 with part-2 averaged within each task only (Chen et al., 2023).
 
-  The part-2 of task l, theta_l, becomes the mean of the copies of those
-  participants whose task is l; part-1 is averaged over all participants. A
-  client's task is a label: that of the client's group if the partition has
-  groups, else the client's most frequent one. The server holds one part-2 per
-  label, and remembers which were ever trained. A sample is answered by the most
-  confident of these. In Hydra's appendix B clients train whole networks; here
-  the server trains their copies of part-2. The updates are the same, but the
-  messages differ.
-
-  References:
-    Chen et al., 2023, as Hydra's appendix B describes it: "the head x of client
-    c is aggregated with the corresponding head from the other clients".
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> trial = small(MultiHead)
-    >>> trial.state().server.net.params["head"]["Dense_0"]["kernel"].shape
-    (4, 8, 4)
+  As Hydra's appendix B describes it, "the head x of client c is aggregated with
+  the corresponding head from the other clients": the part-2 of task l becomes
+  the mean of the copies of those participants whose task is l. A client's task
+  is a label: that of its group if the partition has groups, else its most
+  frequent one. The server remembers which of the labels' parts were ever
+  trained; the most confident of these answers a sample. In appendix B clients
+  train whole networks; here the server trains their copies of part-2. The
+  updates are the same, but the messages differ.
   """
 
   pick: ClassVar[bool] = True
@@ -46,15 +36,13 @@ class MultiHead(SplitFed):
 
   def first_server(self, full, held, size):
     server = super().first_server(full, held, size)
-    return server._replace(
-      net=trees.repeat(server.net, self.backbone.classes),
-      memory=jnp.zeros(self.backbone.classes, bool),
-    )
+    tasks = self.backbone.classes
+    net = trees.repeat(server.net, tasks)
+    return server._replace(net=net, memory=jnp.zeros(tasks, bool))
 
   def receive(self, client, server, samples, round, key):
-    shard = samples.shard
-    grouped = not isinstance(shard.group, tuple)
-    task = shard.group if grouped else shard.counts.argmax()
+    group, counts = samples.shard.group, samples.shard.counts
+    task = counts.argmax() if isinstance(group, tuple) else group
     client = client._replace(memory=task.astype(jnp.int32))
     server = server._replace(net=self.part_two(client, server), memory=())
     client, server, _ = super().receive(client, server, samples, round, key)
@@ -62,9 +50,7 @@ class MultiHead(SplitFed):
 
   def copies(self, server, context, weight):
     """The shares by task: all but those of the client's own weigh nothing."""
-    weights = jnp.where(
-      jnp.arange(self.backbone.classes) == context, weight, 0.0
-    )
+    weights = weight * jax.nn.one_hot(context, self.backbone.classes)
     shares = jax.vmap(super().copies, in_axes=(None, None, 0))
     return shares(server, context, weights)
 
@@ -81,13 +67,11 @@ class MultiHead(SplitFed):
       return super().paths(clients, server, image)
     body = self.model(trees.take(clients, 0), server)
     z, _ = inference.client_logits(self.backbone, body, image)
-    z = wire.clipped(self.wire.features, z)
+    z, depth = wire.clipped(self.wire.features, z), self.depth(body)
 
     def path(task):
       theta, trained = task
-      logits = inference.server_logits(
-        self.backbone, theta, z, self.depth(body)
-      )
+      logits = inference.server_logits(self.backbone, theta, z, depth)
       return jnp.where(trained, logits.astype(float), UNSURE)
 
     return jax.lax.map(path, (server.net, server.memory))

@@ -1,14 +1,10 @@
 """SplitFed and SplitNN: no exit; labels go up; the server answers everything.
 
 The methods differ in who trains with which server, and in what is averaged.
-
-References:
-  Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI
-    2022 (v1 and v2).
-  Gawali et al., Comparison of Privacy-Preserving Distributed Deep Learning
-    Methods in Healthcare, 2021 (v3).
-  Vepakomma et al., Split Learning for Health, 2018 (SplitNN).
-  Hydra (Tirana et al., 2026), Section 3 and appendices B, H.5.
+v1 and v2: Thapa et al., SplitFed: When Federated Learning Meets Split Learning,
+AAAI 2022. v3: Gawali et al., Comparison of Privacy-Preserving Distributed Deep
+Learning Methods in Healthcare, 2021. SplitNN: Vepakomma et al., Split Learning
+for Health, 2018. All: Hydra (Tirana et al., 2026), Section 3, appendix B.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -47,11 +43,6 @@ class SplitFedV1(SplitFed):
 
   The round ends with the means of the clients' part-1 and of the server's
   copies, weighted by size as in the paper; uniformly in Hydra's experiments.
-
-  Example:
-    >>> from splitjax.core.sandbox import small
-    >>> small(SplitFedV1, mean="uniform").method.answers
-    ('server',)
   """
 
   mean: Literal["size", "uniform"] = "size"
@@ -68,11 +59,11 @@ class SplitFedV2(SplitFed):
 
   Attributes:
     l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
-      H.5, which gives no value); None: none. L1, which the paper names but does
-      not examine, is left out. So is EWC: it needs a task to be finished before
-      the next begins, and "cannot be directly applied in SFL" (appendix C.2).
-    l2_on: "server": the norm is that of part-2; "both": that of both parts. A
-      client adds the gradient for part-1 itself, so nothing more is sent.
+      H.5, which gives no value); None: none. L1, which it names but does not
+      examine, is left out. So is EWC: it needs a task to be finished before the
+      next begins, and "cannot be directly applied in SFL" (appendix C.2).
+    l2_on: whether the norm is that of part-2 or of both parts. A client adds
+      the gradient for part-1 itself, so nothing more is sent.
   """
 
   l2: Annotated[float | None, NOT_NEGATIVE] = None
@@ -82,11 +73,11 @@ class SplitFedV2(SplitFed):
 
   def front(self, client, batch):
     near = super().front(client, batch)
-    if self.l2_on == "server":
-      return near
-    return near._replace(
-      pull=lambda dz, dl: self.with_l2(near.pull(dz, dl), client)
-    )
+
+    def pull(dz, dl):
+      return self.with_l2(near.pull(dz, dl), client)
+
+    return near._replace(pull=pull) if self.l2_on == "both" else near
 
   def back(self, server, z, depth, batch):
     far = super().back(server, z, depth, batch)
@@ -124,8 +115,8 @@ class SplitNN(SplitFed):
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
   The config's `order` sets order and length of the visits. Momentum is handed
-  on with part-1. The loop prices the handing on, so that beginning and end of a
-  client's round send nothing.
+  on with part-1. The loop prices the handing on: `receive` and `send` price
+  nothing.
   """
 
   topology: ClassVar[str] = "relay"
@@ -134,7 +125,7 @@ class SplitNN(SplitFed):
     return False  # part-1 is handed on with its normalisation
 
   def receive(self, client, server, samples, round, key):
-    with wire.ledger():  # which nobody adds up
+    with wire.ledger():  # that nobody adds up
       return super().receive(client, server, samples, round, key)
 
   def send(self, client, server, context, samples, weight, key):
