@@ -7,7 +7,6 @@ wherever the cut is (SplitFed v1 equals FedAvg). A client therefore trains the
 whole network here, and its cut decides messages, time and energy alone.
 """
 
-import functools
 import math
 from typing import Annotated, NamedTuple
 
@@ -142,8 +141,8 @@ class DFL(Unaveraged):
   def prefix_bytes(self):
     """Counts the bytes [K] of what is sent of the blocks before each cut."""
     net = nets.select(shapes.network(self.backbone), self.sends)
-    part = functools.partial(backbones.prefix, with_exit=False)
-    prefixes = [part(self.backbone, net, cut) for cut in self.backbone.cuts]
+    names = self.backbone.names()
+    prefixes = [backbones.select(net, names[:k]) for k in self.backbone.cuts]
     return jnp.asarray([*map(trees.num_bytes, prefixes)], float)
 
 

@@ -20,10 +20,8 @@ class FedAvg(FineTuning, Blended, WholeNetwork):
 
   With lam it is SplitGP's baseline "personalized FL" (Mansour et al., Three
   Approaches for Personalization, 2020); SplitGP states no lam.
-
-  Attributes:
-    at_server: whether to add a row " at the server": of the same network, but
-      clients send every sample to it (SplitGP eq. 29, Figure 5).
+  at_server adds a row " at the server": of the same network, but clients send
+  every sample to it (SplitGP eq. 29, Figure 5).
 
   Example:
     >>> import splitjax

@@ -55,12 +55,9 @@ class PersonalHead(WholeNetwork):
 class FedRep(PersonalHead):
   """The head, then the body (Collins et al., ICML 2021, Algorithm 1).
 
-  The body's epochs are the config's; a block writes statistics as it moves.
-
-  Attributes:
-    head_epochs: tau, of a round. The authors' code has 10, and 1 of the body.
-    final_epochs: of the head after the last round, for a row "+FT"; 10 in the
-      authors' code. 0: no such row.
+  head_epochs is tau; the body's epochs are the config's. The authors' code has
+  10 and 1, and 10 final epochs of the head, for a row "+FT", after the last
+  round. Running statistics of a block are written while it moves.
   """
 
   head_epochs: Annotated[int, COUNT] = 10

@@ -108,14 +108,10 @@ class SuperSFL(Split):
     # Phase 3: fusion (eq. 3), of the encoder alone.
     w = self.client_weight(near.loss, far.output, near.depth)
     served = near.pull(dz, 0.0)
-    fused = {
-      name: trees.add(
-        trees.scale(w, local[name]), trees.scale(1 - w, served[name])
-      )
-      for name in self.backbone.names(0, near.depth)
-    }
+    fused = trees.add(trees.scale(w, local), trees.scale(1 - w, served))
+    encoder = {n: fused[n] for n in self.backbone.names(0, near.depth)}
     loss = w * near.loss + (1 - w) * far.output
-    client = self.optimizer.step(client, local | fused, near.stats)
+    client = self.optimizer.step(client, local | encoder, near.stats)
     server = self.optimizer.at_server.step(server, theta, far.stats)
     losses = {"client": near.loss, "server": far.output}
     return noted(client, loss), server, losses
