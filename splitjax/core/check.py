@@ -3,6 +3,7 @@
 `check_method` tests your own method as the test suite tests METHODS.
 """
 
+import functools
 import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.core import sandbox, wire
+from splitjax.core.methods import nets
 from splitjax.core.methods.method import Method
 from splitjax.core.records import Metrics, State
 from splitjax.core.sandbox import ROUNDS, Sandbox
@@ -24,13 +26,9 @@ HOST = ("callback", "infeed", "outfeed", "send", "recv", "host")
 
 
 class Trial(NamedTuple):
-  """Ten rounds of one method.
+  """Ten rounds of one method in a sandbox.
 
-  Attributes:
-    sandbox: the method and its clients.
-    step: the compiled round.
-    after: the state after the last round.
-    metrics: of each round, on the host.
+  `step` is the compiled round; `metrics` are those of each round, on the host.
   """
 
   sandbox: Sandbox
@@ -40,10 +38,8 @@ class Trial(NamedTuple):
 
   def round(self, state: State, **others: Any) -> tuple[State, Metrics]:
     """Runs a round; `others` replace parts of the sandbox."""
-    made = self.sandbox._replace(**others)
-    state, metrics = self.step(
-      made.method, state, made.shards, faults=made.faults
-    )
+    method, _, _, shards, faults = self.sandbox._replace(**others)
+    state, metrics = self.step(method, state, shards, faults=faults)
     return state, jax.device_get(metrics)
 
 
@@ -105,18 +101,15 @@ def run(trial: Trial) -> Trial:
 
 
 def keeps_its_form(trial: Trial) -> str:
-  """Checks that rounds keep the state's structure, shapes, dtypes and PRNG key.
-
-  The state's `round` must count the rounds.
-  """
+  """Checks the state's structure, shapes, dtypes, number of rounds and key."""
   before, after = trial.sandbox.state(), trial.after
   _agree(chex.assert_trees_all_equal_structs, after, before)
   _agree(chex.assert_trees_all_equal_shapes_and_dtypes, after, before)
   weak = any(getattr(x, "weak_type", False) for x in jax.tree.leaves(after))
   _must(not weak, "a leaf of the state has a weak type: a round compiles twice")
-  counted = int(after.round) == ROUNDS
-  _must(counted, f"after {ROUNDS} rounds state.round is {int(after.round)}")
-  _must(bool(after.key == before.key), "the key of the run was changed")
+  count = int(after.round)
+  _must(count == ROUNDS, f"after {ROUNDS} rounds state.round is {count}")
+  _must(after.key == before.key, "the key of the run was changed")
   return "the state keeps its structure, shapes and dtypes"
 
 
@@ -132,30 +125,25 @@ def stays_finite(trial: Trial) -> str:
 def learns(trial: Trial, steady: Collection[str] = ()) -> str:
   """Checks that every loss except the steady ones halves in ten rounds."""
   names = trial.metrics[0].losses
-  _must(bool(names), "its step returns no loss")
+  _must(names, "its step returns no loss")
   changes = []
   for name in names:
     curve = [float(of_round.losses[name]) for of_round in trial.metrics]
-    last = float(np.mean(curve[-3:]))
-    changes.append(f"{name} {curve[0]:.2f} to {last:.2f}")
+    start, last = curve[0], float(np.mean(curve[-3:]))
+    change = f"{name} {start:.2f} to {last:.2f}"
     if name not in steady:
       usual = f"it is about log {sandbox.CLASSES} without training"
-      _must(
-        curve[0] < 3, f"the loss {changes[-1]} begins at 3 or more; {usual}"
-      )
-      half = last < 0.5 * curve[0]
-      _must(half, f"the loss {changes[-1]} did not fall to half")
+      _must(start < 3, f"the loss {change} begins at 3 or more; {usual}")
+      _must(last < start / 2, f"the loss {change} did not fall to half")
+    changes.append(change)
   return f"it learns: {', '.join(changes)}"
 
 
 def learns_everywhere(trial: Trial, frozen: Collection[str] = ()) -> str:
-  """Checks that frozen blocks stay unchanged and all other parameters move.
-
-  Those of the networks that clients start a round with, and of the server's.
-  """
-  made, before, after = trial.sandbox, trial.sandbox.state(), trial.after
-  nets = ((*made.networks(x), x.server.net) for x in (before, after))
-  for old, new in zip(*nets, strict=True):
+  """Checks that all parameters of both sides move, but not frozen blocks."""
+  states = trial.sandbox.state(), trial.after
+  pairs = ((*trial.sandbox.networks(x), x.server.net) for x in states)
+  for old, new in zip(*pairs, strict=True):
     gaps = jax.tree.map(lambda a, b: abs(a - b).max(), new.params, old.params)
     for name, block in gaps.items():
       moved = np.array(jax.tree.leaves(block))
@@ -170,36 +158,30 @@ def learns_everywhere(trial: Trial, frozen: Collection[str] = ()) -> str:
 def repeats(trial: Trial) -> str:
   """Checks that the same key gives the same bits."""
   again = run(trial)
-  results = ((x.after, x.metrics) for x in (trial, again))
-  _agree(chex.assert_trees_all_equal, *map(_without_key, results))
+  _same_bits((trial.after, trial.metrics), (again.after, again.metrics))
   return "the same key gives the same bits"
 
 
 def draws_anew(trial: Trial) -> str:
   """Checks that another key, or another round, gives other batches."""
-  state = trial.sandbox.state
-  others = {
-    "key": state()._replace(key=jax.random.key(7)),
-    "round": state()._replace(round=jnp.int32(5)),
-  }
-  for name, other in others.items():
-    _, metrics = trial.round(other)
-    differ = metrics.losses != trial.metrics[0].losses
-    _must(differ, f"another {name} gave the same losses")
+  changes: dict[str, Any] = {"key": jax.random.key(7), "round": jnp.int32(5)}
+  for part, value in changes.items():
+    state = trial.sandbox.state()._replace(**{part: value})
+    _, metrics = trial.round(state)
+    same = metrics.losses == trial.metrics[0].losses
+    _must(not same, f"another {part} gave the same losses")
   return "another key or round draws other batches"
 
 
 def keeps_the_ledger(trial: Trial) -> str:
   """Checks that wire.MESSAGES lists every message and that none is empty."""
-  ledger: dict[str, float] = {}
-  for of_round in trial.metrics:  # some messages are first sent later
-    for name, size in of_round.wire.items():
-      ledger[name] = ledger.get(name, 0.0) + float(size)
+  # Of all rounds: some messages are first sent later.
+  ledger = functools.reduce(nets.union, [x.wire for x in trial.metrics])
   unknown = ledger.keys() - wire.MESSAGES.keys()
   _must(not unknown, f"messages that are not in wire.MESSAGES: {unknown}")
   _must(all(size > 0 for size in ledger.values()), "a message costs nothing")
   everyone = trial.metrics[0].participants == len(sandbox.SIZES)
-  _must(bool(everyone), "not all clients participated")
+  _must(everyone, "not all clients participated")
   return f"it sends {', '.join(sorted(ledger)) or 'nothing'}"
 
 
@@ -213,24 +195,20 @@ def ignores_padding(trial: Trial) -> str:
   rows = np.concatenate([np.ravel(shard.rows) for shard in shards])
   free, other = np.setdiff1d(np.arange(len(label)), rows)[-2:]
 
-  def padded(pixel: int, of_class: int) -> tuple[Shard, ...]:
-    of_image = image.at[free].set(image[0]).at[0].set(pixel)
-    of_label = label.at[free].set(label[0]).at[0].set(of_class)
-    return tuple(
-      shard._replace(
-        image=of_image,
-        label=of_label,
-        rows=jnp.where(shard.rows == 0, free, shard.rows),
-        held=jax.tree.map(lambda x: jnp.where(x == free, other, x), shard.held),
-      )
-      for shard in shards
+  def padded(shard: Shard, pixel: int, of_class: int) -> Shard:
+    held = jax.tree.map(lambda x: jnp.where(x == free, other, x), shard.held)
+    return shard._replace(
+      image=image.at[free].set(image[0]).at[0].set(pixel),
+      label=label.at[free].set(label[0]).at[0].set(of_class),
+      rows=jnp.where(shard.rows == 0, free, shard.rows),
+      held=held,
     )
 
-  results = [
-    trial.round(trial.sandbox.state(), shards=padded(*row))
-    for row in ((0, 0), (255, 1))
-  ]
-  _agree(chex.assert_trees_all_equal, *map(_without_key, results))
+  results = []
+  for padding in ((0, 0), (255, 1)):
+    of_cohorts = tuple(padded(shard, *padding) for shard in shards)
+    results.append(trial.round(trial.sandbox.state(), shards=of_cohorts))
+  _same_bits(*results)
   return "what pads a batch has no effect"
 
 
@@ -252,17 +230,14 @@ def is_one_program(trial: Trial) -> str:
   _must(not talks_to_host(text), "its round calls back to the host")
   # The data set is an argument: captured, it would be a constant.
   data = ",".join(map(str, trial.sandbox.shards[0].image.shape))
-  passed = re.search(rf"u8\[{data}\]\S* parameter\(", text)
-  captured = re.search(rf"u8\[{data}\]\S* constant\(", text)
-  constant = captured or not passed
-  _must(not constant, "the data set is a constant of the program")
-  # Every buffer of the old state is donated.
+  kinds = re.findall(rf"u8\[{data}\]\S* (parameter|constant)\(", text)
+  passed = "parameter" in kinds and "constant" not in kinds
+  _must(passed, "the data set is a constant of the program")
   leaves = jax.tree.leaves(state)
-  header = text.split("entry_computation_layout")[0]
-  donated = header.count("-alias)") == len(leaves)
+  aliases = text.split("entry_computation_layout")[0].count("-alias)")
   trial.round(state)
-  deleted = all(leaf.is_deleted() for leaf in leaves)
-  _must(donated and deleted, "a part of the old state is not donated")
+  donated = aliases == len(leaves) and all(x.is_deleted() for x in leaves)
+  _must(donated, "a part of the old state is not donated")
   return "a round is one program on the device; its old state is donated"
 
 
@@ -273,9 +248,10 @@ def talks_to_host(text: str) -> bool:
   return any(word in name for name in operations + targets for word in HOST)
 
 
-def _without_key(result: tuple[State, Any]) -> tuple[State, Any]:
-  state, metrics = result
-  return jax.device_get(state._replace(key=())), metrics  # type: ignore[arg-type]
+def _same_bits(*results: tuple[State, Any]) -> None:
+  """Compares all but the key."""
+  compared = [(tuple(s._replace(key=s.round)), rest) for s, rest in results]
+  _agree(chex.assert_trees_all_equal, *jax.device_get(compared))
 
 
 def _must(holds: Any, sentence: str) -> None:

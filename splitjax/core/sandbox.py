@@ -3,25 +3,24 @@
 `check_method` and much of the test suite run in it.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax.core.engine import layout, orders, round
+from splitjax.core import simulation
+from splitjax.core.engine import round
 from splitjax.core.engine.faults import NO_FAULTS, FaultTable
 from splitjax.core.engine.loops import one_server
 from splitjax.core.methods.method import Method
 from splitjax.core.methods.optimizer import Optimizer
 from splitjax.core.records import Client, Metrics, Net, State
-from splitjax.data import feed, inputs
+from splitjax.core.simulation import Simulation
 from splitjax.data.feed import BatchPlan
-from splitjax.engine import fleets
 from splitjax.engine.fleets import Fleet
-from splitjax.models import drawing
 from splitjax.models.mlp import toy
 from splitjax.types import Shard
 
@@ -29,17 +28,12 @@ SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
 SIZES = (13, 5, 9, 4, 12, 7)
 """Samples of each client: unequal, and not all multiples of a batch of 4."""
 
+fleet_of = functools.partial(simulation.fleet_of, clients=len(SIZES))
+"""(method, participants=None) -> clients at the method's depths."""
+
 
 class Sandbox(NamedTuple):
-  """One method and its clients, ready for rounds.
-
-  Attributes:
-    method: the method under test.
-    fleet: the clients.
-    plans: the plan of each cohort.
-    shards: for each cohort, its clients' shards, arrays [N, ...].
-    faults: drawn faults of the clients.
-  """
+  """One method and its clients, ready for rounds; see Simulation."""
 
   method: Method
   fleet: Fleet
@@ -49,14 +43,11 @@ class Sandbox(NamedTuple):
 
   def state(self, seed: int = 0) -> State:
     """Makes the initial state, in new arrays that a round may donate."""
-    key = jax.random.key(seed)
-    full = drawing.init(self.method.backbone, key)
-    state = round.start(self.method, layout.of(self.fleet), full, key)
-    return jax.tree.map(jnp.copy, state)
+    return Simulation(*self[1:]).start(self.method, seed)
 
   def round(self, state: State) -> tuple[State, Metrics]:
     """Runs a round; the state is donated."""
-    return round.run_round(self.method, state, self.shards, **self.how)
+    return Simulation(*self[1:]).round(self.method, state)
 
   def lower(self, state: State) -> Any:
     """Lowers a round, for its text and its costs."""
@@ -77,22 +68,14 @@ class Sandbox(NamedTuple):
   @property
   def how(self) -> dict[str, Any]:
     """The keywords of `run_round`."""
-    return {
-      "layout": layout.of(self.fleet),
-      "plans": self.plans,
-      "faults": self.faults,
-    }
+    return Simulation(*self[1:]).how
 
 
 def small(kind: Callable[..., Method], **options: Any) -> Sandbox:
-  """Makes a sandbox of a method: six clients of one or two depths.
+  """Makes a sandbox of a class as in METHODS, with these fields.
 
-  If the clients share one server, they have the same depth. If they visit it
-  one after another, their order is cyclic.
-
-  Args:
-    kind: as in METHODS.
-    options: fields of the method.
+  Its clients have one or two depths; one where they share one server. If they
+  visit it one after another, their order is cyclic.
   """
   options = {"optimizer": Optimizer(lr=0.1)} | options
   net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
@@ -101,17 +84,6 @@ def small(kind: Callable[..., Method], **options: Any) -> Sandbox:
     net = toy(SHAPE, CLASSES, depths=(1,), length=3)
     method = kind(backbone=net, **options)
   return build(method, fleet_of(method))
-
-
-def fleet_of(
-  method: Method, *, clients: int = len(SIZES), participants: int | None = None
-) -> Fleet:
-  """Makes clients at the method's depths."""
-  net = method.backbone
-  fleet = fleets.assign_depths(clients, net.cuts, 0, participants=participants)
-  if method.whole:
-    fleet = fleets.with_full_depth(fleet, net.length)
-  return fleet
 
 
 def build(
@@ -127,50 +99,17 @@ def build(
 ) -> Sandbox:
   """Makes a sandbox of clients that hold `sizes` samples.
 
-  Args:
-    method: the method under test.
-    fleet: the clients.
-    sizes: samples of each client.
-    batch: batch size.
-    epochs: local epochs.
-    steps: local steps of a round; None: those of `epochs`.
-    image: [Z, H, W, c] uint8; None: `stripes`.
-    faults: drawn faults of the clients.
+  Images [Z, H, W, c] uint8 are `stripes` by default; the rest as in `simulate`.
   """
   stock, label = stripes(sum(sizes) + 5)
   image = stock if image is None else image
-  mean, std = inputs.statistics(stock)
-  on_device = jnp.asarray(image), jnp.asarray(label)
-  batch = method.batch_size(len(sizes), batch)
-  epochs = feed.epochs(epochs, steps, sizes, batch)
-  rows_of = parts(sizes)
-  plans, shards = [], []
-  for cohort in fleet.cohorts:
-    rows = [rows_of[i] for i in cohort.ids]
-    plan = feed.plan([*map(len, rows)], batch, epochs, mean, std, limit=steps)
-    shard = feed.shards(*on_device, rows, CLASSES, cohort.places)
-    if method.validates:  # holds back rows that belong to no client
-      rest = np.setdiff1d(np.arange(sum(sizes) + 5), np.concatenate(rows_of))
-      held = jnp.asarray(np.tile(rest, (len(cohort.places), 1)), jnp.int32)
-      shard = shard._replace(held=held)
-    plans.append(plan)
-    shards.append(with_order(method, shard, plan, fleet))
-  return Sandbox(
-    method=method,
-    fleet=fleet,
-    plans=tuple(plans),
-    shards=tuple(shards),
-    faults=faults,
-  )
-
-
-def with_order(
-  method: Method, shard: Shard, plan: BatchPlan, fleet: Fleet
-) -> Shard:
-  """Adds a cyclic service order and client groups, if the method uses them."""
-  return orders.with_service_order(
-    method, shard, plan, fleet, order="cyclic", turn=1, rounds=ROUNDS, seed=0
-  )
+  rows = parts(sizes)
+  nobodys = np.setdiff1d(np.arange(len(label)), np.concatenate(rows))
+  simulated = simulation.simulate(
+    method, image, label, rows, batch=batch, epochs=epochs, steps=steps,
+    fleet=fleet, held=nobodys, order="cyclic", rounds=ROUNDS,
+  )  # fmt: skip
+  return Sandbox(method, *simulated._replace(faults=faults))
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,23 +1,4 @@
-"""A simulation without config or folder: arrays in, rounds out.
-
-Example:
-  >>> import numpy as np
-  >>> import splitjax
-  >>> from splitjax.core.methods import FedAvg
-  >>> from splitjax.core.methods.optimizer import Optimizer
-  >>> rng = np.random.default_rng(0)
-  >>> images = rng.integers(0, 256, (60, 8, 8, 1), np.uint8)
-  >>> labels = (images[:, :4].mean((1, 2, 3)) > 127).astype(np.int32)
-  >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=2)
-  >>> method = FedAvg(backbone=net, optimizer=Optimizer(lr=0.1))
-  >>> clients = np.array_split(np.arange(60), 4)
-  >>> sim = simulate(method, images, labels, clients, batch=5)
-  >>> state = sim.start(method)
-  >>> for _ in range(3):
-  ...   state, metrics = sim.round(method, state)
-  >>> sim.predict(method, state, 0, images).client.shape
-  (60, 2)
-"""
+"""A simulation without config or folder: arrays in, rounds out."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -134,6 +115,24 @@ def simulate(
     order: key of ORDERS, for methods whose clients visit one server in turns.
     rounds: how many rounds' orders are drawn.
     seed: of depths and orders.
+
+  Example:
+    >>> import numpy as np
+    >>> import splitjax
+    >>> from splitjax.core.methods import FedAvg
+    >>> from splitjax.core.methods.optimizer import Optimizer
+    >>> rng = np.random.default_rng(0)
+    >>> images = rng.integers(0, 256, (60, 8, 8, 1), np.uint8)
+    >>> labels = (images[:, :4].mean((1, 2, 3)) > 127).astype(np.int32)
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=2)
+    >>> method = FedAvg(backbone=net, optimizer=Optimizer(lr=0.1))
+    >>> clients = np.array_split(np.arange(60), 4)
+    >>> sim = simulate(method, images, labels, clients, batch=5)
+    >>> state = sim.start(method)
+    >>> for _ in range(3):
+    ...   state, metrics = sim.round(method, state)
+    >>> sim.predict(method, state, 0, images).client.shape
+    (60, 2)
   """
   classes = method.backbone.classes
   mean, std = inputs.statistics(image)
@@ -149,8 +148,8 @@ def simulate(
     plan = feed.plan(sizes, batch, epochs, mean, std, limit=steps)
     shard = feed.shards(*on_device, rows, classes, cohort.places)
     if method.validates and held is not None:
-      copies = np.tile(held, (len(rows), 1))
-      shard = shard._replace(held=jnp.asarray(copies, jnp.int32))
+      copies = jnp.tile(jnp.asarray(held, jnp.int32), (len(rows), 1))
+      shard = shard._replace(held=copies)
     shard = orders.with_service_order(
       method, shard, plan, fleet, order=order, turn=1, rounds=rounds, seed=seed
     )

@@ -9,7 +9,7 @@ from new_engine import by_number, networks
 
 from splitjax import data, trees
 from splitjax.core import sandbox
-from splitjax.core.engine import devices
+from splitjax.core.engine import devices, orders
 from splitjax.core.engine.faults import FaultTable
 from splitjax.core.engine.round import run_round
 from splitjax.core.sandbox import Sandbox
@@ -65,7 +65,10 @@ def divided(
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
     rows = [sandbox.parts(sizes)[i] for i in cohort.places]
     shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.places)
-    shard = sandbox.with_order(made.method, shard, plan, fleet)
+    shard = orders.with_service_order(
+      made.method, shard, plan, fleet,
+      order="cyclic", turn=1, rounds=sandbox.ROUNDS, seed=0,
+    )  # fmt: skip
     of_clients = shard._replace(image=(), label=())
     shard = devices.put_on_devices(
       mesh, jax.device_get(of_clients), devices.DIVIDED

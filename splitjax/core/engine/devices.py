@@ -11,11 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import (
-  Mesh,
-  NamedSharding,
-  PartitionSpec,
-)
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from splitjax.core.records import State, Tree
 from splitjax.engine.distributed import NO_UNROLLING
@@ -41,15 +37,14 @@ def quick_options() -> dict[str, Any] | None:
   goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
   if goal.platform != "cpu" or NO_UNROLLING not in flags:
     return None
-  options = tuple(OLDER_EMITTERS.items())
-  return dict(options) if _has_options(options) else None
+  return OLDER_EMITTERS if _has_older_emitters() else None
 
 
 @functools.cache
-def _has_options(options: tuple[tuple[str, bool], ...]) -> bool:
-  """Tells whether this version of XLA has the compiler options."""
+def _has_older_emitters() -> bool:
+  """Tells whether this version of XLA has the option."""
   try:
-    jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
+    jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
   except jax.errors.JaxRuntimeError:
     return False
   return True
@@ -118,11 +113,8 @@ def over_devices(
 ) -> Callable:
   """Maps a function over devices, each with its part of the clients.
 
-  Args:
-    function: the function; with a mesh it may use collectives over AXIS.
-    mesh: the devices; None returns the function itself.
-    into: PartitionSpecs of the arguments, as a prefix of their tree.
-    out: PartitionSpecs of the result, as a prefix of its tree.
+  `into` and `out` are specs of arguments and result, prefixes of their trees.
+  With a mesh the function may use collectives over AXIS.
   """
   if mesh is None:
     return function
@@ -143,9 +135,7 @@ def laid_out(state: State, mesh: Mesh | None) -> State:
   if mesh is None:
     return state
 
-  def lay(tree, spec):
-    place = NamedSharding(mesh, spec)
-    return jax.lax.with_sharding_constraint(tree, place)
-
-  copied = lay(state._replace(clients=()), COPIED)
-  return copied._replace(clients=lay(state.clients, DIVIDED))
+  lay = jax.lax.with_sharding_constraint
+  copied = lay(state._replace(clients=()), NamedSharding(mesh, COPIED))
+  clients = lay(state.clients, NamedSharding(mesh, DIVIDED))
+  return copied._replace(clients=clients)

@@ -18,8 +18,7 @@ from splitjax.fields import PROBABILITY, Bounds
 from splitjax.types import Array
 
 DROPOUT, STRAGGLER = 0, 1
-"""Numbers folded into the key of the faults, one for each kind that is drawn
-for a client."""
+"""Numbers folded into the key of the faults, for what is drawn for a client."""
 
 _STREAM = 0xFA0175
 """Separates the draw of rounds without a server from the seed's other draws."""
@@ -55,17 +54,11 @@ class Faults:
 
 
 class FaultTable(NamedTuple):
-  """Drawn faults of all clients and rounds; None for a kind that cannot occur.
+  """Drawn faults of clients and rounds [N, R]; None for what cannot occur."""
 
-  Attributes:
-    dropped: [N, R] bool, the client does not participate.
-    share: [N, R] float, share of its local steps that it takes.
-    server_down: [N, R] bool, the server is unavailable.
-  """
-
-  dropped: Any = None
-  share: Any = None
-  server_down: Any = None
+  dropped: Any = None  # bool, the client does not participate
+  share: Any = None  # float, share of its local steps that it takes
+  server_down: Any = None  # bool, the server is unavailable
 
   @property
   def possible(self) -> bool:
@@ -79,14 +72,9 @@ NO_FAULTS = FaultTable()
 def draw_faults(
   faults: Faults, key: Array, clients: int, rounds: int, seed: int
 ) -> FaultTable:
-  """Draws the faults of a run, on the host.
+  """Draws the faults of a run of N clients and R rounds, on the host.
 
-  Args:
-    faults: the probabilities.
-    key: [] key of the run's faults.
-    clients: N.
-    rounds: R.
-    seed: of the rounds without a server.
+  `seed` chooses the rounds without a server, `key` [] all else.
   """
 
   def draw(kind: int, chance: float) -> np.ndarray:
@@ -112,58 +100,43 @@ def draw_faults(
 
 
 class Struck(NamedTuple):
-  """A client's faults in a round.
+  """A client's faults in a round; None for what cannot occur."""
 
-  Attributes:
-    active: [] bool, whether it participates.
-    share: [] float, share of its local steps that it takes; None: all.
-    server_down: [] bool, whether it must train without the server; None: the
-      server is never down.
-    counts: "dropped", "stragglers" -> [] float, 1 if the fault struck; ()
-      without faults.
-  """
-
-  active: Array
-  share: Array | None = None
-  server_down: Array | None = None
-  counts: Tree = ()
+  active: Array  # [] bool, whether it participates
+  share: Array | None = None  # [] float, share of its steps that it takes
+  server_down: Array | None = None  # [] bool, it trains without the server
+  counts: Tree = ()  # "dropped", "stragglers" -> [] float, 1 if it struck
 
 
 def strike(
   table: FaultTable, method: Method, round: Array, number: Array, active: Array
 ) -> Struck:
-  """Finds a client's faults, and decides whether it participates.
+  """Finds the faults of a client, `active` [] if it was sampled.
 
-  A client that cannot train without the server does not participate while the
-  server is down. `active` [] bool tells whether the client was sampled.
+  A client that needs the server does not participate while that is down.
   """
   if not table.possible:
     return Struck(active=active)
-  dropped, share, down = (
-    None if kind is None else kind[number, round] for kind in table
-  )
-  participates = active
-  if dropped is not None:
-    participates &= ~dropped
+  # A kind that cannot occur is None in the table, and stays so.
+  dropped, share, down = jax.tree.map(lambda kind: kind[number, round], table)
+  present = active if dropped is None else active & ~dropped
   if not method.needs_server:
     down = None
   if down is not None and any(s.alone is None for s in method.stages()):
-    participates, down = participates & ~down, None
-  slow = jnp.bool_(False) if share is None else participates & (share < 1)
+    present &= ~down
+    down = None
+  slow = jnp.bool_(False) if share is None else present & (share < 1)
+  missing = active & ~present
   counts = {
-    "dropped": (active & ~participates).astype(float),
-    "stragglers": slow.astype(float),
-  }
-  return Struck(
-    active=participates, share=share, server_down=down, counts=counts
-  )
+    "dropped": missing.astype(float), "stragglers": slow.astype(float),
+  }  # fmt: skip
+  return Struck(present, share=share, server_down=down, counts=counts)
 
 
 def truncated(real: Array, share: Array | None) -> Array:
-  """Makes padding of the steps that a straggler leaves out.
+  """Makes padding of all but the `share` of real steps, rounded up.
 
-  `real` [T, B] bool may have steps of padding between real ones. `share` [] is
-  the share of its real steps that the client takes, rounded up; None: all.
+  `real` [T, B] bool may have steps of padding between real ones.
   """
   if share is None:
     return real

@@ -17,31 +17,21 @@ from splitjax.engine.fleets import Fleet
 class Cohort(NamedTuple):
   """Clients of one depth, stacked on a leading axis of `places`.
 
-  Attributes:
-    depth: K, their cut.
-    size: how many they are.
-    places: size, and the padding that makes all devices hold equally many.
-    chunk: clients that a device trains at a time; None for all.
+  Padding, behind them, makes all devices hold equally many.
   """
 
-  depth: int
-  size: int
-  places: int
-  chunk: int | None = None
+  depth: int  # K, their cut
+  size: int  # without padding
+  places: int  # with padding
+  chunk: int | None = None  # clients that a device trains at a time; None: all
 
 
 class Layout(NamedTuple):
-  """All clients.
+  """All clients."""
 
-  Attributes:
-    cohorts: by depth, shallowest first.
-    participants: P, clients sampled per round, without replacement.
-    devices: number of devices that every cohort is divided among.
-  """
-
-  cohorts: tuple[Cohort, ...]
-  participants: int
-  devices: int = 1
+  cohorts: tuple[Cohort, ...]  # by depth, shallowest first
+  participants: int  # P, clients sampled per round, without replacement
+  devices: int = 1  # that every cohort is divided among
 
   @property
   def size(self) -> int:
@@ -64,17 +54,9 @@ class Layout(NamedTuple):
 def of(fleet: Fleet) -> Layout:
   """Makes the layout of a fleet."""
   cohorts = tuple(
-    Cohort(
-      depth=cohort.depth,
-      size=len(cohort.ids),
-      places=len(cohort.places),
-      chunk=cohort.chunk,
-    )
-    for cohort in fleet.cohorts
+    Cohort(c.depth, len(c.ids), len(c.places), c.chunk) for c in fleet.cohorts
   )
-  return Layout(
-    cohorts=cohorts, participants=fleet.participants, devices=fleet.devices
-  )
+  return Layout(cohorts, fleet.participants, fleet.devices)
 
 
 class Sample(NamedTuple):
@@ -95,16 +77,11 @@ def sample(
 ) -> tuple[Sample, ...]:
   """Samples P of all N clients uniformly, without replacement.
 
-  Args:
-    layout: the clients.
-    key: [] key of the sample.
-    numbers: of each cohort's clients, [N] int32 with padding last.
+  `numbers` are those of each cohort's clients, [N] int32 with padding last.
   """
   if not layout.partial:
-    return tuple(
-      _all_places(cohort, jnp.ones(cohort.size, bool))
-      for cohort in layout.cohorts
-    )
+    everyone = [jnp.ones(cohort.size, bool) for cohort in layout.cohorts]
+    return tuple(map(_all_places, layout.cohorts, everyone))
 
   # The participants are the first P clients of a random order.
   rank = jax.random.permutation(key, layout.size)

@@ -6,8 +6,7 @@
               client;
   merged      one server takes the batches of all clients in each step.
 
-To add a loop of your own: LOOPS["mine"] = function; a method names it by
-`topology`.
+A loop of your own is an entry of LOOPS that a method names by `topology`.
 """
 
 import functools
@@ -31,6 +30,7 @@ from splitjax.core.engine.visit import (
   Report,
   Tally,
   Visit,
+  tallied,
   zeroed,
 )
 from splitjax.core.methods import nets
@@ -45,17 +45,10 @@ Trained = tuple[tuple[Client, Array], Report]
 
 
 class Group(NamedTuple):
-  """The clients of a cohort that a device trains in a round.
+  """The n clients of a cohort that a device trains in a round.
 
-  Attributes:
-    method: the method of this round.
-    plan: batches and epochs.
-    layout: all clients.
-    cohort: the cohort.
-    idle: whether clients may take no step: padding of single clients, clients
-      that were not sampled, faults.
-    common: what all clients of the round share.
-    visits: the n clients, leaves [n, ...].
+  They may be `idle`, and take no step, because they pad a chunk of one, were
+  not sampled, or for a fault.
   """
 
   method: Method
@@ -64,7 +57,7 @@ class Group(NamedTuple):
   cohort: Cohort
   idle: bool
   common: Common
-  visits: Visit
+  visits: Visit  # [n, ...]
 
   @property
   def clients(self) -> int:
@@ -143,26 +136,20 @@ def map_clients(function: Callable, visits: Visit) -> Tree:
 
 
 class Crowd(NamedTuple):
-  """Clients at their one server, during a round; leaves [n, ...].
-
-  Attributes:
-    clients: their halves.
-    server: the one server, unstacked.
-    contexts: of their rounds.
-    tally: sums over their steps so far, with the messages of the download.
-    schedules: of their steps.
-  """
+  """Clients [n, ...] at their one server, during a round."""
 
   clients: Half
-  server: Half
+  server: Half  # unstacked
   contexts: Tree
-  tally: Tally
-  schedules: tuple[Schedule]
+  tally: Tally  # of their steps so far, with the messages of the download
+  schedules: tuple[Schedule | None, ...]
 
   @property
   def taken(self) -> Array:
     """[n, T] bool, the steps that they take."""
-    return self.schedules[0].taken
+    (steps,) = self.schedules
+    assert steps is not None
+    return steps.taken
 
   def scheduled(self, group: Group) -> Group:
     """Returns the group, whose visits have these schedules."""
@@ -176,21 +163,13 @@ class Crowd(NamedTuple):
 
 
 class Turns(NamedTuple):
-  """What changes from turn to turn.
+  """What changes from turn to turn."""
 
-  Attributes:
-    clients: the clients' halves [n, ...]; in a relay [1, ...].
-    server: the one server.
-    tally: sums of each client, [n].
-    failed: [n] bool, clients with a loss that was not finite.
-    holder: [] int32, the client that was served last; -1: none was, n: unknown.
-  """
-
-  clients: Half
+  clients: Half  # [n, ...]; in a relay [1, ...]
   server: Half
-  tally: Tally
-  failed: Array
-  holder: Array
+  tally: Tally  # [n]
+  failed: Array  # [n] bool, clients with a loss that was not finite
+  holder: Array  # [] int32, as `last_holder`
 
 
 def sequential(group: Group, *, relay: bool = False) -> Trained:
@@ -209,38 +188,41 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   last = jnp.iinfo(position.dtype).max
   queue = jnp.argsort(jnp.where(queued, position, last).ravel())
 
-  def serve(client, server, who, t, holder):
+  @functools.partial(jax.jit, inline=True)  # traced once, for both uses
+  def serve(pair, who, t, holder):
     context, served = trees.take((crowd.contexts, visits), who)
-    lent = method.lend(server, context)
     client_round = ClientRound(method, group.plan, common, served)
-    pair, tally = client_round.step(0, Pair(client, lent), context, t)
+    after, tally = client_round.step(0, pair, context, t)
     if relay:
-      handed = hand_on(method, client, who, holder)
+      handed = hand_on(method, pair.client, who, holder)
       tally = tally._replace(wire=nets.union(tally.wire, handed))
-    return pair, tally
+    return after, tally
 
-  serve = jax.jit(serve, inline=True)  # traced once, for both uses
+  def pair_of(clients, server, who):
+    place: Any = 0 if relay else who
+    lent = method.lend(server, trees.take(crowd.contexts, who))
+    return Pair(client=trees.take(clients, place), server=lent)
+
   zero = jnp.int32(0)
-  first = trees.take(crowd.clients, 0), crowd.server, zero, zero, zero
-  none = trees.zeros(jax.eval_shape(serve, *first)[1])
+  pair = pair_of(crowd.clients, crowd.server, zero)
+  none = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
 
   def turn(q, turns):
     who, t = jnp.divmod(queue[q], position.shape[1])
-    place: Any = 0 if relay else who
-    client = trees.take(turns.clients, place)
-    context = trees.take(crowd.contexts, who)
-    before = Pair(client, method.lend(turns.server, context))
+    before = pair_of(turns.clients, turns.server, who)
     on = ~turns.failed[who]
     # Without `cond` XLA copies the leaves of all clients in every turn.
     after, tally = jax.lax.cond(
       on,
-      lambda: serve(client, turns.server, who, t, turns.holder),
+      lambda: serve(before, who, t, turns.holder),
       lambda: (before, none),
     )
     fine = on & jnp.isfinite(sum(tally.losses.values(), jnp.zeros(())))
     client, lent = trees.where(fine, after, before)
     tally = tally._replace(losses=zeroed(fine, tally.losses))
     tally = trees.add(trees.take(turns.tally, who), tally)
+    place: Any = 0 if relay else who
+    context = trees.take(crowd.contexts, who)
     return Turns(
       clients=trees.put(turns.clients, place, client),
       server=method.take_back(turns.server, context, lent),
@@ -249,9 +231,8 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
       holder=jnp.where(on, who, turns.holder).astype(jnp.int32),
     )
 
-  clients = trees.window(crowd.clients, 0, 1) if relay else crowd.clients
   start = Turns(
-    clients=clients,
+    clients=trees.window(crowd.clients, 0, 1 if relay else group.clients),
     server=crowd.server,
     tally=trees.repeat(none, group.clients),
     failed=jnp.zeros(group.clients, bool),
@@ -268,10 +249,9 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
 def hand_on(
   method: Method, client: Half, who: Array, holder: Array
 ) -> wire.Ledger:
-  """Prices the handing of the client half to the client that is served.
+  """Prices the client half's way from its last holder, by the server.
 
-  The last holder, if it is another client, sends the half up, and the next one
-  gets it down. Before the first turn of a run the server has it.
+  Before the first turn of a run the server has it.
   """
   with wire.ledger() as sent:
     method.exchange("up", client.net)
@@ -287,14 +267,12 @@ def hand_on(
 def last_holder(group: Group) -> Array:
   """Finds which client was served last before this round, [] int32.
 
-  Returns -1 in the first round, before which no client was served. Returns n if
-  clients may miss a round, because it is then unknown who was last.
+  It is -1 in the first round, and n, which is nobody, if clients may miss a
+  round and it is unknown who was last.
   """
   order, round = group.visits.shard.service_order, group.common.round
-  holder: Array | int = len(order)
-  if not group.idle:
-    before = order[:, jnp.maximum(round - 1, 0)]
-    holder = before.max(axis=-1).argmax()
+  before = order[:, jnp.maximum(round - 1, 0)]
+  holder = len(order) if group.idle else before.max(axis=-1).argmax()
   return jnp.where(round > 0, holder, -1).astype(jnp.int32)
 
 
@@ -307,33 +285,27 @@ def merged(group: Group) -> Trained:
   (stage,) = group.method.stages()
   crowd = begin(group)
   group = crowd.scheduled(group)
-  ones = jnp.ones(group.clients)
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
-  def step(clients, server, t):
+  def step(pair, t):
     batches, keys = group.over_clients(lambda client: client.batches(0, t))
-    with wire.ledger() as sent:
-      clients, server, losses = stage.step(
-        clients, server, crowd.contexts, batches, keys
-      )
-    with_loss = dict.fromkeys(losses, ones)
-    return clients, server, Tally(losses, with_loss, sent)
+    return tallied(stage.step, *pair, crowd.contexts, batches, keys)
 
   def next_step(carry, t):
-    clients, server, tally = carry
-    stepped, after, of_step = step(clients, server, t)
+    before, tally = carry
+    after, of_step = step(before, t)
     # Clients without a batch in this step stay as they are.
     on = crowd.taken[:, t]
-    server = trees.where(on.any(), after, server)
+    clients = trees.where(on, after.client, before.client)
+    server = trees.where(on.any(), after.server, before.server)
     tally = trees.add(tally, zeroed(on, of_step))
-    return (trees.where(on, stepped, clients), server, tally), None
+    return (Pair(client=clients, server=server), tally), None
 
-  first = crowd.clients, crowd.server, jnp.int32(0)
-  none = trees.zeros(jax.eval_shape(step, *first)[2])
-  start = crowd.clients, crowd.server, none
+  pair = Pair(client=crowd.clients, server=crowd.server)
+  none = trees.zeros(jax.eval_shape(step, pair, jnp.int32(0))[1])
   steps = jnp.arange(crowd.taken.shape[1])
-  (clients, server, tally), _ = jax.lax.scan(next_step, start, steps)
-  crowd = crowd.after(clients, server, tally)
+  (pair, tally), _ = jax.lax.scan(next_step, (pair, none), steps)
+  crowd = crowd.after(pair.client, pair.server, tally)
   return end(group, crowd, jnp.zeros(group.clients, bool))
 
 
@@ -342,15 +314,7 @@ def begin(group: Group) -> Crowd:
 
   def download(client_round: ClientRound) -> Crowd:
     (client, server), context, tally = client_round.begin()
-    (steps,) = client_round.schedules
-    assert steps is not None
-    return Crowd(
-      clients=client,
-      server=server,
-      contexts=context,
-      tally=tally,
-      schedules=(steps,),
-    )
+    return Crowd(client, server, context, tally, client_round.schedules)
 
   axes: Any = Crowd(0, None, 0, 0, 0)  # type: ignore[arg-type]
   return group.over_clients(download, out_axes=axes)
@@ -360,10 +324,7 @@ def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
   """Runs all clients' uploads; `failed` [n] leaves clients out."""
   fine = finite((crowd.server.net, crowd.server.memory))
 
-  def upload(
-    client_round: ClientRound, client: Half, *rest: Any
-  ) -> tuple[Client, Array, Report]:
-    context, tally, failed = rest
+  def upload(client_round, client, context, tally, failed):
     counts = client_round.visit.active & ~failed & fine
     counts &= finite((client.net, client.memory, tally.losses))
     pair = Pair(client=client, server=crowd.server)

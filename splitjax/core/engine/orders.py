@@ -6,7 +6,8 @@ round is a loop over it, so one program serves any order. `random`, `cyclic` and
 ours.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -23,19 +24,12 @@ NO_TURN = -1
 
 
 class QueueSpec(NamedTuple):
-  """The facts that a service order depends on; the same in every round.
+  """The facts that a service order depends on; the same in every round."""
 
-  Attributes:
-    steps: [N] int, batches of each client in a round.
-    label: [N] int, the label of each client's group.
-    turn: number of successive batches in a client's turn, at least 1.
-    seed: seed of the run.
-  """
-
-  steps: np.ndarray
-  label: np.ndarray
-  turn: int
-  seed: int
+  steps: np.ndarray  # [N] int, batches of each client in a round
+  label: np.ndarray  # [N] int, the label of each client's group
+  turn: int  # number of successive batches in a client's turn, at least 1
+  seed: int  # of the run
 
 
 def random(spec: QueueSpec, round: int) -> np.ndarray:
@@ -63,26 +57,23 @@ def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
   return np.repeat(order, spec.steps[order]).astype(np.int32)
 
 
-def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
+def cyclic(spec: QueueSpec, round: int, *, reverse: bool = False) -> np.ndarray:
   """Serves clients in cycles, with one turn for each client in every cycle.
 
   A cycle is sorted by the clients' labels, and within a label by number. The
   order of the labels is random and fixed for the run. Cycles repeat until no
-  client has a batch left.
+  client has a batch left. If `reverse`, every other cycle of the run is
+  reversed.
   """
-  del round
-  return _cycles(spec, lambda number: False)
-
-
-def cyclic_reverse(spec: QueueSpec, round: int) -> np.ndarray:
-  """Serves clients as `cyclic` does, reversing every other cycle of the run."""
-  first = round * _count(spec)
-  return _cycles(spec, lambda number: (first + number) % 2 == 1)
-
-
-def _count(spec: QueueSpec) -> int:
-  """Counts the cycles in a round."""
-  return -(-int(spec.steps.max()) // spec.turn)
+  forward = np.lexsort((np.arange(len(spec.steps)), _rank(spec)[spec.label]))
+  cycles = -(-int(spec.steps.max()) // spec.turn)
+  order = []
+  for number in range(cycles):
+    backward = reverse and (round * cycles + number) % 2
+    cycle = forward[::-1] if backward else forward
+    left = spec.steps[cycle] - number * spec.turn
+    order.append(np.repeat(cycle, np.clip(left, 0, spec.turn)))
+  return np.concatenate(order).astype(np.int32)
 
 
 def _rank(spec: QueueSpec) -> np.ndarray:
@@ -91,25 +82,11 @@ def _rank(spec: QueueSpec) -> np.ndarray:
   return rng.permutation(int(spec.label.max()) + 1)
 
 
-def _cycles(spec: QueueSpec, reverse: Callable[[int], bool]) -> np.ndarray:
-  rank = _rank(spec)
-  cycle = np.lexsort((np.arange(len(spec.steps)), rank[spec.label]))
-
-  def clients() -> Iterator[int]:
-    for number in range(_count(spec)):
-      done = number * spec.turn
-      for client in cycle[::-1] if reverse(number) else cycle:
-        left = spec.steps[client] - done
-        yield from [client] * int(np.clip(left, 0, spec.turn))
-
-  return np.array(list(clients()), np.int32)
-
-
-ORDERS = {
+ORDERS: dict[str, Callable[[QueueSpec, int], np.ndarray]] = {
   "random": random,
   "random_clients": random_clients,
   "cyclic": cyclic,
-  "cyclic_reverse": cyclic_reverse,
+  "cyclic_reverse": functools.partial(cyclic, reverse=True),
 }
 """Name -> (spec, round) -> [Q] int32 client numbers."""
 
@@ -117,8 +94,7 @@ ORDERS = {
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
   """Ranks the labels in the order in which a forward cycle serves them.
 
-  Returns a list of `classes` ranks, which begin at 0; a label without clients
-  has NO_TURN instead. Returns None if the order `name` has no cycles.
+  A label without clients has NO_TURN; None if the order `name` has no cycles.
   """
   if not name.startswith("cyclic"):
     return None
@@ -129,17 +105,15 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
 
 
 def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
-  """Finds each step's position in the service order, client by client.
+  """Finds the positions of each client's steps in the order `name`.
 
-  `name` is a key of ORDERS. For each client n, returns the positions of its T_n
-  steps in each of R rounds, [R, T_n] int; a round's first position is 0.
+  Those of client n are [R, T_n] int; a round's first position is 0.
   """
-  ends = np.cumsum(spec.steps)[:-1]
-  each = [
-    np.split(np.argsort(ORDERS[name](spec, round), kind="stable"), ends)
-    for round in range(rounds)
-  ]
-  return [np.stack(of_client) for of_client in zip(*each, strict=True)]
+  order = ORDERS[name]
+  by_client = np.stack(
+    [np.argsort(order(spec, r), kind="stable") for r in range(rounds)]
+  )
+  return np.split(by_client, np.cumsum(spec.steps)[:-1], axis=1)
 
 
 def queue_spec(
@@ -149,7 +123,7 @@ def queue_spec(
   seed: int,
   groups: np.ndarray | None = None,
 ) -> QueueSpec:
-  """Makes a fleet's QueueSpec; arguments are as in `with_service_order`."""
+  """Makes a QueueSpec; arguments are as in `with_service_order`."""
   real = _real(shard)
   steps, _ = plan.of_round(np.asarray(shard.size)[real])
   if groups is None:
@@ -179,10 +153,11 @@ def with_service_order(
 ) -> Shard:
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
+  Groups are those of `Method.group`, or places among the backbone's cuts of the
+  depths that `Method.cuts` gives.
+
   Args:
-    method: the order is added if its topology serves clients in turn. Groups
-      are those that its function `group` makes, or, if its function `cuts`
-      gives depths, their places among the backbone's cuts.
+    method: the order is added if its topology serves clients in turn.
     shard: the stacked shards of all clients, [N, ...]; padding clients last.
     plan: batches and epochs.
     fleet: the clients.
@@ -193,7 +168,6 @@ def with_service_order(
     groups: [N] int, the label of each client's group, by number. None: the
       label that most of the client's samples have; in a tie, the lowest one.
   """
-  ordered = method.topology in IN_TURN
   number, real = np.asarray(shard.number), _real(shard)
   group = method.group(np.asarray(shard.counts)[real])
   cuts = method.cuts(fleet)
@@ -202,7 +176,7 @@ def with_service_order(
   if group is not None:
     place = np.searchsorted(number[real], number)
     shard = shard._replace(group=jnp.asarray(group[place], np.int32))
-  if not ordered:
+  if method.topology not in IN_TURN:
     return shard
   spec = queue_spec(shard, plan, turn, seed, groups)
   # A client with fewer steps takes the first ones of every epoch.
@@ -210,9 +184,10 @@ def with_service_order(
   if plan.limit is not None:  # all take equally many, without gaps
     epochs, width = 1, plan.limit
   table = np.full((len(number), rounds, epochs, width), NO_TURN, np.int32)
-  positions = step_positions(spec, order, rounds)
-  for client, of_client in zip(real, positions, strict=True):
+  for client, of_client in zip(
+    real, step_positions(spec, order, rounds), strict=True
+  ):
     steps = of_client.reshape(rounds, epochs, -1)
     table[client, :, :, : steps.shape[-1]] = steps
-  flat = table.reshape(len(number), rounds, -1)
-  return shard._replace(service_order=jnp.asarray(flat))
+  flat = jnp.asarray(table.reshape(len(number), rounds, -1))
+  return shard._replace(service_order=flat)

@@ -2,13 +2,6 @@
 
 The method is an argument like the state: its floats are data, and a compiled
 round serves all their values.
-
->>> from splitjax.core.methods import METHODS
->>> from splitjax.core.sandbox import small
->>> trial = small(METHODS["fedavg"])
->>> state, metrics = trial.round(trial.state())
->>> int(state.round), sorted(metrics.losses)
-(1, ['client'])
 """
 
 import functools
@@ -46,8 +39,7 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
     UserError: the method has an `outer` optimiser, and clients and server share
       their parameters, so that no mean is one over clients alone.
   """
-  clients = []
-  held = NO_BLOCKS
+  clients, held = [], NO_BLOCKS
   for cohort in layout.cohorts:
     part = backbones.prefix(
       method.backbone, full, cohort.depth, with_exit=method.exits
@@ -58,21 +50,15 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
   server = method.first_server(full, held, layout.size)
   outer: Any = ()
   if method.outer is not None:
-    if {name for name in held.params if not is_exit(name)} <= (
-      server.net.params.keys()
-    ):
+    shared = {name for name in held.params if not is_exit(name)}
+    if shared <= server.net.params.keys():
       raise UserError(
         "mean_optimizer: clients and server share their parameters, so the"
         " mean is not one over clients alone; leave mean_optimizer.name None"
       )
     outer = method.outer.start(server, topology=method.topology)
-  return State(
-    round=jnp.int32(0),
-    key=key,
-    clients=tuple(clients),
-    server=server,
-    outer=outer,
-  )
+  zero, cohorts = jnp.int32(0), tuple(clients)
+  return State(round=zero, key=key, clients=cohorts, server=server, outer=outer)
 
 
 @functools.partial(
@@ -110,11 +96,10 @@ def run_round(
     assert layout.devices == 1, "one server takes one device"
     assert len(method.stages()) == 1, "one server takes one stage"
   method = method.at(state.round)
+  paths = [(ROUND, state.round, use) for use in range(2)]
+  sample_key, client_key = fold(state.key, *paths)
 
   # Sample the clients of every cohort, and gather them.
-  sample_key, client_key = fold(
-    state.key, *((ROUND, state.round, use) for use in range(2))
-  )
   samples = sample(layout, sample_key, [shard.number for shard in shards])
   visits = tuple(map(gather, state.clients, shards, samples))
 
@@ -126,13 +111,13 @@ def run_round(
     round=state.round,
     key=client_key,
   )
-  train = functools.partial(train_cohorts, layout, plans, mesh)
-  trained, sums = devices.over_devices(
-    train,
+  train = devices.over_devices(
+    functools.partial(train_cohorts, layout, plans, mesh),
     mesh,
     into=(COPIED, COPIED, COPIED, DIVIDED),
     out=(DIVIDED, COPIED),
-  )(method, faults, common, visits)
+  )
+  trained, sums = train(method, faults, common, visits)
 
   # Write them back to their places.
   pairs = map(scatter, layout.cohorts, state.clients, samples, trained)
@@ -141,6 +126,16 @@ def run_round(
   # Aggregate.
   state = aggregate(method, state, clients, counted, sums.shares)
   return devices.laid_out(state, mesh), metrics_of(sums)
+
+
+def gather(clients: Client, shard: Shard, sample: Sample) -> Visit:
+  """Gathers the clients of a cohort that a round computes."""
+  none: Any = ()
+  shard = shard._replace(image=none, label=none)  # all clients share them
+  if sample.slots is not None:
+    # A padding slot reads the last place; it is not active.
+    clients, shard = trees.take((clients, shard), sample.slots)
+  return Visit(client=clients, shard=shard, sampled=sample.active, struck=none)
 
 
 def train_cohorts(
@@ -153,47 +148,33 @@ def train_cohorts(
   visits: tuple[Visit, ...],
 ) -> tuple[tuple[tuple[Client, Array], ...], Report]:
   """Trains a device's part of all cohorts; the sums are over all devices."""
-
-  def struck(visit: Visit) -> Visit:
-    find = functools.partial(strike, faults, method, common.round)
-    return visit._replace(
-      struck=jax.vmap(find)(visit.shard.number, visit.sampled)
-    )
-
-  visits = with_draws(method, plans[0], common.key, tuple(map(struck, visits)))
+  find = jax.vmap(functools.partial(strike, faults, method, common.round))
+  visits = tuple(
+    visit._replace(struck=find(visit.shard.number, visit.sampled))
+    for visit in visits
+  )
+  visits = with_draws(method, plans[0], common.key, visits)
   loop = loop_of(method)
   trained, sums = [], None
-  for plan, cohort, group in zip(plans, layout.cohorts, visits, strict=True):
+  for plan, cohort, of_cohort in zip(
+    plans, layout.cohorts, visits, strict=True
+  ):
     # A device that trains a single client at a time skips padding clients.
     skips = cohort.chunk == 1 and cohort.places > cohort.size
-    clients, of_cohort = loop(
-      Group(
-        method=method,
-        plan=plan,
-        layout=layout,
-        cohort=cohort,
-        idle=layout.partial or faults.possible or skips,
-        common=common,
-        visits=group,
-      )
+    group = Group(
+      method=method,
+      plan=plan,
+      layout=layout,
+      cohort=cohort,
+      idle=layout.partial or faults.possible or skips,
+      common=common,
+      visits=of_cohort,
     )
-    sums = of_cohort if sums is None else nets.union(sums, of_cohort)
+    clients, reports = loop(group)
+    sums = reports if sums is None else nets.union(sums, reports)
     trained.append(clients)
   assert sums is not None
   return tuple(trained), devices.total(sums, mesh)
-
-
-def gather(clients: Client, shard: Shard, sample: Sample) -> Visit:
-  """Gathers the clients of a cohort that a round computes."""
-  common: Any = ()  # image and label, which all clients share
-  cohort = clients, shard._replace(image=common, label=common)
-  if sample.slots is not None:
-    # A padding slot reads the last place; it is not active.
-    cohort = trees.take(cohort, sample.slots)
-  client, of_client = cohort
-  return Visit(
-    client=client, shard=of_client, sampled=sample.active, struck=common
-  )
 
 
 def scatter(
@@ -224,12 +205,8 @@ def aggregate(
   server, clients = method.merge(
     state.server._replace(net=theta), shares, clients, counted
   )
-  return State(
-    round=state.round + 1,
-    key=state.key,
-    clients=clients,
-    server=server,
-    outer=outer,
+  return state._replace(
+    round=state.round + 1, clients=clients, server=server, outer=outer
   )
 
 

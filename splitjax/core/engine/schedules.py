@@ -29,43 +29,30 @@ WIRE = 1 << 28
 STAGE = 1 << 30
 """STAGE + s is folded into the keys of every stage s but stage 0."""
 
-
 _END = -1
 """Pads the shorter paths; the numbers of a path itself are at least 0."""
 
 
 class Draws(NamedTuple):
-  """A client's draws before its round.
+  """A client's draws before its round; tuples have an entry for each stage.
 
-  Attributes:
-    receive_key, send_key: [] for the method's hooks of these names.
-    step_keys: for each stage, [] of its local steps.
-    augment_keys: for each stage, [V] of augmentation.
-    orders: for each stage, [V, E, S] int32, the client's samples in random
-      order, then padding.
+  An order lists the client's samples, int32 in random order, then padding.
   """
 
-  receive_key: Array
-  send_key: Array
-  step_keys: tuple[Array, ...]
-  augment_keys: tuple[Array, ...]
-  orders: tuple[Array, ...]
+  receive_key: Array  # []
+  send_key: Array  # []
+  step_keys: tuple[Array, ...]  # []
+  augment_keys: tuple[Array, ...]  # [V]
+  orders: tuple[Array, ...]  # [V, E, S]
 
 
 class Schedule(NamedTuple):
-  """The local steps of one client in one stage of a round.
+  """The local steps of one client in one stage of a round."""
 
-  Attributes:
-    rows: [T, V, B] int32, rows of the data set.
-    real: [T, B] bool, False on padding; a step that is not taken is padding.
-    step_key: [] key of the steps.
-    augment_keys: [V] keys of augmentation.
-  """
-
-  rows: Array
-  real: Array
-  step_key: Array
-  augment_keys: Array
+  rows: Array  # [T, V, B] int32, rows of the data set
+  real: Array  # [T, B] bool, False on padding; a step not taken is padding
+  step_key: Array  # []
+  augment_keys: Array  # [V]
 
   @property
   def taken(self) -> Array:
@@ -93,24 +80,17 @@ def fold(key: Array, *paths: Sequence[int | Array]) -> Array:
 
 def plan_of(stage: Stage, plan: BatchPlan) -> BatchPlan:
   """Returns the plan of a stage, which may have its own number of epochs."""
-  if stage.once:
-    return plan._replace(epochs=0, limit=None)
-  if stage.epochs is None:
-    return plan
-  return plan._replace(epochs=stage.epochs, limit=None)
+  epochs = 0 if stage.once else stage.epochs
+  return plan if epochs is None else plan._replace(epochs=epochs, limit=None)
 
 
 def draw(
   key: Array, views: int, epochs: Sequence[int], held: int, size: Array
 ) -> Draws:
-  """Makes a client's draws from its key in this round.
+  """Makes the draws of a client of `size` samples from its key in this round.
 
-  Args:
-    key: [] key.
-    views: V.
-    epochs: E of each stage; 0 for one that is computed once.
-    held: S, the length of an order.
-    size: [] the client's number of samples.
+  `views` is V, `held` is S, `epochs` has E of each stage; 0 for one that is
+  computed once.
   """
   paths: list[tuple[int, ...]] = [(RECEIVE,), (SEND,)]
   for number, count in enumerate(epochs):

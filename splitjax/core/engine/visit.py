@@ -1,10 +1,12 @@
-"""One client's round, unbatched: begin, the steps of each stage, end."""
+"""One client's round, unbatched: download, the steps of each stage, upload."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from splitjax import trees
@@ -27,41 +29,24 @@ from splitjax.types import Batch, Shard
 
 
 class Common(NamedTuple):
-  """What all clients of a round share.
+  """What all clients of a round share."""
 
-  Attributes:
-    server: before the round.
-    image: [Z, ...] of the whole training split; label: [Z].
-    round: [] int32.
-    key: [] key from which the clients' keys of the round are derived.
-  """
-
-  server: Server
-  image: Array
-  label: Array
-  round: Array
-  key: Array
+  server: Server  # before the round
+  image: Array  # [Z, ...] of the whole training split
+  label: Array  # [Z]
+  round: Array  # [] int32
+  key: Array  # [] from which the clients' keys of the round are derived
 
 
 class Visit(NamedTuple):
-  """One client in one round; leaves [n, ...] where several are stacked.
+  """One client in one round; leaves [n, ...] where several are stacked."""
 
-  Attributes:
-    client: before the round.
-    shard: its data, without image and label, which are common.
-    sampled: [] bool, False for padding and for a client that sits out.
-    struck: its faults, and whether it participates.
-    draws: made by `with_draws`, for all clients of the round at once; ()
-      before.
-    schedules: those of its ClientRound, where it takes its steps one by one; ()
-      before, and where it takes all at once.
-  """
-
-  client: Client
-  shard: Shard
-  sampled: Array
-  struck: Struck
-  draws: Tree = ()
+  client: Client  # before the round
+  shard: Shard  # without image and label, which are common
+  sampled: Array  # [] bool, False for padding and for a client that sits out
+  struck: Struck  # its faults, and whether it participates
+  draws: Tree = ()  # of `with_draws`
+  # Those of its ClientRound, if its steps are taken one by one.
   schedules: tuple[Schedule | None, ...] = ()
 
   @property
@@ -78,37 +63,24 @@ class Pair(NamedTuple):
 
 
 class Tally(NamedTuple):
-  """Sums over a client's steps.
+  """Sums over a client's steps."""
 
-  Attributes:
-    losses: name -> [].
-    with_loss: name -> [] number of steps that have this loss.
-    wire: message name -> [] bytes.
-  """
-
-  losses: dict[str, Array]
-  with_loss: dict[str, Array]
-  wire: wire.Ledger
+  losses: dict[str, Array]  # name -> []
+  with_loss: dict[str, Array]  # name -> [] number of steps with this loss
+  wire: wire.Ledger  # message name -> [] bytes
 
 
 class Report(NamedTuple):
   """What a round learns of a client; adds up over clients.
 
-  Attributes:
-    shares: of means over clients, by name.
-    losses: name -> [] mean over the steps that have it.
-    with_loss: name -> [] 1 if the client has this loss and counts.
-    wire: message name -> [] bytes.
-    participants: [] 1 if the client participates.
-    masked, bytes, steps, alone: as in Metrics; [] of a client, [N] in a sum.
-    faults: as in Metrics.
+  From `masked` on as in Metrics; [] of a client, by number [N] in a sum.
   """
 
-  shares: dict[str, Any]
-  losses: dict[str, Array]
-  with_loss: dict[str, Array]
-  wire: wire.Ledger
-  participants: Array
+  shares: dict[str, Any]  # of means over clients, by name
+  losses: dict[str, Array]  # name -> [] mean over the steps that have it
+  with_loss: dict[str, Array]  # name -> [] 1 if the client has it and counts
+  wire: wire.Ledger  # message name -> [] bytes
+  participants: Array  # [] 1 if the client participates
   masked: Array
   bytes: Array
   steps: Array
@@ -121,13 +93,9 @@ def with_draws(
 ) -> tuple[Visit, ...]:
   """Makes the draws of all cohorts' clients at once, from the round's key.
 
-  If every cohort drew by itself, the random generator's kernels would be
-  compiled for each, which took a tenth of a round's compile time.
+  The random generator's kernels, if compiled for each cohort, took a tenth of a
+  round's compile time.
   """
-  number, size = (
-    jnp.concatenate([getattr(visit.shard, name) for visit in visits])
-    for name in ("number", "size")
-  )
   epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
   held = max(visit.shard.rows.shape[-1] for visit in visits)
 
@@ -135,13 +103,16 @@ def with_draws(
     client_key = jax.random.fold_in(key, number)
     return draw(client_key, method.views, epochs, held, size)
 
-  draws = jax.vmap(draw_client)(number, size)
-  start, drawn = 0, []
-  for visit in visits:
-    end = start + len(visit.sampled)
-    drawn.append(visit._replace(draws=trees.take(draws, slice(start, end))))
-    start = end
-  return tuple(drawn)
+  draws = jax.vmap(draw_client)(
+    jnp.concatenate([visit.shard.number for visit in visits]),
+    jnp.concatenate([visit.shard.size for visit in visits]),
+  )
+  ends = np.cumsum([len(visit.sampled) for visit in visits]).tolist()
+  parts = map(slice, [0, *ends], ends)
+  return tuple(
+    visit._replace(draws=trees.take(draws, part))
+    for visit, part in zip(visits, parts, strict=True)
+  )
 
 
 def run(
@@ -150,17 +121,16 @@ def run(
   """Runs a client's round with its own copy of the server.
 
   A client whose update is not finite is masked: it stays as it was, and its
-  shares weigh nothing.
-
-  Returns:
-    The client after the round, whether its update counts, and its report.
+  shares weigh nothing. Returns what `ClientRound.end` does.
   """
   client_round = ClientRound(method, plan, common, visit)
   pair, context, tally = client_round.begin()
-  for number in range(len(method.stages())):
-    pair, stage_tally = client_round.run_stage(number, pair, context, ragged)
-    tally = nets.union(tally, stage_tally)
-  counts = visit.active & finite((lasting(pair), tally.losses))
+  for number in range(len(client_round.stages)):
+    pair, of_stage = client_round.run_stage(number, pair, context, ragged)
+    tally = nets.union(tally, of_stage)
+  # All that outlives the round must be finite: not the optimiser's slots.
+  lasting = [(half.net, half.memory) for half in pair]
+  counts = visit.active & finite((lasting, tally.losses))
   client, counts, report = client_round.end(pair, context, tally, counts)
   weight = client_round.weight(pair.client, counts)
   theta = method.copies(pair.server, context, weight)
@@ -172,12 +142,8 @@ class ClientRound:
   """A client in a round, while the round is traced.
 
   Attributes:
-    method: the method of this round.
-    common: what all clients share.
-    visit: the client before the round.
-    samples: its data.
+    samples: the client's data.
     draws: its keys, and the orders of its samples.
-    stages: of the method.
     schedules: the steps of each stage; None for one that is computed once.
   """
 
@@ -190,7 +156,10 @@ class ClientRound:
     self.draws: Draws = visit.draws
     self.stages = method.stages()
     self.schedules = visit.schedules or tuple(
-      map(self._schedule, range(len(self.stages)))
+      None
+      if stage.once
+      else schedule(self._samples(number), self.draws, number, visit.struck)
+      for number, stage in enumerate(self.stages)
     )
 
   def begin(self) -> tuple[Pair, Tree, Tally]:
@@ -206,28 +175,37 @@ class ClientRound:
     tally = Tally(losses={}, with_loss={}, wire=sent)
     return Pair(client=client, server=server), context, tally
 
-  def batches(self, number: int, t: Array) -> tuple[tuple[Batch, ...], Array]:
-    """Collects the batches and the key of step t of a stage."""
-    steps = self.schedules[number]
-    assert steps is not None
-    return batches_of(self._samples(number), steps, t)
-
   def run_stage(
     self, number: int, pair: Pair, context: Tree, ragged: bool
   ) -> tuple[Pair, Tally]:
-    """Takes all steps of a stage, or computes it once."""
-    stage, steps = self.stages[number], self.schedules[number]
-    if steps is None:
-      with wire.ledger() as sent:
-        client, server, losses = stage.step(
-          *pair, context, self.samples, self.draws.step_keys[number]
-        )
-      return Pair(client=client, server=server), tally_of(losses, sent)
+    """Takes all steps of a stage, or computes it once.
 
-    def step(pair, t):
+    If `ragged`, clients may differ in their number of steps: vmapped, those
+    that are done stay as they are until the last is done.
+    """
+    steps = self.schedules[number]
+    if steps is None:
+      key = self.draws.step_keys[number]
+      step = self.stages[number].step
+      return tallied(step, *pair, context, self.samples, key)
+
+    @functools.partial(jax.jit, inline=True)  # traced once, for both uses
+    def take(pair, t):
       return self.step(number, pair, context, t)
 
-    return take_steps(step, steps, pair, ragged)
+    count: Array | int = len(steps.rows)
+    order = jnp.arange(count)
+    if ragged:  # every epoch may end in padding
+      order = jnp.argsort(~steps.taken, stable=True)
+      count = steps.taken.sum()
+
+    def next_step(i, carry):
+      pair, tally = carry
+      pair, of_step = take(pair, order[i])
+      return pair, trees.add(tally, of_step)
+
+    none = trees.zeros(jax.eval_shape(take, pair, jnp.int32(0))[1])
+    return jax.lax.fori_loop(0, count, next_step, (pair, none))
 
   def step(
     self, number: int, pair: Pair, context: Tree, t: Array
@@ -237,23 +215,33 @@ class ClientRound:
     batches, key = self.batches(number, t)
 
     def with_server():
-      with wire.ledger() as sent:
-        client, server, losses = stage.step(*pair, context, batches, key)
-      return Pair(client=client, server=server), tally_of(losses, sent)
+      return tallied(stage.step, *pair, context, batches, key)
 
     def without_server():
-      assert stage.alone is not None
-      with wire.ledger() as sent:
-        client, losses = stage.alone(pair.client, context, batches, key)
+      def alone(client, server, *arguments):
+        assert stage.alone is not None
+        client, losses = stage.alone(client, *arguments)
+        return client, server, losses
+
+      pair_alone, tally = tallied(alone, *pair, context, batches, key)
       # The losses and messages of `step` that are missing here are zero.
-      tally = nets.union(blank, tally_of(losses, sent))
-      return pair._replace(client=client), tally
+      return pair_alone, nets.union(blank, tally)
 
     with jax.named_scope("local_step"):
       if down is None or stage.alone is None:
         return with_server()
       blank = trees.zeros(jax.eval_shape(with_server)[1])
       return jax.lax.cond(down, without_server, with_server)
+
+  def batches(self, number: int, t: Array) -> tuple[tuple[Batch, ...], Array]:
+    """Collects the batches and the key of step t of a stage."""
+    steps = self.schedules[number]
+    assert steps is not None
+    return batches_of(self._samples(number), steps, t)
+
+  def _samples(self, number: int) -> Samples:
+    plan = plan_of(self.stages[number], self.samples.plan)
+    return self.samples._replace(plan=plan)
 
   def weight(self, client: Half, counts: Array) -> Array:
     """The client's weight in all means, [] float; 0 unless it `counts`."""
@@ -264,8 +252,7 @@ class ClientRound:
   ) -> tuple[Client, Array, Report]:
     """Runs the upload -> the client after the round, `counts`, its report.
 
-    What the upload itself computes must be finite too, or else the client does
-    not count.
+    It counts only if what the upload computes is finite too.
     """
     weight = self.weight(pair.client, counts)
     with wire.ledger() as uploaded:
@@ -278,92 +265,48 @@ class ClientRound:
       sound = finite(computed)
       shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)
       counts &= sound
-    sent = nets.union(tally.wire, uploaded)
-    active = self.visit.active
+    client = trees.where(counts, client, self.visit.client)
+    tally = tally._replace(wire=nets.union(tally.wire, uploaded))
+    return client, counts, self.report(shares, tally, counts)
+
+  def report(
+    self, shares: dict[str, Any], tally: Tally, counts: Array
+  ) -> Report:
+    """Reports what the client sent, and its losses if it `counts`."""
+    active, struck = self.visit.active, self.visit.struck
     participates, counted = active.astype(float), counts.astype(float)
-    steps = self.steps_taken()
-    alone = self.steps_alone()
-    faults = self.visit.struck.counts
+    taken = [s.taken.sum() for s in self.schedules if s is not None]
+    steps = participates * sum(taken, jnp.zeros(()))
+    alone = jnp.zeros(())
+    if struck.server_down is not None:
+      alone = jnp.where(struck.server_down, steps, 0.0)
+    faults = struck.counts
     if faults:
-      faults = faults | {"alone": participates * (alone > 0)}
-    report = Report(
+      faults = faults | {"alone": (alone > 0).astype(float)}
+    means = jax.tree.map(
+      lambda x, n: x / jnp.maximum(n, 1), tally.losses, tally.with_loss
+    )
+    return Report(
       shares=shares,
-      losses={
-        name: jnp.where(counts, x / jnp.maximum(tally.with_loss[name], 1), 0.0)
-        for name, x in tally.losses.items()
-      },
-      with_loss={
-        name: counted * (n > 0) for name, n in tally.with_loss.items()
-      },
-      wire=zeroed(active, sent),
+      losses=zeroed(counts, means),
+      with_loss=jax.tree.map(lambda n: counted * (n > 0), tally.with_loss),
+      wire=zeroed(active, tally.wire),
       participants=participates,
       masked=participates - counted,
-      bytes=participates * sum(sent.values(), jnp.zeros(())),
-      steps=participates * steps,
-      alone=participates * alone,
+      bytes=participates * sum(tally.wire.values(), jnp.zeros(())),
+      steps=steps,
+      alone=alone,
       faults=faults,
     )
-    client = trees.where(counts, client, self.visit.client)
-    return client, counts, report
-
-  def steps_taken(self) -> Array:
-    """Counts the client's local steps, [] float."""
-    taken = [s.taken.sum() for s in self.schedules if s is not None]
-    return sum(taken, jnp.zeros(()))
-
-  def steps_alone(self) -> Array:
-    """Counts its local steps without the server, [] float."""
-    if self.visit.struck.server_down is None:
-      return jnp.zeros(())
-    return jnp.where(self.visit.struck.server_down, self.steps_taken(), 0.0)
-
-  def _samples(self, number: int) -> Samples:
-    plan = plan_of(self.stages[number], self.samples.plan)
-    return self.samples._replace(plan=plan)
-
-  def _schedule(self, number: int) -> Schedule | None:
-    if self.stages[number].once:
-      return None
-    struck = self.visit.struck
-    return schedule(self._samples(number), self.draws, number, struck)
 
 
-def lasting(pair: Pair) -> Tree:
-  """What of both sides outlives the round: not the slots of the optimiser."""
-  return [(half.net, half.memory) for half in pair]
-
-
-def take_steps(
-  step: Callable[[Pair, Array], tuple[Pair, Tally]],
-  steps: Schedule,
-  pair: Pair,
-  ragged: bool,
-) -> tuple[Pair, Tally]:
-  """Takes all steps of a stage.
-
-  If `ragged`, clients may differ in their number of steps. Vmapped, they all
-  step until the last is done, and those that are done stay as they are.
-  """
-  step = jax.jit(step, inline=True)  # traced once, for both uses
-  none = trees.zeros(jax.eval_shape(step, pair, jnp.int32(0))[1])
-  order = jnp.arange(len(steps.rows))
-  count: Array | int = len(steps.rows)
-  if ragged:  # every epoch may end in padding
-    order = jnp.argsort(~steps.taken, stable=True)
-    count = steps.taken.sum()
-
-  def next_step(i, carry):
-    pair, tally = carry
-    pair, of_step = step(pair, order[i])
-    return pair, trees.add(tally, of_step)
-
-  return jax.lax.fori_loop(0, count, next_step, (pair, none))
-
-
-def tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:
-  """Makes the tally of a single step."""
-  with_loss = dict.fromkeys(losses, jnp.ones(()))
-  return Tally(losses=losses, with_loss=with_loss, wire=sent)
+def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
+  """Calls a stage's step -> the pair after it, its losses and messages."""
+  with wire.ledger() as sent:
+    client, server, losses = step(*arguments)
+  ones = {name: jnp.ones(jnp.shape(x)) for name, x in losses.items()}
+  tally = Tally(losses=losses, with_loss=ones, wire=sent)
+  return Pair(client=client, server=server), tally
 
 
 def zeroed(flag: Array, tree: Tree) -> Tree:
