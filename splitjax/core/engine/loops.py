@@ -69,18 +69,17 @@ class Group(NamedTuple):
   ) -> Any:
     """Maps a function (ClientRound, *stacked) over the clients."""
 
-    def of_client(visit, *rest):
+    def of_client(visit, *arguments):
       in_round = ClientRound(self.method, self.plan, self.common, visit)
-      return function(in_round, *rest)
+      return function(in_round, *arguments)
 
     return jax.vmap(of_client, out_axes=out_axes)(self.visits, *stacked)
 
   def total(self, visits: Visit, reports: Report) -> Report:
     """Adds up the reports of clients; some entries are by client number."""
+    zeros, number = jnp.zeros(self.layout.size), visits.shard.number
     by_number = {
-      name: jnp.zeros(self.layout.size)
-      .at[visits.shard.number]
-      .add(getattr(reports, name))
+      name: zeros.at[number].add(getattr(reports, name))
       for name in ("masked", "bytes", "steps", "alone")
     }
     return trees.total(reports)._replace(**by_number)
@@ -89,8 +88,7 @@ class Group(NamedTuple):
 def parallel(group: Group) -> Trained:
   """Every client trains with a copy of the server, `chunk` of them at a time.
 
-  Of a chunk only its clients and sums stay, so that no more than `chunk` copies
-  of the server exist at once.
+  Of a chunk only its clients and sums stay: there are only `chunk` copies.
   """
   ragged = group.idle or not group.plan.equal
   run = functools.partial(
@@ -125,12 +123,10 @@ def parallel(group: Group) -> Trained:
 
 
 def map_clients(function: Callable, visits: Visit) -> Tree:
-  """Maps a function of one client over n clients.
-
-  A single one is not vmapped: its conditions then compute one branch only.
-  """
+  """Maps a function of one client over n clients."""
   if len(visits.sampled) > 1:
     return jax.vmap(function)(visits)
+  # Not vmapped, its conditions compute one branch only.
   single = function(trees.take(visits, 0))
   return jax.tree.map(lambda x: jnp.asarray(x)[None], single)
 
@@ -330,9 +326,8 @@ def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
     pair = Pair(client=client, server=crowd.server)
     return client_round.end(pair, context, tally, counts)
 
-  clients, counts, reports = group.over_clients(
-    upload, crowd.clients, crowd.contexts, crowd.tally, failed
-  )
+  of_clients = crowd.clients, crowd.contexts, crowd.tally, failed
+  clients, counts, reports = group.over_clients(upload, *of_clients)
   sums = group.total(group.visits, reports)
   # The one server has the only share of its mean.
   theta = group.method.copies(crowd.server, (), fine.astype(float))
@@ -352,11 +347,7 @@ IN_TURN = ("sequential", "relay")
 
 
 def loop_of(method: Method) -> Callable[[Group], Trained]:
-  """Finds the loop that a method's topology names.
-
-  Raises:
-    UserError: LOOPS lacks this name.
-  """
+  """Finds the loop that a method's topology names."""
   name = method.topology
   if name not in LOOPS:
     raise UserError(unknown("topology", name, LOOPS, "topology"))

@@ -132,10 +132,8 @@ def queue_spec(
 
 
 def _real(shard: Shard) -> np.ndarray:
-  """Returns the places of the real clients in a shard, ordered by number.
-
-  Padding clients come later and repeat the number of a real client.
-  """
+  """Returns the places of the real clients in a shard, ordered by number."""
+  # Padding clients come later and repeat the number of a real client.
   return np.unique(np.asarray(shard.number), return_index=True)[1]
 
 
@@ -153,20 +151,12 @@ def with_service_order(
 ) -> Shard:
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
-  Groups are those of `Method.group`, or places among the backbone's cuts of the
-  depths that `Method.cuts` gives.
-
-  Args:
-    method: the order is added if its topology serves clients in turn.
-    shard: the stacked shards of all clients, [N, ...]; padding clients last.
-    plan: batches and epochs.
-    fleet: the clients.
-    order: name in ORDERS.
-    turn: number of successive batches in a client's turn.
-    rounds: R.
-    seed: seed of the run.
-    groups: [N] int, the label of each client's group, by number. None: the
-      label that most of the client's samples have; in a tie, the lowest one.
+  It uses the groups of `Method.group`, or the places among the backbone's cuts
+  of the depths of `Method.cuts`; and an order, if its topology serves clients
+  in turn. The shard is that of all clients [N, ...], with padding clients last.
+  The order, a name in ORDERS, depends on the label of each client's group,
+  `groups` [N] int by number; by default that of most of the client's samples,
+  in a tie the lowest one.
   """
   number, real = np.asarray(shard.number), _real(shard)
   group = method.group(np.asarray(shard.counts)[real])
@@ -184,9 +174,8 @@ def with_service_order(
   if plan.limit is not None:  # all take equally many, without gaps
     epochs, width = 1, plan.limit
   table = np.full((len(number), rounds, epochs, width), NO_TURN, np.int32)
-  for client, of_client in zip(
-    real, step_positions(spec, order, rounds), strict=True
-  ):
+  positions = step_positions(spec, order, rounds)
+  for client, of_client in zip(real, positions, strict=True):
     steps = of_client.reshape(rounds, epochs, -1)
     table[client, :, :, : steps.shape[-1]] = steps
   flat = jnp.asarray(table.reshape(len(number), rounds, -1))

@@ -86,8 +86,8 @@ def run_round(
     method: its floats are data, the rest shapes the program.
     state: before the round.
     shards: of each cohort, leaves [N, ...]; image and label [Z, ...].
-    layout: the cohorts, static.
-    plans: batches of each cohort, static.
+    layout: the cohorts.
+    plans: batches of each cohort.
     faults: drawn faults, data.
     mesh: the devices; None for one.
   """
