@@ -46,8 +46,7 @@ class Method:
     backbone: the network.
     optimizer: of both sides.
     channels: the config's forms of features and gradients on their way.
-    outer: the optimiser of a round's means; None: the means are taken as they
-      are.
+    outer: the optimiser of a round's means; None: they are taken as they are.
     local_norm: whether clients keep their batch normalisation, parameters and
       running statistics (FedBN); servers always average theirs.
     mean: a participant's weight in all means: its number of samples, or 1.
@@ -108,10 +107,7 @@ class Method:
   # On the host, before the first round.
 
   def group(self, counts: np.ndarray) -> np.ndarray | None:
-    """Groups clients by their samples of each class, [N, C] -> [N] int.
-
-    A step finds its client's group in Shard.group. None: there are no groups.
-    """
+    """Shard.group [N] of all clients by their class counts [N, C], or None."""
     return None
 
   def batch_size(self, clients: int, batch: int) -> int:
@@ -124,9 +120,9 @@ class Method:
     return 0.0
 
   def cuts(self, fleet: Any) -> np.ndarray | None:
-    """The depths [N] of cuts in clients that simulate both sides, for time.
+    """The depths [N] at which clients are cut that simulate both sides.
 
-    A step finds its cut's index among the backbone's in Shard.group.
+    Time and energy are of these cuts; Shard.group has their indices.
     """
     return None
 

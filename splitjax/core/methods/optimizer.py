@@ -60,7 +60,7 @@ class Optimizer:
       R; "exponential", max(lr decay^(round / every), floor) (Hydra, MergeSFL);
       "step", the same with round / every rounded down; "inverse", eta_0 / (a +
       round) with the `offset` a and eta_0 = a lr (SplitGP, Theorem 1).
-    warmup: rounds of a linear warm-up before the schedule.
+    warmup: rounds w of a warm-up before the schedule, by (1 + t) / (1 + w).
     floor: the smallest learning rate, at most lr; for the server's side it is
       multiplied by server_lr / lr.
   """
@@ -81,15 +81,19 @@ class Optimizer:
 
   def at(self, round: Array) -> "Optimizer":
     """Returns the optimiser with the learning rates of a round."""
+    warmup = self.warmup
     settings = schedules.Settings(
+      length=max(self.rounds - warmup if warmup else self.rounds, 1),
       decay=self.decay,
       every=self.every,
       floor=jnp.minimum(self.floor / self.lr, 1.0),
       offset=self.offset,
     )
-    factor = schedules.factor(
-      self.schedule, settings, self.rounds, self.warmup, round
-    )
+    rule = schedules.SCHEDULES[self.schedule](settings)
+    if warmup:
+      rise = optax.linear_schedule(1 / (1 + warmup), 1.0, warmup)
+      rule = optax.join_schedules([rise, rule], [warmup])
+    factor = rule(round)
     server_lr = None if self.server_lr is None else self.server_lr * factor
     rates: Any = {"lr": self.lr * factor, "server_lr": server_lr}
     return dataclasses.replace(self, **rates)

@@ -195,9 +195,9 @@ class PGFedSplit(WholeNetwork):
     fit = self.exit_loss(net, z, batch)
     if self.lam is None:
       return fit, ({"client": fit}, stats)
-    p, in_p, _ = context.gaussians
+    p, known, _ = context.gaussians
     how = {"per_feature": self.per_feature}
-    align = self.lam * prototypes.distance_to(p, in_p, z, batch, **how)
+    align = self.lam * prototypes.distance_to(p, known, z, batch, **how)
     return fit + align, ({"client": fit, "align": align}, stats)
 
   def send(self, client, server, context, samples, weight, key):

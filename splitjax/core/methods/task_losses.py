@@ -39,10 +39,8 @@ Loss = Callable[[Array, Array], Array]
 def of_classes(weights: tuple[float, ...], classes: int) -> Array:
   """Checks class weights and returns them, [C] float."""
   if len(weights) != classes or min(weights) < 0 or max(weights) == 0:
-    raise UserError(
-      f"option loss.weights={weights} must be {classes} numbers, one for each"
-      " class, at least 0 each and one above 0"
-    )
+    must = f"{classes} numbers, one for each class, at least 0 each and one"
+    raise UserError(f"option loss.weights={weights} must be {must} above 0")
   return jnp.array(weights, float)
 
 
