@@ -85,14 +85,6 @@ class FedALA(WholeNetwork):
     return super().receive(client, server, samples, round, key)
 
   def model(self, client, server):
-    return self.mixed(client, server, client.memory.weights)
-
-  def personalise(self, client, server, samples, key):
-    client = self.learned(client, server, samples, jnp.bool_(True), key)
-    return self.model(client, server)
-
-  def mixed(self, client, server, weights):
-    """The mean, mixed by eq. 4; normalisation that is local stays its own."""
     trained, mean = client.net.params, nets.join(server.common, client.net)
 
     def mix(w, a, b):
@@ -100,9 +92,13 @@ class FedALA(WholeNetwork):
 
     blocks = {
       name: jax.tree.map(mix, w, trained[name], mean.params[name])
-      for name, w in weights.items()
+      for name, w in client.memory.weights.items()
     }
     return mean._replace(params=mean.params | blocks)
+
+  def personalise(self, client, server, samples, key):
+    client = self.learned(client, server, samples, jnp.bool_(True), key)
+    return self.model(client, server)
 
   def learned(self, client, server, samples, learns, key):
     """The client with the W that it learned, if it `learns` ([] bool)."""
@@ -115,7 +111,7 @@ class FedALA(WholeNetwork):
     real &= jnp.arange(real.size).reshape(real.shape) < jnp.maximum(count, 1)
 
     def loss(weights, batch):  # its gradient is grad_w L * (global - own)
-      net = self.mixed(client, server, weights)
+      net = self.model(client._replace(memory=Mixing(weights, learned)), server)
       return self.local_loss(net.params, net, batch)
 
     def clipped_step(w, grad):
@@ -131,8 +127,7 @@ class FedALA(WholeNetwork):
       weights, recent, t = carry
       weights, batch_losses = jax.lax.scan(step, weights, (rows, real))
       mean = losses.masked_mean(*batch_losses)
-      recent = jnp.roll(recent, 1).at[0].set(mean)
-      return weights, recent, t + 1
+      return weights, jnp.roll(recent, 1).at[0].set(mean), t + 1
 
     epochs = jnp.where(learned, 1, self.most_epochs) * learns
 

@@ -27,12 +27,10 @@ class FedAMP(Unaveraged):
   Its cloud model is u_i = (1 - sum_{j != i} a_ij) w_i + sum_{j != i} a_ij w_j
   with a_ij = alpha_k A'(|w_i - w_j|^2), A(x) = 1 - e^(-x / sigma), so A'(x) =
   e^(-x / sigma) / sigma (eq. 4-6). j runs over the participants of the round.
-  u_i must be a convex combination: if the a_ij of a client add up to more than
-  1, they are divided by their sum, and nothing of w_i is left in u_i. u_i is
-  the client's memory.
-
-  The paper tunes all three options. Our defaults follow the squared distance
-  between networks, which differs by orders of magnitude between settings.
+  u_i, the client's memory, must be a convex combination: if the a_ij of a
+  client add up to more than 1, they are divided by their sum, and nothing of
+  w_i is left in u_i. The paper tunes all three options. Our defaults follow the
+  squared distance between networks, which differs by orders of magnitude.
 
   Attributes:
     sigma: scale of A; None: the mean squared distance between two participants

@@ -36,21 +36,19 @@ class Memory(NamedTuple):
 class FedFomo(Unaveraged):
   """A client mixes networks of others by first-order weights (eq. 6-8).
 
-  The weight of network n is w_n = max(0, (L_i(theta_i) - L_i(theta_n)) /
-  |theta_n - theta_i|), with losses on the client's validation samples, divided
-  by their sum (eq. 6-7). The client takes theta_i <- theta_i + sum_n w_n
-  (theta_n - theta_i) (eq. 8) and trains it by local SGD. If no weight is
-  positive, it goes back to theta_i, as in the authors' code. theta_i is the
-  network with which the client began its last local training; the network that
-  resulted is one of the theta_n (baseline_model=first_model in the authors'
-  commands). The M - 1 others are downloaded, see `choose`.
+  theta_i <- theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD.
+  w_n is max(0, (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|), with
+  losses on the client's validation samples, divided by the sum of all (eq.
+  6-7). If none is positive, the client goes back to theta_i, as in the authors'
+  code. theta_i is the network that its last local training began with; the
+  network that resulted is one of the theta_n (baseline_model=first_model in the
+  authors' commands). The M - 1 others are downloaded, see `choose`.
 
   The server stores N networks. A client in training stores M + 1 networks
   beside its own; system.clients_per_chunk=1 needs the least memory.
 
   Attributes:
-    models: M, the number of networks that a client weighs; one of them is its
-      own trained network.
+    models: M, the number of networks that a client weighs, with its own.
     epsilon: epsilon of the first round, as in the authors' code.
     decay: what is subtracted from epsilon in every round, as in their code.
     validation: share of its training samples that a client holds back to weigh

@@ -73,19 +73,17 @@ class FedPAC(Aligned):
     return dataclasses.replace(method, head_lr=factor * self.head_lr)
 
   def receive(self, client, server, samples, round, key):
-    half, copy, (mean, known) = super().receive(
-      client, server, samples, round, key
-    )
+    mean, known = server.memory
+    half, copy, _ = super().receive(client, server, samples, round, key)
     # Its statistics, and v = (sum_l pi_l E|f|^2 - |pi_l mu_l|^2) / n.
     mu, square, count = prototypes.class_stats(self.backbone, half.net, samples)
     n = jnp.maximum(count.sum(), 1)
     pi = count / n
     h = pi[:, None] * mu
     v = ((pi * square).sum() - jnp.square(h).sum()) / n
-    anchors = Prototypes(
-      mean=jnp.where(known[:, None], mean, mu),
-      known=(known | (count > 0)) & (round > 0),
-    )
+    mean = jnp.where(known[:, None], mean, mu)
+    known = (known | (count > 0)) & (round > 0)
+    anchors = Prototypes(mean=mean, known=known)
     return half._replace(memory=Estimates(h=h, v=v)), copy, anchors
 
   def stages(self):

@@ -27,11 +27,10 @@ FAR = 1e6
 class Aligned(WholeNetwork):
   """Clients descend CE + lam 1/D |f(x) - c_y|^2, and send class means.
 
-  c_j is the mean of the participants' mean features of class j (FedProto eq.
-  6); if no participant has the class, c_j does not change. A class without a
-  prototype adds nothing to the loss, nor does any without a context. The
-  distance is divided by D, as in the authors' code. The prototypes are the
-  server's memory.
+  c_j, in the server's memory, is the mean of the participants' mean features of
+  class j (FedProto eq. 6); if none has the class, it does not change. A class
+  without a c_j adds nothing to the loss, nor does any without a context. The
+  distance is divided by D, as in the authors' code.
 
   Attributes:
     lam: lambda; 1 in the authors' code.
@@ -87,10 +86,10 @@ class FedProto(Aligned):
   collect features during a client's last epoch, this code in a pass after it.
 
   Attributes:
-    predicts: what classifies test samples. "prototypes": the nearest c_j, as in
-      the paper; "head": the client's own head. The authors' code prints both.
-      There a client chooses only among the prototypes of its own classes; here
-      among all, since test samples may be of other classes.
+    predicts: what classifies test samples: the nearest c_j, as in the paper, or
+      the client's own head. The authors' code prints both, and chooses only
+      among the c_j of the client's own classes; this one among all, since test
+      samples may be of other classes.
   """
 
   predicts: Literal["prototypes", "head"] = "prototypes"

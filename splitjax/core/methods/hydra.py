@@ -109,14 +109,15 @@ class Hydra(SplitFedV2):
 
   def lend(self, server, context):
     """Part-2a with the head of the client's group."""
-    return joined(server, trees.take(server.memory, context))
+    head = trees.take(server.memory, context)
+    return nets.union(server._replace(memory=()), head)
 
   def take_back(self, server, context, lent):
     shared, head = self.parted(lent)
     return shared._replace(memory=trees.put(server.memory, context, head))
 
   def copies(self, server, context, weight):
-    whole = joined(server, mean_head(server.memory))
+    whole = nets.union(server._replace(memory=()), mean_head(server.memory))
     return super().copies(whole, context, weight)
 
   def parted(self, server: Half) -> tuple[Half, Half]:
@@ -133,11 +134,6 @@ class Hydra(SplitFedV2):
       )
 
     return part(shared), part(of_head)
-
-
-def joined(shared: Half, head: Half) -> Half:
-  """Joins part-2a and a part-2b into one server, without memory."""
-  return nets.union(shared._replace(memory=()), head)
 
 
 def mean_head(heads: Half) -> Half:

@@ -52,10 +52,10 @@ class SplitFedV1(SplitFed):
 class SplitFedV2(SplitFed):
   """SplitFed v2: one server, which clients visit one after another.
 
-  A visit trains theta and the client's own phi; the round ends with the mean of
-  all phi. The config's `order` sets the length of a visit: one batch, as in
-  Hydra, or a client's whole round, as in the authors' code (turn: epoch). The
-  server's momentum continues from visit to visit.
+  The round ends with the mean of all part-1. The config's `order` sets the
+  length of a visit: one batch, as in Hydra, or a client's whole round, as in
+  the authors' code (turn: epoch). The server's momentum continues between
+  visits.
 
   Attributes:
     l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
