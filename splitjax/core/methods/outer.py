@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.core.pytree import pytree
-from splitjax.core.records import NO_BLOCKS, Server, Share, Tree
+from splitjax.core.records import NO_BLOCKS, Net, Server, Share, Tree
 from splitjax.fields import POSITIVE, SHARE
 
 
@@ -83,26 +83,23 @@ class Outer:
     `server` is that before the round. `shares` has "theta", and "common" unless
     the method takes no mean of what clients send.
     """
-    parts = {"common": server.common, "theta": server.net}
-    nexts = []
-    for slot, (name, net) in zip(slots, parts.items(), strict=True):
-      part = shares.get(name, NO_BLOCKS)
-      slot, params = self._blocks(slot, net.params, part.params)
-      shares = shares | {name: part._replace(params=params)}
-      nexts.append(slot)
-    return Slots(*nexts), shares
+    sent = shares.get("common", NO_BLOCKS)
+    common, sent = self._part(slots.common, server.common, sent)
+    net, theta = self._part(slots.net, server.net, shares["theta"])
+    shares = shares | {"common": sent, "theta": theta}
+    return Slots(common=common, net=net), shares
 
-  def _blocks(
-    self, slots: dict[str, Tree], w: dict[str, Tree], shares: dict[str, Share]
-  ) -> tuple[dict[str, Tree], dict[str, Share]]:
+  def _part(
+    self, slots: dict[str, Tree], net: Net, shares: Net
+  ) -> tuple[dict[str, Tree], Net]:
     """Moves the blocks that have a share and a slot -> slots, shares."""
-    for name in [name for name in slots if name in shares]:
+    moved = dict(shares.params)
+    for name in [name for name in slots if name in moved]:
       # One server for each task (MultiHead): weights [tasks].
-      several = shares[name].weight.ndim
-      step = jax.vmap(self._step) if several else self._step
-      slot, share = step(slots[name], w[name], shares[name])
-      slots, shares = slots | {name: slot}, shares | {name: share}
-    return slots, shares
+      step = jax.vmap(self._step) if moved[name].weight.ndim else self._step
+      slot, moved[name] = step(slots[name], net.params[name], moved[name])
+      slots = slots | {name: slot}
+    return slots, shares._replace(params=moved)
 
   def _start(self, w: Tree) -> Moments:
     if self.name == "fedavgm":

@@ -218,21 +218,19 @@ class PGFedSplit(WholeNetwork):
     (cohort,), (took_part,) = clients, counted  # whole networks: one cohort
     sent, old = cohort.memory, server.memory
     some = took_part.any()  # otherwise the clock stands still
-    counts = jnp.where(took_part[:, None], sent.counts, 0.0)
 
     # tau adapts (eq. 9 and 10) in rounds whose participants received a head.
     received = old.fresh & some
     alpha = losses.masked_mean(sent.alpha, took_part)
-    tau = old.tau
-    if self.adaptive:
-      turn = jnp.sign(old.alpha - alpha).astype(tau.dtype)
-      moved = jnp.clip(tau + turn, self.tau_min, self.tau_max)
-      tau = jnp.where(received, moved, tau)
+    turn = jnp.where(received & self.adaptive, jnp.sign(old.alpha - alpha), 0)
+    tau = old.tau + turn.astype(old.tau.dtype)
+    tau = jnp.clip(tau, self.tau_min, self.tau_max)
 
     # A head is stored, and sent on, once tau rounds have passed.
     since = old.since + some
     stores = some & (since >= tau)
     head = shares["head"].mean(old.head)
+    counts = jnp.where(took_part[:, None], sent.counts, 0.0)
     memory = Clock(
       gaussians=gaussians_of(sent.prototypes, counts, old.gaussians),
       head=trees.where(stores, head, old.head),
