@@ -85,19 +85,15 @@ def check_method(
   ]
 
 
-def ten_rounds(made: Sandbox) -> Trial:
-  """Compiles a round and runs it ten times, for the checks that follow."""
-  step = made.lower(made.state()).compile()
-  return run(Trial(sandbox=made, step=step, after=made.state(), metrics=[]))
-
-
-def run(trial: Trial) -> Trial:
-  """Runs the ten rounds of a trial from its first state."""
-  state, metrics = trial.sandbox.state(), []
+def ten_rounds(made: Sandbox, step: Any = None) -> Trial:
+  """Runs ten rounds for the checks; `step` is the round if it is compiled."""
+  state = made.state()
+  step = step or made.lower(state).compile()
+  trial = Trial(sandbox=made, step=step, after=state, metrics=[])
   for _ in range(ROUNDS):
     state, of_round = trial.round(state)
-    metrics.append(of_round)
-  return trial._replace(after=state, metrics=metrics)
+    trial.metrics.append(of_round)
+  return trial._replace(after=state)
 
 
 def keeps_its_form(trial: Trial) -> str:
@@ -157,7 +153,7 @@ def learns_everywhere(trial: Trial, frozen: Collection[str] = ()) -> str:
 
 def repeats(trial: Trial) -> str:
   """Checks that the same key gives the same bits."""
-  again = run(trial)
+  again = ten_rounds(trial.sandbox, trial.step)
   _same_bits((trial.after, trial.metrics), (again.after, again.metrics))
   return "the same key gives the same bits"
 

@@ -105,20 +105,18 @@ def parallel(group: Group) -> Trained:
     return together(visits)
   together = jax.jit(together, inline=True)  # traced once, for both uses
 
-  def next_chunk(carry, start):
+  def next_chunk(carry, place):
     # In place: the clients are carried, and overwritten chunk by chunk.
     clients, sums = carry
     visits = group.visits._replace(client=clients)
-    (trained, counts), of_chunk = together(trees.window(visits, start, chunk))
-    clients = trees.put_window(clients, start, trained)
+    (trained, counts), of_chunk = together(trees.window(visits, place, chunk))
+    clients = trees.put_window(clients, place, trained)
     return (clients, trees.add(sums, of_chunk)), counts
 
   none = jax.eval_shape(lambda: together(trees.window(visits, 0, chunk))[1])
-  (clients, sums), counts = jax.lax.scan(
-    next_chunk,
-    (visits.client, trees.zeros(none)),
-    jnp.arange(0, count, chunk, dtype=jnp.int32),
-  )
+  start = visits.client, trees.zeros(none)
+  places = jnp.arange(0, count, chunk, dtype=jnp.int32)
+  (clients, sums), counts = jax.lax.scan(next_chunk, start, places)
   return (clients, counts.reshape(count)), sums
 
 
@@ -279,6 +277,7 @@ def merged(group: Group) -> Trained:
   stacked [n, ...]; its losses and messages are [n].
   """
   (stage,) = group.method.stages()
+  assert stage.alone is None, "a merged step needs the server"
   crowd = begin(group)
   group = crowd.scheduled(group)
 
@@ -309,7 +308,7 @@ def begin(group: Group) -> Crowd:
   """Runs all clients' downloads from one server, and schedules their steps."""
 
   def download(client_round: ClientRound) -> Crowd:
-    (client, server), context, tally = client_round.begin()
+    (client, server), context, tally = client_round.download()
     return Crowd(client, server, context, tally, client_round.schedules)
 
   axes: Any = Crowd(0, None, 0, 0, 0)  # type: ignore[arg-type]
@@ -324,7 +323,7 @@ def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
     counts = client_round.visit.active & ~failed & fine
     counts &= finite((client.net, client.memory, tally.losses))
     pair = Pair(client=client, server=crowd.server)
-    return client_round.end(pair, context, tally, counts)
+    return client_round.upload(pair, context, tally, counts)
 
   of_clients = crowd.clients, crowd.contexts, crowd.tally, failed
   clients, counts, reports = group.over_clients(upload, *of_clients)

@@ -86,8 +86,8 @@ def run_round(
     method: its floats are data, the rest shapes the program.
     state: before the round.
     shards: of each cohort, leaves [N, ...]; image and label [Z, ...].
-    layout: the cohorts.
-    plans: batches of each cohort.
+    layout: the cohorts, static.
+    plans: batches of each cohort, static.
     faults: drawn faults, data.
     mesh: the devices; None for one.
   """
@@ -155,10 +155,9 @@ def train_cohorts(
   )
   visits = with_draws(method, plans[0], common.key, visits)
   loop = loop_of(method)
-  trained, sums = [], None
-  for plan, cohort, of_cohort in zip(
-    plans, layout.cohorts, visits, strict=True
-  ):
+
+  trained, reports = [], []
+  for plan, cohort, visit in zip(plans, layout.cohorts, visits, strict=True):
     # A device that trains a single client at a time skips padding clients.
     skips = cohort.chunk == 1 and cohort.places > cohort.size
     group = Group(
@@ -168,12 +167,12 @@ def train_cohorts(
       cohort=cohort,
       idle=layout.partial or faults.possible or skips,
       common=common,
-      visits=of_cohort,
+      visits=visit,
     )
-    clients, reports = loop(group)
-    sums = reports if sums is None else nets.union(sums, reports)
+    clients, report = loop(group)
     trained.append(clients)
-  assert sums is not None
+    reports.append(report)
+  sums = functools.reduce(nets.union, reports)
   return tuple(trained), devices.total(sums, mesh)
 
 

@@ -121,17 +121,17 @@ def run(
   """Runs a client's round with its own copy of the server.
 
   A client whose update is not finite is masked: it stays as it was, and its
-  shares weigh nothing. Returns what `ClientRound.end` does.
+  shares weigh nothing. Returns what `ClientRound.upload` does.
   """
   client_round = ClientRound(method, plan, common, visit)
-  pair, context, tally = client_round.begin()
+  pair, context, tally = client_round.download()
   for number in range(len(client_round.stages)):
     pair, of_stage = client_round.run_stage(number, pair, context, ragged)
     tally = nets.union(tally, of_stage)
   # All that outlives the round must be finite: not the optimiser's slots.
   lasting = [(half.net, half.memory) for half in pair]
   counts = visit.active & finite((lasting, tally.losses))
-  client, counts, report = client_round.end(pair, context, tally, counts)
+  client, counts, report = client_round.upload(pair, context, tally, counts)
   weight = client_round.weight(pair.client, counts)
   theta = method.copies(pair.server, context, weight)
   report = report._replace(shares=report.shares | {"theta": theta})
@@ -162,8 +162,8 @@ class ClientRound:
       for number, stage in enumerate(self.stages)
     )
 
-  def begin(self) -> tuple[Pair, Tree, Tally]:
-    """Runs the download -> the pair, the context of the round, its bytes."""
+  def download(self) -> tuple[Pair, Tree, Tally]:
+    """Begins the round -> the pair, the context of the round, its bytes."""
     with wire.ledger() as sent:
       client, server, context = self.method.receive(
         self.visit.client,
@@ -247,10 +247,10 @@ class ClientRound:
     """The client's weight in all means, [] float; 0 unless it `counts`."""
     return jnp.where(counts, self.method.weight(client, self.samples), 0.0)
 
-  def end(
+  def upload(
     self, pair: Pair, context: Tree, tally: Tally, counts: Array
   ) -> tuple[Client, Array, Report]:
-    """Runs the upload -> the client after the round, `counts`, its report.
+    """Ends the round -> the client after it, whether it counts, its report.
 
     It counts only if what the upload computes is finite too.
     """

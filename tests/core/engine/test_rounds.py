@@ -45,11 +45,11 @@ def client_alone(made, plan, client, server, shard, round, key):
     draws=draws,
   )
   alone = ClientRound(method, plan, common, visit)
-  pair, context, tally = alone.begin()
+  pair, context, tally = alone.download()
   (_,) = method.stages()
   pair, of_steps = alone.run_stage(0, pair, context, False)
   tally = of_steps._replace(wire=of_steps.wire | tally.wire)
-  _, _, report = alone.end(pair, context, tally, on)
+  _, _, report = alone.upload(pair, context, tally, on)
   return pair, report
 
 

@@ -71,7 +71,7 @@ def one_by_one(made, state, order):
   @jax.jit
   def begin(n):
     client_round = in_round(visit(n))
-    pair, context, _ = client_round.begin()
+    pair, context, _ = client_round.download()
     return pair, context, client_round.schedules[0].taken
 
   @jax.jit

@@ -139,7 +139,7 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
 
   @jax.jit
   def epoch(key):
-    pair, mixed, _ = in_round.begin()
+    pair, mixed, _ = in_round.download()
     after = method.train_head(*pair, mixed, in_round.samples, key)
     return pair.client, mixed, after
 

@@ -142,7 +142,7 @@ def test_a_stage_moves_its_own_part_alone():
   @jax.jit
   def run():
     client_round = toys.client_round(clients, method)
-    before, context, _ = client_round.begin()
+    before, context, _ = client_round.download()
     after, tally = client_round.run_stage(0, before, context, True)
     return before.client.net.params, after.client.net.params, tally
 
@@ -218,6 +218,6 @@ def test_one_client_and_clients_of_one_sample(name, sizes):
 @pytest.mark.parametrize(("mean", "weight"), [("size", 7.0), ("uniform", 1.0)])
 def test_means_weigh_by_samples_or_all_alike(mean, weight):
   client_round = toys.client_round(world(), make("fedbabu", mean=mean), 2)
-  pair, *_ = client_round.begin()
+  pair, *_ = client_round.download()
   assert client_round.weight(pair.client, True) == weight
   assert client_round.weight(pair.client, False) == 0
