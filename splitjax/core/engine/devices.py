@@ -57,14 +57,9 @@ def state_specs(cohorts: int) -> State:
 
 
 def make_mesh(count: int | None) -> Mesh | None:
-  """Makes a mesh of devices; None for one device.
+  """Makes a mesh of `count` devices, None of all; no mesh of a single one.
 
-  Args:
-    count: number of devices, over all processes; None for all.
-
-  Raises:
-    UserError: `count` is below 1 or above the number of devices; or there are
-      several processes, and `count` is not the number of all their devices.
+  Several processes need all of their devices.
   """
   goal = target.current()
   devices = goal.devices
@@ -134,7 +129,6 @@ def laid_out(state: State, mesh: Mesh | None) -> State:
   """Keeps clients divided and everything else copied, inside a program."""
   if mesh is None:
     return state
-
   lay = jax.lax.with_sharding_constraint
   copied = lay(state._replace(clients=()), NamedSharding(mesh, COPIED))
   clients = lay(state.clients, NamedSharding(mesh, DIVIDED))

@@ -60,16 +60,13 @@ def of(fleet: Fleet) -> Layout:
 
 
 class Sample(NamedTuple):
-  """The clients of a cohort that a round computes.
+  """The n clients of a cohort that a round computes.
 
-  Attributes:
-    slots: [n] their places; beyond the cohort's end for padding. None: all
-      places in order.
-    active: [n] bool, whether they participate.
+  A slot beyond the cohort's end is padding.
   """
 
-  slots: Array | None
-  active: Array
+  slots: Array | None  # [n] their places; None: all places in order
+  active: Array  # [n] bool, whether they participate
 
 
 def sample(

@@ -146,12 +146,12 @@ class Crowd(NamedTuple):
     return steps.taken
 
   def scheduled(self, group: Group) -> Group:
-    """Returns the group, whose visits have these schedules."""
+    """Returns the group with these schedules."""
     visits = group.visits._replace(schedules=self.schedules)
     return group._replace(visits=visits)
 
   def after(self, clients: Half, server: Half, tally: Tally) -> "Crowd":
-    """Returns the crowd after its steps; adds the `tally` of these."""
+    """Returns the crowd after its steps, whose `tally` is added."""
     tally = nets.union(tally, self.tally)
     return self._replace(clients=clients, server=server, tally=tally)
 

@@ -218,14 +218,12 @@ class ClientRound:
       return tallied(stage.step, *pair, context, batches, key)
 
     def without_server():
-      def alone(client, server, *arguments):
-        assert stage.alone is not None
-        client, losses = stage.alone(client, *arguments)
-        return client, server, losses
-
-      pair_alone, tally = tallied(alone, *pair, context, batches, key)
+      assert stage.alone is not None
+      with wire.ledger() as sent:
+        client, losses = stage.alone(pair.client, context, batches, key)
       # The losses and messages of `step` that are missing here are zero.
-      return pair_alone, nets.union(blank, tally)
+      tally = nets.union(blank, tally_of(losses, sent))
+      return pair._replace(client=client), tally
 
     with jax.named_scope("local_step"):
       if down is None or stage.alone is None:
@@ -304,9 +302,13 @@ def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
   """Calls a stage's step -> the pair after it, its losses and messages."""
   with wire.ledger() as sent:
     client, server, losses = step(*arguments)
+  return Pair(client=client, server=server), tally_of(losses, sent)
+
+
+def tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:
+  """Makes the tally of a single step."""
   ones = {name: jnp.ones(jnp.shape(x)) for name, x in losses.items()}
-  tally = Tally(losses=losses, with_loss=ones, wire=sent)
-  return Pair(client=client, server=server), tally
+  return Tally(losses=losses, with_loss=ones, wire=sent)
 
 
 def zeroed(flag: Array, tree: Tree) -> Tree:

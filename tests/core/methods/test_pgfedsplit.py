@@ -211,7 +211,7 @@ def test_the_gap_counts_rounds_since_the_last_head():
       server=server, clients=(client._replace(memory=memory),)
     )
     in_round = toys.client_round(world, method, number=6, state=begun)
-    (after, _), mixed, _ = jax.jit(in_round.begin)()
+    (after, _), mixed, _ = jax.jit(in_round.download)()
     want = COEFFICIENT(own, common, mixed, jnp.array(0.02 * gap))
     np.testing.assert_allclose(after.memory.alpha, want, rtol=1e-12)
     assert after.memory.last == 6
