@@ -1,8 +1,4 @@
-"""FedALA: clients mix the network that they receive with their own.
-
-Zhang et al., FedALA: Adaptive Local Aggregation for Personalized Federated
-Learning, AAAI 2023.
-"""
+"""FedALA: Adaptive Local Aggregation (Zhang et al., AAAI 2023)."""
 
 from typing import Annotated, NamedTuple
 

@@ -1,8 +1,4 @@
-"""FedAMP: in a client's cloud model, similar networks have more weight.
-
-Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI
-2021.
-"""
+"""FedAMP: Personalized Cross-Silo FL (Huang et al., AAAI 2021)."""
 
 from typing import Annotated
 

@@ -1,8 +1,4 @@
-"""FedFomo: every client weighs the others' networks on its validation samples.
-
-Zhang et al., Personalized Federated Learning with First Order Model
-Optimization, ICLR 2021.
-"""
+"""FedFomo: First Order Model Optimization (Zhang et al., ICLR 2021)."""
 
 from typing import Annotated, NamedTuple
 

@@ -1,8 +1,4 @@
-"""FedGH: bodies are private; the server trains one head on class means.
-
-Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global
-Header, ACM MM 2023.
-"""
+"""FedGH: Generalized Global Header (Yi et al., ACM MM 2023)."""
 
 from typing import Annotated
 

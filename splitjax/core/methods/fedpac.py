@@ -1,8 +1,4 @@
-"""FedPAC: feature alignment, and heads combined by a quadratic program.
-
-Xu et al., Personalized Federated Learning with Feature Alignment and Classifier
-Collaboration, ICLR 2023.
-"""
+"""FedPAC: alignment of features, mixed heads (Xu et al., ICLR 2023)."""
 
 import dataclasses
 import functools

@@ -1,8 +1,4 @@
-"""FedProto: clients share the mean features of their classes, and no network.
-
-Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients,
-AAAI 2022.
-"""
+"""FedProto: Federated Prototype Learning (Tan et al., AAAI 2022)."""
 
 from typing import Annotated, Literal
 

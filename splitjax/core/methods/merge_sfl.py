@@ -1,8 +1,4 @@
-"""MergeSFL: the server trains on one batch of all clients' features.
-
-Liao et al., MergeSFL: Split Federated Learning with Feature Merging and Batch
-Size Regulation, ICDE 2024.
-"""
+"""MergeSFL: Feature Merging, Batch Size Regulation (Liao et al., ICDE 2024)."""
 
 from typing import ClassVar
 

@@ -1,10 +1,9 @@
 """SplitFed and SplitNN: no exit; labels go up; the server answers everything.
 
-The methods differ in who trains with which server, and in what is averaged.
-v1 and v2: Thapa et al., SplitFed: When Federated Learning Meets Split Learning,
-AAAI 2022. v3: Gawali et al., Comparison of Privacy-Preserving Distributed Deep
-Learning Methods in Healthcare, 2021. SplitNN: Vepakomma et al., Split Learning
-for Health, 2018. All: Hydra (Tirana et al., 2026), Section 3, appendix B.
+The methods differ in who trains with which server, and in what is averaged:
+SplitFed v1 and v2 (Thapa et al., AAAI 2022), v3 (Gawali et al., Comparison of
+Privacy-Preserving Distributed Deep Learning Methods in Healthcare, 2021),
+SplitNN (Vepakomma et al., Split Learning for Health, 2018).
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -53,9 +52,9 @@ class SplitFedV2(SplitFed):
   """SplitFed v2: one server, which clients visit one after another.
 
   The round ends with the mean of all part-1. The config's `order` sets the
-  length of a visit: one batch, as in Hydra, or a client's whole round, as in
-  the authors' code (turn: epoch). The server's momentum continues between
-  visits.
+  length of a visit: one batch, as in Hydra (Tirana et al., 2026), or a client's
+  whole round, as in the authors' code (turn: epoch). The server's momentum
+  continues between visits.
 
   Attributes:
     l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
@@ -115,8 +114,7 @@ class SplitNN(SplitFed):
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
   The config's `order` sets order and length of the visits. Momentum is handed
-  on with part-1. The loop prices the handing on: `receive` and `send` price
-  nothing.
+  on with part-1. The loop prices it: `receive` and `send` price nothing.
   """
 
   topology: ClassVar[str] = "relay"
