@@ -100,8 +100,8 @@ def simulate(
   """Makes a simulation of clients that hold rows of a data set.
 
   Args:
-    method: decides the clients' depths: that of the whole network, or its cuts,
-      about equally common.
+    method: the clients have the depth of its network, or its cuts, about
+      equally common.
     image: [Z, ...], in the units and dtype of the data.
     label: [Z] int, from 0 on.
     parts: rows of each client.
@@ -110,9 +110,8 @@ def simulate(
     steps: local steps of a round; None: those of `epochs`.
     fleet: the clients; None: made from `method`, `participants` and `seed`.
     participants: clients sampled per round; None: all.
-    held: rows that every client holds back for validation, for methods with
-      `validates`.
-    order: key of ORDERS, for methods whose clients visit one server in turns.
+    held: rows that every client validates on, for methods with `validates`.
+    order: in ORDERS, for methods whose clients visit one server in turns.
     rounds: how many rounds' orders are drawn.
     seed: of depths and orders.
 

@@ -45,17 +45,13 @@ Trained = tuple[tuple[Client, Array], Report]
 
 
 class Group(NamedTuple):
-  """The n clients of a cohort that a device trains in a round.
-
-  They may be `idle`, and take no step, because they pad a chunk of one, were
-  not sampled, or for a fault.
-  """
+  """The n clients of a cohort that a device trains in a round."""
 
   method: Method
   plan: BatchPlan
   layout: Layout
   cohort: Cohort
-  idle: bool
+  idle: bool  # whether clients may take no step: padding, not sampled, faults
   common: Common
   visits: Visit  # [n, ...]
 
@@ -305,7 +301,7 @@ def merged(group: Group) -> Trained:
 
 
 def begin(group: Group) -> Crowd:
-  """Runs all clients' downloads from one server, and schedules their steps."""
+  """Runs all clients' downloads from one server; schedules their steps."""
 
   def download(client_round: ClientRound) -> Crowd:
     (client, server), context, tally = client_round.download()

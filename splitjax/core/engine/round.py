@@ -33,12 +33,7 @@ ROUND, TUNE, FAULT = 0, 1, 2
 
 
 def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
-  """Makes the state before the first round from the initial network `full`.
-
-  Raises:
-    UserError: the method has an `outer` optimiser, and clients and server share
-      their parameters, so that no mean is one over clients alone.
-  """
+  """Makes the state before the first round from the initial network `full`."""
   clients, held = [], NO_BLOCKS
   for cohort in layout.cohorts:
     part = backbones.prefix(
