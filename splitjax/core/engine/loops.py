@@ -22,7 +22,6 @@ from splitjax.core import wire
 from splitjax.core.engine import visit
 from splitjax.core.engine.finite import finite
 from splitjax.core.engine.layout import Cohort, Layout
-from splitjax.core.engine.schedules import Schedule
 from splitjax.core.engine.visit import (
   ClientRound,
   Common,
@@ -132,19 +131,14 @@ class Crowd(NamedTuple):
   server: Half  # unstacked
   contexts: Tree
   tally: Tally  # of their steps so far, with the messages of the download
-  schedules: tuple[Schedule | None, ...]
+  visits: Visit  # with the schedules of their steps
 
   @property
   def taken(self) -> Array:
     """[n, T] bool, the steps that they take."""
-    (steps,) = self.schedules
+    (steps,) = self.visits.schedules
     assert steps is not None
     return steps.taken
-
-  def scheduled(self, group: Group) -> Group:
-    """Returns the group with these schedules."""
-    visits = group.visits._replace(schedules=self.schedules)
-    return group._replace(visits=visits)
 
   def after(self, clients: Half, server: Half, tally: Tally) -> "Crowd":
     """Returns the crowd after its steps, whose `tally` is added."""
@@ -169,7 +163,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   in this round. If the server is not finite at the end, nothing counts.
   """
   crowd = begin(group)
-  group = crowd.scheduled(group)
+  group = group._replace(visits=crowd.visits)
   method, visits, common = group.method, group.visits, group.common
 
   # The queue: steps, as client * T + step, in the order of their positions.
@@ -275,7 +269,7 @@ def merged(group: Group) -> Trained:
   (stage,) = group.method.stages()
   assert stage.alone is None, "a merged step needs the server"
   crowd = begin(group)
-  group = crowd.scheduled(group)
+  group = group._replace(visits=crowd.visits)
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
   def step(pair, t):
@@ -305,7 +299,8 @@ def begin(group: Group) -> Crowd:
 
   def download(client_round: ClientRound) -> Crowd:
     (client, server), context, tally = client_round.download()
-    return Crowd(client, server, context, tally, client_round.schedules)
+    visit = client_round.visit._replace(schedules=client_round.schedules)
+    return Crowd(client, server, context, tally, visit)
 
   axes: Any = Crowd(0, None, 0, 0, 0)  # type: ignore[arg-type]
   return group.over_clients(download, out_axes=axes)
