@@ -42,8 +42,9 @@ def random(spec: QueueSpec, round: int) -> np.ndarray:
   order = []
   while (waiting := np.flatnonzero(left)).size:
     client = rng.choice(waiting)
-    order += [client] * min(spec.turn, left[client])
-    left[client] -= min(spec.turn, left[client])
+    count = min(spec.turn, left[client])
+    order += [client] * count
+    left[client] -= count
   return np.array(order, np.int32)
 
 
@@ -151,12 +152,12 @@ def with_service_order(
 ) -> Shard:
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
-  It uses the groups of `Method.group`, or the places among the backbone's cuts
-  of the depths of `Method.cuts`; and an order, if its topology serves clients
-  in turn. The shard is that of all clients [N, ...], with padding clients last.
-  The order, a name in ORDERS, depends on the label of each client's group,
-  `groups` [N] int by number; by default that of most of the client's samples,
-  in a tie the lowest one.
+  Groups are those of `Method.group`, or the places of the depths `Method.cuts`
+  among the backbone's cuts. The service order, a name in ORDERS, is added if
+  the method's topology serves clients in turn; it depends on the label of each
+  client's group, `groups` [N] int by number, by default the label of most of
+  its samples, in a tie the lowest. `shard` is that of all clients [N, ...],
+  with padding clients last.
   """
   number, real = np.asarray(shard.number), _real(shard)
   group = method.group(np.asarray(shard.counts)[real])
