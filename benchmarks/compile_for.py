@@ -22,9 +22,9 @@ import numpy as np
 from jax.experimental import topologies
 from tabulate import tabulate
 
-from splitjax.engine import fleets
-from splitjax.methods import METHODS, sandbox
-from splitjax.methods.optimizers import sgd
+from splitjax import sandbox
+from splitjax.engine.round import run_round
+from splitjax.methods import METHODS, Optimizer
 from splitjax.models import BACKBONES, target
 
 ROUNDS = ("harmony", "splitgp", "pgfedsplit", "hydra")
@@ -70,21 +70,23 @@ def compiled(name: str, word: str, given: argparse.Namespace) -> dict[str, Any]:
 
   make = BACKBONES["cnn8"]
   net = make(IMAGE, sandbox.CLASSES, depths=(CUT,), width=given.width)
-  method, sizes = METHODS[name](net, sgd(0.025)), (60,) * given.clients
-  fleet = fleets.assign_depths(given.clients, net.cuts, 0)
-  if method.traits.depth == "full":
-    fleet = fleets.with_full_depth(fleet, net.length)
+  method = METHODS[name](backbone=net, optimizer=Optimizer(lr=0.025))
+  sizes = (60,) * given.clients
+  fleet = sandbox.fleet_of(method, clients=given.clients)
   blank = np.zeros((sum(sizes) + 5, *IMAGE), np.uint8)
-  made = sandbox.build(method, net, fleet, sizes, batch=BATCH, image=blank)
+  trial = sandbox.build(method, fleet, sizes, batch=BATCH, image=blank)
 
   def placed(x):
     where = jax.sharding.SingleDeviceSharding(device)
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
 
-  inputs = jax.tree.map(placed, (jax.eval_shape(made.state), made.shards))
+  state, shards = jax.tree.map(
+    placed, (jax.eval_shape(trial.state), trial.shards)
+  )
   start = time.monotonic()
   with target.aimed_at(target.of([device])):
-    lowered = made.round().trace(*inputs).lower(lowering_platforms=(platform,))
+    traced = run_round.trace(method, state, shards, **trial.how)
+    lowered = traced.lower(lowering_platforms=(platform,))
     memory = lowered.compile(options).memory_analysis()
   sums = {
     "arguments": memory.argument_size_in_bytes,

@@ -23,9 +23,10 @@ import jax.numpy as jnp
 import splitjax
 from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
-from splitjax.engine import distributed
+from splitjax.engine.round import run_round
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import Trainer, make_round
+from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.machine import initialize
 from splitjax.types import State
 
 
@@ -181,7 +182,7 @@ def main() -> None:
   """Measures a point."""
   point = Point(**json.loads(sys.argv[1]))
   if point.process is not None:
-    distributed.initialize(point.process[0], 2, point.process[1])
+    initialize(point.process[0], 2, point.process[1])
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   report(baseline_mb=memory().get("peak_mb"), **machine())
   watch = Watch()
@@ -192,8 +193,16 @@ def main() -> None:
 
 def measure(point: Point, trainer: Trainer, state: State) -> None:
   """Traces and compiles the round, and trains."""
-  setup, watch = trainer.setup, Watch()
-  lowered = make_round(setup).lower(state, setup.shards)
+  setup = trainer.setup
+  statics = {
+    "layout": setup.layout,
+    "plans": setup.plans,
+    "mesh": setup.task.mesh,
+  }
+  watch = Watch()
+  lowered = run_round.lower(
+    trainer.method, state, setup.shards, setup.task.faults, **statics
+  )
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
@@ -201,7 +210,9 @@ def measure(point: Point, trainer: Trainer, state: State) -> None:
   report(exchanged=exchanged(compiled.as_text()))
 
   def advance(state):
-    state, metrics = compiled(state, setup.shards)
+    state, metrics = compiled(
+      trainer.method, state, setup.shards, setup.task.faults
+    )
     return state, jax.device_get(metrics)  # waits for the round
 
   run_rounds(point.rounds, advance, state)

@@ -33,7 +33,7 @@ from benchmarks import subprocesses
 from benchmarks.device import machine
 from benchmarks.rounds import Rounds, Setting
 from splitjax.data import feed, inputs
-from splitjax.engine import distributed
+from splitjax.machine import use_cores
 from splitjax.models import backbones
 
 LR = 0.005
@@ -65,34 +65,32 @@ class Ours:
     names = (*net.names(), "head")
 
     @jax.jit
-    def loss(segment, image, label):
+    def loss(params, image, label):
       x = feed.standardise(image, mean, std)
-      out, _ = backbones.run(net, segment, x, names, train=False)
+      out, _ = backbones.run(net, params, x, names, train=False)
       each = optax.softmax_cross_entropy_with_integer_labels(out, label)
       return each.mean()
 
-    segment = self.segment()
+    mean = self.mean_network()
     self.params = [
       layer[part]
       for name in names
-      for layer in segment.params[name].values()
+      for layer in mean.params[name].values()
       for part in ("kernel", "bias")
     ]
     self.file |= {"mean": np.float32(mean), "std": np.float32(std)}
     self.loss = loss
     self.losses = [self.now()]
 
-  def segment(self):
+  def mean_network(self):
     """The mean network, which every client has between rounds, on the host."""
-    (cohort,) = self.rounds.state.clients
-    return jax.tree.map(lambda x: x[0], jax.device_get(cohort.segment))
+    return jax.device_get(self.rounds.state.server.common)
 
   def now(self) -> float:
     """Its cross-entropy on all images."""
-    segment, file = self.segment(), self.file
+    mean, file = self.mean_network(), self.file
     each = [
-      self.loss(segment, file["image"][r], file["label"][r])
-      for r in file["rows"]
+      self.loss(mean, file["image"][r], file["label"][r]) for r in file["rows"]
     ]
     return float(np.mean(each))
 
@@ -208,7 +206,7 @@ def main() -> None:
   # Processes that are started from here have these cores, too.
   os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
   theirs = dict(os.environ)  # without the compiler's options of ours
-  distributed.use_cores()  # as launch.py does
+  use_cores()  # as launch.py does
   ours, result = Ours(given), {}
   print(
     f"{'':15}{'peer/ours':>10}{'range':>14}{'peer [s]':>10}{'ours [s]':>10}"

@@ -22,7 +22,7 @@ import jax
 from benchmarks import subprocesses
 from benchmarks.device import machine
 from benchmarks.rounds import Rounds, Setting
-from splitjax.engine import distributed
+from splitjax.machine import use_cores
 
 BEFORE = 2
 """Rounds that do not count."""
@@ -91,7 +91,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
   """Measures and prints a table."""
   given, result = options(), {}
-  distributed.use_cores()  # as launch.py does
+  use_cores()  # as launch.py does
   name = given.against or "PyTorch"
   ratio = f"ours/{name}" if given.against else f"{name}/ours"
   columns = (ratio, "range", "ours [s]", f"{name} [s]")

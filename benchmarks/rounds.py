@@ -4,15 +4,15 @@ import time
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import feed, inputs
-from splitjax.engine import fleets, rounds, sharding
-from splitjax.methods import METHODS, optimizers
-from splitjax.models import BACKBONES, drawing, target
+from splitjax import simulation
+from splitjax.engine import devices, layout, round
+from splitjax.fleet import fleets
+from splitjax.methods import METHODS, Method, Optimizer
+from splitjax.models import BACKBONES, target
 from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Shard
+from splitjax.types import Shard
 
 OPTIONS: dict[str, dict] = {
   "harmony": {"inner_steps": 3},
@@ -50,9 +50,9 @@ class Setting(NamedTuple):
     return BACKBONES[self.backbone]((28, 28, 1), 10, width=self.width)
 
   @property
-  def sgd(self) -> optimizers.Optimizer:
+  def sgd(self) -> Optimizer:
     """The optimiser of both sides."""
-    return optimizers.sgd(self.lr, momentum=self.momentum)
+    return Optimizer(lr=self.lr, momentum=self.momentum or None)
 
   @property
   def depths(self) -> list[int]:
@@ -70,7 +70,8 @@ class Setting(NamedTuple):
 
   def method(self, name: str) -> Method:
     """The method of that name."""
-    return METHODS[name](self.network, self.sgd, **OPTIONS.get(name, {}))
+    options = OPTIONS.get(name, {})
+    return METHODS[name](backbone=self.network, optimizer=self.sgd, **options)
 
 
 class Rounds:
@@ -80,6 +81,7 @@ class Rounds:
   elsewhere all clients at once.
 
   Attributes:
+    method: with the optimiser of the setting.
     state: after the last round.
     devices: number of devices.
     steps: local steps of a client in a round.
@@ -87,52 +89,57 @@ class Rounds:
   """
 
   def __init__(self, setting: Setting, name: str):
-    net, method = setting.network, setting.method(name)
-    fleet = fleets.assign_depths(setting.clients, net.cuts, 0)
-    if method.traits.depth == "full":
-      fleet = fleets.with_full_depth(fleet, net.length)
-    most = max(fleets.slots(fleet))
+    self.method = setting.method(name)
+    fleet = simulation.fleet_of(self.method, setting.clients)
+    form = layout.of(fleet)
+    most = max(form.computed(cohort) for cohort in form.cohorts)
     self.devices = min(len(jax.devices()), most)
-    mesh = sharding.make_mesh(self.devices)
-    alone = 1 if target.current().platform == "cpu" else None
-    chunks = [alone] * len(fleet.cohorts)
+    mesh = devices.make_mesh(self.devices)
+    single = 1 if target.current().platform == "cpu" else None
+    chunks = [single] * len(fleet.cohorts)
     fleet = fleets.divide(fleet, self.devices, chunks)
 
     image, label, parts = setting.noise()
-    sizes, stats = [setting.samples] * setting.clients, inputs.statistics(image)
-    plan = feed.plan(sizes, setting.batch, setting.epochs, *stats)
-    self.steps = plan.steps * plan.epochs
-    data = sharding.put_on_devices(mesh, (image, label))
-    shards = []
-    for cohort in fleet.cohorts:
-      mine = [parts[i] for i in cohort.places]
-      shard = feed.shards(*data, mine, 10, cohort.places)
-      if method.traits.validates:  # on a tenth of a client's own images
-        held = np.stack(mine)[:, : max(1, setting.samples // 10)]
-        shard = shard._replace(held=jnp.asarray(held, jnp.int32))
-      own = jax.device_get(tuple(shard[2:]))
-      shards.append(
-        Shard(*data, *sharding.put_on_devices(mesh, own, sharding.DIVIDED))
+    sim = simulation.simulate(
+      self.method,
+      image,
+      label,
+      parts,
+      fleet=fleet,
+      batch=setting.batch,
+      epochs=setting.epochs,
+      held=parts[0][: max(1, setting.samples // 10)],
+    )
+    self.steps = sim.plans[0].steps * sim.plans[0].epochs
+    data = devices.put_on_devices(mesh, (image, label))
+    self.shards = tuple(
+      Shard(
+        *data,
+        *devices.put_on_devices(
+          mesh, jax.device_get(tuple(shard[2:])), devices.DIVIDED
+        ),
       )
-    self.shards = tuple(shards)
+      for shard in sim.shards
+    )
 
     # The state in buffers that may be donated, and the program.
-    full = drawing.init(net, jax.random.key(0))
-    specs = sharding.state_specs(len(fleet.cohorts))
-    init = jax.jit(
-      lambda: method.init(jax.random.key(1), fleet, full),
-      out_shardings=sharding.client_sharding(mesh, specs),
+    specs = devices.state_specs(len(fleet.cohorts))
+    placed = devices.client_sharding(mesh, specs)
+    init = jax.jit(lambda state: state, out_shardings=placed)
+    self.state = init(sim.start(self.method))
+    lowered = round.run_round.lower(
+      self.method, self.state, self.shards, mesh=mesh, **sim.how
     )
-    self.state, plans = init(), (plan,) * len(fleet.cohorts)
-    step = rounds.make_round(method, plans, fleet, mesh=mesh)
-    lowered = step.lower(self.state, self.shards)
     start = time.perf_counter()
-    self.step = lowered.compile(sharding.quick_options())
+    self.step = lowered.compile(devices.quick_options())
     self.compile_s = time.perf_counter() - start
+    self.data = {"faults": sim.faults}
 
   def __call__(self) -> float:
     """Runs a round; returns its seconds."""
     start = time.perf_counter()
-    self.state, metrics = self.step(self.state, self.shards)
+    self.state, metrics = self.step(
+      self.method, self.state, self.shards, **self.data
+    )
     jax.block_until_ready((self.state, metrics))
     return time.perf_counter() - start

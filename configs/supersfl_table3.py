@@ -29,6 +29,6 @@ AVAILABLE = (1.0, 0.7, 0.5, 0.2, 0.1, 0.0)
 def get_config(text: str = "paper"):
   """The paper's setting, or its structure small; a grid over availability."""
   c = setting.begin(text, "Table III")
-  methods = {"supersfl": setting.supersfl(answers="both")}
+  methods = {"supersfl": setting.supersfl(exit_answers=True)}
   down = tuple(round(1 - share, 3) for share in AVAILABLE)
   return setting.finish(c, text, methods, {"faults.server_down": down})

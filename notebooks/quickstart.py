@@ -131,8 +131,8 @@ plt.show()
 
 # %%
 client = harmony.client(number)
-print("client:", *client.segment.params)
-print("server:", *harmony.state.server.segment.params)
+print("client:", *client.params)
+print("server:", *harmony.server(number).params)
 print("best threshold at ρ=0.8:", harmony.thresholds["0.8"][number])
 
 # %% [markdown]

@@ -21,6 +21,7 @@
 # trains, its prefix and exit are pulled back towards what it received.
 
 # %%
+import functools
 import importlib.util
 import pathlib
 import subprocess
@@ -45,65 +46,50 @@ print(*jax.devices(), sep=", ")
 
 # %%
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.methods import base, contract, optimizers
-from splitjax.methods.split_pass import split_pass
+from splitjax import METHODS, PARTITIONS, Config, pytree
+from splitjax.check import Broken
+from splitjax.methods import SplitGP, WholeNetwork, is_body, is_head
 from splitjax.reports import report
 from splitjax.types import Stage
 
 # %% [markdown]
 # ## The method, in one cell
 #
-# `split_pass` is one batch across the cut, message by message, with the gradient
-# of γ ℓ_C + (1 − γ) ℓ_S. `base.method` supplies evaluation and whatever is left
-# out; `base.download` and `base.upload` are what aggregation moves, and `base.mean`
-# is the aggregation; `lam` is the share of itself that a client keeps. `memory`
-# holds what a method stores for a client.
+# A method is a dataclass that overrides the parts of a round that are its own.
+# `receive` begins a client's round: what it returns last is the context that every
+# step gets, here the parameters that the client received. `split_pass` is one batch
+# across the cut, message by message, with the gradient of γ ℓ_C + (1 − γ) ℓ_S.
+# A float such as `mu` is data of the compiled round: all its values share a program.
 
 
 # %%
-def splitgp_prox(
-  backbone,
-  optimizer,
-  *,
-  mu: float = 0.1,
-  gamma: float = 0.5,
-  lam: float = 0.2,
-):
+@pytree
+class SplitGPProx(SplitGP):
   """SplitGP plus mu/2 |w - w_0|^2, with w_0 the downloaded parameters."""
 
-  def begin(client, server, samples, round, key):
-    client = client._replace(memory=client.segment.params)
-    return receive(client, server, samples, round, key)
+  mu: float = 0.1
 
-  def step(client, server, batches, key):
-    p = split_pass(
-      backbone, client.segment, server.segment, batches[0], gamma=gamma
-    )
+  def receive(self, client, server, samples, round, key):
+    client, server, _ = super().receive(client, server, samples, round, key)
+    return client, server, client.net.params
+
+  def step(self, client, server, context, batches, key):
+    (batch,) = batches
+    near = self.front(client.net, batch)
+    z = self.cross("up/features", near.features, batch)
+    splitjax.wire.send_labels(batch.real)
+    far = self.back(server.net, z, near.depth, batch)
+    theta, dz = far.pull(1 - self.gamma)
+    dz = self.cross("down/feature_gradient", dz, batch)
     pulled = jax.tree.map(
-      lambda gradient, now, received: gradient + mu * (now - received),
-      p.client,
-      client.segment.params,
-      client.memory,
+      lambda gradient, now, received: gradient + self.mu * (now - received),
+      near.pull(dz, self.gamma),
+      client.net.params,
+      context,
     )
-    client = optimizers.descend(client, pulled, p.client_stats, optimizer)
-    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
-    return client, server, p.losses, p.ledger
-
-  def finish(client, server, samples, key):
-    return send(client._replace(memory=()), server, samples, key)
-
-  aggregation = base.mean(backbone, lam)
-  receive = base.download(backbone, optimizer, aggregation)
-  send = base.upload(backbone, aggregation)
-  return base.method(
-    backbone,
-    optimizer,
-    (Stage(step),),
-    aggregation,
-    begin=begin,
-    finish=finish,
-  )
+    client = self.optimizer.step(client, pulled, near.stats)
+    server = self.optimizer.at_server.step(server, theta, far.stats)
+    return client, server, {"client": near.loss, "server": far.output}
 
 
 # %% [markdown]
@@ -113,56 +99,52 @@ def splitgp_prox(
 # size, ten rounds on a toy network.
 
 # %%
-print("\n".join(splitjax.check_method(splitgp_prox)))
+print("\n".join(splitjax.check_method(SplitGPProx)))
 
 # %% [markdown]
 # A broken promise is one sentence. Here the server discards its update:
 
 
 # %%
-def forgetful(backbone, optimizer):
+@pytree
+class Forgetful(SplitGPProx):
   """The same without the server's half of a step."""
-  sound = splitgp_prox(backbone, optimizer)
-  (stage,) = sound.stages
 
-  def step(client, server, batches, key):
-    client, _, losses, ledger = stage.step(client, server, batches, key)
-    return client, server, losses, ledger
-
-  return sound._replace(stages=(Stage(step),))
+  def step(self, client, server, context, batches, key):
+    client, _, losses = super().step(client, server, context, batches, key)
+    return client, server, losses
 
 
 try:
-  splitjax.check_method(forgetful)
-except contract.Broken as broken:
+  splitjax.check_method(Forgetful)
+except Broken as broken:
   print(broken)
 
 # %% [markdown]
-# ## Two stages, or another aggregation
+# ## Two stages, and what stays with a client
 #
 # FedRep trains the head, then the body; each stage is a loop of its own, so the
-# first pays for the head's gradient alone. What ends a round is an argument as well:
-# here bodies are averaged and heads stay. `base.FULL` says that clients hold the
-# whole network. [The page on methods](https://github.com/splitjax/splitjax/blob/main/docs/methods.md)
-# has an aggregation written from scratch.
+# first pays for the head's gradient alone. Bodies are averaged and heads stay:
+# `keeps` names the leaves that a client does not send.
+# [The page on methods](https://github.com/splitjax/splitjax/blob/main/docs/own_methods.md)
+# has an end of a round written from scratch.
 
 
 # %%
-def head_then_body(backbone, optimizer):
+@pytree
+class HeadThenBody(WholeNetwork):
   """Two epochs of the head, then the config's epochs of the body."""
-  return base.method(
-    backbone,
-    optimizer,
-    (
-      base.client_stage(backbone, optimizer, epochs=2, moves=base.is_head),
-      base.client_stage(backbone, optimizer, moves=base.is_body),
-    ),
-    base.mean(backbone, lambda name: float(base.is_head(name))),
-    traits=base.FULL,
-  )
+
+  def keeps(self, path):
+    return is_head(path)
+
+  def stages(self):
+    head = functools.partial(self.step_in, is_head)
+    body = functools.partial(self.step_in, is_body)
+    return Stage(step=head, epochs=2), Stage(step=body)
 
 
-print("\n".join(splitjax.check_method(head_then_body)))
+print("\n".join(splitjax.check_method(HeadThenBody)))
 
 # %% [markdown]
 # ## Compare it with SplitGP
@@ -171,7 +153,7 @@ print("\n".join(splitjax.check_method(head_then_body)))
 # reports, checkpoints. With μ = 0 it must equal SplitGP.
 
 # %%
-METHODS["splitgp_prox"] = splitgp_prox
+METHODS["splitgp_prox"] = SplitGPProx
 
 c = splitjax.default(backbone="toy")
 c.data.name = "digits"
@@ -200,8 +182,8 @@ assert all(abs(a - b) < 0.01 for a, b in zip(plain, same, strict=True))
 # ## To keep it
 #
 # * **In a file of your own**: the cell above in `my_method.py`, imported by your
-#   config file, with `METHODS["splitgp_prox"] = splitgp_prox`; `launch.py` reads
+#   config file, with `METHODS["splitgp_prox"] = SplitGPProx`; `launch.py` reads
 #   that file. `splitjax.load` needs the same line.
-# * **In splitjax**: the function in `splitjax/methods/splitgp_prox.py`, a line in
+# * **In splitjax**: the class in `splitjax/methods/splitgp_prox.py`, a line in
 #   `splitjax/methods/__init__.py`, and a row in `tests/methods/test_contract.py` that
 #   says which losses it has and whether raw labels leave the client.

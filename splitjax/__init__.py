@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 
 if TYPE_CHECKING:
+  from splitjax.check import check_method
   from splitjax.config.schema import Config
   from splitjax.config.template import compare, default, spec, vary
   from splitjax.data import DOMAINS, PARTITIONS, SHIFTS, SOURCES
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.data.corruptions import CORRUPTIONS
-  from splitjax.engine.distributed import use_cores
-  from splitjax.engine.prepare import set_up
-  from splitjax.engine.topologies import TOPOLOGIES
+  from splitjax.engine.loops import TOPOLOGIES
   from splitjax.evaluation.client_metrics import METRICS
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.reevaluate import evaluate_again
@@ -20,25 +19,26 @@ if TYPE_CHECKING:
   from splitjax.experiment.runner import run, run_seeds
   from splitjax.experiment.setup.tasks import build
   from splitjax.experiment.trained_method import Trained, load
+  from splitjax.fleet.allocation import ALLOCATIONS
+  from splitjax.machine import set_up, use_cores
   from splitjax.methods import METHODS
-  from splitjax.methods.allocation import ALLOCATIONS
-  from splitjax.methods.contract import check_method
-  from splitjax.methods.optimizers import OPTIMIZERS
+  from splitjax.methods.optimizer import OPTIMIZERS
   from splitjax.methods.schedules import SCHEDULES
-  from splitjax.methods.split_pass import split_pass
   from splitjax.methods.task_losses import LOSSES
   from splitjax.models import BACKBONES
   from splitjax.models.backbones import Backbone
   from splitjax.models.contract import check_backbone
+  from splitjax.parameters import pytree
   from splitjax.reports.figures import plots as figures
+  from splitjax.simulation import simulate
   from splitjax.types import UserError
   from splitjax.wire import MESSAGES
 
 __version__ = "0.1.0"
 
 _PACKAGES = (
-  "config configs data engine evaluation experiment methods models reports"
-  " types wire"
+  "config configs data engine evaluation experiment fleet methods models"
+  " reports types wire"
 ).split()
 
 # Names are imported on first use, so that an error in a flag or a config is
@@ -47,14 +47,13 @@ _attached, _, _names = lazy_loader.attach(
   __name__,
   submodules=_PACKAGES,
   submod_attrs={
+    "check": ["check_method"],
     "config.schema": ["Config"],
     "config.template": ["compare", "default", "spec", "vary"],
     "data": ["DOMAINS", "PARTITIONS", "SHIFTS", "SOURCES"],
     "data.augmentations": ["AUGMENTATIONS"],
     "data.corruptions": ["CORRUPTIONS"],
-    "engine.distributed": ["use_cores"],
-    "engine.prepare": ["set_up"],
-    "engine.topologies": ["TOPOLOGIES"],
+    "engine.loops": ["TOPOLOGIES"],
     "evaluation.client_metrics": ["METRICS"],
     "evaluation.split_points": ["Setting", "split_depths"],
     "experiment.reevaluate": ["evaluate_again"],
@@ -62,16 +61,17 @@ _attached, _, _names = lazy_loader.attach(
     "experiment.runner": ["run", "run_seeds"],
     "experiment.setup.tasks": ["build"],
     "experiment.trained_method": ["Trained", "load"],
+    "fleet.allocation": ["ALLOCATIONS"],
+    "machine": ["set_up", "use_cores"],
     "methods": ["METHODS"],
-    "methods.allocation": ["ALLOCATIONS"],
-    "methods.contract": ["check_method"],
-    "methods.optimizers": ["OPTIMIZERS"],
+    "methods.optimizer": ["OPTIMIZERS"],
     "methods.schedules": ["SCHEDULES"],
-    "methods.split_pass": ["split_pass"],
     "methods.task_losses": ["LOSSES"],
     "models": ["BACKBONES"],
     "models.backbones": ["Backbone"],
     "models.contract": ["check_backbone"],
+    "parameters": ["pytree"],
+    "simulation": ["simulate"],
     "types": ["UserError"],
     "wire": ["MESSAGES"],
   },

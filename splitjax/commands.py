@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from splitjax import machine
 from splitjax.config import sweep, validation
-from splitjax.engine import distributed
 from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
 from splitjax.fields import literal
 from splitjax.files import blame, expanded
@@ -62,7 +62,7 @@ def launch(command: Command) -> int:
   try:
     check_flags(command)
     text = MODES[command.mode](command)
-    if distributed.is_first_process():
+    if machine.is_first_process():
       print(text)
   except Stopped as stopped:
     return _stopped(stopped)
@@ -82,7 +82,7 @@ def launch(command: Command) -> int:
 
 def check_flags(command: Command) -> None:
   """Raises UserError if flags contradict each other or the mode."""
-  if command.mode != "train" and distributed.is_distributed():
+  if command.mode != "train" and machine.is_distributed():
     raise UserError(
       f"--mode={command.mode} runs in one process: start it without the flags"
       " of several"
@@ -133,7 +133,7 @@ def _one_line(error: Exception) -> str:
 
 def _stopped(stopped: Stopped) -> int:
   """Prints how to continue the run; returns the exit status."""
-  if distributed.is_first_process():
+  if machine.is_first_process():
     command = shlex.join(["python", *sys.argv])
     print(
       f"stopped by {stopped.asked} ({stopped}); the same command continues from"

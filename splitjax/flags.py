@@ -123,14 +123,14 @@ def main(argv: Sequence[str]) -> None:
 
 def _join() -> None:
   """Sets up the cache and the devices, and connects the processes of a run."""
-  from splitjax.engine import distributed, prepare
+  from splitjax import machine
 
-  prepare.keep_compiled(_CACHE.value)
+  machine.keep_compiled(_CACHE.value)
   # Processes that share a machine must say how many CPU devices each takes.
   if _PROCESSES.value is None or _CPU_DEVICES.value is not None:
-    distributed.use_cores(_CPU_DEVICES.value)
-  distributed.initialize(_ADDRESS.value, _PROCESSES.value, _PROCESS.value)
-  distributed.check_platform()
+    machine.use_cores(_CPU_DEVICES.value)
+  machine.initialize(_ADDRESS.value, _PROCESSES.value, _PROCESS.value)
+  machine.check_platform()
 
 
 def command(runs: Sequence[str] = ()):

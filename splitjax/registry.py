@@ -1,7 +1,7 @@
 """Checks of a config's names and options against registries.
 
-The options of a registered factory are its keyword-only arguments, annotated
-with types that `fields` reads.
+The options of a registered factory are its keyword-only arguments, those of a
+class its fields, annotated with types that `fields` reads.
 """
 
 import dataclasses
@@ -31,18 +31,27 @@ class Spec:
   label: str = ""
 
 
-BOUND = ("dtype", "norm", "vocabulary")
+BOUND = (
+  "dtype",
+  "norm",
+  "vocabulary",
+  "backbone",
+  "optimizer",
+  "channels",
+  "outer",
+  "local_norm",
+)
 """Factory arguments that are set by other config fields or by the data."""
 
 
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
   """Maps each option of a factory to (annotation, default).
 
-  Options are the factory's keyword-only arguments. The arguments in BOUND, and
-  those that a functools.partial binds, are no options.
+  Options are its keyword-only arguments, of a dataclass its fields. Those in
+  BOUND, and those that a functools.partial binds, are no options.
 
   Raises:
-    UserError: the factory is not a function, or an option has no annotation, no
+    UserError: the factory cannot be called, or an option has no annotation, no
       default, or a type that no config can hold.
   """
   bound = set(BOUND)

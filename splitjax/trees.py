@@ -36,13 +36,6 @@ def add(a: Tree, b: Tree) -> Tree:
   return jax.tree.map(jnp.add, a, b)
 
 
-def union_add(a: dict[str, Tree], b: dict[str, Tree]) -> dict[str, Tree]:
-  """Adds two dicts of pytrees; keeps an entry that only one of them has."""
-  # Iterate in dict order: a set's order differs between processes.
-  both = {name: add(a[name], b[name]) for name in a if name in b}
-  return {**a, **b, **both}
-
-
 def total(tree: Tree) -> Tree:
   """Sums every leaf over its leading axis: [N, ...] -> [...]."""
   return jax.tree.map(lambda x: x.sum(axis=0), tree)

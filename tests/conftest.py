@@ -15,10 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 from undrawn import draw_nothing
 
-from splitjax import METHODS, experiment, models
-
-# Patched: traces are shared between tests.
-from splitjax.experiment.trainers import compile_cache
+from splitjax import experiment
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -163,53 +160,8 @@ def forget_programs():
     int(limit.read_text()) / 2
   ):
     experiment.kept_programs.clear()
-    TRACED.clear()
     jax.clear_caches()
     gc.collect()
-
-
-def traced_from(make, setup, given, rest):
-  """A text that differs between programs: what they are traced from.
-
-  Of a config all but what no program sees: how long it trains, what it keeps,
-  which other methods it has.
-  """
-  config, forms = setup.task.config, jax.tree.map(jax.typeof, given)
-  spec, tree = config.methods[setup.key], config.to_dict()
-  for name in "title seed checkpoint tensorboard methods".split():
-    del tree[name]
-  for name in ("every", "target"):
-    del tree["eval"][name]
-  if config.optimizer.schedule == "constant":
-    del tree["rounds"]
-  how = jax.config.read(QUICK), jax.config.read("jax_enable_x64")
-  method = spec.name, spec.options, METHODS[spec.name]
-  own = make.__qualname__, method, setup.plans, setup.fleet
-  return repr((own, tree, forms, rest, how, models.current()))
-
-
-TRACED = {}
-
-
-@pytest.fixture(scope="module")
-def traced_once():
-  """Equal programs are traced once in a process, as for runs that go on.
-
-  A run that is compiled already spends most of its time on that.
-  """
-  lower = compile_cache.lower_program
-
-  def once(make, setup, given, *rest):
-    if "<" in getattr(make, "__qualname__", "<partial>"):
-      return lower(make, setup, given, *rest)  # it may hold what no text tells
-    key = traced_from(make, setup, given, rest)
-    if key not in TRACED:
-      TRACED[key] = lower(make, setup, given, *rest)
-    return TRACED[key]
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(compile_cache, "lower_program", once)
-    yield
 
 
 @pytest.fixture(name="small", scope="module")

@@ -1,7 +1,6 @@
 """The examples in the docstrings of public names and methods, run in order."""
 
 import doctest
-import functools
 import importlib
 import os
 import subprocess
@@ -15,8 +14,6 @@ from tqdm import tqdm
 import splitjax
 from splitjax import METHODS, evaluation
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 TESTS = Path(__file__).parent
 
 MODULES = (
@@ -25,9 +22,8 @@ MODULES = (
   "splitjax.data",
   "splitjax.data.augmentations",
   "splitjax.data.corruptions",
-  "splitjax.engine.topologies",
   "splitjax.evaluation.client_metrics",
-  "splitjax.methods.allocation",
+  "splitjax.fleet.allocation",
   "splitjax.methods.schedules",
   "splitjax.methods.task_losses",
   "splitjax.reports.figures.plots",
@@ -47,10 +43,12 @@ def documented():
     if callable(each):
       found.setdefault(name, each)
   found |= {name: importlib.import_module(name) for name in MODULES}
+  for name in ("export", "new_client"):
+    found[f"Trained.{name}"] = getattr(splitjax.Trained, name)
   for name in ("match_graph", "embedding_gradient", "reconstruction", "record"):
     found[f"leakage.{name}"] = getattr(evaluation.leakage, name)
   for name, factory in METHODS.items():
-    if not isinstance(factory, functools.partial):
+    if ">>>" in (getattr(factory, "__doc__", None) or ""):
       found[f"METHODS[{name}]"] = factory
   for name in ("cnn1d", "mlp", "transformer_text"):
     found[f"BACKBONES[{name}]"] = splitjax.BACKBONES[name]

@@ -13,29 +13,35 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Package -> what it may import of splitjax. Lowest first: a package knows
 # nothing below its own row. The modules of a package know each other.
-VOCABULARY = "types trees losses wire fields registry files text"
-BELOW = f"{VOCABULARY} models data engine methods evaluation config"
+VOCABULARY = "types trees losses files text fields registry parameters wire"
+ROUND = f"{VOCABULARY} models data fleet machine methods engine"
+BELOW = f"{ROUND} evaluation config"
 ROOMS = {
   "types": "",
   "trees": "types",
   "losses": "types",
-  "wire": "types trees",
   "files": "types",
   "text": "",
   "fields": "types",
   "registry": "types fields files",
+  "parameters": "types fields",
+  "wire": "types trees fields parameters",
   "models": VOCABULARY,
   "data": VOCABULARY,
-  "engine": f"{VOCABULARY} models data",
-  "methods": f"{VOCABULARY} models data engine",
-  "core": f"{VOCABULARY} models data engine methods",
-  "evaluation": f"{VOCABULARY} models data engine methods",
-  "config": f"{VOCABULARY} models data engine methods evaluation",
+  "fleet": f"{VOCABULARY} models data",
+  "machine": f"{VOCABULARY} models",
+  "methods": f"{VOCABULARY} models data fleet",
+  "engine": f"{VOCABULARY} models data fleet machine methods",
+  "simulation": ROUND,
+  "sandbox": f"{ROUND} simulation",
+  "check": f"{ROUND} sandbox",
+  "evaluation": ROUND,
+  "config": f"{ROUND} evaluation",
   "reports": f"{VOCABULARY} data evaluation config",
   "experiment": f"{BELOW} reports",
-  "__init__": f"{BELOW} reports experiment",
-  "commands": f"{VOCABULARY} engine config reports experiment",
-  "flags": "commands engine config files types text",
+  "__init__": f"{BELOW} reports experiment check simulation",
+  "commands": f"{VOCABULARY} machine config reports experiment",
+  "flags": "commands machine config files types text",
   "__main__": "flags data text",
   "configs": "__init__ config data reports",
   "launch": "flags",
@@ -48,8 +54,8 @@ ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 # is not in HOST.
 LIBRARIES = {
   "flax": "models",
-  "optax": "core losses methods.optimizers methods.schedules"
-  " methods.task_losses methods.mean_optimizer",
+  "optax": "losses methods.optimizer methods.schedules methods.simplex"
+  " methods.task_losses",
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
   "array_record": "data",
@@ -60,12 +66,13 @@ LIBRARIES = {
   "matplotlib": "reports.figures",
   "tabulate": "reports",
   "pylatexenc": "reports",
+  "chex": "check",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
   "dp_accounting": "evaluation.privacy",
   "filelock": "files",
-  "lazy_loader": "__init__ config data engine evaluation experiment methods"
-  " models reports",
+  "lazy_loader": "__init__ config data engine evaluation experiment fleet"
+  " methods models reports",
   "ml_collections": "config.template configs flags",
   "absl": "flags launch",
   "configs": "configs",
@@ -213,7 +220,7 @@ def test_no_public_class_has_two_meanings():
   for module, path in modules().items():
     for node in tree_of(path.read_text()).body:
       public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-      if public and not within(module, ["configs", "core"]):
+      if public and not within(module, ["configs"]):
         places.setdefault(node.name, []).append(module)
   assert {k: v for k, v in places.items() if len(v) > 1} == {}
 

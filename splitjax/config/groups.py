@@ -4,9 +4,9 @@ import dataclasses
 from typing import Annotated, Literal
 
 from splitjax.data import DOMAINS, PARTITIONS
-from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
-from splitjax.methods.allocation import ALLOCATIONS
+from splitjax.fleet.allocation import ALLOCATIONS
+from splitjax.fleet.resources import LATENCY, RATES, RESOURCE
 from splitjax.registry import Spec
 
 
@@ -94,13 +94,14 @@ class FleetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-  """The outer optimiser of both halves; see `methods.make_optimizer`.
+  """The optimiser of both halves; see `methods.Optimizer`.
 
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
     server_lr: learning rate of the server's half; None: `lr`.
-    momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
+    momentum: coefficient of the momentum buffer, beta_1 of Adam's relatives;
+      0: there is no buffer.
     weight_decay: factor of the decay, which is coupled (L2) except in adamw.
     schedule: key of SCHEDULES, ours or your own. constant: the rate is lr.
       cosine: it falls from lr to 0 after the last round. exponential: it is
@@ -136,7 +137,7 @@ class MeanOptimizer:
   """The optimiser that applies the clients' mean update at the end of a round.
 
   It is often called the server optimiser. It takes one step per round, in every
-  method that averages clients; see `methods.make_mean_optimizer`.
+  method that averages clients; see `methods.Outer`.
 
   Attributes:
     name: fedavgm, fedadam or fedyogi; None: the mean is used unchanged.

@@ -19,7 +19,7 @@ class Rows:
       as 0. random: numbers at random positions are sent, scaled by 1 / share so
       that the message is unbiased; both sides draw the positions from a shared
       seed, which costs no bytes. None: float32, but HARMONY's features have the
-      form of its option wire_dtype, by default float16.
+      form of its option `form`, by default float16.
     share: share of a row's numbers that topk and random send. They send these
       numbers as float32.
     scale: whether int8 sends a float32 scale for each sample, or one for the

@@ -3,8 +3,9 @@
 A config file's get_config() returns a ConfigDict (`template.default`), in which
 the command line can override any field. `Config.from_dict` checks it and
 freezes it. An unknown field, a wrong type or a value out of bounds raises a
-UserError before anything is traced. The options of a method, a network, a
-partition or a shift are the keyword-only arguments of its factory.
+UserError before anything is traced. The options of a method are the fields of
+its class; those of a network, a partition or a shift are the keyword-only
+arguments of its factory.
 """
 
 import copy

@@ -1,9 +1,8 @@
 """Simulated faults: dropped clients, stragglers, an unavailable server.
 
-Faults are drawn before training, for all clients and rounds, and are part of
-the clients' data. Whether a client is dropped or slow depends on the seed, the
-round and the client's number; not on devices, chunks, other clients or other
-faults.
+Faults are drawn before training, for all clients and rounds. Whether a client
+is dropped or slow depends on the seed, the round and the client's number; not
+on devices, chunks, other clients or other faults.
 """
 
 import dataclasses
@@ -14,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.fields import PROBABILITY, Bounds
-from splitjax.types import Array
+from splitjax.methods.method import Method
+from splitjax.types import Array, Tree
 
 DROPOUT, STRAGGLER = 0, 1
-"""Numbers folded into the key of the faults, one for each kind that is drawn
-for a client."""
+"""Numbers folded into the key of the faults, for what is drawn for a client."""
 
 _STREAM = 0xFA0175
 """Separates the draw of rounds without a server from the seed's other draws."""
@@ -53,50 +52,36 @@ class Faults:
     return any((self.dropout, self.straggler, self.server_down))
 
 
-class ClientFault(NamedTuple):
-  """Faults of one client in one round; None where a fault is impossible.
+class FaultTable(NamedTuple):
+  """Drawn faults of clients and rounds [N, R]; None for what cannot occur."""
 
-  Arrays are [N, R] for all clients and rounds, and [R] in a client's Shard.
+  dropped: Any = None  # bool, the client does not participate
+  share: Any = None  # float, share of its local steps that it takes
+  server_down: Any = None  # bool, the server is unavailable
 
-  Attributes:
-    dropped: [] bool, the client does not participate.
-    share: [] float, share of its local steps that it takes.
-    server_down: [] bool, the server is unavailable.
-  """
-
-  dropped: Any = None
-  share: Any = None
-  server_down: Any = None
+  @property
+  def possible(self) -> bool:
+    """Tells whether any fault can occur."""
+    return any(kind is not None for kind in self)
 
 
-NO_FAULT = ClientFault()
-"""The faults of a client for which no fault is possible."""
+NO_FAULTS = FaultTable()
 
 
 def draw_faults(
   faults: Faults, key: Array, clients: int, rounds: int, seed: int
-) -> Any:
-  """Draws the faults of a run.
+) -> FaultTable:
+  """Draws the faults of a run of N clients and R rounds, on the host.
 
-  Args:
-    faults: the probabilities.
-    key: [] key of the run's faults.
-    clients: N.
-    rounds: R.
-    seed: of the rounds without a server.
-
-  Returns:
-    A ClientFault with arrays [N, R] on the host; () if no fault is possible.
+  `seed` chooses the rounds without a server, `key` [] all else.
   """
-  if not faults.on:
-    return ()
 
   def draw(kind: int, chance: float) -> np.ndarray:
-    def one(number, round):
-      own = jax.random.fold_in(jax.random.fold_in(key, kind), round)
-      return jax.random.bernoulli(jax.random.fold_in(own, number), chance)
+    def strikes(number, round):
+      in_round = jax.random.fold_in(jax.random.fold_in(key, kind), round)
+      return jax.random.bernoulli(jax.random.fold_in(in_round, number), chance)
 
-    over = jax.vmap(jax.vmap(one, (None, 0)), (0, None))
+    over = jax.vmap(jax.vmap(strikes, (None, 0)), (0, None))
     return np.asarray(jax.jit(over)(jnp.arange(clients), jnp.arange(rounds)))
 
   dropped, share, down = None, None, None
@@ -110,20 +95,54 @@ def draw_faults(
     away = np.zeros(rounds, bool)
     away[order[: round(faults.server_down * rounds)]] = True
     down = np.broadcast_to(away, (clients, rounds)).copy()
-  return ClientFault(dropped, share, down)
+  return FaultTable(dropped=dropped, share=share, server_down=down)
 
 
-def truncate_steps(real: Array, share: Array) -> Array:
-  """Makes padding of the steps that a straggler leaves out.
+class Struck(NamedTuple):
+  """A client's faults in a round; None for what cannot occur."""
 
-  `real` [T, B] bool may have steps of padding between real ones. `share` [] is
-  the share of its real steps that the client takes, rounded up. Returns
-  [T, B] bool.
+  active: Array  # [] bool, whether it participates
+  share: Array | None = None  # [] float, share of its steps that it takes
+  server_down: Array | None = None  # [] bool, it trains without the server
+  counts: Tree = ()  # "dropped", "stragglers" -> [] float, 1 if it struck
+
+
+def strike(
+  table: FaultTable, method: Method, round: Array, number: Array, active: Array
+) -> Struck:
+  """Finds the faults of a client, `active` [] if it was sampled.
+
+  A client that needs the server does not participate while that is down.
   """
-  own = real.any(axis=1)
+  if not table.possible:
+    return Struck(active=active)
+  # A kind that cannot occur is None in the table, and stays so.
+  dropped, share, down = jax.tree.map(lambda kind: kind[number, round], table)
+  present = active if dropped is None else active & ~dropped
+  if not method.needs_server:
+    down = None
+  if down is not None and any(s.alone is None for s in method.stages()):
+    present &= ~down
+    down = None
+  slow = jnp.bool_(False) if share is None else present & (share < 1)
+  missing = active & ~present
+  counts = {
+    "dropped": missing.astype(float), "stragglers": slow.astype(float),
+  }  # fmt: skip
+  return Struck(present, share=share, server_down=down, counts=counts)
+
+
+def truncated(real: Array, share: Array | None) -> Array:
+  """Makes padding of all but the `share` of real steps, rounded up.
+
+  `real` [T, B] bool may have steps of padding between real ones.
+  """
+  if share is None:
+    return real
+  taken = real.any(axis=1)
   # Less a millionth, so that 0.1 x 30 is 3 steps even if 0.1 was rounded up.
-  most = jnp.ceil(own.sum() * share * (1 - 1e-6))
-  return real & (jnp.cumsum(own) <= jnp.maximum(most, 1))[:, None]
+  most = jnp.ceil(taken.sum() * share * (1 - 1e-6))
+  return real & (jnp.cumsum(taken) <= jnp.maximum(most, 1))[:, None]
 
 
 def describe_faults(faults: Faults) -> str:

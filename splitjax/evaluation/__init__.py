@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "score",
       "sweep",
     ],
-    "evaluate": ["make_evaluate"],
+    "evaluate": ["alike", "evaluate_clients"],
     "forgetting": [
       "backward_transfer",
       "class_accuracy",
@@ -52,7 +52,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "over_samples",
       "spread",
     ],
-    "personalisation": ["make_personalised"],
+    "personalisation": ["personalise_clients"],
     "privacy": ["Release", "dp_library", "epsilon", "noise_spread"],
     "skew": ["chosen", "coordinates", "distance_ratio", "silhouette"],
     "split_points": ["Setting", "split_depths"],

@@ -1,12 +1,13 @@
 """Prediction by the most confident of all clients' paths (Hydra)."""
 
-import functools
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from splitjax.types import Array, Half, Method
+from splitjax.methods.method import Method
+from splitjax.types import Client, Server
 
 
 def most_confident(logits: Array) -> Array:
@@ -26,18 +27,11 @@ def most_confident(logits: Array) -> Array:
 
 
 def most_confident_path(
-  method: Method, clients: Sequence[Half], server: Half, x: Array
+  method: Method, clients: Sequence[Client], server: Server, x: Array
 ) -> Array:
-  """Computes the logits [B, C] of the most confident path for images x."""
-  each = method.paths or functools.partial(_each, method)
-  paths = [each(half, server, x) for half in clients]
+  """Computes the logits [B, C] of the most confident path for images x.
+
+  `clients` are those of each cohort, [N, ...], without padding.
+  """
+  paths = [method.paths(cohort, server, x) for cohort in clients]
   return most_confident(jnp.concatenate(paths))
-
-
-def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:
-  """Computes the logits of each client's path: [N, B, C]."""
-
-  def one(client):
-    return method.predict(client, server, x).server.astype(float)
-
-  return jax.lax.map(one, clients)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.engine.resources import Profiles, Rates
+from splitjax.fleet import Profiles, Rates
 
 JOULES_PER_KWH = 3.6e6
 

@@ -89,8 +89,8 @@ def score(
     samples: [R, N, M] bool, the samples of each test set; or int, the weight
       of each sample.
     threshold: [R, N] float, or one for all, nats.
-    answers: which exits can answer, as in `types.Traits`: ("server",) offloads
-      every sample, ("client",) offloads no sample.
+    answers: which exits can answer, as in `Method.answers`: ("server",)
+      offloads every sample, ("client",) offloads no sample.
   """
   entropy, client, server = map(
     np.asarray, (exits.entropy, exits.client, exits.server)

@@ -67,7 +67,7 @@ def round_trip_latency(
     resources: P_C, P_S and BW.
     samples: [..., N] int, test samples |D|.
     offloaded: [..., N] float in [0, 1], Pr(Tx); NaN if there is no sample.
-    answers: which exits can answer, as in `types.Traits`.
+    answers: which exits can answer, as in `Method.answers`.
 
   Returns:
     [..., N] float64, in parameters over power (units of |phi| / P_C); 0 for a

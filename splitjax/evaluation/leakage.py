@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from scipy.sparse import coo_array, csgraph
 
 from splitjax import losses, wire
 from splitjax.data import feed
-from splitjax.engine.batch_schedule import Visit, draw_batches, draw_schedule
-from splitjax.engine.client_update import begin_round
-from splitjax.engine.draws import draw
-from splitjax.engine.sequential import for_group
-from splitjax.engine.topologies import topology_of
-from splitjax.methods.optimizers import OPTIMIZERS
+from splitjax.data.feed import Samples
+from splitjax.engine.faults import Struck
+from splitjax.engine.schedules import batches_of, draw, schedule
+from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.models import backbones
 from splitjax.models.conv import conv2d
-from splitjax.types import Array, Shard, Tree, UserError
+from splitjax.types import Tree, UserError
 
 if TYPE_CHECKING:
   from splitjax.experiment.trained_method import Trained
@@ -88,70 +87,57 @@ def record(
     >>> {name: x.shape for name, x in messages.sent.items()}
     {'down/feature_gradient': (20, 8), 'up/features': (20, 8)}
   """
-  network, method = trained.network, trained.method
-  net, local_step = network.backbone, method.stages[0].step
+  network, net = trained.network, trained.network.backbone
   if wrong := feed.unfit(image, net.shape, network.dtype, net.vocabulary):
     raise UserError(wrong)
-  if local_step is None or topology_of(method.traits).all_at_once:
+  (stage, *_) = trained.method.stages()
+  if stage.once or trained.method.topology == "merged":
     raise UserError("this method's first stage has no steps of single clients")
-  plan = feed.plan(
-    [len(label)], trained.config.batch_size, epochs, network.mean, network.std
-  )
+  number, state = trained.number(client), trained.state
+  shard, plan = trained.samples(number, image, label, epochs)
 
   @jax.jit
-  def steps(visit):
-    client, server, _ = begin_round(method, plan, visit)
-    server = for_group(method, server, visit.shard.group)
-    schedule = draw_schedule(method, plan, visit)
+  def steps(method, client, server, shard, round, key):
+    method = method.at(round)
+    (stage, *_) = method.stages()
+    samples = Samples(shard, plan)
+    draws = draw(key, method.views, [epochs], len(label), shard.size)
+    near, far, context = method.receive(
+      client, server, samples, round, draws.receive_key
+    )
+    far = method.lend(far, context)
+    taken = schedule(samples, draws, 0, Struck(active=jnp.bool_(True)))
 
     def listen(t):
-      batches, key = draw_batches(plan, visit.shard, schedule, t)
+      batches, step_key = batches_of(samples, taken, t)
       with wire.listening() as heard:
-        local_step(client, server, batches, key)
-      firsts = {name: every[0] for name, every in heard.items()}
-      # A dict, of `wire.send_one`, has another tensor in every step.
-      return {k: x for k, x in firsts.items() if not isinstance(x, dict)}
+        stage.step(near, far, context, batches, step_key)
+      leading = {name: messages[0] for name, messages in heard.items()}
+      # A dict, of `wire.send_chosen`, has another tensor in every step.
+      return {k: x for k, x in leading.items() if not isinstance(x, dict)}
 
-    sent = jax.lax.map(listen, jnp.arange(len(schedule.rows)))
-    return sent, schedule.rows, schedule.real, server.segment
+    sent = jax.lax.map(listen, jnp.arange(len(taken.rows)))
+    return sent, taken.rows, taken.real, far.net
 
-  number = trained.number(client)
-  shard = _shard(trained, number, image, label)
-  key = jax.random.fold_in(jax.random.key(seed), number)
-  drawn = draw(key, method.traits.views, [epochs], len(label), shard.size)
-  # The client as the server knows it, not its personalised copy.
-  state = trained.state
-  half = trained._replace(personal=state.clients).client(number)
-  visit = Visit(half, state.server, shard, state.round, key, drawn=drawn)
-  sent, rows, real, segment = jax.device_get(steps(visit))
-
-  def head(e):
-    return backbones.run(net, segment, e, ("head",), train=not net.random)[0]
-
-  return Messages(
-    {name: x[real] for name, x in sent.items()},
-    sample=rows.swapaxes(0, 1)[:, real],
-    size=len(label),
-    head=head if "head" in segment.params else None,
+  sent, rows, real, theta = jax.device_get(
+    steps(
+      trained.method,
+      trained.kept(number),
+      state.server,
+      shard,
+      state.round,
+      jax.random.fold_in(jax.random.key(seed), number),
+    )
   )
 
+  def head(e):
+    return backbones.run(net, theta, e, ("head",), train=not net.random)[0]
 
-def _shard(
-  trained: "Trained", number: int, image: np.ndarray, label: np.ndarray
-) -> Shard:
-  """Makes the data of a client that holds the given samples alone."""
-  method = trained.method
-  counts = np.bincount(label, minlength=trained.network.backbone.classes)
-  rows = jnp.arange(len(label))
-  return Shard(
-    jnp.asarray(image),
-    jnp.asarray(label, jnp.int32),
-    rows=rows,
-    size=jnp.int32(len(label)),
-    counts=jnp.asarray(counts),
-    number=jnp.int32(number),
-    group=() if method.group is None else method.group(counts[None])[0],
-    held=rows if method.traits.validates else (),
+  return Messages(
+    sent={name: x[real] for name, x in sent.items()},
+    sample=rows.swapaxes(0, 1)[:, real],
+    size=len(label),
+    head=head if "head" in theta.params else None,
   )
 
 

@@ -1,47 +1,60 @@
-"""Compiles the personalisation of clients, which precedes an evaluation."""
+"""Personalises clients' networks, which precedes an evaluation."""
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax
+from jax import Array
 from jax.sharding import Mesh
 
 from splitjax.data.feed import BatchPlan, Samples
-from splitjax.engine import sharding
-from splitjax.engine.base import TUNE, client_keys
-from splitjax.engine.fleets import Fleet
-from splitjax.evaluation import evaluate
-from splitjax.types import Method, Shard
+from splitjax.engine.layout import Layout
+from splitjax.engine.round import TUNE
+from splitjax.evaluation.evaluate import map_clients
+from splitjax.methods.method import Method
+from splitjax.types import Net, Shard, State
 
 
-def make_personalised(
+@functools.partial(jax.jit, static_argnames=("layout", "plans", "mesh"))
+def personalise_clients(
   method: Method,
-  plans: tuple[BatchPlan, ...],
-  fleet: Fleet,
+  state: State,
+  shards: tuple[Shard, ...],
   *,
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
   mesh: Mesh | None = None,
-  jit: Callable[..., Any] = jax.jit,
-) -> Any:
-  """Compiles the personalisation of all clients' copies: Adapt((phi, h); D_n).
+) -> tuple[Net, ...]:
+  """Makes the networks that answer in a row of results that is personal.
 
-  Arguments are those of `evaluate.make_evaluate`. Returns a jitted function
-  (state, shards) -> the personalised clients of each cohort, arrays [N, ...].
+  The state stays as it is. Arguments are those of `engine.round.run_round`.
+  Returns each cohort's networks, leaves [N, ...].
   """
 
-  def one(c, common, mine):
-    (server, data_set), (client, own, key) = common, mine
-    samples = Samples(Shard(*data_set, *own), plans[c])
+  def of_client(plan, common, part):
+    method, server, image, label = common
+    client, shard, key = part
+    shard = shard._replace(image=image, label=label)
+    samples = Samples(shard=shard, plan=plan)
     return method.personalise(client, server, samples, key)
 
-  def tune(state, shards):
-    key = jax.random.fold_in(jax.random.fold_in(state.key, TUNE), state.round)
-    parts = [
-      (clients, tuple(shard[2:]), client_keys(key, shard.number))
-      for clients, shard in zip(state.clients, shards, strict=True)
-    ]
-    common = state.server, tuple(shards[0][:2])
-    return tuple(evaluate.map_clients(one, fleet, mesh, common, parts))
+  key = tuning_key(state.key, state.round)
+  shared: Any = ()  # image and label, which all clients share
+  stacked = [
+    (
+      clients,
+      shard._replace(image=shared, label=shared),
+      jax.vmap(functools.partial(jax.random.fold_in, key))(shard.number),
+    )
+    for clients, shard in zip(state.clients, shards, strict=True)
+  ]
+  common = method, state.server, shards[0].image, shards[0].label
+  return tuple(map_clients(of_client, layout, plans, mesh, common, stacked))
 
-  return jit(
-    tune, out_shardings=sharding.client_sharding(mesh, sharding.DIVIDED)
-  )
+
+def tuning_key(key: Array, round: Array) -> Array:
+  """Derives the key of a round's personalisation from the key of the run.
+
+  A client folds its number in.
+  """
+  return jax.random.fold_in(jax.random.fold_in(key, TUNE), round)

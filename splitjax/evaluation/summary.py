@@ -40,7 +40,7 @@ def summarise(
     samples: [R, N, M] bool, or int, as in `early_exit.score`.
     main: [N, M] bool, whether the client trained on the sample's class.
     thresholds: [E] float, nats.
-    answers: which exits can answer, as in `types.Traits`.
+    answers: which exits can answer, as in `Method.answers`.
     sizes: parameters, [N] each.
     resources: P_C, P_S and BW.
     rule: threshold_rule of the config, see `config.eval_group.Eval`.

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import files
+from splitjax import files, machine
 from splitjax.config.sweep import Cell
-from splitjax.engine import distributed
 from splitjax.experiment import reevaluate, reporting, runner
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop, never
@@ -61,7 +60,7 @@ def run_grid(
       first = cell.config.seed if numbers is None else numbers[0]
       with naming(cell.name):
         built.of(dataclasses.replace(cell.config, seed=first))
-    if distributed.is_first_process():
+    if machine.is_first_process():
       stack.enter_context(ownership.locked_workdir(workdir))
       _write(cells, workdir, known, numbers)
     # A cell is an ordinary run; the common report follows after each cell.
@@ -74,7 +73,7 @@ def run_grid(
         runner.run(cell.config, place, **options)
       else:
         runner.run_seeds(cell.config, place, numbers, **options)
-      if distributed.is_first_process():
+      if machine.is_first_process():
         results = _publish(workdir, _read_report)
     return results
 

@@ -174,8 +174,8 @@ def _evaluate_method(
   rows = scores.score_rows(setup, outputs)
   log = round_log.RoundLog(workdir, key)
   whole = history.read_history(log, setup.fleet.num_clients)
-  tuned = trainer.place(trained.state._replace(clients=trained.personal))
-  end = scores.End(setup, whole, rows, outputs, shared, tuned)
+  personal = trained.personal and trainer.place_clients(trained.personal)
+  end = scores.End(setup, whole, rows, outputs, shared, personal)
   if task.config.privacy == own.privacy:  # keep the account of the training
     first = stored["rows"][0]
     account = {k: first[k] for k in ("privacy",) if k in first}

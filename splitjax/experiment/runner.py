@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import files
+from splitjax import files, machine
 from splitjax.config import validation
 from splitjax.config.schema import Config
-from splitjax.engine import distributed
 from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop, never
@@ -23,7 +22,7 @@ from splitjax.experiment.trainers.trainer import that_fit
 from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
-from splitjax.types import Segment
+from splitjax.types import Net
 
 
 def run(
@@ -69,7 +68,7 @@ def run(
   with ownership.owned(workdir, config, task.facts) as whole:
     task = task._replace(config=whole)
     done = workdirs.trained(workdir, config)
-    if distributed.is_first_process():
+    if machine.is_first_process():
       round_log.rewrite_metrics(workdir, whole.methods)
       data_summary.pictures(task, workdir)
       for key in (k for k in done if done[k]):
@@ -83,7 +82,7 @@ def run(
       _train(setup, full, workdir, stop)
 
     # Report on these methods and on those of earlier starts.
-    if not distributed.is_first_process():
+    if not machine.is_first_process():
       return {}
     for key in workdirs.finished(workdir):
       if key not in config.methods:
@@ -91,9 +90,7 @@ def run(
     return reporting.report_run(workdir, whole, task.facts)
 
 
-def _train(
-  setup: TrainingSetup, full: Segment, workdir: Path, stop: Stop
-) -> None:
+def _train(setup: TrainingSetup, full: Net, workdir: Path, stop: Stop) -> None:
   """Trains a method from its checkpoint, or else from the network `full`."""
   begun, note = time.monotonic(), announcing(setup.labels[0])
   trainer = that_fit(setup, note)
@@ -151,9 +148,7 @@ def run_seeds(
       seeded = dataclasses.replace(config, seed=number)
       place = workdir / f"seed{number}"
       run(seeded, place, stop=stop, built=built)
-    return (
-      reporting.report_again(workdir) if distributed.is_first_process() else {}
-    )
+    return reporting.report_again(workdir) if machine.is_first_process() else {}
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:

@@ -1,6 +1,7 @@
 """Trained methods, loaded to predict; `train.finished` saves them."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,13 +9,15 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from splitjax import files, registry, trees
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data import feed
-from splitjax.engine.fleets import without_padding
+from splitjax.data.feed import Samples
 from splitjax.evaluation import confident_path, early_exit, evaluate
+from splitjax.evaluation.personalisation import tuning_key
 from splitjax.experiment.by_client import read_clients
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.network import (
@@ -24,8 +27,22 @@ from splitjax.experiment.setup.network import (
 )
 from splitjax.experiment.storage import checkpoint, workdirs
 from splitjax.experiment.storage.checkpoint import Damaged
-from splitjax.models import inference
-from splitjax.types import Array, Half, Logits, Method, State, UserError
+from splitjax.fleet import Fleet, without_padding
+from splitjax.methods import nets
+from splitjax.methods.method import Method
+from splitjax.models import backbones, drawing, inference
+from splitjax.types import Client, Logits, Net, Shard, State, UserError
+
+
+class NewClient(NamedTuple):
+  """A client that took no part in the training, made by `Trained.new_client`.
+
+  Attributes:
+    net: its network; rest: the server's part for it.
+  """
+
+  net: Net
+  rest: Net
 
 
 class Trained(NamedTuple):
@@ -34,10 +51,10 @@ class Trained(NamedTuple):
   Attributes:
     config: the config of its run.
     network: backbone, clients, standardisation.
-    method: the trained method's functions.
+    method: the trained method.
     state: the state after the last round.
-    personal: the personalised clients of each cohort, arrays [N, ...]; equal to
-      state.clients for a checkpoint or a method that does not personalise.
+    personal: the personalised networks of each cohort's clients, arrays
+      [N, ...]; () for a checkpoint or a method that does not personalise.
     thresholds: test set (a rho as text) -> each client's threshold by the
       config's rule, nats; None for a checkpoint or a method without two exits.
     by_client: accuracy by client and class (see `by_client.measure`); [] for a
@@ -54,7 +71,7 @@ class Trained(NamedTuple):
   network: Network
   method: Method
   state: State
-  personal: tuple[Half, ...]
+  personal: tuple[Net, ...]
   thresholds: dict[str, list[float]] | None
   by_client: list[dict[str, Any]]
 
@@ -75,32 +92,155 @@ class Trained(NamedTuple):
       f" 0..{count - 1}" + (f", or a name, such as {near}" if near else "")
     )
 
-  def client(self, n: int | str) -> Half:
-    """Returns the personalised prefix and exit of client n (number or name).
+  def client(self, n: int | str | NewClient) -> Net:
+    """Returns the network that answers for client n, personalised if it was.
 
     Raises:
       UserError: see `number`.
     """
-    number = self.number(n)
-    fleet = method_factory.own_fleet(self.method, self.network)
-    for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
-      if number in cohort.ids:
-        return trees.take(half, cohort.ids.index(number))
-    raise AssertionError("every client is in a cohort")
+    if isinstance(n, NewClient):
+      return n.net
+    if self.personal:
+      return self._of_client(self.number(n), self.personal)
+    return self.method.model(self.kept(n), self.state.server)
 
-  def server(self, n: int | str) -> Half:
+  def kept(self, n: int | str) -> Client:
+    """Returns what client n keeps between rounds.
+
+    Raises:
+      UserError: see `number`.
+    """
+    return self._of_client(self.number(n), self.state.clients)
+
+  def server(self, n: int | str | NewClient) -> Net:
     """Returns the server's part for client n."""
-    if self.method.part_two is None:
-      return self.state.server
-    return self.method.part_two(self.client(n), self.state.server)
+    if isinstance(n, NewClient):
+      return n.rest
+    return self.method.part_two(self.kept(n), self.state.server)
+
+  def new_client(
+    self,
+    image: np.ndarray,
+    label: np.ndarray,
+    *,
+    depth: int | None = None,
+    adapt: bool | None = None,
+  ) -> NewClient:
+    """Makes a client that took no part in the training, from its own data.
+
+    It begins as all clients did, but with the common parameters as they are
+    after the training, and may then personalise on its data by the method's own
+    rule. With HARMONY it adapts, with FedAvg it takes the mean; so it does with
+    SplitGP, because it has nothing of its own to keep. What clients do not
+    share, such as FedPer's head, is still random until the client adapts.
+
+    Args:
+      image: inputs [Z, ...] in the data's dtype, as in `predict`.
+      label: [Z] int, their labels.
+      depth: its cut, one of the clients'; None: the shallowest.
+      adapt: whether it personalises; None: if a row of results does.
+
+    Returns:
+      A client for `predict`, `export` and `embeddings`, in the place of n.
+
+    Raises:
+      UserError: the inputs or the depth do not fit, or there is nothing that a
+        new client could begin with.
+
+    Example:
+      >>> import splitjax
+      >>> trained = splitjax.load("runs/first", "splitgp")
+      >>> data = splitjax.build(trained.config).data
+      >>> x, y = data.train_image[:20], data.train_label[:20]
+      >>> newcomer = trained.new_client(x, y, depth=2)
+      >>> test = data.test_image[:3]
+      >>> answer, offloaded = trained.predict(newcomer, test, threshold=0.4)
+      >>> answer.shape
+      (3,)
+    """
+    self._check(image)
+    method, server = self.method, self.state.server
+    classes = self.network.backbone.classes
+    if len(label) != len(image) or not np.isin(label, range(classes)).all():
+      raise UserError(f"label: give {len(image)} numbers below {classes}")
+    depths = [cohort.depth for cohort in self._fleet.cohorts]
+    depth = depths[0] if depth is None else depth
+    if depth not in depths:
+      raise UserError(f"depth={depth}: the clients' depths are {depths}")
+    client = self._beginner(depth)
+    net = method.model(client, server)
+    if adapt is None:
+      adapt = any(row.personal for row in method.rows)
+    if adapt:
+      number = self.network.fleet.num_clients
+      key = tuning_key(self.state.key, self.state.round)
+      net = method.personalise(
+        client,
+        server,
+        self.samples(number, image, label),
+        jax.random.fold_in(key, number),
+      )
+    return NewClient(net=net, rest=method.part_two(client, server))
+
+  def _beginner(self, depth: int) -> Client:
+    """Makes a client that begins now: with what is common, as it is now."""
+    method, backbone = self.method, self.network.backbone
+    common = self.state.server.common
+    # What clients do not share begins as it did before the first round, but
+    # random even in a pretrained network, whose file only training reads.
+    key = jax.random.fold_in(jax.random.key(self.config.seed), 0)
+    full = jax.jit(functools.partial(drawing.init, backbone))(key)
+    part = backbones.prefix(backbone, full, depth, with_exit=method.exits)
+    shared = [name for name in part.params if name in common.params]
+    joined = nets.join(backbones.select(common, shared), part)
+    net = Net(
+      params=part.params | joined.params, stats=part.stats | joined.stats
+    )
+    client = method.first_client(net, self.network.fleet.num_clients)
+    kept, whole = jax.tree.leaves(client.net), jax.tree.leaves(part)
+    alone = len(kept) == len(whole) and not jax.tree.leaves(common)
+    if method.pick or alone:
+      raise UserError(
+        f"{type(method).__name__} has no network in common that a new client"
+        " could begin with and answer by"
+      )
+    return client
+
+  def samples(
+    self, number: int, image: np.ndarray, label: np.ndarray, epochs: int = 1
+  ) -> Samples:
+    """Makes the data of a client that holds the given samples alone."""
+    net, method = self.network, self.method
+    plan = feed.plan(
+      [len(label)], self.config.batch_size, epochs, net.mean, net.std
+    )
+    counts = np.bincount(label, minlength=net.backbone.classes)
+    group, cuts = method.group(counts[None]), method.cuts(net.fleet)
+    if cuts is not None:
+      group = np.searchsorted(net.backbone.cuts, cuts[[number]])
+    rows = jnp.arange(len(label))
+    shard = Shard(
+      image=jnp.asarray(image),
+      label=jnp.asarray(label, jnp.int32),
+      rows=rows,
+      size=jnp.int32(len(label)),
+      counts=jnp.asarray(counts),
+      number=jnp.int32(number),
+      group=() if group is None else jnp.asarray(group)[0],
+      held=rows if method.validates else (),
+    )
+    return Samples(shard, plan)
 
   def predict(
-    self, n: int | str, image: np.ndarray, threshold: float | None
+    self,
+    n: int | str | NewClient,
+    image: np.ndarray,
+    threshold: float | None,
   ) -> tuple[Array, Array]:
     """Classifies inputs as client n does.
 
     With two exits, the client's exit answers if it is confident; otherwise the
-    server answers. If the method has `Traits.pick`, the paths of all clients
+    server answers. If the method has `Method.pick`, the paths of all clients
     classify each input, and the most confident path answers.
 
     Args:
@@ -117,7 +257,7 @@ class Trained(NamedTuple):
         number, or see `client`.
     """
     self._check(image)
-    answers = self.method.traits.answers
+    answers = self.method.answers
     number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
     if len(answers) > 1 and not number:
       raise UserError(
@@ -128,7 +268,7 @@ class Trained(NamedTuple):
     limit = jnp.asarray(threshold if len(answers) > 1 else 0.0)
     return self._predictor(n)(jnp.asarray(image), limit)
 
-  def export(self, n: int | str, path: str | Path) -> Path:
+  def export(self, n: int | str | NewClient, path: str | Path) -> Path:
     """Writes `predict` of client n as a program that needs jax alone.
 
     The file is an artifact of jax.export with the parameters inside. Its
@@ -147,6 +287,7 @@ class Trained(NamedTuple):
 
     Example:
       >>> import jax.export
+      >>> import numpy as np
       >>> import splitjax
       >>> trained = splitjax.load("runs/first", "splitgp")
       >>> path = trained.export(0, "runs/client0.bin")
@@ -169,7 +310,7 @@ class Trained(NamedTuple):
     path.write_bytes(artifact.serialize())
     return path
 
-  def embeddings(self, n: int | str, image: np.ndarray) -> Array:
+  def embeddings(self, n: int | str | NewClient, image: np.ndarray) -> Array:
     """Returns the input z_S of the server's head for inputs at client n.
 
     Inputs are as in `predict`, the result is [B, D] float32.
@@ -178,31 +319,45 @@ class Trained(NamedTuple):
       UserError: clients hold the whole network, so there is no server; or see
         `predict`.
     """
-    if self.method.traits.depth == "full":
+    if self.method.whole:
       raise UserError(
         "embeddings are the server's: clients of this method have the whole"
         " network"
       )
     self._check(image)
     x = self._standardised(jnp.asarray(image))
-    own, server = self.client(n).segment, self.server(n).segment
-    return inference.embedding(self.network.backbone, own, server, x)
+    net, rest = self.client(n), self.server(n)
+    return inference.embedding(self.network.backbone, net, rest, x)
 
-  def _predictor(self, n: int | str) -> Callable[..., tuple[Array, Array]]:
+  @property
+  def _fleet(self) -> Fleet:
+    """The clients, in the method's cohorts."""
+    return method_factory.own_fleet(self.method, self.network)
+
+  def _of_client(self, number: int, cohorts: tuple[Any, ...]) -> Any:
+    """Takes a client's entry from cohorts [N, ...]."""
+    for cohort, stacked in zip(self._fleet.cohorts, cohorts, strict=True):
+      if number in cohort.ids:
+        return trees.take(stacked, cohort.ids.index(number))
+    raise AssertionError("every client is in a cohort")
+
+  def _predictor(
+    self, n: int | str | NewClient
+  ) -> Callable[..., tuple[Array, Array]]:
     """Makes the function (inputs, threshold) -> (class, offloaded)."""
-    method, server = self.method, self.state.server
-    answers = method.traits.answers
-    client = self.client(n)
+    method, answers = self.method, self.method.answers
+    net, rest = self.client(n), self.server(n)
 
     def predictor(image: Array, threshold: Array) -> tuple[Array, Array]:
       x = self._standardised(image)
       # Logits of both exits, or of the most confident path.
-      if method.traits.pick:
-        path = confident_path.most_confident_path
-        one = path(method, self.personal, server, x)
-        logits = Logits(one, one)
+      if method.pick:
+        path = confident_path.most_confident_path(
+          method, self.state.clients, self.state.server, x
+        )
+        logits = Logits(path, path)
       else:
-        logits = method.predict(client, server, x)
+        logits = method.predict(net, rest, x)
       exits = evaluate.to_exits(logits)
       if len(answers) == 1:
         away = jnp.full(exits.client.shape, answers == ("server",))
@@ -241,7 +396,7 @@ def load(
       methods, networks and partitions; not needed if they are registered.
 
   Returns:
-    The method with its state; `Trained.client(n)` is a client's own part.
+    The method with its state; `Trained.client(n)` is a client's network.
 
   Raises:
     UserError: the run or the checkpoint does not exist, the method is not
@@ -250,7 +405,7 @@ def load(
   Example:
     >>> import splitjax
     >>> trained = splitjax.load("runs/first", "splitgp")
-    >>> sorted(trained.client(0).segment.params)
+    >>> sorted(trained.client(0).params)
     ['block1', 'block2', 'exit2']
   """
   workdir = files.expanded(workdir)
@@ -278,18 +433,44 @@ def load(
     folder = place / workdirs.CHECKPOINTS
     saved["state"] = checkpoint.read_round(folder, round, wanted)
   else:
-    lines, shapes = read_clients(place), wanted(about["record"]["places"])
-    trees = {"state": shapes, "personal": shapes.clients}
+    lines, places = read_clients(place), about["record"]["places"]
+    shapes = wanted(places)
+    parts = {"state": shapes, "personal": _networks(method, shapes, places)}
     for name, digest in about["digests"].items():
       try:
-        saved[name] = checkpoint.read_state(place / name, trees[name], digest)
+        saved[name] = checkpoint.read_state(place / name, parts[name], digest)
       except Damaged as damage:
         raise UserError(
           f"{place / name} is damaged ({damage}): delete {place} to train the"
           " method again"
         ) from None
   state = saved["state"]
-  own = without_padding(fleet, saved.get("personal", state.clients))
-  state = state._replace(clients=without_padding(fleet, state.clients))
-  given = about.get("thresholds")
-  return Trained(settings, network, method, state, own, given, lines)
+  personal = saved.get("personal", ())
+  if personal:
+    personal = without_padding(fleet, personal)
+  return Trained(
+    config=settings,
+    network=network,
+    method=method,
+    state=state._replace(clients=without_padding(fleet, state.clients)),
+    personal=personal,
+    thresholds=about.get("thresholds"),
+    by_client=lines,
+  )
+
+
+def _networks(
+  method: Method, state: State, places: Sequence[int]
+) -> tuple[Net, ...]:
+  """Returns the shapes of each cohort's networks, at `places` clients."""
+
+  def networks(count, clients, server):
+    net = method.model(trees.take(clients, 0), server)
+    return trees.repeat(net, count)
+
+  cohorts = zip(places, state.clients, strict=True)
+  found = [
+    jax.eval_shape(functools.partial(networks, count), clients, state.server)
+    for count, clients in cohorts
+  ]
+  return checkpoint.on_first_device(tuple(found))

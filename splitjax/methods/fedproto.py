@@ -1,171 +1,108 @@
-"""FedProto: clients share the mean features of their classes, and no network.
+"""FedProto: Federated Prototype Learning (Tan et al., AAAI 2022)."""
 
-Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients,
-AAAI 2022, Algorithm 1.
-"""
-
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import wire
-from splitjax.methods import aggregations, base, prototypes
-from splitjax.methods.optimizers import Optimizer
+from splitjax.fields import NOT_NEGATIVE
+from splitjax.methods import nets, prototypes
+from splitjax.methods.prototypes import Prototypes
+from splitjax.methods.whole import WholeNetwork
 from splitjax.models import inference
-from splitjax.models.backbones import Backbone
-from splitjax.types import (
-  Aggregation,
-  Array,
-  Batch,
-  Half,
-  Logits,
-  Method,
-  Sums,
-)
+from splitjax.parameters import pytree
+from splitjax.types import Logits, Net
 
 FAR = 1e6
 """The squared distance of a class that has no prototype."""
 
 
-class Prototypes(NamedTuple):
-  """Mean features of each class, either of one client or at the server.
+@pytree
+class Aligned(WholeNetwork):
+  """Clients descend CE + lam 1/D |f(x) - c_y|^2, and send class means.
+
+  c_j, in the server's memory, is the mean of the participants' mean features of
+  class j (FedProto eq. 6); if none has the class, it does not change. A class
+  without a c_j adds nothing to the loss, nor does any without a context. The
+  distance is divided by D, as in the authors' code.
 
   Attributes:
-    mean: [C, D] float; 0 for a class without samples.
-    samples: [C] float, number of samples of each class. At the server this is
-      the participants' total in the last round in which one of them had the
-      class.
+    lam: lambda; 1 in the authors' code.
+    mean: weight of a client in c_j: "size", |D_ij|, the number of its samples
+      of the class, as in the papers, or "uniform", 1, as in FedProto's code.
   """
 
-  mean: Array
-  samples: Array
+  lam: Annotated[float, NOT_NEGATIVE] = 1.0
+
+  def first_server(self, full, held, size):
+    memory = prototypes.none(self.backbone)
+    return super().first_server(full, held, size)._replace(memory=memory)
+
+  def receive(self, client, server, samples, round, key):
+    mean, known = server.memory
+    wire.record("down/prototypes", 4 * (1 + mean.shape[1]) * known.sum())
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, server.memory
+
+  def loss(self, params, client, context, batch):
+    net = client.net._replace(params=params)
+    z, stats = self.features(net, batch)
+    losses = {"client": self.exit_loss(net, z, batch)}
+    if context is not None:
+      c, known = context
+      apart = prototypes.distance_to(c, known, z, batch, per_feature=True)
+      losses["align"] = self.lam * apart
+    return sum(losses.values()), (losses, stats)
+
+  def send(self, client, server, context, samples, weight, key):
+    mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
+    held = count > 0
+    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held.sum())
+    if self.mean == "uniform":
+      count = held.astype(float)
+    sent = jax.vmap(nets.share)(mean, jnp.where(weight > 0, count, 0.0))
+    kept, shares = super().send(client, server, context, samples, weight, key)
+    return kept, shares | {"prototypes": sent}
+
+  def merge(self, server, shares, clients, counted):
+    server, clients = super().merge(server, shares, clients, counted)
+    sent, (mean, known) = shares["prototypes"], server.memory
+    memory = Prototypes(sent.mean(mean), known | (sent.weight > 0))
+    return server._replace(memory=memory), clients
 
 
-def fedproto(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  lam: float = 1.0,
-  mean: Literal["size", "uniform"] = "size",
-  predicts: Literal["prototypes", "head"] = "prototypes",
-) -> Method:
-  """FedProto: clients keep their networks and share the prototypes of classes.
+@pytree
+class FedProto(Aligned):
+  """Clients keep their networks and share prototypes (Algorithm 1).
 
-  A client trains by local SGD on CE + lam 1/D |f(x) - c_y|^2. After training,
-  it computes its mean features of each class j on its own samples. The
-  prototype c_j is the mean of the participants' mean features (eq. 6); if no
-  participant has the class, c_j does not change. Eq. 6 also divides by |N_j|,
-  the number of clients with the class, and then c_j is no longer a mean. The
-  authors' code and this one do not divide by |N_j|. A class without a
-  prototype adds nothing to the loss; in the first round no class has a
-  prototype. Features are the input of the head. The distance is divided by D,
-  as in the authors' code. The authors collect features during a client's last
-  epoch; here the client computes them in a pass after its last epoch.
+  Eq. 6 also divides by |N_j|, the number of clients with the class, and then
+  c_j is no longer a mean. The authors' code and this one do not. The authors
+  collect features during a client's last epoch, this code in a pass after it.
 
-  Args:
-    backbone: the network.
-    optimizer: the client's optimiser.
-    lam: lambda; 1 is the default of the authors' code.
-    mean: weight of a client in c_j. "size": |D_ij|, the number of its samples
-      of the class, as in the paper; "uniform": 1, as in the authors' code.
-    predicts: what classifies test samples. "prototypes": the nearest c_j, as in
-      the paper; "head": the client's own head. The authors' code prints both.
-      In that code a client chooses only among the prototypes of its own
-      classes. Here it chooses among all prototypes, since test samples may be
-      of other classes.
-
-  Raises:
-    UserError: an option is out of range.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> fedproto(net, sgd, predicts="head").traits.depth
-    'full'
-  """
-  base.require("lam", lam, lam >= 0, "at least 0")
-  aggregation = of_prototypes(uniform=mean == "uniform")
-  width = prototypes.width(backbone)
-
-  def arrive(client, server, samples, round, key):
-    known = (server.memory.samples > 0).sum()
-    sent = wire.price("down/prototypes", 4 * (1 + width) * known)
-    return client._replace(memory=server.memory), server, sent
-
-  def align(client: Half, z: Array, batch: Batch) -> Array:
-    anchor, count = client.memory
-    return lam * prototypes.distance_to(
-      anchor, count > 0, z, batch, per_feature=True
-    )
-
-  def leave(client, server, samples, key):
-    own = prototypes.class_stats(backbone, client.segment, samples)
-    server = server._replace(memory=Prototypes(own.mean, own.samples))
-    held = (own.samples > 0).sum()
-    sent = wire.price("up/prototypes", 4 * (2 + width) * held)
-    return client._replace(memory=()), server, sent
-
-  def nothing(full, fleet):
-    c = backbone.classes
-    return Prototypes(jnp.zeros((c, width)), jnp.zeros(c))
-
-  made = base.method(
-    backbone,
-    optimizer,
-    (base.client_stage(backbone, optimizer, align=align),),
-    aggregation,
-    traits=base.FULL,
-    begin=base.download(backbone, optimizer, aggregation, before=arrive),
-    finish=base.upload(backbone, aggregation, before=leave),
-    server_memory=nothing,
-  )
-  if predicts == "head":
-    return made
-  return made._replace(
-    predict=lambda client, server, image: nearest(
-      backbone, client, server.memory, image
-    )
-  )
-
-
-def of_prototypes(*, uniform: bool) -> Aggregation:
-  """Builds an aggregation that averages prototypes, and no networks.
-
-  It finds the prototypes in the clients' copies of the server's memory. In a
-  class, a client's weight is the number of its samples of the class; with
-  `uniform`, all clients that have samples of the class weigh the same.
+  Attributes:
+    predicts: what classifies test samples: the nearest c_j, as in the paper, or
+      the client's own head. The authors' code prints both, and chooses only
+      among the c_j of the client's own classes; this one among all, since test
+      samples may be of other classes.
   """
 
-  def contribute(client: Half, server: Half, weight: Array) -> Sums:
-    own, count = server.memory
-    count = jnp.where(weight > 0, count, 0.0)
-    share = (count > 0).astype(float) if uniform else count
-    total = aggregations.weighted(share[:, None], own)
-    extra = {"prototype": total, "share": share, "count": count}
-    return aggregations.no_sums(client, server, weight)._replace(extra=extra)
+  predicts: Literal["prototypes", "head"] = "prototypes"
 
-  def server(server, clients, active, sums):
-    old, share = server.memory, sums.extra["share"][:, None]
-    mean = aggregations.mean(sums.extra["prototype"], share, old.mean)
-    count = sums.extra["count"]
-    return server._replace(
-      memory=Prototypes(mean, jnp.where(count > 0, count, old.samples))
-    )
+  def keeps(self, path):
+    return True
 
-  same = aggregations.same_clients
-  return Aggregation(contribute, server, same, keep=1.0)
+  def part_two(self, client, server):
+    # As a block: the prototypes answer in the place of a server.
+    return Net(params={"prototypes": server.memory}, stats={})
 
-
-def nearest(
-  backbone: Backbone, client: Half, known: Prototypes, image: Array
-) -> Logits:
-  """Computes a client's logits [B, C], which are -1/D |f(x) - c_j|^2."""
-  z, _ = inference.client_logits(backbone, client.segment, image)
-  z = z.reshape(z.shape[0], known.mean.shape[1]).astype(float)
-  square = jax.vmap(lambda p: jnp.square(z - p).mean(axis=1), out_axes=1)(
-    known.mean
-  )
-  scores = -jnp.where(known.samples > 0, square, FAR)
-  return Logits(scores, scores)
+  def predict(self, client, server, image):
+    """The logits are -1/D |f(x) - c_j|^2, or those of the head."""
+    if self.predicts == "head":
+      return super().predict(client, server, image)
+    z, _ = inference.client_logits(self.backbone, client, image)
+    mean, known = server.params["prototypes"]
+    z = z.reshape(len(z), -1).astype(float)
+    square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)
+    scores = -jnp.where(known, square.T, FAR)
+    return Logits(client=scores, server=scores)

@@ -1,526 +1,281 @@
 """HARMONY: heterogeneity-aware hybrid split federated learning.
 
-In every step meta-adaptation simulates two personalised extractors, one per
-view. The early view's features enter the server at a random depth, the late
-view's at the client's cut, and the server aligns both views by class. Labels
-stay with the client. The paper marks the early view by a dagger, the late one
-by a double dagger.
-
-The file reads in the paper's order: adaptation (eq. 3) and the views, the early
-view at the server (eq. 4 and 6), the task loss and alignment (eq. 7), the
-client's loss (eq. 8), the step that joins them, and the method.
+In every local step meta-adaptation simulates two personalised extractors, each
+of which takes the batch that it was not adapted to. The early view (a dagger in
+the paper) enters the server at a random depth, the late view (a double dagger)
+at the client's cut, and the server aligns both by class. Labels stay with the
+client. `Harmony.step` is figure 3; sections 3.3 to 3.5 follow it.
 """
 
-import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from splitjax import trees, wire
-from splitjax.losses import csa
-from splitjax.methods import base, finetuning, optimizers, split_pass
-from splitjax.methods.aggregations import ServerMean
-from splitjax.methods.finetuning import Tuning
-from splitjax.methods.optimizers import Optimizer
+from splitjax import losses, trees, wire
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
+from splitjax.methods.blend import Blended
+from splitjax.methods.nets import union
+from splitjax.methods.split import Front, Split
+from splitjax.methods.tune import Adapting, sgd_step
 from splitjax.models import backbones, drawn_cut, target
-from splitjax.models.backbones import Backbone
-from splitjax.types import (
-  Array,
-  Batch,
-  Ledger,
-  Method,
-  Row,
-  Segment,
-  Stage,
-  Traits,
-  Tree,
-  Work,
-)
+from splitjax.parameters import pytree
+from splitjax.types import Batch, Half, Net, Passes, Row, Tree
+from splitjax.wire.forms import Form
 
 
-class Options(NamedTuple):
-  """HARMONY's hyperparameters, described in `harmony`."""
+class Views(NamedTuple):
+  """A client's two adapted networks (eq. 3)."""
 
-  gamma: float
-  inner_lr: float
-  inner_steps: int
-  csa_weight: float
-  csa_margin: float
-  csa_normalize: bool
-  client_loss_views: str
-  stochastic_depth: bool
-  meta: str
-
-  @property
-  def early(self) -> bool:
-    """Tells whether the early view is needed."""
-    return self.csa_weight > 0 or self.client_loss_views == "both"
+  late: Net  # adapted to B2; takes x1
+  early: Net  # adapted to B1; takes x2; the late one if nothing needs it
+  pull: Callable[..., dict[str, Tree]]
+  """Gradients at `late` and, if l_C reads it, at `early` -> the gradient at the
+  network before adaptation."""
 
 
-def adapt(
-  backbone: Backbone,
-  client: Segment,
-  batches: tuple[Batch, ...],
-  options: Options,
-) -> tuple[dict[str, Tree], ...]:
-  """Computes Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
+class Alignment(NamedTuple):
+  """The alignment of a step; gradients are of csa_weight l_CSA."""
 
-  M times (phi, h) <- (phi, h) - alpha grad CE((h o phi)(x), y). Each batch has
-  its own adaptation; all start from `client`.
-
-  Returns:
-    For each batch, block name -> adapted parameters of phi and h. Running
-    statistics do not change.
-  """
-
-  def one(batch):
-    def inner(segment, _):
-      return finetuning.sgd_step(
-        backbone, segment, batch, options.inner_lr
-      ), None
-
-    segment, _ = jax.lax.scan(inner, client, None, length=options.inner_steps)
-    return segment.params
-
-  stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-  # On a CPU one after the other: a view's activations stay in the CPU's cache.
-  if target.current().platform == "cpu":
-    params = jax.lax.map(one, stacked)
-  else:
-    params = jax.vmap(one)(stacked)
-  return tuple(trees.take(params, i) for i in range(len(batches)))
+  loss: Array  # [] l_CSA
+  late: Array  # [B, D], gradient at the late view's embedding
+  early: dict[str, Tree]  # that through the early view, of theta's trunk
+  passed: dict[str, Array]  # block -> [] bool, whether the early view passed it
 
 
-def views(
-  backbone: Backbone,
-  start: Segment,
-  batches: tuple[Batch, ...],
-  options: Options,
-  early: bool,
-) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client for each view; builds the function for the meta-gradient.
+@pytree
+class Harmony(Adapting, Blended, Split):
+  """HARMONY, sections 3.3-3.5; the paper's ablations are fields.
 
-  `start` is the client before the step, `batches` are B1 and B2. The views are
-  crossed: the late view is adapted to B2 and takes x1. If `early` is true,
-  there is also an early view, which is adapted to B1 and takes x2.
-
-  Returns:
-    The adapted parameters by block name, for the late view and, if `early`, for
-    the early view. Also a function that maps the list of gradients at these
-    parameters to the gradient at `start`, by MAML or FOMAML.
-  """
-  one, two = batches
-
-  def adapted(params):
-    adapt_to = (two, one) if early else (two,)
-    return adapt(backbone, start._replace(params=params), adapt_to, options)
-
-  if options.meta == "maml":
-    params, pull = jax.vjp(adapted, start.params)
-    return list(params), lambda grads: pull(tuple(grads))[0]
-  # FOMAML applies the gradient at the adapted point to the start.
-  return list(adapted(start.params)), lambda grads: jax.tree.map(
-    lambda *g: sum(g), *grads
-  )
-
-
-class Early(NamedTuple):
-  """The early view at the server.
+  In the paper lam is 0, so that clients start from the mean: leave it None.
+  `inner_lr` and `inner_steps` are alpha and M of eq. 3 and 5; M = 0 turns
+  meta-adaptation off, and alpha = 0.05 with 3 steps diverged in a small check.
 
   Attributes:
-    embedding: [B, D], z_S of the early view.
-    pull: maps the gradient at the embedding to the gradients of theta's trunk,
-      by block name.
-    passed: block name -> [] bool, whether the view passed the block.
-    ledger: the view's messages.
-  """
-
-  embedding: Array
-  pull: Callable[[Array], tuple[dict[str, Tree]]]
-  passed: dict[str, Array]
-  ledger: Ledger
-
-
-def early_view(
-  backbone: Backbone,
-  client: Segment,
-  server: Segment,
-  batch: Batch,
-  key: Array,
-  options: Options,
-) -> Early:
-  """Computes the early view, cut at a random depth K (HARMONY eq. 4 and 6).
-
-  K is drawn for every client and step, uniformly from the fleet's cuts up to
-  the client's depth; without stochastic_depth it is the client's depth. The
-  features enter the server at depth K. No gradient of the view reaches the
-  client.
-
-  `client` holds phi of the early view, `server` the client's copy of theta;
-  `batch` is B2, and the step's `key` [] draws K.
-  """
-  # K, and the features at every cut that K may be.
-  depth = backbones.depth_of(backbone, client)
-  cuts = tuple(c for c in backbone.cuts if c <= depth)
-  if not options.stochastic_depth:
-    cuts = (depth,)
-  k = jnp.asarray(cuts, jnp.int32)[
-    jax.random.randint(key, (), 0, len(cuts), jnp.int32)
-  ]
-  taps = drawn_cut.taps(
-    backbone,
-    client,
-    batch.image,
-    cuts,
-    train=True,
-    real=batch.real,
-    key=batch.key,
-    last=k,
-  )
-
-  # The client sends the features at K alone.
-  taps, ledger = wire.send_one(backbone.wire, "up/features", taps, k, batch)
-
-  # The server's trunk from depth K on.
-  def trunk(params):
-    z, _, passed = drawn_cut.inject(
-      backbone,
-      server._replace(params=params),
-      taps,
-      k,
-      train=True,
-      real=batch.real,
-      key=batch.key,
-    )
-    return z.reshape(z.shape[0], -1), passed
-
-  names = backbone.names(cuts[0])
-  embedding, pull, passed = jax.vjp(
-    trunk, {name: server.params[name] for name in names}, has_aux=True
-  )
-  return Early(embedding, pull, passed, ledger)
-
-
-class Server(NamedTuple):
-  """The result of a step at the server.
-
-  Attributes:
-    grads: block name -> gradient of (1 - gamma) l_S + csa_weight l_CSA.
-    stats: block name -> running statistics, of the late view alone.
-    passed: block name -> [] bool, whether a view passed the block; None: all
-      blocks in `grads` were passed.
-    dz: [B, ...], gradient of (1 - gamma) l_S at the late view's features.
-    losses: "server" and, with alignment, "csa" -> [] float.
-    ledger: the messages.
-  """
-
-  grads: dict[str, Tree]
-  stats: dict[str, Tree]
-  passed: dict[str, Array] | None
-  dz: Array
-  losses: dict[str, Array]
-  ledger: Ledger
-
-
-def server_side(
-  backbone: Backbone,
-  server: Segment,
-  depth: int,
-  features: Array,
-  batch: Batch,
-  early: Early | None,
-  same: Array,
-  options: Options,
-) -> Server:
-  """Computes the U-shaped task loss and l_CSA (HARMONY eq. 7-8).
-
-  The server sends its embedding down. The client evaluates the loss with its
-  copy of the head and its private labels, and returns the gradients. The
-  gradient of l_CSA stops at the features: it trains theta's trunk alone.
-
-  Args:
-    backbone: the network.
-    server: the client's copy of theta.
-    depth: the client's cut.
-    features: [B, ...] of the late view, as received.
-    batch: B1, whose labels and mask the client uses.
-    early: the early view; None if alignment is off.
-    same: [B] bool, I = 1[y1 = y2].
-    options: hyperparameters.
-  """
-  # Server: the embedding of the late view, which goes down.
-  names = backbone.names(depth)
-
-  def trunk(params, z):
-    segment = server._replace(params=params)
-    e, stats = backbones.run_batch(backbone, segment, z, names, batch)
-    return e.reshape(e.shape[0], -1), stats
-
-  params = {name: server.params[name] for name in names}
-  e, pull, stats = jax.vjp(trunk, params, features, has_aux=True)
-  received, down = wire.send(backbone.wire, "down/embeddings", e, batch)
-
-  # Client: the task loss; gradients of head and embedding go up.
-  def task(head, e):
-    segment = Segment({"head": head}, {"head": server.stats["head"]})
-    logits, _ = backbones.run(
-      backbone, segment, e, ("head",), train=True, key=batch.key
-    )
-    return backbone.mean_loss(logits, batch.label, batch.real)
-
-  loss, pull_task = jax.vjp(task, server.params["head"], received)
-  d_head, d_e = pull_task(jnp.asarray(1 - options.gamma, float))
-  d_e, up = wire.send(backbone.wire, "up/embedding_gradient", d_e, batch)
-  ledger = wire.merge(down, up, wire.parameters("up/head_gradient", d_head))
-
-  # Server: the gradient at the features goes down.
-  _, dz = pull(d_e)
-  dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
-  ledger = wire.merge(ledger, down)
-  if early is None:
-    grads = {**pull(d_e)[0], "head": d_head}
-    return Server(grads, stats, None, dz, {"server": loss}, ledger)
-
-  # Server: alignment of both embeddings.
-  def align(a, b):
-    return options.csa_weight * csa(
-      a,
-      b,
-      same,
-      batch.real,
-      margin=options.csa_margin,
-      normalize=options.csa_normalize,
-    )
-
-  aligned, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(
-    early.embedding, e
-  )
-  (grads,) = early.pull(d_early)  # of all blocks; 0 where not passed
-  late = pull(d_e + d_late)[0]
-  for name in names:
-    grads[name] = jax.tree.map(jnp.add, grads[name], late[name])
-  return Server(
-    {**grads, "head": d_head},
-    stats,
-    {**early.passed, "head": jnp.bool_(True)},
-    dz,
-    {"server": loss, "csa": aligned / options.csa_weight},
-    wire.merge(ledger, early.ledger, wire.match(same, batch.real)),
-  )
-
-
-def client_side(
-  backbone: Backbone,
-  late: split_pass.Front,
-  early: list[dict[str, Tree]],
-  stats: dict[str, Tree],
-  batch: Batch,
-  dz: Array,
-  weight: float,
-  options: Options,
-) -> tuple[Array, list[dict[str, Tree]]]:
-  """Computes the client's loss and its gradients at each view's parameters.
-
-  Args:
-    backbone: the network.
-    late: the late view's forward pass, on B1.
-    early: parameters of the early view; empty if it is not needed.
-    stats: the client's running statistics.
-    batch: the early view's input, B2.
-    dz: [B, ...] gradient of (1 - gamma) l_S at the late view's features.
-    weight: weight of the client's loss: gamma, or 1 without the server.
-    options: hyperparameters.
-
-  Returns:
-    l_C [] float, nats, the loss of the late view or the mean over both views.
-    Also a list with the gradients by block name: first at the late view's
-    parameters, then, if there is an early view, at its parameters.
-  """
-  both = options.client_loss_views == "both"
-  share = jnp.asarray(weight * (0.5 if both else 1.0), float)
-  loss, grads = late.loss, [late.pull(dz, share)]
-  if both:
-    other, at_early = jax.value_and_grad(split_pass.local_loss, argnums=1)(
-      backbone, early[0], stats, batch
-    )
-    loss = 0.5 * (loss + other)
-    grads.append(trees.scale(share, at_early))
-  elif early:
-    grads.append(jax.tree.map(jnp.zeros_like, early[0]))
-  return loss, grads
-
-
-def local_step(
-  backbone: Backbone, optimizer: Optimizer, options: Options
-) -> Callable:
-  """Builds a Stage's `step`: HARMONY's local step on two batches."""
-
-  def step(client, server, batches, key):
-    one, two = batches
-    start = client.segment
-
-    # Client: adapt to both batches (eq. 3); the late view's features go up.
-    (adapted, *early), pull = views(
-      backbone, start, batches, options, options.early
-    )
-    late = split_pass.front(backbone, start._replace(params=adapted), one)
-    z, up = wire.send(backbone.wire, "up/features", late.features, one)
-
-    # The early view enters the server at a random depth (eq. 4 and 6).
-    early_pass = None
-    if options.csa_weight > 0:
-      view = start._replace(params=early[0])
-      early_pass = early_view(backbone, view, server.segment, two, key, options)
-
-    # Server: task loss with private labels, alignment of the views (eq. 7).
-    depth, same = backbones.depth_of(backbone, start), one.label == two.label
-    back = server_side(
-      backbone, server.segment, depth, z, one, early_pass, same, options
-    )
-
-    # Client: its loss (eq. 8), the gradient at the start, optimiser steps.
-    loss, grads = client_side(
-      backbone, late, early, start.stats, two, back.dz, options.gamma, options
-    )
-    client = optimizers.descend(client, pull(grads), late.stats, optimizer)
-    server = optimizers.descend(
-      server, back.grads, back.stats, optimizer, back.passed
-    )
-    losses = {"client": loss, **back.losses}
-    return client, server, losses, wire.merge(up, back.ledger)
-
-  return step
-
-
-def step_alone(
-  backbone: Backbone, optimizer: Optimizer, options: Options
-) -> Callable:
-  """Builds a Stage's `alone`: the step on l_C, without server and alignment."""
-
-  def alone(client, batches, key):
-    del key
-    one, two = batches
-    start = client.segment
-    both = options.client_loss_views == "both"
-    (adapted, *early), pull = views(backbone, start, batches, options, both)
-    late = split_pass.front(backbone, start._replace(params=adapted), one)
-    no_server = jnp.zeros_like(late.features)
-    loss, grads = client_side(
-      backbone, late, early, start.stats, two, no_server, 1.0, options
-    )
-    client = optimizers.descend(client, pull(grads), late.stats, optimizer)
-    return client, {"client": loss}, {}
-
-  return alone
-
-
-def _work(options: Options) -> Work:
-  """Counts the work of a step.
-
-  A view costs M inner steps and a forward pass. A view that is part of l_C also
-  costs the outer backward pass. The early view is computed if alignment or l_C
-  needs it.
-  """
-  inner, aligned = 3 * options.inner_steps, options.csa_weight > 0
-  late, both = inner + 3, options.client_loss_views == "both"
-  early = late if both else (inner + 1) * aligned
-  return Work(
-    late + early, 3.0 * (1 + aligned), trips=2, alone=late * (1 + both)
-  )
-
-
-def harmony(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  gamma: float = 0.5,
-  lam: float = 0.0,
-  inner_lr: float = 0.01,
-  inner_steps: int = 3,
-  csa_weight: float = 1.0,
-  csa_margin: float = 1.0,
-  csa_normalize: bool = True,
-  client_loss_views: Literal["late", "both"] = "late",
-  stochastic_depth: bool = True,
-  meta: Literal["fomaml", "maml"] = "fomaml",
-  wire_dtype: Literal["float32", "float16", "bfloat16"] = "float16",
-  refresh_stats: bool = True,
-  server_mean: ServerMean = "touched",
-) -> Method:
-  """HARMONY; the paper's ablations are options of this function.
-
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves (beta, momentum, weight decay).
     gamma: weight of the client's loss (eq. 8).
-    lam: share of its parameters that a client keeps (eq. 2); 0 in HARMONY.
-    inner_lr: alpha. 0.05 with 3 steps diverged in a small check.
-    inner_steps: M; 0 turns meta-adaptation off.
-    csa_weight: weight of l_CSA (eq. 7); 0 turns alignment off.
+    csa_weight: weight of l_CSA (eq. 7); None turns alignment off, as does 0.
     csa_margin: m, the margin of l_CSA.
-    csa_normalize: whether to scale embeddings to length 1 before l_CSA; the
-      paper leaves it open. Raw embeddings with weight 1 and margin 1 diverged.
-    client_loss_views: which views the client's loss uses; eq. 8 leaves this
-      open. "late" uses the view of the server's loss, "both" averages the
-      losses of both views.
-    stochastic_depth: whether the early view's depth K is drawn at random.
-      False: K is the client's depth.
-    meta: "fomaml" moves the unadapted parameters by the gradient at the adapted
-      ones; "maml" differentiates through the inner steps (exact, slow).
-    wire_dtype: form of the features where wire.features.form is None; the paper
-      sends 16 bits.
-    refresh_stats: whether personalisation ends by recomputing batch-norm
-      statistics on the client's own data.
-    server_mean: which copies of a block of theta are averaged. "touched" leaves
-      out the copies of clients whose features did not pass the block; such
-      copies would hold deep blocks back. "all" is eq. 2 to the letter.
-
-  Raises:
-    UserError: an option is out of range.
-
-  References:
-    HARMONY sections 3.3-3.5 and figure 3.
+    csa_normalize: whether embeddings are scaled to length 1 before l_CSA; the
+      paper leaves it open. Raw ones with weight 1 and margin 1 diverged.
+    client_loss_views: which views the client's loss uses; eq. 8 leaves it open.
+      "late": the view of the server's loss; "both": the mean over both views.
+    stochastic_depth: whether the early view's K is drawn; False: the client's.
+    meta: "fomaml" applies the gradient at the adapted parameters to the start;
+      "maml" differentiates through the inner steps (exact, slow).
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = harmony(net, sgd, inner_lr=0.05, inner_steps=5)
-    >>> method.traits.views, method.traits.answers
-    (2, ('client', 'server'))
+    >>> from splitjax.sandbox import small
+    >>> method = small(Harmony, inner_steps=5).method
+    >>> method.views, method.passes.client
+    (2, 34.0)
   """
-  base.require("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
-  base.require("csa_weight", csa_weight, csa_weight >= 0, "at least 0")
-  base.require("csa_margin", csa_margin, csa_margin > 0, "above 0")
-  options = Options(
-    gamma=gamma,
-    inner_lr=inner_lr,
-    inner_steps=inner_steps,
-    csa_weight=csa_weight,
-    csa_margin=csa_margin,
-    csa_normalize=csa_normalize,
-    client_loss_views=client_loss_views,
-    stochastic_depth=stochastic_depth,
-    meta=meta,
-  )
-  # The config's form of features, if it has one, wins over the paper's.
-  backbone = dataclasses.replace(
-    backbone, wire=backbone.wire.otherwise(wire_dtype)
-  )
-  aggregation = base.mean(backbone, lam, server_mean=server_mean)
-  stage = Stage(
-    local_step(backbone, optimizer, options),
-    alone=step_alone(backbone, optimizer, options),
-    work=_work(options),
-  )
-  return base.method(
-    backbone,
-    optimizer,
-    (stage,),
-    aggregation,
-    traits=Traits(views=2, rows=(Row("", True),)),
-    tuning=Tuning(inner_lr, inner_steps, refresh_stats),
-    begin=base.download(backbone, optimizer, aggregation, head_down=True),
-  )
+
+  gamma: Annotated[float, PROBABILITY] = 0.5
+  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0
+  csa_margin: Annotated[float, POSITIVE] = 1.0
+  csa_normalize: bool = True
+  client_loss_views: Literal["late", "both"] = "late"
+  stochastic_depth: bool = True
+  meta: Literal["fomaml", "maml"] = "fomaml"
+  form: Form = "float16"  # the paper's
+
+  def __post_init__(self):
+    super().__post_init__()
+    if isinstance(self.csa_weight, float) and self.csa_weight == 0:
+      object.__setattr__(self, "csa_weight", None)
+
+  @property
+  def aligned(self) -> bool:
+    """Whether the server aligns the views."""
+    return self.csa_weight is not None
+
+  @property
+  def both(self) -> bool:
+    """Whether the client's loss is that of both views."""
+    return self.client_loss_views == "both"
+
+  @property
+  def views(self):
+    return 2
+
+  @property
+  def rows(self):
+    return (Row("", personal=True),)
+
+  @property
+  def passes(self):
+    late = 3.0 * self.inner_steps + 3
+    # An early view that l_C does not need has no backward pass of its own.
+    early = late if self.both else (late - 2) * self.aligned
+    server = 3.0 * (1 + self.aligned)
+    alone = late * (1 + self.both)
+    return Passes(client=late + early, server=server, trips=2, alone=alone)
+
+  def receive(self, client, server, samples, round, key):
+    # The client computes the server's loss, with its copy of the head.
+    wire.send_tree("down/server_head", backbones.select(server.net, ("head",)))
+    return super().receive(client, server, samples, round, key)
+
+  def step(self, client, server, context, batches, key):
+    b1, b2 = batches
+
+    # Client: adapts to both batches (eq. 3), and sends the late view (eq. 4).
+    views = self.adapt(client.net, b1, b2, early=self.aligned or self.both)
+    late = self.front(views.late, b1)
+    z = self.cross("up/features", late.features, b1)
+
+    # Server: embeds it, and, if it aligns, embeds the early view too and
+    # compares both by class (eq. 6-7); no gradient of this goes down.
+    trunk = self.trunk(server.net, z, late.depth, b1)
+    if self.aligned:
+      alignment = self.align(views.early, server.net, trunk.output, b1, b2, key)
+
+    # The embedding goes down. Client: l_S with its private labels; gradients at
+    # head and embedding go up (U-shape).
+    e = self.cross("down/embeddings", trunk.output, b1)
+    loss, d_head, d_e = self.head_pass(server.net, e, b1)
+    d_e = self.cross("up/embedding_gradient", d_e, b1)
+    wire.send_tree("up/head_gradient", d_head)
+
+    # Server: the features' gradient, of l_S alone, goes down. Its step.
+    grads, dz = trunk.pull(d_e)
+    dz = self.cross("down/feature_gradient", dz, b1)
+    reported, passed = {"server": loss}, None
+    if self.aligned:
+      reported["csa"] = alignment.loss
+      grads, _ = trunk.pull(d_e + alignment.late)
+      grads = union(alignment.early, grads)
+      passed = alignment.passed | {"head": jnp.bool_(True)}
+    grads["head"] = d_head
+    # Running statistics are those of the late view.
+    server = self.optimizer.at_server.step(server, grads, trunk.stats, passed)
+
+    # Client: its step (eq. 8).
+    client, reported["client"] = self.client_step(
+      client, views, late, dz, b2, self.gamma
+    )
+    return client, server, reported
+
+  def alone(self, client, context, batches, key):
+    b1, b2 = batches
+    views = self.adapt(client.net, b1, b2, early=self.both)
+    late = self.front(views.late, b1)
+    dz = jnp.zeros_like(late.features)
+    client, loss = self.client_step(client, views, late, dz, b2, 1.0)
+    return client, {"client": loss}
+
+  # Section 3.3: meta-adaptation.
+
+  def adapt(self, net: Net, b1: Batch, b2: Batch, *, early: bool) -> Views:
+    """Adapts phi and h to each batch by M steps of plain SGD (eq. 3)."""
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *(b2, b1)[: 1 + early])
+
+    def adapted(params):
+      def to_batch(batch):
+        def inner(params, _):
+          start = net._replace(params=params)
+          return sgd_step(self, start, batch, self.inner_lr).params, None
+
+        return jax.lax.scan(inner, params, length=self.inner_steps)[0]
+
+      # On a CPU one by one: a view's activations stay in its cache.
+      if target.current().platform == "cpu":
+        return jax.lax.map(to_batch, batches)
+      return jax.vmap(to_batch)(batches)
+
+    if self.meta == "maml":
+      params, vjp = jax.vjp(adapted, net.params)
+
+      def pull(*grads):
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *grads)
+        read = jnp.arange(len(grads))  # a view that l_C does not read has 0
+        return vjp(trees.put(trees.zeros(params), read, stacked))[0]
+
+    else:  # as if the inner steps had the slope 1
+      params = adapted(net.params)
+
+      def pull(*grads):
+        return jax.tree.map(lambda *x: sum(x), *grads)
+
+    late, second = (net._replace(params=trees.take(params, i)) for i in (0, -1))
+    return Views(late=late, early=second, pull=pull)
+
+  def client_step(
+    self,
+    client: Half,
+    views: Views,
+    late: Front,
+    dz: Array,
+    b2: Batch,
+    weight: Array | float,
+  ) -> tuple[Half, Array]:
+    """Descends weight l_C, and what `dz` brings -> client, l_C."""
+    if not self.both:
+      grads = views.pull(late.pull(dz, weight))
+      return self.optimizer.step(client, grads, late.stats), late.loss
+    slope, early = jax.value_and_grad(self.local_loss), views.early
+    loss, at_early = slope(early.params, early, b2)
+    weight = weight / 2
+    grads = views.pull(late.pull(dz, weight), trees.scale(weight, at_early))
+    client = self.optimizer.step(client, grads, late.stats)
+    return client, (late.loss + loss) / 2
+
+  # Section 3.4: stochastic early features.
+
+  def early_taps(
+    self, client: Net, batch: Batch, key: Array
+  ) -> tuple[Array, dict[int, Array]]:
+    """Draws K, and computes the early view's features -> K, {cut: [B, ...]}.
+
+    K is drawn for every client and step, uniformly from the cuts up to the
+    client's depth: the server has no block in front of the shallowest.
+    """
+    depth = self.depth(client)
+    cuts = [cut for cut in self.backbone.cuts if cut <= depth]
+    cuts = cuts if self.stochastic_depth else [depth]
+    drawn = jax.random.randint(key, (), 0, len(cuts), jnp.int32)
+    k = jnp.array(cuts, jnp.int32)[drawn]
+    how = {"train": True, "real": batch.real, "key": batch.key, "last": k}
+    return k, drawn_cut.taps(self.backbone, client, batch.image, cuts, **how)
+
+  # Section 3.5: supervision that keeps labels private.
+
+  def align(
+    self, early: Net, server: Net, late: Array, b1: Batch, b2: Batch, key: Array
+  ) -> Alignment:
+    """Aligns the early view with the late view's embedding [B, D] (eq. 7)."""
+    k, taps = self.early_taps(early, b2, key)
+    taps = wire.send_chosen(self.wire, "up/features", taps, k, b2)
+    same = wire.send_match(b1.label == b2.label, b1.real)
+    how = {"train": True, "real": b2.real, "key": b2.key}
+
+    def trunk(params):  # from depth K on (eq. 6)
+      net = server._replace(params=params)
+      e, _, passed = drawn_cut.inject(self.backbone, net, taps, k, **how)
+      return e.reshape(len(e), -1), passed
+
+    names = self.backbone.names(min(taps))
+    params = {name: server.params[name] for name in names}
+    e, pull, passed = jax.vjp(trunk, params, has_aux=True)
+    csa = jax.value_and_grad(losses.csa, (0, 1))
+    options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
+    loss, at_both = csa(e, late, same, b1.real, **options)
+    d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
+    (d_theta,) = pull(d_early)
+    return Alignment(loss=loss, late=d_late, early=d_theta, passed=passed)
+
+  def head_pass(
+    self, server: Net, e: Array, batch: Batch
+  ) -> tuple[Array, Tree, Array]:
+    """The task's loss of embeddings -> l_S, (1 - gamma) times d_head, d_e."""
+
+    def task(head, e):
+      net = Net({"head": head}, {"head": server.stats["head"]})
+      logits, _ = backbones.run_batch(self.backbone, net, e, ("head",), batch)
+      return self.backbone.mean_loss(logits, batch.label, batch.real)
+
+    loss, pull = jax.vjp(task, server.params["head"], e)
+    d_head, d_e = pull(jnp.asarray(1 - self.gamma, loss.dtype))
+    return loss, d_head, d_e

@@ -1,7 +1,4 @@
-"""Hydra: a shared part-2a, and a part-2b for every group of clients.
-
-Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A.
-"""
+"""Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A."""
 
 from typing import Literal
 
@@ -10,228 +7,142 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees, wire
-from splitjax.methods import aggregations, base
-from splitjax.methods.optimizers import Optimizer
-from splitjax.methods.split_pass import split_step
-from splitjax.methods.splitfed import Mean
+from splitjax.methods import nets
+from splitjax.methods.splitfed import SplitFedV2
 from splitjax.models import backbones
-from splitjax.models.backbones import Backbone
-from splitjax.types import (
-  Array,
-  Half,
-  Method,
-  Opt,
-  Segment,
-  Stage,
-  Traits,
-  UserError,
-)
+from splitjax.parameters import pytree
+from splitjax.types import Half, UserError
 
 
-def hydra(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  second_cut: int | None = None,
-  groups: int | None = None,
-  superclasses: tuple[tuple[int, ...], ...] | None = None,
-  assign: Literal["balanced", "most"] = "balanced",
-  mean: Mean = "uniform",
-) -> Method:
-  """Hydra: SplitFed v2 with one copy of the last blocks per client group.
+@pytree
+class Hydra(SplitFedV2):
+  """SplitFed v2 with a head, part-2b, for every group of clients.
 
-  The part-2b of a group is its head. In every round each head starts as a copy
-  of the common head. A visit trains the client's part-1, the shared part-2a and
-  the head of the client's group. The round ends with the mean of the heads.
-  With one group this is SplitFed v2. The ledger charges a client for its label
-  counts once, when it first takes part.
+  In every round each head starts as a copy of the common head, with slots of
+  its own. A visit trains the client's part-1, the shared part-2a and the head
+  of the client's group. The round ends with the mean of the heads. With one
+  group this is SplitFed v2. A client sends its label counts once, when it first
+  takes part.
 
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves; in a round each head has its own slots.
+  Attributes:
     second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
     groups: G, the number of groups; None: one group per class, or per entry of
       superclasses.
     superclasses: the classes of each group. A class may be in no group, but not
       in two. None: group g has class g, or all classes if G is 1.
-    assign: "balanced": equally large groups (Algorithm 2). "most": each client
-      joins the group that most of its samples belong to, so that groups may
-      differ in size or be empty, like the teams of the public code. If
-      superclasses have unequal numbers of clients, "balanced" trains some heads
-      with clients of other superclasses.
-    mean: the weight of a participant in the average of part-1; uniform in
-      Hydra's code.
-
-  Raises:
-    UserError: an invalid cut or grouping.
+    assign: "balanced": equally large groups (Algorithm 2), which trains some
+      heads with clients of other superclasses if these have unequal numbers of
+      clients. "most": the group that most of a client's samples belong to, so
+      that groups may be unequal or empty, like the teams of the public code.
 
   Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = hydra(net, sgd)
-    >>> method.traits.answers
-    ('server',)
+    >>> import numpy as np
+    >>> from splitjax.sandbox import small
+    >>> method = small(Hydra, superclasses=((0, 1), (2, 3))).method
+    >>> method.group(np.array([[5, 1, 0, 0], [0, 0, 2, 1], [0, 3, 2, 0]]))
+    array([0, 1, 0], dtype=int32)
   """
-  cut = backbone.length if second_cut is None else second_cut
-  base.require(
-    "second_cut",
-    cut,
-    backbone.cuts[-1] <= cut <= backbone.length,
-    f"in {backbone.cuts[-1]}..{backbone.length}, a block from the cut on",
-  )
-  heads = (*backbone.names(cut), "head")
-  classes = _group_classes(backbone.classes, groups, superclasses)
-  count = len(classes)
-  aggregation = base.mean(backbone, uniform=mean == "uniform")
-  receive = base.download(backbone, optimizer, aggregation)
-  plain = split_step(backbone, optimizer)
 
-  def begin(client, server, samples, round, key):
-    counts = jnp.where(client.memory, 0.0, 4.0 * backbone.classes)
-    client, server, down = receive(
-      client._replace(memory=jnp.bool_(True)), server, samples, round, key
-    )
-    shared, head = split_server(server, heads)
-    server = shared._replace(memory=trees.repeat(head, count))
-    return client, server, wire.merge(down, wire.price("up/statistics", counts))
+  second_cut: int | None = None
+  groups: int | None = None
+  superclasses: tuple[tuple[int, ...], ...] | None = None
+  assign: Literal["balanced", "most"] = "balanced"
 
-  def step(client, server, batches, key):
-    whole = join_server(server, server.memory)
-    client, whole, *rest = plain(client, whole, batches, key)
-    shared, head = split_server(whole, heads)
-    return client, shared._replace(memory=head), *rest
+  def __post_init__(self):
+    super().__post_init__()
+    cut, deepest = self.second_cut, self.backbone.cuts[-1]
+    if cut is not None and not deepest <= cut <= self.backbone.length:
+      raise UserError(
+        f"second_cut={cut} must be in {deepest}..{self.backbone.length}, a"
+        " block from the cut on"
+      )
+    lists, classes = self.group_classes, self.backbone.classes
+    if self.groups not in (None, len(lists)):
+      raise UserError(
+        f"groups={self.groups} must be {len(lists)}, the number of superclasses"
+        f" (without superclasses, 1 or {classes})"
+      )
+    named = sum(lists, ())
+    valid = set(named) <= set(range(classes)) and len(set(named)) == len(named)
+    if not (named and valid and all(lists)):
+      raise UserError(
+        f"superclasses={lists} must be classes of 0..{classes - 1}, each once"
+      )
 
-  def leave(client, server, samples, key):
-    return client, join_server(server, mean_head(server.memory)), {}
+  @property
+  def group_classes(self) -> tuple[tuple[int, ...], ...]:
+    """The classes of each group."""
+    if self.superclasses is not None:
+      return self.superclasses
+    classes = tuple(range(self.backbone.classes))
+    return (classes,) if self.groups == 1 else tuple((c,) for c in classes)
 
-  made = base.method(
-    backbone,
-    optimizer,
-    (Stage(step),),
-    aggregation,
-    traits=Traits(("server",), topology="sequential"),
-    begin=begin,
-    finish=base.upload(backbone, aggregation, before=leave),
-    client_memory=lambda full, fleet: jnp.bool_(False),  # counts not yet sent
-  )
-  return made._replace(group=lambda c: grouping(c, classes, assign))
+  def group(self, counts):
+    """Groups clients with similar labels; in a tie the lowest number wins.
 
+    A client's score in a group is its number of samples of the group's classes.
+    """
+    scores = [counts[:, list(c)].sum(axis=1) for c in self.group_classes]
+    if self.assign == "most":
+      return np.argmax(scores, axis=0).astype(np.int32)
+    # In a turn a group gets the free client with the highest score in it.
+    groups = np.full(len(counts), -1, np.int32)
+    for turn in range(len(counts)):
+      number = turn % len(scores)
+      free = np.flatnonzero(groups < 0)
+      groups[free[scores[number][free].argmax()]] = number
+    return groups
 
-def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
-  """Splits a server within a round into part-2a and part-2b (`heads`)."""
+  def first_client(self, net, size):
+    sent = jnp.bool_(False)  # whether it has sent its label counts
+    return super().first_client(net, size)._replace(memory=sent)
 
-  def only(names):
-    opt = Opt(
-      server.opt.rate,
-      *({k: table[k] for k in names} for table in server.opt[1:]),
-    )
-    return Half(backbones.select(server.segment, names), opt)
+  def receive(self, client, server, samples, round, key):
+    size = 4.0 * self.backbone.classes
+    wire.record("up/statistics", jnp.where(client.memory, 0.0, size))
+    client, server, _ = super().receive(client, server, samples, round, key)
+    client = client._replace(memory=jnp.bool_(True))
+    shared, head = self.parted(server)
+    heads = trees.repeat(head, len(self.group_classes))
+    return client, shared._replace(memory=heads), samples.shard.group
 
-  return only([k for k in server.segment.params if k not in heads]), only(heads)
+  def lend(self, server, context):
+    """Part-2a with the head of the client's group."""
+    head = trees.take(server.memory, context)
+    return nets.union(server._replace(memory=()), head)
 
+  def take_back(self, server, context, lent):
+    shared, head = self.parted(lent)
+    return shared._replace(memory=trees.put(server.memory, context, head))
 
-def join_server(shared: Half, head: Half) -> Half:
-  """Joins part-2a and one part-2b into one server, without memory."""
-  one, two = shared.segment, head.segment
-  segment = Segment(one.params | two.params, one.stats | two.stats)
-  tables = (a | b for a, b in zip(shared.opt[1:], head.opt[1:], strict=True))
-  return Half(segment, Opt(shared.opt.rate, *tables))
+  def copies(self, server, context, weight):
+    whole = nets.union(server._replace(memory=()), mean_head(server.memory))
+    return super().copies(whole, context, weight)
+
+  def parted(self, server: Half) -> tuple[Half, Half]:
+    """Parts a server into part-2a and part-2b, without memory."""
+    names, cut = self.backbone.names(), self.second_cut
+    of_head = (*names[len(names) if cut is None else cut :], "head")
+    shared = [name for name in server.net.params if name not in of_head]
+
+    def part(names):
+      return Half(
+        net=backbones.select(server.net, names),
+        slots={name: server.slots[name] for name in names},
+        touched=backbones.select(server.touched, names),
+      )
+
+    return part(shared), part(of_head)
 
 
 def mean_head(heads: Half) -> Half:
-  """Averages the trained heads, which are arrays [G, ...].
+  """Averages the heads [G, ...] that were trained in this round.
 
-  Heads of groups without a participant hold the old value and are left out.
+  Those of groups without a participant hold the old value and are left out.
   With full participation this is Hydra's mean.
   """
-  params, stats = {}, {}
-  touched, wrote = heads.opt.touched, heads.opt.wrote
-  for name, stacked in heads.segment.params.items():
-    params[name] = _mean(stacked, touched[name])
-    stats[name] = _mean(heads.segment.stats[name], wrote[name])
-  flags = ({k: x.any() for k, x in t.items()} for t in (touched, wrote))
-  return Half(Segment(params, stats), Opt(heads.opt.rate[0], {}, *flags))
-
-
-def _mean(tree, on: Array):
-  """Averages arrays [G, ...] over the groups where `on` [G] is true.
-
-  If `on` is false everywhere, returns group 0's entries.
-  """
-  weight = on.astype(float)
-  weighted = jax.vmap(aggregations.weighted)(weight, tree)
-  return aggregations.mean(
-    trees.total(weighted), weight.sum(), trees.take(tree, 0)
-  )
-
-
-def grouping(
-  counts: np.ndarray,
-  classes: tuple[tuple[int, ...], ...],
-  assign: str = "balanced",
-) -> np.ndarray:
-  """Groups clients with similar labels.
-
-  "balanced" (Algorithm 2): the groups take turns. In its turn a group gets the
-  unassigned client with the most samples of the group's classes, so group sizes
-  differ by at most one. "most": for each group, a client counts its samples of
-  the group's classes, and it joins the group with the highest count. In a tie
-  the client or group with the lowest index wins.
-
-  Args:
-    counts: [N, C], samples of each client and class.
-    classes: the classes of each group.
-    assign: as in `hydra`.
-
-  Returns:
-    [N] int32, the group of each client.
-  """
-  counts = np.asarray(counts)
-  score = np.stack([counts[:, list(c)].sum(axis=1) for c in classes], axis=1)
-  if assign == "most":
-    return score.argmax(axis=1).astype(np.int32)
-  group = np.full(len(counts), -1, np.int32)
-  for turn in range(len(counts)):
-    g = turn % len(classes)
-    free = np.flatnonzero(group < 0)
-    group[free[score[free, g].argmax()]] = g
-  return group
-
-
-def _group_classes(
-  classes: int,
-  groups: int | None,
-  superclasses: tuple[tuple[int, ...], ...] | None,
-) -> tuple[tuple[int, ...], ...]:
-  """Lists the classes of each group.
-
-  Raises:
-    UserError: invalid groups.
-  """
-  if superclasses is None:
-    count = classes if groups is None else groups
-    base.require("groups", count, 1 <= count <= classes, f"in 1..{classes}")
-    if count < classes and count > 1:
-      raise UserError(
-        f"option groups={count} of {classes} classes needs superclasses,"
-        " the classes of each group, such as ((0, 1), (2, 3))"
-      )
-    if count == 1:
-      return (tuple(range(classes)),)
-    return tuple((c,) for c in range(classes))
-  named = [c for group in superclasses for c in group]
-  once = all(superclasses) and len(set(named)) == len(named) > 0
-  base.require(
-    "superclasses",
-    superclasses,
-    once and all(0 <= c < classes for c in named),
-    f"classes of 0..{classes - 1}, each once",
-  )
-  base.require(
-    "groups",
-    groups,
-    groups in (None, len(superclasses)),
-    f"{len(superclasses)}, the length of superclasses, or left out",
-  )
-  return tuple(tuple(group) for group in superclasses)
+  shares = trees.total(jax.vmap(nets.shares)(heads.net, heads.touched))
+  common = trees.take(heads, 0)
+  net = nets.means(shares, common.net)
+  touched = jax.tree.map(lambda on: on.any(), heads.touched)
+  return common._replace(net=net, touched=touched)

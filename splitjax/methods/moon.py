@@ -1,94 +1,66 @@
-"""MOON: a contrastive loss on the features of three networks.
+"""MOON: a contrastive loss on the features of three networks."""
 
-The loss pulls the features of the local network towards those of the global
-network, and pushes them away from those of the client's network after its
-previous round.
-
-Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021, Algorithm 1.
-"""
+from typing import Annotated
 
 import jax
 
 from splitjax import losses
-from splitjax.methods import base, prototypes
-from splitjax.methods.optimizers import Optimizer
-from splitjax.models import backbones
-from splitjax.models.backbones import Backbone
-from splitjax.types import Array, Batch, Half, Method, Segment, Work
+from splitjax.fields import NOT_NEGATIVE, POSITIVE
+from splitjax.methods import prototypes
+from splitjax.methods.whole import WholeNetwork
+from splitjax.parameters import pytree
+from splitjax.types import Passes
 
 
-def moon(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  mu: float = 1.0,
-  temperature: float = 0.5,
-) -> Method:
-  """MOON: local SGD on CE + mu l_con, then FedAvg's mean.
+@pytree
+class MOON(WholeNetwork):
+  """Local SGD on CE + mu l_con, then FedAvg's mean.
 
   l_con = -log e^{s(z, z_glob) / tau} / (e^{s(z, z_glob) / tau} + e^{s(z,
   z_prev) / tau}), where s is the cosine and z are the features of the local
-  network. z_glob are the features of the network that the client received.
-  z_prev are the features of the client's own network after its last round; in
-  its first round they are those of the initial network. The networks of z_glob
-  and z_prev run in inference mode.
+  network. z_glob are those of the network that the client received, z_prev
+  those of its own after its last round, at first of the initial network; both
+  run in inference mode.
 
   Features are the input of the head. The paper adds a projection head of two
-  layers. To use a projection head here, write a network of your own whose last
-  block ends with it.
+  layers: to use one, write a network whose last block ends with it. mu = 1 and
+  tau = 0.5 are the defaults of the authors' code.
 
-  Args:
-    backbone: the network.
-    optimizer: the client's optimiser.
-    mu: weight of l_con; 1 is the default of the authors' code.
-    temperature: tau; 0.5 is the default of the authors' code.
-
-  Raises:
-    UserError: an option is out of range.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> moon(net, sgd, mu=5.0).traits.depth
-    'full'
+  Reference: Li, He and Song, CVPR 2021, Algorithm 1.
   """
-  base.require("mu", mu, mu >= 0, "at least 0")
-  base.require("temperature", temperature, temperature > 0, "above 0")
-  shared = base.mean(backbone)
-  receive = base.download(backbone, optimizer, shared)
 
-  def begin(client, server, samples, round, key):
-    client, server, down = receive(client, server, samples, round, key)
-    both = client.segment, client.memory
-    return client._replace(memory=both), server, down
+  mu: Annotated[float, NOT_NEGATIVE] = 1.0
+  temperature: Annotated[float, POSITIVE] = 0.5  # tau
 
-  def contrast(client: Half, z: Array, batch: Batch) -> Array:
+  @property
+  def passes(self):
+    return Passes(client=5.0)
+
+  def first_client(self, net, size):
+    return super().first_client(net, size)._replace(memory=net)
+
+  def receive(self, client, server, samples, round, key):
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, (half.net, client.memory)
+
+  def loss(self, params, client, context, batch):
+    net = client.net._replace(params=params)
+    z, stats = self.features(net, batch)
+    loss, align = self.exit_loss(net, z, batch), self.align(z, context, batch)
+    return loss + align, ({"client": loss, "align": align}, stats)
+
+  def align(self, z, context, batch):
+    """Computes mu l_con of features z [B, ...]."""
     z = losses.unit(z.reshape(len(z), -1).astype(float))
 
-    def cosine(other: Segment) -> Array:
-      found = prototypes.features(backbone, other, batch)
-      return (z * losses.unit(found)).sum(axis=1) / temperature
+    def cosine(net):
+      anchor = prototypes.features(self.backbone, net, batch)
+      return (z * losses.unit(anchor)).sum(axis=1) / self.temperature
 
-    common, last = map(cosine, client.memory)
-    return mu * losses.masked_mean(jax.nn.softplus(last - common), batch.real)
+    received, last = map(cosine, context)
+    nats = jax.nn.softplus(last - received)
+    return self.mu * losses.masked_mean(nats, batch.real)
 
-  def leave(client, server, samples, key):
-    return client._replace(memory=client.segment), server, {}
-
-  return base.method(
-    backbone,
-    optimizer,
-    (
-      base.client_stage(
-        backbone, optimizer, align=contrast, work=Work(client=5.0)
-      ),
-    ),
-    shared,
-    traits=base.FULL,
-    begin=begin,
-    finish=base.upload(backbone, shared, before=leave),
-    client_memory=lambda full, fleet: backbones.prefix(
-      backbone, full, backbone.length
-    ),
-  )
+  def send(self, client, server, context, samples, weight, key):
+    client = client._replace(memory=client.net)
+    return super().send(client, server, context, samples, weight, key)

@@ -1,150 +1,106 @@
-"""Shared representation, personal head: FedPer, FedRep, FedBABU.
+"""Shared body, personal head: FedPer, FedRep, FedBABU."""
 
-Clients hold the whole network. The body (theta) is averaged, the head (phi_i)
-is the client's own.
-"""
+from functools import partial
+from typing import Annotated, Literal
 
-from typing import Literal
+from splitjax.fields import COUNT, NOT_NEGATIVE
+from splitjax.methods.method import is_body, is_head
+from splitjax.methods.tune import fine_tune, refresh
+from splitjax.methods.whole import WholeNetwork
+from splitjax.parameters import pytree
+from splitjax.types import Passes, Row, Stage, UserError
 
-from splitjax.methods import base
-from splitjax.methods.finetuning import Tuning
-from splitjax.methods.optimizers import Optimizer
-from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Row
+HEAD_PASSES = Passes(client=1.0)
+"""Of a step of the head: forward; its gradient is taken to cost nothing."""
 
 
-def fedper(
-  backbone: Backbone, optimizer: Optimizer, *, personal_blocks: int = 1
-) -> Method:
-  """FedPer: joint SGD on body and head; the body alone is averaged.
+@pytree
+class FedPer(WholeNetwork):
+  """Joint SGD; the last K_P parts are personal (Arivazhagan et al., 2019).
 
-  Args:
-    backbone: the network.
-    optimizer: the client's optimiser.
-    personal_blocks: K_P, how many of the last parts are personal: 1 for the
-      head, 2 for the head and the last block. With 0 this is FedAvg; if all
-      parts are personal it is Local.
-
-  References:
-    Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = fedper(net, sgd, personal_blocks=2)
-    >>> method.traits.depth
-    'full'
+  personal_blocks is K_P: 1 for the head, 2 for the head and the last block.
+  With 0 this is FedAvg, with all parts Local.
   """
-  parts = (*backbone.names(), "head")
-  base.require(
-    "personal_blocks",
-    personal_blocks,
-    0 <= personal_blocks <= len(parts),
-    f"in 0..{len(parts)}",
-  )
-  own = set(parts[len(parts) - personal_blocks :])
-  return base.method(
-    backbone,
-    optimizer,
-    (base.client_stage(backbone, optimizer),),
-    base.mean(backbone, lambda name: float(name in own)),
-    traits=base.FULL,
-  )
+
+  personal_blocks: Annotated[int, NOT_NEGATIVE] = 1
+
+  def __post_init__(self):
+    super().__post_init__()
+    parts = len(self.backbone.blocks) + 1
+    limit = f"at most {parts}: the blocks and the head"
+    if self.personal_blocks > parts:
+      raise UserError(f"personal_blocks={self.personal_blocks} must be {limit}")
+
+  def keeps(self, path):
+    parts = (*self.backbone.names(), "head")
+    personal = parts[len(parts) - self.personal_blocks :]
+    return path.split("/")[0] in personal or super().keeps(path)
 
 
-def fedrep(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  head_epochs: int = 10,
-  final_epochs: int = 0,
-  inner_lr: float = 0.01,
-) -> Method:
-  """FedRep: trains the head while the body is frozen, then the body alone.
+@pytree
+class PersonalHead(WholeNetwork):
+  """Clients keep the head, and fine-tune after the last round."""
 
-  The body's epochs are the config's local_epochs; running statistics of a block
-  are written while the block moves.
+  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01
 
-  Args:
-    backbone: the network.
-    optimizer: the client's optimiser.
-    head_epochs: tau, epochs of the head in each round. The authors' code has 10
-      epochs of the head and 1 of the body.
-    final_epochs: epochs for which every client trains its head after the last
-      round, for a "+FT" row; 10 in the authors' code. 0: no such row.
-    inner_lr: learning rate of the final epochs.
+  def keeps(self, path):
+    return is_head(path) or super().keeps(path)
 
-  References:
-    Collins et al., Exploiting Shared Representations for Personalized Federated
-    Learning, ICML 2021, Algorithm 1.
+  def stages(self):
+    return (Stage(step=partial(self.step_in, is_body)),)
 
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = fedrep(net, sgd, head_epochs=5)
-    >>> len(method.stages)  # the head, then the body
-    2
+
+@pytree
+class FedRep(PersonalHead):
+  """The head, then the body (Collins et al., ICML 2021, Algorithm 1).
+
+  head_epochs is tau; the body's epochs are the config's. The authors' code has
+  10 and 1, and 10 final epochs of the head, for a row "+FT", after the last
+  round. Running statistics of a block are written while it moves.
   """
-  base.require("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
-  base.require("final_epochs", final_epochs, final_epochs >= 0, "at least 0")
-  return base.method(
-    backbone,
-    optimizer,
-    base.head_then_body(backbone, optimizer, head_epochs),
-    base.mean(backbone, base.own_head),
-    traits=base.FULL._replace(rows=base.rows(final_epochs > 0)),
-    tuning=Tuning(inner_lr, 0, epochs=final_epochs, moves=base.is_head),
-  )
+
+  head_epochs: Annotated[int, COUNT] = 10
+  final_epochs: Annotated[int, NOT_NEGATIVE] = 0
+
+  @property
+  def rows(self):
+    tuned = Row("+FT", personal=True, tuned=True)
+    return (*super().rows, tuned) if self.final_epochs else super().rows
+
+  def stages(self):
+    step = partial(self.step_in, is_head)
+    head = Stage(step=step, epochs=self.head_epochs, passes=HEAD_PASSES)
+    return (head, *super().stages())
+
+  def personalise(self, client, server, samples, key):
+    net = self.model(client, server)
+    epochs = self.final_epochs
+    return fine_tune(
+      self, net, samples, key, lr=self.inner_lr, epochs=epochs, moves=is_head
+    )
 
 
-def fedbabu(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  tune: Literal["full", "head"] = "full",
-  tune_epochs: int = 5,
-  inner_lr: float = 0.01,
-  refresh_stats: bool = True,
-  mean: Literal["uniform", "size"] = "size",
-) -> Method:
-  """FedBABU: the random head never moves; the body is trained and averaged.
+@pytree
+class FedBABU(PersonalHead):
+  """The head stays as drawn in all rounds (Oh et al., ICLR 2022, Algorithm 1).
 
-  After the last round every client fine-tunes; the result row reports the
-  fine-tuned networks.
-
-  Args:
-    backbone: the network.
-    optimizer: the client's optimiser.
-    tune: the part that fine-tuning moves; the paper compares both and prefers
-      the whole network.
-    tune_epochs: E_f, epochs of fine-tuning; 5 in the authors' code.
-    inner_lr: learning rate of fine-tuning.
-    refresh_stats: whether fine-tuning ends by recomputing batch-norm statistics
-      on the client's own data.
-    mean: the weight of a participant in the mean. "size": |D_n|, as in the
-      other methods here; "uniform": 1, as in the authors' code.
-
-  References:
-    Oh et al., FedBABU: Towards Enhanced Representation for Federated Image
-    Classification, ICLR 2022, Algorithm 1.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = fedbabu(net, sgd, tune="head")
-    >>> [row.personal for row in method.traits.rows]
-    [True]
+  Then the clients fine-tune; the paper prefers tune="full". The authors' code
+  has 5 epochs and mean="uniform".
   """
-  base.require("tune_epochs", tune_epochs, tune_epochs >= 1, "at least 1")
-  moves = base.is_head if tune == "head" else None
-  return base.method(
-    backbone,
-    optimizer,
-    (base.client_stage(backbone, optimizer, moves=base.is_body),),
-    base.mean(backbone, base.own_head, uniform=mean == "uniform"),
-    traits=base.FULL._replace(rows=(Row("", True, tuned=True),)),
-    tuning=Tuning(inner_lr, 0, refresh_stats, epochs=tune_epochs, moves=moves),
-  )
+
+  tune: Literal["full", "head"] = "full"
+  tune_epochs: Annotated[int, COUNT] = 5
+  refresh_stats: bool = True  # ends with batch-norm statistics of its own data
+
+  @property
+  def rows(self):
+    return (Row("", personal=True, tuned=True),)
+
+  def personalise(self, client, server, samples, key):
+    moves = is_head if self.tune == "head" else None
+    net = self.model(client, server)
+    epochs = self.tune_epochs
+    net = fine_tune(
+      self, net, samples, key, lr=self.inner_lr, epochs=epochs, moves=moves
+    )
+    return refresh(self, net, samples, key) if self.refresh_stats else net

@@ -1,92 +1,63 @@
-"""Per-FedAvg: FedAvg of a network that fits a client after one local step.
+"""Per-FedAvg: FedAvg of a network that fits a client after one local step."""
 
-Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning with Theoretical
-Guarantees: A Model-Agnostic Meta-Learning Approach, NeurIPS 2020, Algorithm 1.
-"""
-
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
-import jax.numpy as jnp
 
-from splitjax.methods import base, finetuning, optimizers
-from splitjax.methods.finetuning import Tuning
-from splitjax.methods.optimizers import Optimizer
-from splitjax.methods.split_pass import front, local_loss
-from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Row, Stage, Work
+from splitjax import trees
+from splitjax.fields import NOT_NEGATIVE
+from splitjax.methods.tune import Adapting, sgd_step
+from splitjax.methods.whole import WholeNetwork
+from splitjax.parameters import pytree
+from splitjax.types import Passes, Row
 
 
-def per_fedavg(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  inner_lr: float = 0.01,
-  meta: Literal["maml", "fomaml"] = "maml",
-  inner_steps: int = 1,
-  refresh_stats: bool = True,
-) -> Method:
-  """Per-FedAvg: SGD on F_n(w) = f_n(w - alpha grad f_n(w)), then FedAvg's mean.
+@pytree
+class PerFedAvg(Adapting, WholeNetwork):
+  """SGD on F_n(w) = f_n(w - alpha grad f_n(w)), then FedAvg's mean.
 
   With independent batches D, D' and D'' a local step is w' = w - alpha grad
   f(w; D), w <- w - beta (I - alpha grad^2 f(w; D'')) grad f(w'; D'), beta being
-  the optimiser's rate. The product with the Hessian is exact (forward over
-  reverse mode); the paper's HF approximates it by a difference of gradients.
+  the optimiser's rate. The product with the Hessian is exact; the paper's HF
+  approximates it by a difference of gradients. meta="fomaml" is the step
+  without the Hessian, the paper's FO.
 
   After the last round every client takes `inner_steps` steps w <- w - alpha
-  grad f_n(w) on mini-batches; the result row reports these networks.
+  grad f_n(w) on mini-batches, in the paper one; these networks answer.
 
-  Args:
-    backbone: the network.
-    optimizer: the client's optimiser.
-    inner_lr: alpha. With 0 this is FedAvg on the batches D'. The default, 0.01,
-      is that of HARMONY and every fine-tuning here; the paper tunes alpha.
-    meta: "maml": the step above; "fomaml": the step without the Hessian, which
-      is the paper's FO.
-    inner_steps: steps after the last round; the paper takes one.
-    refresh_stats: whether batch-norm statistics are recomputed on the client's
-      own data after these steps.
+  inner_lr is alpha. With 0 this is FedAvg on the batches D'. Its default is
+  that of HARMONY and every fine-tuning here; the paper tunes alpha.
 
-  Raises:
-    UserError: an option is out of range.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> per_fedavg(net, sgd, meta="fomaml").traits.views
-    2
+  Reference: Fallah, Mokhtari and Ozdaglar, NeurIPS 2020, Algorithm 1.
   """
-  exact = meta == "maml"
 
-  def step(client, server, batches, key):
-    del key
-    one, two, *three = batches
-    start = client.segment
+  meta: Literal["maml", "fomaml"] = "maml"
+  inner_steps: Annotated[int, NOT_NEGATIVE] = 1
+
+  @property
+  def views(self):
+    return 3 if self.meta == "maml" else 2
+
+  @property
+  def rows(self):
+    return (Row("", personal=True),)
+
+  @property
+  def passes(self):
+    # Two gradients; the Hessian's product is a third and its derivative.
+    return Passes(client=12.0 if self.meta == "maml" else 6.0)
+
+  def step(self, client, server, context, batches, key):
+    w = client.net
+    for_start, for_adapted, *for_hessian = batches
     # The gradient on D', at the network after a step on D.
-    adapted = finetuning.sgd_step(backbone, start, one, inner_lr)
-    near = front(backbone, adapted, two)
-    grads = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
-    if exact:
-      # Times I - alpha H, H being the Hessian at w on D'', which is symmetric:
+    half = client._replace(net=sgd_step(self, w, for_start, self.inner_lr))
+    grads, stats, losses = self.gradients(half, context, for_adapted)
+    if self.meta == "maml":
+      # The Hessian is symmetric, so a vector-Jacobian product will do:
       # convolutions have no forward derivatives.
-      slope = jax.grad(local_loss, argnums=1)
-      _, times_hessian = jax.vjp(
-        lambda params: slope(backbone, params, start.stats, three[0]),
-        start.params,
-      )
+      slope = jax.grad(self.local_loss)
+      _, times_hessian = jax.vjp(lambda x: slope(x, w, *for_hessian), w.params)
       (product,) = times_hessian(grads)
-      grads = jax.tree.map(lambda g, h: g - inner_lr * h, grads, product)
-    client = optimizers.descend(client, grads, near.stats, optimizer)
-    return client, server, {"client": near.loss}, {}
-
-  # Three gradients; a product with the Hessian is two more.
-  work = Work(client=3.0 + 3.0 + (6.0 if exact else 0.0))
-  return base.method(
-    backbone,
-    optimizer,
-    (Stage(step, work=work),),
-    base.mean(backbone),
-    traits=base.FULL._replace(rows=(Row("", True),), views=3 if exact else 2),
-    tuning=Tuning(inner_lr, inner_steps, refresh_stats),
-  )
+      grads = trees.add(grads, trees.scale(-self.inner_lr, product))
+    return self.optimizer.step(client, grads, stats), server, losses

@@ -8,27 +8,36 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.losses import masked_mean
 from splitjax.models import backbones, shapes
 from splitjax.models.backbones import Backbone
-from splitjax.types import Array, Batch, Segment
+from splitjax.types import Batch, Net
 
 
 class ClassStats(NamedTuple):
-  """Statistics of a client's features by class.
+  """Statistics of a client's features; 0 for a class without samples."""
 
-  Attributes:
-    mean: [C, D] float, the prototypes; 0 for a class without samples.
-    square: [C] float, E |z|^2 of each class; 0 for a class without samples.
-    samples: [C] float, the number of samples of each class.
-  """
+  mean: Array  # [C, D], the prototypes
+  square: Array  # [C], E |z|^2
+  samples: Array  # [C] float, their number
 
-  mean: Array
-  square: Array
-  samples: Array
+
+class Prototypes(NamedTuple):
+  """Prototypes of classes, and whether a class has one."""
+
+  mean: Array  # [C, D]
+  known: Array  # [C] bool
+
+
+def none(backbone: Backbone) -> Prototypes:
+  """Makes a table without prototypes."""
+  c = backbone.classes
+  mean = jnp.zeros((c, width(backbone)))
+  return Prototypes(mean=mean, known=jnp.zeros(c, bool))
 
 
 def width(backbone: Backbone) -> int:
@@ -36,33 +45,22 @@ def width(backbone: Backbone) -> int:
   return math.prod(shapes.outputs(backbone)[backbone.names()[-1]])
 
 
-def features(backbone: Backbone, client: Segment, batch: Batch) -> Array:
+def features(backbone: Backbone, client: Net, batch: Batch) -> Array:
   """Computes the head's input [B, D] for a batch."""
-  z, _ = backbones.run(
-    backbone,
-    client,
-    batch.image,
-    backbone.names(),
-    train=False,
-    real=batch.real,
-    key=batch.key,
-  )
+  names = backbone.names()
+  z, _ = backbones.run(backbone, client, batch.image, names, train=False)
   return z.reshape(len(z), -1).astype(float)
 
 
-def logits(backbone: Backbone, client: Segment, z: Array) -> Array:
+def logits(backbone: Backbone, client: Net, z: Array) -> Array:
   """Computes the head's logits [B, C] for features [B, D]."""
   return backbones.run(backbone, client, z, ("head",), train=False)[0]
 
 
 def class_stats(
-  backbone: Backbone, client: Segment, samples: Samples
+  backbone: Backbone, client: Net, samples: Samples
 ) -> ClassStats:
-  """Averages a client's features and their squares by class, in one pass.
-
-  p_l is the mean of z over the N_l samples of class l (FedPAC eq. 4, PGFedSplit
-  eq. 2).
-  """
+  """Averages features and their squares by class, in a pass (FedPAC eq. 4)."""
 
   def add(total, inputs):
     batch = samples.batch(*inputs)
@@ -75,7 +73,8 @@ def class_stats(
   zeros = jnp.zeros((c, width(backbone))), jnp.zeros(c), jnp.zeros(c)
   total, square, count = jax.lax.scan(add, zeros, samples.in_order())[0]
   some = jnp.maximum(count, 1)
-  return ClassStats(total / some[:, None], square / some, count)
+  mean = total / some[:, None]
+  return ClassStats(mean=mean, square=square / some, samples=count)
 
 
 def distance_to(
@@ -83,12 +82,8 @@ def distance_to(
 ) -> Array:
   """Computes the mean over a batch of 1[y known] |z - p_y|^2, [] float.
 
-  Args:
-    anchor: [C, D], the prototypes p.
-    known: [C] bool, whether a class has a prototype.
-    z: [B, D] or [B, ...] features.
-    batch: labels and mask.
-    per_feature: whether the squared distance is divided by D.
+  p, the `anchor`, is [C, D], and z [B, ...] are features. The squared distance
+  is divided by D if it is taken `per_feature`.
   """
   z = z.reshape(len(z), -1).astype(float)
   square = jnp.square(z - anchor[batch.label]).sum(axis=1)

@@ -24,20 +24,12 @@ from splitjax.types import Array
 
 
 class Settings(NamedTuple):
-  """The numbers that a schedule is made of.
+  """The numbers that a schedule is made of, as in `Optimizer`."""
 
-  Attributes:
-    length: rounds from the end of warm-up to the end of the run, at least 1.
-    decay: factor by which "exponential" and "step" decay in `every` rounds.
-    every: number of rounds for one such decay.
-    floor: smallest factor of "exponential" and "step", at most 1.
-    offset: a of the "inverse" schedule, in rounds.
-  """
-
-  length: float = 1
+  length: float = 1  # rounds from the end of warm-up to that of the run
   decay: float = 0.993
   every: int = 1
-  floor: float = 0.0
+  floor: float | Array = 0.0  # the smallest factor, at most 1
   offset: float = 1.0
 
 
@@ -56,26 +48,3 @@ SCHEDULES: dict[str, Callable[[Settings], optax.Schedule]] = {
   "inverse": lambda s: lambda round: s.offset / (s.offset + round),
 }
 """Name -> (Settings -> schedule). A schedule maps a round to a factor."""
-
-
-def make(
-  name: str, settings: Settings, rounds: int, warmup: float = 0.0
-) -> Callable[[Array], Array]:
-  """Makes the schedule of a run.
-
-  Args:
-    name: key of SCHEDULES.
-    settings: the schedule's numbers; the run's length replaces `length`.
-    rounds: R.
-    warmup: rounds of a linear warm-up before the schedule: the factor in round
-      t < w is (1 + t) / (1 + w).
-
-  Returns:
-    Round [] or [R] -> factor of the same shape.
-  """
-  length = max(rounds - warmup if warmup else rounds, 1)
-  rule = SCHEDULES[name](settings._replace(length=length))
-  if not warmup:
-    return rule
-  rise = optax.linear_schedule(1 / (1 + warmup), 1.0, warmup)
-  return optax.join_schedules([rise, rule], [warmup])

@@ -1,52 +1,32 @@
-"""Convex quadratic programs on the simplex, on the device."""
+"""Convex quadratic programs on the simplex {a >= 0, sum a = 1}."""
 
 import jax
 import jax.numpy as jnp
-
-from splitjax.types import Array
+from jax import Array
+from optax.projections import projection_simplex
 
 STEPS = 1000
 """Number of steps of `minimise`; a test compares its result with scipy's."""
 
 
-def project(x: Array, allowed: Array) -> Array:
-  """Finds the point of the simplex {a >= 0, sum a = 1} nearest to x [N].
-
-  A coordinate is 0 if its entry in `allowed` [N] is false. At least one entry
-  must be true.
-  """
-  x = jnp.where(allowed, x, -jnp.inf)
-  falling = -jnp.sort(-x)
-  total = jnp.cumsum(jnp.where(jnp.isfinite(falling), falling, 0.0))
-  rank = jnp.arange(1, len(x) + 1)
-  count = (falling - (total - 1) / rank > 0).sum()
-  shift = (total[count - 1] - 1) / count
-  return jnp.maximum(x - shift, 0.0)
-
-
 def minimise(q: Array, allowed: Array) -> Array:
   """Minimises a^T Q a over the simplex, by accelerated projected gradient.
 
-  Args:
-    q: [N, N] float, symmetric, positive semidefinite.
-    allowed: [N] bool, the coordinates that may differ from 0.
-
-  Returns:
-    a, [N] float.
+  Q [N, N] is symmetric and positive semidefinite. Coordinates that are not
+  `allowed` [N] are 0. Returns a [N].
   """
-  both = allowed[:, None] & allowed[None, :]
-  q = jnp.where(both, q, 0.0)
+  q = jnp.where(allowed[:, None] & allowed, q, 0.0)
   # The largest row sum bounds the largest eigenvalue.
   slope = 2 * jnp.maximum(jnp.abs(q).sum(axis=1).max(), 1e-12)
-  start = allowed / jnp.maximum(allowed.sum(), 1)
 
   def step(carry, _):
     a, y, t = carry
-    new = project(y - 2 * (q @ y) / slope, allowed)
+    moved = jnp.where(allowed, y - 2 * (q @ y) / slope, -jnp.inf)
+    new = projection_simplex(moved)
     # Momentum starts again where it points uphill (O'Donoghue and Candes).
     t = jnp.where((y - new) @ (new - a) > 0, 1.0, t)
     after = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
     return (new, new + (t - 1) / after * (new - a), after), None
 
-  (a, *_), _ = jax.lax.scan(step, (start, start, jnp.ones(())), length=STEPS)
-  return a
+  start = allowed / jnp.maximum(allowed.sum(), 1)
+  return jax.lax.scan(step, (start, start, jnp.ones(())), length=STEPS)[0][0]

@@ -1,170 +1,131 @@
 """SplitFed and SplitNN: no exit; labels go up; the server answers everything.
 
-The methods differ in topology and in what they average.
-
-References:
-  Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI
-    2022 (v1 and v2).
-  Gawali et al., Comparison of Privacy-Preserving Distributed Deep Learning
-    Methods in Healthcare, 2021 (v3).
-  Vepakomma et al., Split Learning for Health, 2018 (SplitNN).
-  Hydra (Tirana et al., 2026), Section 3 and appendices B, H.5.
+The methods differ in who trains with which server, and in what is averaged:
+SplitFed v1 and v2 (Thapa et al., AAAI 2022), v3 (Gawali et al., Comparison of
+Privacy-Preserving Distributed Deep Learning Methods in Healthcare, 2021),
+SplitNN (Vepakomma et al., Split Learning for Health, 2018).
 """
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from splitjax.methods import base
-from splitjax.methods.optimizers import Optimizer
-from splitjax.methods.split_pass import split_step
-from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Stage, Traits
+import jax
 
-Mean = Literal["uniform", "size"]
-"""The weight of a participant in an average: 1, or its number of samples."""
+from splitjax import wire
+from splitjax.fields import NOT_NEGATIVE
+from splitjax.methods.split import Split
+from splitjax.parameters import pytree
 
 
-def split_method(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  step: Callable,
-  *,
-  keep: float = 0.0,
-  mean: Mean = "uniform",
-  topology: str = "parallel",
-  pick: bool = False,
-) -> Method:
-  """Builds a Method without exits from its local step.
+@pytree
+class SplitFed(Split):
+  """The common step: both sides descend the server's loss alone.
 
-  `topology` and `pick` are as in Traits; `keep` is lam, the share of its own
-  part-1 that a client keeps.
+  Participants have equal weight in a mean, as in Thapa's and Hydra's code.
   """
-  return base.method(
-    backbone,
-    optimizer,
-    (Stage(step),),
-    base.mean(backbone, keep, uniform=mean == "uniform"),
-    traits=Traits(("server",), topology=topology, pick=pick),
-  )
+
+  mean: Literal["size", "uniform"] = "uniform"
+
+  exits: ClassVar[bool] = False
+
+  @property
+  def answers(self):
+    return ("server",)
+
+  def step(self, client, server, context, batches, key):
+    (batch,) = batches
+    return self.split_pass(client, server, batch, 0.0)
 
 
-def splitfed_v1(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  mean: Mean = "size",
-) -> Method:
+@pytree
+class SplitFedV1(SplitFed):
   """SplitFed v1: every client has its own copy of the server in a round.
 
-  The round ends with the mean of the clients' part-1 and the mean of the
-  server's copies.
-
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves.
-    mean: the weight of a participant in both means; uniform in Hydra's
-      experiments.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = splitfed_v1(net, sgd, mean="uniform")
-    >>> method.traits.answers
-    ('server',)
+  The round ends with the means of the clients' part-1 and of the server's
+  copies, weighted by size as in the paper; uniformly in Hydra's experiments.
   """
-  step = split_step(backbone, optimizer)
-  return split_method(backbone, optimizer, step, mean=mean)
+
+  mean: Literal["size", "uniform"] = "size"
 
 
-def splitfed_v2(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  l2: float = 0.0,
-  l2_on: Literal["server", "both"] = "server",
-  mean: Mean = "uniform",
-) -> Method:
+@pytree
+class SplitFedV2(SplitFed):
   """SplitFed v2: one server, which clients visit one after another.
 
-  A visit trains theta and the client's own phi; the round ends with the mean of
-  all phi. The config's `order` sets the length of a visit: one batch, as in
-  Hydra, or a client's whole round, as in the authors' code (turn: epoch).
+  The round ends with the mean of all part-1. The config's `order` sets the
+  length of a visit: one batch, as in Hydra (Tirana et al., 2026), or a client's
+  whole round, as in the authors' code (turn: epoch). The server's momentum
+  continues between visits.
 
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves; the server's momentum continues from
-      visit to visit.
+  Attributes:
     l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
-      H.5, which gives no value). L1, which the paper names but does not
-      examine, is left out. EWC is left out too, since it needs one task to be
-      finished before the next begins and "cannot be directly applied in SFL"
-      (appendix C.2).
-    l2_on: "server": the norm is that of part-2; "both": that of both parts. A
-      client adds the gradient for part-1 itself, so nothing more is sent.
-    mean: the weight of a participant; uniform in Thapa's and Hydra's code.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = splitfed_v2(net, sgd, l2=5e-4)
-    >>> method.traits.answers
-    ('server',)
+      H.5, which gives no value); None: none. L1, which it names but does not
+      examine, is left out. So is EWC: it needs a task to be finished before the
+      next begins, and "cannot be directly applied in SFL" (appendix C.2).
+    l2_on: whether the norm is that of part-2 or of both parts. A client adds
+      the gradient for part-1 itself, so nothing more is sent.
   """
-  base.require("l2", l2, l2 >= 0, "at least 0")
-  factors = (l2 if l2_on == "both" else 0.0, l2)
-  step = split_step(backbone, optimizer, l2=factors)
-  return split_method(
-    backbone, optimizer, step, topology="sequential", mean=mean
-  )
+
+  l2: Annotated[float | None, NOT_NEGATIVE] = None
+  l2_on: Literal["server", "both"] = "server"
+
+  topology: ClassVar[str] = "sequential"
+
+  def front(self, client, batch):
+    near = super().front(client, batch)
+
+    def pull(dz, dl):
+      return self.with_l2(near.pull(dz, dl), client)
+
+    return near._replace(pull=pull) if self.l2_on == "both" else near
+
+  def back(self, server, z, depth, batch):
+    far = super().back(server, z, depth, batch)
+
+    def pull(dl):
+      theta, dz = far.pull(dl)
+      return self.with_l2(theta, server), dz
+
+    return far._replace(pull=pull)
+
+  def with_l2(self, grads, net):
+    """Adds the gradient of l2 / 2 |w|^2 of the blocks that have one."""
+    if self.l2 is None:
+      return grads
+    params = {name: net.params[name] for name in grads}
+    return jax.tree.map(lambda g, w: g + self.l2 * w, grads, params)
 
 
-def splitfed_v3(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  mean: Mean = "uniform",
-) -> Method:
+@pytree
+class SplitFedV3(SplitFed):
   """SplitFed v3: v1 without averaging part-1.
 
   At inference every client's part-1, followed by the common part-2, is a path;
   the most confident path answers a sample.
-
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves.
-    mean: the weight of a participant.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = splitfed_v3(net, sgd)
-    >>> method.traits.pick
-    True
   """
-  step = split_step(backbone, optimizer)
-  return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=True)
+
+  pick: ClassVar[bool] = True
+
+  def keeps(self, path):
+    return True
 
 
-def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
+@pytree
+class SplitNN(SplitFed):
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
   The config's `order` sets order and length of the visits. Momentum is handed
-  on with part-1.
-
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = splitnn(net, sgd)
-    >>> method.traits.answers
-    ('server',)
+  on with part-1. The loop prices it: `receive` and `send` price nothing.
   """
-  step = split_step(backbone, optimizer)
-  return split_method(backbone, optimizer, step, topology="relay")
+
+  topology: ClassVar[str] = "relay"
+
+  def keeps(self, path):
+    return False  # part-1 is handed on with its normalisation
+
+  def receive(self, client, server, samples, round, key):
+    with wire.ledger():  # that nobody adds up
+      return super().receive(client, server, samples, round, key)
+
+  def send(self, client, server, context, samples, weight, key):
+    with wire.ledger():
+      return super().send(client, server, context, samples, weight, key)

@@ -1,371 +1,190 @@
-"""SuperSFL: two gradients fused in the prefix, one set of parameters for all.
+"""SuperSFL: two gradients fused in the encoder, one set of parameters for all.
 
 Al Asif et al., SuperSFL: Resource-Heterogeneous Federated Split Learning with
-Weight-Sharing Super-Networks, 2026. Letters: theta_i is a client's encoder (the
-first d_i of L blocks), phi_i its classifier (our exit h), theta_s the server's
-copy.
+Weight-Sharing Super-Networks, 2026. theta_i is a client's encoder (the first
+d_i of L blocks), phi_i its classifier (our exit), theta_s the server's copy.
 """
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.methods import aggregations, base, optimizers
-from splitjax.methods.optimizers import Optimizer
-from splitjax.methods.split_pass import back, front
+from splitjax.fields import NOT_NEGATIVE, POSITIVE
+from splitjax.methods import nets
+from splitjax.methods.optimizer import clipped
+from splitjax.methods.split import Split
 from splitjax.models import backbones
-from splitjax.models.backbones import Backbone
-from splitjax.models.block import own_norm
-from splitjax.types import (
-  Aggregation,
-  Array,
-  Half,
-  Method,
-  Stage,
-  State,
-  Sums,
-  Traits,
-  Work,
-)
-
-Fusion = Literal["full", "no_loss", "no_depth", "equal"]
-"""Which factors of eq. 3 are in the weight, see `client_weight`."""
+from splitjax.models.block import is_exit
+from splitjax.parameters import pytree
+from splitjax.types import NO_BLOCKS, Net, Passes, Server, Share, UserError
 
 
-EPSILON = 1e-8
-"""Epsilon of eq. 3 and 6; the paper gives no value, this one is ours."""
+@pytree
+class SuperSFL(Split):
+  """Three-phase gradient fusion (Algorithm 2), eq. 3-8.
 
-
-class Losses(NamedTuple):
-  """A client's losses in a round, for its weight in the aggregation.
+  The server holds all L blocks, and clients start from its first ones; their
+  classifiers stay with them. While the server does not answer, a client uploads
+  in vain and then trains alone (Algorithm 3). `fleet.allocation=supersfl`
+  derives depths from resources (eq. 1).
 
   Attributes:
-    total: [] float, the sum of the losses of its local steps. The loss of a
-      step is the fused loss, or the client's loss if the server did not answer.
-    steps: [] float, the number of these steps.
-    reported: [] bool, whether the client has sent its memory and latency. It
-      sends them once in a run.
-  """
-
-  total: Array
-  steps: Array
-  reported: Array
-
-
-def supersfl(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  fusion: Fusion = "full",
-  clip: float | None = 0.5,
-  lam: float = 0.01,
-  sole_source: bool = True,
-  normalise: bool = False,
-  eps: float = EPSILON,
-  answers: Literal["server", "both"] = "server",
-) -> Method:
-  """SuperSFL: three-phase gradient fusion (Algorithm 2), eq. 3-8.
-
-  The classifier phi_i descends its own loss, and the server descends its own.
-  The encoder descends w g_client + (1 - w) g_server with w of `client_weight`.
-  While the server does not answer (`faults.server_down`), a client uploads in
-  vain, waits five seconds and then trains alone (Algorithm 3).
-  Encoders and server share one set of parameters, see `super_network`;
-  classifiers stay with their clients. `fleet.allocation=supersfl` derives
-  depths from resources.
-
-  Args:
-    backbone: the network.
-    optimizer: optimiser of both halves; the paper's is plain SGD.
-    fusion: the factors in w, see `client_weight`; "full" is the paper's choice,
-      the others are its ablations.
-    clip: tau, the largest norm of g_client over all blocks of the encoder; None
-      for no limit.
+    fusion: the factors of w in eq. 3: the paper's, or those of its ablations,
+      of which "equal" is a half.
+    clip: tau, largest norm of l_C's gradient over the encoder; None: no limit.
     lam: weight of the pull to the server's own copy (eq. 8).
-    sole_source: whether a block that only one participant holds is copied from
-      that participant, without the pull: "if only one source provides layer l,
-      that parameter is used directly" (Section II-D). False: eq. 8 for all
-      blocks.
-    normalise: whether the weights of eq. 8 are divided by their sum over the
-      clients that hold the block. In every block the clients' weights then add
-      up to 1, and the server's is lam. False: the equations as printed. The w_i
-      of eq. 6 then add up to about 1/N over all N clients, and to less over
-      the few clients that hold a deep block. With 50 clients and lam = 0.01 the
-      server's copy makes up a third of block 1 and 78 to 93 % of the deepest
-      blocks.
+    sole_source: whether a block that a single participant holds is copied from
+      it, without the pull (Section II-D). False: eq. 8 for all blocks.
+    normalise: whether the weights of eq. 8 sum to 1 over the holders of a
+      block. False: as printed; with 50 clients and lam = 0.01 the server's copy
+      then makes up a third of block 1 and 78 to 93 % of the deepest blocks.
     eps: epsilon of eq. 3 and 6; the paper prints no value.
-    answers: who predicts at inference: "server", since the paper reports one
-      model's accuracy and names no exit, or "both", gated by entropy.
-
-  Raises:
-    UserError: an option is out of range.
+    exit_answers: whether exits predict too, gated by entropy. The paper reports
+      one model's accuracy and names no exit.
 
   Example:
     >>> import splitjax
+    >>> from splitjax.methods.optimizer import Optimizer
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.make_optimizer("sgd", lr=0.05)
-    >>> method = supersfl(net, sgd, fusion="equal")
-    >>> method.traits.answers
+    >>> SuperSFL(backbone=net, optimizer=Optimizer(lr=0.05)).answers
     ('server',)
   """
-  base.require("clip", clip, clip is None or clip > 0, "above 0")
-  base.require("lam", lam, lam >= 0, "at least 0")
-  base.require("eps", eps, eps > 0, "above 0")
-  aggregation = super_network(
-    backbone,
-    lam,
-    sole_source=sole_source,
-    normalise=normalise,
-    eps=eps,
-  )._replace(alike=answers == "server" and not backbone.local_norm)
 
-  def arrive(client, server, samples, round, key):
-    once = jnp.where(client.memory.reported, 0.0, 8.0)  # m_i and lat_i
-    none = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(True))
-    sent = wire.price("up/statistics", once)
-    return client._replace(memory=none), server, sent
+  fusion: Literal["full", "no_loss", "no_depth", "equal"] = "full"
+  clip: Annotated[float | None, POSITIVE] = 0.5
+  lam: Annotated[float, NOT_NEGATIVE] = 0.01
+  sole_source: bool = True
+  normalise: bool = False
+  eps: Annotated[float, POSITIVE] = 1e-8
+  exit_answers: bool = False
 
-  def leave(client, server, samples, key):  # the loss of eq. 6 goes up
-    return client, server, wire.price("up/statistics", 4.0)
+  def __post_init__(self):
+    super().__post_init__()
+    if self.mean != "size":
+      raise UserError(f"mean={self.mean!r}: SuperSFL weighs clients by eq. 6")
 
-  stage = Stage(
-    fused_step(backbone, optimizer, fusion, clip, eps),
-    alone=_alone(backbone, optimizer, clip),
-    work=Work(client=5.0),  # two gradients of the encoder
-  )
-  sides = ("client", "server") if answers == "both" else ("server",)
-  made = base.method(
-    backbone,
-    optimizer,
-    (stage,),
-    aggregation,
-    traits=Traits(answers=sides),
-    begin=base.download(backbone, optimizer, aggregation, before=arrive),
-    finish=base.upload(backbone, aggregation, before=leave),
-  )
-  return made._replace(init=_initializer(backbone))
+  @property
+  def answers(self):
+    return ("client", "server") if self.exit_answers else ("server",)
 
+  @property
+  def passes(self):
+    return Passes(client=5.0)  # two gradients of the encoder
 
-def _initializer(backbone: Backbone) -> Callable:
-  """Builds `init`: clients have an exit, the server holds all blocks."""
-  nothing = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(False))
-  plain = base.initializer(backbone, client_memory=lambda full, fleet: nothing)
+  def keeps(self, path):
+    return is_exit(path.split("/")[0]) or super().keeps(path)
 
-  def init(key, fleet, full) -> State:
-    state = plain(key, fleet, full)
-    whole = backbones.suffix(backbone, full, 0)
-    return state._replace(server=Half(whole))
+  def first_client(self, net, size):
+    # Whether it has sent its memory and latency (eq. 1): once in a run.
+    return super().first_client(net, size)._replace(memory=jnp.bool_(False))
 
-  return init
+  def first_server(self, full, held, size):
+    theta = backbones.suffix(self.backbone, full, 0)
+    return Server(net=theta, common=NO_BLOCKS)
 
+  def model(self, client, server):
+    return nets.join(client.net, server.net)
 
-def client_weight(
-  client: Array,
-  server: Array,
-  share: float,
-  fusion: Fusion,
-  eps: float = EPSILON,
-) -> Array:
-  """Computes w_client of eq. 3, [] float.
+  def receive(self, client, server, samples, round, key):
+    wire.record("up/statistics", jnp.where(client.memory, 0.0, 8.0))
+    half, copy, context = super().receive(client, server, samples, round, key)
+    # Until the round ends, memory is the share of its steps' losses in eq. 6.
+    none = Share(total=jnp.zeros(()), weight=jnp.zeros(()))
+    return half._replace(memory=none), copy, context
 
-  w = d_i / (d_i + d_s) * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1).
-  "no_loss" leaves out the second factor, "no_depth" the first; with "equal" w
-  is a half (Section IV).
+  def step(self, client, server, context, batches, key):
+    (batch,) = batches
+    # Phase 1: l_C and its gradient; features up.
+    near, local, z = self.phase_one(client.net, batch)
 
-  Args:
-    client: [] float, L_c, nats.
-    server: [] float, L_s.
-    share: d_i / (d_i + d_s).
-    fusion: which factors are in the weight.
-    eps: epsilon.
-  """
-  ours, theirs = 1 / (client + eps), 1 / (server + eps)
-  certain = ours / (ours + theirs)
-  return {
-    "full": share * certain,
-    "no_loss": jnp.full_like(certain, share),
-    "no_depth": certain,
-    "equal": jnp.full_like(certain, 0.5),
-  }[fusion]
+    # Phase 2: the server's step; its gradient of the features and l_S down.
+    far = self.back(server.net, z, near.depth, batch)
+    theta, dz = far.pull(jnp.ones_like(far.output))
+    dz = self.cross("down/feature_gradient", dz, batch)
+    wire.record("down/statistics", 4.0)
 
+    # Phase 3: fusion (eq. 3), of the encoder alone.
+    w = self.client_weight(near.loss, far.output, near.depth)
+    served = near.pull(dz, 0.0)
+    fused = trees.add(trees.scale(w, local), trees.scale(1 - w, served))
+    encoder = {n: fused[n] for n in self.backbone.names(0, near.depth)}
+    loss = w * near.loss + (1 - w) * far.output
+    client = self.optimizer.step(client, local | encoder, near.stats)
+    server = self.optimizer.at_server.step(server, theta, far.stats)
+    losses = {"client": near.loss, "server": far.output}
+    return noted(client, loss), server, losses
 
-def fused_step(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  fusion: Fusion,
-  clip: float | None,
-  eps: float,
-) -> Callable:
-  """Builds a Stage's `step`: the three phases of Algorithm 2 on one batch."""
+  def alone(self, client, context, batches, key):
+    (batch,) = batches
+    near, grads, _ = self.phase_one(client.net, batch)  # sends in vain
+    client = self.optimizer.step(client, grads, near.stats)
+    return noted(client, near.loss), {"client": near.loss}
 
-  def step(client, server, batches, key):
-    del key
-    (batch, *_) = batches
-    depth = backbones.depth_of(backbone, client.segment)
+  def phase_one(self, client, batch):
+    """The forward pass, l_C's gradient, clipped in the encoder; features up."""
+    near = self.front(client, batch)
+    grads = near.pull(jnp.zeros_like(near.features), 1.0)
+    if self.clip is not None:
+      names = self.backbone.names(0, near.depth)
+      grads |= clipped({name: grads[name] for name in names}, self.clip)
+    z = self.cross("up/features", near.features, batch)
+    wire.send_labels(batch.real)
+    return near, grads, z
 
-    # Phase 1: the client's loss and its gradient.
-    near = front(backbone, client.segment, batch)
-    nothing = jnp.zeros_like(near.features)
-    own = _clipped(backbone, near.pull(nothing, jnp.ones(())), clip)
+  def client_weight(self, client_loss, server_loss, depth):
+    """W = d_i / L * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1)."""
+    share = jnp.asarray(depth / self.backbone.length)
+    sure = 1 / (client_loss + self.eps)
+    certain = sure / (sure + 1 / (server_loss + self.eps))
+    return {
+      "full": share * certain,
+      "no_loss": share,
+      "no_depth": certain,
+      "equal": jnp.asarray(0.5),
+    }[self.fusion]
 
-    # Phase 2: features up; server step; the features' gradient and L_s down.
-    z, up = wire.send(backbone.wire, "up/features", near.features, batch)
-    far = back(backbone, server.segment, z, depth, batch)
-    theta, dz = far.pull(jnp.ones(()))
-    dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
-    given = near.pull(dz, jnp.zeros(()))
+  def weight(self, client, samples):
+    """d_i / (L_i + eps): w_i of eq. 6 without its denominators, see `merge`."""
+    sureness = 1 / (client.memory.mean(0.0) + self.eps)
+    some = samples.shard.size > 0
+    return jnp.where(some, self.depth(client.net) * sureness, 0.0)
 
-    # Phase 3: fusion, of the encoder alone.
-    share = depth / backbone.length
-    weight = client_weight(near.loss, far.loss, share, fusion, eps)
-    fused = {
-      name: trees.add(
-        trees.scale(weight, own[name]), trees.scale(1 - weight, given[name])
-      )
-      if name in backbone.blocks
-      else own[name]
-      for name in own
-    }
-    loss = weight * near.loss + (1 - weight) * far.loss
-    client = optimizers.descend(
-      _told(client, loss, batch.real), fused, near.stats, optimizer
-    )
-    server = optimizers.descend(server, theta, far.stats, optimizer)
-    told = wire.price("down/statistics", 4.0 * batch.real.any())
-    ledger = wire.merge(up, wire.labels(batch.real), down, told)
-    return client, server, {"client": near.loss, "server": far.loss}, ledger
+  def send(self, client, server, context, samples, weight, key):
+    wire.record("up/statistics", 4.0)  # the loss of eq. 6
+    kept, shares = super().send(client, server, context, samples, weight, key)
+    depth = self.depth(client.net)
+    counts = jnp.where(weight > 0, 1.0, 0.0)
+    shares["depth"] = counts * depth
+    shares["sureness"] = weight / depth
+    shares["holders"] = dict.fromkeys(self.backbone.names(0, depth), counts)
+    return kept._replace(memory=jnp.bool_(True)), shares
 
-  return step
+  def merge(self, server, shares, clients, counted):
+    """Theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam), eq. 8.
 
+    w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1 (eq. 6), with
+    sum_j over all participants, sum_i over the holders of a block. theta_s is
+    the mean of the copies that features passed, else the value before.
+    """
+    # Weights of the shares lack the denominators: lam is multiplied by both.
+    denominators = shares["depth"] * shares["sureness"]
 
-def _alone(
-  backbone: Backbone, optimizer: Optimizer, clip: float | None
-) -> Callable:
-  """Builds a Stage's `alone` (Algorithm 3): phase 1 moves the encoder too.
+    def mixed(copy, share, holders):
+      if share is None:  # no client holds the block
+        return copy
+      pull = self.lam * (share.weight if self.normalise else denominators)
+      pull = jnp.where(holders > (1 if self.sole_source else 0), pull, 0.0)
+      total = trees.add(share.total, trees.scale(pull, copy))
+      return Share(total=total, weight=share.weight + pull).mean(copy)
 
-  The client has sent the batch before it learns that the server is down.
-  """
-
-  def step(client, batches, key):
-    del key
-    (batch, *_) = batches
-    near = front(backbone, client.segment, batch)
-    _, up = wire.send(backbone.wire, "up/features", near.features, batch)
-    own = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
-    client = optimizers.descend(
-      _told(client, near.loss, batch.real),
-      _clipped(backbone, own, clip),
-      near.stats,
-      optimizer,
-    )
-    ledger = wire.merge(up, wire.labels(batch.real))
-    return client, {"client": near.loss}, ledger
-
-  return step
+    theta = nets.select(server.net, self.sends)
+    holders = Net(params=shares["holders"], stats=shares["holders"])
+    theta = nets.map_blocks(mixed, theta, shares["common"], holders)
+    return server._replace(net=nets.join(theta, server.net)), clients
 
 
-def _told(client: Half, loss: Array, real: Array) -> Half:
-  """Adds a step's loss to the client's memory, unless the batch is padding."""
-  on = real.any().astype(float)
-  total, steps, _ = client.memory
-  memory = client.memory._replace(
-    total=total + jnp.where(on > 0, loss, 0.0), steps=steps + on
-  )
-  return client._replace(memory=memory)
-
-
-def _clipped(backbone: Backbone, grads: dict, clip: float | None) -> dict:
-  """Clips the joint norm of the encoder's blocks; the exit stays as it is."""
-  if clip is None:
-    return grads
-  inner = {n: g for n, g in grads.items() if n in backbone.blocks}
-  return {**grads, **optimizers.clipped(inner, clip)}
-
-
-def super_network(
-  backbone: Backbone,
-  lam: float,
-  *,
-  sole_source: bool = True,
-  normalise: bool = False,
-  eps: float = EPSILON,
-) -> Aggregation:
-  """Builds the aggregation of the clients' blocks with the server's (eq. 6-8).
-
-  w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
-  theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
-
-  sum_j is over all participants, sum_i over those that hold the block. theta_s
-  is the server's own value of the block. If features of participants passed the
-  block at the server, theta_s is the mean of these participants' copies,
-  weighted by w_i. Else theta_s is the value before the round. A block that no
-  participant holds becomes theta_s.
-
-  Args:
-    backbone: the network.
-    lam: lambda.
-    sole_source: whether a block that only one participant holds is copied from
-      that participant, without the pull to theta_s (Section II-D, step 3).
-    normalise: whether the w_i of the clients that hold a block are divided by
-      their sum.
-    eps: epsilon.
-  """
-
-  def contribute(client: Half, server: Half, weight: Array) -> Sums:
-    depth = backbones.depth_of(backbone, client.segment)
-    total, steps, _ = client.memory
-    sure = 1 / (total / jnp.maximum(steps, 1) + eps)
-    on = weight > 0
-    sums = aggregations.contribute(
-      client, server, jnp.where(on, depth * sure, 0.0)
-    )
-    extra = {
-      "depth": jnp.where(on, float(depth), 0.0),
-      "sure": jnp.where(on, sure, 0.0),
-    }
-    extra |= {f"holders of {name}": on.astype(float) for name in sums.client}
-    return sums._replace(extra=extra)
-
-  def server(server, clients, active, sums: Sums):
-    del clients, active
-    server = aggregations.mean_server(server, sums)
-    copy = server.segment
-    # The sums weigh by d_i / (L_i + eps), w_i without its two denominators, so
-    # lambda is multiplied by their product.
-    printed = sums.extra["depth"] * sums.extra["sure"]
-    params, stats = dict(server.segment.params), dict(server.segment.stats)
-    for name in backbone.names():
-      if name not in sums.client:
-        continue
-      own = params[name], stats[name]
-      weight = sums.client_weight[name]
-      pull = lam * (weight if normalise else printed)
-      if sole_source:
-        pull = jnp.where(sums.extra[f"holders of {name}"] > 1, pull, 0.0)
-      total = trees.add(sums.client[name], trees.scale(pull, own))
-      mean = aggregations.mean(total, weight + pull, own)
-      params[name], stats[name] = trees.where(weight > 0, mean, own)
-    # With batch_norm=local clients send no normalisation.
-    new = own_norm(
-      backbone.local_norm, copy._replace(params=params, stats=stats), copy
-    )
-    return server._replace(segment=new)
-
-  def clients(half, active, sums, server):
-    del active, sums
-    params, stats = dict(half.segment.params), dict(half.segment.stats)
-    count = len(half.memory.steps)
-    for name in (n for n in backbone.blocks if n in params):
-      new = server.segment.params[name], server.segment.stats[name]
-      params[name], stats[name] = trees.repeat(new, count)
-    new = half.segment._replace(params=params, stats=stats)
-    return half._replace(
-      segment=own_norm(backbone.local_norm, new, half.segment)
-    )
-
-  def keep(name: str) -> float:
-    return float(name not in backbone.blocks)
-
-  return Aggregation(contribute, server, clients, keep)
+def noted(client, loss):
+  """Adds a step's loss, fused or l_C alone, to the client's memory."""
+  step = Share(total=loss, weight=jnp.ones(()))
+  return client._replace(memory=trees.add(client.memory, step))

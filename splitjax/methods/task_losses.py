@@ -1,9 +1,8 @@
 """LOSSES: the task's losses, by name.
 
 Every step that trains on labels takes the loss that the config names. An entry
-makes the loss of one sample from its logits and label; the loss of a batch is
-the mean over its real samples. So a sample's gradient does not depend on the
-other samples of its batch.
+makes the loss of a sample; that of a batch is the mean over its real samples,
+so a sample's gradient does not depend on the others.
 
 >>> import jax, jax.numpy as jnp, splitjax
 >>> def hinge(classes, *, margin: float = 1.0):
@@ -22,32 +21,26 @@ other samples of its batch.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
+from splitjax.fields import NOT_NEGATIVE, SHARE
 from splitjax.losses import each_cross_entropy
-from splitjax.methods.base import require
-from splitjax.types import Array
+from splitjax.types import UserError
 
 Loss = Callable[[Array, Array], Array]
 """(logits [C] float, label [] int32) -> the sample's loss [], nats."""
 
 
-def _of_classes(weights: tuple[float, ...], classes: int) -> Array:
-  """Checks class weights and returns them, [C] float; 1 each if none is given.
-
-  Raises:
-    UserError: there is not one weight per class, one is negative, or all are 0.
-  """
-  if not weights:
-    return jnp.ones(classes)
-  must = f"{classes} numbers, one for each class"
-  require("loss.weights", weights, len(weights) == classes, must)
-  fine = min(weights) >= 0 and max(weights) > 0
-  require("loss.weights", weights, fine, "at least 0 each, and one above 0")
+def of_classes(weights: tuple[float, ...], classes: int) -> Array:
+  """Checks class weights and returns them, [C] float."""
+  if len(weights) != classes or min(weights) < 0 or max(weights) == 0:
+    must = f"{classes} numbers, one for each class, at least 0 each and one"
+    raise UserError(f"option loss.weights={weights} must be {must} above 0")
   return jnp.array(weights, float)
 
 
@@ -57,18 +50,13 @@ def cross_entropy(classes: int) -> Loss:
   return each_cross_entropy
 
 
-def label_smoothing(classes: int, *, smoothing: float = 0.1) -> Loss:
+def label_smoothing(
+  classes: int, *, smoothing: Annotated[float, SHARE] = 0.1
+) -> Loss:
   """Cross-entropy with smoothed labels: (1 - s) 1_y + s / C instead of 1_y.
 
-  Args:
-    classes: C.
-    smoothing: s; 0.1 as in the paper.
-
-  References:
-    Szegedy et al., Rethinking the Inception Architecture for Computer Vision,
-    CVPR 2016, Section 7.
+  Szegedy et al., Rethinking the Inception Architecture, CVPR 2016, Section 7.
   """
-  require("loss.smoothing", smoothing, 0 <= smoothing < 1, "in [0, 1)")
 
   def loss(logits: Array, label: Array) -> Array:
     target = optax.smooth_labels(jax.nn.one_hot(label, classes), smoothing)
@@ -81,45 +69,34 @@ def class_weights(classes: int, *, weights: tuple[float, ...] = ()) -> Loss:
   """Cross-entropy times a weight of the label's class, -w_y log p_y.
 
   The loss of a batch is the mean over samples. PyTorch divides by the sum of
-  the samples' weights instead, so that a batch with only rare classes weighs no
-  more than other batches.
-
-  Args:
-    classes: C.
-    weights: w, one for each class in order of the labels.
+  their weights, so that a batch of rare classes weighs no more than others.
   """
-  require(
-    "loss.weights", weights, bool(weights), f"{classes} numbers, one a class"
-  )
-  each = _of_classes(weights, classes)
+  table = of_classes(weights, classes)
 
   def loss(logits: Array, label: Array) -> Array:
-    return each[label] * each_cross_entropy(logits, label)
+    return table[label] * each_cross_entropy(logits, label)
 
   return loss
 
 
 def focal(
-  classes: int, *, gamma: float = 2.0, weights: tuple[float, ...] = ()
+  classes: int,
+  *,
+  gamma: Annotated[float, NOT_NEGATIVE] = 2.0,
+  weights: tuple[float, ...] = (),
 ) -> Loss:
-  """Focal loss, -alpha_y (1 - p_y)^gamma log p_y (eq. 5).
+  """Focal loss, -alpha_y (1 - p_y)^gamma log p_y; gamma = 0: cross-entropy.
 
-  Args:
-    classes: C.
-    gamma: focusing parameter; 2 as in the paper, 0 is cross-entropy.
-    weights: alpha, one for each class; (): 1 each.
-
-  References:
-    Lin et al., Focal Loss for Dense Object Detection, ICCV 2017.
+  Lin et al., Focal Loss for Dense Object Detection, ICCV 2017, eq. 5. `weights`
+  are alpha; (): 1 for every class.
   """
-  require("loss.gamma", gamma, gamma >= 0, "at least 0")
-  each = _of_classes(weights, classes)
+  table = of_classes(weights, classes) if weights else jnp.ones(classes)
 
   def loss(logits: Array, label: Array) -> Array:
     fit = each_cross_entropy(logits, label)
     # 1 - p_y, away from 0, where a power below 1 has no finite gradient.
     rest = jnp.maximum(-jnp.expm1(-fit), jnp.finfo(fit.dtype).tiny)
-    return each[label] * rest**gamma * fit
+    return table[label] * rest**gamma * fit
 
   return loss
 
@@ -134,11 +111,7 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 
 
 def make_loss(name: str, classes: int, options: Mapping[str, Any]) -> Loss:
-  """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B].
-
-  Raises:
-    UserError: an option is out of range.
-  """
+  """Makes a function (logits [B, C], labels [B]) -> each sample's loss [B]."""
   factory = LOSSES[name]
   if factory is cross_entropy:
     return each_cross_entropy
@@ -151,14 +124,9 @@ class BatchLoss:
   """The losses of a batch: logits [B, C], label [B] -> [B].
 
   A record and no closure, so that networks of equal configs are equal.
-
-  Attributes:
-    factory: an entry of LOSSES.
-    classes: C.
-    options: names and values of the factory's options.
   """
 
-  factory: Callable[..., Loss]
+  factory: Callable[..., Loss]  # an entry of LOSSES
   classes: int
   options: tuple[tuple[str, Any], ...]
 

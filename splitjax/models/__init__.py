@@ -49,7 +49,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "select",
       "suffix",
     ],
-    "block": ["Pretrained", "is_norm", "norm_free", "redraw"],
+    "block": ["Pretrained", "is_norm", "redraw"],
     "build": ["cut"],
     "contract": ["Broken", "check_backbone"],
     "conv": ["THIN", "conv2d", "depthwise"],

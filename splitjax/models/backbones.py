@@ -22,8 +22,7 @@ from splitjax.models.block import (
   exit_name,
   is_random,
 )
-from splitjax.types import Array, Batch, Segment, Tree, UserError
-from splitjax.wire import Wire
+from splitjax.types import Array, Batch, Net, Tree, UserError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,12 +41,9 @@ class Backbone:
     blocks: name -> block, in order.
     exits: cut depth -> the client's classifier there.
     head: the last classifier.
-    local_norm: whether clients keep the parameters and running statistics of
-      batch normalisation to themselves (FedBN); see `block.norm_free`.
     start: pretrained parameters, which replace the random ones of
       `drawing.init`; None: all parameters are initialised at random.
     draws: the distribution of initial kernels and biases, see `block.redraw`.
-    wire: the channels by which messages cross the cut.
     loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
     vocabulary: V, if inputs are int32 token ids 0 to V - 1; otherwise 0.
 
@@ -64,10 +60,8 @@ class Backbone:
   blocks: Mapping[str, Block]
   exits: Mapping[int, Block]
   head: Block
-  local_norm: bool = False
   start: Pretrained | None = None
   draws: Draws = "he"
-  wire: Wire = Wire()
   loss: Callable[[Array, Array], Array] = losses.each_cross_entropy
   vocabulary: int = 0
 
@@ -133,17 +127,17 @@ class Backbone:
     return self.exits[int(name.removeprefix("exit"))]
 
 
-def select(segment: Segment, names: Iterable[str]) -> Segment:
+def select(segment: Net, names: Iterable[str]) -> Net:
   """Selects blocks of a segment by name."""
-  return Segment(
+  return Net(
     {name: segment.params[name] for name in names},
     {name: segment.stats[name] for name in names},
   )
 
 
 def prefix(
-  backbone: Backbone, full: Segment, depth: int, *, with_exit: bool = True
-) -> Segment:
+  backbone: Backbone, full: Net, depth: int, *, with_exit: bool = True
+) -> Net:
   """Selects the client's part: phi (blocks[:depth]) and h (its exit).
 
   A client of depth L holds the whole network, with the head as its exit.
@@ -159,17 +153,17 @@ def classifier_at(backbone: Backbone, depth: int) -> str:
   return "head" if depth == backbone.length else exit_name(depth)
 
 
-def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:
+def suffix(backbone: Backbone, full: Net, depth: int) -> Net:
   """Selects the server's part: theta (blocks[depth:] and the head)."""
   return select(full, (*backbone.names(depth), "head"))
 
 
-def depth_of(backbone: Backbone, client: Segment) -> int:
+def depth_of(backbone: Backbone, client: Net) -> int:
   """Reads the cut depth of a client's segment from its block names."""
   return sum(name in client.params for name in backbone.blocks)
 
 
-def classifier(backbone: Backbone, client: Segment) -> str | None:
+def classifier(backbone: Backbone, client: Net) -> str | None:
   """Names the exit or head that a client holds; None if it holds neither."""
   own = [name for name in client.params if name not in backbone.blocks]
   return own[0] if own else None
@@ -177,7 +171,7 @@ def classifier(backbone: Backbone, client: Segment) -> str | None:
 
 def run(
   backbone: Backbone,
-  segment: Segment,
+  segment: Net,
   x: Array,
   names: Iterable[str],
   *,
@@ -230,7 +224,7 @@ def run(
 
 def run_batch(
   backbone: Backbone,
-  segment: Segment,
+  segment: Net,
   x: Array,
   names: Iterable[str],
   batch: Batch,

@@ -14,7 +14,7 @@ import numpy as np
 
 from splitjax.models import backbones, drawing
 from splitjax.models.backbones import Backbone
-from splitjax.types import Segment, Tree
+from splitjax.types import Net, Tree
 
 BATCH = 6
 TOLERANCE = 1e-3
@@ -62,13 +62,13 @@ def _paths(net: Backbone) -> list[tuple[str, ...]]:
 
 
 def _run(
-  net: Backbone, full: Segment, x: jax.Array, **how: Any
+  net: Backbone, full: Net, x: jax.Array, **how: Any
 ) -> list[tuple[jax.Array, Tree]]:
   """Calls `backbones.run` on each path of `_paths` and lists the results."""
   return [backbones.run(net, full, x, names, **how) for names in _paths(net)]
 
 
-def learns(net: Backbone, full: Segment) -> str:
+def learns(net: Backbone, full: Net) -> str:
   """Checks that gradients are finite and that parameters influence the outputs.
 
   Gradients are taken near the initial values, not at them, because a gate that
@@ -110,7 +110,7 @@ def learns(net: Backbone, full: Segment) -> str:
   return "every parameter has a finite gradient"
 
 
-def leaves_padding_out(net: Backbone, full: Segment) -> str:
+def leaves_padding_out(net: Backbone, full: Net) -> str:
   """Checks that padding changes no statistics and no real sample's output."""
   real = jnp.arange(BATCH) < BATCH - 2
   one, far = _images(net, 0), 0 if net.vocabulary else 9.0
@@ -133,7 +133,7 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
   return "samples of padding change no other and no statistics"
 
 
-def keeps_apart(net: Backbone, full: Segment) -> str:
+def keeps_apart(net: Backbone, full: Net) -> str:
   """Checks that a sample's inference logits do not depend on other samples."""
   x = _images(net, 0)
 
@@ -149,7 +149,7 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
   return "at inference samples do not depend on each other"
 
 
-def draws_by_key(net: Backbone, full: Segment) -> str:
+def draws_by_key(net: Backbone, full: Net) -> str:
   """Checks that outputs are equal for equal keys and differ for other keys."""
 
   def outputs(seed):

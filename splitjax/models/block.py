@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import jax
 import jax.numpy as jnp
 
-from splitjax.types import Array, Segment, Tree
+from splitjax.types import Array, Net, Tree
 
 Draws = Literal["he", "torch"]
 """Distribution of kernels and biases, see `redraw`."""
@@ -76,7 +76,7 @@ class Pretrained:
   note: str = dataclasses.field(compare=False)
   digest: str
 
-  def into(self, full: Segment) -> Segment:
+  def into(self, full: Net) -> Net:
     """Returns `full` with these parameters in place of the blocks' own.
 
     Call it outside of jit: inside, the arrays would be program constants.
@@ -175,25 +175,3 @@ def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
     kind: class of the layer, "BatchNorm", "GroupNorm" or "LayerNorm".
   """
   return any(str(getattr(k, "key", k)).startswith(kind) for k in path)
-
-
-def norm_free(tree: Tree) -> Tree:
-  """Replaces the batch-normalisation leaves of a tree by None.
-
-  It keeps group and layer normalisation: FedBN concerns batch normalisation.
-  """
-  return jax.tree_util.tree_map_with_path(
-    lambda path, x: None if is_norm(path) else x, tree
-  )
-
-
-def own_norm(local: bool, new: Tree, own: Tree) -> Tree:
-  """Replaces the batch-normalisation leaves of `new` by those of `own`.
-
-  If `local` is False, it returns `new` unchanged.
-  """
-  if not local:
-    return new
-  return jax.tree_util.tree_map_with_path(
-    lambda path, x, mine: mine if is_norm(path) else x, new, own
-  )

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import draw_block, exit_name, redraw
-from splitjax.types import Array, Segment, Tree
+from splitjax.types import Array, Net, Tree
 
 
-def init(backbone: Backbone, key: Array) -> Segment:
+def init(backbone: Backbone, key: Array) -> Net:
   """Initialises all blocks, all exits and the head at random from a key []."""
 
   def draw(name, x):
@@ -29,7 +29,7 @@ def init(backbone: Backbone, key: Array) -> Segment:
 
 def each_block(
   backbone: Backbone, draw: Callable[..., tuple], x: Any
-) -> tuple[Segment, dict[str, Any]]:
+) -> tuple[Net, dict[str, Any]]:
   """Calls `draw` for all blocks, all exits and the head.
 
   Args:
@@ -49,7 +49,7 @@ def each_block(
     return x
 
   walk(backbone, visit, x)
-  return Segment(params, stats), out
+  return Net(params, stats), out
 
 
 def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:

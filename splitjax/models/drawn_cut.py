@@ -5,14 +5,15 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax.models.backbones import Backbone, run
-from splitjax.types import Array, Segment, Tree
+from splitjax.types import Net, Tree
 
 
 def taps(
   backbone: Backbone,
-  segment: Segment,
+  net: Net,
   x: Array,
   cuts: Iterable[int],
   *,
@@ -27,7 +28,7 @@ def taps(
 
   Args:
     backbone: the network.
-    segment: a prefix at least as deep as the deepest cut.
+    net: a prefix at least as deep as the deepest cut.
     x: [B, ...] inputs.
     cuts: cut depths.
     train: as in `run`.
@@ -41,9 +42,7 @@ def taps(
     names = backbone.names(start, cut)
 
     def through(x, names=names):
-      return run(backbone, segment, x, names, train=train, real=real, key=key)[
-        0
-      ]
+      return run(backbone, net, x, names, train=train, real=real, key=key)[0]
 
     if last is None or not out:
       x = through(x)
@@ -58,7 +57,7 @@ def taps(
 
 def inject(
   backbone: Backbone,
-  server: Segment,
+  server: Net,
   entries: dict[int, Array],
   depth: Array,
   *,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from splitjax.models import backbones, drawing, shapes, target
 from splitjax.models.backbones import Backbone
-from splitjax.types import Segment, UserError
+from splitjax.types import Net, UserError
 
 
 @functools.lru_cache(maxsize=64)
@@ -36,7 +36,7 @@ def forward(backbone: Backbone) -> dict[str, float]:
 
 
 def _block(
-  backbone: Backbone, full: Segment, name: str, x: jax.ShapeDtypeStruct
+  backbone: Backbone, full: Net, name: str, x: jax.ShapeDtypeStruct
 ) -> float:
   def apply(segment, x):
     return backbones.run(backbone, segment, x, (name,), train=False)[0]

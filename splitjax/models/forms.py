@@ -12,7 +12,7 @@ from flax.errors import InvalidRngError
 from splitjax.models import backbones, drawing, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.behaviour import BATCH
-from splitjax.types import Segment, UserError
+from splitjax.types import Net, UserError
 
 
 def check_forms(net: Backbone) -> None:
@@ -47,7 +47,7 @@ def check_forms(net: Backbone) -> None:
   drawing.walk(net, check, net.inputs(BATCH))
 
 
-def _float32(full: Segment, where: str) -> None:
+def _float32(full: Net, where: str) -> None:
   """Checks that all parameters have the default float, as optimisers need."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
     if leaf.dtype != jnp.result_type(float):
@@ -58,7 +58,7 @@ def _float32(full: Segment, where: str) -> None:
       )
 
 
-def _output(net: Backbone, full: Segment, name: str, x: Any, where: str) -> Any:
+def _output(net: Backbone, full: Net, name: str, x: Any, where: str) -> Any:
   """Returns shape and dtype of a block's output, after checking the block.
 
   It checks the batch axis, the dtype and the form of running statistics.

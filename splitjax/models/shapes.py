@@ -11,10 +11,10 @@ from splitjax import trees
 from splitjax.models import backbones, drawing, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
-from splitjax.types import Segment
+from splitjax.types import Net
 
 
-def network(backbone: Backbone) -> Segment:
+def network(backbone: Backbone) -> Net:
   """Makes the whole network, with a `jax.ShapeDtypeStruct` for each array."""
   return _abstract(backbone)[0]
 
@@ -99,7 +99,7 @@ def _convolves(program: Any) -> bool:
   return False
 
 
-def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
+def _abstract(backbone: Backbone) -> tuple[Net, dict[str, Any]]:
   """Finds the shapes that `each_block` returns; traces equal blocks once."""
   return drawing.each_block(
     backbone,

@@ -18,24 +18,23 @@ from typing import TYPE_CHECKING, Any
 from splitjax.types.arrays import (
   Batch,
   Exits,
-  Half,
-  Ledger,
   Logits,
-  Opt,
+  Net,
   Outputs,
-  Segment,
   Shard,
-  State,
-  Sums,
   Tree,
 )
-from splitjax.types.method import (
-  Aggregation,
-  Method,
+from splitjax.types.records import (
+  NO_BLOCKS,
+  Client,
+  Half,
+  Metrics,
+  Passes,
   Row,
+  Server,
+  Share,
   Stage,
-  Traits,
-  Work,
+  State,
 )
 
 if TYPE_CHECKING:

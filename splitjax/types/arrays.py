@@ -1,4 +1,4 @@
-"""Arrays of a run: state, clients' data, sums over clients, predictions."""
+"""Arrays of a run: networks, clients' data, batches, predictions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ if TYPE_CHECKING:
 Tree = Any
 """A pytree of arrays."""
 
-Ledger = dict[str, "Array"]
-"""Message name -> bytes, [] float, exact to seven digits. Names are those of
-`wire.MESSAGES`, so a ledger also says what a method reveals."""
 
-
-class Segment(NamedTuple):
+class Net(NamedTuple):
   """Consecutive blocks of a network: what one side of the cut holds.
 
   The names of the blocks give the segment's depth; jax treats them as static.
@@ -30,57 +26,6 @@ class Segment(NamedTuple):
 
   params: dict[str, Tree]
   stats: dict[str, Tree]
-
-
-class Opt(NamedTuple):
-  """Optimiser state of one half, by block, so that a step can skip blocks.
-
-  Attributes:
-    rate: [] float, the round's factor on the learning rate.
-    slots: block name -> optax state of that block.
-    touched: block name -> [] bool, whether a step of this round updated it.
-    wrote: block name -> [] bool, whether a step of this round updated its
-      running statistics.
-  """
-
-  rate: Array
-  slots: dict[str, Tree]
-  touched: dict[str, Array]
-  wrote: dict[str, Array]
-
-
-class Half(NamedTuple):
-  """One side of one client-server pair.
-
-  Attributes:
-    segment: its blocks.
-    opt: an Opt within a round, () between rounds.
-    memory: the method's own state of this side; () if it has none.
-  """
-
-  segment: Segment
-  opt: Tree = ()
-  memory: Tree = ()
-
-
-class State(NamedTuple):
-  """Everything that one round hands to the next; a checkpoint holds all of it.
-
-  Attributes:
-    round: [] int32, number of finished rounds.
-    key: [] PRNG key of the run; each round folds its number in.
-    clients: one Half per cohort, leaves [N, ...]. On several devices or in
-      chunks N includes padding clients (fleets.Cohort), also in checkpoints.
-    server: the server's Half, unstacked.
-    means: a mean_optimizer.Means, the state of the optimiser that makes the
-      server's step on a round's mean update; () without this optimiser.
-  """
-
-  round: Array
-  key: Array
-  clients: tuple[Half, ...]
-  server: Half
-  means: Tree = ()
 
 
 class Shard(NamedTuple):
@@ -98,16 +43,13 @@ class Shard(NamedTuple):
     number: [] int32, the client's number in the fleet, from which its random
       keys are derived. The number is data, not part of the program, so that one
       program serves any clients of a cohort.
-    faults: the client's faults, a faults.ClientFault with leaves [R] over the
-      rounds; () if no fault is possible.
     service_order: [R, T] int32, the position of each local step of a round in
-      the server's queue, client_order.NO_TURN for a step that is not taken; ()
+      the server's queue, orders.NO_TURN for a step that is not taken; ()
       unless one server serves the clients one after another.
-    group: [] int32, the client's group: its group at the server if the method
-      has Method.group, otherwise its group in the partition; () if there are no
-      groups.
+    group: [] int32, the client's group: that of `Method.group` if the method
+      makes groups, else its group in the partition; () if there are none.
     held: [H] int32, rows that the client holds back for validation
-      (Traits.validates), padded with -1; () if there are none.
+      (Method.validates), padded with -1; () if there are none.
   """
 
   image: Array
@@ -116,7 +58,6 @@ class Shard(NamedTuple):
   size: Array
   counts: Array
   number: Array
-  faults: Tree = ()
   service_order: Tree = ()
   group: Tree = ()
   held: Tree = ()
@@ -148,29 +89,6 @@ class Logits(NamedTuple):
 
   client: Array
   server: Array
-
-
-class Sums(NamedTuple):
-  """One client's contribution to the aggregation; additive over clients.
-
-  Attributes:
-    client: block name -> weighted (parameters, statistics).
-    client_weight: block name -> [] float, weight of the clients that hold it.
-    server: block name -> weighted (parameters, statistics).
-    server_weight: block name -> [] float, weight of the clients whose copy of
-      the block was updated.
-    stats_weight: block name -> [] float, weight of the clients whose copy of
-      the block's running statistics was updated; a step may update a block's
-      parameters alone.
-    extra: name -> any other quantity that a method adds up over its clients.
-  """
-
-  client: dict[str, Tree]
-  client_weight: dict[str, Array]
-  server: dict[str, Tree]
-  server_weight: dict[str, Array]
-  stats_weight: dict[str, Array]
-  extra: dict[str, Tree] = {}
 
 
 class Exits(NamedTuple):

@@ -3,9 +3,9 @@
 `ledger` has the names and their bytes, `channel` sends a batch of features or
 gradients, `forms` converts the numbers on the way.
 
-  >>> import splitjax
-  >>> splitjax.MESSAGES["up/features"]
-  'activations at the cut'
+>>> import splitjax
+>>> splitjax.MESSAGES["up/features"]
+'activations at the cut'
 """
 
 from splitjax.wire.channel import (
@@ -14,18 +14,18 @@ from splitjax.wire.channel import (
   Wire,
   clipped,
   send,
-  send_one,
+  send_chosen,
+  send_stacked,
 )
 from splitjax.wire.forms import DTYPES, cast, kept
 from splitjax.wire.ledger import (
   MESSAGES,
-  labels,
+  Ledger,
+  ledger,
   listening,
-  match,
-  merge,
-  parameters,
-  price,
   received,
-  total,
-  weigh,
+  record,
+  send_labels,
+  send_match,
+  send_tree,
 )

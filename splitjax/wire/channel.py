@@ -6,45 +6,42 @@ name, so they do not depend on how clients are divided into chunks or devices.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.types import Array, Batch, Ledger
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
+from splitjax.parameters import STATIC, pytree
+from splitjax.types import Array, Batch
 from splitjax.wire import forms
 from splitjax.wire.forms import Form
-from splitjax.wire.ledger import merge, price, received, weigh
+from splitjax.wire.ledger import received, record
 
 
-class Channel(NamedTuple):
+@pytree
+class Channel:
   """The form, clip and noise of a message's rows.
 
   Attributes:
-    form: form of the numbers, see `forms`; None: float32.
+    form: form of the numbers, see `forms`; None: the method's, else float32.
     share: share of a row's numbers that topk and random send.
     scale: whether int8 has a scale for each sample or one for the tensor.
     clip: the largest L2 norm of a row; None: no limit.
     noise: standard deviation, in multiples of `clip`, of the noise that is
-      added to every number of a clipped row.
+      added to every number of a clipped row; None: no noise.
   """
 
   form: Form | None = None
-  share: float = 0.1
+  share: Annotated[float, Bounds(above=0, at_most=1), STATIC] = 0.1
   scale: Literal["sample", "tensor"] = "sample"
-  clip: float | None = None
-  noise: float = 0.0
+  clip: Annotated[float | None, POSITIVE] = None
+  noise: Annotated[float | None, NOT_NEGATIVE] = None
 
 
-FORM, NOISE = 0, 1
-"""Numbers folded into a message's key, for draws of its form and its noise."""
-
-PLAIN = Channel()
-"""The channel of messages that the config gives no channel: float32."""
-
-
-class Wire(NamedTuple):
+@pytree
+class Wire:
   """The channels between the two sides of a network that is cut.
 
   Attributes:
@@ -52,98 +49,101 @@ class Wire(NamedTuple):
     gradients: channel of gradients with one row per sample, down and up.
   """
 
-  features: Channel = PLAIN
-  gradients: Channel = PLAIN
+  features: Channel = Channel()
+  gradients: Channel = Channel()
 
-  def otherwise(self, features: Form) -> "Wire":
-    """Returns these channels; a missing features.form becomes `features`."""
-    if self.features.form is not None:
-      return self
-    return self._replace(features=self.features._replace(form=features))
 
+FORM, NOISE = 0, 1
+"""Numbers folded into a message's key, for draws of its form and its noise."""
+
+PLAIN = Channel()
+"""The channel of messages that have none in Wire: float32."""
 
 KINDS: dict[str, str] = {
   "up/features": "features",
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message name -> the field of Wire that has the message's channel. All other
-messages of rows travel in float32."""
+"""Message name -> the field of Wire that has its channel."""
 
 
-def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
-  """Sends one row per sample of a batch; padding is not sent.
+class Arrival(NamedTuple):
+  """A message at its receiver: rows [B, ...] and their price [] in bytes."""
 
-  Args:
-    wire: the network's channels, `backbone.wire`.
-    name: a key of MESSAGES.
-    x: [B, ...] float.
-    batch: its `real` and `key` are used.
+  rows: Array
+  bytes: Array
 
-  Returns:
-    x as received, and its ledger entry.
 
-  Raises:
-    ValueError: the channel draws random numbers, and the batch has no key.
+def send(wire: Wire, name: str, rows: Array, batch: Batch) -> Array:
+  """Sends a row per sample, [B, ...] float; returns them as they are received.
+
+  Of the batch `real` and `key` are used: padding is not sent, and a channel
+  that draws random numbers needs a key. `name` is a key of MESSAGES.
   """
-  arrived, ledger = _through(wire, name, x, batch)
-  return received(name, arrived), ledger
+  arrival = carry(wire, name, rows, batch)
+  record(name, arrival.bytes)
+  return received(name, arrival.rows)
 
 
-def send_one(
+def send_stacked(wire: Wire, name: str, rows: Array, batches: Batch) -> Array:
+  """Sends the rows [n, B, ...] of n clients; the ledger gets bytes [n]."""
+  arrival = jax.vmap(lambda rows, batch: carry(wire, name, rows, batch))(
+    rows, batches
+  )
+  record(name, arrival.bytes)
+  return received(name, arrival.rows)
+
+
+def send_chosen(
   wire: Wire,
   name: str,
-  among: Mapping[int, Array],
+  tensors: Mapping[int, Array],
   chosen: Array,
   batch: Batch,
-) -> tuple[dict[int, Array], Ledger]:
-  """Sends one of several tensors, chosen by a traced number.
+) -> dict[int, Array]:
+  """Sends and prices the tensor [B, ...] whose number is `chosen`, [] int.
 
-  `among` maps numbers to tensors [B, ...]. The tensor whose number is `chosen`,
-  [] int, is sent. Returns all tensors as the receiver would get them, and the
-  ledger entry of the one that is sent.
+  Returns all tensors as the receiver would get them.
   """
-  arrived, ledger = dict[int, Array](), dict[str, Array]()
-  for number, x in among.items():
-    arrived[number], cost = _through(wire, name, x, batch)
-    ledger = merge(ledger, weigh(cost, chosen == number))
-  return received(name, arrived), ledger
+  arrived = dict[int, Array]()
+  for number, rows in tensors.items():
+    arrival = carry(wire, name, rows, batch)
+    arrived[number] = arrival.rows
+    record(name, jnp.where(chosen == number, arrival.bytes, 0.0))
+  return received(name, arrived)
 
 
-def _through(
-  wire: Wire, name: str, x: Array, batch: Batch
-) -> tuple[Array, Ledger]:
-  """Sends as `send` does, but records nothing for `listening`."""
+def carry(wire: Wire, name: str, rows: Array, batch: Batch) -> Arrival:
+  """Brings rows to their receiver, and prices them; records nothing."""
   channel = getattr(wire, KINDS[name]) if name in KINDS else PLAIN
-  x = _private(channel, name, x, batch)
-  form, n = channel.form or "float32", trees.size(x) // x.shape[0]
-  count, several = forms.kept(channel.share, n), batch.real.sum()
-  size = forms.row_bytes(form, n, count) * several
+  x = _private(channel, name, rows, batch)
+  form, numbers = channel.form or "float32", trees.size(x) // x.shape[0]
+  count = forms.kept(channel.share, numbers)
+  sent = batch.real.sum()
+  size = sent * forms.row_bytes(form, numbers, count)
   if form == "int8":
-    scales = several if channel.scale == "sample" else batch.real.any()
+    scales = sent if channel.scale == "sample" else batch.real.any()
     size += 4 * scales
+  price = jnp.asarray(size, float)
   if form in forms.DTYPES:
-    return forms.cast(x, form), price(name, size)
+    return Arrival(forms.cast(x, form), price)
 
-  rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], n)
+  flat = forms.cast(x, "float32").astype(float).reshape(x.shape[0], numbers)
   if form == "topk":
-    rows = forms.topk(rows, count)
+    flat = forms.topk(flat, count)
   elif form == "random":
-    rows = forms.random(rows, count, _key(batch, name, FORM))
+    flat = forms.random(flat, count, _key(batch, name, FORM))
   else:
-    peak = jnp.abs(rows).max(axis=1, keepdims=True)
+    peak = jnp.abs(flat).max(axis=1, keepdims=True)
     if channel.scale == "tensor":
       peak = jnp.where(batch.real[:, None], peak, 0.0).max()
-    rows = forms.int8(rows, peak, _key(batch, name, FORM))
-  return rows.reshape(x.shape).astype(x.dtype), price(name, size)
+    flat = forms.int8(flat, peak, _key(batch, name, FORM))
+  return Arrival(flat.reshape(x.shape).astype(x.dtype), price)
 
 
 def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
-  """Applies the Gaussian mechanism per sample, before numbers are rounded.
-
-  x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); without clip x_i <- x_i.
-  """
-  if channel.clip is None or not channel.noise > 0:
+  """Makes x_i min(1, clip / |x_i|) + noise clip N(0, I) of a sample's x_i."""
+  if channel.clip is None or channel.noise is None:
     return clipped(channel, x)
   # In full precision until the noise is added: rounding may lengthen a row.
   rows = _short(channel.clip, x)
@@ -160,10 +160,7 @@ def clipped(channel: Channel, x: Array) -> Array:
 
 
 def _short(clip: float, x: Array) -> Array:
-  """Flattens x to rows [B, n], and scales them to a norm of at most `clip`.
-
-  Infinite and very large numbers first become smaller, finite ones.
-  """
+  """Flattens x to rows [B, n], and scales them to a norm of at most `clip`."""
   rows = x.astype(float).reshape(x.shape[0], -1)
   # Squares of large numbers overflow, so rows are divided by their peak before
   # the norm; very large numbers are cut off, so that peak * norm is finite too.

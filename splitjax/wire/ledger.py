@@ -1,24 +1,32 @@
 """Messages between client and server: their names and bytes.
 
-A method can send only messages that are named in MESSAGES, so a ledger says
-what a method reveals as well as what it costs. A new method must first add the
-names of its messages there. A ledger without "up/labels" shows only that no raw
-label is sent: a gradient or a match bit still carries information about labels,
-which `splitjax.evaluation.leakage` shows.
+A method sends only messages that are named in MESSAGES, so a ledger says what a
+method reveals as well as what it costs. A new method first adds the names of
+its messages there. A ledger without "up/labels" shows only that no raw label is
+sent: a gradient or a match bit still carries information about labels, which
+`splitjax.evaluation.leakage` shows.
+
+Whoever opens `ledger` around a computation learns what it sent:
+
+>>> import jax.numpy as jnp
+>>> with ledger() as sent:
+...   send_tree("down/model", {"kernel": jnp.zeros((3, 2), jnp.float32)})
+>>> sent
+{'down/model': Array(24., dtype=float32)}
 """
 
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
 from splitjax import trees
-from splitjax.types import Array, Ledger, Tree
+from splitjax.types import Array, Tree
 
-MESSAGES = {
+MESSAGES: dict[str, str] = {
   "up/features": "activations at the cut",
   "up/labels": "raw labels",
   "up/match": "one bit per pair: do the two samples share their class",
@@ -48,21 +56,45 @@ MESSAGES = {
 """Message name -> its content. "up" is from client to server. To register a
 message of your own: MESSAGES["up/variance"] = "variance of the features"."""
 
-_HEARD: ContextVar[dict[str, list[Any]] | None] = ContextVar(
-  "heard", default=None
-)
+Ledger = dict[str, Array]
+"""Message name -> [] bytes, exact to seven digits."""
+
+Heard = dict[str, list[Any]]
+"""Message name -> all messages of this name, in the order of sending."""
+
+
+class _Open(NamedTuple):
+  sent: Ledger
+  trace: object
+
+
+_LEDGER: ContextVar[_Open | None] = ContextVar("ledger", default=None)
+_HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[dict[str, list[Any]]]:
+def ledger() -> Iterator[Ledger]:
+  """Collects the bytes of the messages that are sent within this context.
+
+  Open it inside the traced function that sends, and return what it collected.
+  """
+  sent: Ledger = {}
+  token = _LEDGER.set(_Open(sent, _trace()))
+  try:
+    yield sent
+  finally:
+    _LEDGER.reset(token)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Heard]:
   """Records the messages of functions that are traced within this context.
 
-  Yields:
-    Message name -> all messages of this name, as the receiver gets them, in the
-    order of sending; a message of `send_one` is a dict, number -> tensor.
-    Parameters, raw labels and statistics are not recorded, only counted.
+  A message is recorded as its receiver gets it; one of `send_chosen` is a dict,
+  number -> tensor. Parameters, raw labels and statistics are not recorded, only
+  counted.
   """
-  heard: dict[str, list[Any]] = {}
+  heard: Heard = {}
   token = _HEARD.set(heard)
   try:
     yield heard
@@ -70,39 +102,21 @@ def listening() -> Iterator[dict[str, list[Any]]]:
     _HEARD.reset(token)
 
 
-def received(name: str, x: Any) -> Any:
-  """Records a message x for `listening`, as its receiver gets it; returns x."""
+def received(name: str, message: Any) -> Any:
+  """Records a message for `listening`, as its receiver gets it; returns it."""
   heard = _HEARD.get()
   if heard is not None:
-    heard.setdefault(name, []).append(x)
-  return x
+    heard.setdefault(name, []).append(message)
+  return message
 
 
-def labels(real: Array) -> Ledger:
-  """Makes the ledger of int32 labels; `real` [B] bool tells which are sent."""
-  return price("up/labels", 4 * real.sum())
-
-
-def match(same: Array, real: Array) -> Ledger:
-  """Makes the ledger of match bits; `real` [B] bool tells which are sent.
-
-  `same` [B] bool has the bits, which `listening` records.
-  """
-  received("up/match", same)
-  return price("up/match", real.sum() / 8)
-
-
-def parameters(name: str, tree: Tree) -> Ledger:
-  """Makes the ledger of a pytree sent in its own dtypes; {} if it is empty."""
-  size = trees.num_bytes(tree)
-  return price(name, size) if size else {}
-
-
-def price(name: str, size: Array | float) -> Ledger:
-  """Makes a ledger of one message of `size` bytes.
+def record(name: str, size: Array | float) -> None:
+  """Adds a message of `size` bytes to the open ledger, if there is one.
 
   Raises:
     KeyError: the name is not in MESSAGES, or has no direction.
+    RuntimeError: the sender is inside a function that jax transforms, such as
+      the argument of jax.grad, so that its bytes could not leave it.
   """
   if name not in MESSAGES:
     raise KeyError(
@@ -111,28 +125,33 @@ def price(name: str, size: Array | float) -> Ledger:
     )
   if not name.startswith(("up/", "down/")):
     raise KeyError(f"message {name!r} must begin with up/ or down/")
-  return {name: jnp.asarray(size, float)}
+  book = _LEDGER.get()
+  if book is None:
+    return
+  if book.trace != _trace():
+    raise RuntimeError(
+      f"{name} is sent inside a function that jax transforms: compute there,"
+      " and send outside of it"
+    )
+  book.sent[name] = book.sent.get(name, jnp.zeros(())) + size
 
 
-def total(ledger: Ledger) -> Array:
-  """Adds the bytes of all messages."""
-  return sum(ledger.values(), jnp.zeros(()))
+def send_labels(real: Array) -> None:
+  """Prices int32 labels; `real` [..., B] bool tells which are sent."""
+  record("up/labels", 4.0 * real.sum(axis=-1))
 
 
-def merge(*ledgers: Ledger) -> Ledger:
-  """Adds ledgers, message by message."""
-  out: Ledger = {}
-  for ledger in ledgers:
-    out = trees.union_add(out, ledger)
-  return out
+def send_match(same: Array, real: Array) -> Array:
+  """Sends a bit [B] for each pair of samples: whether they share a class."""
+  record("up/match", real.sum() / 8)
+  return received("up/match", same)
 
 
-def weigh(entries: Tree, factor: Array) -> Tree:
-  """Multiplies every entry of a ledger, or of losses, by `factor`.
+def send_tree(name: str, tree: Tree) -> None:
+  """Prices a pytree in its own dtypes; one without leaves is not sent."""
+  if size := trees.num_bytes(tree):
+    record(name, float(size))
 
-  A factor of 0 gives 0 even if the entry is NaN, so that a padding step or a
-  client that does not participate adds nothing.
-  """
-  return jax.tree.map(
-    lambda x: jnp.where(factor != 0, x * factor, 0.0), entries
-  )
+
+def _trace() -> object:
+  return get_opaque_trace_state(convention="flax")

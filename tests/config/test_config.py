@@ -34,7 +34,7 @@ ROWS = [
   ({"method": 3}, "method"),
   ({"method__name": "harmoni"}, "method.name"),
   ({"method__inner_step": 3}, "method (harmony)"),
-  ({"method__gamma": 1.5}, "methods.harmony"),
+  ({"method__gamma": 1.5}, "method.gamma"),
   ({"method__label": "A+FT"}, "methods"),
   ({"data__name": "mnst"}, "data.name"),
   ({"data__partition__num_shards": 11}, "data.partition.num_shards"),
@@ -99,10 +99,10 @@ def test_methods_that_exclude_each_other():
 
 def test_every_option_of_a_factory_is_in_the_defaults():
   harmony = splitjax.spec(METHODS, "harmony")
-  assert harmony.inner_steps == 3 and harmony.wire_dtype == "float16"
+  assert harmony.inner_steps == 3 and harmony.form == "float16"
   # What a partial binds is the method, not an option.
-  assert "lam" not in splitjax.spec(METHODS, "multi_exit")
-  assert "lam" in splitjax.spec(METHODS, "splitgp")
+  assert "finetune" not in splitjax.spec(METHODS, "fedavg_ft")
+  assert "finetune" in splitjax.spec(METHODS, "fedavg")
 
 
 def test_overrides_keep_their_kind():

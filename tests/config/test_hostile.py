@@ -12,15 +12,15 @@ from splitjax import (
   UserError,
   config,
   data,
-  engine,
   experiment,
+  fleet,
   models,
   reports,
 )
 
 READERS = (
   lambda path: data.load_npz(f"npz:{path}"),
-  lambda path: engine.read_profiles(path, 3),
+  lambda path: fleet.read_profiles(path, 3),
   lambda path: models.load(str(path), "weights"),
   lambda path: experiment.read_json(path),
   lambda path: reports.read_report(path.parent),

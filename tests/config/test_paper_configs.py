@@ -10,9 +10,8 @@ import pytest
 from refusals import refused
 
 import splitjax
-from splitjax import PARTITIONS, engine
+from splitjax import PARTITIONS, fleet
 from splitjax.config import LARGEST, same_set, sources, tables
-from splitjax.methods import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_TABLES = {
@@ -113,8 +112,8 @@ def test_every_printed_number_has_a_row(name, words):
     found |= set(numbers)
     labels = set()
     for key, spec in config.methods.items():
-      tuned = rows(spec.options.get("finetune", False))
-      labels |= {(spec.label or key) + row.suffix for row in tuned}
+      tuned = ["", "+FT"] if spec.options.get("finetune") else [""]
+      labels |= {(spec.label or key) + suffix for suffix in tuned}
     assert {at.row for at in numbers} <= labels
     sets = {at.set for at in numbers} - {LARGEST, ""}
     rhos = config.eval.rhos or (0.0, 0.2, 0.4, 0.6, 0.8)
@@ -164,7 +163,7 @@ def test_words_behind_the_colon():
   assert list(largest.methods) == ["largest"]
   ten = get("harmony_figure4", "ten_clients")
   assert (ten.num_clients, ten.scale, ten.backbone.width) == (10, "small", 0.25)
-  assert ten.methods.harmony_all.server_mean == "all"
+  assert ten.methods.no_csa_both.csa_weight is None
   middle = plan("harmony_figure4", "middle")
   assert (len(middle.seeds), middle.cells[0].config.rounds) == (8, 100)
   apart = get("classes_by_depth", "small")
@@ -208,7 +207,7 @@ def test_a_cell_for_every_form():
 
 def fleet_of(c):
   """Depth -> the powers P_C of its clients."""
-  made = engine.assign_depths(
+  made = fleet.assign_depths(
     c.num_clients, tuple(c.backbone.depths), 0, power=c.system.client_power
   )
   return {

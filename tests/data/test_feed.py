@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import batches_of_round
-from engine import SIZES, by_number, spied
+from engine import by_number, spied
 
-from splitjax import data, engine
+from splitjax import data, fleet
 from splitjax.data import AUGMENTATIONS
-from splitjax.engine import draw
-from splitjax.methods import parts
-from splitjax.types import Half, Segment, Shard, Stage
+from splitjax.engine import schedules
+from splitjax.engine.faults import Struck
+from splitjax.sandbox import SIZES, parts
+from splitjax.types import Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -48,7 +49,7 @@ def epoch(client):
 def visits(client, views, key=KEY):
   """A round of a client, likewise."""
   plan, held = client.plan, len(client.shard.rows)
-  drawn = draw(key, views, (plan.epochs,), held, client.shard.size)
+  drawn = schedules.draw(key, views, (plan.epochs,), held, client.shard.size)
   rows, real = jax.jit(client.round_batches)(drawn.orders[0])
   return np.asarray(rows), np.asarray(real)
 
@@ -237,30 +238,25 @@ def brightness(epochs):
   All images are equal, so that the sums differ by the crop alone.
   """
 
-  def step(client, server, batches, key):
-    t, log = client.memory
-    log = log.at[t].set(jnp.stack([b.image.sum((1, 2, 3)) for b in batches]))
-    return client._replace(memory=(t + 1, log)), server, {}, {}
-
   bright = jnp.full((50, 6, 6, 1), 200, jnp.uint8)
   shard = Shard(
     bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None, None
   )
   plan = data.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
-  spy = spied(engine.assign_depths(6, (1, 2), 0), views=2).method._replace(
-    stages=(Stage(step),),
-    begin=lambda client, server, samples, round, key: (client, server, {}),
-    finish=lambda client, server, samples, key: (client, server, {}),
-  )
-  start = jnp.int32(0), jnp.zeros((3 * epochs, 2, 8))
-  half = Half(Segment({}, {}), (), start)
+  client = data.Samples(shard, plan)
 
   @jax.jit
   def sums(number):
     key = jax.random.fold_in(KEY, number)
-    visit = engine.Visit(half, half, shard, jnp.int32(0), key)
-    client, *_ = engine.client_round(spy, plan, visit)
-    return client.memory[1]
+    drawn = schedules.draw(key, 2, (epochs,), 24, shard.size)
+    active = Struck(active=jnp.bool_(True))
+    steps = schedules.schedule(client, drawn, 0, active)
+
+    def step(t):
+      batches, _ = schedules.batches_of(client, steps, t)
+      return jnp.stack([batch.image.sum((1, 2, 3)) for batch in batches])
+
+    return jax.vmap(step)(jnp.arange(3 * epochs))
 
   return sums
 
@@ -277,12 +273,11 @@ def test_augmentation_differs_by_client_step_view_and_image():
 
 
 def test_a_round_visits_every_row_once_an_epoch():
-  fleet = engine.assign_depths(6, (1,), 0)
-  made = spied(fleet, batch=4, epochs=3, views=2)
-  state, _ = made.round()(made.state(), made.shards)
-  for n, half in enumerate(by_number(made.fleet, state.clients)):
+  made = spied(fleet.assign_depths(6, (1,), 0), batch=4, epochs=3)
+  state, _ = made.round(made.state())
+  for n, client in enumerate(by_number(made, state)):
     want = np.zeros(sum(SIZES) + 5, int)
-    want[parts(SIZES)[n]] = 3 * 2
-    np.testing.assert_array_equal(half.memory.seen, want)
+    want[parts(SIZES)[n]] = 3
+    np.testing.assert_array_equal(client.memory.seen, want)
     # Steps on padding do not count: ceil(|D_n| / B) of them in an epoch.
-    assert int(half.memory.steps) == 3 * -(-SIZES[n] // 4)
+    assert int(client.memory.steps) == 3 * -(-SIZES[n] // 4)

@@ -11,19 +11,11 @@ import numpy as np
 import pytest
 import runs
 import tiny
-from divided import (
-  Outcome,
-  distance,
-  divided,
-  planned,
-  play,
-)
+from divided import Outcome, distance, divided, planned, play
 from engine import world
 
 import splitjax
 from splitjax import experiment
-
-pytestmark = pytest.mark.usefixtures("traced_once")
 
 TOLERANCE = 1e-9
 """In float64."""
@@ -42,6 +34,7 @@ def collectives(text: str) -> dict[str, int]:
 
 def assert_alike(one: Outcome, two: Outcome, factor: float = 1) -> None:
   assert distance(one.clients, two.clients) <= factor * TOLERANCE
+  assert distance(one.networks, two.networks) <= factor * TOLERANCE
   assert distance(one.server, two.server) <= factor * TOLERANCE
   assert one.metrics.participants == two.metrics.participants
   assert one.metrics.wire == two.metrics.wire
@@ -51,13 +44,13 @@ def assert_alike(one: Outcome, two: Outcome, factor: float = 1) -> None:
     )
 
 
-def test_rounds_on_two_devices(float64):
+@pytest.mark.parametrize("name", ["fedavg", "splitgp"])
+def test_rounds_on_two_devices(name, float64):
   # Three clients per cohort: one padding client.
-  alone = play(divided(world("fedavg")))
-  place = divided(world("fedavg"), 2)
+  alone = play(divided(world(name)))
+  place = divided(world(name), 2)
   assert_alike(play(place), alone)
-  text = place.round().lower(place.state(), place.world.shards).compile()
-  assert collectives(text.as_text()) == {"all-reduce": 1}
+  assert collectives(place.text()) == {"all-reduce": 1}
 
 
 @pytest.mark.parametrize(
@@ -88,8 +81,7 @@ def test_faults_are_those_of_one_device(float64):
   many = play(place, 3)
   assert_alike(many, alone)
   assert many.metrics.faults == alone.metrics.faults
-  text = place.round().lower(place.state(), place.world.shards).compile()
-  assert collectives(text.as_text()) == {"all-reduce": 1}
+  assert collectives(place.text()) == {"all-reduce": 1}
 
 
 def test_a_run_moves_between_machines(tmp_path):
@@ -102,10 +94,10 @@ def test_a_run_moves_between_machines(tmp_path):
   c.system.devices = 1
   config = tiny.resolved(c)
   kept = splitjax.load(tmp_path / "many", "harmony")
-  for half, cohort in zip(
-    kept.state.clients, kept.network.fleet.cohorts, strict=True
+  for nets, cohort in zip(
+    kept.personal, kept.network.fleet.cohorts, strict=True
   ):
-    leaves = jax.tree.leaves(half)
+    leaves = jax.tree.leaves(nets)
     assert {len(leaf) for leaf in leaves} == {len(cohort.ids)}
   skew = row["summary"].pop("skew")
   for own in (None, config):  # on eight devices, and on one

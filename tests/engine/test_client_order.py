@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from splitjax.engine import ORDERS, QueueSpec
+from splitjax.fleet.orders import ORDERS, QueueSpec
 
 # Six clients; 0 and 3 have label 1, 1 and 4 label 0, 2 and 5 label 2.
 LABEL = np.array([1, 0, 2, 1, 0, 2])

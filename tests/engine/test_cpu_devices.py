@@ -11,14 +11,15 @@ from launched import ROOT
 from marks import slow
 from refusals import refused
 
-from splitjax import engine
+from splitjax import machine
+from splitjax.engine import devices
 
 
 def test_flags_of_processes_go_together():
-  engine.initialize(None, None, None)
-  assert engine.is_first_process() and not engine.is_distributed()
+  machine.initialize(None, None, None)
+  assert machine.is_first_process() and not machine.is_distributed()
   with refused("--coordinator_address"):
-    engine.initialize("here:1", None, None)
+    machine.initialize("here:1", None, None)
 
 
 def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
@@ -34,10 +35,10 @@ def test_a_cpu_has_a_device_per_core_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", affinity, raising=False)
     limits = {Path("/sys/fs/cgroup/cpu.max"): f"{quota} 100000"}
     monkeypatch.setattr(Path, "read_text", lambda path, held=limits: held[path])
-    engine.use_cores()
+    machine.use_cores()
   assert chosen == [("jax_num_cpu_devices", n) for n in (3, 8, 2)]
   monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "5")
-  engine.use_cores()
+  machine.use_cores()
   assert len(chosen) == 3
 
 
@@ -65,33 +66,33 @@ def test_cpu_devices(given, flag, expected):
 def test_invalid_cpu_devices(monkeypatch):
   for count in (0, 257):
     with refused("--cpu_devices"):
-      engine.use_cores(count)
+      machine.use_cores(count)
   flag = "--xla_force_host_platform_device_count=5"
   monkeypatch.setenv("XLA_FLAGS", flag)
   with refused("--cpu_devices"):
-    engine.use_cores(2)
+    machine.use_cores(2)
 
 
 def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   # Not where the user has options of their own.
   mine = "--xla_backend_extra_options=xla_cpu_optimize_for_size"
   monkeypatch.setenv("XLA_FLAGS", mine)
-  engine.compile_quickly()
+  machine.compile_quickly()
   assert os.environ["XLA_FLAGS"] == mine
-  assert engine.quick_options() is None
+  assert devices.quick_options() is None
 
   extra = "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling"
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
   for _ in range(2):
-    engine.compile_quickly()
+    machine.compile_quickly()
     assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=x {extra}"
-  quick = engine.quick_options()
-  assert quick == engine.OLDER_EMITTERS or (
+  quick = devices.quick_options()
+  assert quick == devices.OLDER_EMITTERS or (
     quick is None and jax.__version_info__ >= (0, 11)
   )
   # A version of XLA without those emitters compiles as it does by default.
-  monkeypatch.setitem(engine.OLDER_EMITTERS, "xla_no_such_option", True)
-  assert engine.quick_options() is None
+  monkeypatch.setitem(devices.OLDER_EMITTERS, "xla_no_such_option", True)
+  assert devices.quick_options() is None
 
 
 def test_a_platform_without_its_plugin_is_one_line(monkeypatch):
@@ -100,5 +101,5 @@ def test_a_platform_without_its_plugin_is_one_line(monkeypatch):
 
   monkeypatch.setattr(jax, "devices", devices)
   with refused("JAX_PLATFORMS") as told:
-    engine.check_platform()
+    machine.check_platform()
   assert "no tpu" in str(told.value) and "\n" not in str(told.value)

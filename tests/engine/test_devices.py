@@ -21,7 +21,6 @@ def test_on_eight_devices():
     cwd=TESTS,
     env={
       **os.environ,
-      "PYTHONPATH": str(TESTS.parent),
       "XLA_FLAGS": " ".join(flags),
     },
     capture_output=True,

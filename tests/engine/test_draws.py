@@ -1,14 +1,14 @@
 """What clients draw before a round, for all at once and one by one."""
 
+import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from engine import world
-from marks import slow
 
-from splitjax import engine
-from splitjax.engine import topology_of
+from splitjax.engine.faults import Struck
+from splitjax.engine.schedules import draw, fold, plan_of
+from splitjax.engine.visit import Visit, with_draws
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -17,54 +17,36 @@ KEY = jax.random.key(5)
 
 def test_a_path_is_a_chain_of_folds():
   paths = [(3,), (0, 2**31 - 1, 4), (1, jnp.int32(0))]
-  for got, path in zip(engine.fold(KEY, paths), paths, strict=True):
-    own = KEY
+  for got, path in zip(fold(KEY, *paths), paths, strict=True):
+    want = KEY
     for number in path:
-      own = jax.random.fold_in(own, number)
-    assert got == own
+      want = jax.random.fold_in(want, number)
+    assert got == want
 
 
-@pytest.mark.parametrize(
-  ("name", "partitionable"),
-  [
-    ("fedrep", True),
-    *slow(("harmony", False)),
-  ],
-)
-def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
+@pytest.mark.parametrize("name", ["fedavg", "harmony"])
+def test_cohorts_draw_at_once_what_each_would_draw_alone(name):
   made = world(name, epochs=2)
   shard, plan = made.shards[0], made.plans[0]
   # The second cohort has more places, as of larger clients.
   wide = jnp.pad(shard.rows, ((0, 0), (0, 3)), constant_values=-1)
   shards = shard, shard._replace(rows=wide, number=shard.number + 9)
-  count = len(shard.size)
-  spec = engine.CohortSpec(
-    made.method, topology_of(made.method.traits), plan, None, 2 * count
+  on = jnp.ones(len(shard.size), bool)
+  visits = tuple(
+    Visit(client=(), shard=shard, sampled=on, struck=Struck(active=on))
+    for shard in shards
   )
-  inputs = engine.RoundInputs(None, *shard[:2], jnp.int32(0), KEY)
-  groups = [
-    engine.Participants(None, tuple(own[2:]), jnp.ones(count, bool))
-    for own in shards
-  ]
-  views, epochs = made.method.traits.views, engine.stage_epochs(spec[0], plan)
-  with jax.threefry_partitionable(partitionable):
-    got = jax.jit(lambda: engine.draw_together([spec, spec], inputs, groups))()
-    for c, own in enumerate(shards):
-      held = own.rows.shape[1]
+  drawn = jax.jit(lambda: with_draws(made.method, plan, KEY, visits))()
+  epochs = [plan_of(stage, plan).epochs for stage in made.method.stages()]
+  for shard, visit in zip(shards, drawn, strict=True):
+    held = shard.rows.shape[1]
 
-      @jax.jit
-      @jax.vmap
-      def alone(number, size, held=held):
-        key = jax.random.fold_in(KEY, number)
-        return engine.draw(key, views, epochs, held, size)
+    @jax.jit
+    @jax.vmap
+    def alone(number, size, held=held):
+      key = jax.random.fold_in(KEY, number)
+      return draw(key, made.method.views, epochs, held, size)
 
-      expected, drawn = alone(own.number, own.size), got[c].drawn
-      for ours, other in zip(drawn.orders, expected.orders, strict=True):
-        np.testing.assert_array_equal(ours[..., :held], other)
-      assert jax.tree.all(
-        jax.tree.map(
-          lambda a, b: (a == b).all(),
-          drawn._replace(orders=()),
-          expected._replace(orders=()),
-        )
-      )
+    want, got = alone(shard.number, shard.size), visit.draws
+    orders = tuple(order[..., :held] for order in got.orders)
+    chex.assert_trees_all_equal(got._replace(orders=orders), want)

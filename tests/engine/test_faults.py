@@ -10,7 +10,12 @@ import tiny
 from refusals import refused
 
 from splitjax import experiment
-from splitjax.engine import Faults, draw_faults, truncate_steps
+from splitjax.engine.faults import (
+  NO_FAULTS,
+  Faults,
+  draw_faults,
+  truncated,
+)
 
 CLIENTS, ROUNDS = 20, 300
 KEY = jax.random.key(5)
@@ -20,7 +25,7 @@ def drawn(faults, key=KEY, rounds=ROUNDS, seed=0):
   return draw_faults(faults, key, CLIENTS, rounds, seed)
 
 
-ALL = Faults(0.1, 0.3, 0.25, 0.2)
+ALL = Faults(dropout=0.1, straggler=0.3, straggler_share=0.25, server_down=0.2)
 
 
 def test_each_fault_is_as_frequent_as_its_probability():
@@ -64,7 +69,7 @@ def test_the_server_is_away_in_a_share_of_the_rounds(share, count):
 def test_certain_and_impossible_faults():
   found = drawn(Faults(dropout=1.0, server_down=1.0))
   assert found.dropped.all() and found.server_down.all() and found.share is None
-  assert drawn(Faults()) == ()
+  assert drawn(Faults()) == NO_FAULTS
 
 
 @pytest.mark.parametrize("total", [7, 99])
@@ -72,7 +77,7 @@ def test_steps_of_a_straggler(total):
   real = np.ones((total, 2), bool)
   for k in range(1, total + 1):
     for share, want in ((k / total, k), ((k - 0.5) / total, k)):
-      got = truncate_steps(jnp.asarray(real), jnp.float32(share))
+      got = truncated(jnp.asarray(real), jnp.float32(share))
       assert got.all(axis=1).tolist() == [i < want for i in range(total)]
 
 
@@ -85,7 +90,7 @@ def test_only_the_clients_own_steps_count():
     (0.5, [2, 1, 0, 0, 0, 0]),
     (0.01, [2, 0, 0, 0, 0, 0]),
   ]:
-    found = truncate_steps(real, jnp.float32(share))
+    found = truncated(real, jnp.float32(share))
     assert found.sum(axis=1).tolist() == want
 
 

@@ -1,13 +1,13 @@
 """Rounds with client faults, against their definition."""
 
-import chex
 import jax
 import numpy as np
 import pytest
 from divided import distance, divided, planned, same_bits
-from engine import SIZES, by_number, counted_merges, spied, world
+from engine import SIZES, by_number, networks, spied, world
 
-from splitjax import engine
+from splitjax.engine.round import run_round
+from splitjax.fleet.fleets import assign_depths
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,28 +22,29 @@ def only(*who, rounds=1):
 
 
 def test_rounds_with_faults_by_hand():
-  place = divided(spied(engine.assign_depths(6, (1, 2), 0)), 1, 2)
+  place = divided(spied(assign_depths(6, (1, 2), 0)), 1, 2)
   dropped, down = only(0, rounds=3), only(*range(6), rounds=3)
   dropped[:, 1:] = False
   dropped[5, 2] = True
   down[:, [0, 2]] = False
   share = np.ones((6, 3), np.float32)
   share[4, 0], share[2, 2] = 0.5, 0.01
-  made = planned(place, dropped=dropped, share=share, server_down=down).world
-  state, step = made.state(), made.round()
-  before = by_number(made.fleet, state.clients)
+  place = planned(place, dropped=dropped, share=share, server_down=down)
+  state = place.state()
+  before = by_number(place.world, state)
   # Client 4 takes 2 of 3 steps; a spy needs the server; client 2 takes 1 of 3.
   for on, late, steps in [
     ({1, 2, 3, 4, 5}, {4}, {**dict(enumerate(STEPS)), 4: 2}),
     (set(), set(), {}),
     ({0, 1, 2, 3, 4}, {2}, {**dict(enumerate(STEPS)), 2: 1}),
   ]:
-    state, metrics = step(state, made.shards)
-    after = by_number(made.fleet, state.clients)
+    state, metrics = place.round(state)
+    after = by_number(place.world, state)
     for n in range(6):
       new, old = after[n].memory, before[n].memory
       assert new.begun - old.begun == (n in on)
       assert new.steps - old.steps == (steps[n] if n in on else 0)
+      assert metrics.steps[n] == (steps[n] if n in on else 0)
     assert int(metrics.participants) == len(on)
     assert {k: int(x) for k, x in metrics.faults.items()} == {
       "dropped": 6 - len(on), "stragglers": len(late), "alone": 0,
@@ -60,20 +61,19 @@ def test_rounds_with_faults_by_hand():
     before = after
 
 
-def server_down(name, *who, **options):
+def server_down(name, *who):
   """Results of a round in which the server is unavailable to these clients.
 
   Returns:
     Those; the same program's results without these clients; and without faults.
   """
-  place = divided(world(name, **options))
-  step = place.round()
+  place = divided(world(name))
 
   def after(dropped, down):
     tables = {"dropped": only(*dropped), "server_down": only(*down)}
-    state, metrics = step(place.state(), planned(place, **tables).world.shards)
-    clients = by_number(place.world.fleet, state.clients)
-    return clients, jax.device_get(state.server), jax.device_get(metrics)
+    state, metrics = planned(place, **tables).round(place.state())
+    nets = networks(place.world, state)
+    return nets, jax.device_get(state.server.net), jax.device_get(metrics)
 
   return after((), who), after(who, ()), after((), ())
 
@@ -88,6 +88,8 @@ def test_clients_without_the_server_train_their_exits():
   assert {k: int(v) for k, v in metrics.faults.items()} == {
     "dropped": 0, "stragglers": 0, "alone": 2,
   }  # fmt: skip
+  assert np.flatnonzero(metrics.alone).tolist() == [1, 4]
+  assert metrics.alone[1] == metrics.steps[1] == STEPS[1]
   assert not metrics.masked.any()
   for loss in metrics.losses.keys() - {"client"}:
     assert metrics.losses[loss] == dropped[2].losses[loss]
@@ -106,6 +108,7 @@ def test_clients_without_the_server_train_their_exits():
 @pytest.mark.slow
 def test_methods_that_need_the_server_and_methods_that_do_not():
   down, dropped, _ = server_down("splitfed_v1", 2)
+  down[2].faults.clear(), dropped[2].faults.clear()
   assert same_bits(down, dropped)
   down, dropped, fine = server_down("fedavg", *range(6))
   assert same_bits(down, fine) and not same_bits(down[0], dropped[0])
@@ -123,17 +126,17 @@ def test_every_topology_handles_every_fault(name):
     share=np.where(only(1, rounds=4), 0.5, 1).astype(np.float32),
     server_down=only(2, rounds=4),
   )
-  made = place.world
-  made = made._replace(method=counted_merges(made.method, 1))
-  state, step, participating = made.state(), made.round(), 0
+  state, participating = place.state(), 0
   before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  programs = run_round._cache_size()
+  alone = all(stage.alone for stage in place.world.method.stages())
   for _ in range(4):
-    state, metrics = step(state, made.shards)
+    state, metrics = place.round(state)
     assert metrics.participants + metrics.faults["dropped"] == 5
-    assert metrics.faults["alone"] == 0 or made.method.stages[0].alone
+    assert metrics.faults["alone"] == 0 or alone
     participating += int(metrics.participants)
-    for half in (*state.clients, state.server):
-      assert all(np.isfinite(x).all() for x in jax.tree.leaves(half))
+    leaves = jax.tree.leaves((state.clients, state.server))
+    assert all(np.isfinite(x).all() for x in leaves)
   assert participating > 0
   assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == before
-  chex.clear_trace_counter()
+  assert run_round._cache_size() == programs + 1

@@ -10,8 +10,13 @@ from engine import SIZES, assert_close, by_number, spied
 from marks import slow
 from refusals import refused
 
-from splitjax import engine
-from splitjax.engine import assign_depths
+from splitjax.engine import layout
+from splitjax.fleet.fleets import (
+  Cohort,
+  assign_depths,
+  divide,
+  with_full_depth,
+)
 
 DRAWS = [
   (7, (1, 2, 3), 2),  # fewer than cohorts: one has no participant
@@ -45,8 +50,8 @@ def test_power_is_geometric_or_as_given():
       assert fleet.power[n] == pytest.approx(10 * 4 ** (i / 3))
   fleet = assign_depths(9, (2, 3, 4), 1, power=(5.0, 6.0, 7.0), participants=4)
   assert {fleet.power[i] for i in fleet.cohorts[2].ids} == {7.0}
-  whole = engine.with_full_depth(fleet, 8)
-  assert whole.cohorts == (engine.Cohort(8, tuple(range(9))),)
+  whole = with_full_depth(fleet, 8)
+  assert whole.cohorts == (Cohort(8, tuple(range(9))),)
   assert (whole.power, whole.participants) == (fleet.power, 4)
 
 
@@ -70,12 +75,15 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
   fleet = assign_depths(n, depths, 0, participants=p)
   keys = jax.random.split(jax.random.key(1), 600)
   numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
-  draw = functools.partial(engine.sample_clients, fleet, numbers=numbers)
+  draw = functools.partial(layout.sample, layout.of(fleet), numbers=numbers)
   sampled = jax.jit(jax.vmap(draw))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)
   for cohort, who in zip(fleet.cohorts, sampled, strict=True):
-    slots, active = np.asarray(who.slots), np.asarray(who.active)
+    active = np.asarray(who.active)
+    slots = np.indices(active.shape)[1]
+    if who.slots is not None:
+      slots = np.asarray(who.slots)
     count = min(len(cohort.ids), p)
     assert slots.shape == active.shape == (600, count)
     assert all(len(set(row)) == count for row in slots.tolist())
@@ -92,12 +100,12 @@ def test_a_sample_has_p_active_slots_of_one_shape(n, depths, p):
 def test_participants_train_and_the_others_stay(n, depths, p):
   sizes = (*SIZES, 10)[:n]
   made = spied(assign_depths(n, depths, 0, participants=p), sizes)
-  state, step, rounds = made.state(), made.round(), 40
+  state, rounds = made.state(), 40
   often = np.zeros(n, int)
   for _ in range(rounds):
-    before = by_number(made.fleet, state.clients)
-    state, metrics = step(state, made.shards)
-    after = by_number(made.fleet, state.clients)
+    before = by_number(made, state)
+    state, metrics = made.round(state)
+    after = by_number(made, state)
     worked = [
       i for i in range(n) if after[i].memory.begun > before[i].memory.begun
     ]
@@ -133,16 +141,17 @@ def test_participants_train_and_the_others_stay(n, depths, p):
 )
 def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   fleet = assign_depths(n, (1, 2, 3), 0, participants=participants)
-  fleet = engine.divide(fleet, devices, [chunk] * 3)
+  fleet = divide(fleet, devices, [chunk] * 3)
   numbers = [jnp.array(cohort.places) for cohort in fleet.cohorts]
   seen = []
-  samples = engine.sample_clients(fleet, jax.random.key(1), numbers)
+  samples = layout.sample(layout.of(fleet), jax.random.key(1), numbers)
   for cohort, sample in zip(fleet.cohorts, samples, strict=True):
     lot = devices * cohort.chunk
-    assert len(sample.slots) % lot == 0 == len(cohort.places) % lot
-    active, slots = np.asarray(sample.active), np.asarray(sample.slots)
-    load = active.reshape(devices, -1).sum(axis=1)
-    if not sample.all_places:  # the sampled clients of a cohort are dealt
+    active, slots = np.asarray(sample.active), np.arange(len(cohort.places))
+    if sample.slots is not None:  # the sampled clients of a cohort are dealt
+      slots = np.asarray(sample.slots)
+      load = active.reshape(devices, -1).sum(axis=1)
       assert load.max() - load.min() <= 1
+    assert len(slots) % lot == 0 == len(cohort.places) % lot
     seen += [cohort.ids[i] for i in slots[active]]
   assert len(set(seen)) == len(seen) == fleet.participants

@@ -8,36 +8,41 @@ import numpy as np
 import pytest
 import tiny
 from divided import distance, divided, planned, same_bits
-from engine import by_number, with_step, world
+from engine import networks, world
 from marks import slow
 
-from splitjax import engine, experiment, methods, trees
-from splitjax.types import Half, Segment, UserError
+from splitjax import experiment, trees
+from splitjax.engine.finite import SMALL, finite
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
+from splitjax.parameters import pytree
+from splitjax.types import Net, UserError
 
-BAD = {1: np.nan, 4: np.inf}
+BAD = {1: jnp.nan, 4: jnp.inf}
 """Client number -> what is added to its parameters."""
 
 
-def spoiled(state, fleet):
-  """A state in which BAD is added to clients' parameters."""
-  clients = []
-  for half, cohort in zip(state.clients, fleet.cohorts, strict=True):
-    more = [BAD.get(n, 0.0) for n in cohort.ids] + [0.0] * cohort.padding
-    clients.append(jax.vmap(add)(half, jnp.array(more)))
-  return state._replace(clients=tuple(clients))
-
-
 def add(half, number):
-  """A half with `number` [] added to all its parameters."""
-  params = jax.tree.map(lambda x: x + number, half.segment.params)
-  return half._replace(segment=half.segment._replace(params=params))
+  """A side with `number` [] added to all its parameters."""
+  params = jax.tree.map(lambda x: x + number, half.net.params)
+  return half._replace(net=half.net._replace(params=params))
 
 
-def outcome(place, step, state, shards):
-  """Clients by number, server and metrics after a round, on the host."""
-  state, metrics = step(state, shards)
-  clients = by_number(place.world.fleet, state.clients)
-  return clients, jax.device_get(state.server), jax.device_get(metrics)
+def bad_begin(kind):
+  """The method, in which those of BAD begin a round with broken networks."""
+
+  @pytree
+  class Broken(kind):
+    on: float = 1.0
+
+    def receive(self, client, server, samples, round, key):
+      client, *rest = super().receive(client, server, samples, round, key)
+      for number, value in BAD.items():
+        hit = (samples.shard.number == number) & (self.on > 0)
+        client = add(client, jnp.where(hit, value, 0.0))
+      return client, *rest
+
+  return Broken
 
 
 @pytest.mark.optimized
@@ -45,7 +50,7 @@ def test_the_compiled_check_does_not_grow_with_the_square(leaves=40):
   """XLA may repeat all ands for each leaf: 415,000 of them in a ViT."""
 
   def keep(old, new):
-    return trees.where(engine.finite(new), new, old)
+    return trees.where(finite(new), new, old)
 
   tree = [jnp.zeros((3, 5)) for _ in range(leaves)]
   text = jax.jit(jax.vmap(keep)).lower(tree, tree).compile().as_text()
@@ -54,13 +59,12 @@ def test_the_compiled_check_does_not_grow_with_the_square(leaves=40):
 
 def operations(leaves):
   """Operations of a compiled step with clipped gradients."""
-  optimizer = methods.sgd(0.1, clip=1.0)
+  optimizer = Optimizer(lr=0.1, clip=1.0)
   params = {"block1": [jnp.zeros((3, 5)) for _ in range(leaves)]}
 
   def step(params, grads):
-    half = Half(Segment(params, {"block1": {}}))
-    half = methods.begin_round(half, optimizer, jnp.int32(0))
-    return methods.descend(half, grads, {}, optimizer).segment.params
+    half = optimizer.start(Net(params, {"block1": {}}))
+    return optimizer.step(half, grads, {}).net.params
 
   text = jax.jit(jax.vmap(step)).lower(params, params).compile().as_text()
   return text.count(" = ")
@@ -73,65 +77,99 @@ def test_the_compiled_clipping_grows_with_the_leaves():
 
 
 @pytest.mark.parametrize(
-  ("name", "lam", "chunk", "options"),
+  ("name", "chunk", "options"),
   [
-    ("fedavg", 0.0, None, {}),
-    *slow(("splitgp", 0.2, 2, {"batch_norm": True})),
+    ("fedavg", None, {}),
+    *slow(("splitgp", 2, {"batch_norm": True})),
   ],
 )
-def test_a_non_finite_update_has_no_effect_on_others(name, lam, chunk, options):
-  place = divided(world(name, **options), 1, chunk)
-  fleet, step = place.world.fleet, place.round()
-  # One program, in which the same clients are dropped or not.
-  dropped = np.array([[n in BAD] for n in range(6)])
-  everyone, others = (
-    planned(place, dropped=x).world.shards for x in (dropped & False, dropped)
-  )
-  sound = outcome(place, step, place.state(), everyone)
-  without = outcome(place, step, place.state(), others)
-  bad = spoiled(place.state(), fleet)
-  before = by_number(fleet, bad.clients)
-  clients, server, metrics = outcome(place, step, bad, everyone)
-  assert metrics.masked.tolist() == dropped[:, 0].tolist()
-  assert not sound[2].masked.any() and not without[2].masked.any()
-  assert same_bits(server, without[1])
-  assert not same_bits((server, clients[0]), (sound[1], sound[0][0]))
-  assert same_bits(metrics.losses, without[2].losses)
-  for n, half in enumerate(without[0]):
-    # With lambda = 0 masked clients get the mean as well.
-    same = before[n] if n in BAD and lam else half
-    assert same_bits(clients[n], same), n
-  # Masked clients participate, and their messages count.
-  assert (metrics.participants, without[2].participants) == (6, 4)
-  assert distance(metrics.wire, sound[2].wire) == 0
+def test_a_non_finite_update_has_no_effect_on_others(name, chunk, options):
+  made = world(name, **options)
+  plain = made.method
+  parts = {"backbone": plain.backbone, "optimizer": plain.optimizer}
 
+  # One program, in which the same clients are dropped, broken or neither.
+  dropped = np.array([[n in BAD] * 2 for n in range(6)])
 
-def test_one_bad_number_in_a_half_or_a_loss_is_enough():
-  plain = world("splitgp")
-
-  def step(client, server, batches, key):
-    mark = client.memory
-    client, server, losses, ledger = plain.method.stages[0].step(
-      client._replace(memory=()), server, batches, key
+  def outcome(on, dropped):
+    method = bad(**parts, on=on)
+    place = divided(made._replace(method=method), 1, chunk)
+    place = planned(place, dropped=dropped)
+    before = jax.device_get(networks(place.world, place.state()))
+    state = place.state()
+    for _ in range(2):  # they are masked in every round
+      state, metrics = place.round(state)
+    return (
+      before,
+      networks(place.world, state),
+      *jax.device_get((state.server, metrics)),
     )
 
+  bad = bad_begin(METHODS[name])
+  _, nets, server, metrics = outcome(1.0, dropped & False)
+  before, nets_without, server_without, without = outcome(0.0, dropped)
+  _, sound_nets, sound_server, sound = outcome(0.0, dropped & False)
+  assert metrics.masked.tolist() == dropped[:, 0].tolist()
+  assert not sound.masked.any() and not without.masked.any()
+  assert same_bits(server, server_without)
+  assert not same_bits((server, nets[0]), (sound_server, sound_nets[0]))
+  assert same_bits(metrics.losses, without.losses)
+  for n, net in enumerate(nets):
+    assert same_bits(net, nets_without[n]), n
+    if name == "splitgp" and n in BAD:  # who keeps a network keeps it
+      assert same_bits(net, before[n])
+  # Masked clients participate, and their messages count.
+  assert (metrics.participants, without.participants) == (6, 4)
+  assert distance(metrics.wire, sound.wire) == 0
+
+
+@pytree
+class Marked(METHODS["splitgp"]):
+  """Client 1 ends with a bad side, 2 with a bad server, 3 with a bad loss.
+
+  Client 4 uploads something that is not finite.
+  """
+
+  def receive(self, client, server, samples, round, key):
+    client, server, _ = super().receive(client, server, samples, round, key)
+    return client, server, samples.shard.number
+
+  def step(self, client, server, context, batches, key):
     def bad(number):
-      return jnp.where(mark == number, -jnp.inf, 0.0)
+      return jnp.where(context == number, -jnp.inf, 0.0)
 
-    client = add(client, bad(1))._replace(memory=mark)
-    server = add(server, bad(2))
+    client, server, losses = super().step(client, server, (), batches, key)
     losses = {**losses, "client": losses["client"] + bad(3)}
-    return client, server, losses, ledger
+    return add(client, bad(1)), add(server, bad(2)), losses
 
-  # Client n has mark n: 0 and those above 3 mark nothing.
-  made = plain._replace(method=with_step(plain.method, step))
-  state = made.state()
-  clients = tuple(
-    half._replace(memory=jnp.array(cohort.ids))
-    for half, cohort in zip(state.clients, made.fleet.cohorts, strict=True)
+  def send(self, client, server, context, samples, weight, key):
+    kept, shares = super().send(client, server, (), samples, weight, key)
+    secret = jnp.where(context == 4, jnp.nan, weight)
+    return kept, shares | {"secret": secret}
+
+  def merge(self, server, shares, clients, counted):
+    server, clients = super().merge(server, shares, clients, counted)
+    return server._replace(memory=shares["secret"]), clients
+
+  def first_server(self, full, held, size):
+    server = super().first_server(full, held, size)
+    return server._replace(memory=jnp.zeros(()))
+
+
+def test_one_bad_number_is_enough():
+  plain = world("splitgp")
+  method = Marked(
+    backbone=plain.method.backbone, optimizer=plain.method.optimizer
   )
-  _, metrics = made.round()(state._replace(clients=clients), made.shards)
-  assert np.flatnonzero(metrics.masked).tolist() == [1, 2, 3]
+  made = plain._replace(method=method)
+  state, metrics = made.round(made.state())
+  assert np.flatnonzero(metrics.masked).tolist() == [1, 2, 3, 4]
+  sizes = np.concatenate([shard.size for shard in made.shards])
+  numbers = np.concatenate([shard.number for shard in made.shards])
+  good = sizes[~np.isin(numbers, [1, 2, 3, 4])].sum()
+  assert float(state.server.memory) == good
+  leaves = jax.tree.leaves((state.clients, state.server))
+  assert all(np.isfinite(x).all() for x in leaves)
 
 
 def diverging(on_nan):
@@ -170,16 +208,16 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
 
 def test_finite():
   good = {"a": jnp.ones(3), "b": jnp.array([7]), "c": jax.random.key(0)}
-  assert engine.finite(good) and engine.finite(()) and engine.finite({})
-  assert engine.finite([jnp.array([1, 2])])  # no floats
-  assert not engine.finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
+  assert finite(good) and finite(()) and finite({})
+  assert finite([jnp.array([1, 2])])  # no floats
+  assert not finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
   # Numbers whose sum over many clients would overflow count as infinite.
   for bad in (jnp.nan, jnp.inf, -jnp.inf, 1e31, -1e31):
-    assert not engine.finite({**good, "d": jnp.array([0.0, bad])})
+    assert not finite({**good, "d": jnp.array([0.0, bad])})
     # Compiled, one among many, in leaves that are joined and that are not.
-    for size in (engine.SMALL, engine.SMALL + 1):
+    for size in (SMALL, SMALL + 1):
       some = {**good, "d": jnp.ones(size).at[7].set(bad)}
-      assert not jax.jit(engine.finite)(some)
+      assert not jax.jit(finite)(some)
   # What counts is the sum of a leaf's absolute values.
-  assert engine.finite({"d": jnp.array([4e29, -4e29])})
-  assert not engine.finite({"d": jnp.array([6e29, -6e29])})
+  assert finite({"d": jnp.array([4e29, -4e29])})
+  assert not finite({"d": jnp.array([6e29, -6e29])})

@@ -7,13 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import averaged
-from engine import by_number, numbers, world
+from engine import by_number, networks, world
 from marks import slow
 
-from splitjax import data, engine
-from splitjax import trees as tree_math
-from splitjax.methods import parts
-from splitjax.types import Shard
+from splitjax import data, trees
+from splitjax.engine import layout
+from splitjax.engine.faults import Struck
+from splitjax.engine.round import ROUND
+from splitjax.engine.schedules import draw, plan_of
+from splitjax.engine.visit import ClientRound, Common, Visit
+from splitjax.sandbox import parts
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -25,43 +28,78 @@ TOLERANCE = 1e-9
 """In float64."""
 
 
-def client_alone(made, programs, batch, c, place, *inputs):
+def client_alone(made, plan, client, server, shard, round, key):
   """One client's round with its own plan and rows, not stacked."""
-  whole, size = made.shards[c], int(made.shards[c].size[place])
-  old = made.plans[c]
-  plan = data.plan([size], batch, old.epochs, old.mean, old.std)
-  rows = jnp.asarray(parts(RAGGED)[made.fleet.cohorts[c].ids[place]])
-  shard = Shard(
-    *whole[:2], rows, jnp.int32(size), *tree_math.take(whole[4:], place)
+  method = made.method.at(round)
+  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
+  on = jnp.bool_(True)
+  draws = draw(key, method.views, epochs, len(shard.rows), shard.size)
+  common = Common(
+    server=server, image=shard.image, label=shard.label, round=round, key=key
   )
-  if (c, size) not in programs:
-    one = functools.partial(engine.client_round, made.method, plan)
-    programs[c, size] = jax.jit(one)
-  client, server, round, key = inputs
-  visit = engine.Visit(client, server, shard, round, key)
-  return programs[c, size](visit)
+  visit = Visit(
+    client=client,
+    shard=shard,
+    sampled=on,
+    struck=Struck(active=on),
+    draws=draws,
+  )
+  alone = ClientRound(method, plan, common, visit)
+  pair, context, tally = alone.download()
+  (_,) = method.stages()
+  pair, of_steps = alone.run_stage(0, pair, context, False)
+  tally = of_steps._replace(wire=of_steps.wire | tally.wire)
+  _, _, report = alone.upload(pair, context, tally, on)
+  return pair, report
 
 
 def all_alone(made, state, programs, batch):
-  """Participant -> what `client_update.client_round` returns of it."""
-  key = jax.random.fold_in(state.key, engine.ROUND)
-  sample_key, key = jax.random.split(jax.random.fold_in(key, state.round))
-  old, out = by_number(made.fleet, state.clients), {}
-  draw = jax.jit(functools.partial(engine.sample_clients, made.fleet))
-  samples = draw(sample_key, numbers(made))
-  for c, sample in enumerate(samples):
-    for place in np.asarray(sample.slots)[np.asarray(sample.active)]:
-      n = made.fleet.cohorts[c].ids[place]
-      inputs = old[n], state.server, state.round, jax.random.fold_in(key, n)
-      out[n] = client_alone(made, programs, batch, c, place, *inputs)
+  """Participant -> its pair and its report."""
+  key = jax.random.fold_in(state.key, ROUND)
+  key = jax.random.fold_in(key, state.round)
+  sample_key, client_key = (jax.random.fold_in(key, use) for use in range(2))
+  numbers = [shard.number for shard in made.shards]
+  samples = layout.sample(layout.of(made.fleet), sample_key, numbers)
+  on = {
+    int(n)
+    for number, sample in zip(numbers, samples, strict=True)
+    for n in (number if sample.slots is None else number[sample.slots])[
+      sample.active
+    ]
+  }
+  out, clients = {}, by_number(made, state)
+  for cohort, stacked, old in zip(
+    made.fleet.cohorts, made.shards, made.plans, strict=True
+  ):
+    for place, n in enumerate(cohort.ids):
+      if n not in on:
+        continue
+      rows = jnp.asarray(parts(RAGGED)[n])
+      plan = data.plan(
+        [len(rows)], batch, old.epochs, old.mean, old.std, limit=old.limit
+      )
+      shard = trees.take(stacked._replace(image=(), label=(), rows=()), place)
+      shard = shard._replace(
+        image=stacked.image, label=stacked.label, rows=rows
+      )
+      program = cohort.depth, len(rows)
+      if program not in programs:
+        alone = functools.partial(client_alone, made, plan)
+        programs[program] = jax.jit(alone)
+      out[n] = programs[program](
+        clients[n],
+        state.server,
+        shard,
+        state.round,
+        jax.random.fold_in(client_key, n),
+      )
   return out
 
 
-def blocks(half):
+def blocks(net):
   """Block name -> (parameters, statistics)."""
   return {
-    name: (params, half.segment.stats[name])
-    for name, params in half.segment.params.items()
+    name: (params, net.stats[name]) for name, params in net.params.items()
   }
 
 
@@ -72,10 +110,10 @@ def average(trees):
 
 def next_clients(old, found, lam):
   """HARMONY eq. 2: a block is shared among the participants that own it."""
-  new = {n: blocks(one[0]) for n, one in found.items()}
+  new = {n: blocks(pair.client.net) for n, (pair, _) in found.items()}
   out = []
-  for n, half in enumerate(old):
-    mine = dict(new.get(n, blocks(half)))
+  for n, net in enumerate(old):
+    mine = dict(new.get(n, blocks(net)))
     for name, own in mine.items():
       owners = {i: tree[name] for i, tree in new.items() if name in tree}
       if owners and (n in new or lam == 0):
@@ -91,9 +129,9 @@ def next_server(old, found):
   out = blocks(old)
   for name in out:
     passed = {
-      n: blocks(one[1])[name]
-      for n, one in found.items()
-      if one[1].opt.touched[name]
+      n: blocks(pair.server.net)[name]
+      for n, (pair, _) in found.items()
+      if pair.server.touched.params[name]
     }
     out[name] = average(passed) if passed else out[name]
   return out
@@ -123,29 +161,29 @@ DECAY = (("weight_decay", 0.05),)
         0.0,
         {"batch": 64, "participants": 3},
       ),
+      # As many steps for all: one client passes over its data four times.
+      ("splitfed_v1", 0.0, {"steps": 4, "participants": 4}),
     ),
   ],
 )
 def test_a_round_equals_its_clients_one_by_one(name, lam, options):
   made = world(name, sizes=RAGGED, **options)
-  step, programs, state = made.round(), {}, made.state()
+  programs, state = {}, made.state()
   for _ in range(2):
     found = all_alone(made, state, programs, options.get("batch", 4))
     assert len(found) == made.fleet.participants
-    old = by_number(made.fleet, state.clients)
-    clients = next_clients(old, found, lam)
-    server = next_server(state.server, found)
-    state, metrics = step(state, made.shards)
-    now = by_number(made.fleet, state.clients)
-    close([blocks(half) for half in now], clients)
-    close(blocks(state.server), server)
-    ledgers = [one[3] for one in found.values()]
-    for message in {m for ledger in ledgers for m in ledger}:
-      sent = sum(float(ledger.get(message, 0)) for ledger in ledgers)
+    clients = next_clients(networks(made, state), found, lam)
+    server = next_server(state.server.net, found)
+    state, metrics = made.round(state)
+    close([blocks(net) for net in networks(made, state)], clients)
+    close(blocks(state.server.net), server)
+    reports = [report for _, report in found.values()]
+    for message in metrics.wire:
+      sent = sum(float(report.wire.get(message, 0)) for report in reports)
       assert float(metrics.wire[message]) == sent, message
     for n in range(6):  # bytes and steps of each client
-      *_, ledger, _, taken, _ = found.get(n, ({}, {}, 0, None))
-      assert float(metrics.bytes[n]) == sum(map(float, ledger.values()))
-      assert float(metrics.steps[n]) == taken
-    each = [one[2] for one in found.values()]
-    close(metrics.losses, jax.tree.map(lambda *x: np.mean(x), *each))
+      _, report = found.get(n, (None, None))
+      assert float(metrics.bytes[n]) == (report.bytes if report else 0)
+      assert float(metrics.steps[n]) == (report.steps if report else 0)
+    losses = [report.losses for report in reports]
+    close(metrics.losses, jax.tree.map(lambda *x: np.mean(x), *losses))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax import evaluation, methods, models
-from splitjax.engine import Profiles, Rates
-from splitjax.methods import METHODS, sgd
+from splitjax import evaluation, models
+from splitjax.fleet import Profiles, Rates
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
 from splitjax.models import cnn4
 from splitjax.types import Batch
 
@@ -87,32 +88,35 @@ def test_nobody_takes_part():
   ],
 )
 def test_the_declared_work_is_what_xla_counts(name, options, within):
-  """FLOPs of a step as lowered, against `Work` and the FLOPs of the cut."""
-  net = cnn4((12, 12, 1), 4, depths=(1,))
-  method = METHODS[name](net, sgd(0.1, momentum=0.0), **options)
-  fleet = methods.fleets.assign_depths(2, net.cuts, 0)
-  full = method.traits.depth == "full"
-  if full:
-    fleet = methods.fleets.with_full_depth(fleet, net.length)
-  size = 8
+  """FLOPs of a step as lowered, against `Passes` and the FLOPs of the cut."""
+  net, size = cnn4((12, 12, 1), 4, depths=(1,)), 8
+  method = METHODS[name](
+    backbone=net, optimizer=Optimizer(lr=0.1, momentum=None), **options
+  )
   batch = Batch(
     jnp.zeros((size, *net.shape)),
     jnp.zeros(size, jnp.int32),
     jnp.ones(size) > 0,
+    jax.random.key(1),
   )
-  stage = method.stages[0]
+  (stage,) = method.stages()
+  depth = net.length if method.whole else 1
 
-  def step(key):
-    state = method.init(key, fleet, models.init(net, key))
-    client = jax.tree.map(lambda x: x[0], state.clients[0])
-    client, server, _ = method.begin(client, state.server, None, 0, key)
-    batches = (batch,) * method.traits.views
-    return stage.step, (client, server, batches, key)
+  def begin(key):
+    full = models.init(net, key)
+    part = models.prefix(net, full, depth, with_exit=method.exits)
+    client, server = (
+      method.first_client(part, 1),
+      method.first_server(full, part, 2),
+    )
+    return method.receive(client, server, None, jnp.int32(0), key)
 
-  one, given = step(jax.random.key(0))
-  lowered = jax.jit(one).trace(*given).lower(lowering_platforms=("tpu",))
+  batches, key = (batch,) * method.views, jax.random.key(0)
+  traced = jax.jit(stage.step).trace(*begin(key), batches, key)
+  lowered = traced.lower(lowering_platforms=("tpu",))
   counted = lowered.cost_analysis()["flops"] / size
-  near, far = models.of_cut(net, net.length if full else 1)
-  work = stage.work
-  declared = work.client * near + (0 if full else work.server * far)
+  near, far = models.of_cut(net, depth)
+  declared = stage.passes.client * near
+  if method.needs_server:
+    declared += stage.passes.server * far
   assert declared == pytest.approx(counted, rel=within)

@@ -9,7 +9,7 @@ import splitjax
 from splitjax import UserError, experiment
 from splitjax.data import TestSets
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
+pytestmark = pytest.mark.slow
 COUNT = 23
 
 
@@ -22,9 +22,9 @@ def config(count=COUNT, **methods):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, quick_compile_all, traced_once):
+def ran(tmp_path_factory, quick_compile_all):
   """A run of a method with a server and of one without."""
-  del quick_compile_all, traced_once
+  del quick_compile_all
   workdir = tmp_path_factory.mktemp("embedded") / "w"
   made = config(local="local")
   return made, workdir, splitjax.run(made, workdir)

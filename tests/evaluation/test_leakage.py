@@ -1,9 +1,7 @@
 """What a server hears of a method, and what three attacks make of it."""
 
-import dataclasses
 import functools
 
-import engine
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +14,9 @@ from scipy.special import softmax
 from splitjax import evaluation, models, wire
 from splitjax.evaluation import Messages
 from splitjax.experiment import Network, Trained
-from splitjax.methods import METHODS, sgd, stripes
+from splitjax.methods import METHODS
+from splitjax.sandbox import small, stripes
+from splitjax.wire import Channel, Wire
 
 pytestmark = pytest.mark.usefixtures("float64")
 C, SIZE = 5, 13
@@ -27,15 +27,22 @@ C, SIZE = 5, 13
 
 def trained(name, channel=None):
   """A method of the sandbox as `splitjax.load` has it; batches of 4."""
-  made = engine.world(name)
-  method, plan = made.method, made.plans[0]
+  options = {}
   if channel is not None:
-    net = dataclasses.replace(made.backbone, wire=wire.Wire(channel, channel))
-    method = METHODS[name](net, sgd(0.1))
-  network = Network(made.backbone, made.fleet, plan.mean, plan.std)
+    options["channels"] = Wire(features=channel, gradients=channel)
+  trial = small(METHODS[name], **options)
+  plan = trial.plans[0]
+  network = Network(trial.method.backbone, trial.fleet, plan.mean, plan.std)
   config = tiny.resolved(tiny.changed(tiny.tiny(), batch_size=4))
-  state = made.state()
-  return Trained(config, network, method, state, state.clients, None, [])
+  return Trained(
+    config=config,
+    network=network,
+    method=trial.method,
+    state=trial.state(),
+    personal=(),
+    thresholds=None,
+    by_client=[],
+  )
 
 
 @functools.cache
@@ -53,7 +60,7 @@ def test_the_messages_of_split_learning_are_those_of_its_own_pass():
   assert len(sample) == 2 * SIZE
   batch = sample[SIZE : SIZE + 4]  # the first one of the second epoch
   x = (image[batch] - np.array(network.mean)) / np.array(network.std)
-  client, server = made.client(1).segment, made.state.server.segment
+  client, server = made.client(1), made.state.server.net
   depth = models.depth_of(net, client)
   z, _ = models.run(net, client, x, net.names(0, depth), train=True)
   got = {name: x[SIZE : SIZE + 4] for name, x in seen.sent.items()}
@@ -107,10 +114,10 @@ def test_what_the_wire_does_shows_in_the_messages():
   sixteen, full, noisy, few = (
     recorded("splitgp", each).sent["up/features"]
     for each in (
-      wire.Channel("float16"),
+      Channel(form="float16"),
       wire.PLAIN,
-      wire.Channel("int8", clip=1.0, noise=0.5),
-      wire.Channel("topk", share=0.1),
+      Channel(form="int8", clip=1.0, noise=0.5),
+      Channel(form="topk", share=0.1),
     )
   )
   np.testing.assert_array_equal(sixteen, full.astype(np.float16))

@@ -12,7 +12,7 @@ import splitjax
 from splitjax import SHIFTS, UserError, experiment
 from splitjax.experiment import Trainer
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
+pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")
 
 
@@ -26,8 +26,7 @@ def draft(rule="calibrated", **changes):
 
 
 @pytest.fixture(name="ran", scope="module")
-def run_it(tmp_path_factory, traced_once):
-  del traced_once
+def run_it(tmp_path_factory):
   config = tiny.resolved(draft())
   workdir = tmp_path_factory.mktemp("run") / "w"
   return config, workdir, splitjax.run(config, workdir)

@@ -13,7 +13,7 @@ from runs import After
 import splitjax
 from splitjax import METHODS, UserError, experiment, files
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
+pytestmark = pytest.mark.slow
 
 
 def config(*, lams=(), **methods):
@@ -47,9 +47,9 @@ def logged(workdir):
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory, quick_compile_all, traced_once):
+def grown(tmp_path_factory, quick_compile_all):
   """A run of one λ to which another one was added."""
-  del quick_compile_all, traced_once
+  del quick_compile_all
   workdir = tmp_path_factory.mktemp("grown") / "w"
   first = experiment.run(config(lams=(0.2,)), workdir)
   second = experiment.run(config(lams=(0.5, 0.2)), workdir)

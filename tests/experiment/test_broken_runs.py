@@ -15,7 +15,6 @@ import splitjax
 from splitjax import UserError, commands, experiment
 
 pytestmark = [
-  pytest.mark.usefixtures("traced_once"),
   # orbax leaves coroutines behind when it cannot read an array.
   pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

@@ -11,8 +11,6 @@ import tiny
 import splitjax
 from splitjax import ALLOCATIONS, experiment, reports
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 
 def config(**fleet):
   draft = tiny.tiny(own="splitgp")
@@ -115,7 +113,6 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   assert (got.server > 0).all()
 
 
-@pytest.mark.usefixtures("traced_once")
 def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
   monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
   of_its_own = runs.config("local", backbone__width=5)  # counted by no other

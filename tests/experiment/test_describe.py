@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tiny
 
-from splitjax import engine, experiment
-from splitjax.experiment import Trainer, make_round
+from splitjax import experiment, fleet
+from splitjax.experiment import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,9 @@ def test_traffic_by_hand_and_as_a_round_tells(facts):
   assert facts["methods"]["local"]["wire"] == {}
   task = experiment.build(tiny.resolved(splitgp="splitgp"))
   setup = experiment.make_setup(task, "splitgp")
-  state = Trainer(setup).init(experiment.fresh_network(task))
-  assert make_round(setup)(state, setup.shards)[1].wire == wire
+  trainer = Trainer(setup)
+  state = trainer.init(experiment.fresh_network(task))
+  assert trainer.step(state)[1].wire == wire
 
 
 def test_arithmetic_by_hand(facts):
@@ -71,7 +72,7 @@ def test_arithmetic_by_hand(facts):
 
 
 def test_pairs_of_a_depth_and_a_class_are_counted():
-  depths = engine.assign_depths(3, (1, 2), 0)
+  depths = fleet.assign_depths(3, (1, 2), 0)
   (shallow, deep) = (list(cohort.ids) for cohort in depths.cohorts)
   counts = np.zeros((3, 4), int)
   counts[shallow, :2], counts[deep[:1], 1:] = 1, 5

@@ -111,7 +111,7 @@ def test_two_processes_are_one_run(tmp_path):
   agree(workdir, "splitgp")
   kept = load(workdir, "splitgp", round=2), load(alone, "splitgp")
   for n in range(7):
-    two, one = (k.client(n).segment.params for k in kept)
+    two, one = (k.client(n).params for k in kept)
     assert two.keys() == one.keys()
     bias = [p["block1"]["Dense_0"]["bias"] for p in (two, one)]
     np.testing.assert_allclose(*bias, atol=1e-5)

@@ -11,8 +11,6 @@ from runs import draft, same_run, stopped
 import splitjax
 from splitjax import DOMAINS, PARTITIONS, SHIFTS, experiment
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 NAMES = "none, contrast, gaussian_noise"
 
 

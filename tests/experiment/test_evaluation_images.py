@@ -7,7 +7,7 @@ import tiny
 from marks import slow
 
 import splitjax
-from splitjax import PARTITIONS, SHIFTS, experiment
+from splitjax import PARTITIONS, SHIFTS, evaluation, experiment
 from splitjax.experiment import Trainer
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -32,8 +32,7 @@ def built(name, samples=None, shift="id_ood"):
 def trained(name, samples=None, shift="id_ood"):
   """The same after a round."""
   setup, state = built(name, samples, shift)
-  step = Trainer(setup).round(state)
-  state, _ = step(state, setup.shards)
+  state, _ = Trainer(setup).step(state)
   return setup, state
 
 
@@ -47,14 +46,19 @@ def assert_equal(one, two):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
-def unlike(setup):
-  """The same method, whose clients may hold different networks."""
-  method = setup.method
-  rule = method.aggregation._replace(alike=False)
-  return setup._replace(method=method._replace(aggregation=rule))
+@pytest.fixture
+def unlike(monkeypatch):
+  """Makes an evaluation that takes no clients to be alike."""
+
+  def evaluate(setup, state):
+    with monkeypatch.context() as patch:
+      patch.setattr(evaluation, "alike", lambda method, depth: False)
+      return evaluated(setup, state)
+
+  return evaluate
 
 
-def test_clients_that_are_alike_share_the_split():
+def test_clients_that_are_alike_share_the_split(unlike):
   setup, state = trained("splitfed_v1", shift="global")
   seen = experiment.show(setup, None, personal=False)
   apart = experiment.show(setup, None, personal=True)
@@ -62,34 +66,32 @@ def test_clients_that_are_alike_share_the_split():
   assert seen.first.sum() == 6 < apart.first.sum()
   real = setup.task.test_sets.rows >= 0
   one = evaluated(setup, state)
-  two = evaluated(unlike(setup), state)
+  two = unlike(setup, state)
   np.testing.assert_array_equal(one.server[real], two.server[real])
   # The exits of SplitFed's clients do not answer, and may differ.
   assert np.isnan(one.entropy).all() and (one.client == -1).all()
 
 
 @pytest.mark.slow
-def test_exits_of_clients_that_are_alike_are_those_of_each():
+def test_exits_of_clients_that_are_alike_are_those_of_each(unlike):
   setup, state = trained("fedavg")
   real = setup.task.test_sets.rows >= 0
   assert experiment.show(setup, None, personal=False).sharing
   one = evaluated(setup, state)
-  two = evaluated(unlike(setup), state)
+  two = unlike(setup, state)
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
 
 
 def test_what_clients_see_is_no_program_of_its_own():
-  before = None
-  for name, sharing in (("multi_exit", True), ("splitgp", False)):
-    setup, state = built(name, samples=20)
-    seen = experiment.show(setup, None, personal=False)
+  setup, state = built("multi_exit")
+  for samples, sharing in ((None, True), (1, False)):
+    seen = experiment.show(setup, samples, personal=False)
     assert bool(seen.sharing) == sharing
-    evaluated(setup, state, 20)
-    trainer = Trainer(setup)
-    trainer.compile_evaluation(state)
-    (bound,) = trainer.programs.values()
-    assert before is None or bound.args[0] is before
-    before = bound.args[0]
+  trainer = Trainer(setup)
+  for samples in (None, 1):
+    trainer.evaluate(state, samples=samples)
+  (program,) = trainer.programs
+  assert program == "evaluation"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from runs import config
 import splitjax
 from splitjax import UserError, experiment
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 
 def test_a_workdir_of_another_config_is_refused(runs, tmp_path):
   other = config(batch_size=7)

@@ -13,8 +13,6 @@ from refusals import refused
 import splitjax
 from splitjax import commands, experiment
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 FIELD = "data.partition.k"
 
 

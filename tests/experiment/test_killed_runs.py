@@ -120,7 +120,6 @@ def test_ctrl_c_twice_stops_at_once(tmp_path):
   assert count(tmp_path / "w/metrics.jsonl") == 0  # no round was over
 
 
-@pytest.mark.usefixtures("traced_once")
 def test_ctrl_c_once_ends_the_round(tmp_path):
   resolved = config("local")
   with experiment.listening() as stop:

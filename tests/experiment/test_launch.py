@@ -17,8 +17,8 @@ from splitjax import (
   Config,
   UserError,
   commands,
-  engine,
   experiment,
+  machine,
   models,
 )
 
@@ -57,7 +57,6 @@ def test_training_ends_with_the_table_and_where_everything_is(trained, config):
   ]
 
 
-@pytest.mark.usefixtures("traced_once")
 def test_a_finished_run_is_reported_and_evaluated(trained, capsys):
   workdir, _ = trained
   assert launch_here("--mode=report", f"--workdir={workdir}") == 0
@@ -150,7 +149,7 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
   np.savez(tmp_path / "w.npz", x=np.ones(2))
   assert models.load("~/w.npz", "")["x"].sum() == 2
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  engine.keep_compiled("~/cache")
+  machine.keep_compiled("~/cache")
   assert (tmp_path / "cache").is_dir()
 
 
@@ -163,14 +162,13 @@ def test_a_cache_folder_that_cannot_be_made_is_a_warning(
     path.parent.write_text("")
   chosen = {}
   monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
-  engine.keep_compiled(path)
+  machine.keep_compiled(path)
   assert chosen["jax_enable_compilation_cache"] == there
   assert ("jax_compilation_cache_dir" in chosen) == there
   said = capsys.readouterr().err
   assert said == "" if there else f"--compilation_cache={path}: " in said
 
 
-@pytest.mark.usefixtures("traced_once")
 def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   # A method that is not part of splitjax, in a grid of one cell.
   monkeypatch.setitem(METHODS, "mine", METHODS["local"])

@@ -16,9 +16,9 @@ from splitjax import (
   commands,
   experiment,
   files,
-  methods,
 )
-from splitjax.types import Stage
+from splitjax.methods.method import Method
+from splitjax.parameters import pytree
 
 pytestmark = [
   # ml_collections loads config files with a method that importlib deprecates.
@@ -142,12 +142,14 @@ def fails(*_):
   raise ValueError("one\n and two")
 
 
-def failing_step(backbone, optimizer):
-  return methods.method(backbone, optimizer, (Stage(fails),))
+@pytree
+class FailingStep(Method):
+  def step(self, client, server, context, batches, key):
+    fails()
 
 
 @pytest.mark.parametrize(
-  ("registry", "own"), [(METHODS, failing_step), (PARTITIONS, fails)]
+  ("registry", "own"), [(METHODS, FailingStep), (PARTITIONS, fails)]
 )
 def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
   monkeypatch.setitem(registry, "mine", own)

@@ -13,11 +13,9 @@ from runs import After, config, lines
 import splitjax
 from splitjax import experiment
 from splitjax.config import Checkpoint
-from splitjax.engine import Metrics
 from splitjax.evaluation import Cost
 from splitjax.experiment import CheckpointManager
-
-pytestmark = pytest.mark.usefixtures("traced_once")
+from splitjax.types import Metrics
 
 
 def of_a_round(clients, on=(0, 2)):

@@ -13,8 +13,6 @@ from runs import config, rows, same_run, stopped
 import splitjax
 from splitjax import UserError, experiment
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):

@@ -9,8 +9,6 @@ import splitjax
 from splitjax import experiment, reports
 from splitjax.evaluation import Release, dp_library
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 NOISY = {
   "privacy__features__clip": 1.0,
   "privacy__features__noise": 0.5,

@@ -16,10 +16,10 @@ from splitjax import (
   PARTITIONS,
   SHIFTS,
   SOURCES,
-  engine,
   experiment,
 )
 from splitjax.data import AUGMENTATIONS, Dataset, Samples
+from splitjax.engine.round import run_round
 from splitjax.experiment import Trainer
 from splitjax.types import Shard
 
@@ -131,8 +131,10 @@ def test_methods_take_other_inputs(method, kind, tmp_path):
   c = config(tmp_path, kind, method)
   setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
   state = Trainer(setup).init(experiment.fresh_network(setup.task))
-  made = engine.make_round(setup.method, setup.plans, setup.fleet)
-  after, told = jax.eval_shape(made, state, setup.shards)
+  after, told = jax.eval_shape(
+    lambda *given: run_round(*given, layout=setup.layout, plans=setup.plans),
+    *(setup.method, state, setup.shards),
+  )
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)
   assert told.losses

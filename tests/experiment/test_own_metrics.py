@@ -17,8 +17,6 @@ from splitjax.evaluation import predictions
 from splitjax.registry import read_spec
 from splitjax.types import Exits
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 FIGURES = "blank"
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = np.array([0, 0, 0, 1, 1, 3])

@@ -14,8 +14,6 @@ from tiny_vit import TINY
 import splitjax
 from splitjax import BACKBONES, UserError, experiment
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 
 @pytest.fixture(name="start")
 def save_start(tmp_path):

@@ -1,6 +1,5 @@
-"""Compiled programs are reused where they are the same, and only there."""
+"""Compiled programs are shared where they are the same, and only there."""
 
-import dataclasses
 import gc
 import math
 import weakref
@@ -10,7 +9,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import PARTITIONS, SHIFTS, experiment, models
+from splitjax import METHODS, PARTITIONS, SHIFTS, experiment, models
 from splitjax.experiment import ROOM, Trainer, size_of, that_fit
 
 
@@ -23,21 +22,14 @@ def none_kept():
 def programs_of(config, key="own"):
   """The round of a method of a config, and what its evaluation needs."""
   task = experiment.build(config)
-  setup = experiment.make_setup(task, key)
-  state = Trainer(setup).init(experiment.fresh_network(task))
-  trainer = Trainer(setup)
-  trainer.compile(state)
+  trainer = Trainer(experiment.make_setup(task, key))
+  trainer.compile(trainer.init(experiment.fresh_network(task)))
   return list(trainer.programs.values())
 
 
-def executables(config, key="own"):
-  """The same, without the hyper-parameters that they are given."""
-  return [bound.args[0] for bound in programs_of(config, key)]
-
-
-def config(name="splitgp", **options):
-  draft = tiny.tiny(own=name)
-  draft.methods.own.update(options)
+def config(name="splitgp", *, options=(), **changes):
+  draft = tiny.changed(tiny.tiny(own=name), **changes)
+  draft.methods.own.update(dict(options))
   return tiny.resolved(draft)
 
 
@@ -47,12 +39,19 @@ def noisy(noise):
   return tiny.resolved(c)
 
 
-def test_seeds_share_their_programs():
-  first = config("local")
-  one = executables(first)
-  for change in ({"seed": 1}, {"title": "another"}, {"tensorboard": False}):
-    two = executables(dataclasses.replace(first, **change))
-    assert all(a is b for a, b in zip(one, two, strict=True))
+def test_a_sweep_compiles_once():
+  """Seeds, learning rates and weights of losses are data of a program."""
+  programs = programs_of(config(optimizer__weight_decay=1e-3))
+  others = (
+    config(optimizer__weight_decay=1e-3, seed=1, title="another"),
+    config(optimizer__weight_decay=1e-4, optimizer__lr=0.01),
+    config(optimizer__weight_decay=1e-3, options={"lam": 0.9, "gamma": 0.1}),
+  )
+  for other in others:
+    pairs = zip(programs, programs_of(other), strict=True)
+    assert all(a is b for a, b in pairs)
+  without = programs_of(config(optimizer__weight_decay=0.0))
+  assert without[0] is not programs[0], "what is switched off has no number"
 
 
 def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
@@ -60,14 +59,11 @@ def test_only_what_is_compiled_is_said_to_be(none_kept, tmp_path, capsys):
   said = capsys.readouterr().out.splitlines()
   assert said.count("own: compiling") == 1
   assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
-  for name in ("round", "evaluation"):
-    reused = f"own: reuses the {name} compiled for own"
-    assert said.index(reused) > said.index("seed 1 (2 of 2)")
 
 
-def test_programs_of_one_text_with_other_shapes():
+def test_programs_for_other_shapes():
   # On a test set that all share an evaluation does not use a client's rows, so
-  # that its text is the same however many these are.
+  # that it computes the same however many these are.
   c = tiny.tiny(own="local")
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
   c.data.partition = splitjax.spec(
@@ -83,27 +79,17 @@ def test_programs_of_one_text_with_other_shapes():
   assert len(widths) == 2
 
 
-def test_methods_share_programs_whatever_else_they_can_be_told():
-  step, evaluation = executables(config("local"))
-  other, _, tuned = executables(config("fedbabu", inner_lr=0.3))
-  assert tuned is evaluation and other is not step
-
-
 @pytest.mark.slow
 def test_values_of_noise_share_a_program():
   """And no noise is another."""
-  one, two, none = (executables(noisy(noise))[0] for noise in (0.5, 4.0, 0.0))
+  one, two, none = (programs_of(noisy(noise))[0] for noise in (0.5, 4.0, 0.0))
   assert one is two is not none
 
 
 def test_a_method_registered_anew_is_another(monkeypatch):
-  one = executables(config("local"))
-
-  def again(backbone, optimizer):
-    return splitjax.METHODS["fedavg"](backbone, optimizer)
-
-  monkeypatch.setitem(splitjax.METHODS, "local", again)
-  assert executables(config("local"))[0] is not one[0]
+  first = programs_of(config("local"))[0]
+  monkeypatch.setitem(METHODS, "local", METHODS["fedavg"])
+  assert programs_of(config("local"))[0] is not first
 
 
 def test_no_data_are_kept_alive(none_kept):
@@ -111,40 +97,33 @@ def test_no_data_are_kept_alive(none_kept):
   setup = experiment.make_setup(task, "own")
   state = Trainer(setup).init(experiment.fresh_network(task))
   Trainer(setup).round(state)
-  leaves = [
-    task.image,
-    setup.shards[0].rows,
-    setup.method.stages[0].step,
-  ]
-  alive = [weakref.ref(each) for each in leaves]
+  leaves = [task.image, setup.shards[0].rows, state.server.net]
+  alive = [weakref.ref(leaf) for leaf in jax.tree.leaves(leaves)]
   del task, setup, state, leaves
   gc.collect()
-  assert [each() for each in alive] == [None] * 3
+  assert not any(leaf() is not None for leaf in alive)
 
 
 def test_the_program_that_was_not_used_for_longest_goes(none_kept):
   kept = experiment.kept_programs
-  lowered = [jax.jit(lambda x, i=i: x + i).lower(1.0) for i in range(65)]
-  for each in lowered[:64]:
-    experiment.compile_once("round", each, "own")
+  functions = [jax.jit(lambda x, i=i: x + i) for i in range(65)]
+  for function in functions[:64]:
+    experiment.compile_once(function, 1.0)
   first, second, *_ = kept
-  experiment.compile_once("round", lowered[0], "own")
-  experiment.compile_once("round", lowered[64], "own")
+  experiment.compile_once(functions[0], 1.0)
+  experiment.compile_once(functions[64], 1.0)
   assert len(kept) == 64 and first in kept and second not in kept
 
 
-def test_a_program_of_the_same_text_is_another_under_other_settings():
-  lowered = jax.jit(lambda x: 2 * x).lower(1.0)
-
-  def program():
-    return experiment.compile_once("round", lowered, "own").program
-
-  first, name = program(), "jax_disable_most_optimizations"
-  assert program() is first
+def test_a_program_is_another_under_other_settings():
+  function, name = jax.jit(lambda x: 2 * x), "jax_disable_most_optimizations"
+  first = experiment.compile_once(function, 1.0)
+  assert experiment.compile_once(function, 2.0) is first
+  assert experiment.compile_once(function, 2) is not first
   before = jax.config.read(name)
   jax.config.update(name, not before)
   try:
-    assert program() is not first
+    assert experiment.compile_once(function, 1.0) is not first
   finally:
     jax.config.update(name, before)
 
@@ -174,7 +153,7 @@ def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
     trainer = that_fit(side_by_side())
     assert experiment.clients_side_by_side(trainer.setup) == [6]
   every = trainer.programs.values()
-  most = max(size_of(x.args[0]) for x in every)
+  most = max(size_of(x) for x in every)
   with gpu(most - 1):
     fewer = that_fit(side_by_side())
     stated = that_fit(side_by_side(6))

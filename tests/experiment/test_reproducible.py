@@ -10,7 +10,8 @@ import pytest
 from launched import config_file, launch
 from runs import config, same_run
 
-from splitjax import engine, experiment
+from splitjax import experiment
+from splitjax.engine import layout, schedules
 from splitjax.experiment import Trainer
 
 pytestmark = pytest.mark.optimized
@@ -32,7 +33,7 @@ def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
   # Small programs are kept only if they happened to take a tenth of a second.
   first, new = kept[0], kept[1] - kept[0]
   for names, some in ((first, True), (new, False)):
-    assert any(re.search("program.*-cache$", n) for n in names) == some
+    assert any(re.search("run_round.*-cache$", n) for n in names) == some
 
 
 def drawn(seed):
@@ -45,9 +46,9 @@ def drawn(seed):
   state = Trainer(setup).init(full)
   key = jax.random.fold_in(state.key, 1)
   shard = setup.shards[0]
-  own = engine.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
+  own = schedules.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
   numbers = [jnp.array(c.ids) for c in setup.fleet.cohorts]
-  sampled = engine.sample_clients(setup.fleet, key, numbers)
+  sampled = layout.sample(setup.layout, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),
@@ -56,7 +57,7 @@ def drawn(seed):
       [np.ravel(x) for x in jax.tree.leaves(full.params)]
     ),
     "participation": np.concatenate(
-      [np.ravel(t.slots) + 100 * np.ravel(t.active) for t in sampled]
+      [np.ravel(leaf) for leaf in jax.tree.leaves(sampled)]
     ),
     "permutations": np.array(own.orders[0]),
     # What drawn depths and every other draw of a round come from.

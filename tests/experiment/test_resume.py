@@ -15,8 +15,6 @@ import splitjax
 from splitjax import UserError, experiment
 from splitjax.config import Checkpoint
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 NOISY = {
   "privacy__features__clip": 1.0,
   "privacy__features__noise": 0.5,

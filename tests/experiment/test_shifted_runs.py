@@ -16,8 +16,6 @@ from splitjax import PARTITIONS, SHIFTS, UserError, experiment
 # Patched: how many lines a table may have.
 from splitjax.experiment import by_client
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 
 def config(
   shift="id_ood", partition=None, samples=120, method="splitgp", **changes

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import jax.export
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from tiny_networks import TINY
 from untrained import both_exits, facts, images, untrained
 
 import splitjax
-from splitjax import BACKBONES
+from splitjax import BACKBONES, models
+from splitjax.data import standardise
 
 CLIENT = 3
 ANSWERS = {"both": "harmony", "server": "splitfed_v1", "client": "fedavg_ft"}
@@ -42,7 +44,7 @@ def test_an_export_answers_as_predict_does(name, tmp_path):
       np.testing.assert_array_equal(found, expected)
   away = method.predict(CLIENT, image, limit)[1]
   assert away.sum() == {("client", "server"): 6, ("client",): 0}.get(
-    method.method.traits.answers, len(image)
+    method.method.answers, len(image)
   )
 
 
@@ -80,6 +82,7 @@ def test_every_architecture_is_exported(name, dtype, norm, tmp_path):
 
 ALONE = """
 import sys
+import jax
 import jax.export
 import numpy as np
 program = jax.export.deserialize(open("client.bin", "rb").read())
@@ -101,3 +104,71 @@ def test_other_images_and_clients_are_refused(tmp_path):
   for client in (6, -1, "Oslo"):
     with refused(f"client {client!r}"):
       method.export(client, tmp_path / "client.bin")
+
+
+# A client that never trained.
+
+
+def labelled(count=12):
+  return images((28, 28, 1), count), np.arange(count) % 10
+
+
+@pytest.mark.parametrize("name", ["fedavg", "splitgp", "splitfed_v1"])
+def test_a_new_client_begins_with_what_is_common(name):
+  method = trained(name)
+  newcomer = method.new_client(*labelled())
+  common = models.select(method.state.server.common, newcomer.net.params)
+  np.testing.assert_array_equal(flat(newcomer.net), flat(common))
+  assert method.method.depth(newcomer.net) == (3 if name == "fedavg" else 1)
+  image = images((28, 28, 1))
+  logits = method.method.predict(
+    newcomer.net,
+    method.state.server.net,
+    standardise(image, method.network.mean, method.network.std),
+  )
+  sides = {"client": logits.client, "server": logits.server}
+  for limit, side in ((0.0, "server"), (9.0, "client")):
+    answer, away = method.predict(newcomer, image, limit)
+    answers = method.method.answers
+    side = side if len(answers) > 1 else answers[0]
+    np.testing.assert_array_equal(answer, sides[side].argmax(axis=-1))
+    assert (away == (side == "server")).all()
+
+
+def test_a_new_client_adapts_as_others_do():
+  method = trained("harmony")
+  image, label = labelled()
+  newcomer = method.new_client(image, label, depth=2)
+  assert sorted(newcomer.net.params) == ["block1", "block2", "exit2"]
+  server, key = method.state.server, method.state.key
+  common = models.select(server.common, newcomer.net.params)
+  assert np.abs(flat(newcomer.net) - flat(common)).max() > 1e-4
+  # As a client of the run, with the number after the last.
+  for number in (1, method.state.round, 6):
+    key = jax.random.fold_in(key, number)
+  client = method.method.first_client(common, 1)
+  samples = method.samples(6, image, label)
+  want = method.method.personalise(client, server, samples, key)
+  np.testing.assert_array_equal(flat(newcomer.net), flat(want))
+  plain = method.new_client(image, label, depth=2, adapt=False)
+  np.testing.assert_array_equal(flat(plain.net), flat(common))
+
+
+def flat(net):
+  """All numbers of a network in a row."""
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(net)])
+
+
+def test_a_new_client_that_has_nothing_to_begin_with_is_refused():
+  image, label = labelled()
+  for name in ("Local", "FedAMP"):
+    with refused(name):
+      trained(name.lower()).new_client(image, label)
+  for name, wrong in (
+    ("image", {"image": image / 255}),
+    ("label", {"label": label + 5}),
+    ("label", {"label": label[1:]}),
+    ("depth", {"depth": 3}),
+  ):
+    with refused(name):
+      trained("splitgp").new_client(**{"image": image, "label": label} | wrong)

@@ -2,118 +2,122 @@
 
 from typing import Any, NamedTuple
 
-import engine
 import jax
 import jax.numpy as jnp
 import numpy as np
+from engine import by_number, networks
 
-from splitjax import data, methods, trees
-from splitjax.engine import (
-  DIVIDED,
-  ClientFault,
-  Fleet,
-  client_sharding,
-  divide,
-  make_mesh,
-  put_on_devices,
-  state_specs,
-)
-from splitjax.types import Shard
+from splitjax import data, sandbox, trees
+from splitjax.engine import devices
+from splitjax.engine.faults import FaultTable
+from splitjax.engine.round import run_round
+from splitjax.fleet import orders
+from splitjax.fleet.fleets import Fleet, divide
+from splitjax.sandbox import Sandbox
 
 
 class Divided(NamedTuple):
   """A world on a mesh; see sandbox.Sandbox."""
 
-  world: methods.Sandbox
+  world: Sandbox
   mesh: Any
 
   def state(self):
     """The state before the first round, on the devices."""
-    specs = state_specs(len(self.world.fleet.cohorts))
-    where = client_sharding(self.mesh, specs)
+    specs = devices.state_specs(len(self.world.fleet.cohorts))
+    where = devices.client_sharding(self.mesh, specs)
     return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
 
-  def round(self):
-    """The jitted round, `engine.compiled_round`."""
-    return engine.compiled_round(self.world, self.mesh)
+  def round(self, state):
+    """Runs a round; the state is donated."""
+    made = self.world
+    return run_round(
+      made.method, state, made.shards, **made.how, mesh=self.mesh
+    )
+
+  def text(self):
+    """The compiled program."""
+    made = self.world
+    return (
+      run_round.lower(
+        made.method, self.state(), made.shards, **made.how, mesh=self.mesh
+      )
+      .compile()
+      .as_text()
+    )
 
 
 def divided(
-  made: methods.Sandbox,
-  devices: int = 1,
+  made: Sandbox,
+  count: int = 1,
   chunk: int | None = None,
   *,
-  sizes: tuple[int, ...] = methods.SIZES,
+  sizes: tuple[int, ...] = sandbox.SIZES,
 ) -> Divided:
-  """Divides a world whose clients hold `sizes` samples."""
-  chunks = [chunk] * len(made.fleet.cohorts)
-  fleet = divide(made.fleet, devices, chunks)
-  mesh = make_mesh(devices)
-  shared = put_on_devices(mesh, jax.device_get(tuple(made.shards[0][:2])))
+  """Divides a world, whose clients hold `sizes` samples, among devices."""
+  fleet = divide(made.fleet, count, [chunk] * len(made.fleet.cohorts))
+  mesh = devices.make_mesh(count)
+  first = made.shards[0]
+  shared = devices.put_on_devices(
+    mesh, jax.device_get((first.image, first.label))
+  )
   shards = []
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
-    mine = [methods.parts(sizes)[i] for i in cohort.places]
-    shard = data.shards(*shared, mine, methods.CLASSES, cohort.places)
-    own = methods.with_order(made.method, shard, plan)[2:]
-    own = put_on_devices(mesh, jax.device_get(tuple(own)), DIVIDED)
-    shards.append(Shard(*shared, *own))
-  made = made._replace(fleet=fleet, shards=tuple(shards))
-  return Divided(made, mesh)
+    rows = [sandbox.parts(sizes)[i] for i in cohort.places]
+    shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.places)
+    shard = orders.with_service_order(
+      made.method, shard, plan, fleet,
+      order="cyclic", turn=1, rounds=sandbox.ROUNDS, seed=0,
+    )  # fmt: skip
+    of_clients = shard._replace(image=(), label=())
+    shard = devices.put_on_devices(
+      mesh, jax.device_get(of_clients), devices.DIVIDED
+    )
+    shards.append(shard._replace(image=shared[0], label=shared[1]))
+  return Divided(made._replace(fleet=fleet, shards=tuple(shards)), mesh)
 
 
 def planned(place: Divided, **tables) -> Divided:
-  """The same clients with faults: tables of a faults.ClientFault, [N, R]."""
-  faults = ClientFault(**{k: np.asarray(x) for k, x in tables.items()})
-  shards = []
-  for cohort, shard in zip(
-    place.world.fleet.cohorts, place.world.shards, strict=True
-  ):
-    mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], faults)
-    mine = put_on_devices(place.mesh, mine, DIVIDED)
-    shards.append(shard._replace(faults=mine))
-  return place._replace(world=place.world._replace(shards=tuple(shards)))
+  """The same clients with faults: fields of a FaultTable, [N, R]."""
+  faults = FaultTable(**{k: np.asarray(x) for k, x in tables.items()})
+  return place._replace(world=place.world._replace(faults=faults))
 
 
 class Outcome(NamedTuple):
   """The results of rounds, on the host.
 
   Attributes:
-    clients: in the order of their numbers.
-    server: its segment.
+    clients: what they keep, in the order of their numbers.
+    networks: that they start a round with, in the same order.
+    server: its network.
     metrics: of the last round.
   """
 
   clients: list
+  networks: list
   server: Any
   metrics: Any
 
 
 def play(place: Divided, count: int = 2) -> Outcome:
   """Runs `count` rounds."""
-  state, step = place.state(), place.round()
+  state = place.state()
   for _ in range(count):
-    state, metrics = step(state, place.world.shards)
+    state, metrics = place.round(state)
   return Outcome(
-    engine.by_number(place.world.fleet, state.clients),
-    jax.device_get(state.server.segment),
-    jax.device_get(metrics),
+    clients=by_number(place.world, state),
+    networks=networks(place.world, state),
+    server=jax.device_get(state.server.net),
+    metrics=jax.device_get(metrics),
   )
 
 
 def trained(place: Divided, count: int = 2) -> Any:
   """The state after `count` rounds, with the padding clients of a run."""
-  state, step = place.state(), place.round()
+  state = place.state()
   for _ in range(count):
-    state, _ = step(state, place.world.shards)
+    state, _ = place.round(state)
   return state
-
-
-def answers(place: Divided, state: Any) -> list:
-  """The Exits of every row for random images, on the host."""
-  images = 60, *methods.SHAPE
-  image = np.random.default_rng(0).integers(0, 255, images, np.uint8)
-  shown = np.tile(np.arange(60).reshape(2, 30), (len(methods.SIZES), 1, 1))
-  return engine.exits(place.world, state, image, shown, place.mesh)
 
 
 def distance(a: Any, b: Any) -> float:

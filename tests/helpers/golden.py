@@ -14,11 +14,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from splitjax import engine
-from splitjax.engine import topology_of
-from splitjax.methods import CLASSES, METHODS, SHAPE, SIZES, build, sgd
-from splitjax.models import toy
-from splitjax.types import Half
+from splitjax import sandbox
+from splitjax.engine.loops import one_server
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.mlp import toy
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 FAMILIES = {
@@ -39,9 +39,7 @@ FAMILIES = {
 }
 """One file per family; of its first method also a run with batch norm."""
 ROUNDS = 3
-OPTIONS = {
-  "pgfedsplit": {"tau": 1},
-}
+OPTIONS = {"pgfedsplit": {"tau": 1}}
 """Options that differ from the defaults: a head is sent in these rounds."""
 
 
@@ -59,57 +57,55 @@ def play(case: str) -> dict:
   """
   name, _, batch_norm = case.partition(", ")
   make = functools.partial(METHODS[name], **OPTIONS.get(name, {}))
-  optimizer = sgd(0.05, momentum=0.9)
   with jax.enable_x64(True):
-    net = toy(
-      SHAPE, CLASSES, depths=(1, 2), length=3,
-      batch_norm=bool(batch_norm),
-    )  # fmt: skip
-    method = make(net, optimizer)
-    if topology_of(method.traits).one_server:
-      net = toy(
-        SHAPE, CLASSES, depths=(1,), length=3,
-        batch_norm=bool(batch_norm),
-      )  # fmt: skip
-      method = make(net, optimizer)
-    fleet = engine.assign_depths(
-      len(SIZES), net.cuts, 0, participants=4 if batch_norm else None
-    )
-    if method.traits.depth == "full":
-      fleet = engine.with_full_depth(fleet, net.length)
-    made = build(method, net, fleet)
-    state, losses = made.state(), []
-    step = made.round()
+    method = make(backbone=network((1, 2), bool(batch_norm)),
+                  optimizer=Optimizer(lr=0.05))  # fmt: skip
+    if one_server(method):
+      method = make(backbone=network((1,), bool(batch_norm)),
+                    optimizer=Optimizer(lr=0.05))  # fmt: skip
+    fleet = sandbox.fleet_of(method, participants=4 if batch_norm else None)
+    trial = sandbox.build(method, fleet)
+    state, losses = trial.state(), []
     for _ in range(ROUNDS):
-      state, metrics = step(state, made.shards)
+      state, metrics = trial.round(state)
       losses.append({k: float(x) for k, x in sorted(metrics.losses.items())})
-    halves = {f"clients {c.depth}": half for c, half in
-              zip(fleet.cohorts, state.clients, strict=True)}  # fmt: skip
-    halves["server"] = state.server
-    return {
-      "losses": losses,
-      "state": {name: summary(half) for name, half in halves.items()},
+    summaries = {
+      f"clients {cohort.depth}": summary(kept(clients, nets), clients.memory)
+      for cohort, clients, nets in zip(
+        fleet.cohorts, state.clients, trial.networks(state), strict=True
+      )
     }
+    summaries["server"] = summary(state.server.net, state.server.memory)
+    return {"losses": losses, "state": summaries}
 
 
-def summary(half) -> dict[str, list[float]]:
-  """Block name -> sum, sum of absolute values, and a projection of its leaves.
+def kept(clients, nets):
+  """What clients hold after a round: their own network, or the common one."""
+  whole = len(jax.tree.leaves(clients.net)) == len(jax.tree.leaves(nets))
+  return clients.net if whole else nets
 
-  What a method remembers for the half counts as a block.
+
+def network(depths, batch_norm):
+  """A toy network of three blocks."""
+  return toy(sandbox.SHAPE, sandbox.CLASSES, depths=depths, length=3,
+             batch_norm=batch_norm)  # fmt: skip
+
+
+def summary(net, memory) -> dict[str, list[float]]:
+  """Block name -> sum, sum of absolute values, a projection of its leaves.
+
+  What a method remembers counts as a block.
   """
-  segment = half.segment
-  blocks = {k: (x, segment.stats[k]) for k, x in segment.params.items()}
-  if jax.tree.leaves(half.memory):
-    kept = half.memory.segment if isinstance(half.memory, Half) else half.memory
-    blocks["memory"] = (kept, ())
+  blocks = {name: (tree, net.stats[name]) for name, tree in net.params.items()}
+  blocks["memory"] = memory
   out = {}
   for name, tree in sorted(blocks.items()):
-    leaves = [np.ravel(x) for x in jax.tree.leaves(tree)]
+    leaves = jax.tree.leaves(tree)
     if leaves:
-      x = np.concatenate(leaves)
+      x = np.concatenate([np.ravel(leaf).astype(float) for leaf in leaves])
       direction = np.cos(np.arange(1, x.size + 1))
-      out[name] = [x.sum(), np.abs(x).sum(), x @ direction]
-  return {name: [float(x) for x in three] for name, three in out.items()}
+      out[name] = [float(x.sum()), float(np.abs(x).sum()), float(x @ direction)]
+  return out
 
 
 def main() -> None:

@@ -4,21 +4,42 @@ Their batches are alike in any order, so a loop in NumPy needs no draws.
 """
 
 import functools
+from typing import NamedTuple
 
 import by_hand
 import jax
 import numpy as np
 import toy_world as toys
 
-from splitjax import methods
 from splitjax.methods import METHODS
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer
+from splitjax.types import Metrics
 
 NET = toys.network((1, 2))
 PARTS = ((3,) * 10, (8,) * 6, (11,) * 7, (20,) * 4)
 STEPS = (3, 2, 2, 1)
 """Local steps of an epoch in batches of 4."""
 LR = 0.1
-PLAIN = methods.sgd(LR, momentum=0.0)
+PLAIN = Optimizer(lr=LR, momentum=None)
+
+
+class Play(NamedTuple):
+  """Rounds that were played.
+
+  Attributes:
+    world: the clients.
+    method: the method.
+    states: after each round, on the host.
+    present: [N] bool of each round, who took part.
+    metrics: of the last round.
+  """
+
+  world: toys.World
+  method: Method
+  states: list
+  present: list
+  metrics: Metrics
 
 
 @functools.cache
@@ -26,21 +47,17 @@ def played(
   name, rounds, wrap=None, *, depths=(4,) * 4, few=None, steps=None,
   optimizer=PLAIN, **options,
 ):  # fmt: skip
-  """Plays rounds of a method, changed by `wrap` (method -> method).
-
-  Returns the world, the state after each round, who took part ([N] bool each),
-  and the last metrics.
-  """
+  """Plays rounds of a method, changed by `wrap` (method -> method)."""
   world = toys.world(NET, depths, PARTS, participants=few, steps=steps)
-  method = METHODS[name](NET, optimizer, **options)
+  method = METHODS[name](backbone=NET, optimizer=optimizer, **options)
   method = method if wrap is None else wrap(method)
   state = toys.start(world, method)
   step, states, present = toys.compiled(world, method, state), [], []
   for _ in range(rounds):
-    state, metrics = step(state, world.shards)
+    state, metrics = step(state)
     states.append(jax.tree.map(np.asarray, state._replace(key=())))
     present.append(np.asarray(metrics.steps) > 0)
-  return world, states, present, metrics
+  return Play(world, method, states, present, metrics)
 
 
 def batch(n):

@@ -13,10 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import data, engine, methods, models, trees
-from splitjax.engine import Cohort, Fleet, Metrics, Visit
+from splitjax import data, models, trees
+from splitjax.engine import layout, round, visit
+from splitjax.engine.faults import NO_FAULTS, strike
+from splitjax.engine.visit import ClientRound
+from splitjax.fleet import Cohort, Fleet
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer
 from splitjax.models import Backbone, DenseBlock, How, toy
-from splitjax.types import Batch, Half, Method, Segment, Shard, State
+from splitjax.types import Batch, Client, Half, Metrics, Net, Shard, State
 
 SHAPE, CLASSES, WIDTHS = (4, 4, 1), 3, (5, 7, 6, 8)
 STOCK = 64
@@ -37,7 +42,7 @@ def network(
   return dataclasses.replace(net, blocks=blocks)
 
 
-def fresh(net: Backbone, seed: int = 0) -> Segment:
+def fresh(net: Backbone, seed: int = 0) -> Net:
   """A random network without a zero in it, biases and statistics included.
 
   Arrays here and in `batch` are NumPy's float64: a test in float64 takes them
@@ -56,15 +61,16 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
   return jax.tree_util.tree_map_with_path(draw, full)
 
 
-def whole(net: Backbone, seed: int = 0) -> Segment:
+def whole(net: Backbone, seed: int = 0) -> Net:
   """A random network without its exits, as a client may hold it."""
-  return jax.tree.map(jnp.asarray, methods.whole_network(net, fresh(net, seed)))
+  full = jax.tree.map(jnp.asarray, fresh(net, seed))
+  return models.prefix(net, full, net.length)
 
 
-def stack(net: Backbone, count: int) -> Segment:
+def stack(net: Backbone, count: int) -> Net:
   """So many such networks, leaves [N, ...]."""
-  each = [whole(net, seed) for seed in range(count)]
-  return jax.tree.map(lambda *x: jnp.stack(x), *each)
+  networks = [whole(net, seed) for seed in range(count)]
+  return jax.tree.map(lambda *x: jnp.stack(x), *networks)
 
 
 def flat(tree) -> np.ndarray:
@@ -84,20 +90,15 @@ def batch(
   return Batch(image, label, mask)
 
 
-def awake(segment: Segment, optimizer: methods.Optimizer) -> Half:
-  """A half at the start of a round."""
-  half = Half(jax.tree.map(jnp.array, segment))
-  return methods.begin_round(half, optimizer, jnp.int32(0))
-
-
 def pair(
-  net: Backbone, depth: int, optimizer: methods.Optimizer, seed: int = 0
+  net: Backbone, depth: int, optimizer: Optimizer, seed: int = 0
 ) -> tuple[Half, Half]:
   """A client of this depth and its copy of the server, ready for a step."""
-  full = fresh(net, seed)
+  full = jax.tree.map(jnp.asarray, fresh(net, seed))
+  theta = models.suffix(net, full, net.cuts[0])
   return (
-    awake(models.prefix(net, full, depth), optimizer),
-    awake(models.suffix(net, full, net.cuts[0]), optimizer),
+    optimizer.start(models.prefix(net, full, depth)),
+    optimizer.at_server.start(theta, copied=True),
   )
 
 
@@ -156,13 +157,21 @@ class World(NamedTuple):
   plans: tuple[data.BatchPlan, ...]
   shards: tuple[Shard, ...]
 
-  def client(self, state: State, n: int) -> Segment:
-    """What client number n holds, unbatched."""
-    for cohort, half in zip(self.fleet.cohorts, state.clients, strict=True):
+  def where(self, n: int) -> tuple[int, int]:
+    """The cohort of client n, and its row there."""
+    for number, cohort in enumerate(self.fleet.cohorts):
       if n in cohort.ids:
-        row = cohort.ids.index(n)
-        return jax.tree.map(lambda x, i=row: np.asarray(x)[i], half.segment)
+        return number, cohort.ids.index(n)
     raise KeyError(n)
+
+  def record(self, state: State, n: int) -> Client:
+    """What client n keeps, unbatched, on the host."""
+    cohort, row = self.where(n)
+    return jax.device_get(trees.take(state.clients[cohort], row))
+
+  def client(self, method: Method, state: State, n: int) -> Net:
+    """The network of client n between rounds."""
+    return method.model(self.record(state, n), jax.device_get(state.server))
 
 
 def parts_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -219,19 +228,44 @@ def world(
   return World(net, depths, parts, fleet, tuple(plans), tuple(shards))
 
 
-def start(place: World, method: Method, seed: int = 0) -> State:
+def start(world: World, method: Method, seed: int = 0) -> State:
   """The state before the first round, in buffers that may be donated."""
-  full = jax.tree.map(jnp.asarray, fresh(place.net, seed))
-  state = method.init(jax.random.key(seed), place.fleet, full)
+  full = jax.tree.map(jnp.asarray, fresh(world.net, seed))
+  clients = layout.of(world.fleet)
+  state = round.start(method, clients, full, jax.random.key(seed))
   return jax.tree.map(jnp.copy, state)
 
 
-def visit(place: World, method: Method, n: int = 0, round: int = 0) -> Visit:
-  """Client n of the first cohort, as it begins a round."""
-  state, shard = start(place, method), place.shards[0]
-  half, own = trees.take((state.clients[0], tuple(shard[2:])), n)
-  own = Shard(*shard[:2], *own)
-  return Visit(half, state.server, own, jnp.int32(round), jax.random.key(3))
+def client_round(
+  world: World,
+  method: Method,
+  n: int = 0,
+  number: int = 0,
+  state: State | None = None,
+) -> ClientRound:
+  """Client n in round `number`, from `state`; None: the first."""
+  state = start(world, method) if state is None else state
+  cohort, row = world.where(n)
+  shard, plan = world.shards[cohort], world.plans[cohort]
+  common = visit.Common(
+    server=state.server,
+    image=shard.image,
+    label=shard.label,
+    round=jnp.int32(number),
+    key=jax.random.key(3),
+  )
+  cohort_of_one = jax.tree.map(
+    lambda x: x[row : row + 1],
+    (state.clients[cohort], shard._replace(image=(), label=())),
+  )
+  active = jnp.ones(1, bool)
+  client = visit.Visit(
+    *cohort_of_one,
+    sampled=active,
+    struck=strike(NO_FAULTS, method, common.round, jnp.array([n]), active),
+  )
+  (client,) = visit.with_draws(method, plan, common.key, (client,))
+  return ClientRound(method, plan, common, trees.take(client, 0))
 
 
 def hasty(function, *args):
@@ -245,22 +279,28 @@ def hasty(function, *args):
   )
 
 
-def compiled(place: World, method: Method, state: State, **options):
-  """The round of this world; options of `make_round`."""
-  step = engine.make_round(method, place.plans, place.fleet, **options)
-  return hasty(step, state, place.shards)
+def compiled(world: World, method: Method, state: State, **options):
+  """The round of this world, (state) -> state, metrics.
+
+  `options` are keywords of `run_round`.
+  """
+  how = {"layout": layout.of(world.fleet), "plans": world.plans, **options}
+  lowered = round.run_round.lower(method, state, world.shards, **how)
+  step = lowered.compile(compiler_options={"xla_backend_optimization_level": 0})
+  data = {key: options[key] for key in {"faults"} & options.keys()}
+  return lambda state: step(method, state, world.shards, **data)
 
 
 def train(
-  place: World, method: Method, count: int = 3, seed: int = 0, **options
+  world: World, method: Method, count: int = 3, seed: int = 0, **options
 ) -> tuple[State, list[Metrics]]:
   """Runs `count` compiled rounds; the state after the last, all metrics."""
-  state, told = start(place, method, seed), []
-  step = compiled(place, method, state, **options)
+  state, metrics = start(world, method, seed), []
+  step = compiled(world, method, state, **options)
   for _ in range(count):
-    state, metrics = step(state, place.shards)
-    told.append(metrics)
-  return state, told
+    state, of_round = step(state)
+    metrics.append(of_round)
+  return state, metrics
 
 
 def assert_close(got, want, tol: float = 1e-10, rtol: float = 0.0) -> None:

@@ -40,15 +40,26 @@ def untrained(config, told, key):
   clients, server = jax.tree_util.tree_map_with_path(
     draw, (state.clients, state.server)
   )
-  state = State(jax.numpy.int32(1), jax.random.key(0), clients, server)
-  method = experiment.make_method(config, network.backbone, key)
-  last = state, clients, None, []
-  return experiment.Trained(config, network, method, *last)
+  state = State(
+    round=jax.numpy.int32(1),
+    key=jax.random.key(0),
+    clients=clients,
+    server=server,
+  )
+  return experiment.Trained(
+    config=config,
+    network=network,
+    method=method,
+    state=state,
+    personal=(),
+    thresholds=None,
+    by_client=[],
+  )
 
 
 def both_exits(trained, n, image):
   """Logits and entropy as the run's evaluation has them."""
   x = standardise(image, trained.network.mean, trained.network.std)
-  said = trained.method.predict(trained.client(n), trained.state.server, x)
+  said = trained.method.predict(trained.client(n), trained.server(n), x)
   share = scipy.special.softmax(np.asarray(said.client, np.float64), axis=-1)
   return said, scipy.special.entr(share).sum(axis=-1)

@@ -12,7 +12,7 @@ from numpy_nets import fill
 
 from splitjax import models
 from splitjax.models import BACKBONES, Backbone
-from splitjax.types import Segment
+from splitjax.types import Net
 
 CLASSES = 5
 SHOWN, TRAINED = 2, 6
@@ -61,7 +61,7 @@ CASES = {
 }
 
 
-def filled(case: Case) -> tuple[Backbone, Segment]:
+def filled(case: Case) -> tuple[Backbone, Net]:
   """The network, and its parameters and statistics by the rule."""
   net = BACKBONES[case.name](case.shape, CLASSES, **case.options)
   return net, fill(jax.eval_shape(lambda: models.init(net, jax.random.key(0))))

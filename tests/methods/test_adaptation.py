@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax import data, methods
-from splitjax.methods import harmony
+from splitjax import data
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.tune import fine_tune
 from splitjax.models import Backbone
-from splitjax.types import Batch, Half, Segment, Shard
+from splitjax.types import Batch, Net, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -80,39 +82,42 @@ def adapted(batch, steps):
   return w, slope
 
 
-def meta_gradient(**options):
-  """What one step of HARMONY subtracts from w at learning rate 1."""
-  optimizer = methods.sgd(1.0, momentum=0.0)
-  method = harmony(
-    NET,
-    optimizer,
+def net_of(block, classifier):
+  """A half of the network: w, and a classifier without parameters."""
+  return Net(
+    params={block: {"w": jnp.asarray(W)}, classifier: {}},
+    stats={block: {}, classifier: {}},
+  )
+
+
+def harmony(**options):
+  optimizer = Optimizer(lr=1.0, momentum=None)
+  return METHODS["harmony"](
+    backbone=NET,
+    optimizer=optimizer,
     gamma=1.0,
-    csa_weight=0.0,
+    csa_weight=None,
     inner_lr=ALPHA,
-    wire_dtype="float32",
+    form="float32",
     **options,
   )
-  number, none = {"w": jnp.asarray(W)}, {}
-  client = Half(
-    Segment({"block1": number, "exit1": none}, {"block1": {}, "exit1": {}})
-  )
-  server = Half(
-    Segment({"block2": number, "head": none}, {"block2": {}, "head": {}})
-  )
-  client, server = (
-    methods.begin_round(half, optimizer, jnp.int32(0))
-    for half in (client, server)
-  )
+
+
+def meta_gradient(**options):
+  """What one step of HARMONY subtracts from w at learning rate 1."""
+  method = harmony(**options)
+  client = method.optimizer.start(net_of("block1", "exit1"))
+  server = method.optimizer.start(net_of("block2", "head"), copied=True)
   batches = tuple(
     Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(5, bool))
     for x, y in zip(X, Y, strict=True)
   )
-  new, far, *_ = jax.jit(method.stages[0].step)(
-    client, server, batches, jax.random.key(0)
+  client, server, _ = jax.jit(method.step)(
+    client, server, (), batches, jax.random.key(0)
   )
   # gamma = 1: the server's loss weighs nothing.
-  assert float(far.segment.params["block2"]["w"]) == W
-  return W - float(new.segment.params["block1"]["w"])
+  assert float(server.net.params["block2"]["w"]) == W
+  return W - float(client.net.params["block1"]["w"])
 
 
 @pytest.mark.parametrize("meta", ["fomaml", "maml"])
@@ -135,22 +140,14 @@ def test_what_the_steps_of_personalisation_take():
   images, labels = jnp.asarray(X.reshape(10, 1)), jnp.asarray(Y.ravel())
   shard = Shard(images, labels, jnp.arange(10), jnp.int32(10), None, None)
   samples = data.Samples(shard, data.BatchPlan(4, 1, 3, True, (0.0,), (1.0,)))
-  key, none = jax.random.key(3), {}
-  client = Half(
-    Segment(
-      {"block1": {"w": jnp.asarray(W)}, "exit1": none},
-      {"block1": {}, "exit1": {}},
-    )
-  )
-  tuning = methods.Tuning(ALPHA, 4)
-  still = tuning._replace(moves=lambda name: name != "block1")
-  got, kept = (
-    methods.personaliser(NET, each)(client, None, samples, key).segment.params[
-      "block1"
-    ]["w"]
-    for each in (tuning, still)
-  )
-  assert float(kept) == W
+  key, net = jax.random.key(3), net_of("block1", "exit1")
+
+  def tuned(moves=None):
+    how = {"lr": ALPHA, "steps": 4, "moves": moves}
+    after = fine_tune(harmony(), net, samples, key, **how)
+    return float(after.params["block1"]["w"])
+
+  assert tuned(lambda name: name != "block1") == W
 
   def rows(epoch, t):
     drawn = jax.random.fold_in(jax.random.split(key)[0], epoch)
@@ -161,4 +158,4 @@ def test_what_the_steps_of_personalisation_take():
   for own in (rows(0, 0), rows(0, 1), rows(0, 2), rows(1, 0)):
     x, s = X.ravel()[own], 2 * Y.ravel()[own] - 1
     w -= ALPHA * (-s * x * sigmoid(-s * w * x)).mean()
-  assert float(got) == pytest.approx(w, abs=1e-12)
+  assert tuned() == pytest.approx(w, abs=1e-12)

@@ -7,15 +7,29 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax import methods
-from splitjax.methods import METHODS, Memory, choose
-from splitjax.types import Half, Segment
+from splitjax import wire
+from splitjax.methods import METHODS
+from splitjax.methods.fedala import Mixing
+from splitjax.methods.fedfomo import Memory, choose
+from splitjax.methods.optimizer import Optimizer
+from splitjax.types import NO_BLOCKS, Client, Server
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = methods.sgd(0.1)
+PARTS = {"backbone": NET, "optimizer": Optimizer(lr=0.1)}
 KEY = jax.random.key(0)
+
+
+def begun(method, client, server, data, round):
+  """A client as it begins a round, and what it downloads."""
+
+  def receive():
+    with wire.ledger() as sent:
+      half, _, _ = method.receive(client, server, data, jnp.int32(round), KEY)
+    return half, sent
+
+  return jax.jit(receive)()
 
 
 def batch_of(rows):
@@ -24,86 +38,87 @@ def batch_of(rows):
   return x, label, np.ones(len(label), bool)
 
 
-def ala(own, shared, weights, learned):
-  """A client of FedALA, and its server."""
-  client = Half(own, (), methods.Mixing(weights, jnp.bool_(learned)))
-  return client, Half(Segment({}, {}), (), shared)
+def ala(weight, learned):
+  """A client of FedALA with equal weights W of the head, and its server."""
+  net, mean = toys.whole(NET, 1), toys.whole(NET, 2)
+  weights = jax.tree.map(
+    lambda x: jnp.full_like(x, weight), {"head": net.params["head"]}
+  )
+  memory = Mixing(weights=weights, learned=jnp.bool_(learned))
+  return Client(net=net, memory=memory), Server(net=NO_BLOCKS, common=mean)
 
 
 def test_fedala_learns_its_mixing_as_printed(size=9, share=40.0, taken=3):
   # One epoch: the second learning, after round 1.
   eta, data = 0.7, toys.samples(NET, range(size))
-  method = METHODS["fedala"](NET, SGD, eta=eta, share=share)
-  own, shared = toys.whole(NET, 1), toys.whole(NET, 2)
-  start = jax.tree.map(
-    lambda x: jnp.full_like(x, 0.6), {"head": own.params["head"]}
-  )
-  client, server = ala(own, shared, start, True)
-  new, *_ = jax.jit(
-    lambda: method.begin(client, server, data, jnp.int32(2), KEY)
-  )()
+  method = METHODS["fedala"](**PARTS, eta=eta, share=share)
+  client, server = ala(0.6, learned=True)
+  trained, mean = client.net.params, server.common.params
+  half, _ = begun(method, client, server, data, round=2)
   # By hand, on so many samples in the order of the epoch.
   rows, real = data.epoch(KEY)
   rows = np.asarray(rows)[np.asarray(real)][:taken]
-  mixed = methods.mix(own.params, shared.params, start)
+  mixed = by_hand.arrays(method.model(client, server).params)
   for name in NET.names():
-    assert toys.distance(mixed[name], shared.params[name]) == 0
-  _, grads = by_hand.whole_step(by_hand.arrays(mixed), batch_of(rows))
-  (name,) = own.params["head"]
+    toys.assert_close(mixed[name], by_hand.arrays(mean)[name], 0.0)
+  _, grads = by_hand.whole_step(mixed, batch_of(rows))
+  (name,) = mean["head"]
   for key, grad in zip(("kernel", "bias"), grads["head"], strict=True):
-    a, b = (np.asarray(s.params["head"][name][key]) for s in (own, shared))
+    a, b = (np.asarray(w["head"][name][key]) for w in (trained, mean))
     w = np.clip(0.6 - eta * grad * (b - a), 0, 1)
     assert np.ptp(w) > 0.01
-    np.testing.assert_allclose(
-      new.memory.weights["head"][name][key], w, atol=1e-12
-    )
-    np.testing.assert_allclose(
-      new.segment.params["head"][name][key], a + (b - a) * w, atol=1e-12
-    )
+    learned = half.memory.weights["head"][name][key]
+    np.testing.assert_allclose(learned, w, atol=1e-12)
+    received = half.net.params["head"][name][key]
+    np.testing.assert_allclose(received, a + (b - a) * w, atol=1e-12)
 
 
 @pytest.mark.slow
 def test_fedala_first_learns_until_the_loss_settles():
   data = toys.samples(NET, range(12))
-  own, shared = toys.whole(NET, 1), toys.whole(NET, 2)
-  ones = jax.tree.map(jnp.ones_like, {"head": own.params["head"]})
 
   def learned(round, before=False, **options):
-    method = METHODS["fedala"](NET, SGD, eta=0.05, **options)
-    client, server = ala(own, shared, ones, before)
-    new, *_ = jax.jit(
-      lambda: method.begin(client, server, data, jnp.int32(round), KEY)
-    )()
-    assert bool(new.memory.learned) == (round > 0)
-    return new.memory.weights
+    method = METHODS["fedala"](**PARTS, eta=0.05, **options)
+    half, _ = begun(method, *ala(1.0, before), data, round)
+    assert bool(half.memory.learned) == (round > 0)
+    return half.memory.weights
 
+  ones = ala(1.0, learned=False)[0].memory.weights
   assert toys.distance(learned(0), ones) == 0
-  one = learned(2, before=True)
-  assert toys.distance(learned(1, most_epochs=1), one) == 0
+  once = learned(2, before=True)
+  assert toys.distance(learned(1, most_epochs=1), once) == 0
   settled = learned(1, threshold=1e9)  # as soon as there are more than ten
   assert toys.distance(settled, learned(1, most_epochs=11, threshold=0.0)) == 0
   assert toys.distance(settled, learned(1, most_epochs=10)) > 1e-4
-  assert toys.distance(settled, one) > 1e-3
+  assert toys.distance(settled, once) > 1e-3
 
 
-def test_fedala_is_judged_by_what_the_next_round_begins_with(learned=False):
+def test_fedala_is_judged_by_what_the_next_round_begins_with():
   data = toys.samples(NET, range(6))
-  own, shared = toys.whole(NET, 1), toys.whole(NET, 2)
-  ones = jax.tree.map(jnp.ones_like, {"head": own.params["head"]})
-  client, server = ala(own, shared, ones, learned)
-  mixed = METHODS["fedala"](NET, SGD, most_epochs=12)
-  assert [row.personal for row in mixed.traits.rows] == [True]
-  # Not "tuned": it waits for no last round.
-  assert not mixed.traits.rows[0].tuned
-  shown = jax.jit(lambda: mixed.personalise(client, server, data, KEY))()
-  begun, *_ = jax.jit(
-    lambda: mixed.begin(client, server, data, jnp.int32(3), KEY)
-  )()
-  toys.assert_close(shown.segment, begun.segment, 1e-12)
+  client, server = ala(1.0, learned=False)
+  method = METHODS["fedala"](**PARTS, most_epochs=12)
+  shown = jax.jit(lambda: method.personalise(client, server, data, KEY))()
+  half, _ = begun(method, client, server, data, round=3)
+  toys.assert_close(shown, half.net, 1e-12)
   for name in NET.names():
-    same = toys.distance(shown.segment.params[name], shared.params[name])
-    assert same == 0
-  assert toys.distance(shown.segment.params["head"], own.params["head"]) > 1e-3
+    assert toys.distance(shown.params[name], server.common.params[name]) == 0
+  assert toys.distance(shown.params["head"], client.net.params["head"]) > 1e-3
+
+
+def test_fedala_mixes_no_normalisation_that_is_local():
+  """Neither parameters nor statistics: they are not sent."""
+  net = toys.network((1, 2), batch_norm=True)
+  method = METHODS["fedala"](
+    backbone=net, optimizer=PARTS["optimizer"], local_norm=True, mixed_blocks=2
+  )
+  client = method.first_client(toys.whole(net, 1), 3)
+  server = method.first_server(toys.fresh(net, 2), toys.whole(net, 2), 3)
+  mixed = method.model(client, server)
+  toys.assert_close(mixed.stats, client.net.stats, 0.0)
+  for name in net.names():
+    for layer, leaves in mixed.params[name].items():
+      source = client.net if layer == "BatchNorm_0" else server.common
+      toys.assert_close(leaves, source.params[name][layer], 1e-12)
 
 
 def descended(net, data, steps):
@@ -113,11 +128,11 @@ def descended(net, data, steps):
   return net
 
 
-def as_segment(net):
-  """The segment of a network of `by_hand`."""
+def as_net(arrays):
+  """The network of arrays of `by_hand`."""
   params = {
     name: {"Dense_0": {"kernel": jnp.asarray(w), "bias": jnp.asarray(b)}}
-    for name, (w, b) in net.items()
+    for name, (w, b) in arrays.items()
   }
   return toys.whole(NET)._replace(params=params)
 
@@ -131,14 +146,14 @@ AFFINITY = (9.0, 1.0, 2.0, 0.0)
 def test_fedfomo_weighs_its_own_training_by_hand(better):
   held = batch_of(HELD)
   stock = toys.stack(NET, 4)
-  each = [by_hand.arrays(toys.whole(NET, seed).params) for seed in range(4)]
+  others = [by_hand.arrays(toys.whole(NET, seed).params) for seed in range(4)]
   # The trained network is far better than where it began, and the best of the
   # others better still; or the start has no better network.
   start = by_hand.arrays(toys.whole(NET, 5).params)
   trained = descended(start, held, 40)
   if not better:
     start, trained = descended(trained, held, 400), start
-  candidates = [trained, each[2], each[1]]
+  candidates = [trained, others[2], others[1]]
 
   def loss(net):
     return by_hand.whole_step(net, held)[0]
@@ -153,23 +168,20 @@ def test_fedfomo_weighs_its_own_training_by_hand(better):
     lambda old, *new: old + np.tensordot(w, np.stack(new) - old, 1),
     start, *candidates,
   )  # fmt: skip
-  method = METHODS["fedfomo"](NET, SGD, models=3, epsilon=0.0)
-  memory = Memory(jnp.asarray(AFFINITY), as_segment(start))
-  client = Half(as_segment(trained), (), memory)
-  server = Half(Segment({}, {}), (), stock)
+  method = METHODS["fedfomo"](**PARTS, models=3, epsilon=0.0)
+  memory = Memory(affinity=jnp.asarray(AFFINITY), start=as_net(start))
+  client = Client(net=as_net(trained), memory=memory)
+  server = Server(net=NO_BLOCKS, common=NO_BLOCKS, memory=stock)
   data = toys.samples(NET, range(6), held=(*HELD, -1))
-  new, _, ledger = jax.jit(
-    lambda: method.begin(client, server, data, jnp.int32(3), KEY)
-  )()
-  toys.assert_close(by_hand.arrays(new.segment.params), want, 1e-12)
+  half, sent = begun(method, client, server, data, round=3)
+  toys.assert_close(by_hand.arrays(half.net.params), want, 1e-12)
   # What it remembers: weights of others, and where its training begins.
   affinity = np.array(AFFINITY)
   affinity[[2, 1]] += w[1:]
-  np.testing.assert_allclose(new.memory.affinity, affinity, atol=1e-12)
-  toys.assert_close(new.memory.start, new.segment, 0.0)
+  np.testing.assert_allclose(half.memory.affinity, affinity, atol=1e-12)
+  toys.assert_close(half.memory.start, half.net, 0.0)
   # Its own network is no download.
-  size = toys.flat(client.segment.params).nbytes
-  assert ledger == {"down/model": 2 * size}
+  assert sent == {"down/model": 2 * toys.flat(client.net.params).nbytes}
 
 
 def test_fedfomo_downloads_the_nearest_but_for_epsilon():

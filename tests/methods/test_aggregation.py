@@ -8,10 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from splitjax import methods, models, trees
-from splitjax.engine import aggregate
-from splitjax.types import Half, Opt, State, Sums
+from splitjax import models, trees
+from splitjax.methods import METHODS, nets
+from splitjax.methods.optimizer import Optimizer
+from splitjax.types import Client, Half, Net, Server
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -24,7 +27,11 @@ WEIGHTS = {
   "shallow": (0.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0),
 }
 UNTOUCHED = "block3"
-"""A server block that no one passes here."""
+"""A server block that nobody passes here."""
+
+
+def splitgp(lam):
+  return METHODS["splitgp"](backbone=NET, optimizer=Optimizer(lr=1.0), lam=lam)
 
 
 @functools.cache
@@ -35,135 +42,120 @@ def pairs():
     depth = next(d for d, ids in COHORTS.items() if n in ids)
     client = models.prefix(NET, toys.fresh(NET, n), depth)
     server = models.suffix(NET, toys.fresh(NET, 10 + n), 1)
-    slots = models.suffix(NET, toys.fresh(NET, 20 + n), 1).params
-    touched = {
+    params = {
       name: np.bool_(name != UNTOUCHED and (n == 1 or rng.random() < 0.5))
       for name in server.params
     }
     # Who wrote a block's statistics passed it; not everyone who passed did.
-    wrote = {
+    stats = {
       name: np.bool_(on and (n == 1 or rng.random() < 0.5))
-      for name, on in touched.items()
+      for name, on in params.items()
     }
-    opt = Opt(1.0, slots, touched, wrote)
-    out.append((Half(client), Half(server, opt)))
+    touched = Net(params=params, stats=stats)
+    out.append((client, Half(net=server, slots={}, touched=touched)))
   return out
 
 
 @functools.cache
 def before():
-  """The state before the round."""
-  server = models.suffix(NET, toys.fresh(NET, 30), 1)
-  slots = models.suffix(NET, toys.fresh(NET, 31), 1).params
-  key = jax.random.key(0)
-  return State(jnp.int32(4), key, (), Half(server, slots))
-
-
-def join(lam, weights, halves=None):
-  """What the package makes of the pairs; `lam`: block name -> share kept."""
-  halves = pairs() if halves is None else halves
-
-  def stack(side, ids):
-    return jax.tree.map(lambda *x: np.stack(x), *(halves[n][side] for n in ids))
-
-  clients = tuple(stack(0, ids) for ids in COHORTS.values())
-  servers = tuple(stack(1, ids) for ids in COHORTS.values())
-  each = tuple(jnp.array([weights[n] for n in c]) for c in COHORTS.values())
-  shares = {name: lam(name) for half in pairs() for name in half[0].segment[0]}
-  return joined(shares, clients, servers, each, before())
+  """The server before the round."""
+  full = toys.fresh(NET, 30)
+  held = Net({}, {})
+  for depth in NET.cuts:
+    part = models.prefix(NET, full, depth)
+    held = Net(held.params | part.params, held.stats | part.stats)
+  return Server(net=models.suffix(NET, toys.fresh(NET, 31), 1), common=held)
 
 
 @jax.jit
-def joined(lam, clients, servers, weights, state):
-  sums = None
-  for args in zip(clients, servers, weights, strict=True):
-    add = trees.total(jax.vmap(methods.contribute)(*args))
-    sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
-  active = tuple(w > 0 for w in weights)
-  rule = methods.federated_mean(keep=lam.get)
-  return aggregate(rule, state, clients, active, sums)
+def merged(method, halves, weights, server):
+  """What the package makes of the pairs -> server, cohorts of clients."""
+  shares = None
+  for (client, copy), weight in zip(halves, weights, strict=True):
+    of_client = {
+      "common": nets.shares(client, weight),
+      "theta": method.copies(copy, (), weight),
+    }
+    shares = of_client if shares is None else nets.union(shares, of_client)
+  theta = nets.means(shares["theta"], server.net)
+  clients, counted = [], []
+  for ids in COHORTS.values():
+    stacked = jax.tree.map(
+      lambda *x: jnp.stack(x), *(halves[n][0] for n in ids)
+    )
+    clients.append(Client(net=stacked))
+    counted.append(jnp.array([weights[n] for n in ids]) > 0)
+  server = server._replace(net=theta)
+  return method.merge(server, shares, tuple(clients), tuple(counted))
 
 
-def check(lam_of, weights):
-  new, halves, old = join(lam_of, weights), pairs(), before()
-  assert int(new.round) == 5
-  for (_, ids), cohort in zip(COHORTS.items(), new.clients, strict=True):
-    for place, n in enumerate(ids):
-      own = halves[n][0].segment
-      got = jax.tree.map(lambda x, i=place: x[i], cohort.segment)
-      for name in own.params:
-        lam = lam_of(name)
-        want = own.params[name], own.stats[name]
-        mean = by_hand.averaged(
-          [
-            (w, (half.segment.params[name], half.segment.stats[name]))
-            for w, (half, _) in zip(weights, halves, strict=True)
-            if name in half.segment.params
-          ]
-        )
-        if mean is not None and (weights[n] > 0 or lam == 0):
-          want = jax.tree.map(
-            lambda a, b, lam=lam: lam * a + (1 - lam) * b, want, mean
-          )
-        toys.assert_close((got.params[name], got.stats[name]), want)
-  for name, held in old.server.segment.params.items():
-    servers = [half for _, half in halves]
-    passed = by_hand.averaged(
-      [
-        (
-          w * bool(half.opt.touched[name]),
-          half.segment.params[name],
-        )
-        for w, half in zip(weights, servers, strict=True)
-      ]
-    )
-    written = by_hand.averaged(
-      [
-        (w * bool(half.opt.wrote[name]), half.segment.stats[name])
-        for w, half in zip(weights, servers, strict=True)
-      ]
-    )
-    assert (passed is None) is (written is None) is (name == UNTOUCHED)
-    server = new.server
-    want = held if passed is None else passed
-    toys.assert_close(server.segment.params[name], want)
-    want = old.server.segment.stats[name] if written is None else written
-    toys.assert_close(server.segment.stats[name], want)
+def join(lam, weights, halves=None):
+  halves = pairs() if halves is None else halves
+  weights = tuple(map(jnp.asarray, weights))
+  return merged(splitgp(lam), halves, weights, before())
+
+
+def block_of(net, name):
+  return net.params[name], net.stats[name]
+
+
+def mean_of(name, nets, weights):
+  """The mean of a block over those that hold it; None: nobody counts."""
+  return by_hand.averaged(
+    [
+      (weight, block_of(net, name))
+      for weight, net in zip(weights, nets, strict=True)
+      if name in net.params
+    ]
+  )
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.2, 1.0])
 @pytest.mark.parametrize("who", WEIGHTS)
-def test_merge_is_a_double_loop(who, lam):
-  check(lambda name: lam, WEIGHTS[who])
+def test_blends_are_a_double_loop(who, lam):
+  weights, networks = WEIGHTS[who], [client for client, _ in pairs()]
+  server, cohorts = join(lam, weights)
+  for ids, clients in zip(COHORTS.values(), cohorts, strict=True):
+    for row, n in enumerate(ids):
+      got = trees.take(clients.net, row)
+      for name in networks[n].params:
+        want = block_of(networks[n], name)
+        mean = mean_of(name, networks, weights)
+        if mean is not None and (weights[n] > 0 or lam == 0):
+          want = jax.tree.map(lambda a, b: lam * a + (1 - lam) * b, want, mean)
+        toys.assert_close(block_of(got, name), want)
+  for name in server.common.params:
+    mean = mean_of(name, networks, weights)
+    want = block_of(before().common, name) if mean is None else mean
+    toys.assert_close(block_of(server.common, name), want)
 
 
-def test_over_all_copies_the_mean_is_equation_2():
-  weights = WEIGHTS["some"]
+@pytest.mark.parametrize("who", WEIGHTS)
+def test_the_server_is_the_mean_of_copies_that_a_step_touched(who):
+  server, _ = join(0.0, WEIGHTS[who])
+  copies = [half for _, half in pairs()]
+  for name in server.net.params:
+    for kind in ("params", "stats"):
+      old = getattr(before().net, kind)[name]
+      mean = by_hand.averaged(
+        [
+          (
+            weight * bool(getattr(half.touched, kind)[name]),
+            getattr(half.net, kind)[name],
+          )
+          for weight, half in zip(WEIGHTS[who], copies, strict=True)
+        ]
+      )
+      assert (mean is None) == (name == UNTOUCHED)
+      got = getattr(server.net, kind)[name]
+      toys.assert_close(got, old if mean is None else mean)
 
-  @jax.jit
-  def mean(halves, old):
-    sums = None
-    for half, weight in zip(halves, weights, strict=True):
-      one = methods.contribute(*half, jnp.asarray(weight), "all")
-      sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
-    return methods.mean_server(old, sums)
 
-  new = mean(pairs(), before().server)
-  for name, params in new.segment.params.items():
-    want = by_hand.averaged(
-      [
-        (w, (s.segment.params[name], s.segment.stats[name]))
-        for w, (_, s) in zip(weights, pairs(), strict=True)
-      ]
-    )
-    toys.assert_close((params, new.segment.stats[name]), want)
-
-
-def test_every_block_may_keep_a_share_of_its_own():
-  def keep(name):
-    return {"block1": 0.0, "block2": 0.7}.get(name, 1.0)
-
-  check(keep, WEIGHTS["some"])
+def test_without_a_share_of_its_own_a_client_gets_the_mean():
+  server, cohorts = join(0.0, WEIGHTS["some"])
+  net = jax.tree.map(lambda x: None, pairs()[4][0])
+  got = splitgp(None).model(Client(net=net), server)
+  toys.assert_close(got, trees.take(cohorts[1].net, 1))
 
 
 def poisoned(n):
@@ -179,16 +171,58 @@ def finite(tree):
   return all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
 
 
-def test_a_slot_that_sits_out_cannot_poison_the_mean():
+def test_a_client_that_sits_out_cannot_poison_the_mean():
   # The engine computes idle slots too and gives them weight 0: not 0 * NaN.
-  new = join(lambda name: 0.2, WEIGHTS["some"], poisoned(0))
-  assert finite(new.server.segment)
-  assert finite(new.clients[1].segment) and finite(new.clients[2].segment)
+  server, cohorts = join(0.2, WEIGHTS["some"], poisoned(0))
+  assert finite(server)
+  assert finite(cohorts[1].net) and finite(cohorts[2].net)
 
 
-def test_who_keeps_all_of_himself_is_safe_from_others():
-  # lam = 1, as Local has it: not 1 * own + 0 * NaN.
-  new = join(lambda name: 1.0, WEIGHTS["all"], poisoned(1))
-  for n in (0, 2):
-    assert finite(jax.tree.map(lambda x, n=n: x[n], new.clients[0].segment))
-  assert finite(new.clients[1].segment)
+def test_a_client_that_keeps_all_is_safe_from_others():
+  # lam = 1: not 1 * own + 0 * NaN.
+  _, cohorts = join(1.0, WEIGHTS["all"], poisoned(1))
+  for row in (0, 2):
+    assert finite(trees.take(cohorts[0].net, row))
+  assert finite(cohorts[1].net)
+
+
+def test_a_client_that_takes_the_mean_is_cured_by_it():
+  # lam = 0: not 0 * NaN + 1 * mean.
+  _, cohorts = join(0.0, WEIGHTS["some"], poisoned(0))
+  assert finite(cohorts[0].net)
+
+
+NUMBERS = st.floats(-100, 100, width=32)
+HELD = st.dictionaries(st.sampled_from("abc"), NUMBERS, max_size=3)
+CLIENTS = st.lists(
+  st.tuples(st.sampled_from((0.0, 1.0, 7.0)), HELD), max_size=5
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(CLIENTS, st.integers(0, 5))
+def test_shares_add_up_in_any_order(clients, cut):
+  """To each block's mean over its holders, however the clients are grouped."""
+  old = Net({name: np.float64(5.0) for name in "abc"}, {})
+
+  def sums(group):
+    shares = [nets.shares(Net(net, {}), np.float64(w)) for w, net in group]
+    return functools.reduce(nets.union, shares, Net({}, {}))
+
+  grouped = nets.union(sums(clients[:cut]), sums(clients[cut:][::-1]))
+  for name, got in nets.means(grouped, old).params.items():
+    holders = [(w, net[name]) for w, net in clients if name in net and w > 0]
+    want = 5.0
+    if holders:
+      weights, values = zip(*holders, strict=True)
+      want = np.average(values, weights=weights)
+    assert got == pytest.approx(want, abs=1e-9)
+
+
+def test_what_selects_and_completes_a_network_is_inverse():
+  net = jax.tree.map(jnp.asarray, toys.whole(NET))
+  kept = nets.select(net, lambda path: "BatchNorm" in path)
+  sent = nets.select(net, lambda path: "BatchNorm" not in path)
+  count = sum(len(jax.tree.leaves(part)) for part in (kept, sent))
+  assert 0 < len(jax.tree.leaves(kept)) < len(jax.tree.leaves(net)) == count
+  toys.assert_close(nets.join(kept, sent), net)

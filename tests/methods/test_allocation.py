@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax import engine, models
-from splitjax.engine import HEADER, Devices, Profiles, Rates
-from splitjax.methods import ALLOCATIONS
+from splitjax import fleet, models
+from splitjax.fleet import HEADER, Devices, Profiles, Rates
+from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.models import cnn4, toy
 
 NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)
@@ -26,22 +26,22 @@ def devices(memory, latency=None, compute=None, bandwidth=None):
 
 
 def test_profiles_are_drawn_by_the_seed_within_their_ranges():
-  one, again = (engine.draw_profiles(200, 3, RANGES) for _ in range(2))
-  assert one == again != engine.draw_profiles(200, 4, RANGES)
+  one, again = (fleet.draw_profiles(200, 3, RANGES) for _ in range(2))
+  assert one == again != fleet.draw_profiles(200, 4, RANGES)
   for values, (low, high) in zip(one, RANGES, strict=True):
     assert low <= min(values) and max(values) <= high
     assert np.mean(values) == pytest.approx((low + high) / 2, rel=0.1)
   # A client's device does not depend on how many there are.
-  assert engine.draw_profiles(9, 3, RANGES).memory == one.memory[:9]
+  assert fleet.draw_profiles(9, 3, RANGES).memory == one.memory[:9]
   with refused("fleet.memory"):
-    engine.draw_profiles(3, 0, RANGES._replace(memory=(4.0, 2.0)))
+    fleet.draw_profiles(3, 0, RANGES._replace(memory=(4.0, 2.0)))
 
 
 def test_profiles_of_a_file(tmp_path):
   path = tmp_path / "devices.csv"
   head = ",".join(HEADER)
   path.write_text(f"{head}\n1, 4, 0, 20, 30\n\n0,2.5,100,10,8\n")
-  assert engine.read_profiles(path, 2) == Profiles(
+  assert fleet.read_profiles(path, 2) == Profiles(
     (2.5, 4.0), (100.0, 0.0), (10.0, 20.0), (8.0, 30.0)
   )
 
@@ -50,13 +50,13 @@ def test_profiles_by_name(tmp_path):
   path, names = tmp_path / "devices.csv", ["Bergen", "Oslo", "2"]
   head = ",".join(HEADER).replace("client", "name")
   path.write_text(f"{head}\nOslo,2,2,2,2\n2,3,3,3,3\nBergen,1,1,1,1\n")
-  found = engine.read_profiles(path, 3, names)
+  found = fleet.read_profiles(path, 3, names)
   assert found == Profiles(*[(1.0, 2.0, 3.0)] * 4)
   path.write_text(f"{head}\nOslo,2,2,2,2\nOsl,3,3,3,3\n")
   with refused("fleet.profiles"):
-    engine.read_profiles(path, 3, names)
+    fleet.read_profiles(path, 3, names)
   with refused("fleet.profiles"):
-    engine.read_profiles(path, 3)
+    fleet.read_profiles(path, 3)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_bad_file_is_one_line(tmp_path, text):
   path = tmp_path / "devices.csv"
   path.write_text(text.replace("HEAD", ",".join(HEADER)))
   with refused("fleet.profiles"):
-    engine.read_profiles(path, 2)
+    fleet.read_profiles(path, 2)
   with refused("fleet.profiles"):
-    engine.read_profiles(tmp_path / "none.csv", 2)
+    fleet.read_profiles(tmp_path / "none.csv", 2)
 
 
 def test_supersfl_by_hand():

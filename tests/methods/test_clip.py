@@ -8,8 +8,8 @@ import tiny
 from divided import distance, same_bits
 from refusals import refused
 
-from splitjax import methods
-from splitjax.types import Half, Segment
+from splitjax.methods.optimizer import Optimizer, clipped
+from splitjax.types import Net
 
 RNG = np.random.default_rng(0)
 PARAMS = {
@@ -32,28 +32,26 @@ def floats(tree):
   return jax.tree.map(jnp.asarray, tree)
 
 
-def step(clip, passed=None, server=False, **given):
+def step(clip, passed=None, copied=False, **options):
   """What one step of the optimiser makes of PARAMS, lr 0.1."""
-  optimizer = methods.sgd(0.1, clip=clip, **given)
-  half = Half(Segment(floats(PARAMS), dict.fromkeys(PARAMS, {})))
-  half = methods.begin_round(half, optimizer, jnp.int32(0), server=server)
+  optimizer = Optimizer(lr=0.1, clip=clip, **options)
+  net = Net(params=floats(PARAMS), stats=dict.fromkeys(PARAMS, {}))
   flags = None
   if passed is not None:
     flags = {name: jnp.bool_(name in passed) for name in PARAMS}
-  return methods.descend(
-    half, floats(GRADS), {}, optimizer, flags
-  ).segment.params
+  half = optimizer.start(net, copied=copied)
+  return optimizer.step(half, floats(GRADS), {}, flags).net.params
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize("server", [False, True])
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("clip", [0.1, 1.0, 1e9])
-def test_a_step_by_hand(clip, server, float64):
+def test_a_step_by_hand(clip, copied, float64):
   share = min(1.0, clip / norm(GRADS))
   want = jax.tree.map(
     lambda p, g: p - 0.1 * (share * g + 0.05 * p), PARAMS, GRADS
   )
-  assert distance(step(clip, None, server, weight_decay=0.05), want) < 1e-12
+  assert distance(step(clip, None, copied, weight_decay=0.05), want) < 1e-12
   moved = jax.tree.map(lambda x, p: (x - p) / 0.1, step(clip), PARAMS)
   assert norm(moved) == pytest.approx(min(clip, norm(GRADS)), rel=1e-10)
 
@@ -70,7 +68,7 @@ def test_only_what_was_passed_counts():
   assert distance(got["b"]["w"], want) < 1e-6
   assert distance(got["a"], floats(PARAMS["a"])) == 0
   zeros = jax.tree.map(jnp.zeros_like, floats(GRADS))
-  assert norm(methods.clipped(zeros, 1.0)) == 0
+  assert norm(clipped(zeros, 1.0)) == 0
 
 
 def test_it_is_a_field_of_the_config():

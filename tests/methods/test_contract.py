@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import world
 from marks import slow
 
-import splitjax
-from splitjax import methods
+from splitjax import check, sandbox
 from splitjax.methods import METHODS
+from splitjax.models.behaviour import Broken
+from splitjax.parameters import pytree
 from splitjax.types import Row
 
 
@@ -32,7 +32,7 @@ class Promise(NamedTuple):
   losses: set[str]
   shows_labels: bool
   silent: bool = False
-  rows: tuple[tuple[str, bool], ...] = (("", False),)
+  rows: tuple[tuple, ...] = (("", False),)
   options: tuple[tuple[str, object], ...] = ()
   steady: tuple[str, ...] = ()
   frozen: tuple[str, ...] = ()
@@ -41,7 +41,8 @@ class Promise(NamedTuple):
 CLIENT, SPLIT = Promise({"client"}, False), Promise({"server"}, True)
 ALIGNED = Promise({"client", "align"}, False, steady=("align",))
 PROMISES = {
-  "harmony": Promise({"client", "server", "csa"}, False, rows=(("", True),)),
+  "harmony": Promise({"client", "server", "csa"}, False, rows=(("", True),),
+                     steady=("csa",)),
   "splitgp": Promise({"client", "server"}, True),
   "multi_exit": Promise({"client", "server"}, True),
   "splitfed_v1": SPLIT,
@@ -80,7 +81,7 @@ PROMISES = {
   ),
   "supersfl": Promise({"client", "server"}, True),
   "dfl": Promise({"client"}, True),
-}
+}  # fmt: skip
 
 
 FAST = "harmony", "local", "splitnn"
@@ -91,7 +92,8 @@ OTHERS = slow(*(name for name in PROMISES if name not in FAST))
 @functools.cache
 def tried(name):
   """Ten rounds of a method, not to be changed."""
-  return methods.ten_rounds(world(name, options=PROMISES[name].options))
+  options = dict(PROMISES[name].options)
+  return check.ten_rounds(sandbox.small(METHODS[name], **options))
 
 
 def test_every_method_has_promised():
@@ -100,19 +102,27 @@ def test_every_method_has_promised():
 
 @pytest.mark.parametrize("name", [*FAST, *OTHERS])
 def test_a_method_keeps_its_promises(name):
-  promise, run = PROMISES[name], tried(name)
-  methods.keeps_its_form(run)
-  methods.stays_finite(run)
-  methods.learns(run, {"csa", *promise.steady})
-  methods.learns_everywhere(run, promise.frozen)
-  methods.repeats(run)
-  methods.draws_anew(run)
-  methods.keeps_the_ledger(run)
-  methods.is_one_program(run)
-  losses, ledger = run.metrics[0].losses, run.metrics[0].wire
+  promise, trial = PROMISES[name], tried(name)
+  check.keeps_its_form(trial)
+  check.stays_finite(trial)
+  check.learns(trial, promise.steady)
+  check.learns_everywhere(trial, promise.frozen)
+  check.repeats(trial)
+  check.draws_anew(trial)
+  check.keeps_the_ledger(trial)
+  check.ignores_padding(trial)
+  check.takes_numbers_as_data(trial)
+  check.is_one_program(trial)
+  losses, ledger = trial.metrics[0].losses, trial.metrics[0].wire
   assert losses.keys() == promise.losses
   assert ("up/labels" in ledger) == promise.shows_labels
   assert (ledger == {}) == promise.silent
+
+
+def test_result_rows():
+  for name, promise in PROMISES.items():
+    made = sandbox.small(METHODS[name], **dict(promise.options))
+    assert made.method.rows == tuple(Row(*row) for row in promise.rows), name
 
 
 def test_a_host_callback_would_be_noticed():
@@ -120,19 +130,13 @@ def test_a_host_callback_would_be_noticed():
     jax.debug.callback(lambda y: None, x)
     return x + 1
 
-  text = jax.jit(shout).lower(jax.numpy.float32(1)).compile().as_text()
-  assert methods.talks_to_host(text)
-
-
-def test_result_rows():
-  for name, promise in PROMISES.items():
-    rows = world(name).method.traits.rows
-    assert rows == tuple(Row(*row) for row in promise.rows), name
+  text = jax.jit(shout).lower(jnp.float32(1)).compile().as_text()
+  assert check.talks_to_host(text)
 
 
 def test_a_method_of_ones_own_is_tried():
-  said = splitjax.check_method(METHODS["local"])
-  assert len(said) == 8 and said[6] == "it sends nothing"
+  said = check.check_method(METHODS["local"])
+  assert len(said) == 10 and said[6] == "it sends nothing"
 
 
 def test_a_broken_promise_is_one_sentence():
@@ -140,34 +144,44 @@ def test_a_broken_promise_is_one_sentence():
   sound = tried("local")
   metrics, after = sound.metrics, sound.after
   wide = jax.tree.map(lambda x: x[None], after.clients)
-  # A Python number in the state: the second round would be another program.
-  weak = jax.tree.map(lambda x: jnp.where(True, 1.0, 2.0), after.round)
-  narrow = sound.before._replace(round=np.float32(1))
-  idle = jax.device_get(after._replace(key=sound.before.key))
-  first = metrics[0]._replace(wire={"gossip": 3.0})
-
-  def told(metrics):
-    return sound._replace(metrics=metrics)
-
-  def last(**parts):
-    return told([*metrics[:-1], metrics[-1]._replace(**parts)])
+  idle = sound.sandbox.state()
 
   def ended(**parts):
     return sound._replace(after=after._replace(**parts))
 
-  form, learning = methods.keeps_its_form, sound._replace(before=idle)
-  for check, spoiled, said in (
-    (form, ended(clients=wide), "shape or dtype"),
-    (form, ended(server=()), "another structure"),
-    (form, ended(round=np.int32(3)), "state.round is 3"),
-    (form, ended(round=weak)._replace(before=narrow), "weak type"),
-    (methods.stays_finite, last(masked=np.array([True])), "left out"),
-    (methods.stays_finite, last(losses={"client": np.nan}), "not finite"),
-    (methods.learns, told(metrics[:1] * 5), r"client \d.* did not fall"),
-    (methods.learns_everywhere, learning, "block1 does not learn"),
-    (methods.keeps_the_ledger, told([first]), "MESSAGES: {'gossip'}"),
-    (methods.repeats, told(metrics[::-1]), "gave another result"),
+  def last(**parts):
+    spoiled = metrics[-1]._replace(**parts)
+    return sound._replace(metrics=[*metrics[:-1], spoiled])
+
+  gossip = last(wire={"gossip": 3.0})
+  for part, spoiled, said in (
+    (check.keeps_its_form, ended(clients=wide), "shape"),
+    (check.keeps_its_form, ended(server=()), "struct"),
+    (check.keeps_its_form, ended(round=np.int32(3)), "state.round is 3"),
+    (check.stays_finite, last(masked=np.array([True])), "left out"),
+    (check.stays_finite, last(losses={"client": np.nan}), "finite"),
+    (check.learns, sound._replace(metrics=metrics[:1] * 5), "did not fall"),
+    (check.learns_everywhere, sound._replace(after=idle), "does not learn"),
+    (check.keeps_the_ledger, gossip, "MESSAGES: {'gossip'}"),
+    (check.repeats, sound._replace(metrics=metrics[::-1]), "differ"),
   ):
-    with pytest.raises(methods.Broken, match=said):
-      check(spoiled)
-  assert "client" in methods.learns(told(metrics[:1]), {"client"})
+    with pytest.raises(Broken, match=said):
+      part(spoiled)
+
+
+@pytree
+class Leaky(METHODS["local"]):
+  """Its loss has features of padding in it."""
+
+  def loss(self, params, client, context, batch):
+    loss, reported = super().loss(params, client, context, batch)
+    z, _ = self.features(client.net._replace(params=params), batch)
+    return loss + 0.01 * z.mean(), reported
+
+
+def test_padding_with_an_effect_is_noticed():
+  made = sandbox.small(Leaky)
+  step = made.lower(made.state()).compile()
+  trial = check.Trial(sandbox=made, step=step, after=None, metrics=[])
+  with pytest.raises(Broken, match="differ"):
+    check.ignores_padding(trial)

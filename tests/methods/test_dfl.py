@@ -1,6 +1,7 @@
 """DFL: cuts that price messages, planted clusters, FedAvg in a cluster."""
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -10,78 +11,90 @@ import pytest
 import toy_world as toys
 from refusals import refused
 
-from splitjax import data, engine, methods, models
-from splitjax.engine import ClientFault, Devices, Profiles, Rates
-from splitjax.methods import (
-  METHODS,
-  clusters,
-  cut_costs,
-  cut_table,
-  in_clusters,
-  similarity,
-)
+from splitjax import models
+from splitjax.engine.faults import FaultTable
+from splitjax.fleet import Devices, Profiles, Rates, orders
+from splitjax.fleet.allocation import cut_costs, cut_table
+from splitjax.methods import METHODS
+from splitjax.methods.dfl import Clusters, clusters, similarity
+from splitjax.methods.optimizer import Optimizer
+from splitjax.types import Client
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
-SGD = methods.sgd(0.1)
+SGD = Optimizer(lr=0.1)
 SIZES = 10, 6, 7, 4
 RATES = Rates()
+dfl = functools.partial(METHODS["dfl"], backbone=NET, optimizer=SGD)
 
 
-def place(compute=(1.0,) * 4, bandwidth=(1.0,) * 4, net=NET):
-  made = toys.world(net, (4,) * 4, toys.parts_of(SIZES))
+def world(method, compute=(1.0,) * 4, bandwidth=(1.0,) * 4):
+  made = toys.world(method.backbone, (4,) * 4, toys.parts_of(SIZES))
   ones = (1.0,) * 4
   hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
   fleet = dataclasses.replace(made.fleet, hardware=hardware)
-  return made._replace(fleet=fleet)
+  (shard,), (plan,) = made.shards, made.plans
+  shard = orders.with_service_order(
+    method, shard, plan, fleet, order="cyclic", turn=1, rounds=1, seed=0
+  )
+  return made._replace(fleet=fleet, shards=(shard,))
 
 
-def networks(made, state):
-  return [made.client(state, n).params for n in range(4)]
+def networks(made, method, state):
+  return [made.client(method, state, n).params for n in range(4)]
 
 
 @pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(("warmup", "name"), [(0, "fedavg"), (3, "local")])
 def test_one_cluster_is_fedavg_and_the_warmup_local(warmup, name):
-  made = place()
-  got, _ = toys.train(made, METHODS["dfl"](NET, SGD, warmup=warmup))
-  want, _ = toys.train(made, METHODS[name](NET, SGD))
-  toys.assert_close(networks(made, got), networks(made, want), 1e-12)
+  method = dfl(warmup=warmup)
+  made = world(method)
+  got, _ = toys.train(made, method)
+  other = METHODS[name](backbone=NET, optimizer=SGD)
+  want, _ = toys.train(made, other)
+  toys.assert_close(
+    networks(made, method, got), networks(made, other, want), 1e-12
+  )
   assert got.server.memory.rounds == 3
 
 
 @pytest.mark.numeric
 def test_one_cut_for_all_is_splitfed():
   """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
-  outer = methods.make_optimizer("adam", 0.01, weight_decay=0.1)
   net = toys.network((2,))
-  made = place(net=net)
-  state, (metrics, *_) = toys.train(
-    made, METHODS["dfl"](net, outer, warmup=0, cut=2)
-  )
+  how = {
+    "backbone": net,
+    "optimizer": Optimizer(lr=0.01, name="adam", weight_decay=0.1),
+  }
+  method = METHODS["dfl"](warmup=0, cut=2, **how)
+  made = world(method)
+  state, (metrics, *_) = toys.train(made, method)
+  splitfed = METHODS["splitfed_v1"](**how)
   cut = toys.world(net, (2,) * 4, toys.parts_of(SIZES))
-  other, (want, *_) = toys.train(cut, METHODS["splitfed_v1"](net, outer))
+  other, (want, *_) = toys.train(cut, splitfed)
   chex.assert_trees_all_close(metrics.wire, want.wire)
-  mine = made.client(state, 0).params
+  whole = made.client(method, state, 0).params
+  prefix = cut.client(splitfed, other, 0).params
   for name in ("block1", "block2"):
-    toys.assert_close(mine[name], cut.client(other, 0).params[name], 1e-12)
-  for name, block in other.server.segment.params.items():
-    toys.assert_close(mine[name], block, 1e-12)
+    toys.assert_close(whole[name], prefix[name], 1e-12)
+  for name, block in jax.device_get(other.server.net.params).items():
+    toys.assert_close(whole[name], block, 1e-12)
 
 
-def test_what_cannot_be_is_refused():
-  with refused("option cut"):
-    METHODS["dfl"](NET, SGD, cut=9)
+def test_a_cut_that_the_network_lacks_is_refused():
+  with refused("cut"):
+    dfl(cut=9)
 
 
 def test_prefixes_are_priced_where_they_are_used():
   """Warmup 2, of five rounds: down is the start, then what was averaged."""
-  made = place()
-  _, told = toys.train(made, METHODS["dfl"](NET, SGD, warmup=2), 5)
+  method = dfl(warmup=2)
+  _, metrics = toys.train(world(method), method, 5)
   paid = [
-    [float(x.wire[f"{way}/prefix"]) > 0 for x in told] for way in ("down", "up")
+    [float(x.wire[f"{way}/prefix"]) > 0 for x in metrics]
+    for way in ("down", "up")
   ]
   assert paid == [[True, False, False, True, True], [False] + [True] * 4]
 
@@ -89,17 +102,19 @@ def test_prefixes_are_priced_where_they_are_used():
 @pytest.mark.numeric
 def test_similarity_is_a_squared_correlation():
   rng = np.random.default_rng(0)
-  one, two = rng.normal(size=(2, 3, 4, 5))
+  kernels = rng.normal(size=(2, 3, 4, 5))
   other = rng.normal(size=(3, 5, 2))  # a bias of heads, positions, a token
   got = similarity(
     {
-      "a": {"kernel": one, "bias": other},
-      "c": {"kernel": two},
+      "a": {"kernel": kernels[0], "bias": other},
+      "c": {"kernel": kernels[1]},
       "stem": {"cls": other, "positions": other, "scale": other[..., 0]},
     }
   )
-  want = [np.corrcoef(x.reshape(3, -1)) ** 2 for x in (one, two)]
+  want = [np.corrcoef(x.reshape(3, -1)) ** 2 for x in kernels]
   np.testing.assert_allclose(got, np.mean(want, axis=0), atol=1e-12)
+  with refused("warmup"):
+    similarity({"stem": {"cls": other}})
 
 
 def test_clusters_are_connected_clients():
@@ -112,10 +127,8 @@ def test_clusters_are_connected_clients():
 
 def test_planted_groups_are_found_and_averaged_apart():
   """Clients 0 and 2, 1 and 3 have nearly the same networks."""
-  made = place()
-  method = METHODS["dfl"](NET, SGD, warmup=1, eps=0.3)
-  state = toys.start(made, method)
-  (cohort,) = state.clients
+  method = dfl(warmup=1, eps=0.3)
+  state = toys.start(world(method), method)
   noise = np.random.default_rng(0)
   params = jax.tree.map(
     lambda *x: jnp.stack(
@@ -123,60 +136,59 @@ def test_planted_groups_are_found_and_averaged_apart():
     ),
     *(toys.whole(NET, seed).params for seed in (0, 1)),
   )
-  memory = cohort.memory._replace(samples=jnp.array([3.0, 1.0, 1.0, 1.0]))
-  half = cohort._replace(
-    segment=cohort.segment._replace(params=params), memory=memory
-  )
-  rule = in_clusters(NET, 1, 0.3)
-  merged = jax.jit(lambda server: rule.server(server, (half,), (), None))
-  spread = jax.jit(lambda server: rule.clients(half, active, None, server))
-  server = merged(state.server)
+  (cohort,) = state.clients
+  weights = jnp.array([3.0, 1.0, 1.0, 1.0])
+  client = Client(net=cohort.net._replace(params=params), memory=weights)
+  active = jnp.array([True, True, True, False])
+  merge = jax.jit(lambda server: method.merge(server, {}, (client,), (active,)))
+  server, (after,) = merge(state.server)
   assert server.memory.cluster.tolist() == [0, 1, 0, 1]
   # The first round with aggregation is the one after; client 3 is not in it.
-  active = jnp.array([True, True, True, False])
-  assert toys.distance(spread(server).segment.params, params) == 0
-  after = spread(merged(server)).segment.params["block2"]
+  assert toys.distance(after.net.params, params) == 0
+  server, (after,) = merge(server)
   want = jax.tree.map(
     lambda x: np.stack([(3 * x[0] + x[2]) / 4, x[1]] * 2), params["block2"]
   )
-  toys.assert_close(after, want, 1e-12)
+  toys.assert_close(after.net.params["block2"], want, 1e-12)
+  assert server.memory.rounds == 2
+
+
+def test_a_client_keeps_its_normalisation():
+  net = toys.network((1, 2), batch_norm=True)
+  method = dfl(backbone=net, warmup=0, local_norm=True)
+  stacked = toys.stack(net, 2)
+  client = Client(net=stacked, memory=jnp.array([1.0, 3.0]))
+  server = method.first_server(toys.fresh(net), toys.whole(net), 2)
+  assert server.memory == Clusters(server.memory.cluster, 0)
+  both = jnp.ones(2, bool)
+  _, (after,) = method.merge(server, {}, (client,), (both,))
+  for part in (0, 1):  # parameters, then statistics
+    kept = after.net[part]["block1"]["BatchNorm_0"]
+    toys.assert_close(kept, stacked[part]["block1"]["BatchNorm_0"], 0)
+  dense = after.net.params["block1"]["Dense_0"]["kernel"]
+  start = stacked.params["block1"]["Dense_0"]["kernel"]
+  want = (start[0] + 3 * start[1]) / 4
+  toys.assert_close(dense, np.stack([want, want]), 1e-12)
 
 
 @pytest.mark.slow
 def test_without_the_server_clients_sit_out():
   """Their networks stand for a client and its copy of the server."""
-  made = place()
-  method = METHODS["dfl"](NET, SGD, warmup=0)
-  state = toys.start(made, method)
-  before = jax.device_get(networks(made, state))
-  down = ClientFault(server_down=jnp.ones((4, 1), bool))
-  shards = tuple(shard._replace(faults=down) for shard in made.shards)
-  step = engine.make_round(method, made.plans, made.fleet)
-  state, metrics = step(state, shards)
+  method = dfl(warmup=0)
+  made = world(method)
+  before = networks(made, method, toys.start(made, method))
+  down = FaultTable(server_down=np.ones((4, 1), bool))
+  state, (metrics,) = toys.train(made, method, 1, faults=down)
   assert metrics.participants == 0 and metrics.wire["up/features"] == 0
-  toys.assert_close(networks(made, state), before, 0.0)
-
-
-def test_parameters_at_the_server_are_a_copy_for_each_client():
-  made = place()
-  size = models.parameters(NET)
-  behind = sum(size[n] for n in (*NET.names(NET.cuts[0]), "head"))
-  plan = data.plan([4] * 4, 4, 1, (0.0,), (1.0,))
-  method = METHODS["dfl"](NET, SGD)
-  assert engine.at_server(method, NET, made.fleet, plan) == 4 * 8 * behind
-  split = toys.world(NET, (1, 2, 3, 1), toys.parts_of(SIZES))
-  shared = METHODS["supersfl"](NET, SGD)
-  blocks = sum(size[n] for n in (*NET.names(), "head"))
-  found = engine.at_server(shared, NET, split.fleet, plan)
-  assert found == 8 * (4 * behind + blocks)
+  toys.assert_close(networks(made, method, state), before, 0.0)
 
 
 def test_cuts_price_the_ledger():
   # From a slow processor with a fast line to the reverse.
   compute, bandwidth = (1e-6, 1e-3, 1.0, 1e3), (1e3, 1.0, 1e-3, 1e-3)
   net = toys.network((2, 3))  # widths 7 and 6: the deeper cut sends less
-  made = place(compute, bandwidth, net)
-  method = METHODS["dfl"](net, SGD, warmup=0)
+  method = dfl(backbone=net, warmup=0)
+  made = world(method, compute, bandwidth)
   _, (metrics,) = toys.train(made, method, 1)
   cost = cut_costs(
     cut_table(net),

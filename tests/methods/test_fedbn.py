@@ -1,7 +1,6 @@
-"""`batch_norm="local"` of a config: whole rounds of methods that keep nothing.
+"""`batch_norm="local"` of a config: clients differ in normalisation alone.
 
-Everything but the clients' normalisation is averaged (lam = 0), so clients
-differ in it alone.
+All else is averaged, and a client that sits out gets it too.
 """
 
 import functools
@@ -11,75 +10,95 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from engine import by_number
+from marks import slow
 from refusals import refused
 
-from splitjax import engine, evaluation, experiment
-from splitjax.experiment import Trainer
-from splitjax.models import is_norm
+from splitjax import experiment, sandbox
+from splitjax.data import Samples
+from splitjax.methods import METHODS
+from splitjax.methods.method import is_norm
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import toy
+from splitjax.trees import take
+
+NET = toy(sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,
+          batch_norm=True)  # fmt: skip
 
 
-def segments(fleet, clients):
-  """Every client's segment, by its number."""
-  return [half.segment for half in by_number(fleet, clients)]
+def networks(trial, state):
+  """Every client's network, by its number."""
+  found = {}
+  for cohort, clients in zip(trial.fleet.cohorts, state.clients, strict=True):
+    over = jax.vmap(trial.method.model, in_axes=(0, None))
+    stacked = jax.device_get(over(clients, state.server))
+    found |= {n: take(stacked, row) for row, n in enumerate(cohort.ids)}
+  return [found[n] for n in sorted(found)]
 
 
 @functools.cache
-def play(method, participants, norm="local"):
-  """Two rounds of a toy with batch norm, six clients of depth 1 or 2.
+def play(name, participants=None, local_norm=True):
+  """Two rounds of six clients.
 
-  Returns every client's segment before the first round and after each, the last
-  ledger, the setup, and the last state.
+  Returns the trial, every client's network before the first round and after
+  each, the bytes of the last round, and the last state.
   """
-  c = tiny.tiny(only=method)
-  c.backbone.batch_norm, c.batch_norm = True, norm
-  c.participants_per_round = participants
-  config = tiny.resolved(c)
-  task = experiment.build(config)
-  setup = experiment.make_setup(task, "only")
-  state = Trainer(setup).init(experiment.fresh_network(task))
-  made = engine.make_round(setup.method, setup.plans, setup.fleet)
-  clients = [segments(setup.fleet, state.clients)]
+  method = METHODS[name](
+    backbone=NET, optimizer=Optimizer(lr=0.1), local_norm=local_norm
+  )
+  fleet = sandbox.fleet_of(method, participants=participants)
+  trial = sandbox.build(method, fleet)
+  state = trial.state()
+  clients = [networks(trial, state)]
   for _ in range(2):
-    state, told = made(state, setup.shards)
-    assert int(told.participants) == (participants or 6)
-    clients.append(segments(setup.fleet, state.clients))
-  wire = {name: float(size) for name, size in told.wire.items()}
-  return clients, wire, setup, state
+    state, metrics = trial.round(state)
+    assert int(metrics.participants) == (participants or 6)
+    clients.append(networks(trial, state))
+  wire = {name: float(size) for name, size in metrics.wire.items()}
+  return trial, clients, wire, state
 
 
 def leaves(tree, norm):
   """Path -> leaf, of normalisation or of all else."""
-  found = jax.tree_util.tree_leaves_with_path(tree)
-  return {str(p): x for p, x in found if is_norm(p) == norm}
+  paths = jax.tree_util.tree_leaves_with_path(tree)
+  named = {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in paths
+  }
+  return {path: x for path, x in named.items() if is_norm(path) == norm}
 
 
-def same(one, two, norm):
+def same(a, b, norm):
   """Of each leaf that both have, whether it is equal to the last bit."""
-  one, two = leaves(one, norm), leaves(two, norm)
-  both = one.keys() & two.keys()
+  a, b = leaves(a, norm), leaves(b, norm)
+  both = a.keys() & b.keys()
   assert both
-  return [np.array_equal(one[path], two[path]) for path in both]
+  return [np.array_equal(a[path], b[path]) for path in both]
 
 
-def test_who_sits_out_keeps_its_norm_and_gets_the_rest():
-  for before, after in itertools.pairwise(play("fedavg", 2)[0]):
+@pytest.mark.parametrize(
+  "name",
+  [
+    "fedavg",
+    *slow("fedprox", "scaffold", "ditto", "pfedme", "per_fedavg", "moon"),
+    *slow("fedbn", "fedper", "fedrep", "fedbabu"),
+  ],
+)
+def test_who_sits_out_keeps_its_norm_and_gets_the_rest(name):
+  for before, after in itertools.pairwise(play(name, 2)[1]):
     pairs = list(zip(before, after, strict=True))
     kept = [same(old, new, norm=True) for old, new in pairs]
-    assert [all(each) for each in kept] == [any(each) for each in kept]
+    assert [all(flags) for flags in kept] == [any(flags) for flags in kept]
     assert sum(map(all, kept)) == 4  # of six, two took part
     for old, new in pairs:
-      first = [side.params["block1"] for side in (old, new)]
-      assert not any(same(*first, norm=False))
+      shared = [net.params["block1"] for net in (old, new)]
+      assert not any(same(*shared, norm=False))
 
 
 @pytest.mark.slow
 def test_fedbn_is_fedavg_with_local_norm():
-  (one, sent, *_), (two, same_sent, *_) = (
-    play("fedbn", 2, "average"),
-    play("fedavg", 2),
-  )
-  jax.tree.map(np.testing.assert_array_equal, one[-1], two[-1])
+  _, nets, sent, _ = play("fedbn", 2, False)
+  _, same_nets, same_sent, _ = play("fedavg", 2)
+  jax.tree.map(np.testing.assert_array_equal, nets[-1], same_nets[-1])
   assert sent == same_sent
 
 
@@ -92,21 +111,32 @@ def test_fedbn_needs_batch_norm():
 
 @pytest.mark.slow
 def test_personalisation_starts_from_a_clients_own_norm():
-  clients, _, setup, state = play("harmony", None)
-  tune = evaluation.make_personalised(setup.method, setup.plans, setup.fleet)
-  personal = segments(setup.fleet, tune(state, setup.shards))
-  for trained, own in zip(clients[-1], personal, strict=True):
+  trial, clients, _, state = play("harmony")
+  personal = {}
+  for row, cohort in enumerate(trial.fleet.cohorts):
+    shard, plan = trial.shards[row], trial.plans[row]
+    for i, n in enumerate(cohort.ids):
+      client, rest = take((state.clients[row], shard[2:]), i)
+      samples = Samples(type(shard)(*shard[:2], *rest), plan)
+      personal[n] = trial.method.personalise(
+        client, state.server, samples, jax.random.key(n)
+      )
+  personal = [personal[n] for n in sorted(personal)]
+  for trained, tuned in zip(clients[-1], personal, strict=True):
     # One epoch renews the statistics; three small steps move the parameters.
-    for path, leaf in leaves(own.params, True).items():
+    for path, leaf in leaves(tuned.params, True).items():
       step = np.abs(leaf - leaves(trained.params, True)[path]).max()
       assert 0 < step < 0.05
-    assert not any(same(trained.stats, own.stats, norm=True))
-  for one, two in itertools.combinations(personal, 2):
-    assert not any(same(one, two, norm=True))
+    assert not any(same(trained.stats, tuned.stats, norm=True))
+  for a, b in itertools.combinations(personal, 2):
+    assert not any(same(a, b, norm=True))
 
 
-def test_the_ledger_has_no_norm():
-  # Dense 784-6, then 6-6; exits and the head 6-10; float32.
-  first, later, last = 784 * 6 + 6, 6 * 6 + 6, 6 * 10 + 10
-  size = 4 * 2 * (first + 2 * later + last)
-  assert play("fedavg", 2)[1] == {"up/model": size, "down/model": size}
+@pytest.mark.parametrize("name", ["fedavg", *slow("scaffold")])
+def test_the_ledger_has_no_norm(name):
+  params = play(name, 2)[1][0][0].params
+  size = 2 * sum(x.nbytes for x in leaves(params, norm=False).values())
+  want = {"up/model": size, "down/model": size}
+  if name == "scaffold":
+    want |= {f"{way}/control_variate": size for way in ("up", "down")}
+  assert play(name, 2)[2] == want

@@ -28,70 +28,66 @@ X = toys.standard(range(toys.STOCK - 7, toys.STOCK))[0]
 LABELS = [int(batch(n)[1][0]) for n in range(4)]
 
 
-def logits(net, x):
-  kernel, bias = net["head"]
-  return by_hand.walk(net, BLOCKS, x)[-1] @ kernel + bias
-
-
-def check(world, state, want):
-  """Compares every client's network."""
-  for n in range(4):
-    found = by_hand.arrays(world.client(state, n).params)
-    toys.assert_close(found, want[n], 1e-8)
-
-
 def test_three_rounds_of_fedproto_in_numpy(lam=2.0):
   """Algorithm 1, three of four clients in a round; two have the same class."""
   assert LABELS[0] == LABELS[1] and len(set(LABELS)) == 3
-  world, states, present, metrics = played("fedproto", 3, few=3, lam=lam)
-  assert len({tuple(on) for on in present}) > 1
-  own, known = [first()] * 4, {}
-  for state, on in zip(states, present, strict=True):
-    found = []
+  play = played("fedproto", 3, few=3, lam=lam)
+  assert len({tuple(on) for on in play.present}) > 1
+  networks, prototypes = [first()] * 4, {}
+  for state, on in zip(play.states, play.present, strict=True):
+    sent = []
     for n in np.flatnonzero(on):
-      x, label, real = batch(n)
+      net, (x, label, real) = networks[n], batch(n)
       for _ in range(STEPS[n]):
-        outs = by_hand.walk(own[n], BLOCKS, x)
-        _, at_head, dz = by_hand.classify(own[n], "head", outs[-1], label, real)
-        if LABELS[n] in known:
-          gap = outs[-1] - known[LABELS[n]]
+        outs = by_hand.walk(net, BLOCKS, x)
+        _, at_head, dz = by_hand.classify(net, "head", outs[-1], label, real)
+        if LABELS[n] in prototypes:
+          gap = outs[-1] - prototypes[LABELS[n]]
           dz = dz + lam * 2 * gap / gap.shape[1]
-        grads, _ = by_hand.walk_back(own[n], BLOCKS, outs, dz)
-        own[n] = minus(own[n], {**grads, **at_head}, LR)
-      z = by_hand.walk(own[n], BLOCKS, x)[-1][0]
-      found.append((LABELS[n], len(PARTS[n]), z))
-    for label in {label for label, *_ in found}:
-      mine = [each[1:] for each in found if each[0] == label]
-      known[label] = by_hand.averaged(mine)
-    check(world, state, own)
-    for label, want in known.items():
+        grads, _ = by_hand.walk_back(net, BLOCKS, outs, dz)
+        net = minus(net, grads | at_head, LR)
+      networks[n] = net
+      z = by_hand.walk(net, BLOCKS, x)[-1][0]
+      sent.append((LABELS[n], len(PARTS[n]), z))
+    for label in {label for label, *_ in sent}:
+      shares = [(size, z) for of, size, z in sent if of == label]
+      prototypes[label] = by_hand.averaged(shares)
+    for n, want in enumerate(networks):
+      net = play.world.client(play.method, state, n)
+      toys.assert_close(by_hand.arrays(net.params), want, 1e-8)
+    for label, want in prototypes.items():
       np.testing.assert_allclose(state.server.memory.mean[label], want, 0, 1e-8)
   width = toys.WIDTHS[-1]
   # The three classes are known since the first round; each client has one.
-  assert float(metrics.wire["down/prototypes"]) == 3 * 3 * 4 * (1 + width)
-  assert float(metrics.wire["up/prototypes"]) == 3 * 4 * (2 + width)
+  assert dict(play.metrics.wire) == {
+    "down/prototypes": 3 * 3 * 4 * (1 + width),
+    "up/prototypes": 3 * 4 * (2 + width),
+  }
 
 
 def test_fedproto_answers_by_the_nearest_prototype_or_by_its_head():
   """A class that no participant had is never the nearest."""
-  _, (state, *_), _, _ = played("fedproto", 3, few=3, lam=2.0)
-  nearest, by_head = (
-    METHODS["fedproto"](NET, PLAIN, predicts=predicts)
-    for predicts in ("prototypes", "head")
-  )
-  client = jax.tree.map(lambda x: x[2], state.clients[0])
-  memory = state.server.memory
-  memory = memory._replace(
-    samples=np.where(np.arange(3) == 1, 0, memory.samples)
-  )
+  play = played("fedproto", 3, few=3, lam=2.0)
+  state = play.states[0]
+  client = play.world.record(state, 2)
+  mean, _ = state.server.memory
+  memory = state.server.memory._replace(known=np.arange(3) != 1)
   server = state.server._replace(memory=memory)
   image = jnp.asarray(X.reshape(-1, *toys.SHAPE))
-  net = by_hand.arrays(client.segment.params)
-  found = jax.jit(by_head.predict)(client, server, image).client
-  np.testing.assert_allclose(found, logits(net, X), 1e-10, 1e-8)
-  found = jax.jit(nearest.predict)(client, server, image).client
+
+  def logits(predicts):
+    method = METHODS["fedproto"](
+      backbone=NET, optimizer=PLAIN, predicts=predicts
+    )
+    nets = method.model(client, server), method.part_two(client, server)
+    return jax.jit(method.predict)(*nets, image).client
+
+  net = by_hand.arrays(client.net.params)
   z = by_hand.walk(net, BLOCKS, X)[-1]
-  want = -((z[:, None] - memory.mean) ** 2).mean(axis=2)
+  kernel, bias = net["head"]
+  np.testing.assert_allclose(logits("head"), z @ kernel + bias, 1e-10, 1e-8)
+  nearest = logits("prototypes")
+  want = -((z[:, None] - mean) ** 2).mean(axis=2)
   want[:, 1] = -1e6
-  np.testing.assert_allclose(found, want, 1e-10, 1e-8)
-  assert np.isfinite(jax.nn.log_softmax(np.float32(found))).all()
+  np.testing.assert_allclose(nearest, want, 1e-10, 1e-8)
+  assert np.isfinite(jax.nn.log_softmax(np.float32(nearest))).all()

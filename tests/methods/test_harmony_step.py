@@ -10,18 +10,18 @@ import pytest
 import toy_world as toys
 from by_hand import blocks
 
-from splitjax import methods, models
-from splitjax.methods import harmony
+from splitjax import models, wire
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
-OPTIMIZER = 0.1, 0.9, 0.05
-"""Learning rate, momentum, weight decay."""
+SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.05}
 MASKS = (True,) * 6, (True, False, True, True, False, True)
 
 
 class Setting(NamedTuple):
-  """Options of HARMONY, named as the factory's."""
+  """Options of HARMONY."""
 
   gamma: float = 0.4
   inner_lr: float = 0.2
@@ -31,11 +31,7 @@ class Setting(NamedTuple):
   csa_normalize: bool = True
   client_loss_views: str = "late"
   stochastic_depth: bool = True
-  wire_dtype: str = "float32"
-
-  @property
-  def form(self) -> str:
-    return self.wire_dtype
+  form: str = "float32"
 
 
 class Case(NamedTuple):
@@ -46,27 +42,34 @@ class Case(NamedTuple):
   cuts: tuple[int, ...] = (1, 2, 3)
 
   def pair(self):
-    return toys.pair(
-      toys.network(self.cuts), self.depth, methods.sgd(*OPTIMIZER)
-    )
+    return toys.pair(toys.network(self.cuts), self.depth, Optimizer(**SGD))
+
+
+def step(method):
+  """The local step, (client, server, batches, key) -> sides, losses, bytes."""
+
+  def run(client, server, batches, key):
+    with wire.ledger() as sent:
+      client, server, losses = method.step(client, server, (), batches, key)
+    return client, server, losses, sent
+
+  return run
 
 
 @functools.cache
 def program(case):
-  method = harmony(
-    toys.network(case.cuts),
-    methods.sgd(*OPTIMIZER),
+  method = METHODS["harmony"](
+    backbone=toys.network(case.cuts),
+    optimizer=Optimizer(**SGD),
     **case.setting._asdict(),
   )
   batches = toys.batch(0), toys.batch(1)
-  return toys.hasty(
-    method.stages[0].step, *case.pair(), batches, jax.random.key(0)
-  )
+  return toys.hasty(step(method), *case.pair(), batches, jax.random.key(0))
 
 
 def entry(server):
   """The depth behind which the server was entered first, from its flags."""
-  touched = {name for name, on in server.opt.touched.items() if on}
+  touched = {name for name, on in server.touched.params.items() if on}
   k = min(int(name[5:]) for name in touched - {"head"}) - 1
   assert touched == {*blocks(k), "head"}
   return k
@@ -87,31 +90,27 @@ def follow(case, depths, tol=1e-10):
   """Takes a step for each K in `depths`; compares everything."""
   client, server = case.pair()
   start = server
-  phi, theta = (
-    by_hand.arrays(half.segment.params) for half in (client, server)
-  )
-  descend = [by_hand.Sgd(*OPTIMIZER) for _ in range(2)]
+  phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))
+  descend = [by_hand.Sgd(*SGD.values()) for _ in range(2)]
   for t, k in enumerate(depths):
-    one, two = (toys.batch(10 * t + v, 6, MASKS[t]) for v in range(2))
-    client, server, told, _ = program(case)(
-      client, server, (one, two), drawn(case)[k][0]
+    b1, b2 = (toys.batch(10 * t + v, 6, MASKS[t]) for v in range(2))
+    client, server, reported, _ = program(case)(
+      client, server, (b1, b2), drawn(case)[k][0]
     )
     losses, d_phi, d_theta = by_hand.harmony_step(
-      phi, theta, case.depth, k, *map(by_hand.data, (one, two)), case.setting
+      phi, theta, case.depth, k, *map(by_hand.data, (b1, b2)), case.setting
     )
     phi, theta = descend[0](phi, d_phi), descend[1](theta, d_theta)
-    assert {k: float(v) for k, v in told.items()} == pytest.approx(
+    assert {k: float(v) for k, v in reported.items()} == pytest.approx(
       losses, rel=tol, abs=tol
     )
-    toys.assert_close(by_hand.arrays(client.segment.params), phi, tol)
-    toys.assert_close(by_hand.arrays(server.segment.params), theta, tol)
+    toys.assert_close(by_hand.arrays(client.net.params), phi, tol)
+    toys.assert_close(by_hand.arrays(server.net.params), theta, tol)
   # A block that was bypassed all along is the same to the last bit, although
   # there is weight decay.
   assert entry(server) == min(depths)
   for name in blocks(case.cuts[0]):
-    moved = toys.distance(
-      server.segment.params[name], start.segment.params[name]
-    )
+    moved = toys.distance(server.net.params[name], start.net.params[name])
     assert (moved > 0) is (name in blocks(min(depths)))
 
 
@@ -153,7 +152,7 @@ def test_the_early_depth_is_uniform_over_the_cuts_a_client_has():
 
 
 def test_both_views_cross_a_wire_of_16_bits():
-  narrow = Case(2, Setting(inner_steps=0, wire_dtype="float16"))
+  narrow = Case(2, Setting(inner_steps=0, form="float16"))
   batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
   for k, keys in drawn(narrow).items():
     follow(narrow, (k,))
@@ -169,38 +168,51 @@ def test_both_views_cross_a_wire_of_16_bits():
     }
 
 
+def test_without_alignment_there_is_no_early_view():
+  sides = toys.pair(toys.network(), 2, Optimizer(**SGD))
+  batches = toys.batch(0), toys.batch(1)
+  make = functools.partial(
+    METHODS["harmony"], backbone=toys.network(), optimizer=Optimizer(**SGD)
+  )
+  off, zero = make(csa_weight=None), make(csa_weight=0.0)
+  assert jax.tree.structure(off) == jax.tree.structure(zero)
+  _, server, losses, sent = toys.hasty(
+    step(off), *sides, batches, jax.random.key(0)
+  )(*sides, batches, jax.random.key(0))
+  assert set(losses) == {"client", "server"} and "up/match" not in sent
+  assert entry(server) == 2 and float(sent["up/features"]) == 6 * 7 * 2
+
+
 def test_only_the_late_view_writes_statistics():
   # With alpha = 0 both adaptations stand still, so that one plain pass of x1
   # says what the statistics are; had the inner steps or the early view
   # written any, they would be others.
-  net, optimizer = (
-    toys.network((1, 2), batch_norm=True),
-    methods.sgd(*OPTIMIZER),
-  )
+  net, optimizer = toys.network((1, 2), batch_norm=True), Optimizer(**SGD)
   pair = toys.pair(net, 2, optimizer)
-  one, two = (toys.batch(v, 6, MASKS[1]) for v in range(2))
-  method = harmony(
-    net, optimizer, inner_lr=0.0, inner_steps=2, wire_dtype="float32"
-  )
+  b1, b2 = (toys.batch(v, 6, MASKS[1]) for v in range(2))
+  method = METHODS["harmony"](
+    backbone=net, optimizer=optimizer, inner_lr=0.0, inner_steps=2,
+    form="float32",
+  )  # fmt: skip
 
   def look(client, server):
     z, near = models.run(
-      net, client, one.image, blocks(0, 2), train=True, real=one.real
+      net, client, b1.image, blocks(0, 2), train=True, real=b1.real
     )
-    _, far = models.run(net, server, z, blocks(2), train=True, real=one.real)
+    _, far = models.run(net, server, z, blocks(2), train=True, real=b1.real)
     return near, far
 
-  near, far = jax.jit(look)(*(half.segment for half in pair))
-  step = toys.hasty(method.stages[0].step, *pair, (one, two), jax.random.key(0))
+  near, far = jax.jit(look)(*(half.net for half in pair))
+  run = toys.hasty(step(method), *pair, (b1, b2), jax.random.key(0))
   entries = set()
   for seed in range(6):
-    client, server, *_ = step(*pair, (one, two), jax.random.key(seed))
+    client, server, *_ = run(*pair, (b1, b2), jax.random.key(seed))
     entries.add(entry(server))
     for name in blocks(0, 2):
-      toys.assert_close(client.segment.stats[name], near[name])
+      toys.assert_close(client.net.stats[name], near[name])
     for name in blocks(2):
-      toys.assert_close(server.segment.stats[name], far[name])
+      toys.assert_close(server.net.stats[name], far[name])
     # Only early views pass here.
-    before = pair[1].segment.stats["block2"]
-    toys.assert_close(server.segment.stats["block2"], before, 0)
+    before = pair[1].net.stats["block2"]
+    toys.assert_close(server.net.stats["block2"], before, 0)
   assert entries == {1, 2}

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 import toy_world as toys
 from refusals import refused
 from repeated import (
@@ -21,11 +20,14 @@ from repeated import (
   played,
 )
 
-from splitjax import experiment, methods
-from splitjax.methods import METHODS
-from splitjax.types import Sums
+from splitjax.methods import METHODS, nets
+from splitjax.methods.outer import Outer
+from splitjax.types import NO_BLOCKS, Net, Server
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+NONE = Outer(name="fedavgm", lr=1.0, beta1=0.0)
+"""What leaves the mean as it is."""
 
 
 def trained_by_hand(net, n, correction=None):
@@ -37,43 +39,52 @@ def trained_by_hand(net, n, correction=None):
   return net
 
 
-def by_rule(*rule):
-  return lambda method: methods.on_means(
-    method, methods.make_mean_optimizer(*rule)
-  )
+def server_of(w):
+  """A server whose clients send one block with these parameters."""
+  common = Net(params={"block": {"w": w}}, stats={"block": {}})
+  return Server(net=NO_BLOCKS, common=common)
+
+
+def shares_of(w, weight=1.0):
+  """The shares of a round whose mean is w."""
+  common = nets.shares(server_of(w).common, jnp.asarray(weight))
+  return {"common": common, "theta": NO_BLOCKS}
 
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
 def test_a_rule_is_its_formula(name, lr=0.05, beta1=0.6, beta2=0.8, tau=0.01):
   """Reddi et al., Algorithm 2."""
-  tx = methods.make_mean_optimizer(name, lr, beta1, beta2, tau)
+  outer = Outer(name=name, lr=lr, beta1=beta1, beta2=beta2, tau=tau)
   rng = np.random.default_rng(0)
-  state, m, v = tx.init(jnp.zeros(5)), 0.0, tau**2
+  w = jnp.zeros(5)
+  slots, m, v = outer.start(server_of(w), topology="parallel"), 0.0, tau**2
   for _ in range(4):
     g = rng.normal(size=5)
-    step, state = tx.update(g, state)
+    slots, shares = outer.step(slots, server_of(w), shares_of(w - g, 3.0))
+    after = shares["common"].params["block"].mean({"w": w})["w"]
     m = beta1 * m + g * (1 if name == "fedavgm" else 1 - beta1)
     gap = v - g**2 if name == "fedadam" else g**2 * np.sign(v - g**2)
     v = v - (1 - beta2) * gap
     by = 1 if name == "fedavgm" else np.sqrt(v) + tau
-    np.testing.assert_allclose(step, -lr * m / by, rtol=1e-12)
+    np.testing.assert_allclose(after - w, -lr * m / by, rtol=1e-10)
+    w = after
 
 
 def test_three_rounds_of_an_optimiser_of_means_in_numpy():
   """Of FedAvg, two of four clients in a round."""
-  rule = by_rule("fedavgm", 0.7, 0.6, 0.9, 0.1)
-  world, states, present, _ = played("fedavg", 3, rule, few=2)
-  assert len({tuple(on) for on in present}) > 1  # not always the same two
+  outer = Outer(name="fedavgm", lr=0.7, beta1=0.6)
+  play = played("fedavg", 3, few=2, outer=outer)
+  assert len({tuple(on) for on in play.present}) > 1  # not always the same two
   w = first()
   m = by_hand.scaled(0.0, w)
-  for state, on in zip(states, present, strict=True):
+  for state, on in zip(play.states, play.present, strict=True):
     mean = by_hand.averaged(
       [(len(PARTS[n]), trained_by_hand(w, n)) for n in np.flatnonzero(on)]
     )
     m = by_hand.plus(by_hand.scaled(0.6, m), minus(w, mean))
     w = minus(w, m, 0.7)
-    for n in range(4):
-      toys.assert_close(by_hand.arrays(world.client(state, n).params), w, 1e-11)
+    net = play.world.client(play.method, state, 0)
+    toys.assert_close(by_hand.arrays(net.params), w, 1e-11)
 
 
 @pytest.mark.slow
@@ -89,65 +100,67 @@ def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
   name, depths, options
 ):
   """FedAvgM with beta = 0 and eta_s = 1 is no optimiser, whatever the mean."""
-  _, plain, *_ = played(name, 2, depths=depths, few=3, **options)
-  rule = ("fedavgm", None, 0.0, 0.99, 1e-3)
-  _, moved, *_ = played(
-    name, 2, by_rule(*rule), depths=depths, few=3, **options
+  plain = played(name, 2, depths=depths, few=3, **options)
+  moved = played(name, 2, depths=depths, few=3, outer=NONE, **options)
+  assert jax.tree.leaves(moved.states[-1].outer)
+  toys.assert_close(
+    moved.states[-1]._replace(outer=()), plain.states[-1], 1e-11
   )
-  assert jax.tree.leaves(moved[-1].means)
-  toys.assert_close(moved[-1]._replace(means=()), plain[-1], 1e-11)
 
 
 def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
   """From the first network to the mean; what clients keep stays their own."""
   depths = (1, 1, 2, 2)
-  world, (plain,), *_ = played(name, 1, depths=depths)
-  rule = ("fedavgm", 0.5, 0.0, 0.99, 1e-3)
-  _, (moved,), *_ = played(name, 1, by_rule(*rule), depths=depths)
+  plain = played(name, 1, depths=depths).states[0]
+  outer = Outer(name="fedavgm", lr=0.5, beta1=0.0)
+  moved = played(name, 1, depths=depths, outer=outer).states[0]
   start = jax.tree.map(np.asarray, toys.fresh(NET).params)
-
-  def half_way(params):
-    return jax.tree.map(
-      lambda a, b: (a + b) / 2, {k: start[k] for k in params}, dict(params)
-    )
-
-  server = plain.server.segment.params
+  server = plain.server.net.params
+  half_way = jax.tree.map(
+    lambda a, b: (a + b) / 2, {k: start[k] for k in server}, dict(server)
+  )
   assert toys.distance(server["head"], start["head"]) > 0.01
-  toys.assert_close(moved.server.segment.params, half_way(server), 1e-12)
-  for n in range(4):
-    own = (world.client(state, n).params for state in (moved, plain))
-    toys.assert_close(*own, 1e-12)
+  toys.assert_close(moved.server.net.params, half_way, 1e-12)
+  toys.assert_close(moved.clients, plain.clients, 1e-12)
 
 
 def test_a_block_that_nobody_updated_takes_no_step():
-  rule = methods.make_mean_optimizer("fedavgm", 1.0, 0.9, 0.99, 1e-3)
-  method = methods.on_means(METHODS["fedavg"](NET, PLAIN), rule)
-  state = toys.start(toys.world(NET, (4,) * 4, PARTS), method)
-  means = state.means._replace(
-    slots=jax.tree.map(lambda x: x + 1.0, state.means.slots)
-  )
-  held = methods.whole_network(NET, toys.fresh(NET))
-  total = {n: (held.params[n], held.stats[n]) for n in held.params}
-  none = Sums(total, dict.fromkeys(total, np.zeros(())), {}, {}, {})
-  kept, _ = method.aggregation.on_means(means, state.server, none)
-  toys.assert_close(kept, means, 0.0)
+  server = server_of(jnp.arange(3.0))
+  slots = NONE.start(server, topology="parallel")
+  slots = jax.tree.map(lambda x: x + 1.0, slots)
+  kept, shares = NONE.step(slots, server, shares_of(jnp.ones(3), 0.0))
+  toys.assert_close(kept, slots, 0.0)
+  assert shares["common"].params["block"].weight == 0
+
+
+def test_what_is_no_mean_over_clients_is_not_moved():
+  server = server_of(jnp.arange(3.0))
+  server = server._replace(net=server.common)
+  for topology, names in (
+    ("parallel", (1, 1)),
+    ("merged", (1, 0)),
+    ("sequential", (1, 0)),
+    ("relay", (0, 0)),
+  ):
+    slots = NONE.start(server, topology=topology)
+    assert tuple(map(len, slots)) == names, topology
 
 
 def test_an_optimiser_of_means_needs_a_mean_of_the_clients():
-  draft = tiny.tiny(own="supersfl")
-  draft.mean_optimizer.name = "fedadam"
-  with refused("methods.own"):
-    experiment.build(tiny.resolved(draft))
+  world = toys.world(NET, (1, 2), PARTS[:2])
+  with refused("mean_optimizer"):
+    method = METHODS["supersfl"](backbone=NET, optimizer=PLAIN, outer=NONE)
+    toys.start(world, method)
 
 
 def test_three_rounds_of_scaffold_in_numpy():
   """Algorithm 1 with option II to the letter, three of four clients a round."""
-  world, states, present, metrics = played("scaffold", 3, few=3)
-  assert len({tuple(on) for on in present}) > 1
+  play = played("scaffold", 3, few=3)
+  assert len({tuple(on) for on in play.present}) > 1
   x = first()
   c = by_hand.scaled(0.0, x)
   own = [c] * 4
-  for state, on in zip(states, present, strict=True):
+  for state, on in zip(play.states, play.present, strict=True):
     trained, changes = [], []
     for n in np.flatnonzero(on):
       y = trained_by_hand(x, n, minus(c, own[n]))
@@ -160,12 +173,15 @@ def test_three_rounds_of_scaffold_in_numpy():
     share = on.sum() / len(PARTS)
     c = by_hand.plus(c, by_hand.scaled(share, by_hand.averaged(changes)))
     for n in range(4):
-      toys.assert_close(by_hand.arrays(world.client(state, n).params), x, 1e-11)
+      net = play.world.client(play.method, state, n)
+      toys.assert_close(by_hand.arrays(net.params), x, 1e-11)
       mine = jax.tree.map(lambda rows, n=n: rows[n], state.clients[0].memory)
       toys.assert_close(by_hand.arrays(mine), own[n], 1e-11)
-    known = by_hand.arrays(state.server.memory[0])
+    known = by_hand.arrays(state.server.memory.control)
     toys.assert_close(known, c, 1e-11)
   # Control variates cost as much as the network.
   for way in ("up", "down"):
-    sent = [metrics.wire[f"{way}/{x}"] for x in ("control_variate", "model")]
+    sent = [
+      play.metrics.wire[f"{way}/{x}"] for x in ("control_variate", "model")
+    ]
     assert sent == [model_bytes(3)] * 2

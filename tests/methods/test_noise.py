@@ -3,15 +3,13 @@
 Where a batch and its keys come from is the engine's.
 """
 
-import dataclasses
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import refused
 
-from splitjax import methods, models, trees, wire
+from splitjax import models, sandbox, trees, wire
 from splitjax.methods import METHODS
 from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
@@ -22,7 +20,8 @@ X = np.random.default_rng(0).normal(size=(3, 2, 4)) * [[[0.1]], [[5]], [[1]]]
 
 
 def send(x, channel, name=FEATURES, batch=BATCH):
-  return wire.send(Wire(channel, channel), name, jnp.asarray(x), batch)[0]
+  channels = Wire(features=channel, gradients=channel)
+  return wire.send(channels, name, jnp.asarray(x), batch)
 
 
 def clipped(x, clip):
@@ -65,14 +64,14 @@ def test_noise_comes_before_the_form():
   noise = {"clip": 0.5, "noise": 3.0}
   plain = send(X, Channel(**noise))
   for form in ("float16", "int8", "topk", "random"):
-    want = send(plain, Channel(form))
-    np.testing.assert_array_equal(send(X, Channel(form, **noise)), want)
+    want = send(plain, Channel(form=form))
+    np.testing.assert_array_equal(send(X, Channel(form=form, **noise)), want)
 
 
 @pytest.mark.parametrize("form", ["float32", "random"])
 def test_rows_draw_the_same_in_a_longer_batch(form):
   # Batches are as long as those of the largest client.
-  channel = Channel(form, clip=0.5, noise=1.0)
+  channel = Channel(form=form, clip=0.5, noise=1.0)
   longer = np.concatenate([X, X, X[:1]])
   batch = BATCH._replace(real=jnp.arange(7) < 2)
   got = send(longer, channel, batch=batch)
@@ -81,48 +80,54 @@ def test_rows_draw_the_same_in_a_longer_batch(form):
 
 def test_a_clip_beyond_all_rows_is_nothing():
   for form in ("float16", "int8"):
-    far = send(X, Channel(form, clip=1e30))
-    np.testing.assert_array_equal(far, send(X, Channel(form)))
+    far = send(X, Channel(form=form, clip=1e30))
+    np.testing.assert_array_equal(far, send(X, Channel(form=form)))
 
 
 def world(channels):
   """The sandbox of SplitGP, whose messages travel by these channels."""
-
-  def factory(backbone, optimizer):
-    net = dataclasses.replace(backbone, wire=channels)
-    return METHODS["splitgp"](net, optimizer)
-
-  return methods.small(factory)
+  return sandbox.small(METHODS["splitgp"], channels=channels)
 
 
-def test_no_noise_is_the_same_program():
+def test_without_noise_nothing_is_drawn():
   def text(channel):
-    given = jnp.asarray(X), BATCH
-    sent = functools.partial(wire.send, Wire(channel), FEATURES)
-    return jax.jit(sent).lower(*given).as_text()
+    channels = Wire(features=channel)
+    sent = jax.jit(wire.send, static_argnums=1)
+    return sent.lower(channels, FEATURES, jnp.asarray(X), BATCH).as_text()
 
   plain = text(Channel())
-  assert text(Channel("float32", 0.7, clip=None, noise=0.0)) == plain
+  assert text(Channel(form="float32", share=0.7)) == plain
   assert "shift" not in plain  # of random bits
-  assert "shift" in text(Channel(clip=1.0, noise=1.0))
-  assert plain != text(Channel(clip=1.0))
+  assert "shift" not in text(Channel(clip=1.0)) != plain
+  # One program for all clips and deviations.
+  noisy = text(Channel(clip=1.0, noise=1.0))
+  assert "shift" in noisy and noisy == text(Channel(clip=0.1, noise=2.0))
+
+
+@pytest.mark.parametrize(
+  ("field", "value"), [("clip", 0.0), ("noise", -1.0), ("share", 0.0)]
+)
+def test_numbers_of_a_channel_are_bounded(field, value):
+  with refused(field):
+    Channel(**{field: value})
 
 
 @pytest.mark.numeric
 def test_the_server_predicts_from_clipped_features(float64):
-  made = world(Wire(Channel(clip=0.5, noise=1.0)))
-  plain, state = world(Wire()), made.state()
-  client, server = trees.take(state.clients[0], 0), state.server
-  image = jax.random.normal(jax.random.key(1), (3, *made.backbone.shape))
-  got = made.method.predict(client, server, image)
-  other = plain.method.predict(client, server, image)
+  made = world(Wire(features=Channel(clip=0.5, noise=1.0)))
+  plain, state = world(Wire()).method, made.state()
+  method, server = made.method, state.server
+  client = method.model(trees.take(state.clients[0], 0), server)
+  image = jax.random.normal(jax.random.key(1), (3, *method.backbone.shape))
+  got = method.predict(client, server.net, image)
+  other = plain.predict(client, server.net, image)
   np.testing.assert_array_equal(got.client, other.client)
 
   # The server's blocks on features of norm 0.5 at most.
-  depth = models.depth_of(made.backbone, client.segment)
-  z, _ = models.client_logits(made.backbone, client.segment, image)
+  z, _ = models.client_logits(method.backbone, client, image)
   norm = np.sqrt((np.asarray(z).reshape(3, -1) ** 2).sum(axis=1))
   assert (norm > 0.5).all()
   short = z * (0.5 / norm).reshape(3, *[1] * (z.ndim - 1))
-  want = models.server_logits(plain.backbone, server.segment, short, depth)
+  depth = method.depth(client)
+  want = models.server_logits(plain.backbone, server.net, short, depth)
   np.testing.assert_allclose(got.server, want, rtol=1e-10)

@@ -1,5 +1,7 @@
 """Methods of one server in whole runs: what configs can ask, and grouping."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,28 +9,39 @@ import tiny
 from refusals import refused
 
 import splitjax
-from splitjax import SHIFTS, engine, experiment, methods
-from splitjax.experiment import Trainer, make_round
-from splitjax.methods import grouping, hydra, merge_sfl
+from splitjax import SHIFTS, experiment
+from splitjax.engine.round import run_round
+from splitjax.experiment import Trainer
+from splitjax.fleet import orders
+from splitjax.methods.hydra import Hydra
+from splitjax.methods.merge_sfl import MergeSFL
+from splitjax.methods.optimizer import Optimizer
 from splitjax.models import toy
 
-NET = toy((4, 4, 1), 4, depths=(1,), length=3)
-SGD = methods.sgd(0.1)
+
+def method(kind, classes=4, **options):
+  """A method of this kind on a network that is cut behind its first block."""
+  net = toy((4, 4, 1), classes, depths=(1,), length=3)
+  return kind(backbone=net, optimizer=Optimizer(lr=0.1), **options)
 
 
 def test_groups_by_hand():
   # Group 0 takes client 0, group 1 client 4; then 1 and 3; 2 is left for 0.
   counts = np.array([[9, 0], [8, 1], [7, 2], [0, 3], [1, 4]])
-  assert grouping(counts, ((0,), (1,))).tolist() == [0, 0, 0, 1, 1]
+  assert method(Hydra, 2).group(counts).tolist() == [0, 0, 0, 1, 1]
   # Two clients of labels 0 and 1, three of label 2: group 0 takes the fourth.
   counts = np.array([[9, 0, 1], [0, 6, 4], [2, 1, 7], [0, 3, 5], [0, 1, 9]])
-  assert grouping(counts, ((0, 1), (2,))).tolist() == [0, 0, 1, 0, 1]
-  assert grouping(counts, ((0, 1), (2,)), "most").tolist() == [0, 0, 1, 1, 1]
+  teams = {"superclasses": ((0, 1), (2,))}
+  balanced = method(Hydra, 3, **teams)
+  assert balanced.group(counts).tolist() == [0, 0, 1, 0, 1]
+  most = method(Hydra, 3, **teams, assign="most")
+  assert most.group(counts).tolist() == [0, 0, 1, 1, 1]
+  assert method(Hydra, 3, groups=1).group(counts).tolist() == [0] * 5
 
 
 def test_batches_of_merge_sfl():
-  assert merge_sfl(NET, SGD).batch is None
-  micro = merge_sfl(NET, SGD, micro_batches=True).batch
+  assert method(MergeSFL).batch_size(10, 64) == 64
+  micro = method(MergeSFL, micro_batches=True).batch_size
   assert micro(10, 64) == 6 and micro(10, 4) == 1
 
 
@@ -44,8 +57,8 @@ def test_batches_of_merge_sfl():
   ],
 )
 def test_groups_that_cannot_be(options, field):
-  with refused(f"option {field}"):
-    hydra(NET, SGD, **options)
+  with refused(field):
+    method(Hydra, **options)
 
 
 def config(name, **fields):
@@ -56,14 +69,14 @@ def config(name, **fields):
 
 def test_positions_are_the_order_of_the_cycle():
   steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
-  line = engine.QueueSpec(steps, label, 1, seed=4)
-  served = label[engine.cyclic(line, 0)][:4]
-  found = engine.positions(line, "cyclic", 5)
+  line = orders.QueueSpec(steps, label, 1, seed=4)
+  served = label[orders.cyclic(line, 0)][:4]
+  found = orders.positions(line, "cyclic", 5)
   first = list(dict.fromkeys(served.tolist()))
   assert [found[k] for k in first] == [0, 1, 2]
-  assert found[2] == found[4] == engine.NO_TURN
-  assert engine.positions(line, "cyclic_reverse", 5) == found
-  assert engine.positions(line, "random", 5) is None
+  assert found[2] == found[4] == orders.NO_TURN
+  assert orders.positions(line, "cyclic_reverse", 5) == found
+  assert orders.positions(line, "random", 5) is None
 
 
 def test_the_partitions_groups_are_served_one_after_another():
@@ -93,14 +106,14 @@ def test_stops_by_hand():
   stops = experiment.interruptions
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
-  line = engine.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
+  line = orders.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
   assert stops(turns, line) == [(3, None), (5, 7), (6, 8)]
   # Backwards in the second cycle: 7 7 8, then 8 7 7.
   turns = np.array([[1, 4], [2, 3], [0, 5]])
   assert stops(turns, line) == [(3, None), (4, 8), (6, 7)]
   # The second cycle is not full: client 1 has one batch.
-  turns = np.array([[0, 2], [1, engine.NO_TURN]])
-  ragged = engine.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
+  turns = np.array([[0, 2], [1, orders.NO_TURN]])
+  ragged = orders.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
   assert stops(turns, ragged) == [(0, None), (1, 0), (2, 1)]
 
 
@@ -153,6 +166,8 @@ def test_merged_features_may_have_sixteen_bits():
   task = experiment.build(config("merge_sfl", system__compute_dtype="bfloat16"))
   setup = experiment.make_setup(task, "only")
   state = Trainer(setup).init(experiment.fresh_network(task))
-  out, _ = jax.eval_shape(make_round(setup), state, setup.shards)
+  static = {"layout": setup.layout, "plans": setup.plans}
+  step = functools.partial(run_round, **static)
+  out, _ = jax.eval_shape(step, setup.method, state, setup.shards)
   forms = [(x.shape, x.dtype) for x in jax.tree.leaves(state)]
   assert [(x.shape, x.dtype) for x in jax.tree.leaves(out)] == forms

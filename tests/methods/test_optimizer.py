@@ -9,9 +9,8 @@ import tiny
 import toy_world as toys
 from refusals import refused
 
-from splitjax import OPTIMIZERS, methods
 from splitjax.methods import METHODS
-from splitjax.types import Half
+from splitjax.methods.optimizer import OPTIMIZERS, Optimizer
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -41,48 +40,92 @@ def grads_of(params, step):
 
 @pytest.mark.numeric
 @pytest.mark.parametrize(
-  ("name", "decay"),
-  [("sgd", 0.0), *((name, DECAY) for name in OPTIMIZERS)],
+  ("name", "decay"), [("sgd", None), *((name, DECAY) for name in PLAIN)]
 )
 def test_blocks_move_as_the_whole_tree_does(name, decay):
-  made = methods.make_optimizer(name, LR, 0.8, decay)
+  optimizer = Optimizer(lr=LR, momentum=0.8, weight_decay=decay, name=name)
   full = toys.fresh(NET, 0)
-  half = methods.begin_round(Half(full, (), ()), made, jnp.int32(0))
-  tx, params = PLAIN[name](decay), full.params
+  half = optimizer.start(full)
+  tx, params = PLAIN[name](decay or 0.0), full.params
   state = tx.init(params)
   for step in range(4):
     grads = grads_of(params, step)
-    half = methods.descend(half, grads, {}, made)
+    half = optimizer.step(half, grads, {})
     moved, state = tx.update(grads, state, params)
     params = optax.apply_updates(params, moved)
-  toys.assert_close(half.segment.params, params, 1e-12)
+  toys.assert_close(half.net.params, params, 1e-12)
+
+
+def test_without_momentum_sgd_has_no_buffer():
+  full = toys.fresh(NET, 0)
+  for optimizer in (Optimizer(lr=LR, momentum=None), Optimizer(lr=LR)):
+    slots = jax.tree.leaves(optimizer.start(full).slots)
+    assert bool(slots) == (optimizer.momentum is not None)
 
 
 @pytest.mark.numeric
 def test_a_block_that_is_not_passed_keeps_its_moments():
-  made = methods.make_optimizer("adam", LR)
-  full = toys.fresh(NET, 0)
-  half = methods.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  optimizer, full = Optimizer(lr=LR, name="adam"), toys.fresh(NET, 0)
+  half = optimizer.start(full, copied=True)
   passed = {name: jnp.bool_(name != "block2") for name in full.params}
-  new = methods.descend(half, grads_of(full.params, 0), {}, made, passed)
+  after = optimizer.step(half, grads_of(full.params, 0), {}, passed)
   for name in full.params:
-    same = toys.distance(new.segment.params[name], full.params[name]) == 0
-    assert same == (name == "block2")
-    assert new.opt.slots[name][0].count == (name != "block2")
+    stays = toys.distance(after.net.params[name], full.params[name]) == 0
+    assert stays == (name == "block2")
+    assert after.slots[name][0].count == (name != "block2")
+    assert after.touched.params[name] == (name != "block2")
+  assert not any(after.touched.stats.values())
+
+
+def test_one_program_serves_all_numbers_of_an_optimiser():
+  """Learning rates, momentum, weight decay and clip are its arguments."""
+  traces = []
+
+  @jax.jit
+  def trained(optimizer, full):
+    traces.append(optimizer)
+    optimizer = optimizer.at(jnp.int32(1))
+    halves = (optimizer.start(full), optimizer.at_server.start(full))
+    sides = optimizer, optimizer.at_server
+    grads = grads_of(full.params, 0)
+    return [
+      side.step(half, grads, {}).net.params
+      for side, half in zip(sides, halves, strict=True)
+    ]
+
+  full = jax.tree.map(jnp.asarray, toys.fresh(NET, 0))
+  found = []
+  for i in range(1, 7):
+    numbers = {"momentum": 0.1 * i, "weight_decay": 0.01 * i, "clip": 1.0 * i}
+    optimizer = Optimizer(lr=0.01 * i, server_lr=0.02 * i, **numbers)
+    found.append(trained(optimizer, full))
+  assert len(traces) == 1
+  assert toys.distance(found[0], found[1]) > 1e-3
+
+
+def test_a_rule_of_ones_own_gets_the_momentum(monkeypatch):
+  monkeypatch.setitem(OPTIMIZERS, "lion", lambda b: optax.scale_by_lion(b))
+  optimizer = Optimizer(lr=LR, momentum=0.5, name="lion")
+  full = toys.fresh(NET, 0)
+  after = optimizer.step(
+    optimizer.start(full), grads_of(full.params, 0), {}
+  ).net.params
+  steps = jax.tree.map(lambda x, y: np.abs(x - y) - LR, after, full.params)
+  assert max(np.abs(x).max() for x in jax.tree.leaves(steps)) < 1e-12
 
 
 def test_the_server_has_a_rate_of_its_own():
   """The client's half is that of Adam at 0.01, the server's that at 0.02."""
-  made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
+  world = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
   ends = []
   for lr, server_lr in ((0.01, 0.02), (0.01, None), (0.02, None)):
-    chosen = methods.make_optimizer("adam", lr, 0.5, server_lr=server_lr)
-    method = METHODS["splitfed_v1"](NET, chosen)
-    ends.append(toys.train(made, method, 1)[0])
+    optimizer = Optimizer(lr=lr, momentum=0.5, server_lr=server_lr, name="adam")
+    method = METHODS["splitfed_v1"](backbone=NET, optimizer=optimizer)
+    ends.append(toys.train(world, method, 1)[0].server)
   both, low, high = ends
-  toys.assert_close(both.clients, low.clients, 1e-12)
-  toys.assert_close(both.server, high.server, 1e-12)
-  assert toys.distance(both.server.segment, low.server.segment) > 1e-4
+  toys.assert_close(both.common, low.common, 1e-12)
+  toys.assert_close(both.net, high.net, 1e-12)
+  assert toys.distance(both.net, low.net) > 1e-4
 
 
 def test_an_unknown_optimiser_is_one_line():

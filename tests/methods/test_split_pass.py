@@ -1,15 +1,17 @@
 """SplitGP's local step against a second one, in plain NumPy; padding, bytes."""
 
-import dataclasses
-
 import by_hand
 import jax
 import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax import methods, models, split_pass
-from splitjax.methods import splitgp
+from splitjax import models, wire
+from splitjax.methods.fedavg import Local
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.splitfed import SplitFedV1
+from splitjax.methods.splitgp import SplitGP
+from splitjax.parameters import pytree
 from splitjax.wire import Channel, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -18,12 +20,18 @@ NET = toys.network()
 BATCH = toys.batch(1, 5, (True, True, False, True, False))
 OUTER = 0.1, 0.9, 0.05
 """Learning rate, momentum, weight decay."""
+OPTIMIZER = Optimizer(lr=0.1, momentum=0.9, weight_decay=0.05)
+GRADIENT = Optimizer(lr=1.0, momentum=None)
+"""Its step is minus the gradient."""
 MASKS = (True,) * 6, (True, False, True, True, False, True)
 
 
-def narrow(form):
-  """The network whose features go up in a form."""
-  return dataclasses.replace(NET, wire=Wire(features=Channel(form)))
+def splitgp(net=NET, optimizer=OPTIMIZER, form="float32", **options):
+  """SplitGP whose features go up in a form."""
+  channels = Wire(features=Channel(form=form))
+  return SplitGP(
+    backbone=net, optimizer=optimizer, channels=channels, **options
+  )
 
 
 @pytest.mark.parametrize(
@@ -32,111 +40,118 @@ def narrow(form):
 )
 def test_two_steps(depth, gamma, form):
   """The uncut network's gradient; a rounding of features has slope 1."""
-  optimizer = methods.sgd(*OUTER)
-  step = jax.jit(splitgp(narrow(form), optimizer, gamma=gamma).stages[0].step)
+  step = jax.jit(splitgp(form=form, gamma=gamma).step)
   for mask in MASKS:
-    client, server = toys.pair(NET, depth, optimizer)
-    phi = by_hand.arrays(client.segment.params)
-    theta = first = by_hand.arrays(server.segment.params)
+    client, server = toys.pair(NET, depth, OPTIMIZER)
+    phi = by_hand.arrays(client.net.params)
+    theta = start = by_hand.arrays(server.net.params)
     descend = [by_hand.Sgd(*OUTER) for _ in range(2)]
     for t in range(2):
       batch = toys.batch(t, 6, mask)
-      client, server, told, _ = step(client, server, (batch,), None)
-      own, far, d_phi, d_theta = by_hand.split_step(
+      client, server, losses = step(client, server, (), (batch,), None)
+      near, far, d_phi, d_theta = by_hand.split_step(
         phi, theta, depth, by_hand.data(batch), gamma, form
       )
       phi, theta = descend[0](phi, d_phi), descend[1](theta, d_theta)
-      assert float(told["client"]) == pytest.approx(own, rel=1e-10)
-      assert float(told["server"]) == pytest.approx(far, rel=1e-10)
-      toys.assert_close(by_hand.arrays(client.segment.params), phi)
-      toys.assert_close(by_hand.arrays(server.segment.params), theta)
+      assert float(losses["client"]) == pytest.approx(near, rel=1e-10)
+      assert float(losses["server"]) == pytest.approx(far, rel=1e-10)
+      toys.assert_close(by_hand.arrays(client.net.params), phi)
+      toys.assert_close(by_hand.arrays(server.net.params), theta)
     passed = {name: name not in NET.names(1, depth) for name in theta}
-    assert {k: bool(v) for k, v in server.opt.touched.items()} == passed
+    assert {k: bool(v) for k, v in server.touched.params.items()} == passed
     for name, on in passed.items():
-      assert (toys.distance(theta[name], first[name]) > 1e-3) is on
-
-
-def halves(depth):
-  full = toys.fresh(NET)
-  return models.prefix(NET, full, depth), models.suffix(NET, full, 1)
+      assert (toys.distance(theta[name], start[name]) > 1e-3) is on
 
 
 def test_a_client_without_exit_trains_on_the_server_loss_alone():
-  client, server = halves(2)
-  bare = models.select(client, NET.names(0, 2))
-  got = jax.jit(lambda c, s: split_pass(NET, c, s, BATCH, gamma=0.0))(
-    bare, server
-  )
-  phi, theta = (by_hand.arrays(half.params) for half in (client, server))
+  method = SplitFedV1(backbone=NET, optimizer=GRADIENT)
+  client, server = toys.pair(NET, 2, GRADIENT)
+  bare = GRADIENT.start(models.select(client.net, NET.names(0, 2)))
+  after, _, losses = jax.jit(method.step)(bare, server, (), (BATCH,), None)
+  phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))
   _, far, want, _ = by_hand.split_step(phi, theta, 2, by_hand.data(BATCH), 0.0)
-  want = {name: want[name] for name in bare.params}
-  toys.assert_close(by_hand.arrays(got.client), want, 1e-11, 1e-10)
-  np.testing.assert_allclose(got.losses["server"], far, rtol=1e-11)
-  assert float(got.losses["client"]) == 0
+  moved = jax.tree.map(lambda a, b: a - b, bare.net.params, after.net.params)
+  want = {name: want[name] for name in moved}
+  toys.assert_close(by_hand.arrays(moved), want, 1e-11, 1e-10)
+  assert losses.keys() == {"server"}
+  np.testing.assert_allclose(losses["server"], far, rtol=1e-11)
 
 
 def test_padding_is_as_if_it_were_not_there():
   # With batch norm, where samples see each other.
   net = toys.network((1, 2, 3), batch_norm=True)
-  full = toys.fresh(net)
-  args = models.prefix(net, full, 2), models.suffix(net, full, 1)
+  method = splitgp(net, gamma=0.3)
+  halves = toys.pair(net, 2, OPTIMIZER)
   rows = np.flatnonzero(BATCH.real)
   short = jax.tree.map(lambda x: x[rows], BATCH)
 
   def run(client, server):
     return [
-      split_pass(net, client, server, batch, gamma=0.3)
+      method.step(client, server, (), (batch,), None)
       for batch in (BATCH, short)
     ]
 
-  padded, plain = toys.hasty(run, *args)(*args)
+  padded, plain = toys.hasty(run, *halves)(*halves)
   toys.assert_close(padded, plain)
   # One step of an average with momentum 0.9, over real samples.
-  dense, stats = full.params["block1"], full.stats["block1"]["BatchNorm_0"]
+  start = halves[0].net
+  dense, stats = start.params["block1"], start.stats["block1"]["BatchNorm_0"]
   x = np.asarray(short.image).reshape(len(rows), -1)
   x = x @ dense["Dense_0"]["kernel"] + dense["Dense_0"]["bias"]
-  new = padded.client_stats["block1"]["BatchNorm_0"]
-  for old, got, now in (
-    (stats["mean"], new["mean"], x.mean(0)),
-    (stats["var"], new["var"], x.var(0)),
-  ):
-    np.testing.assert_allclose(got, 0.9 * old + 0.1 * now, rtol=1e-10)
+  written = padded[0].net.stats["block1"]["BatchNorm_0"]
+  for kind, value in (("mean", x.mean(0)), ("var", x.var(0))):
+    want = 0.9 * stats[kind] + 0.1 * value
+    np.testing.assert_allclose(written[kind], want, rtol=1e-10)
 
 
 def test_a_split_pass_survives_features_beyond_float16():
-  client, server = halves(1)
+  client, server = toys.pair(NET, 1, OPTIMIZER)
   loud = BATCH._replace(image=BATCH.image * 1e6)
-  got = jax.jit(
-    lambda c, s: split_pass(narrow("float16"), c, s, loud, gamma=0.5)
-  )(client, server)
+  step = jax.jit(splitgp(form="float16").step)
+  got = step(client, server, (), (loud,), None)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(got))
-  phi, theta = (by_hand.arrays(half.params) for half in (client, server))
+  phi, theta = (by_hand.arrays(half.net.params) for half in (client, server))
   x, label, real = by_hand.data(loud)
   z = by_hand.walk(phi, ("block1",), x)[-1]
   assert z.max() > 65504
   z = by_hand.walk(theta, by_hand.blocks(1), np.clip(z, 0, 65504))[-1]
   far, *_ = by_hand.classify(theta, "head", z, label, real)
   # Features are rounded to 11 bits.
-  np.testing.assert_allclose(got.losses["server"], far, rtol=2e-3)
+  np.testing.assert_allclose(got[2]["server"], far, rtol=2e-3)
+
+
+@pytree
+class KeepsExit(SplitGP):
+  """Its clients do not send their exits."""
+
+  def sends(self, path):
+    return not path.startswith("exit")
 
 
 def test_a_client_sends_what_it_does_not_keep_for_itself():
-  client, _ = halves(2)
   block1, block2, exit2 = 16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3
   # NumPy's float64, sent as it is.
-  full = {"up/prefix": (block1 + block2) * 8, "up/exit": exit2 * 8}
-  for keep, want in (
-    (0.0, full),
-    (0.9, full),
-    (1.0, {}),
-    (lambda name: float(name == "exit2"), {"up/prefix": full["up/prefix"]}),
+  blocks, last = (block1 + block2) * 8, exit2 * 8
+  full = {"up/prefix": blocks, "up/exit": last}
+  for kind, options, want in (
+    (SplitGP, {"lam": None}, full),
+    (SplitGP, {"lam": 0.9}, full),
+    (Local, {}, {}),
+    (KeepsExit, {}, {"up/prefix": blocks}),
   ):
-    assert methods.traffic(NET, "up", client, keep) == want
+    assert upload(kind(backbone=NET, optimizer=OPTIMIZER, **options)) == want
 
 
 def test_normalisation_that_stays_with_its_client_costs_nothing():
-  net = dataclasses.replace(toys.network((1, 2), True), local_norm=True)
-  client, _ = toys.pair(net, 2, methods.sgd(0.1))
+  net = toys.network((1, 2), True)
   blocks, last = 16 * 5 + 5 + 5 * 7 + 7, 7 * 3 + 3
-  found = methods.traffic(net, "up", client.segment, 0.0)
-  assert found == {"up/prefix": 8 * blocks, "up/exit": 8 * last}  # float64
+  sent = upload(splitgp(net, local_norm=True))
+  assert sent == {"up/prefix": 8 * blocks, "up/exit": 8 * last}  # float64
+
+
+def upload(method):
+  """The bytes that a client of depth 2 sends at the end of a round."""
+  client, _ = toys.pair(method.backbone, 2, OPTIMIZER)
+  with wire.ledger() as sent:
+    method.exchange("up", client.net)
+  return sent

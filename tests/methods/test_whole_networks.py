@@ -4,61 +4,73 @@ import functools
 
 import by_hand
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from marks import slow
 from refusals import refused
 
-from splitjax import engine, methods
-from splitjax.data import Samples
 from splitjax.methods import METHODS
-from splitjax.types import Half, Segment
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.tune import sgd_step
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = methods.sgd(0.1)
+SGD = Optimizer(lr=0.1)
+PLAIN = Optimizer(lr=0.1, momentum=None)
 SIZES = 10, 6, 7, 4
 KEY = jax.random.key(0)
 
 
+def make(name, optimizer=SGD, **options):
+  return METHODS[name](backbone=NET, optimizer=optimizer, **options)
+
+
 @functools.cache
-def place():
+def world():
   """Four clients with 3, 2, 2 and 1 steps a round."""
   return toys.world(NET, (4,) * 4, toys.parts_of(SIZES))
 
 
 @functools.cache
 def trained(name, **options):
-  return toys.train(place(), METHODS[name](NET, SGD, **options))[0]
+  return toys.train(world(), make(name, **options))[0]
 
 
-def networks(state):
-  return [place().client(state, n).params for n in range(4)]
+def networks(name, **options):
+  method, state = make(name, **options), trained(name, **options)
+  return [world().client(method, state, n).params for n in range(4)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-  ("name", "options", "same"),
+  ("name", "options", "limit"),
   [
-    ("fedprox", {"mu": 0.0}, "fedavg"),
-    ("fedper", {"personal_blocks": 0}, "fedavg"),
     ("fedper", {"personal_blocks": 5}, "local"),
+    *slow(
+      ("fedprox", {"mu": 0.0}, "fedavg"),
+      ("fedper", {"personal_blocks": 0}, "fedavg"),
+      ("fedavg", {"lam": 1.0}, "local"),
+      ("fedavg", {"lam": 0.0}, "fedavg"),
+    ),
   ],
 )
-def test_at_its_limit_a_method_is_another(name, options, same):
-  one, two = networks(trained(name, **options)), networks(trained(same))
+def test_at_its_limit_a_method_is_another(name, options, limit):
+  got, want = networks(name, **options), networks(limit)
   start = toys.fresh(NET).params
-  assert toys.distance(two[0]["head"], start["head"]) > 0.05
-  toys.assert_close(one, two, 1e-12)
+  assert toys.distance(want[0]["head"], start["head"]) > 0.05
+  toys.assert_close(got, want, 1e-12)
 
 
 @pytest.mark.slow
 def test_fedala_that_learns_no_mixing_is_fedavg():
-  mean = trained("fedala", eta=0.0).server.memory.params
-  for one in networks(trained("fedavg")):
-    toys.assert_close(mean, one, 1e-12)
+  mean = trained("fedala", eta=0.0).server.common.params
+  for params in networks("fedavg"):
+    toys.assert_close(mean, params, 1e-12)
+
+
+ALONE = (3, 8, 11, 20)
+"""Rows of a client whose only batch has all its samples."""
 
 
 def by_hand_round(pull, rates, epochs):
@@ -77,35 +89,36 @@ def by_hand_round(pull, rates, epochs):
       grads = by_hand.plus(grads, by_hand.scaled(pull, pulled))
       for name in net:
         rate = head if name == "head" else body
-        own = by_hand.scaled(-rate, {name: grads[name]})
-        net = net | by_hand.plus({name: net[name]}, own)
+        move = by_hand.scaled(-rate, {name: grads[name]})
+        net = net | by_hand.plus({name: net[name]}, move)
   return net
-
-
-ALONE = (3, 8, 11, 20)
 
 
 @pytest.mark.parametrize(
   ("name", "options", "pull", "rates", "epochs"),
   [
     ("fedprox", {"mu": 0.3}, 0.3, [(0.1, 0.1)], [3]),
-    (
-      "fedamp",
-      {"sigma": 2.0, "alpha_k": 0.5, "lam": 0.4},
-      0.8,
-      [(0.1, 0.1)],
-      [3],
+    ("fedrep", {"head_epochs": 2}, 0.0, [(0, 0.1), (0.1, 0)], [2, 3]),
+    *slow(
+      ("fedbabu", {}, 0.0, [(0.1, 0)], [3]),
+      (
+        "fedamp",
+        {"sigma": 2.0, "alpha_k": 0.5, "lam": 0.4},
+        0.8,
+        [(0.1, 0.1)],
+        [3],
+      ),
+      ("fedpac", {"head_lr": 0.5}, 0.0, [(0, 0.5), (0.1, 0)], [1, 3]),
     ),
-    ("fedpac", {"head_lr": 0.5}, 0.0, [(0, 0.5), (0.1, 0)], [1, 3]),
   ],
 )
 def test_the_round_of_a_client_alone_by_hand(
   name, options, pull, rates, epochs
 ):
   world = toys.world(NET, (4,), (ALONE,), epochs=3)
-  plain = methods.sgd(0.1, momentum=0.0)
-  state, _ = toys.train(world, METHODS[name](NET, plain, **options), 1)
-  got = by_hand.arrays(world.client(state, 0).params)
+  method = make(name, PLAIN, **options)
+  state, _ = toys.train(world, method, 1)
+  got = by_hand.arrays(world.client(method, state, 0).params)
   toys.assert_close(got, by_hand_round(pull, rates, epochs), 1e-12)
 
 
@@ -115,52 +128,57 @@ def test_fedprox_is_anchored_at_what_arrived():
   world = toys.world(NET, (4,), toys.parts_of((4,)))
 
   def after(name, **options):
-    method = METHODS[name](NET, SGD, **options)
-    one = toys.visit(world, method)
-    mean = jax.tree.map(lambda x: 0.9 * x, one.client.segment)
-    one = one._replace(client=one.client._replace(segment=mean))
-    play = functools.partial(engine.client_round, method, world.plans[0])
-    return jax.jit(play)(one)[0].segment
+    method = make(name, **options)
+    state, _ = toys.train(world, method, 2)
+    return world.client(method, state, 0)
 
   toys.assert_close(after("fedprox", mu=5.0), after("fedavg"), 1e-12)
 
 
 def test_a_stage_moves_its_own_part_alone():
   """Of FedRep the head, in epochs of the client's own steps."""
-  world, method = place(), METHODS["fedrep"](NET, SGD, head_epochs=3)
-  visit = toys.visit(world, method)
-  before, *rest = engine.begin_round(method, world.plans[0], visit)[:2]
-  (after, _), (losses, _, taken), *_ = engine.run_stage(
-    method, world.plans[0], visit, 0, (before, *rest)
-  )
-  for block, old in before.segment.params.items():
-    moved = toys.distance(after.segment.params[block], old)
+  clients, method = world(), make("fedrep", head_epochs=3)
+
+  @jax.jit
+  def run():
+    client_round = toys.client_round(clients, method)
+    before, context, _ = client_round.download()
+    after, tally = client_round.run_stage(0, before, context, True)
+    return before.client.net.params, after.client.net.params, tally
+
+  before, after, tally = run()
+  for block, old in before.items():
+    moved = toys.distance(after[block], old)
     assert (moved > 1e-3) if block == "head" else (moved == 0)
-  assert int(taken["client"]) == 9 and np.isfinite(losses["client"])
+  assert int(tally.with_loss["client"]) == 9
+  assert np.isfinite(tally.losses["client"])
 
 
-def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
-  visit = toys.visit(place(), METHODS["fedbabu"](NET, SGD), 2)
-  samples = Samples(visit.shard, place().plans[0])  # 7 samples, 2 steps
-  client = Half(toys.whole(NET))
+@pytest.mark.parametrize("tune", ["head", *slow("full")])
+def test_fedbabu_tunes_epochs_of_the_clients_own_steps(tune):
+  method = make("fedbabu", tune=tune, tune_epochs=2, inner_lr=0.1)
+  client_round = toys.client_round(world(), method, 2)
+  samples, state = client_round.samples, toys.start(world(), method)
+  client = world().record(state, 2)
+  net = want = method.model(client, state.server)
+  personalise = jax.jit(
+    lambda client: method.personalise(client, state.server, samples, KEY)
+  )
+  got = personalise(client).params
 
-  def tuned(**how):
-    tune = methods.personaliser(NET, methods.Tuning(0.1, 0, **how))
-    run = jax.jit(lambda client: tune(client, None, samples, KEY).segment)
-    return run(client).params
-
-  head = tuned(epochs=1, moves=lambda name: name == "head")
-  assert toys.distance(head["head"], client.segment.params["head"]) > 1e-3
-  assert toys.distance(head["block1"], client.segment.params["block1"]) == 0
-  # An epoch is its own two steps on all its samples.
+  # An epoch of 7 samples is two steps.
   key = jax.random.split(KEY)[0]
-  step = jax.jit(lambda net, batch: methods.sgd_step(NET, net, batch, 0.1))
-  by_hand = client.segment
+  moves = (lambda name: name == "head") if tune == "head" else None
+  step = jax.jit(lambda net, batch: sgd_step(method, net, batch, 0.1, moves))
   for epoch in range(2):
     rows, real = samples.epoch(jax.random.fold_in(key, epoch))
     for i in range(2):
-      by_hand = step(by_hand, samples.batch(rows[i], real[i]))
-  toys.assert_close(tuned(epochs=2), by_hand.params, 1e-12)
+      want = step(want, samples.batch(rows[i], real[i]))
+  toys.assert_close(got, want.params, 1e-12)
+  for block, old in net.params.items():
+    moved = toys.distance(got[block], old)
+    moves_block = tune == "full" or block == "head"
+    assert (moved > 1e-3) if moves_block else (moved == 0)
 
 
 @pytest.mark.parametrize(
@@ -175,15 +193,14 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
   ],
 )
 def test_options_out_of_range(name, option, value):
-  with refused(f"option {option}"):
-    METHODS[name](NET, SGD, **{option: value})
+  with refused(option):
+    make(name, **{option: value})
 
 
 def test_fedfomo_needs_another_client():
-  method = METHODS["fedfomo"](NET, SGD)
-  fleet = engine.with_full_depth(engine.assign_depths(1, (1,), 0), 4)
-  with refused("option models"):
-    method.init(jax.random.key(0), fleet, toys.fresh(NET))
+  lonely = toys.world(NET, (4,), (ALONE,))
+  with refused("models"):
+    toys.start(lonely, make("fedfomo"))
 
 
 @pytest.mark.slow
@@ -192,19 +209,15 @@ def test_fedfomo_needs_another_client():
   [("fedpac", (8,)), ("pgfedsplit", (8,)), ("pgfedsplit", (1, 9, 5))],
 )
 def test_one_client_and_clients_of_one_sample(name, sizes):
-  place = toys.world(NET, (4,) * len(sizes), toys.parts_of(sizes))
-  method = METHODS[name](NET, SGD)
-  state = toys.start(place, method)
-  step = toys.compiled(place, method, state)
-  for _ in range(3):
-    state, metrics = step(state, place.shards)
-  assert metrics.participants == len(sizes)
+  world = toys.world(NET, (4,) * len(sizes), toys.parts_of(sizes))
+  state, metrics = toys.train(world, make(name))
+  assert metrics[-1].participants == len(sizes)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
 
 
 @pytest.mark.parametrize(("mean", "weight"), [("size", 7.0), ("uniform", 1.0)])
-def test_fedbabu_weighs_by_samples_or_all_alike(mean, weight):
-  rule = METHODS["fedbabu"](NET, SGD, mean=mean).aggregation
-  client = toys.awake(toys.whole(NET), SGD)
-  sums = rule.contribute(client, Half(Segment({}, {})), jnp.asarray(7.0))
-  assert {float(x) for x in sums.client_weight.values()} == {weight}
+def test_means_weigh_by_samples_or_all_alike(mean, weight):
+  client_round = toys.client_round(world(), make("fedbabu", mean=mean), 2)
+  pair, *_ = client_round.download()
+  assert client_round.weight(pair.client, True) == weight
+  assert client_round.weight(pair.client, False) == 0

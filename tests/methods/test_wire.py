@@ -1,7 +1,5 @@
 """Messages: bytes by hand, and the values that the receiver gets."""
 
-import dataclasses
-import functools
 import math
 
 import jax
@@ -11,7 +9,7 @@ import pytest
 from marks import slow
 
 import splitjax
-from splitjax import methods, models, wire
+from splitjax import models, sandbox, wire
 from splitjax.methods import METHODS
 from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
@@ -25,35 +23,68 @@ def test_the_list_is_closed_and_takes_a_registered_name(monkeypatch):
   with pytest.raises(KeyError, match="not a message"):
     wire.send(Wire(), "down/labels", jnp.ones((4, 2)), BATCH)
   with pytest.raises(KeyError, match="not a message"):
-    wire.parameters("features", {"w": jnp.ones(3)})
+    wire.send_tree("features", {"w": jnp.ones(3)})
   with pytest.raises(KeyError, match=r"register it, splitjax.MESSAGES\['up/v"):
-    wire.price("up/variance", 8)
+    wire.record("up/variance", 8)
   monkeypatch.setitem(splitjax.MESSAGES, "up/variance", "variance of them")
-  assert wire.price("up/variance", 8)["up/variance"] == 8
+  assert recorded(wire.record, "up/variance", 8) == {"up/variance": 8}
   monkeypatch.setitem(splitjax.MESSAGES, "variance", "no direction")
   with pytest.raises(KeyError, match="must begin with up/ or down/"):
-    wire.price("variance", 8)
+    wire.record("variance", 8)
 
 
-def sent(x, channel, name=FEATURES, batch=BATCH):
+def recorded(send, *args):
+  """The bytes that a function sends, by message."""
+  with wire.ledger() as sent:
+    send(*args)
+  return sent
+
+
+def test_ledgers_add_up_message_by_message():
+  with wire.ledger() as sent:
+    wire.record("up/exit", 3)
+    wire.record("up/model", 1)
+    with wire.ledger() as inner:
+      wire.record("up/exit", 2)
+    wire.record("up/exit", 4)
+  assert sent == {"up/exit": 7, "up/model": 1} and inner == {"up/exit": 2}
+  assert all(size.dtype == jnp.float32 for size in sent.values())
+  wire.record("up/exit", 3)  # nobody collects it
+
+
+@pytest.mark.parametrize("transform", [jax.grad, jax.jit, jax.vmap])
+def test_no_message_is_sent_where_its_bytes_could_not_leave(transform):
+  def loss(x):
+    wire.record("up/exit", 3)
+    return x
+
+  with wire.ledger() as sent, pytest.raises(RuntimeError, match="up/exit is"):
+    transform(loss)(jnp.ones(2) if transform is jax.vmap else 1.0)
+  assert sent == {}
+  inside = jax.jit(lambda: recorded(wire.record, "up/exit", 3))
+  assert inside() == {"up/exit": 3}
+
+
+def arrives(x, channel, name=FEATURES, batch=BATCH):
   """x as received, and its bytes."""
-  got, ledger = wire.send(Wire(channel, channel), name, x, batch)
-  assert ledger.keys() == {name} and got.shape == x.shape
+  with wire.ledger() as sent:
+    got = wire.send(Wire(features=channel, gradients=channel), name, x, batch)
+  assert sent.keys() == {name} and got.shape == x.shape
   assert got.dtype == x.dtype
-  return got, float(ledger[name])
+  return got, float(sent[name])
 
 
 # 3 real samples of 5 x 7 x 2 numbers, of which a tenth is 7. 70 places are told
 # apart by 7 bits.
 BYTES = {
   Channel(): 3 * 70 * 4,
-  Channel("float16"): 3 * 70 * 2,
-  Channel("bfloat16"): 3 * 70 * 2,
-  Channel("int8"): 3 * (70 + 4),
-  Channel("int8", scale="tensor"): 3 * 70 + 4,
-  Channel("topk"): 3 * 7 * (4 + 7 / 8),
-  Channel("random"): 3 * 7 * 4,
-  Channel("random", 1.0): 3 * 70 * 4,
+  Channel(form="float16"): 3 * 70 * 2,
+  Channel(form="bfloat16"): 3 * 70 * 2,
+  Channel(form="int8"): 3 * (70 + 4),
+  Channel(form="int8", scale="tensor"): 3 * 70 + 4,
+  Channel(form="topk"): 3 * 7 * (4 + 7 / 8),
+  Channel(form="random"): 3 * 7 * 4,
+  Channel(form="random", share=1.0): 3 * 70 * 4,
 }
 
 
@@ -62,18 +93,21 @@ def test_each_form_costs_its_bytes_per_real_sample(channel):
   x = jax.random.normal(jax.random.key(0), (4, 5, 7, 2))
   nobody = BATCH._replace(real=jnp.zeros(4, bool))
   for name in (FEATURES, GRADIENT, "up/embedding_gradient"):
-    assert sent(x, channel, name)[1] == BYTES[channel]
-    assert sent(x, channel, name, nobody)[1] == 0
-  got, size = sent(x, channel, "down/embeddings")  # which has no channel
+    assert arrives(x, channel, name)[1] == BYTES[channel]
+    assert arrives(x, channel, name, nobody)[1] == 0
+  got, size = arrives(x, channel, "down/embeddings")  # which has no channel
   assert (got == x).all() and size == 3 * 70 * 4
 
 
 def test_each_direction_has_its_own_channel():
-  both = Wire(Channel("float16"), Channel("topk", 0.5))
+  both = Wire(
+    features=Channel(form="float16"),
+    gradients=Channel(form="topk", share=0.5),
+  )
   x = jnp.array([[1 / 3, 3.0, -2.0, 0.5]])
   batch = BATCH._replace(real=jnp.ones(1, bool))
-  up, _ = wire.send(both, FEATURES, x, batch)
-  down, _ = wire.send(both, GRADIENT, x, batch)
+  up = wire.send(both, FEATURES, x, batch)
+  down = wire.send(both, GRADIENT, x, batch)
   np.testing.assert_array_equal(up, np.asarray(x).astype(np.float16))
   np.testing.assert_array_equal(down, [[0, 3, -2, 0]])
 
@@ -91,16 +125,17 @@ def over_keys(x, channel, count=2000):
   """x as received with so many keys, [count, B, n]."""
   keys = jax.random.split(jax.random.key(1), count)
 
-  def one(key):
-    return wire.send(Wire(channel), FEATURES, x, BATCH._replace(key=key))[0]
+  def send(key):
+    batch = BATCH._replace(key=key)
+    return wire.send(Wire(features=channel), FEATURES, x, batch)
 
-  return np.asarray(jax.jit(jax.vmap(one))(keys))
+  return np.asarray(jax.jit(jax.vmap(send))(keys))
 
 
 @pytest.mark.numeric
 @pytest.mark.parametrize("scale", ["sample", "tensor"])
 def test_int8_is_unbiased_and_a_step_away_at_most(float64, rows, scale):
-  got = over_keys(jnp.asarray(rows), Channel("int8", scale=scale))[:, :3]
+  got = over_keys(jnp.asarray(rows), Channel(form="int8", scale=scale))[:, :3]
   peak = np.abs(rows).max(axis=1, keepdims=True)[:3]
   step = (peak if scale == "sample" else peak.max()) / 127
   levels = got / step
@@ -116,7 +151,7 @@ def test_int8_is_unbiased_and_a_step_away_at_most(float64, rows, scale):
 
 @pytest.mark.numeric
 def test_random_is_unbiased_at_places_of_each_row(float64, rows):
-  got = over_keys(jnp.asarray(rows), Channel("random", 0.2))
+  got = over_keys(jnp.asarray(rows), Channel(form="random", share=0.2))
   kept = got != 0
   some = rows[1] != 0
   assert some.all() and (kept[:, 1].sum(axis=1) == 6).all()
@@ -132,12 +167,12 @@ def test_random_is_unbiased_at_places_of_each_row(float64, rows):
 
 @pytest.mark.numeric
 def test_topk_keeps_the_largest_as_numpy_does(float64, rows):
-  got, _ = sent(jnp.asarray(rows), Channel("topk", 0.11))
-  for mine, row in zip(got, rows, strict=True):
+  got, _ = arrives(jnp.asarray(rows), Channel(form="topk", share=0.11))
+  for sparse, row in zip(got, rows, strict=True):
     largest = np.argsort(-np.abs(row))[:4]  # 0.11 of 30, rounded up
     want = np.zeros(30)
     want[largest] = row[largest]
-    np.testing.assert_array_equal(mine, want)
+    np.testing.assert_array_equal(sparse, want)
 
 
 def test_a_share_is_rounded_up():
@@ -145,23 +180,27 @@ def test_a_share_is_rounded_up():
   assert [wire.kept(*each) for each in asked] == [3, 4, 7, 1, 7]
 
 
-DRAWN = [Channel("int8"), Channel("int8", scale="tensor"), Channel("random")]
-LOSSY = [*DRAWN, Channel("topk")]
+DRAWN = [
+  Channel(form="int8"),
+  Channel(form="int8", scale="tensor"),
+  Channel(form="random"),
+]
+LOSSY = [*DRAWN, Channel(form="topk")]
 
 
 @pytest.mark.parametrize("channel", LOSSY, ids=str)
 def test_a_form_takes_zeros_nan_infinity_and_padding(channel):
   x = jnp.zeros((4, 20)).at[1, 2].set(jnp.inf).at[2, 3].set(jnp.nan)
-  got, _ = sent(x, channel)
+  got, _ = arrives(x, channel)
   assert not got[0].any() and np.isfinite(got[1]).all()
   if channel.form != "random":  # which may not send it
     assert np.isnan(got[2]).any()
   if channel.scale == "sample":
-    small, _ = sent(jnp.full((4, 20), 1e-38), channel)
+    small, _ = arrives(jnp.full((4, 20), 1e-38), channel)
     assert np.isfinite(small).all()
   x = jax.random.normal(jax.random.key(0), (4, 20))
-  got, _ = sent(x, channel)
-  loud, _ = sent(x.at[3].set(1e6), channel)
+  got, _ = arrives(x, channel)
+  loud, _ = arrives(x.at[3].set(1e6), channel)
   np.testing.assert_array_equal(got[:3], loud[:3])
 
 
@@ -170,49 +209,47 @@ def test_a_form_takes_zeros_nan_infinity_and_padding(channel):
 )
 def test_each_message_and_batch_draws_for_itself(channel):
   x = jnp.ones((4, 20)) * 0.3 * jnp.arange(1, 21)
-  again, _ = sent(x, channel)
-  np.testing.assert_array_equal(sent(x, channel)[0], again)
+  again, _ = arrives(x, channel)
+  np.testing.assert_array_equal(arrives(x, channel)[0], again)
   other = BATCH._replace(key=jax.random.key(4))
-  assert (sent(x, channel, FEATURES, other)[0] != again).any()
-  assert (sent(x, channel, GRADIENT)[0] != again).any()
+  assert (arrives(x, channel, FEATURES, other)[0] != again).any()
+  assert (arrives(x, channel, GRADIENT)[0] != again).any()
   with pytest.raises(ValueError, match="has no key"):
-    sent(x, channel, FEATURES, BATCH._replace(key=()))
+    arrives(x, channel, FEATURES, BATCH._replace(key=()))
 
 
-def test_one_of_several_is_priced_by_its_own_size():
-  among = {1: jnp.ones((4, 6)), 3: jnp.ones((4, 2, 5))}
-  of = Wire(Channel("int8"))
+def test_of_several_the_chosen_one_is_priced():
+  tensors = {1: jnp.ones((4, 6)), 3: jnp.ones((4, 2, 5))}
+  ints = Wire(features=Channel(form="int8"))
   with wire.listening() as heard:
     for chosen, size in ((1, 3 * (6 + 4)), (3, 3 * (10 + 4))):
-      got, ledger = wire.send_one(of, FEATURES, among, jnp.int32(chosen), BATCH)
-      assert float(ledger[FEATURES]) == size
+      with wire.ledger() as sent:
+        got = wire.send_chosen(
+          ints, FEATURES, tensors, jnp.int32(chosen), BATCH
+        )
+      assert float(sent[FEATURES]) == size
       assert {k: x.shape for k, x in got.items()} == {1: (4, 6), 3: (4, 2, 5)}
-  assert {name: len(every) for name, every in heard.items()} == {FEATURES: 2}
+  assert {name: len(messages) for name, messages in heard.items()} == {
+    FEATURES: 2
+  }
 
 
 # Of a method: features that go up, and gradients of samples, per sample.
 SENDS = {"harmony": (2, {GRADIENT, "up/embedding_gradient"})}
 
 
-@pytest.mark.parametrize(
-  "name", ["splitnn", *slow("harmony", "supersfl", "merge_sfl")]
-)
+@pytest.mark.parametrize("name", ["splitnn", *slow("harmony", "merge_sfl")])
 def test_split_methods_send_in_the_given_forms(name):
-  form = Wire(Channel("int8"), Channel("topk", 0.25))
-
-  def factory(backbone, optimizer):
-    net = dataclasses.replace(backbone, wire=form)
-    return METHODS[name](net, optimizer)
-
-  made = methods.small(factory)
-  # Without the training itself, which the bytes do not depend on.
-  of_round = made.round()
-  ledger = jax.jit(lambda s, d: of_round(s, d)[1].wire)(
-    made.state(), made.shards
+  trial = sandbox.small(
+    METHODS[name],
+    channels=Wire(
+      features=Channel(form="int8"), gradients=Channel(form="topk", share=0.25)
+    ),
   )
-  n = math.prod(models.outputs(made.backbone)["block1"])
+  ledger = trial.round(trial.state())[1].wire
+  n = math.prod(models.outputs(trial.method.backbone)["block1"])
   features, gradients = SENDS.get(name, (1, {GRADIENT}))
-  samples, k = sum(methods.SIZES), -(-n // 4)
+  samples, k = sum(sandbox.SIZES), -(-n // 4)
   row = k * (4 + math.ceil(math.log2(n)) / 8)
   assert float(ledger[FEATURES]) == features * samples * (n + 4)
   for message in gradients:
@@ -220,20 +257,12 @@ def test_split_methods_send_in_the_given_forms(name):
 
 
 def test_labels_match_bits_and_parameters_by_hand():
-  assert wire.labels(REAL) == {"up/labels": 3 * 4}
-  assert wire.match(REAL, REAL) == {"up/match": 3 / 8}
+  assert recorded(wire.send_labels, REAL) == {"up/labels": 3 * 4}
+  assert recorded(wire.send_match, REAL, REAL) == {"up/match": 3 / 8}
   tree = {"w": jnp.ones((3, 4)), "b": jnp.ones(4, jnp.bfloat16)}
-  assert wire.parameters("up/prefix", tree) == {"up/prefix": 3 * 4 * 4 + 4 * 2}
-  assert wire.parameters("up/prefix", {}) == {}
-
-
-def test_ledgers_add_up_message_by_message():
-  one = wire.merge(wire.price("up/exit", 3), wire.price("up/model", 1))
-  both = wire.merge(one, wire.price("up/exit", 4), {})
-  assert both == {"up/exit": 7, "up/model": 1}
-  assert wire.merge() == {}
-  assert wire.weigh(both, jnp.float32(0.5)) == {"up/exit": 3.5, "up/model": 0.5}
-  assert all(size.dtype == jnp.float32 for size in both.values())
+  size = {"up/prefix": 3 * 4 * 4 + 4 * 2}
+  assert recorded(wire.send_tree, "up/prefix", tree) == size
+  assert recorded(wire.send_tree, "up/prefix", {}) == {}
 
 
 def test_float16_ends_at_65504_and_nan_stays_nan():
@@ -274,16 +303,32 @@ def test_no_compiler_can_drop_the_rounding():
     assert "f16" not in text.as_text()
 
 
-@pytest.mark.parametrize("channel", [*map(Channel, wire.DTYPES), *LOSSY])
+@pytest.mark.parametrize(
+  "channel", [*(Channel(form=dtype) for dtype in wire.DTYPES), *LOSSY], ids=str
+)
 def test_clients_side_by_side_send_what_each_sends_alone(channel):
   x = jax.random.normal(jax.random.key(0), (2, 4, 20))
   keys = jax.random.split(jax.random.key(1), 2)
   batches = Batch((), (), jnp.stack([REAL, ~REAL]), keys)
-  send = functools.partial(wire.send, Wire(channel), FEATURES)
-  got, ledger = jax.jit(jax.vmap(send))(x, batches)
+
+  def together(x, batches):
+    with wire.ledger() as sent:
+      got = wire.send_stacked(Wire(features=channel), FEATURES, x, batches)
+      wire.send_labels(batches.real)
+    return got, sent
+
+  got, sent = jax.jit(together)(x, batches)
   assert got.shape == x.shape and got.dtype == x.dtype
+  assert sent["up/labels"].tolist() == [12, 4]
   for i in range(2):
-    own = Batch((), (), batches.real[i], keys[i])
-    alone, cost = jax.jit(send)(x[i], own)
+    batch = batches._replace(real=batches.real[i], key=keys[i])
+    alone, size = arrives(x[i], channel, batch=batch)
     np.testing.assert_array_equal(got[i], alone)
-    assert float(ledger[FEATURES][i]) == float(cost[FEATURES])
+    assert float(sent[FEATURES][i]) == size
+
+
+def test_floats_of_a_channel_are_data():
+  """Of one program: clip and noise. The share decides how much is sent."""
+  channel = Channel(clip=1.0, noise=0.5, share=0.2)
+  assert jax.tree.leaves(Wire(features=channel)) == [1.0, 0.5]
+  assert jax.tree.leaves(Channel(clip=1)) == [1.0]

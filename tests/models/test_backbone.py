@@ -10,9 +10,9 @@ import pytest
 from engine import assert_close
 from numpy_nets import fill
 
-from splitjax import methods, models
+from splitjax import models
+from splitjax.methods import task_losses
 from splitjax.models import BACKBONES, Pretrained, redraw
-from splitjax.wire import Channel, Wire
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -256,9 +256,8 @@ def test_equal_networks_are_those_of_equal_fields():
   def network(**changes):
     net = BACKBONES["toy"]((4, 4, 1), 3, depths=(1, 2), batch_norm=True)
     weights = Pretrained({}, "weights of a file", "0123")
-    focal = methods.make_loss("focal", 3, {"gamma": 2.0})
-    wire = Wire(features=Channel("float16"))
-    fields = {"start": weights, "loss": focal, "wire": wire, **changes}
+    focal = task_losses.make_loss("focal", 3, {"gamma": 2.0})
+    fields = {"start": weights, "loss": focal, **changes}
     return dataclasses.replace(net, **fields)
 
   net, again = network(), network()
@@ -272,11 +271,9 @@ def test_equal_networks_are_those_of_equal_fields():
     "blocks": dict(blocks[::-1]),
     "exits": dict(exits[:1]),
     "head": blocks[0][1],
-    "local_norm": True,
     "start": Pretrained({}, "weights of a file", "4567"),
     "draws": "torch",
-    "wire": Wire(features=Channel("float16"), gradients=Channel("float16")),
-    "loss": methods.make_loss("focal", 3, {"gamma": 1.0}),
+    "loss": task_losses.make_loss("focal", 3, {"gamma": 1.0}),
     "vocabulary": 9,
   }
   for field in dataclasses.fields(net):

@@ -4,13 +4,14 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from engine import SIZES, world
+from engine import world
 from refusals import refused
 from tiny_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, experiment, models
-from splitjax.models import is_norm, norm_free
+from splitjax.models import is_norm
+from splitjax.sandbox import SIZES
 
 
 @pytest.mark.slow
@@ -18,7 +19,7 @@ def test_server_statistics_are_those_that_were_written():
   # One step: what the late view writes does not depend on the early view, so
   # neither may the mean; an early view that passes a block writes nothing.
   found = []
-  for weight in (0.0, 1.0):
+  for weight in (None, 1.0):
     made = world(
       "harmony",
       depths=(1, 3),
@@ -26,11 +27,11 @@ def test_server_statistics_are_those_that_were_written():
       sizes=(4,) * len(SIZES),
       options=(("csa_weight", weight),),
     )
-    state, _ = made.round()(made.state(), made.shards)
-    found.append(state.server.segment.stats)
+    state, _ = made.round(made.state())
+    found.append(state.server.net.stats)
   for x, y in zip(*map(jax.tree.leaves, found), strict=True):
     np.testing.assert_allclose(x, y, atol=1e-6)
-  start = made.state().server.segment.stats
+  start = made.state().server.net.stats
   for x, y in zip(*map(jax.tree.leaves, (start, found[1])), strict=True):
     assert np.abs(np.asarray(x) - np.asarray(y)).max() > 1e-4
 
@@ -45,9 +46,11 @@ def resolved(backbone="toy", **changes):
 def test_the_policies_of_a_config():
   shape = (32, 32, 3)
   plain = experiment.make_backbone(resolved(), shape, 10)
-  local = experiment.make_backbone(resolved(batch_norm="local"), shape, 10)
   group = experiment.make_backbone(resolved(batch_norm="group_norm"), shape, 10)
-  assert local.local_norm and not plain.local_norm and not group.local_norm
+  for policy in ("average", "local", "group_norm"):
+    config = resolved(batch_norm=policy)
+    method = experiment.make_method(config, plain, "harmony")
+    assert method.local_norm == (policy == "local")
   assert jax.tree.leaves(models.network(plain).stats)
   assert not jax.tree.leaves(models.network(group).stats)
   assert models.parameters(plain) == models.parameters(group)
@@ -80,5 +83,3 @@ def test_norms_are_known_by_their_kind_alone(name, given, kind):
     certain = path[-1].key in ("scale", "mean", "var")
     assert found == [kind] if certain else found in ([], [kind])
     assert bool(found) == ("Norm_" in str(path))
-  stays = jax.tree.leaves(norm_free(full))
-  assert (len(stays) < len(jax.tree.leaves(full))) == (kind == "BatchNorm")

@@ -9,7 +9,8 @@ import tiny
 from tiny_networks import IMAGES, TINY
 
 import splitjax
-from splitjax import BACKBONES, PARTITIONS, SHIFTS, engine, experiment
+from splitjax import BACKBONES, PARTITIONS, SHIFTS, experiment
+from splitjax.engine.round import run_round
 from splitjax.experiment import Trainer
 
 
@@ -65,8 +66,10 @@ PAIRS = [*zip(itertools.cycle(KINDS), EVERY, strict=False)]
 def test_a_method_on_every_backbone(method, backbone, colours):
   # Traced, not compiled: whether they go together is a question of shapes.
   setup, state = begin(config(colours, backbone, method))
-  made = engine.make_round(setup.method, setup.plans, setup.fleet)
-  after, told = jax.eval_shape(made, state, setup.shards)
+  after, told = jax.eval_shape(
+    lambda *given: run_round(*given, layout=setup.layout, plans=setup.plans),
+    *(setup.method, state, setup.shards),
+  )
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)
   assert told.losses

@@ -3,7 +3,6 @@
 import pickle
 import zipfile
 
-import engine
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +13,9 @@ from engine import assert_close
 from refusals import refused
 from tiny_vit import TINY, draw, images, tiny
 
-from splitjax import models
-from splitjax.engine import assign_depths
-from splitjax.methods import METHODS, sgd
+from splitjax import models, sandbox
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import Optimizer
 from splitjax.models import vit_s16
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -255,9 +254,10 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path):
 def test_no_array_of_the_file_is_in_a_round(save):
   def text(path):
     given = {**TINY, "length": 2, "depths": (1,), "pretrained": path}
-    net = vit_s16(engine.SHAPE, engine.CLASSES, **given)
-    method = METHODS["splitgp"](net, sgd(lr=0.1))
-    made = engine.build(method, net, assign_depths(2, net.cuts, 0), (3, 3))
-    return made.round().lower(jax.eval_shape(made.state), made.shards).as_text()
+    net = vit_s16(sandbox.SHAPE, sandbox.CLASSES, **given)
+    method = METHODS["splitgp"](backbone=net, optimizer=Optimizer(lr=0.1))
+    fleet = sandbox.fleet_of(method, clients=2)
+    made = sandbox.build(method, fleet, (3, 3))
+    return made.lower(jax.eval_shape(made.state)).as_text()
 
   assert text(save(numpy_vit.draw(length=2, channels=1))) == text(None)

@@ -8,7 +8,7 @@ from example_results import cost, example
 from refusals import refused
 
 from splitjax import experiment, files, reports
-from splitjax.engine import Devices, Rates
+from splitjax.fleet.resources import Devices, Rates
 from splitjax.reports import figures
 
 FIGURES = "blank"

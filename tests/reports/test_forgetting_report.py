@@ -14,8 +14,6 @@ from example_results import forgetting_example, placed, table_cells
 import splitjax
 from splitjax import SHIFTS, evaluation, experiment, files, reports
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 FIGURES = "blank"
 NAMES = {
   "class_accuracy.png",

@@ -10,8 +10,6 @@ from runs import ROUNDS, config, stopped
 
 from splitjax import UserError, experiment, reports
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 LINE = {
   "method": "own",
   "loss": {"client": 0.5, "server": None},

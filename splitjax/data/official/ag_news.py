@@ -14,9 +14,9 @@ import numpy as np
 
 from splitjax.data.facts import FACTS
 from splitjax.data.official.formats import (
+  OfficialSplit,
   Parsed,
   Paths,
-  Split,
   checked,
   reading,
 )
@@ -56,5 +56,5 @@ def ag_news(paths: Paths) -> Parsed:
       label = checked(number, len(rows), len(CLASSES), first=1) - 1
     ids = [f"{split}_{row:06d}" for row in range(len(rows))]
     texts = [token_ids(f"{title} {text}") for _, title, text in rows]
-    splits[split] = Split(texts, {"label": label}, ids)
+    splits[split] = OfficialSplit(texts, {"label": label}, ids)
   return Parsed(splits, {"label": CLASSES})

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from splitjax.data.facts import FACTS
 from splitjax.data.official.catalog import About
-from splitjax.data.official.formats import Parsed, Split
+from splitjax.data.official.formats import OfficialSplit, Parsed
 
 VERSION = "1.0.0"
 """Version of the prepared data if TFDS has no builder of that name."""
@@ -103,7 +103,9 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
   }
 
 
-def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
+def _examples(
+  title: str, split: OfficialSplit
+) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields (TFDS key, sample); the key is the row number in official order.
 
   TFDS orders the records by the hashes of these keys.

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splitjax.data.official.formats import (
+  OfficialSplit,
   Parsed,
   Paths,
-  Split,
   checked,
   members,
   pixels,
@@ -39,7 +39,7 @@ class Field(NamedTuple):
   names: tuple[str, ...]
 
 
-class Layout(NamedTuple):
+class ArchiveLayout(NamedTuple):
   """The layout of an archive.
 
   Attributes:
@@ -56,17 +56,17 @@ class Layout(NamedTuple):
 _FIVE = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 LAYOUTS = {
-  "cifar-10-python.tar.gz": Layout(
+  "cifar-10-python.tar.gz": ArchiveLayout(
     "cifar-10-batches-py",
     {"train": _FIVE, "test": ("test_batch",)},
     {"label": Field(10, "labels", ("batches.meta", "label_names"))},
   ),
-  "cifar-10-binary.tar.gz": Layout(
+  "cifar-10-binary.tar.gz": ArchiveLayout(
     "cifar-10-batches-bin",
     {"train": tuple(f"{b}.bin" for b in _FIVE), "test": ("test_batch.bin",)},
     {"label": Field(10, 0, ("batches.meta.txt",))},
   ),
-  "cifar-100-python.tar.gz": Layout(
+  "cifar-100-python.tar.gz": ArchiveLayout(
     "cifar-100-python",
     {"train": ("train",), "test": ("test",)},
     {
@@ -76,7 +76,7 @@ LAYOUTS = {
       ),
     },
   ),
-  "cifar-100-binary.tar.gz": Layout(
+  "cifar-100-binary.tar.gz": ArchiveLayout(
     "cifar-100-binary",
     {"train": ("train.bin",), "test": ("test.bin",)},
     {
@@ -113,7 +113,9 @@ def cifar(paths: Paths) -> Parsed:
   return Parsed(splits, names)
 
 
-def _split(split: str, batches: list[dict[str, Any]], layout: Layout) -> Split:
+def _split(
+  split: str, batches: list[dict[str, Any]], layout: ArchiveLayout
+) -> OfficialSplit:
   """Joins the batches of a split; a batch has "data" and its label fields."""
   image = np.concatenate([pixels(b["data"], (_PIXELS,)) for b in batches])
   labels = {
@@ -126,10 +128,10 @@ def _split(split: str, batches: list[dict[str, Any]], layout: Layout) -> Split:
   }
   ids = [f"{split}_{row:05d}" for row in range(len(image))]
   image = image.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-  return Split(image, labels, ids)
+  return OfficialSplit(image, labels, ids)
 
 
-def _records(raw: bytes, layout: Layout) -> dict[str, Any]:
+def _records(raw: bytes, layout: ArchiveLayout) -> dict[str, Any]:
   """Reads a batch of records: one byte per label field, then the pixels."""
   size = len(layout.fields) + _PIXELS
   record = np.frombuffer(raw, np.uint8).reshape(-1, size)
@@ -137,7 +139,7 @@ def _records(raw: bytes, layout: Layout) -> dict[str, Any]:
   return {"data": record[:, -_PIXELS:], **labels}
 
 
-def _pickled(raw: bytes, layout: Layout) -> dict[str, Any]:
+def _pickled(raw: bytes, layout: ArchiveLayout) -> dict[str, Any]:
   """Reads a batch pickled by Python 2, a dict of an array and lists."""
   batch = _unpickle(raw)
   labels = {k: batch[field.labels] for k, field in layout.fields.items()}

@@ -27,7 +27,7 @@ Paths = dict[str, Path]
 """Official file name -> path."""
 
 
-class Split(NamedTuple):
+class OfficialSplit(NamedTuple):
   """One split of a data set, in its official order.
 
   Attributes:
@@ -50,7 +50,7 @@ class Parsed(NamedTuple):
     names: label field -> C class names, if the files have them.
   """
 
-  splits: dict[str, Split]
+  splits: dict[str, OfficialSplit]
   names: dict[str, list[str]]
 
 
@@ -153,7 +153,7 @@ def idx(paths: Paths) -> Parsed:
     path = paths[f"{prefix}-labels-idx1-ubyte.gz"]
     with reading(path):
       label = checked(_read_idx(path, ()), len(image), 10)
-    splits[split] = Split(image, {"label": label})
+    splits[split] = OfficialSplit(image, {"label": label})
   return Parsed(splits, {})
 
 
@@ -173,7 +173,7 @@ def svhn(paths: Paths) -> Parsed:
       image = pixels(np.moveaxis(arrays["X"], -1, 0), (32, 32, 3))
       label = checked(arrays["y"].ravel(), len(image), 10, first=1) % 10
     ids = [f"{split}_{row:06d}" for row in range(len(label))]
-    splits[split] = Split(image, {"label": label}, ids)
+    splits[split] = OfficialSplit(image, {"label": label}, ids)
   return Parsed(splits, {})
 
 
@@ -205,6 +205,8 @@ def emnist(paths: Paths) -> Parsed:
       writer = np.searchsorted(writers, part["writers"])
       writer = checked(writer, len(image), len(writers))
       ids = [f"{split}_{row:06d}" for row in range(len(label))]
-      splits[split] = Split(image, {"label": label, "writer": writer}, ids)
+      splits[split] = OfficialSplit(
+        image, {"label": label, "writer": writer}, ids
+      )
     names = [chr(code) for _, code in held["mapping"]]
   return Parsed(splits, {"label": names, "writer": [str(w) for w in writers]})

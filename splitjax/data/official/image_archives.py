@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from splitjax.data.official.formats import (
+  OfficialSplit,
   Parsed,
   Paths,
-  Split,
   checked,
   members,
   reading,
@@ -75,7 +75,9 @@ def tiny_imagenet(paths: Paths) -> Parsed:
       labels = checked([label for label, _ in pairs], len(pairs), 200)
       names = [name for _, name in pairs]
       ids = [PurePosixPath(name).name for name in names]
-      splits[split] = Split(_unzipped(path, names), {"label": labels}, ids)
+      splits[split] = OfficialSplit(
+        _unzipped(path, names), {"label": labels}, ids
+      )
   return Parsed(splits, {"label": wnids})
 
 
@@ -109,7 +111,7 @@ def cinic10(paths: Paths) -> Parsed:
       labels = checked(numbers, len(numbers), 10)
       ids = [name for _, name, _ in pictures]
       images = _converted(pictures, f"{path}: {split}")
-      splits[split] = Split(images, {"label": labels}, ids)
+      splits[split] = OfficialSplit(images, {"label": labels}, ids)
   return Parsed(splits, {"label": CINIC_CLASSES})
 
 

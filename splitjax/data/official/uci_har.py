@@ -12,9 +12,9 @@ import numpy as np
 
 from splitjax.data.facts import FACTS
 from splitjax.data.official.formats import (
+  OfficialSplit,
   Parsed,
   Paths,
-  Split,
   checked,
   reading,
 )
@@ -68,7 +68,7 @@ def uci_har(paths: Paths) -> Parsed:
         for field, (file, most) in fields.items()
       }  # fmt: skip
       ids = [f"{split}_{row:05d}" for row in range(count)]
-      splits[split] = Split(series, labels, ids)
+      splits[split] = OfficialSplit(series, labels, ids)
   return Parsed(splits, {"label": names, "subject": PEOPLE})
 
 

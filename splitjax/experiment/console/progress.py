@@ -8,7 +8,7 @@ import time
 
 from tqdm import tqdm
 
-from splitjax.engine import distributed
+from splitjax import machine
 from splitjax.text import print_anywhere
 
 
@@ -29,7 +29,7 @@ class Progress:
       desc=label,
       unit="round",
       dynamic_ncols=True,
-      disable=self._lines or not distributed.is_first_process(),
+      disable=self._lines or not machine.is_first_process(),
     )
 
   def round(self, number: int, text: str, evaluated: bool) -> None:
@@ -54,7 +54,7 @@ def say(text: str, *, aside: bool = False) -> None:
 
   With `aside` the line goes to stderr; stdout is left to a command's result.
   """
-  if distributed.is_first_process():
+  if machine.is_first_process():
     print_anywhere()  # a run from Python has not called it
     file = sys.stderr if aside else sys.stdout
     tqdm.write(text, file=file)

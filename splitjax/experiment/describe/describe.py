@@ -7,6 +7,7 @@ import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine import faults
+from splitjax.engine.loops import one_server
 from splitjax.experiment.describe import traffic
 from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import data_summary, tasks, training_setup
@@ -122,7 +123,7 @@ def _clients(task: Task) -> list[dict[str, Any]]:
 
 def _method(task: Task, key: str) -> dict[str, Any]:
   setup = training_setup.make_setup(task, key)
-  stages = [each for each in setup.method.stages if each.step]
+  stages = [stage for stage in setup.method.stages() if not stage.once]
   steps = [
     sum(int(plan.of_round(most, stage.epochs)[0]) for stage in stages)
     for plan in setup.plans
@@ -151,7 +152,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
 def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   """Counts the FLOPs of the participants in one round, and in all rounds.
 
-  The counts follow from `Stage.work` and XLA's count of a forward pass
+  The counts follow from `Stage.passes` and XLA's count of a forward pass
   (`models.flops`); a backward pass counts as two forward passes. Evaluation and
   fine-tuning at the end are left out. Returns None if JAX has no CPU backend,
   which does the counting, or if it cannot count.
@@ -168,11 +169,12 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 def _service(setup: TrainingSetup) -> dict[str, Any]:
   """Describes how one server serves clients; {} if each has its own server."""
   method, order = setup.method, setup.task.config.order
-  if not setup.topology.one_server:
+  if not one_server(method):
     return {}
-  service: dict[str, Any] = {"topology": method.traits.topology}
-  if setup.topology.in_turn:
+  service: dict[str, Any] = {"topology": method.topology}
+  if setup.in_turn:
     service["order"] = {"name": order.name, "turn": order.turn}
-  if method.group is not None:
-    service["groups"] = np.asarray(setup.shards[0].group).tolist()
+  (shard,) = setup.shards
+  if method.group(np.asarray(shard.counts)) is not None:
+    service["groups"] = np.asarray(shard.group).tolist()
   return service

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.engine.resources import Profiles
+from splitjax.fleet.resources import Profiles
 from splitjax.reports.results import heading
 
 

@@ -5,43 +5,57 @@ replaced by steps that send the same messages and change nothing, so that the
 compiler sees at once that no training is needed.
 """
 
+import dataclasses
+
 import jax
 
 from splitjax import trees
+from splitjax.engine.round import run_round
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.trainers.trainer import Trainer, make_round
+from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.methods.method import Method
 from splitjax.models import shapes
-from splitjax.types import Ledger, Stage
+from splitjax.parameters import pytree
+from splitjax.types import Stage
+from splitjax.wire import Ledger
 
 
 def of_round(setup: TrainingSetup) -> Ledger:
   """Returns the ledger of the first round, without faults."""
-  net = setup.task.network.backbone
   # The ledger depends on shapes alone, so a network of zeros is enough.
-  zeros, method = trees.zeros(shapes.network(net)), setup.method
-  shards = tuple(each._replace(faults=()) for each in setup.shards)
-  given = Trainer(setup).init(zeros), shards
+  zeros = trees.zeros(shapes.network(setup.backbone))
+  state = Trainer(setup).init(zeros)
 
-  def step_of(method):
-    own = setup._replace(method=method)
-    return make_round(own)
+  def sent(method, state, shards):
+    static = {"layout": setup.layout, "plans": setup.plans}
+    return run_round(method, state, shards, **static, mesh=setup.task.mesh)
 
-  jax.eval_shape(step_of(method), *given)  # finds errors of the real steps
-  stages = tuple(map(_that_learns_nothing, method.stages))
-  step = step_of(method._replace(stages=stages))
-  traffic = jax.jit(lambda *given: step(*given)[1].wire)
-  traced = traffic.lower(*given)
-  return traced.compile()(*given)
+  def wire_of(*arguments):
+    return sent(*arguments)[1].wire
+
+  # Finds errors of the real steps.
+  jax.eval_shape(sent, setup.method, state, setup.shards)
+  arguments = idle(setup.method), state, setup.shards
+  return jax.jit(wire_of).lower(*arguments).compile()(*arguments)
 
 
-def _that_learns_nothing(stage: Stage) -> Stage:
-  """Returns a copy of a stage whose steps send messages and change nothing."""
-  taken = stage.step
-  if taken is None:
-    return stage
+def idle(method: Method) -> Method:
+  """Copies a method whose steps send their messages and change nothing."""
+  kind: type[Method] = type(method)
 
-  def step(client, server, batches, key):
-    *_, losses, ledger = taken(client, server, batches, key)
-    return client, server, trees.zeros(losses), ledger
+  class Idle(kind):  # type: ignore[valid-type, misc]
+    def stages(self):
+      return tuple(map(without_changes, super().stages()))
+
+  fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(kind)}
+  return pytree(Idle)(**fields)
+
+
+def without_changes(stage: Stage) -> Stage:
+  """Copies a stage whose steps send their messages and change nothing."""
+
+  def step(client, server, *given):
+    losses = stage.step(client, server, *given)[2]
+    return client, server, trees.zeros(losses)
 
   return stage._replace(step=step)

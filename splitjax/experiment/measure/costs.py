@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.engine.base import Metrics, needs_server
-from splitjax.engine.resources import Devices
 from splitjax.evaluation import cost
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
+from splitjax.fleet.resources import Devices
 from splitjax.models import flops
+from splitjax.types import Metrics
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
@@ -33,8 +33,7 @@ def whole_round(setup: TrainingSetup) -> cost.RoundWork:
   The server has no work where clients hold whole networks without cuts.
   """
   method, net = setup.method, setup.backbone
-  served = needs_server(method)
-  cuts = None if method.cuts is None else method.cuts(setup.fleet)
+  served, cuts = method.needs_server, method.cuts(setup.fleet)
   table = np.zeros((6, setup.fleet.num_clients))
   for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
     ids = list(cohort.ids)
@@ -43,20 +42,19 @@ def whole_round(setup: TrainingSetup) -> cost.RoundWork:
     if cuts is not None:
       each = [flops.of_cut(net, int(k)) for k in cuts[ids]]
       near, far = np.array(each).T
-    for stage in method.stages:
-      work = stage.work
+    for stage in method.stages():
+      passes, local = stage.passes, not stage.once
       steps, samples = plan.of_round(size, stage.epochs)
-      local = stage.step is not None
-      if not local:
+      if stage.once:
         steps, samples = 0 * steps, size
-      passes = samples * work.client
+      at_client = samples * passes.client * near
       table[:, ids] += (
-        local * passes * near,
-        samples * work.server * far * served,
+        local * at_client,
+        samples * passes.server * far * served,
         steps,
-        steps * work.trips * served,
-        local * samples * work.alone * near,
-        (not local) * passes * near,
+        steps * passes.trips * served,
+        local * samples * passes.alone * near,
+        stage.once * at_client,
       )
   return cost.RoundWork(*table)
 
@@ -83,7 +81,7 @@ def of_metrics(
     np.asarray(metrics.bytes, np.float64),
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
-    relay=setup.topology.hands_on,
+    relay=setup.method.topology == "relay",
   )
 
 

@@ -6,23 +6,27 @@ row is. All clients embed the same images, so that embeddings differ by the
 prefixes alone.
 """
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.sharding import Mesh
 
 from splitjax.data import TestSets
-from splitjax.data.feed import standardise
-from splitjax.engine import sharding
+from splitjax.data.feed import BatchPlan, standardise
+from splitjax.engine import devices
+from splitjax.engine.layout import Layout
 from splitjax.evaluation import evaluate, skew
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import chunked
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.experiment.trainers.compile_cache import compile_program
+from splitjax.methods.method import Method
 from splitjax.models import inference
 from splitjax.reports.figures import embedding_map
-from splitjax.types import State
+from splitjax.types import Client, Net, Server, State
 
 
 def draw(
@@ -47,8 +51,13 @@ def draw(
   return rows[chosen].astype(np.int32), label[chosen].astype(np.int32)
 
 
-def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
+def gather(
+  setup: TrainingSetup, state: State, personal: tuple[Net, ...] = ()
+) -> dict[str, np.ndarray]:
   """Computes clients' embeddings of drawn images, with measures and a map.
+
+  `personal` are the clients' personalised networks of each cohort; if it is (),
+  they answer by those of `Method.model`.
 
   Returns:
     The arrays of embeddings.npz; {} if no embeddings are wanted or clients hold
@@ -65,14 +74,23 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   """
   task = setup.task
   count = task.config.eval.embeddings
-  if not count or setup.method.traits.depth == "full":
+  if not count or setup.method.whole:
     return {}
   rows, label = draw(task.test_sets, count, task.config.seed)
   shown = chunked(rows[None], task.config.eval.batch_size)[0]
-  shown = sharding.put_on_devices(task.mesh, shown)
-  given = state, task.pool, shown
-  program = compile_program(_make_embed, "embeddings", setup, given)
-  found = jax.device_get(program(*given))
+  shown = devices.put_on_devices(task.mesh, shown)
+  embeddings = embed(
+    setup.method,
+    state.clients,
+    state.server,
+    personal or None,
+    task.pool,
+    shown,
+    layout=setup.layout,
+    plans=setup.plans,
+    mesh=task.mesh,
+  )
+  found = jax.device_get(embeddings)
 
   # From cohorts to the order of clients; padding clients come last.
   depth = np.zeros(task.config.num_clients, np.int32)
@@ -91,36 +109,48 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   return arrays | measures(arrays)
 
 
-def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes the jitted function that embeds images at every client.
+@functools.partial(jax.jit, static_argnames=("layout", "plans", "mesh"))
+def embed(
+  method: Method,
+  clients: tuple[Client, ...],
+  server: Server,
+  personal: tuple[Net, ...] | None,
+  image: Array,
+  shown: Array,
+  *,
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
+  mesh: Mesh | None = None,
+) -> list[Array]:
+  """Embeds the same inputs at every client.
 
-  It maps (state, pool, shown), where `shown` has the images' rows in chunks, to
-  embeddings [n, S + padding, D] of each cohort.
+  Arguments are those of `evaluate_clients`, except `shown` [chunks, B] int32,
+  the rows of `image` [P, ...]. Returns each cohort's [N, chunks * B, D].
   """
-  task = setup.task
-  net = task.network.backbone
 
-  def one(c, common, client):
-    server, image, shown = common
-    plan, rest = setup.plans[c], setup.method.part_two
-    if rest is not None:
-      server = rest(client, server)
+  def of_client(plan, common, part):
+    method, server, image, shown = common
+    client, net, _ = part
+    net, rest = evaluate.answering(method, client, server, net)
 
     def chunk(rows):
       x = standardise(image[rows], plan.mean, plan.std)
-      return inference.embedding(net, client.segment, server.segment, x)
+      return inference.embedding(method.backbone, net, rest, x)
 
     z = jax.lax.map(chunk, shown)
     return z.reshape(-1, z.shape[-1])
 
-  def every(state, image, shown):
-    common = state.server, image, shown
-    return evaluate.map_clients(
-      one, setup.fleet, task.mesh, common, state.clients
+  # A client may keep nothing: its place makes it one of a stack.
+  stacked = [
+    (client, net, jnp.arange(cohort.places))
+    for client, net, cohort in zip(
+      clients, personal or [None] * len(clients), layout.cohorts, strict=True
     )
-
-  copied = sharding.client_sharding(task.mesh, sharding.COPIED)
-  return jit(every, out_shardings=copied)
+  ]
+  common = method, server, image, shown
+  return evaluate.copied(
+    evaluate.map_clients(of_client, layout, plans, mesh, common, stacked), mesh
+  )
 
 
 def measures(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -154,7 +184,7 @@ def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
 
 def on_end(end: End) -> dict[str, np.ndarray]:
   """Measures the last row's embeddings and adds "skew" to its summary."""
-  arrays = gather(end.setup, end.own)
+  arrays = gather(end.setup, end.state, end.personal)
   if arrays:
     end.rows[-1]["summary"]["skew"] = judge(arrays)
   return arrays

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import files
-from splitjax.engine import client_order
-from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.fleet import orders
+from splitjax.fleet.orders import IN_TURN, QueueSpec
 from splitjax.reports.figures.forgetting import confusion
 from splitjax.reports.figures.style import save
 from splitjax.types import State
@@ -62,25 +62,25 @@ def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   ]
 
 
-def queue(setup: TrainingSetup) -> client_order.QueueSpec:
+def queue(setup: TrainingSetup) -> orders.QueueSpec:
   """Makes the QueueSpec of a method whose clients are one cohort."""
   task = setup.task
   (shard,), (plan,) = setup.shards, setup.plans
   turn, seed = task.config.order.batches, task.config.seed
   groups = task.test_sets.groups
-  return client_order.queue_spec(shard, plan, turn, seed, groups)
+  return orders.queue_spec(shard, plan, turn, seed, groups)
 
 
 def positions(setup: TrainingSetup) -> list[int] | None:
   """Finds the position of each label's clients in a cycle of the server.
 
-  Returns [C] like `client_order.positions`; None if the server has no cycles.
+  Returns [C] like `orders.positions`; None if the server has no cycles.
   """
   task = setup.task
-  if not setup.topology.in_turn:
+  if setup.method.topology not in IN_TURN:
     return None
   line, order = queue(setup), task.config.order
-  return client_order.positions(line, order.name, task.data.classes)
+  return orders.positions(line, order.name, task.data.classes)
 
 
 def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
@@ -99,11 +99,11 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   for point in points:
     # A round whose order ends at this point.
     served = shard.service_order < point.turns
-    table = jnp.where(served, shard.service_order, client_order.NO_TURN)
+    table = jnp.where(served, shard.service_order, orders.NO_TURN)
     cut = (shard._replace(service_order=table),)
     donated = jax.tree.map(jnp.copy, state)
-    after, _ = trainer.round(donated)(donated, cut)
-    rows = setup.method.traits.rows[:1]
+    after, _ = trainer.round(donated)(trainer.method, donated, cut, task.faults)
+    rows = setup.method.rows[:1]
     (first,) = trainer.evaluate(after, rows)
     matrices.append(
       forgetting.confusion(

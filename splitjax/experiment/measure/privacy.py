@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.engine import tracing
 from splitjax.evaluation.privacy import Release, epsilon, noise_spread
 from splitjax.experiment.measure.scores import End
-from splitjax.experiment.setup import method_factory
+from splitjax.experiment.setup import tracing
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage.history import History
 from splitjax.wire.channel import KINDS
@@ -63,10 +62,8 @@ def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   """
   task = setup.task
   config, clients = task.config, whole.clients
-  net = task.network
-  fleet = method_factory.own_fleet(setup.method, net)
-  sent = tracing.of_steps(setup.method, net.backbone, fleet)
-  stages, epochs = setup.method.stages, np.asarray(config.local_epochs)
+  sent = tracing.of_steps(setup.method, setup.layout)
+  stages, epochs = setup.method.stages(), np.asarray(config.local_epochs)
   if config.local_steps is not None:
     each_pass = -(-setup.sizes // setup.batch)
     epochs = -(-config.local_steps // np.maximum(each_pass, 1))

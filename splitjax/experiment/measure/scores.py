@@ -22,8 +22,9 @@ from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage.history import History
 from splitjax.experiment.trainers.evaluation_images import tested
+from splitjax.methods.method import Method
 from splitjax.models import shapes
-from splitjax.types import Method, Outputs, State
+from splitjax.types import Net, Outputs, State
 
 
 def client_sizes(
@@ -40,7 +41,7 @@ def client_sizes(
   out = np.zeros((4, network.fleet.num_clients), np.int64)
   net = network.backbone
   for cohort in network.fleet.cohorts:
-    if method.traits.depth == "full":
+    if method.whole:
       size, sizes = shapes.parameters(net), [0] * 4
       whole = sum(size[name] for name in (*net.names(), "head"))
       sizes[2 if at_server else 0] = whole
@@ -61,7 +62,8 @@ class End(NamedTuple):
     rows: result rows, to which measurements add what they measure.
     outputs: the outputs of each row.
     state: the state after the last round.
-    own: the state after the clients were personalised.
+    personal: the personalised networks of each cohort's clients [N, ...]; ()
+      if no row of results needs any.
     account: the privacy account of an earlier evaluation, if it still holds.
   """
 
@@ -70,7 +72,7 @@ class End(NamedTuple):
   rows: list[dict[str, Any]]
   outputs: Sequence[Outputs]
   state: State
-  own: State
+  personal: tuple[Net, ...] = ()
   account: dict[str, Any] | None = None
 
   @property
@@ -88,7 +90,7 @@ def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   """
   task = setup.task
   chosen, given = task.config.eval, dict[str, Any]()
-  if len(setup.method.traits.answers) < 2:
+  if len(setup.method.answers) < 2:
     return given
   if outputs.own is not None:
     held, proxy = task.held, outputs.proxy
@@ -123,7 +125,7 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   """
   task = setup.task
   test_sets = tested(task, outputs.test.entropy.shape[1])
-  answers = setup.method.traits.answers
+  answers = setup.method.answers
   given = thresholds(setup, outputs)
   rule = task.config.eval.threshold_rule
   answered = (outputs.test, test_sets.label, test_sets.sets)
@@ -164,7 +166,7 @@ def score_rows(
 ) -> list[dict[str, Any]]:
   """Returns the result rows of a method, with the summary of each."""
   task = setup.task
-  method, rows = setup.method, (setup.method.traits.rows, setup.labels)
+  method, rows = setup.method, (setup.method.rows, setup.labels)
   system = task.config.system
   power = latency.Resources(
     np.asarray(task.network.fleet.power), system.server_power, system.bandwidth
@@ -185,7 +187,7 @@ def score_rows(
         task.test_sets.sets,
         task.test_sets.known,
         task.thresholds,
-        ("server",) if row.at_server else method.traits.answers,
+        ("server",) if row.at_server else method.answers,
         client_sizes(method, task.network, at_server=row.at_server),
         power,
         rule=task.config.eval.threshold_rule,

@@ -9,23 +9,25 @@ import inspect
 import jax
 import numpy as np
 
+from splitjax import machine
 from splitjax.config.groups import Data
 from splitjax.config.messages import CHANNELS, Noise, Rows
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.facts import FACTS
-from splitjax.engine import distributed, tracing
-from splitjax.engine.topologies import topology_of
-from splitjax.experiment.setup import method_factory, network
+from splitjax.engine import layout
+from splitjax.engine.loops import one_server
+from splitjax.experiment.setup import method_factory, network, tracing
 from splitjax.experiment.setup.method_factory import Methods
 from splitjax.experiment.setup.network import Network
 from splitjax.files import is_own
 from splitjax.methods import METHODS
-from splitjax.methods.fedavg import fedbn
+from splitjax.methods.fedavg import FedBN
+from splitjax.methods.method import Method
 from splitjax.models import BACKBONES, shapes
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
-from splitjax.types import Method, UserError
+from splitjax.types import UserError
 from splitjax.wire.channel import KINDS
 
 
@@ -82,7 +84,7 @@ def check_layers(config: Config, net: Backbone) -> None:
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
       " factory the argument dtype, or leave it out"
     )
-  by_name = [k for k, s in config.methods.items() if METHODS[s.name] is fedbn]
+  by_name = [k for k, s in config.methods.items() if METHODS[s.name] is FedBN]
   norm = "local" if by_name else config.batch_norm
   if config.init == "he" and norm == "average":
     return
@@ -109,7 +111,7 @@ def check_methods(
   _check_best(config, test_sets)
   _check_prices(config, network, methods)
   for key, method in methods.items():
-    if topology_of(method.traits).one_server:
+    if one_server(method):
       _check_one_server(config, network.backbone.cuts, key, method)
 
 
@@ -123,7 +125,7 @@ def _check_best(config: Config, test_sets: TestSets) -> None:
 def _check_prices(config: Config, network: Network, methods: Methods) -> None:
   """Raises UserError if a message with a form or noise is only priced.
 
-  A method may count a message's bytes without sending it (`Method.cuts`). The
+  A method may count a message's bytes without sending it (`wire.record`). The
   ledger would then have the bytes of a form that rounds nothing.
   """
   for kind in CHANNELS:
@@ -133,12 +135,12 @@ def _check_prices(config: Config, network: Network, methods: Methods) -> None:
     names = {name for name, channel in KINDS.items() if channel == kind}
     for key, method in methods.items():
       fleet = method_factory.own_fleet(method, network)
-      sent = tracing.of_steps(method, network.backbone, fleet)
+      sent = tracing.of_steps(method, layout.of(fleet))
       if names & sent.priced and not names & set().union(*sent.counts):
         raise UserError(
           f"wire.{kind} and privacy.{kind}: {key} only counts the bytes of"
-          f" {kind}, because its clients train the whole network (Method.cuts);"
-          " set them back"
+          f" {kind}, because its clients train the whole network"
+          " (`Method.cuts`); set them back"
         )
 
 
@@ -151,14 +153,12 @@ def _check_one_server(
       f"backbone.depths={cuts}: {name} has one server for clients of one"
       f" depth; choose one, as in ({cuts[0]},)"
     )
-  if config.system.devices not in (None, 1) or distributed.is_distributed():
+  if config.system.devices not in (None, 1) or machine.is_distributed():
     raise UserError(
       f"system.devices={config.system.devices}: {name} has one server, whose"
       " clients train on one device in one process; set it to 1"
     )
-  if not topology_of(method.traits).hands_on:
-    return
-  if config.batch_norm == "local":
+  if method.topology == "relay" and config.batch_norm == "local":
     raise UserError(
       f"batch_norm=local: {name} passes one part-1 from client to client;"
       " choose average or group_norm"

@@ -7,9 +7,9 @@ import numpy as np
 
 from splitjax.data import augmentations, ood_mixture
 from splitjax.data.corruptions import NONE
-from splitjax.engine.fleets import Cohort
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
+from splitjax.fleet.fleets import Cohort
 from splitjax.reports.figures import client_data
 from splitjax.reports.figures.style import save, titled
 from splitjax.reports.results import client, heading

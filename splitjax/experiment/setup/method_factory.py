@@ -2,88 +2,83 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 
+from splitjax.config.groups import OptimizerConfig
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
-from splitjax.engine import fleets
-from splitjax.engine.fleets import Fleet
+from splitjax.engine import layout, round
 from splitjax.experiment.setup.network import Network
-from splitjax.methods import METHODS, mean_optimizer, optimizers, task_losses
+from splitjax.fleet import fleets
+from splitjax.fleet.fleets import Fleet
+from splitjax.methods import METHODS, task_losses
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.outer import Outer
 from splitjax.models import shapes
 from splitjax.models.backbones import Backbone
-from splitjax.registry import flat
-from splitjax.types import Method, State, UserError, naming
-from splitjax.wire import Channel
+from splitjax.types import State, UserError, naming
+from splitjax.wire import Channel, Wire
 
 Methods = Mapping[str, Method]
 """The methods of a run by their keys in config.methods."""
 
 
-def make_method(
-  config: Config,
-  backbone: Backbone,
-  key: str,
-  numbers: Mapping[str, Any] | None = None,
-) -> Method:
-  """Makes the method of a key in config.methods; checks its options.
-
-  `numbers` maps hyper-parameters to values that replace those of the config.
-  Its keys are optimizer.NAME, options.NAME, loss.NAME, privacy.CHANNEL.NAME.
-  """
-  spec = config.methods[key]
-  chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
-  noise = flat(dataclasses.asdict(config.privacy))
-  loss = dict(config.loss.options)
-  groups = {"optimizer": chosen, "options": options}
-  groups |= {"privacy": noise, "loss": loss}
-  for path, number in (numbers or {}).items():
-    group, _, name = path.partition(".")
-    groups[group][name] = number
-  optimizer = optimizers.make_optimizer(**chosen, rounds=config.rounds)
-  backbone = _wired(config, backbone, noise, loss)
-  factory = METHODS[spec.name]
-  with naming(f"methods.{key}"):
-    made = factory(backbone, optimizer, **options)
-    if not isinstance(made, Method):
-      raise UserError(
-        f"{spec.name} makes a {type(made).__name__}, no Method: return that of"
-        " base.method"
-      )
+def make_method(config: Config, backbone: Backbone, key: str) -> Method:
+  """Makes the method of a key in config.methods; checks its options."""
+  spec, options = config.methods[key], {}
   if config.mean_weights == "uniform":
-    made = mean_optimizer.with_uniform_weights(made)
-  of_means = dataclasses.asdict(config.mean_optimizer)
-  if of_means["name"] is not None:
-    made = mean_optimizer.on_means(
-      made, mean_optimizer.make_mean_optimizer(**of_means)
+    options["mean"] = "uniform"
+  with naming(f"methods.{key}"):
+    method = METHODS[spec.name](
+      backbone=_with_loss(config, backbone),
+      optimizer=make_optimizer(config.optimizer, config.rounds),
+      channels=_channels(config),
+      outer=_outer(config),
+      local_norm=config.batch_norm == "local",
+      **spec.options | options,
     )
-  return made
+    if not isinstance(method, Method):
+      raise UserError(f"{spec.name} makes a {type(method).__name__}, no Method")
+  return method
 
 
-def _wired(
-  config: Config,
-  backbone: Backbone,
-  noise: Mapping[str, Any],
-  of_loss: Mapping[str, Any],
-) -> Backbone:
-  """Adds a config's loss and channels (wire and privacy) to the network.
+def make_optimizer(chosen: OptimizerConfig, rounds: int) -> Optimizer:
+  """Makes the optimiser of both sides, for a run of so many rounds."""
+  given = dataclasses.asdict(chosen)
+  # None, not 0, leaves out a buffer that would take memory and time.
+  given |= {name: given[name] or None for name in OPTIONAL}
+  return Optimizer(**given, rounds=rounds)
 
-  `noise` maps KIND.clip and KIND.noise to numbers, and `of_loss` maps options
-  of the loss to values.
-  """
-  channels: dict[str, Any] = {
-    kind: Channel(
+
+OPTIONAL = ("momentum", "weight_decay")
+"""Parts of an optimiser that 0 switches off."""
+
+
+def _channels(config: Config) -> Wire:
+  """Makes the channels of config.wire and config.privacy."""
+  channels = {}
+  for kind in CHANNELS:
+    chosen = getattr(config.privacy, kind)
+    channels[kind] = Channel(
       **dataclasses.asdict(getattr(config.wire, kind)),
-      clip=noise[f"{kind}.clip"],
-      noise=noise[f"{kind}.noise"],
+      clip=chosen.clip,
+      noise=chosen.noise or None,
     )
-    for kind in CHANNELS
-  }
-  wire = backbone.wire._replace(**channels)
-  loss = task_losses.make_loss(config.loss.name, backbone.classes, of_loss)
-  return dataclasses.replace(backbone, wire=wire, loss=loss)
+  return Wire(**channels)
+
+
+def _outer(config: Config) -> Outer | None:
+  chosen = dataclasses.asdict(config.mean_optimizer)
+  return None if chosen["name"] is None else Outer(**chosen)
+
+
+def _with_loss(config: Config, backbone: Backbone) -> Backbone:
+  chosen = config.loss
+  loss = task_losses.make_loss(chosen.name, backbone.classes, chosen.options)
+  # A kept program must not keep the arrays of pretrained weights.
+  return dataclasses.replace(backbone, loss=loss, start=None)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
@@ -92,7 +87,7 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   A cohort has the clients of one split depth. Clients that hold the whole
   network are one cohort.
   """
-  if method.traits.depth != "full":
+  if not method.whole:
     return network.fleet
   return fleets.with_full_depth(network.fleet, network.backbone.length)
 
@@ -106,16 +101,15 @@ def abstract_state(
   there is no padding. Raises UserError if the method cannot start with these
   clients.
   """
-  fleet = own_fleet(method, network)
+  clients = layout.of(own_fleet(method, network))
   if places is not None:
     cohorts = tuple(
-      dataclasses.replace(cohort, padding=count - len(cohort.ids))
-      for cohort, count in zip(fleet.cohorts, places, strict=True)
+      cohort._replace(places=count)
+      for cohort, count in zip(clients.cohorts, places, strict=True)
     )
-    fleet = dataclasses.replace(fleet, cohorts=cohorts)
-
+    clients = clients._replace(cohorts=cohorts)
   return jax.eval_shape(
-    lambda key, full: method.init(key, fleet, full),
-    jax.random.key(0),
+    lambda full, key: round.start(method, clients, full, key),
     shapes.network(network.backbone),
+    jax.random.key(0),
   )

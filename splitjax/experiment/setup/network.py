@@ -9,16 +9,16 @@ import numpy as np
 
 from splitjax.config.groups import FleetConfig
 from splitjax.config.schema import Config
-from splitjax.engine import fleets
-from splitjax.engine.fleets import Fleet
-from splitjax.engine.resources import (
+from splitjax.fleet import fleets
+from splitjax.fleet.allocation import ALLOCATIONS
+from splitjax.fleet.fleets import Fleet
+from splitjax.fleet.resources import (
   Devices,
   Profiles,
   Rates,
   draw_profiles,
   read_profiles,
 )
-from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES
 from splitjax.models.backbones import Backbone
 from splitjax.models.build import cut
@@ -60,10 +60,9 @@ def make_backbone(
   given = {k: v for k, v in settings.items() if k in known}
   options = spec.options | given
   backbone = cut(spec.name, shape, classes, options, vocabulary)
-  if config.init != "he":
-    backbone = dataclasses.replace(backbone, draws=config.init)
-  local = config.batch_norm == "local"
-  return dataclasses.replace(backbone, local_norm=local) if local else backbone
+  if config.init == "he":
+    return backbone
+  return dataclasses.replace(backbone, draws=config.init)
 
 
 def from_scratch(config: Config) -> Config:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from splitjax import machine
 from splitjax.config.schema import Config
 from splitjax.data import (
   PARTITIONS,
@@ -25,9 +26,10 @@ from splitjax.data import (
 )
 from splitjax.data.holdout import Holdout
 from splitjax.data.partition_util import merged
-from splitjax.engine import distributed, faults, fleets, sharding
-from splitjax.engine.base import FAULT
-from splitjax.engine.topologies import topology_of
+from splitjax.engine import devices, faults
+from splitjax.engine.faults import FaultTable
+from splitjax.engine.loops import one_server
+from splitjax.engine.round import FAULT
 from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.calibration import ProxyPlan
 from splitjax.experiment.setup import checks, client_data
@@ -37,10 +39,12 @@ from splitjax.experiment.setup.network import (
   make_devices,
   make_network,
 )
+from splitjax.fleet import fleets
+from splitjax.methods.method import Method
 from splitjax.models import backbones, drawing, target
 from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES
-from splitjax.types import Array, Method, Segment, Tree, naming
+from splitjax.types import Array, Net, naming
 
 
 class Task(NamedTuple):
@@ -64,7 +68,7 @@ class Task(NamedTuple):
     shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
       padded with row 0; on the device.
     mesh: the mesh of devices; None if there is one device.
-    faults: faults.ClientFault [N, R] on the host; () if there are none.
+    faults: drawn faults [N, R], on the device.
     held: the held-out samples that serve to choose thresholds, on the host;
       None if nothing is calibrated.
     aside: `held` in chunks [N, chunks, B] on the device; None without `held`.
@@ -82,7 +86,7 @@ class Task(NamedTuple):
   pool: Array
   shown: Array
   mesh: Mesh | None
-  faults: Tree
+  faults: FaultTable
   held: Holdout | None = None
   aside: ProxyPlan | None = None
 
@@ -164,19 +168,19 @@ def build(
   )
 
   # Devices; all clients of one server train on the same device.
-  devices = _devices(config, network)
-  if any(topology_of(method.traits).one_server for method in made.values()):
-    devices = 1
-  mesh = sharding.make_mesh(devices)
+  count = _devices(config, network)
+  if any(map(one_server, made.values())):
+    count = 1
+  mesh = devices.make_mesh(count)
 
   # Data go to the devices once.
-  image = sharding.put_on_devices(mesh, data.train_image)
+  image = devices.put_on_devices(mesh, data.train_image)
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
     half = max(1, config.eval.batch_size // 2)  # each row also has a proxy
     rows, draw = (
-      sharding.put_on_devices(mesh, chunked(table, half))
+      devices.put_on_devices(mesh, chunked(table, half))
       for table in (held.rows, held.draw)
     )
     aside = ProxyPlan(rows, draw)
@@ -190,11 +194,11 @@ def build(
     known,
     config.eval.thresholds or early_exit.default_grid(data.classes),
     image,
-    sharding.put_on_devices(mesh, data.train_label),
-    image if from_train else sharding.put_on_devices(mesh, data.test_image),
-    sharding.put_on_devices(mesh, chunked(test_sets.rows, config.eval.chunk)),
+    devices.put_on_devices(mesh, data.train_label),
+    image if from_train else devices.put_on_devices(mesh, data.test_image),
+    devices.put_on_devices(mesh, chunked(test_sets.rows, config.eval.chunk)),
     mesh,
-    drawn,
+    devices.put_on_devices(mesh, drawn),
     held,
     aside,
   )
@@ -242,7 +246,7 @@ def _devices(config: Config, network: Network) -> int | None:
   cohort is not used as a device; the other devices can then compute on it.
   """
   goal = target.current()
-  several = distributed.is_distributed() or goal.platform != "cpu"
+  several = machine.is_distributed() or goal.platform != "cpu"
   if config.system.devices is not None or several:
     return config.system.devices
   return min(len(goal.devices), max(fleets.slots(network.fleet)))
@@ -262,7 +266,7 @@ def run_key(seed: Any) -> Array:
   return jax.random.fold_in(jax.random.key(seed), 1)
 
 
-def fresh_network(task: Task) -> Segment:
+def fresh_network(task: Task) -> Net:
   """Makes the network that all methods start from, random or pretrained."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
@@ -276,7 +280,7 @@ def fresh_network(task: Task) -> Segment:
   static_argnums=0,
   compiler_options={"xla_backend_optimization_level": 0},
 )
-def _draw(net: backbones.Backbone, key: Array) -> Segment:
+def _draw(net: backbones.Backbone, key: Array) -> Net:
   """Draws a network's parameters in a program compiled without optimisation.
 
   Optimising the program would take longer than it saves.

@@ -6,19 +6,23 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
-from splitjax.engine import client_order, fleets, sharding, tracing
-from splitjax.engine.base import Topology
-from splitjax.engine.fleets import Cohort, Fleet
-from splitjax.engine.topologies import topology_of
+from splitjax.engine import devices
+from splitjax.engine.layout import Layout
+from splitjax.engine.layout import of as layout_of
+from splitjax.engine.loops import one_server
+from splitjax.experiment.setup import tracing
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
+from splitjax.fleet import fleets, orders
+from splitjax.fleet.fleets import Cohort, Fleet
+from splitjax.fleet.orders import IN_TURN
+from splitjax.methods.method import Method
 from splitjax.models import target
 from splitjax.models.backbones import Backbone
-from splitjax.types import Method, Shard
+from splitjax.types import Shard
 
 
 class TrainingSetup(NamedTuple):
@@ -27,7 +31,7 @@ class TrainingSetup(NamedTuple):
   Attributes:
     task: all that the methods of the run share.
     key: the method's key in the config.
-    method: the functions of a client-server pair.
+    method: the method.
     fleet: the method's clients (`own_fleet`), divided among the devices.
     plans: per cohort, the batch schedule.
     shards: per cohort, the clients' data.
@@ -48,12 +52,17 @@ class TrainingSetup(NamedTuple):
   def labels(self) -> list[str]:
     """The labels of the method's result rows."""
     label = self.task.config.methods[self.key].label or self.key
-    return [label + row.suffix for row in self.method.traits.rows]
+    return [label + row.suffix for row in self.method.rows]
 
   @property
-  def topology(self) -> Topology:
-    """How clients and server work together in a round."""
-    return topology_of(self.method.traits)
+  def layout(self) -> Layout:
+    """The cohorts, as a compiled round knows them."""
+    return layout_of(self.fleet)
+
+  @property
+  def in_turn(self) -> bool:
+    """Whether one server serves the clients one after another."""
+    return self.method.topology in IN_TURN
 
   @property
   def backbone(self) -> Backbone:
@@ -74,9 +83,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   if method is None:  # from an earlier start of the workdir
     method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
-  batch = config.batch_size
-  if method.batch is not None:
-    batch = method.batch(config.num_clients, batch)
+  batch = method.batch_size(config.num_clients, config.batch_size)
   parts, held = training_rows(task, method)
   sizes = np.array([len(part) for part in parts])
   steps = config.local_steps
@@ -98,20 +105,18 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   fleet = _divide(task, method, fleet, plans)
   setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batch)
 
-  def shard(cohort, plan):
-    own = _shard(task, cohort, parts, held)
-    numbers = np.array(cohort.places)
-    own = own._replace(faults=trees.take(task.faults, numbers))
-    own = _with_turns(task, method, own, plan)
-    rows = sharding.put_on_devices(task.mesh, tuple(own[2:]), sharding.DIVIDED)
+  def data_of(cohort, plan):
+    shard = _shard(task, cohort, parts, held)
+    shard = _with_turns(task, method, shard, plan, fleet)
+    rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
     return Shard(task.image, task.label, *rows)
 
-  return setup._replace(shards=tuple(map(shard, fleet.cohorts, plans)))
+  return setup._replace(shards=tuple(map(data_of, fleet.cohorts, plans)))
 
 
 def clients_side_by_side(setup: TrainingSetup) -> list[int]:
   """Returns how many clients of each cohort a device trains at a time."""
-  if setup.topology.in_turn:
+  if setup.in_turn:
     return [1]
   return [
     cohort.chunk or -(-count // setup.fleet.devices)
@@ -126,21 +131,22 @@ def training_rows(
 ) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
   """Returns each client's training rows and, if needed, its validation rows."""
   parts = task.test_sets.parts
-  if not method.traits.validates:
+  if not method.validates:
     return parts, None
-  share, seed = method.traits.validates, task.config.seed
+  share, seed = method.validates, task.config.seed
   return hold_out(parts, seed, share, stream=VALIDATE)
 
 
 def _with_turns(
-  task: Task, method: Method, shard: Shard, plan: feed.BatchPlan
+  task: Task, method: Method, shard: Shard, plan: feed.BatchPlan, fleet: Fleet
 ) -> Shard:
   """Adds the config's order of service to a cohort's data."""
   config = task.config
-  return client_order.with_service_order(
+  return orders.with_service_order(
     method,
     shard,
     plan,
+    fleet,
     order=config.order.name,
     turn=config.order.batches,
     rounds=config.rounds,
@@ -158,21 +164,20 @@ def _divide(
   CPU, because one client keeps the cores busy and its arrays stay in the cache
   (benchmarks/scaling.py), and all clients on other devices.
   """
-  system, devices = task.config.system, sharding.size(task.mesh)
+  system, count = task.config.system, devices.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
-  if topology_of(method.traits).one_server:  # one server takes one chunk
-    return fleets.divide(fleet, devices, chunks)
+  if one_server(method):  # one server takes one chunk
+    return fleets.divide(fleet, count, chunks)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
   elif target.current().platform == "cpu":
     chunks = [1] * len(plans)
-  return fleets.divide(fleet, devices, chunks)
+  return fleets.divide(fleet, count, chunks)
 
 
 def server_bytes(setup: TrainingSetup) -> int:
   """Returns the bytes of the server's parameters, see `tracing.at_server`."""
-  net, fleet = setup.task.network.backbone, setup.fleet
-  return tracing.at_server(setup.method, net, fleet, setup.plans[0])
+  return tracing.at_server(setup.method, setup.layout, setup.plans[0])
 
 
 def _shard(

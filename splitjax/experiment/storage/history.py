@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splitjax.config.schema import Config
-from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
 from splitjax.reports.results import client, heading
-from splitjax.types import Row, UserError
+from splitjax.types import Metrics, Row, UserError
 
 
 def summarise_masked(

@@ -10,8 +10,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from splitjax.config.groups import OptimizerConfig
 from splitjax.config.schema import Config, significant
-from splitjax.methods import optimizers
+from splitjax.experiment.setup.method_factory import make_optimizer
 
 
 def difference(theirs: dict, mine: dict) -> str | None:
@@ -46,14 +47,14 @@ def difference(theirs: dict, mine: dict) -> str | None:
 
 def _looks_ahead(config: dict, done: int) -> str | None:
   """Names a schedule whose first `done` rounds depend on config["rounds"]."""
-  chosen, done_rounds = config["optimizer"], jnp.arange(done)
+  chosen = OptimizerConfig(**config["optimizer"])
   short, whole = (
-    optimizers.make_optimizer(**chosen, rounds=rounds).rate(done_rounds)
+    make_optimizer(chosen, rounds).at(jnp.arange(done)).lr
     for rounds in (done, config["rounds"])
   )
   if jnp.array_equal(short, whole):
     return None
-  return f"optimizer.schedule={chosen['schedule']}"
+  return f"optimizer.schedule={chosen.schedule}"
 
 
 def unlike(theirs: Config, mine: Config) -> str | None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
+from splitjax import machine
 from splitjax.config.groups import Checkpoint
-from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.storage.checkpoint import Damaged
@@ -48,7 +48,7 @@ class CheckpointManager:
     if self._chosen.every != "auto":
       return round % self._chosen.every == 0
     late = time.monotonic() - self._saved > PAUSE
-    return bool(distributed.of_first(late))
+    return bool(machine.of_first(late))
 
   def save(self, state: Tree, record: dict[str, Any]) -> None:
     """Starts writing a checkpoint; the next round may begin meanwhile.
@@ -61,7 +61,7 @@ class CheckpointManager:
     partial = self.folder / f"{record['round']}{checkpoint.PARTIAL}"
     record = {**record, "digest": checkpoint.digest(state)}
     try:
-      if distributed.is_first_process():
+      if machine.is_first_process():
         # A killed process may have left some.
         for left in self.folder.glob(f"*{checkpoint.PARTIAL}"):
           shutil.rmtree(left)
@@ -112,7 +112,7 @@ class CheckpointManager:
   def _complete(self, partial: Path, record: dict[str, Any]) -> None:
     """Completes a checkpoint in a thread; deletes superseded checkpoints."""
     self._saver.wait_until_finished()
-    if not distributed.is_first_process():
+    if not machine.is_first_process():
       return
     checkpoint.complete(partial, record)
     every = checkpoint.rounds_in(self.folder)

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import files
+from splitjax import files, machine
 from splitjax.config.schema import Config
-from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import identity, workdirs
 from splitjax.types import UserError, naming
@@ -42,11 +41,11 @@ def owned(
   if over_seeds:
     mine["config"]["seed"] = workdirs.SEEDS
   with contextlib.ExitStack() as held:
-    if distributed.is_first_process():
+    if machine.is_first_process():
       _check_folder(workdir)
       held.enter_context(locked_workdir(workdir))
       _claim(workdir, config, mine)
-    distributed.wait_for_all("claimed")
+    machine.wait_for_all("claimed")
     if not (workdir / workdirs.CONFIG).exists():
       raise UserError(
         f"--workdir={workdir} is not on a disk that all processes share:"

@@ -17,7 +17,7 @@ from splitjax.experiment.storage import history
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.types import Outputs, State
+from splitjax.types import Net, Outputs, State
 
 CUTS = (
   "{}: every client trains with its own copy of the server's part, which equals"
@@ -43,10 +43,12 @@ PARTS = (
 """The note on evaluations with some of the test samples."""
 
 
-def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
+def summarise(
+  recorder: Recorder, state: State, personal: tuple[Net, ...]
+) -> dict[str, Any]:
   """Closes a method's log, scores its last evaluation and measures the method.
 
-  `own` is the state after the clients were personalised. Returns the content of
+  `personal` are the personalised networks by cohort. Returns the content of
   about.json, such as result rows, learning curves and notes. The returned dict
   also has the lines of clients.csv, as "by_client", and the content of other
   files, as "arrays".
@@ -70,7 +72,7 @@ def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
     recorder.notes.append(PARTS.format(chosen.samples))
 
   # Result rows: traffic, times, forgetting, measurements.
-  end = scores.End(setup, whole, rows, recorder.outputs, state, own)
+  end = scores.End(setup, whole, rows, recorder.outputs, state, personal)
   arrays = measurements.on_end(end)
   for row in rows:
     row["rounds"] = len(lines)
@@ -87,12 +89,13 @@ def summarise(recorder: Recorder, state: State, own: State) -> dict[str, Any]:
     lost = forgetting.summarise_forgetting(accuracy, curve["per_class"])
     row["summary"]["forgetting"] = files.plain(lost)
   chosen = rows[-1]["summary"]["per_client"]["threshold"]
+  cut = setup.method.cuts(setup.fleet) is not None
   return {
     "rows": rows,
     "learning": learning,
     "notes": [
       *data_summary.origin(task),
-      *([CUTS.format(recorder.labels[0])] if setup.method.cuts else []),
+      *([CUTS.format(recorder.labels[0])] if cut else []),
       *recorder.notes,
     ],
     "tests": data_summary.notes(task),
@@ -110,9 +113,8 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   """Scores a trained method and saves everything that is kept of it."""
   task = recorder.task
   personal = trainer.personalise(state)
-  own = state._replace(clients=personal or state.clients)
   record = recorder.record_of(int(state.round))
-  about = summarise(recorder, state, own)
+  about = summarise(recorder, state, personal)
   about["record"] = record
   about["rounds"] = task.config.rounds
   about["checkpoints"] = task.config.checkpoint.stay

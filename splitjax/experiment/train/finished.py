@@ -15,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import files
-from splitjax.engine import distributed
+from splitjax import files, machine
 from splitjax.experiment import by_client
 from splitjax.experiment.storage import checkpoint, workdirs
-from splitjax.types import Half, State
+from splitjax.types import Net, State
 
 
 def save(
   workdir: Path,
   key: str,
   state: State,
-  personal: tuple[Half, ...],
+  personal: tuple[Net, ...],
   about: dict,
   *,
   lines: Sequence[dict[str, Any]] = (),
@@ -36,12 +35,12 @@ def save(
 
   Each process saves its part of the state; the first process saves everything
   else and writes `about` last. `state` includes padding clients; `personal` has
-  the personalised clients of every cohort, () if there are none. Checkpoints
+  the personalised networks of every cohort, () if there are none. Checkpoints
   are kept if about["checkpoints"] is true. `lines` are the lines of
   clients.csv, and `arrays` maps names of further files to their content.
   """
   place = workdirs.folder(workdir, key)
-  if distributed.is_first_process():
+  if machine.is_first_process():
     place.mkdir(parents=True, exist_ok=True)
     (place / workdirs.ABOUT).unlink(missing_ok=True)
   trees = {"state": state} | ({"personal": personal} if personal else {})
@@ -49,7 +48,7 @@ def save(
     name: checkpoint.write_state(place / name, tree)
     for name, tree in trees.items()
   }
-  if distributed.is_first_process():
+  if machine.is_first_process():
     by_client.write(place, lines)
     for name, content in (arrays or {}).items():
       files.write_arrays(place / name, content)

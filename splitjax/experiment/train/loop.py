@@ -3,7 +3,7 @@
 import functools
 import time
 
-from splitjax.engine import distributed
+from splitjax import machine
 from splitjax.experiment.console.progress import Progress
 from splitjax.experiment.console.signals import Stop, Stopped
 from splitjax.experiment.measure import forgetting_in_round
@@ -24,7 +24,7 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   """
   config, manager = trainer.task.config, recorder.manager
   rounds, inside = config.rounds, None
-  if trainer.setup.topology.in_turn:
+  if trainer.setup.in_turn:
     inside = config.eval.inside
   raise_if_stopped(recorder)
   progress = Progress(recorder.labels[0], rounds, recorder.done)
@@ -66,7 +66,7 @@ def raise_if_stopped(recorder: Recorder) -> None:
 def _stop_requested(stop: Stop) -> str | None:
   """Returns who asked process 0 to stop; None if nobody did."""
   asked = stop()
-  if distributed.of_first(asked is not None):
+  if machine.of_first(asked is not None):
     return asked or "process 0"
   return None
 

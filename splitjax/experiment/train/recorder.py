@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import files
-from splitjax.engine import distributed
-from splitjax.engine.base import Metrics
+from splitjax import files, machine
 from splitjax.evaluation.cost import RoundWork
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
@@ -19,7 +17,7 @@ from splitjax.experiment.storage.history import History
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.storage.round_log import RoundLog
 from splitjax.reports import tensorboard
-from splitjax.types import Outputs, Row, State, UserError
+from splitjax.types import Metrics, Outputs, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
 """A function that evaluates result rows, each client on a given number of test
@@ -54,7 +52,7 @@ class Recorder:
   ):
     """Starts at round 0."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
-    self.rows = setup.method.traits.rows
+    self.rows = setup.method.rows
     self.labels = setup.labels
     self.workdir, self.manager = workdir, manager
     self.conditions = conditions
@@ -121,7 +119,7 @@ class Recorder:
     self.remember(line)
 
     # Write the line to all logs.
-    if distributed.is_first_process():
+    if machine.is_first_process():
       self.log.append(line)
     if self.events is not None:
       tensorboard.append(self.events, line)
@@ -174,7 +172,7 @@ class Recorder:
 
   def close(self) -> History:
     """Reads the history from the log; adds a note on all masked updates."""
-    distributed.wait_for_all("logged")  # process 0 has written all lines
+    machine.wait_for_all("logged")  # process 0 has written all lines
     config, rows = self.task.config, self.rows
     whole = history.read_history(self.log, self.setup.fleet.num_clients)
     whole.lines[:-1] = [

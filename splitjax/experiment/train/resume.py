@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax.engine import distributed
+from splitjax import machine
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -18,7 +18,7 @@ from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models import target
-from splitjax.types import Segment, State
+from splitjax.types import Net, State
 
 LIBRARIES = (
   "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",
@@ -28,7 +28,7 @@ LIBRARIES = (
 
 @contextlib.contextmanager
 def open_recorder(
-  trainer: Trainer, full: Segment, workdir: Path, stop: Stop
+  trainer: Trainer, full: Net, workdir: Path, stop: Stop
 ) -> Iterator[tuple[Recorder, State]]:
   """Opens a method's logs and checkpoints, and gets the state to go on from.
 
@@ -42,12 +42,12 @@ def open_recorder(
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
-    if distributed.is_first_process():
+    if machine.is_first_process():
       finished.reopen(workdir, key)  # if it has finished fewer rounds
-    distributed.wait_for_all("reopened")
+    machine.wait_for_all("reopened")
     recorder = Recorder(setup, workdir, manager, _conditions(setup), stop)
     state = _newest(recorder, trainer, full)
-    if distributed.is_first_process():
+    if machine.is_first_process():
       recorder.rewrite_logs()
       # A method that is to train more rounds is no longer finished.
       about = workdirs.folder(workdir, key) / workdirs.ABOUT
@@ -81,14 +81,14 @@ def _conditions(setup: TrainingSetup) -> dict[str, Any]:
   }
 
 
-def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
+def _newest(recorder: Recorder, trainer: Trainer, full: Net) -> State:
   """Reads the state of the newest sound checkpoint, or makes a fresh one.
 
   The recorder gets the facts of the earlier rounds from the checkpoint.
   """
   mine = recorder.conditions
   kept = recorder.manager.newest(trainer.shapes)
-  if distributed.is_first_process():
+  if machine.is_first_process():
     recorder.log.cut(kept[1]["round"] if kept else 0)
   if kept is None:
     return trainer.init(full)

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
+from splitjax import evaluation
 from splitjax.data import TestSets
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.types import Array, Exits
+from splitjax.types import Exits
 
 
 class Shown(NamedTuple):
@@ -41,7 +43,7 @@ class Shown(NamedTuple):
   def of(self, exits: Exits, size: int, answers: tuple[str, ...]) -> Exits:
     """Returns the exits [N, size] for clients' own test samples, on the host.
 
-    `answers` are the sides that predict, as in `types.Traits`.
+    `answers` are the sides that predict, as in `Method.answers`.
     """
     if self.mine is None:
       return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :size], exits)
@@ -81,13 +83,12 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
 def shares(setup: TrainingSetup, cohort: int, samples: int | None) -> bool:
   """Checks if a cohort's clients divide the test split among them.
 
-  They divide it if all of them hold the same network (none is personalised), if
-  each answers by its own path (no `pick`), and if the split has fewer chunks
-  than their test sets have in total.
+  They divide it if all of them give the same answers (none is personalised),
+  and if the split has fewer chunks than their test sets have in total.
   """
   task = setup.task
-  method, ids = setup.method, list(setup.fleet.cohorts[cohort].ids)
-  if not method.aggregation.alike or method.traits.pick:
+  ids = list(setup.fleet.cohorts[cohort].ids)
+  if not evaluation.alike(setup.method, setup.fleet.cohorts[cohort].depth):
     return False
   _, most, size = task.shown.shape
   count = -(-len(task.pool) // size)

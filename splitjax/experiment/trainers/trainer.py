@@ -4,16 +4,23 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.sharding import Mesh
 
-from splitjax.engine import rounds, sharding
-from splitjax.engine.base import Metrics
-from splitjax.engine.fleets import with_padding
-from splitjax.evaluation import calibration, evaluate, personalisation
+from splitjax.engine import devices
+from splitjax.engine.layout import Layout
+from splitjax.engine.loops import one_server
+from splitjax.engine.round import run_round, start
+from splitjax.evaluation import calibration
+from splitjax.evaluation.evaluate import evaluate_clients
+from splitjax.evaluation.personalisation import personalise_clients
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.setup import training_setup
 from splitjax.experiment.setup.method_factory import abstract_state
@@ -22,7 +29,7 @@ from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.trainers.compile_cache import (
   Note,
-  compile_program,
+  compile_once,
   quiet,
 )
 from splitjax.experiment.trainers.evaluation_images import (
@@ -31,8 +38,10 @@ from splitjax.experiment.trainers.evaluation_images import (
   split_proxies,
   tested,
 )
+from splitjax.fleet.fleets import with_padding
+from splitjax.methods.method import Method
 from splitjax.models import target
-from splitjax.types import Outputs, Row, Segment, State, Tree
+from splitjax.types import Metrics, Net, Outputs, Row, State, Tree
 
 ROOM = 0.9
 """The fraction of a device's memory that a program may take."""
@@ -45,36 +54,47 @@ class Trainer:
     setup: the method in its task.
     task: the task of the setup.
     note: see `compile_cache.Note`.
+    method: the method, with its numbers on the devices.
     programs: the programs compiled so far, by name.
   """
 
   def __init__(self, setup: TrainingSetup, note: Note = quiet):
     """Compiles nothing: a program is compiled where it is first needed."""
     self.setup, self.task, self.note = setup, setup.task, note
+    # Arrays: processes compare what they put, and floats are in float64.
+    numbers = jax.tree.map(jnp.asarray, setup.method)
+    self.method = devices.put_on_devices(setup.task.mesh, numbers)
     self.programs = dict[str, Any]()
 
-  def init(self, full: Segment) -> State:
+  def init(self, full: Net) -> State:
     """Makes the state before the first round, in new buffers.
 
     Rounds donate their state; the network `full` stays alive for the next
     method.
     """
-    seed = np.uint32(self.task.config.seed)
-    given = sharding.put_on_devices(
-      self.task.mesh, (seed, jax.device_get(full))
-    )
-    return compile_program(_make_init, "init", self.setup, given)(*given)
+    mesh, seed = self.task.mesh, np.uint32(self.task.config.seed)
+    arguments = devices.put_on_devices(mesh, (seed, jax.device_get(full)))
+    static: dict[str, Any] = {"layout": self.setup.layout, "mesh": mesh}
+    program = compile_once(_start, self.method, *arguments, **static)
+    return program(self.method, *arguments)
 
   def place(self, state: State) -> State:
     """Adds to a saved state the padding clients that this trainer needs.
 
     The saved cohorts must begin with their real clients, in order.
     """
-    fleet, placed = self.setup.fleet, _state_sharding(self.setup)
+    clients = self.place_clients(state.clients)
+    state = devices.put_on_devices(self.task.mesh, state._replace(clients=()))
+    return state._replace(clients=clients)
+
+  def place_clients(self, cohorts: tuple[Tree, ...]) -> tuple[Tree, ...]:
+    """Adds padding to saved cohorts [N, ...] of clients or their networks."""
+    mesh, fleet = self.task.mesh, self.setup.fleet
     grow = jax.jit(
-      lambda state: with_padding(state, fleet), out_shardings=placed
+      functools.partial(with_padding, fleet),
+      out_shardings=devices.client_sharding(mesh, devices.DIVIDED),
     )
-    return grow(sharding.put_on_devices(self.task.mesh, state))
+    return grow(devices.put_on_devices(mesh, cohorts))
 
   def shapes(self, places: Sequence[int]) -> Tree:
     """Returns shapes, dtypes and shardings of a checkpoint's state.
@@ -86,11 +106,11 @@ class Trainer:
     state = abstract_state(self.setup.method, self.task.network, places)
     if mesh is None:
       return checkpoint.on_first_device(state)
-    specs = sharding.state_specs(len(places))
+    specs = devices.state_specs(len(places))
     if places != self.setup.places:
-      every: Any = (sharding.COPIED,) * len(places)
-      specs = specs._replace(clients=every)
-    placed = sharding.client_sharding(mesh, specs)
+      copied: Any = (devices.COPIED,) * len(places)
+      specs = specs._replace(clients=copied)
+    placed = devices.client_sharding(mesh, specs)
     return jax.tree.map(lambda x, y: checkpoint.shapes(y, x), placed, state)
 
   def compile(self, state: State) -> None:
@@ -106,32 +126,32 @@ class Trainer:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       return True
-    sizes = [size_of(x.args[0]) for x in self.programs.values()]
+    sizes = map(size_of, self.programs.values())
     return max(sizes) > ROOM * target.current().capacity
 
   def round(self, state: State) -> Any:
-    """Returns the compiled round: (state, shards) -> (state, Metrics).
+    """Returns the compiled round: (method, state, shards, faults) -> both.
 
-    The round donates the state.
+    It returns the next state and Metrics, and donates the state.
     """
-    given = state, self.setup.shards
-    return self._program("round", make_round, given)
+    return self._program("round", run_round, self._of_round(state))
 
   def step(self, state: State) -> tuple[State, Metrics]:
     """Trains a round; returns the next state and the metrics on the host.
 
     The given state is donated.
     """
-    state, metrics = self.round(state)(state, self.setup.shards)
+    state, metrics = self.round(state)(*self._of_round(state))
     return state, jax.device_get(metrics)  # waits for the round
 
   def compile_evaluation(self, state: State) -> None:
     """Compiles the programs that `evaluate` needs for all result rows."""
-    for row in self.setup.method.traits.rows:
+    for row in self.setup.method.rows:
+      personal = None
       if row.personal:
-        self._personaliser(state)
+        personal = self._personaliser(state).out_info
       images = show(self.setup, None, personal=row.personal)
-      self._evaluations(state, images)
+      self._evaluations(state, personal, images)
 
   def evaluate(
     self,
@@ -144,30 +164,33 @@ class Trainer:
     `samples` is the number of test samples of each client; None: all.
     """
     if rows is None:
-      rows = self.setup.method.traits.rows
+      rows = self.setup.method.rows
     return [self._outputs(state, row.personal, samples) for row in rows]
 
-  def personalise(self, state: State) -> tuple:
-    """Returns personalised clients by cohort; () if no result row needs any."""
-    if not any(row.personal for row in self.setup.method.traits.rows):
+  def personalise(self, state: State) -> tuple[Net, ...]:
+    """Returns personalised networks by cohort; () if no result row has any."""
+    if not any(row.personal for row in self.setup.method.rows):
       return ()
-    return self._personaliser(state)(state, self.setup.shards)
+    return self._personaliser(state)(self.method, state, self.setup.shards)
+
+  def _of_round(self, state: State) -> tuple[Any, ...]:
+    """The arguments of a round."""
+    return self.method, state, self.setup.shards, self.task.faults
 
   def _outputs(
     self, state: State, personal: bool, samples: int | None
   ) -> Outputs:
     """Evaluates a state for one result row; keeps no personalised copies."""
-    if personal:
-      state = state._replace(clients=self.personalise(state))
+    nets = self.personalise(state) if personal else None
     images = show(self.setup, samples, personal=personal)
-    evaluations = self._evaluations(state, images)
+    evaluations = self._evaluations(state, nets, images)
     test, *aside = (program(*given) for program, given in evaluations)
     size = tested(self.task, samples).rows.shape[1]
-    row = images.of(test, size, self.setup.method.traits.answers)
+    row = images.of(test, size, self.setup.method.answers)
     return Outputs(row, *(split_proxies(self.task, *aside) if aside else ()))
 
   def _evaluations(
-    self, state: State, images: Shown
+    self, state: State, personal: tuple[Net, ...] | None, images: Shown
   ) -> list[tuple[Any, tuple]]:
     """Returns the compiled evaluations of all clients, and their arguments.
 
@@ -175,36 +198,46 @@ class Trainer:
     clients. If thresholds are chosen on held-out samples, there is a second
     evaluation, of held-out samples and their proxies.
     """
-    task, make = self.task, make_evaluator
+    task, name = self.task, "evaluation" if personal is None else "personal"
     numbers = tuple(shard.number for shard in self.setup.shards)
-    clients = state.clients, state.server, numbers
-    seen = sharding.put_on_devices(task.mesh, (images.rows, images.first))
-    given = *clients, task.pool, *seen
-    probabilities = task.config.eval.probabilities
-    test = self._program("evaluation", make, given, probabilities=probabilities)
-    if task.aside is None or len(self.setup.method.traits.answers) < 2:
-      return [(test, given)]
+    clients = self.method, state.clients, state.server, personal, numbers
+    seen = devices.put_on_devices(task.mesh, (images.rows, images.first))
+    arguments = *clients, task.pool, *seen
+    test = self._program(
+      name,
+      evaluate_clients,
+      arguments,
+      probabilities=task.config.eval.probabilities,
+    )
+    if task.aside is None or len(self.setup.method.answers) < 2:
+      return [(test, arguments)]
     held = *clients, task.image, task.aside
     aside = self._program(
-      "evaluation on samples held out",
-      make,
+      f"{name} on samples held out",
+      evaluate_clients,
       held,
       gather=calibration.with_proxies,
     )
-    return [(test, given), (aside, held)]
+    return [(test, arguments), (aside, held)]
 
   def _personaliser(self, state: State) -> Any:
-    """Compiles a function (state, shards) -> personalised clients by cohort."""
-    given = state, self.setup.shards
-    return self._program("personalisation", make_personalised, given)
+    """Compiles the personalisation of all clients."""
+    arguments = self.method, state, self.setup.shards
+    return self._program("personalisation", personalise_clients, arguments)
 
   def _program(
-    self, name: str, make: Callable, given: tuple, **options: Any
+    self, name: str, function: Any, arguments: tuple, **static: Any
   ) -> Any:
     """Returns the program called `name`, which is compiled once."""
     if name not in self.programs:
-      self.programs[name] = compile_program(
-        make, name, self.setup, given, self.note, **options
+      self.programs[name] = compile_once(
+        function,
+        *arguments,
+        note=self.note,
+        layout=self.setup.layout,
+        plans=self.setup.plans,
+        mesh=self.task.mesh,
+        **static,
       )
     return self.programs[name]
 
@@ -238,33 +271,13 @@ def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
   config = setup.task.config
   most = max(training_setup.clients_side_by_side(setup))
   chosen = config.system.clients_per_chunk == "auto"
-  if not chosen or setup.topology.one_server or most == 1:
+  if not chosen or one_server(setup.method) or most == 1:
     return None
   system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
   stated = dataclasses.replace(config, system=system)
   fewer = setup.task._replace(config=stated)
   made = training_setup.make_setup(fewer, setup.key)
   return made._replace(task=setup.task)
-
-
-def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
-  fleet, mesh = setup.fleet, setup.task.mesh
-  return make(setup.method, setup.plans, fleet, mesh=mesh, **options)
-
-
-def make_round(setup: TrainingSetup, **options: Any) -> Any:
-  """Makes a method's jitted round; `options` go to `rounds.make_round`."""
-  return _on_devices(rounds.make_round, setup, **options)
-
-
-def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
-  """Makes a method's jitted evaluation; `options` go to `make_evaluate`."""
-  return _on_devices(evaluate.make_evaluate, setup, **options)
-
-
-def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
-  """Makes the jitted personalisation of all clients of a method."""
-  return _on_devices(personalisation.make_personalised, setup, **options)
 
 
 def size_of(program: Any) -> int:
@@ -284,15 +297,15 @@ def size_of(program: Any) -> int:
   )
 
 
-def _make_init(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """Makes the jitted function (seed, network) -> the initial state."""
-
-  def init(seed, full):
-    return setup.method.init(run_key(seed), setup.fleet, full)
-
-  return jit(init, out_shardings=_state_sharding(setup))
-
-
-def _state_sharding(setup: TrainingSetup) -> Any:
-  specs = sharding.state_specs(len(setup.fleet.cohorts))
-  return sharding.client_sharding(setup.task.mesh, specs)
+@functools.partial(jax.jit, static_argnames=("layout", "mesh"))
+def _start(
+  method: Method,
+  seed: Array,
+  full: Net,
+  *,
+  layout: Layout,
+  mesh: Mesh | None,
+) -> State:
+  """Makes the state before the first round."""
+  state = start(method, layout, full, run_key(seed))
+  return devices.laid_out(state, mesh)

@@ -1,1 +1,0 @@
-"""The core of the second edition, until it replaces engine and methods."""

@@ -1,1 +1,0 @@
-"""The clients' devices, and the split depths that follow from them."""

@@ -1,0 +1,135 @@
+"""Sharding: the client axis of every cohort is divided over a device mesh.
+
+Server and data set, which clients share, are replicated. One device needs no
+mesh.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from splitjax.machine import NO_UNROLLING
+from splitjax.models import target
+from splitjax.types import State, Tree, UserError
+
+OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
+"""Compiler option for XLA's older emitters, which compile kernels jointly."""
+
+AXIS = "clients"
+"""The mesh's one axis."""
+
+DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
+"""Specs of arrays that have a client axis, [N, ...], and of everything else."""
+
+
+def quick_options() -> dict[str, Any] | None:
+  """Returns options that make compiling faster; None for the defaults.
+
+  Pass them to the `compile` of a lowered program, not to `jax.jit`, because a
+  jitted function that is called within another one must have no options.
+  """
+  goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
+  if goal.platform != "cpu" or NO_UNROLLING not in flags:
+    return None
+  options = tuple(OLDER_EMITTERS.items())
+  return dict(options) if _has_options(options) else None
+
+
+@functools.cache
+def _has_options(options: tuple[tuple[str, bool], ...]) -> bool:
+  """Tells whether this version of XLA has the compiler options."""
+  try:
+    jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
+  except jax.errors.JaxRuntimeError:
+    return False
+  return True
+
+
+def state_specs(cohorts: int) -> State:
+  """Makes the specs of a State: clients divided, everything else replicated."""
+  specs: Any = {name: COPIED for name in State._fields}
+  return State(**specs | {"clients": (DIVIDED,) * cohorts})
+
+
+def make_mesh(count: int | None) -> Mesh | None:
+  """Makes a mesh of `count` devices, None of all; no mesh of a single one.
+
+  Several processes need all of their devices.
+  """
+  goal = target.current()
+  devices = goal.devices
+  count = len(devices) if count is None else count
+  if not 1 <= count <= len(devices):
+    more = f", or let a CPU count as more with --cpu_devices={count}"
+    raise UserError(
+      f"system.devices={count}: there are {len(devices)} ({goal.platform});"
+      f" leave it None to use all{more if goal.platform == 'cpu' else ''}"
+    )
+  if jax.process_count() > 1 and count < len(devices):
+    raise UserError(
+      f"system.devices={count}: with several processes all {len(devices)}"
+      " devices are used; leave it None"
+    )
+  if count == 1:
+    return None
+  return Mesh(np.array(devices[:count]), (AXIS,))
+
+
+def size(mesh: Mesh | None) -> int:
+  """Counts the devices of a mesh."""
+  return 1 if mesh is None else mesh.size
+
+
+def put_on_devices(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
+  """Puts host arrays on the devices; `spec` is that of all leaves."""
+  if mesh is None:
+    return jax.tree.map(jax.numpy.asarray, tree)
+  return jax.device_put(tree, NamedSharding(mesh, spec))
+
+
+def client_sharding(mesh: Mesh | None, specs: Tree) -> Tree:
+  """Converts PartitionSpecs to shardings for jit; None if there is no mesh."""
+  if mesh is None:
+    return None
+  return jax.tree.map(
+    lambda spec: NamedSharding(mesh, spec),
+    specs,
+    is_leaf=lambda x: isinstance(x, PartitionSpec),
+  )
+
+
+def over_devices(
+  function: Callable, mesh: Mesh | None, into: Any, out: Any
+) -> Callable:
+  """Maps a function over devices, each with its part of the clients.
+
+  `into` and `out` are specs of arguments and result, prefixes of their trees.
+  With a mesh the function may use collectives over AXIS.
+  """
+  if mesh is None:
+    return function
+  # With check_vma, the gradient with respect to a replicated argument would be
+  # summed over devices, and so mix the steps of different clients.
+  return jax.shard_map(
+    function, mesh=mesh, in_specs=into, out_specs=out, check_vma=False
+  )
+
+
+def total(sums: Tree, mesh: Mesh | None) -> Tree:
+  """Adds the sums of all devices, inside `over_devices`."""
+  return sums if mesh is None else jax.lax.psum(sums, AXIS)
+
+
+def laid_out(state: State, mesh: Mesh | None) -> State:
+  """Keeps clients divided and everything else copied, inside a program."""
+  if mesh is None:
+    return state
+  lay = jax.lax.with_sharding_constraint
+  copied = lay(state._replace(clients=()), NamedSharding(mesh, COPIED))
+  clients = lay(state.clients, NamedSharding(mesh, DIVIDED))
+  return copied._replace(clients=clients)

@@ -1,0 +1,344 @@
+"""How clients and server work together in a round.
+
+  parallel    every client has its own copy of the server;
+  sequential  one server takes the clients' batches in turns;
+  relay       the same, with one client half that is handed from client to
+              client;
+  merged      one server takes the batches of all clients in each step.
+
+A loop of your own is an entry of TOPOLOGIES that a method names by `topology`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax import trees, wire
+from splitjax.data.feed import BatchPlan
+from splitjax.engine import visit
+from splitjax.engine.finite import finite
+from splitjax.engine.layout import CohortShape, Layout
+from splitjax.engine.visit import (
+  ClientRound,
+  Common,
+  Pair,
+  Report,
+  Tally,
+  Visit,
+  tallied,
+  zeroed,
+)
+from splitjax.methods import nets
+from splitjax.methods.method import Method
+from splitjax.registry import unknown
+from splitjax.types import Client, Half, Tree, UserError
+
+Trained = tuple[tuple[Client, Array], Report]
+"""Clients [n, ...] after a round, whether their updates count, and sums."""
+
+
+class Group(NamedTuple):
+  """The n clients of a cohort that a device trains in a round."""
+
+  method: Method
+  plan: BatchPlan
+  layout: Layout
+  cohort: CohortShape
+  idle: bool  # whether clients may take no step: padding, not sampled, faults
+  common: Common
+  visits: Visit  # [n, ...]
+
+  @property
+  def clients(self) -> int:
+    """n, the number of clients."""
+    return len(self.visits.sampled)
+
+  def over_clients(
+    self, function: Callable, *stacked: Tree, out_axes: Any = 0
+  ) -> Any:
+    """Maps a function (ClientRound, *stacked) over the clients."""
+
+    def of_client(visit, *arguments):
+      in_round = ClientRound(self.method, self.plan, self.common, visit)
+      return function(in_round, *arguments)
+
+    return jax.vmap(of_client, out_axes=out_axes)(self.visits, *stacked)
+
+  def total(self, visits: Visit, reports: Report) -> Report:
+    """Adds up the reports of clients; some entries are by client number."""
+    zeros, number = jnp.zeros(self.layout.size), visits.shard.number
+    by_number = {
+      name: zeros.at[number].add(getattr(reports, name))
+      for name in ("masked", "bytes", "steps", "alone")
+    }
+    return trees.total(reports)._replace(**by_number)
+
+
+def parallel(group: Group) -> Trained:
+  """Every client trains with a copy of the server, `chunk` of them at a time.
+
+  Of a chunk only its clients and sums stay: there are only `chunk` copies.
+  """
+  ragged = group.idle or not group.plan.equal
+  run = functools.partial(
+    visit.run, group.method, group.plan, ragged, group.common
+  )
+
+  def together(visits):
+    clients, counts, reports = map_clients(run, visits)
+    return (clients, counts), group.total(visits, reports)
+
+  count, visits = group.clients, group.visits
+  chunk = group.cohort.chunk or count
+  if chunk == count:
+    return together(visits)
+  together = jax.jit(together, inline=True)  # traced once, for both uses
+
+  def next_chunk(carry, place):
+    # In place: the clients are carried, and overwritten chunk by chunk.
+    clients, sums = carry
+    visits = group.visits._replace(client=clients)
+    (trained, counts), of_chunk = together(trees.window(visits, place, chunk))
+    clients = trees.put_window(clients, place, trained)
+    return (clients, trees.add(sums, of_chunk)), counts
+
+  none = jax.eval_shape(lambda: together(trees.window(visits, 0, chunk))[1])
+  start = visits.client, trees.zeros(none)
+  places = jnp.arange(0, count, chunk, dtype=jnp.int32)
+  (clients, sums), counts = jax.lax.scan(next_chunk, start, places)
+  return (clients, counts.reshape(count)), sums
+
+
+def map_clients(function: Callable, visits: Visit) -> Tree:
+  """Maps a function of one client over n clients."""
+  if len(visits.sampled) > 1:
+    return jax.vmap(function)(visits)
+  # Not vmapped, its conditions compute one branch only.
+  single = function(trees.take(visits, 0))
+  return jax.tree.map(lambda x: jnp.asarray(x)[None], single)
+
+
+class Crowd(NamedTuple):
+  """Clients [n, ...] at their one server, during a round."""
+
+  clients: Half
+  server: Half  # unstacked
+  contexts: Tree
+  tally: Tally  # of their steps so far, with the messages of the download
+  visits: Visit  # with the schedules of their steps
+
+  @property
+  def taken(self) -> Array:
+    """[n, T] bool, the steps that they take."""
+    (steps,) = self.visits.schedules
+    assert steps is not None
+    return steps.taken
+
+  def after(self, clients: Half, server: Half, tally: Tally) -> "Crowd":
+    """Returns the crowd after its steps, whose `tally` is added."""
+    tally = nets.union(tally, self.tally)
+    return self._replace(clients=clients, server=server, tally=tally)
+
+
+class Turns(NamedTuple):
+  """What changes from turn to turn."""
+
+  clients: Half  # [n, ...]; in a relay [1, ...]
+  server: Half
+  tally: Tally  # [n]
+  failed: Array  # [n] bool, clients with a loss that was not finite
+  holder: Array  # [] int32, as `last_holder`
+
+
+def sequential(group: Group, *, relay: bool = False) -> Trained:
+  """One server takes the clients' batches in turns (Shard.service_order).
+
+  A turn whose loss is not finite is undone, and its client takes no more turns
+  in this round. If the server is not finite at the end, nothing counts.
+  """
+  crowd = begin(group)
+  group = group._replace(visits=crowd.visits)
+  method, visits, common = group.method, group.visits, group.common
+
+  # The queue: steps, as client * T + step, in the order of their positions.
+  position = visits.shard.service_order[:, common.round]
+  queued = crowd.taken & (position >= 0)
+  last = jnp.iinfo(position.dtype).max
+  queue = jnp.argsort(jnp.where(queued, position, last).ravel())
+
+  @functools.partial(jax.jit, inline=True)  # traced once, for both uses
+  def serve(pair, who, t, holder):
+    context, served = trees.take((crowd.contexts, visits), who)
+    client_round = ClientRound(method, group.plan, common, served)
+    after, tally = client_round.step(0, pair, context, t)
+    if relay:
+      handed = hand_on(method, pair.client, who, holder)
+      tally = tally._replace(wire=nets.union(tally.wire, handed))
+    return after, tally
+
+  def pair_of(clients, server, who):
+    place: Any = 0 if relay else who
+    lent = method.lend(server, trees.take(crowd.contexts, who))
+    return Pair(client=trees.take(clients, place), server=lent)
+
+  zero = jnp.int32(0)
+  pair = pair_of(crowd.clients, crowd.server, zero)
+  none = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
+
+  def turn(q, turns):
+    who, t = jnp.divmod(queue[q], position.shape[1])
+    before = pair_of(turns.clients, turns.server, who)
+    on = ~turns.failed[who]
+    # Without `cond` XLA copies the leaves of all clients in every turn.
+    after, tally = jax.lax.cond(
+      on,
+      lambda: serve(before, who, t, turns.holder),
+      lambda: (before, none),
+    )
+    fine = on & jnp.isfinite(sum(tally.losses.values(), jnp.zeros(())))
+    client, lent = trees.where(fine, after, before)
+    tally = tally._replace(losses=zeroed(fine, tally.losses))
+    tally = trees.add(trees.take(turns.tally, who), tally)
+    place: Any = 0 if relay else who
+    context = trees.take(crowd.contexts, who)
+    return Turns(
+      clients=trees.put(turns.clients, place, client),
+      server=method.take_back(turns.server, context, lent),
+      tally=trees.put(turns.tally, who, tally),
+      failed=turns.failed.at[who].set(~fine),
+      holder=jnp.where(on, who, turns.holder).astype(jnp.int32),
+    )
+
+  start = Turns(
+    clients=trees.window(crowd.clients, 0, 1 if relay else group.clients),
+    server=crowd.server,
+    tally=trees.repeat(none, group.clients),
+    failed=jnp.zeros(group.clients, bool),
+    holder=last_holder(group),
+  )
+  turns = jax.lax.fori_loop(0, queued.sum(), turn, start)
+  clients = turns.clients
+  if relay:
+    clients = trees.repeat(trees.take(clients, 0), group.clients)
+  crowd = crowd.after(clients, turns.server, turns.tally)
+  return end(group, crowd, turns.failed)
+
+
+def hand_on(
+  method: Method, client: Half, who: Array, holder: Array
+) -> wire.Ledger:
+  """Prices the client half's way from its last holder, by the server.
+
+  Before the first turn of a run the server has it.
+  """
+  with wire.ledger() as sent:
+    method.exchange("up", client.net)
+    method.exchange("down", client.net)
+  moved = who != holder
+  by_client = moved & (holder >= 0)
+  return {
+    name: jnp.where(by_client if name.startswith("up/") else moved, size, 0.0)
+    for name, size in sent.items()
+  }
+
+
+def last_holder(group: Group) -> Array:
+  """Finds which client was served last before this round, [] int32.
+
+  It is -1 in the first round, and n, which is nobody, if clients may miss a
+  round and it is unknown who was last.
+  """
+  order, round = group.visits.shard.service_order, group.common.round
+  before = order[:, jnp.maximum(round - 1, 0)]
+  holder = len(order) if group.idle else before.max(axis=-1).argmax()
+  return jnp.where(round > 0, holder, -1).astype(jnp.int32)
+
+
+def merged(group: Group) -> Trained:
+  """One server takes the batches of all clients in each step.
+
+  The method's step gets halves, contexts, batches and keys of all clients,
+  stacked [n, ...]; its losses and messages are [n].
+  """
+  (stage,) = group.method.stages()
+  assert stage.alone is None, "a merged step needs the server"
+  crowd = begin(group)
+  group = group._replace(visits=crowd.visits)
+
+  @functools.partial(jax.jit, inline=True)  # traced once, for both uses
+  def step(pair, t):
+    batches, keys = group.over_clients(lambda client: client.batches(0, t))
+    return tallied(stage.step, *pair, crowd.contexts, batches, keys)
+
+  def next_step(carry, t):
+    before, tally = carry
+    after, of_step = step(before, t)
+    # Clients without a batch in this step stay as they are.
+    on = crowd.taken[:, t]
+    clients = trees.where(on, after.client, before.client)
+    server = trees.where(on.any(), after.server, before.server)
+    tally = trees.add(tally, zeroed(on, of_step))
+    return (Pair(client=clients, server=server), tally), None
+
+  pair = Pair(client=crowd.clients, server=crowd.server)
+  none = trees.zeros(jax.eval_shape(step, pair, jnp.int32(0))[1])
+  steps = jnp.arange(crowd.taken.shape[1])
+  (pair, tally), _ = jax.lax.scan(next_step, (pair, none), steps)
+  crowd = crowd.after(pair.client, pair.server, tally)
+  return end(group, crowd, jnp.zeros(group.clients, bool))
+
+
+def begin(group: Group) -> Crowd:
+  """Runs all clients' downloads from one server; schedules their steps."""
+
+  def download(client_round: ClientRound) -> Crowd:
+    (client, server), context, tally = client_round.download()
+    visit = client_round.visit._replace(schedules=client_round.schedules)
+    return Crowd(client, server, context, tally, visit)
+
+  axes: Any = Crowd(0, None, 0, 0, 0)  # type: ignore[arg-type]
+  return group.over_clients(download, out_axes=axes)
+
+
+def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
+  """Runs all clients' uploads; `failed` [n] leaves clients out."""
+  fine = finite((crowd.server.net, crowd.server.memory))
+
+  def upload(client_round, client, context, tally, failed):
+    counts = client_round.visit.active & ~failed & fine
+    counts &= finite((client.net, client.memory, tally.losses))
+    pair = Pair(client=client, server=crowd.server)
+    return client_round.upload(pair, context, tally, counts)
+
+  of_clients = crowd.clients, crowd.contexts, crowd.tally, failed
+  clients, counts, reports = group.over_clients(upload, *of_clients)
+  sums = group.total(group.visits, reports)
+  # The one server has the only share of its mean.
+  theta = group.method.copies(crowd.server, (), fine.astype(float))
+  return (clients, counts), sums._replace(shares=sums.shares | {"theta": theta})
+
+
+TOPOLOGIES: dict[str, Callable[[Group], Trained]] = {
+  "parallel": parallel,
+  "sequential": sequential,
+  "relay": functools.partial(sequential, relay=True),
+  "merged": merged,
+}
+"""Topology -> its loop over the clients of a cohort."""
+
+
+def loop_of(method: Method) -> Callable[[Group], Trained]:
+  """Finds the loop that a method's topology names."""
+  name = method.topology
+  if name not in TOPOLOGIES:
+    raise UserError(unknown("topology", name, TOPOLOGIES, "topology"))
+  return TOPOLOGIES[name]
+
+
+def one_server(method: Method) -> bool:
+  """Tells whether all clients of a round train with one server."""
+  return method.topology != "parallel"

@@ -1,0 +1,225 @@
+"""A round as one program: sample, train, write back, aggregate.
+
+The method is an argument like the state: its floats are data, and a compiled
+round serves all their values.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh
+
+from splitjax import trees
+from splitjax.data.feed import BatchPlan
+from splitjax.engine import devices
+from splitjax.engine.devices import COPIED, DIVIDED
+from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
+from splitjax.engine.layout import CohortShape, Layout, Sample, sample
+from splitjax.engine.loops import Group, loop_of, one_server
+from splitjax.engine.schedules import fold
+from splitjax.engine.visit import Common, Report, Visit, with_draws
+from splitjax.methods import nets
+from splitjax.methods.method import Method
+from splitjax.models import backbones
+from splitjax.models.block import is_exit
+from splitjax.types import (
+  NO_BLOCKS,
+  Client,
+  Metrics,
+  Net,
+  Shard,
+  State,
+  UserError,
+)
+
+ROUND, TUNE, FAULT = 0, 1, 2
+"""Numbers folded into the run's key, one for each purpose of random draws."""
+
+
+def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
+  """Makes the state before the first round from the initial network `full`."""
+  clients, held = [], NO_BLOCKS
+  for cohort in layout.cohorts:
+    part = backbones.prefix(
+      method.backbone, full, cohort.depth, with_exit=method.exits
+    )
+    held = Net(params=held.params | part.params, stats=held.stats | part.stats)
+    client = method.first_client(part, layout.size)
+    clients.append(trees.repeat(client, cohort.places))
+  server = method.first_server(full, held, layout.size)
+  outer: Any = ()
+  if method.outer is not None:
+    shared = {name for name in held.params if not is_exit(name)}
+    if shared <= server.net.params.keys():
+      raise UserError(
+        "mean_optimizer: clients and server share their parameters, so the"
+        " mean is not one over clients alone; leave mean_optimizer.name None"
+      )
+    outer = method.outer.start(server, topology=method.topology)
+  zero, cohorts = jnp.int32(0), tuple(clients)
+  return State(round=zero, key=key, clients=cohorts, server=server, outer=outer)
+
+
+@functools.partial(
+  jax.jit, static_argnames=("layout", "plans", "mesh"), donate_argnames="state"
+)
+def run_round(
+  method: Method,
+  state: State,
+  shards: tuple[Shard, ...],
+  faults: FaultTable = NO_FAULTS,
+  *,
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
+  mesh: Mesh | None = None,
+) -> tuple[State, Metrics]:
+  """Runs a round; the state is donated.
+
+  In a parallel round every client has its own copy of the server and trains on
+  the device that holds it; devices exchange only sums over clients. Clients
+  move between devices if few of many are sampled. A round with one server uses
+  one device and clients of one depth, because its loop over clients cannot
+  index trees of different shapes.
+
+  Args:
+    method: its floats are data, the rest shapes the program.
+    state: before the round.
+    shards: of each cohort, leaves [N, ...]; image and label [Z, ...].
+    faults: drawn faults, data.
+    layout: the cohorts, static.
+    plans: batches of each cohort, static.
+    mesh: the devices; None for one.
+  """
+  if one_server(method):
+    assert len(layout.cohorts) == 1, "one server takes clients of one depth"
+    assert layout.devices == 1, "one server takes one device"
+    assert len(method.stages()) == 1, "one server takes one stage"
+  method = method.at(state.round)
+  paths = [(ROUND, state.round, use) for use in range(2)]
+  sample_key, client_key = fold(state.key, *paths)
+
+  # Sample the clients of every cohort, and gather them.
+  samples = sample(layout, sample_key, [shard.number for shard in shards])
+  visits = tuple(map(gather, state.clients, shards, samples))
+
+  # Train them, each device its own part.
+  common = Common(
+    server=state.server,
+    image=shards[0].image,
+    label=shards[0].label,
+    round=state.round,
+    key=client_key,
+  )
+  train = devices.over_devices(
+    functools.partial(train_cohorts, layout, plans, mesh),
+    mesh,
+    into=(COPIED, COPIED, COPIED, DIVIDED),
+    out=(DIVIDED, COPIED),
+  )
+  trained, sums = train(method, faults, common, visits)
+
+  # Write them back to their places.
+  pairs = map(scatter, layout.cohorts, state.clients, samples, trained)
+  clients, counted = zip(*pairs, strict=True)
+
+  # Aggregate.
+  state = aggregate(method, state, clients, counted, sums.shares)
+  return devices.laid_out(state, mesh), metrics_of(sums)
+
+
+def gather(clients: Client, shard: Shard, sample: Sample) -> Visit:
+  """Gathers the clients of a cohort that a round computes."""
+  none: Any = ()
+  shard = shard._replace(image=none, label=none)  # all clients share them
+  if sample.slots is not None:
+    # A padding slot reads the last place; it is not active.
+    clients, shard = trees.take((clients, shard), sample.slots)
+  return Visit(client=clients, shard=shard, sampled=sample.active, struck=none)
+
+
+def train_cohorts(
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
+  mesh: Mesh | None,
+  method: Method,
+  faults: FaultTable,
+  common: Common,
+  visits: tuple[Visit, ...],
+) -> tuple[tuple[tuple[Client, Array], ...], Report]:
+  """Trains a device's part of all cohorts; the sums are over all devices."""
+  find = jax.vmap(functools.partial(strike, faults, method, common.round))
+  visits = tuple(
+    visit._replace(struck=find(visit.shard.number, visit.sampled))
+    for visit in visits
+  )
+  visits = with_draws(method, plans[0], common.key, visits)
+  loop = loop_of(method)
+
+  trained, reports = [], []
+  for plan, cohort, visit in zip(plans, layout.cohorts, visits, strict=True):
+    # A device that trains a single client at a time skips padding clients.
+    skips = cohort.chunk == 1 and cohort.places > cohort.size
+    group = Group(
+      method=method,
+      plan=plan,
+      layout=layout,
+      cohort=cohort,
+      idle=layout.partial or faults.possible or skips,
+      common=common,
+      visits=visit,
+    )
+    clients, report = loop(group)
+    trained.append(clients)
+    reports.append(report)
+  sums = functools.reduce(nets.union, reports)
+  return tuple(trained), devices.total(sums, mesh)
+
+
+def scatter(
+  cohort: CohortShape,
+  clients: Client,
+  sample: Sample,
+  trained: tuple[Client, Array],
+) -> tuple[Client, Array]:
+  """Puts trained clients back -> all of the cohort, whose updates count."""
+  if sample.slots is None:
+    return trained
+  nobody = jnp.zeros(cohort.places, bool)
+  return trees.put((clients, nobody), sample.slots, trained)
+
+
+def aggregate(
+  method: Method,
+  state: State,
+  clients: tuple[Client, ...],
+  counted: tuple[Array, ...],
+  shares: dict[str, Any],
+) -> State:
+  """Ends a round: the means over clients, then `Method.merge`."""
+  outer = state.outer
+  if method.outer is not None:
+    outer, shares = method.outer.step(outer, state.server, shares)
+  theta = nets.means(shares["theta"], state.server.net)
+  server, clients = method.merge(
+    state.server._replace(net=theta), shares, clients, counted
+  )
+  return state._replace(
+    round=state.round + 1, clients=clients, server=server, outer=outer
+  )
+
+
+def metrics_of(sums: Report) -> Metrics:
+  """Makes a round's metrics from sums over its clients."""
+  return Metrics(
+    losses=jax.tree.map(jnp.divide, sums.losses, sums.with_loss),
+    wire=sums.wire,
+    participants=sums.participants.astype(jnp.int32),
+    masked=sums.masked > 0,
+    bytes=sums.bytes,
+    steps=sums.steps,
+    alone=sums.alone,
+    faults=jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
+  )

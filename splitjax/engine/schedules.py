@@ -1,0 +1,154 @@
+"""The batches and keys of a client's local steps.
+
+A client's draws come from its own key of the round, folded with numbers that
+name their purpose, so they do not depend on cohorts, chunks or devices.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from splitjax.data.feed import BatchPlan, Samples, draw_order
+from splitjax.engine.faults import Struck, truncated
+from splitjax.types import Batch, Stage
+
+RECEIVE, BATCHES, STEPS, SEND = range(4)
+"""Numbers folded into a client's key, one for each purpose of its draws."""
+
+EPOCH = 1 << 20
+"""Step s of epoch e has the number e * EPOCH + s."""
+
+WIRE = 1 << 28
+"""WIRE + view, folded into a step's key, gives the key of a view's batch."""
+
+STAGE = 1 << 30
+"""STAGE + s is folded into the keys of every stage s but stage 0."""
+
+_END = -1
+"""Pads the shorter paths; the numbers of a path itself are at least 0."""
+
+
+class Draws(NamedTuple):
+  """A client's draws before its round; tuples have an entry for each stage.
+
+  An order lists the client's samples, int32 in random order, then padding.
+  """
+
+  receive_key: Array  # []
+  send_key: Array  # []
+  step_keys: tuple[Array, ...]  # []
+  augment_keys: tuple[Array, ...]  # [V]
+  orders: tuple[Array, ...]  # [V, E, S]
+
+
+class Schedule(NamedTuple):
+  """The local steps of one client in one stage of a round."""
+
+  rows: Array  # [T, V, B] int32, rows of the data set
+  real: Array  # [T, B] bool, False on padding; a step not taken is padding
+  step_key: Array  # []
+  augment_keys: Array  # [V]
+
+  @property
+  def taken(self) -> Array:
+    """[T] bool, the steps that are taken."""
+    return self.real.any(axis=-1)
+
+
+def fold(key: Array, *paths: Sequence[int | Array]) -> Array:
+  """Folds the numbers of each path into a key, one after another -> [L] keys.
+
+  One loop serves all paths: the compiler makes a random generator for every
+  separate `fold_in`.
+  """
+  longest = max(map(len, paths))
+  numbers = [[*path, *[_END] * (longest - len(path))] for path in paths]
+
+  def next_number(keys, column):
+    folded = jax.vmap(jax.random.fold_in)(keys, column)
+    return jnp.where(column == _END, keys, folded), None
+
+  keys = jnp.broadcast_to(key, (len(paths),))
+  columns = jnp.array(numbers, jnp.int32).T
+  return jax.lax.scan(next_number, keys, columns)[0]
+
+
+def plan_of(stage: Stage, plan: BatchPlan) -> BatchPlan:
+  """Returns the plan of a stage, which may have its own number of epochs."""
+  epochs = 0 if stage.once else stage.epochs
+  return plan if epochs is None else plan._replace(epochs=epochs, limit=None)
+
+
+def draw(
+  key: Array, views: int, epochs: Sequence[int], held: int, size: Array
+) -> Draws:
+  """Makes the draws of a client of `size` samples from its key in this round.
+
+  `views` is V, `held` is S, `epochs` has E of each stage; 0 for one that is
+  computed once.
+  """
+  paths: list[tuple[int, ...]] = [(RECEIVE,), (SEND,)]
+  for number, count in enumerate(epochs):
+    stage = (STAGE + number,) if number else ()
+    paths.append((STEPS, *stage))
+    paths += [(BATCHES, *stage, EPOCH + view) for view in range(views)]
+    paths += [(BATCHES, *stage, *place) for place in np.ndindex(views, count)]
+  keys = fold(key, *paths)
+  counts = [n for e in epochs for n in (1, views, views * e)]
+  parts = jnp.split(keys[2:], np.cumsum(counts)[:-1])
+
+  def in_order(keys, count):
+    orders = jax.vmap(lambda key: draw_order(key, held, size))(keys)
+    return orders.reshape(views, count, held)
+
+  return Draws(
+    receive_key=keys[0],
+    send_key=keys[1],
+    step_keys=tuple(part[0] for part in parts[::3]),
+    augment_keys=tuple(parts[1::3]),
+    orders=tuple(map(in_order, parts[2::3], epochs)),
+  )
+
+
+def schedule(
+  samples: Samples, draws: Draws, number: int, struck: Struck
+) -> Schedule:
+  """Schedules a client's steps in stage `number`, as its faults leave them."""
+  plan, held = samples.plan, len(samples.shard.rows)
+  rows, real = samples.round_batches(draws.orders[number][..., :held])
+  if plan.limit is not None:
+    first = jnp.argsort(~real.any(axis=1), stable=True)[: plan.limit]
+    rows, real = rows[first], real[first]
+  return Schedule(
+    rows=rows,
+    real=truncated(real, struck.share) & struck.active,
+    step_key=draws.step_keys[number],
+    augment_keys=draws.augment_keys[number],
+  )
+
+
+def batches_of(
+  samples: Samples, schedule: Schedule, t: Array
+) -> tuple[tuple[Batch, ...], Array]:
+  """Collects the V batches and the key of step t."""
+  plan = samples.plan
+  # Numbered by epoch and place in it: the draws of a client with little data
+  # must not depend on the largest client of its cohort.
+  number = t // plan.steps * EPOCH + t % plan.steps
+  if plan.limit is not None:
+    number = t
+  key = jax.random.fold_in(schedule.step_key, number)
+  batches = []
+  for view, augment_key in enumerate(schedule.augment_keys):
+    batch = samples.batch(
+      schedule.rows[t, view],
+      schedule.real[t],
+      jax.random.fold_in(augment_key, number),
+    )
+    wire_key = jax.random.fold_in(key, WIRE + view)
+    batches.append(batch._replace(key=wire_key))
+  return tuple(batches), key

@@ -1,0 +1,314 @@
+"""One client's round, unbatched: download, the steps of each stage, upload."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from splitjax import trees, wire
+from splitjax.data.feed import BatchPlan, Samples
+from splitjax.engine.faults import Struck
+from splitjax.engine.finite import finite
+from splitjax.engine.schedules import (
+  Draws,
+  Schedule,
+  batches_of,
+  draw,
+  plan_of,
+  schedule,
+)
+from splitjax.methods import nets
+from splitjax.methods.method import Method
+from splitjax.types import Batch, Client, Half, Server, Shard, Tree
+
+
+class Common(NamedTuple):
+  """What all clients of a round share."""
+
+  server: Server  # before the round
+  image: Array  # [Z, ...] of the whole training split
+  label: Array  # [Z]
+  round: Array  # [] int32
+  key: Array  # [] from which the clients' keys of the round are derived
+
+
+class Visit(NamedTuple):
+  """One client in one round; leaves [n, ...] where several are stacked."""
+
+  client: Client  # before the round
+  shard: Shard  # without image and label, which are common
+  sampled: Array  # [] bool, False for padding and for a client that sits out
+  struck: Struck  # its faults, and whether it participates
+  draws: Tree = ()  # of `with_draws`
+  # Those of its ClientRound, if its steps are taken one by one.
+  schedules: tuple[Schedule | None, ...] = ()
+
+  @property
+  def active(self) -> Array:
+    """[] bool, whether the client participates."""
+    return self.struck.active
+
+
+class Pair(NamedTuple):
+  """A client and the server that it trains with."""
+
+  client: Half
+  server: Half
+
+
+class Tally(NamedTuple):
+  """Sums over a client's steps."""
+
+  losses: dict[str, Array]  # name -> []
+  with_loss: dict[str, Array]  # name -> [] number of steps with this loss
+  wire: wire.Ledger  # message name -> [] bytes
+
+
+class Report(NamedTuple):
+  """What a round learns of a client; adds up over clients.
+
+  From `masked` on as in Metrics; [] of a client, by number [N] in a sum.
+  """
+
+  shares: dict[str, Any]  # of means over clients, by name
+  losses: dict[str, Array]  # name -> [] mean over the steps that have it
+  with_loss: dict[str, Array]  # name -> [] 1 if the client has it and counts
+  wire: wire.Ledger  # message name -> [] bytes
+  participants: Array  # [] 1 if the client participates
+  masked: Array
+  bytes: Array
+  steps: Array
+  alone: Array
+  faults: Tree = ()
+
+
+def with_draws(
+  method: Method, plan: BatchPlan, key: Array, visits: tuple[Visit, ...]
+) -> tuple[Visit, ...]:
+  """Makes the draws of all cohorts' clients at once, from the round's key.
+
+  The random generator's kernels, if compiled for each cohort, took a tenth of a
+  round's compile time.
+  """
+  epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
+  held = max(visit.shard.rows.shape[-1] for visit in visits)
+
+  def draw_client(number, size):
+    client_key = jax.random.fold_in(key, number)
+    return draw(client_key, method.views, epochs, held, size)
+
+  draws = jax.vmap(draw_client)(
+    jnp.concatenate([visit.shard.number for visit in visits]),
+    jnp.concatenate([visit.shard.size for visit in visits]),
+  )
+  ends = np.cumsum([len(visit.sampled) for visit in visits]).tolist()
+  parts = map(slice, [0, *ends], ends)
+  return tuple(
+    visit._replace(draws=trees.take(draws, part))
+    for visit, part in zip(visits, parts, strict=True)
+  )
+
+
+def run(
+  method: Method, plan: BatchPlan, ragged: bool, common: Common, visit: Visit
+) -> tuple[Client, Array, Report]:
+  """Runs a client's round with its own copy of the server.
+
+  A client whose update is not finite is masked: it stays as it was, and its
+  shares weigh nothing. Returns what `ClientRound.upload` does.
+  """
+  client_round = ClientRound(method, plan, common, visit)
+  pair, context, tally = client_round.download()
+  for number in range(len(client_round.stages)):
+    pair, of_stage = client_round.run_stage(number, pair, context, ragged)
+    tally = nets.union(tally, of_stage)
+  # All that outlives the round must be finite: not the optimiser's slots.
+  lasting = [(half.net, half.memory) for half in pair]
+  counts = visit.active & finite((lasting, tally.losses))
+  client, counts, report = client_round.upload(pair, context, tally, counts)
+  weight = client_round.weight(pair.client, counts)
+  theta = method.copies(pair.server, context, weight)
+  report = report._replace(shares=report.shares | {"theta": theta})
+  return client, counts, report
+
+
+class ClientRound:
+  """A client in a round, while the round is traced.
+
+  Attributes:
+    samples: the client's data.
+    draws: its keys, and the orders of its samples.
+    schedules: the steps of each stage; None for one that is computed once.
+  """
+
+  def __init__(
+    self, method: Method, plan: BatchPlan, common: Common, visit: Visit
+  ):
+    shard = visit.shard._replace(image=common.image, label=common.label)
+    self.method, self.common, self.visit = method, common, visit
+    self.samples = Samples(shard=shard, plan=plan)
+    self.draws: Draws = visit.draws
+    self.stages = method.stages()
+    self.schedules = visit.schedules or tuple(
+      None
+      if stage.once
+      else schedule(self._samples(number), self.draws, number, visit.struck)
+      for number, stage in enumerate(self.stages)
+    )
+
+  def download(self) -> tuple[Pair, Tree, Tally]:
+    """Begins the round -> the pair, the context of the round, its bytes."""
+    with wire.ledger() as sent:
+      client, server, context = self.method.receive(
+        self.visit.client,
+        self.common.server,
+        self.samples,
+        self.common.round,
+        self.draws.receive_key,
+      )
+    tally = Tally(losses={}, with_loss={}, wire=sent)
+    return Pair(client=client, server=server), context, tally
+
+  def run_stage(
+    self, number: int, pair: Pair, context: Tree, ragged: bool
+  ) -> tuple[Pair, Tally]:
+    """Takes all steps of a stage, or computes it once.
+
+    If `ragged`, clients may differ in their number of steps: vmapped, those
+    that are done stay as they are until the last is done.
+    """
+    steps = self.schedules[number]
+    if steps is None:
+      key = self.draws.step_keys[number]
+      step = self.stages[number].step
+      return tallied(step, *pair, context, self.samples, key)
+
+    @functools.partial(jax.jit, inline=True)  # traced once, for both uses
+    def take(pair, t):
+      return self.step(number, pair, context, t)
+
+    count: Array | int = len(steps.rows)
+    order = jnp.arange(count)
+    if ragged:  # every epoch may end in padding
+      order = jnp.argsort(~steps.taken, stable=True)
+      count = steps.taken.sum()
+
+    def next_step(i, carry):
+      pair, tally = carry
+      pair, of_step = take(pair, order[i])
+      return pair, trees.add(tally, of_step)
+
+    none = trees.zeros(jax.eval_shape(take, pair, jnp.int32(0))[1])
+    return jax.lax.fori_loop(0, count, next_step, (pair, none))
+
+  def step(
+    self, number: int, pair: Pair, context: Tree, t: Array
+  ) -> tuple[Pair, Tally]:
+    """Takes step t of a stage, without the server if it is down."""
+    stage, down = self.stages[number], self.visit.struck.server_down
+    batches, key = self.batches(number, t)
+
+    def with_server():
+      return tallied(stage.step, *pair, context, batches, key)
+
+    def without_server():
+      assert stage.alone is not None
+      with wire.ledger() as sent:
+        client, losses = stage.alone(pair.client, context, batches, key)
+      # The losses and messages of `step` that are missing here are zero.
+      tally = nets.union(blank, tally_of(losses, sent))
+      return pair._replace(client=client), tally
+
+    with jax.named_scope("local_step"):
+      if down is None or stage.alone is None:
+        return with_server()
+      blank = trees.zeros(jax.eval_shape(with_server)[1])
+      return jax.lax.cond(down, without_server, with_server)
+
+  def batches(self, number: int, t: Array) -> tuple[tuple[Batch, ...], Array]:
+    """Collects the batches and the key of step t of a stage."""
+    steps = self.schedules[number]
+    assert steps is not None
+    return batches_of(self._samples(number), steps, t)
+
+  def _samples(self, number: int) -> Samples:
+    plan = plan_of(self.stages[number], self.samples.plan)
+    return self.samples._replace(plan=plan)
+
+  def weight(self, client: Half, counts: Array) -> Array:
+    """The client's weight in all means, [] float; 0 unless it `counts`."""
+    return jnp.where(counts, self.method.weight(client, self.samples), 0.0)
+
+  def upload(
+    self, pair: Pair, context: Tree, tally: Tally, counts: Array
+  ) -> tuple[Client, Array, Report]:
+    """Ends the round -> the client after it, whether it counts, its report.
+
+    It counts only if what the upload computes is finite too.
+    """
+    weight = self.weight(pair.client, counts)
+    with wire.ledger() as uploaded:
+      client, shares = self.method.send(
+        *pair, context, self.samples, weight, self.draws.send_key
+      )
+    # The networks, which are in "common", have been looked at before.
+    computed = client.memory, shares | {"common": ()}
+    if jax.tree.leaves(computed):
+      sound = finite(computed)
+      shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)
+      counts &= sound
+    client = trees.where(counts, client, self.visit.client)
+    tally = tally._replace(wire=nets.union(tally.wire, uploaded))
+    return client, counts, self.report(shares, tally, counts)
+
+  def report(
+    self, shares: dict[str, Any], tally: Tally, counts: Array
+  ) -> Report:
+    """Reports what the client sent, and its losses if it `counts`."""
+    active, struck = self.visit.active, self.visit.struck
+    participates, counted = active.astype(float), counts.astype(float)
+    taken = [s.taken.sum() for s in self.schedules if s is not None]
+    steps = participates * sum(taken, jnp.zeros(()))
+    alone = jnp.zeros(())
+    if struck.server_down is not None:
+      alone = jnp.where(struck.server_down, steps, 0.0)
+    faults = struck.counts
+    if faults:
+      faults = faults | {"alone": (alone > 0).astype(float)}
+    means = jax.tree.map(
+      lambda x, n: x / jnp.maximum(n, 1), tally.losses, tally.with_loss
+    )
+    return Report(
+      shares=shares,
+      losses=zeroed(counts, means),
+      with_loss=jax.tree.map(lambda n: counted * (n > 0), tally.with_loss),
+      wire=zeroed(active, tally.wire),
+      participants=participates,
+      masked=participates - counted,
+      bytes=participates * sum(tally.wire.values(), jnp.zeros(())),
+      steps=steps,
+      alone=alone,
+      faults=faults,
+    )
+
+
+def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
+  """Calls a stage's step -> the pair after it, its losses and messages."""
+  with wire.ledger() as sent:
+    client, server, losses = step(*arguments)
+  return Pair(client=client, server=server), tally_of(losses, sent)
+
+
+def tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:
+  """Makes the tally of a single step."""
+  ones = {name: jnp.ones(jnp.shape(x)) for name, x in losses.items()}
+  return Tally(losses=losses, with_loss=ones, wire=sent)
+
+
+def zeroed(flag: Array, tree: Tree) -> Tree:
+  """Replaces all numbers, of the shape of `flag`, by 0 unless it is true."""
+  return jax.tree.map(lambda x: jnp.where(flag, x, 0.0), tree)

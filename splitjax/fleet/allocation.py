@@ -1,0 +1,173 @@
+"""Allocations: the split depths that follow from the clients' devices.
+
+An allocation maps (devices, backbone, seed, **options) to the split depth of
+each client, [N] int, among `backbone.cuts`; its keyword-only arguments are the
+options of `fleet.allocation` in a config. Allocations run in NumPy on the host.
+
+  >>> import splitjax
+  >>> c = splitjax.default()
+  >>> c.fleet.allocation = splitjax.spec(splitjax.ALLOCATIONS, "supersfl")
+  >>> splitjax.Config.from_dict(c).fleet.allocation.name
+  'supersfl'
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+
+from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
+from splitjax.fleet.fleets import even_depths
+from splitjax.fleet.resources import Devices, Rates
+from splitjax.models import flops, shapes
+from splitjax.models.backbones import Backbone
+from splitjax.types import UserError
+
+MOST_LEVELS = 4
+"""The most split depths that an allocation uses if `levels` is None: each depth
+is traced into the round, so compile time grows with their number."""
+
+
+def even(devices: Devices, backbone: Backbone, seed: int) -> ndarray:
+  """Draws cuts without regard to resources, each for about equally many."""
+  return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
+
+
+def supersfl(
+  devices: Devices,
+  backbone: Backbone,
+  seed: int,
+  *,
+  alpha: Annotated[float, NOT_NEGATIVE] = 0.5,
+  beta: Annotated[float, NOT_NEGATIVE] = 4.0,
+  levels: Annotated[int | None, COUNT] = None,
+  eps: Annotated[float, POSITIVE] = 1e-9,
+) -> ndarray:
+  """Chooses depths by SuperSFL's eq. 1, from memory and latency.
+
+  d_i = min(floor(alpha m_i) + floor(beta (lat_max - lat_i) / (lat_max - lat_min
+  + eps)), L - 1), and at least 1, with L blocks and the resources m_i and lat_i
+  of `devices`. They are already drawn: `seed` is not used. alpha is in layers
+  per GB. The lowest latency adds beta layers; if beta is a whole number, eps,
+  for which the paper prints no value, reduces this number by one.
+
+  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  With a cut after every block but the last, and as many levels as cuts, they
+  are those of eq. 1 itself.
+  """
+  memory = np.array(devices.profiles.memory)
+  latency = np.array(devices.profiles.latency)
+  near = (latency.max() - latency) / (np.ptp(latency) + eps)
+  depth = np.floor(alpha * memory) + np.floor(beta * near)
+  depth = np.clip(depth, 1, backbone.length - 1).astype(int)
+  return in_levels(depth, backbone.cuts, levels)
+
+
+def dfl(
+  devices: Devices,
+  backbone: Backbone,
+  seed: int,
+  *,
+  alpha: Annotated[float, PROBABILITY] = 0.5,
+  levels: Annotated[int | None, COUNT] = None,
+) -> ndarray:
+  """Chooses the cut of the least `cut_costs` (Samikwa et al., 2024).
+
+  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+  `alpha` is the weight of the time; `seed` is not used.
+  """
+  depth = cheapest_cuts(devices, backbone, alpha)
+  return in_levels(depth, backbone.cuts, levels)
+
+
+def cheapest_cuts(
+  devices: Devices, backbone: Backbone, alpha: float
+) -> ndarray:
+  """Finds each client's cut of the least cost (`cut_costs`), [N] int."""
+  compute = np.array(devices.profiles.compute)[:, None]
+  bandwidth = np.array(devices.profiles.bandwidth)[:, None]
+  table = cut_table(backbone)
+  cost = cut_costs(table, compute, bandwidth, devices.rates, alpha)
+  return np.array(backbone.cuts)[cost.argmin(axis=1)]
+
+
+class CutTable(NamedTuple):
+  """What a sample costs at each of the network's K cuts, as arrays [K].
+
+  Attributes:
+    near: FLOPs of a forward pass at the client.
+    far: FLOPs of a forward pass at the server.
+    size: bytes of the features, in one direction.
+  """
+
+  near: ndarray
+  far: ndarray
+  size: ndarray
+
+
+def cut_table(backbone: Backbone) -> CutTable:
+  """Makes the CutTable of a network."""
+  near, far = np.array([flops.of_cut(backbone, k) for k in backbone.cuts]).T
+  return CutTable(near=near, far=far, size=feature_bytes(backbone))
+
+
+def feature_bytes(backbone: Backbone) -> ndarray:
+  """Counts the bytes [K] of a sample's features; a number takes 4 bytes."""
+  outputs = shapes.outputs(backbone)
+  names = backbone.names()
+  sizes = [math.prod(outputs[names[cut - 1]]) for cut in backbone.cuts]
+  return 4.0 * np.array(sizes)
+
+
+def cut_costs(
+  table: CutTable,
+  compute: ndarray,
+  bandwidth: ndarray,
+  rates: Rates,
+  alpha: float,
+) -> ndarray:
+  """Computes the costs [..., K]: alpha T / |T| + (1 - alpha) E / |E|.
+
+  T is the time that a training sample takes at each cut, 3 (near / compute +
+  far / server) + 2 size / bandwidth; a backward pass costs as much as two
+  forward passes. E is the energy that the client spends on the sample. The
+  norms are taken over the cuts. `compute` [..., 1] is in GFLOP/s, `bandwidth`
+  [..., 1] in Mbit/s; `rates` has the server's computing power, and the watts
+  that a client draws.
+  """
+  busy = 3 * table.near / (1e9 * compute)
+  sent = 2 * 8 * table.size / (1e6 * bandwidth)
+  time = busy + sent + 3 * table.far / (1e9 * rates.server)
+  energy = rates.watts * busy + rates.radio_watts * sent
+
+  def scaled(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+  return alpha * scaled(time) + (1 - alpha) * scaled(energy)
+
+
+def in_levels(
+  depth: ndarray, cuts: tuple[int, ...], levels: int | None
+) -> ndarray:
+  """Rounds depths [N] down to a few cuts, chosen evenly from `cuts`.
+
+  So no client gets a deeper cut than its resources allow, with one exception: a
+  depth below the shallowest cut is rounded up to that cut. `levels` is the
+  number of cuts to use; None: all, but at most MOST_LEVELS.
+  """
+  if levels is None:
+    levels = min(MOST_LEVELS, len(cuts))
+  if levels > len(cuts):
+    raise UserError(
+      f"fleet.allocation.levels={levels}: the network has {len(cuts)} cuts"
+      f" {cuts} (backbone.depths)"
+    )
+  places = np.linspace(0, len(cuts) - 1, levels).round().astype(int)
+  used = np.array(cuts)[places]
+  below = np.searchsorted(used, depth, side="right") - 1
+  return used[np.maximum(below, 0)]
+
+
+ALLOCATIONS = {"even": even, "supersfl": supersfl, "dfl": dfl}
+"""Name -> allocation. Add your own before a config names it."""

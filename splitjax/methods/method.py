@@ -1,0 +1,351 @@
+"""What a method is: one client and the server, without a client axis.
+
+A method overrides what differs from federated averaging. Its hyper-parameters
+are fields: floats are data of the compiled round, all else is static.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from splitjax import wire
+from splitjax.data.feed import Samples
+from splitjax.methods import nets
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.outer import Outer
+from splitjax.models import backbones, inference
+from splitjax.models.backbones import Backbone
+from splitjax.parameters import pytree
+from splitjax.types import (
+  NO_BLOCKS,
+  Batch,
+  Client,
+  Half,
+  Logits,
+  Net,
+  Passes,
+  Row,
+  Server,
+  Stage,
+  Tree,
+)
+from splitjax.wire import Wire
+from splitjax.wire.forms import Form
+
+
+@pytree
+class Method:
+  """A federated method.
+
+  The round calls, in this order: `receive`; for each of `stages` its steps;
+  `send`; and, after the sums over clients, `merge`. `predict` answers.
+
+  Attributes:
+    backbone: the network.
+    optimizer: of both sides.
+    channels: the config's forms of features and gradients on their way.
+    outer: the optimiser of a round's means; None: they are taken as they are.
+    local_norm: whether clients keep their batch normalisation, parameters and
+      running statistics (FedBN); servers always average theirs.
+    mean: a participant's weight in all means: its number of samples, or 1.
+    form: form of features on their way, if the config's channel names none.
+  """
+
+  backbone: Backbone
+  optimizer: Optimizer
+  channels: Wire = Wire()
+  outer: Outer | None = None
+  local_norm: bool = False
+  mean: Literal["size", "uniform"] = "size"
+  form: Form = "float32"
+
+  topology: ClassVar[str] = "parallel"  # key of TOPOLOGIES
+  exits: ClassVar[bool] = True  # whether a client has a classifier
+  whole: ClassVar[bool] = False  # whether clients hold the whole network
+  pick: ClassVar[bool] = False  # whether the most confident path answers
+
+  def __post_init__(self) -> None:
+    """Raises a UserError if values do not go together; subclasses add to it."""
+
+  @property
+  def answers(self) -> tuple[str, ...]:
+    """The sides that predict: both, ("client",) or ("server",)."""
+    return ("client", "server")
+
+  @property
+  def views(self) -> int:
+    """V, the number of independent batches of a step."""
+    return 1
+
+  @property
+  def passes(self) -> Passes:
+    """The cost of a local step."""
+    return Passes()
+
+  @property
+  def rows(self) -> tuple[Row, ...]:
+    """The rows of results."""
+    return (Row("", personal=False),)
+
+  @property
+  def needs_server(self) -> bool:
+    """Whether a round needs the server for more than the means."""
+    return not self.whole
+
+  # Which leaves are whose. A path is that of a block's leaf, "head/kernel".
+
+  def keeps(self, path: str) -> bool:
+    """Whether a client keeps this leaf between rounds."""
+    return self.local_norm and is_norm(path)
+
+  def sends(self, path: str) -> bool:
+    """Whether a client sends this leaf, for the mean over clients."""
+    return not self.keeps(path)
+
+  # On the host, before the first round.
+
+  def group(self, counts: np.ndarray) -> np.ndarray | None:
+    """Shard.group [N] of all clients by their class counts [N, C], or None."""
+    return None
+
+  def batch_size(self, clients: int, batch: int) -> int:
+    """The batch size, from N and the config's."""
+    return batch
+
+  @property
+  def validates(self) -> float:
+    """The share of its samples that a client holds back."""
+    return 0.0
+
+  def cuts(self, fleet: Any) -> np.ndarray | None:
+    """The depths [N] at which clients are cut that simulate both sides.
+
+    Time and energy are of these cuts; Shard.group has their indices.
+    """
+    return None
+
+  # Before the first round.
+
+  def first_client(self, net: Net, size: int) -> Client:
+    """Makes one of `size` clients from its part of the initial network."""
+    return Client(net=nets.select(net, self.keeps))
+
+  def first_server(self, full: Net, held: Net, size: int) -> Server:
+    """Makes the server; `size` clients hold the part `held` of the network."""
+    theta = NO_BLOCKS
+    if not self.whole:
+      theta = backbones.suffix(self.backbone, full, self.backbone.cuts[0])
+    return Server(net=theta, common=nets.select(held, self.sends))
+
+  # A client's round.
+
+  def at(self, round: Array) -> Self:
+    """Returns the method with the hyper-parameters of a round."""
+    return dataclasses.replace(self, optimizer=self.optimizer.at(round))
+
+  def model(self, client: Client, server: Server) -> Net:
+    """The network that a client starts from, and that answers after a round."""
+    return nets.join(client.net, server.common)
+
+  def receive(
+    self,
+    client: Client,
+    server: Server,
+    samples: Samples,
+    round: Array,
+    key: Array,
+  ) -> tuple[Half, Half, Tree]:
+    """Begins a client's round -> client, copy of the server, context.
+
+    The context is any pytree that the steps and `send` read; it is not stored.
+    """
+    net = self.model(client, server)
+    self.exchange("down", net)
+    half = self.optimizer.start(net, client.memory)
+    theta = self.optimizer.at_server
+    return half, theta.start(server.net, server.memory, copied=True), ()
+
+  def stages(self) -> tuple[Stage, ...]:
+    """The parts of a client's round, in order."""
+    return (Stage(step=self.step, alone=self.alone, passes=self.passes),)
+
+  def step(
+    self,
+    client: Half,
+    server: Half,
+    context: Tree,
+    batches: tuple[Batch, ...],
+    key: Array,
+  ) -> tuple[Half, Half, dict[str, Array]]:
+    """One local step -> client, server, {name of a loss: []}."""
+    raise NotImplementedError
+
+  alone: ClassVar[Any] = None
+  """A step without the server, (client, context, batches, key) -> client,
+  losses; None if the method cannot train while the server is down."""
+
+  def lend(self, server: Half, context: Tree) -> Half:
+    """The part of the one server with which a client trains in its turn."""
+    return server
+
+  def take_back(self, server: Half, context: Tree, lent: Half) -> Half:
+    """Puts the part that a client has trained back into the one server."""
+    return lent
+
+  def weight(self, client: Half, samples: Samples) -> Array:
+    """The client's weight in all means, [] float."""
+    if self.mean == "uniform":
+      return jnp.ones(())
+    return samples.shard.size.astype(float)
+
+  def send(
+    self,
+    client: Half,
+    server: Half,
+    context: Tree,
+    samples: Samples,
+    weight: Array,
+    key: Array,
+  ) -> tuple[Client, dict[str, Any]]:
+    """Ends a client's round -> what it keeps, {name: its shares}.
+
+    The shares add up over clients; `weight` is 0 if they must not count.
+    """
+    self.exchange("up", client.net)
+    sent = nets.select(client.net, self.sends)
+    kept = nets.select(client.net, self.keeps)
+    shares = {"common": nets.shares(sent, weight)}
+    return Client(net=kept, memory=client.memory), shares
+
+  def copies(self, server: Half, context: Tree, weight: Array) -> Net:
+    """Shares of a client's copy in the mean that is the next `server.net`.
+
+    A block that no features passed is left out: it would hold the mean back.
+    """
+    weights = jax.tree.map(lambda on: weight * on, server.touched)
+    return nets.shares(server.net, weights)
+
+  # The end of a round, and after it.
+
+  def merge(
+    self,
+    server: Server,
+    shares: dict[str, Any],
+    clients: tuple[Client, ...],
+    counted: tuple[Array, ...],
+  ) -> tuple[Server, tuple[Client, ...]]:
+    """Makes the next server, and the clients of all cohorts [N, ...].
+
+    `server.net` is already the mean of the copies. Clients [N] that `counted`
+    have updates in the sums of `shares`.
+    """
+    common = nets.means(shares["common"], server.common)
+    return server._replace(common=common), clients
+
+  # After a round.
+
+  def personalise(
+    self, client: Client, server: Server, samples: Samples, key: Array
+  ) -> Net:
+    """The network that answers in a row of results that is personal."""
+    return self.model(client, server)
+
+  def part_two(self, client: Client, server: Server) -> Net:
+    """The server's network that answers for a client."""
+    return server.net
+
+  def predict(self, client: Net, server: Net, image: Array) -> Logits:
+    """The logits of a client's exit and of the server, for inputs [B, ...]."""
+    z, at_client = inference.client_logits(self.backbone, client, image)
+    depth = self.depth(client)
+    if depth == self.backbone.length and at_client is not None:
+      return Logits(client=at_client, server=at_client)
+    z = wire.clipped(self.wire.features, z)  # as in training, but no noise
+    at_server = inference.server_logits(self.backbone, server, z, depth)
+    if at_client is None:
+      at_client = at_server
+    return Logits(client=at_client, server=at_server)
+
+  def paths(self, clients: Client, server: Server, image: Array) -> Array:
+    """The logits [P, B, C] of a cohort's paths, for a method with `pick`."""
+
+    def path(client):
+      net, rest = self.model(client, server), self.part_two(client, server)
+      return self.predict(net, rest, image).server.astype(float)
+
+    return jax.lax.map(path, clients)
+
+  # What methods call.
+
+  def features(
+    self, client: Net, batch: Batch
+  ) -> tuple[Array, dict[str, Tree]]:
+    """Computes z = phi(x) -> [B, ...], new running statistics."""
+    names = self.backbone.names(0, self.depth(client))
+    return backbones.run_batch(self.backbone, client, batch.image, names, batch)
+
+  def exit_loss(self, client: Net, z: Array, batch: Batch) -> Array:
+    """Computes l_C = CE(h(z), y), []; 0 for a client without exit or head."""
+    exit = backbones.classifier(self.backbone, client)
+    if exit is None:
+      return jnp.zeros(())
+    logits, _ = backbones.run_batch(self.backbone, client, z, (exit,), batch)
+    return self.backbone.mean_loss(logits, batch.label, batch.real)
+
+  def local_loss(
+    self, params: dict[str, Tree], client: Net, batch: Batch
+  ) -> Array:
+    """Computes l_C of a batch with these `params`; drops new statistics."""
+    net = client._replace(params=params)
+    return self.exit_loss(net, self.features(net, batch)[0], batch)
+
+  def depth(self, client: Net) -> int:
+    """Reads a client's cut from the names of its blocks."""
+    return backbones.depth_of(self.backbone, client)
+
+  @property
+  def wire(self) -> Wire:
+    """The channels, in the method's own form where the config names none."""
+    features = self.channels.features
+    if features.form is not None:
+      return self.channels
+    features = dataclasses.replace(features, form=self.form)
+    return dataclasses.replace(self.channels, features=features)
+
+  def cross(self, name: str, rows: Array, batch: Batch) -> Array:
+    """Sends a batch of rows across the cut; returns them as they arrive."""
+    return wire.send(self.wire, name, rows, batch)
+
+  def exchange(self, direction: Literal["up", "down"], net: Net) -> None:
+    """Prices the parameters that a client sends or receives."""
+    sent = nets.select(net, self.sends)
+    exit = backbones.classifier(self.backbone, net)
+    if exit == "head":  # the whole network
+      names = {name for name, x in sent.params.items() if jax.tree.leaves(x)}
+      part = "model" if "head" in names else "body"
+      kind = "head" if names == {"head"} else part
+      wire.send_tree(f"{direction}/{kind}", sent)
+      return
+    blocks = [name for name in net.params if name != exit]
+    wire.send_tree(f"{direction}/prefix", backbones.select(sent, blocks))
+    if exit is not None:
+      wire.send_tree(f"{direction}/exit", backbones.select(sent, (exit,)))
+
+
+def is_norm(path: str) -> bool:
+  """Tells whether a leaf's path is that of a batch normalisation."""
+  return any(part.startswith("BatchNorm") for part in path.split("/"))
+
+
+def is_head(path: str) -> bool:
+  """Tells whether a block's name or a leaf's path is of the head."""
+  return path.split("/")[0] == "head"
+
+
+def is_body(path: str) -> bool:
+  """Tells whether a block's name or a leaf's path is of another block."""
+  return not is_head(path)

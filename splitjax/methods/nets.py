@@ -1,0 +1,99 @@
+"""Networks as dicts of blocks: joined, shared out among clients, averaged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax.types import Net, Share, Tree
+
+
+def select(net: Net, wanted: Callable[[str], bool]) -> Net:
+  """Replaces by None all leaves but those whose path is `wanted`.
+
+  The path is that of the block and of flax, "block1/BatchNorm_0/scale", for
+  parameters and statistics alike.
+  """
+
+  def choose(path, leaf):
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    return leaf if wanted(name) else None
+
+  return Net(*(jax.tree_util.tree_map_with_path(choose, part) for part in net))
+
+
+def map_blocks(function: Callable[..., Any], net: Net, *others: Net) -> Net:
+  """Calls (block, the others' blocks of this name) for each block of `net`.
+
+  A block that another lacks is None there.
+  """
+
+  def of_part(part, *rest):
+    return {
+      name: function(tree, *(blocks.get(name) for blocks in rest))
+      for name, tree in part.items()
+    }
+
+  return Net(*map(of_part, net, *others))
+
+
+def join(kept: Net, common: Net) -> Net:
+  """Completes the blocks of `kept`: a leaf that is None comes from `common`."""
+
+  def leaf_of(leaf, mean):
+    return mean if leaf is None else leaf
+
+  def fill(tree, means):
+    if not jax.tree.leaves(means):
+      return tree
+    return jax.tree.map(leaf_of, tree, means, is_leaf=lambda x: x is None)
+
+  return map_blocks(fill, kept, common)
+
+
+def shares(net: Net, weight: Array | Net) -> Net:
+  """Turns every block into the Share of a mean over clients.
+
+  `weight` [] is that of the client, or a Net with a weight for each block.
+  """
+  if isinstance(weight, Net):
+    return map_blocks(share, net, weight)
+  return map_blocks(lambda tree: share(tree, weight), net)
+
+
+def share(tree: Tree, weight: Array) -> Share:
+  """Makes a share; a weight of 0 turns even NaN into 0."""
+  total = jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
+  return Share(total, weight)
+
+
+def means(shared: Net, old: Net) -> Net:
+  """Averages block by block; one of which nobody has a share stays `old`."""
+  return map_blocks(
+    lambda tree, share: tree if share is None else share.mean(tree), old, shared
+  )
+
+
+def union(a: Tree, b: Tree) -> Tree:
+  """Adds two trees of sums; keeps a dict's entry that only one of them has."""
+  if isinstance(a, dict):
+    both = {name: union(a[name], b[name]) for name in a if name in b}
+    return a | b | both
+  if isinstance(a, tuple):
+    parts = map(union, a, b)
+    return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
+  return None if a is None else a + b
+
+
+def combine(weights: Array, tree: Tree) -> Tree:
+  """Combines clients' arrays [N, ...] linearly -> [M, ...].
+
+  `weights` are [M, N] for M combinations; [N] for a single one, [...]. The
+  precision is full on any device.
+  """
+  exact = jax.lax.Precision.HIGHEST
+  return jax.tree.map(
+    lambda x: jnp.tensordot(weights, x, 1, precision=exact), tree
+  )

@@ -1,0 +1,141 @@
+"""Personalisation: plain SGD on a client's own data, before an evaluation."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from splitjax import trees
+from splitjax.data.feed import Samples
+from splitjax.fields import NOT_NEGATIVE
+from splitjax.methods.method import Method
+from splitjax.parameters import pytree
+from splitjax.types import Batch, Net, Row
+
+
+def sgd_step(
+  method: Method,
+  net: Net,
+  batch: Batch,
+  lr: Array | float,
+  moves: Callable[[str], bool] | None = None,
+) -> Net:
+  """Takes a step of plain SGD on l_C in the blocks that `moves` names.
+
+  A batch of padding changes nothing.
+  """
+  grads = jax.grad(method.local_loss)(net.params, net, batch)
+  lr = jnp.where(batch.real.any(), lr, 0.0)
+  params = {
+    name: jax.tree.map(lambda p, g: p - lr * g, old, grads[name])
+    if moves is None or moves(name)
+    else old
+    for name, old in net.params.items()
+  }
+  return net._replace(params=params)
+
+
+def fine_tune(
+  method: Method,
+  net: Net,
+  samples: Samples,
+  key: Array,
+  *,
+  lr: Array | float,
+  steps: int = 0,
+  epochs: int = 0,
+  moves: Callable[[str], bool] | None = None,
+) -> Net:
+  """Takes `steps` mini-batch steps on a client's data, or `epochs` over it."""
+  epoch_key, batch_key = jax.random.split(key)
+  # The client's batches: they may be fewer than the largest's of its cohort.
+  batches = jnp.maximum(samples.batches(), 1)
+
+  def step(t, net):
+    epoch, i = jnp.divmod(t, batches)
+    rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
+    augment_key = jax.random.fold_in(batch_key, epoch if epochs else t)
+    if epochs:
+      augment_key = jax.random.fold_in(augment_key, i)
+    batch = samples.batch(rows[i], real[i], augment_key)
+    return sgd_step(method, net, batch, lr, moves)
+
+  return jax.lax.fori_loop(0, epochs * batches if epochs else steps, step, net)
+
+
+def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
+  """Recomputes running statistics in one pass over the client's data.
+
+  mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b
+  of the pass; var lacks the variance between the batches' means. A layer keeps
+  its old statistics if no batch has two values per channel.
+  """
+  _, pass_key = jax.random.split(key)  # the other half is `fine_tune`'s
+  names = method.backbone.names(0, method.depth(net))
+  old = {name: net.stats[name] for name in names}
+  if not jax.tree.leaves(old):
+    return net
+  zeros, ones = (jax.tree.map(f, old) for f in (jnp.zeros_like, jnp.ones_like))
+
+  def accumulate(sums, drawn):
+    rows, real = drawn
+    batch = samples.for_draws(rows, real, pass_key)
+
+    def write(stats):
+      return method.features(net._replace(stats=net.stats | stats), batch)[1]
+
+    # A layer writes (1 - s) old + s new and chooses s itself: 0 for a batch
+    # that it skips. From old = 0 this is s new, with slope 1 - s in old.
+    part, kept = jax.jvp(write, (zeros,), (ones,))
+    share = jax.tree.map(lambda k: 1 - k, kept)
+    return trees.add(sums, trees.scale(batch.real.sum(), (part, share))), None
+
+  sums, _ = jax.lax.scan(accumulate, (zeros, zeros), samples.epoch(pass_key))
+  stats = jax.tree.map(
+    lambda old, part, share: jnp.where(
+      share > 0, part / jnp.where(share > 0, share, 1), old
+    ),
+    old,
+    *sums,
+  )
+  return net._replace(stats=net.stats | stats)
+
+
+@pytree
+class Adapting(Method):
+  """Adapt((phi, h); D_n) before an evaluation: HARMONY eq. 5, "+FT".
+
+  Attributes:
+    inner_lr: alpha, the learning rate.
+    inner_steps: M, steps on mini-batches of shuffled epochs over D_n.
+    tune_epochs: E, epochs over D_n instead of M steps; 0: M steps.
+    refresh_stats: whether to end by taking the batch-norm statistics from D_n
+      alone.
+  """
+
+  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01
+  inner_steps: Annotated[int, NOT_NEGATIVE] = 3
+  tune_epochs: Annotated[int, NOT_NEGATIVE] = 0
+  refresh_stats: bool = True
+
+  def personalise(self, client, server, samples, key):
+    net = self.model(client, server)
+    steps, epochs = self.inner_steps, self.tune_epochs
+    net = fine_tune(
+      self, net, samples, key, lr=self.inner_lr, steps=steps, epochs=epochs
+    )
+    return refresh(self, net, samples, key) if self.refresh_stats else net
+
+
+@pytree
+class FineTuning(Adapting):
+  """With `finetune`, adapted clients have a row of results, "+FT"."""
+
+  finetune: bool = False
+
+  @property
+  def rows(self):
+    tuned = Row("+FT", personal=True, tuned=True)
+    return (*super().rows, tuned) if self.finetune else super().rows

@@ -1,0 +1,127 @@
+"""Dataclasses as pytrees: numbers are data of a program, choices shape it."""
+
+import dataclasses
+import functools
+import typing
+from typing import Any, get_origin
+
+import jax
+import numpy as np
+
+from splitjax.fields import alternatives, check_value, native, readable, written
+from splitjax.types import UserError
+
+STATIC = "static"
+"""Marks a float that shapes the program: `share: Annotated[float, STATIC]`."""
+
+_DATA_TYPES: set[type] = {float}
+"""Types whose values are data: floats, and dataclasses that hold them."""
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
+def pytree(cls: Any) -> Any:
+  """Makes a frozen dataclass a pytree: its floats are leaves, all else static.
+
+  A compiled program takes the leaves as arguments, so that a single program
+  serves all their values. An int, a bool or a text chooses a branch or a shape,
+  and has a program of its own; so has a None in the place of a float, which
+  switches a part off.
+
+  Bounds are declared with the field and checked when an object is made; an int
+  in the place of a float becomes a float, since another dtype would be another
+  program. A subclass changes a default by `lam = 0.2` alone, and checks what
+  goes together in its `__post_init__`, after `super().__post_init__()`.
+
+  Raises:
+    UserError: when an object is made with a value that its field does not take.
+
+  Example:
+    >>> from typing import Annotated
+    >>> import jax
+    >>> from splitjax.fields import PROBABILITY
+    >>> @pytree
+    ... class Blend:
+    ...   lam: Annotated[float, PROBABILITY] = 0.5
+    ...   steps: int = 3
+    >>> jax.tree.leaves(Blend(lam=1, steps=2))
+    [1.0]
+  """
+  hints = typing.get_type_hints(cls, include_extras=True)
+  # `dataclasses` ignores an inherited field's new default without annotation.
+  annotations = dict(vars(cls).get("__annotations__", {}))
+  for name, default in list(vars(cls).items()):
+    hint = hints.get(name, typing.ClassVar)
+    if typing.ClassVar not in (hint, get_origin(hint)):
+      annotations.setdefault(name, hint)
+      setattr(cls, name, checked(default, hint, name))
+  cls.__annotations__ = annotations
+  if not hasattr(cls, "__post_init__"):
+    cls.__post_init__ = lambda self: None
+  cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+  cls.__init__ = _checking(cls, cls.__init__, hints)
+  _register(cls, hints)
+  _DATA_TYPES.add(cls)
+  return cls
+
+
+def checked(value: Any, hint: Any, name: str) -> Any:
+  """Returns a field's value in its type; an array, as data may be, as it is."""
+  if isinstance(value, dataclasses.Field):  # a default of dataclasses.field
+    return value
+  if isinstance(value, np.generic):
+    value = native(value)
+  if _is_data(hint) and isinstance(value, (jax.Array, np.ndarray)):
+    return value
+  if readable(hint):
+    return check_value(value, hint, name)
+  kinds = alternatives(hint)
+  types = all(isinstance(kind, type) for kind in kinds)
+  if types and not isinstance(value, kinds):
+    wanted = " or ".join(kind.__name__ for kind in kinds)
+    raise UserError(f"{name}={written(value)} must be of {wanted}")
+  return value
+
+
+def _checking(cls: Any, init: Any, hints: dict[str, Any]) -> Any:
+  """Wraps `__init__`: it checks the values before they become attributes."""
+
+  @functools.wraps(init)
+  def checking_init(self: Any, **values: Any) -> None:
+    if type(self) is not cls:
+      raise UserError(f"{type(self).__name__}: write @pytree above its class")
+    for name, value in values.items():
+      if name in hints:
+        values[name] = checked(value, hints[name], name)
+    init(self, **values)
+
+  return checking_init
+
+
+def _register(cls: Any, hints: dict[str, Any]) -> None:
+  """Tells jax of the class.
+
+  Objects that jax makes are not checked: their leaves may be anything, such as
+  the axes of a vmap.
+  """
+  names = [field.name for field in dataclasses.fields(cls)]
+  data = [name for name in names if _is_data(hints[name])]
+  static = [name for name in names if name not in data]
+
+  def flatten(record):
+    held = vars(record)
+    leaves = [(jax.tree_util.GetAttrKey(n), held[n]) for n in data]
+    return leaves, tuple(held[n] for n in static)
+
+  def unflatten(rest, leaves):
+    record = object.__new__(cls)
+    vars(record).update(zip(data, leaves, strict=True))
+    vars(record).update(zip(static, rest, strict=True))
+    return record
+
+  jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+
+
+def _is_data(hint: Any) -> bool:
+  """Tells whether a field is data; a union is, if one of its types is."""
+  shapes = STATIC in getattr(hint, "__metadata__", ())
+  return not shapes and not _DATA_TYPES.isdisjoint(alternatives(hint))

@@ -1,0 +1,129 @@
+"""A small simulation: six clients of unequal size train a toy network.
+
+`check_method` and much of the test suite run in it.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from splitjax import simulation
+from splitjax.data.feed import BatchPlan
+from splitjax.engine import round
+from splitjax.engine.faults import NO_FAULTS, FaultTable
+from splitjax.engine.loops import one_server
+from splitjax.fleet.fleets import Fleet
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.mlp import toy
+from splitjax.simulation import Simulation
+from splitjax.types import Client, Metrics, Net, Shard, State
+
+SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
+SIZES = (13, 5, 9, 4, 12, 7)
+"""Samples of each client: unequal, and not all multiples of a batch of 4."""
+
+fleet_of = functools.partial(simulation.fleet_of, clients=len(SIZES))
+"""(method, participants=None) -> clients at the method's depths."""
+
+
+class Sandbox(NamedTuple):
+  """One method and its clients, ready for rounds; see Simulation."""
+
+  method: Method
+  fleet: Fleet
+  plans: tuple[BatchPlan, ...]
+  shards: tuple[Shard, ...]
+  faults: FaultTable = NO_FAULTS
+
+  def state(self, seed: int = 0) -> State:
+    """Makes the initial state, in new arrays that a round may donate."""
+    return Simulation(*self[1:]).start(self.method, seed)
+
+  def round(self, state: State) -> tuple[State, Metrics]:
+    """Runs a round; the state is donated."""
+    return Simulation(*self[1:]).round(self.method, state)
+
+  def lower(self, state: State) -> Any:
+    """Lowers a round, for its text and its costs."""
+    return round.run_round.lower(self.method, state, self.shards, **self.how)
+
+  def networks(self, state: State) -> tuple[Net, ...]:
+    """The networks [N, ...] of each cohort with which a round starts."""
+
+    def network(client: Client, number: Array) -> Net:
+      del number  # clients may store nothing: it gives the axis
+      return self.method.model(client, state.server)
+
+    return tuple(
+      jax.vmap(network)(clients, shard.number)
+      for clients, shard in zip(state.clients, self.shards, strict=True)
+    )
+
+  @property
+  def how(self) -> dict[str, Any]:
+    """The keywords of `run_round`."""
+    return Simulation(*self[1:]).how
+
+
+def small(kind: Callable[..., Method], **options: Any) -> Sandbox:
+  """Makes a sandbox of a class as in METHODS, with these fields.
+
+  Its clients have one or two depths; one where they share one server. If they
+  visit it one after another, their order is cyclic.
+  """
+  options = {"optimizer": Optimizer(lr=0.1)} | options
+  net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
+  method = kind(backbone=net, **options)
+  if one_server(method):
+    net = toy(SHAPE, CLASSES, depths=(1,), length=3)
+    method = kind(backbone=net, **options)
+  return build(method, fleet_of(method))
+
+
+def build(
+  method: Method,
+  fleet: Fleet,
+  sizes: tuple[int, ...] = SIZES,
+  *,
+  batch: int = 4,
+  epochs: int = 1,
+  steps: int | None = None,
+  image: np.ndarray | None = None,
+  faults: FaultTable = NO_FAULTS,
+) -> Sandbox:
+  """Makes a sandbox of clients that hold `sizes` samples.
+
+  Images [Z, H, W, c] uint8 are `stripes` by default; the rest as in `simulate`.
+  """
+  stock, label = stripes(sum(sizes) + 5)
+  image = stock if image is None else image
+  rows = parts(sizes)
+  nobodys = np.setdiff1d(np.arange(len(label)), np.concatenate(rows))
+  simulated = simulation.simulate(
+    method, image, label, rows, batch=batch, epochs=epochs, steps=steps,
+    fleet=fleet, held=nobodys, order="cyclic", rounds=ROUNDS,
+  )  # fmt: skip
+  return Sandbox(method, *simulated._replace(faults=faults))
+
+
+def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """Makes images [count, 4, 4, 1] and labels.
+
+  An image is dark, except for the row whose number is the label.
+  """
+  rng = np.random.default_rng(seed)
+  label = rng.integers(0, CLASSES, count).astype(np.int32)
+  image = rng.integers(0, 60, (count, *SHAPE))
+  image[np.arange(count), label] += 150
+  return image.astype(np.uint8), label
+
+
+def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+  """Divides the rows of the data among clients; 5 rows belong to no client."""
+  rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
+  return np.split(rows, np.cumsum(sizes))[:-1]

@@ -1,0 +1,172 @@
+"""A simulation without config or folder: arrays in, rounds out."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import trees
+from splitjax.data import feed, inputs
+from splitjax.data.feed import BatchPlan
+from splitjax.engine import layout, round
+from splitjax.engine.faults import NO_FAULTS, FaultTable
+from splitjax.fleet import fleets, orders
+from splitjax.fleet.fleets import Fleet
+from splitjax.methods.method import Method
+from splitjax.models import drawing
+from splitjax.types import Array, Client, Logits, Metrics, Server, Shard, State
+
+
+class Simulation(NamedTuple):
+  """Clients with their data, ready for rounds of a method.
+
+  Attributes:
+    fleet: the clients.
+    plans: the batches of each cohort.
+    shards: of each cohort, its clients' data, arrays [N, ...].
+    faults: drawn faults of the clients.
+  """
+
+  fleet: Fleet
+  plans: tuple[BatchPlan, ...]
+  shards: tuple[Shard, ...]
+  faults: FaultTable = NO_FAULTS
+
+  def start(self, method: Method, seed: int = 0) -> State:
+    """Makes the state before the first round, in new arrays."""
+    key = jax.random.key(seed)
+    full = drawing.init(method.backbone, key)
+    state = round.start(method, layout.of(self.fleet), full, key)
+    return jax.tree.map(jnp.copy, state)  # a round donates it
+
+  def round(self, method: Method, state: State) -> tuple[State, Metrics]:
+    """Runs a round; the state is donated.
+
+    A method with other numbers, such as a new learning rate, runs in the same
+    program: `dataclasses.replace(method, lam=0.5)`.
+    """
+    return round.run_round(method, state, self.shards, **self.how)
+
+  @property
+  def how(self) -> dict[str, Any]:
+    """The keywords of `run_round`."""
+    return {
+      "layout": layout.of(self.fleet),
+      "plans": self.plans,
+      "faults": self.faults,
+    }
+
+  def client(self, state: State, number: int) -> Client:
+    """Finds a client in the state by its number."""
+    for cohort, clients in zip(self.fleet.cohorts, state.clients, strict=True):
+      if number in cohort.ids:
+        return trees.take(clients, cohort.ids.index(number))
+    raise IndexError(f"client {number} of {self.fleet.num_clients}")
+
+  def predict(
+    self, method: Method, state: State, number: int, image: np.ndarray
+  ) -> Logits:
+    """Computes the logits of both exits for inputs [B, ...] at a client."""
+    plan = self.plans[0]
+    x = feed.standardise(jnp.asarray(image), plan.mean, plan.std)
+    return _answer(method, self.client(state, number), state.server, x)
+
+
+@jax.jit
+def _answer(method: Method, client: Client, server: Server, x: Array) -> Logits:
+  net = method.model(client, server)
+  return method.predict(net, method.part_two(client, server), x)
+
+
+def simulate(
+  method: Method,
+  image: np.ndarray,
+  label: np.ndarray,
+  parts: Sequence[np.ndarray],
+  *,
+  batch: int = 50,
+  epochs: int = 1,
+  steps: int | None = None,
+  fleet: Fleet | None = None,
+  participants: int | None = None,
+  held: np.ndarray | None = None,
+  order: str = "random",
+  rounds: int = 100,
+  seed: int = 0,
+) -> Simulation:
+  """Makes a simulation of clients that hold rows of a data set.
+
+  Args:
+    method: the clients have the depth of its network, or its cuts, about
+      equally common.
+    image: [Z, ...], in the units and dtype of the data.
+    label: [Z] int, from 0 on.
+    parts: rows of each client.
+    batch: batch size.
+    epochs: local epochs of a round.
+    steps: local steps of a round; None: those of `epochs`.
+    fleet: the clients; None: made from `method`, `participants` and `seed`.
+    participants: clients sampled per round; None: all.
+    held: rows that every client validates on, for methods with `validates`.
+    order: in ORDERS, for methods whose clients visit one server in turns.
+    rounds: how many rounds' orders are drawn.
+    seed: of depths and orders.
+
+  Example:
+    >>> import numpy as np
+    >>> import splitjax
+    >>> from splitjax.methods import FedAvg
+    >>> from splitjax.methods.optimizer import Optimizer
+    >>> rng = np.random.default_rng(0)
+    >>> images = rng.integers(0, 256, (60, 8, 8, 1), np.uint8)
+    >>> labels = (images[:, :4].mean((1, 2, 3)) > 127).astype(np.int32)
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=2)
+    >>> method = FedAvg(backbone=net, optimizer=Optimizer(lr=0.1))
+    >>> clients = np.array_split(np.arange(60), 4)
+    >>> sim = simulate(method, images, labels, clients, batch=5)
+    >>> state = sim.start(method)
+    >>> for _ in range(3):
+    ...   state, metrics = sim.round(method, state)
+    >>> sim.predict(method, state, 0, images).client.shape
+    (60, 2)
+  """
+  classes = method.backbone.classes
+  mean, std = inputs.statistics(image)
+  on_device = jnp.asarray(image), jnp.asarray(label, jnp.int32)
+  if fleet is None:
+    fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
+  batch = method.batch_size(len(parts), batch)
+  epochs = feed.epochs(epochs, steps, [*map(len, parts)], batch)
+  plans, shards = [], []
+  for cohort in fleet.cohorts:
+    rows = [parts[number] for number in cohort.places]
+    sizes = [len(parts[number]) for number in cohort.ids]
+    plan = feed.plan(sizes, batch, epochs, mean, std, limit=steps)
+    shard = feed.shards(*on_device, rows, classes, cohort.places)
+    if method.validates and held is not None:
+      copies = jnp.tile(jnp.asarray(held, jnp.int32), (len(rows), 1))
+      shard = shard._replace(held=copies)
+    shard = orders.with_service_order(
+      method, shard, plan, fleet, order=order, turn=1, rounds=rounds, seed=seed
+    )
+    plans.append(plan)
+    shards.append(shard)
+  return Simulation(fleet=fleet, plans=tuple(plans), shards=tuple(shards))
+
+
+def fleet_of(
+  method: Method,
+  clients: int,
+  *,
+  participants: int | None = None,
+  seed: int = 0,
+) -> Fleet:
+  """Makes clients at the method's depths."""
+  net = method.backbone
+  cuts = net.cuts or (net.length,)
+  fleet = fleets.assign_depths(clients, cuts, seed, participants=participants)
+  if method.whole:
+    fleet = fleets.with_full_depth(fleet, net.length)
+  return fleet

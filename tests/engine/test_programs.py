@@ -1,0 +1,146 @@
+"""One program serves all numbers; states of clients that store nothing."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+from engine import world
+from marks import slow
+
+from splitjax import trees, wire
+from splitjax.engine import layout, round
+from splitjax.engine.layout import CohortShape, Layout
+from splitjax.methods import METHODS
+from splitjax.models import drawing
+from splitjax.parameters import pytree
+
+VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+
+
+def with_values(method, **fields):
+  """The method with other values of some fields, or lr of its optimiser."""
+  if "lr" in fields:
+    optimizer = dataclasses.replace(method.optimizer, lr=fields.pop("lr"))
+    method = dataclasses.replace(method, optimizer=optimizer)
+  return dataclasses.replace(method, **fields)
+
+
+def programs(made, methods, seeds=(0,)):
+  """How many programs some methods and seeds need; and their losses."""
+  before, losses = round.run_round._cache_size(), []
+  for method in methods:
+    for seed in seeds:
+      place = made._replace(method=method)
+      _, metrics = place.round(place.state(seed))
+      losses.append({k: float(x) for k, x in metrics.losses.items()})
+  return round.run_round._cache_size() - before, losses
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "fields"),
+  [
+    ("splitgp", (), ("lr", "lam", "gamma", "inner_lr")),
+    *slow(("harmony", (("lam", 0.3),), ("lr", "lam", "gamma", "inner_lr"))),
+  ],
+)
+def test_one_program_serves_all_values_and_seeds(name, options, fields):
+  made = world(name, options=options, epochs=2)
+  grid = [
+    with_values(made.method, **{field: value})
+    for field in fields
+    for value in VALUES
+  ]
+  count, losses = programs(made, grid)
+  assert count == 1
+  assert programs(made, [made.method], seeds=range(1, 4))[0] == 0
+  # The learning rate is that of this round, not of the first one compiled.
+  rates = [of_round["client"] for of_round in losses[: len(VALUES)]]
+  assert len(set(rates)) == len(VALUES)
+  # A float that is not there is another program.
+  without = with_values(made.method, lam=None)
+  assert programs(made, [without])[0] == 1
+
+
+@pytest.mark.slow
+def test_alignment_that_is_off_is_another_program():
+  made = world("harmony")
+  weights = [with_values(made.method, csa_weight=w) for w in (0.9, 0.5)]
+  count, losses = programs(made, weights)
+  off = [with_values(made.method, csa_weight=w) for w in (None, 0.0)]
+  count_off, (without, _) = programs(made, off)
+  assert count <= 1 == count_off
+  assert "csa" in losses[0] and "csa" not in without
+
+
+@pytest.mark.parametrize("name", ["fedavg", "harmony"])
+def test_a_state_does_not_grow_with_its_clients(name):
+  method = world(name).method
+  full = jax.eval_shape(
+    lambda key: drawing.init(method.backbone, key), jax.random.key(0)
+  )
+
+  def size(clients):
+    cohorts = (CohortShape(depth=method.backbone.length, size=clients,
+                      places=clients),)  # fmt: skip
+    if not method.whole:
+      cohorts = tuple(
+        CohortShape(depth=depth, size=clients // 2, places=clients // 2)
+        for depth in method.backbone.cuts
+      )
+    shape = Layout(cohorts=cohorts, participants=clients)
+    state = jax.eval_shape(
+      lambda full, key: round.start(method, shape, full, key),
+      full,
+      jax.random.key(0),
+    )
+    return sum(
+      trees.num_bytes(x) for x in (state.clients, state.server, state.outer)
+    )
+
+  sizes = {size(clients) for clients in (10, 100, 1000)}
+  assert len(sizes) == 1 and sizes.pop() > 0
+  # The first state is what all rounds keep.
+  made = world(name)
+  state = made.state()
+  before = trees.num_bytes((state.clients, state.server))
+  state, _ = made.round(state)
+  assert trees.num_bytes((state.clients, state.server)) == before
+  assert layout.of(made.fleet).size == 6
+
+
+def test_a_ledger_has_what_is_sent_while_it_is_open():
+  tree = {"kernel": jnp.zeros((3, 2)), "none": None}
+  real = jnp.array([True, True, False])
+  wire.send_tree("up/model", tree)  # nobody listens
+  with wire.ledger() as sent:
+    wire.send_tree("up/model", tree)
+    wire.send_tree("up/model", tree)
+    with wire.ledger() as inner:
+      wire.send_labels(real)
+    wire.send_match(real, real)
+    wire.send_tree("up/exit", {})
+  assert {name: float(size) for name, size in sent.items()} == {
+    "up/model": 48, "up/match": 0.25,
+  }  # fmt: skip
+  assert {name: float(size) for name, size in inner.items()} == {"up/labels": 8}
+
+
+SAID = "up/features is sent inside .*: compute there, and send outside of it"
+
+
+@pytree
+class Leaking(METHODS["splitgp"]):
+  """Sends in a function that is differentiated."""
+
+  def exit_loss(self, net, z, batch):
+    self.cross("up/features", z, batch)
+    return super().exit_loss(net, z, batch)
+
+
+def test_a_round_that_sends_inside_a_gradient_says_so():
+  made = world("splitgp")
+  plain = made.method
+  leaking = Leaking(backbone=plain.backbone, optimizer=plain.optimizer)
+  with pytest.raises(RuntimeError, match=SAID):
+    made._replace(method=leaking).round(made.state())
