@@ -54,7 +54,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "train.recorder": ["Recorder"],
     "trained_method": ["Trained"],
-    "trainers.compile_cache": ["compile_once", "kept_programs"],
+    "trainers.programs": ["compile_once", "kept_programs"],
     "trainers.evaluation_images": ["show"],
     "trainers.trainer": ["ROOM", "Trainer", "size_of", "that_fit"],
   },

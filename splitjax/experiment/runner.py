@@ -17,7 +17,7 @@ from splitjax.experiment.setup.tasks import Tasks, fresh_network
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
-from splitjax.experiment.trainers.compile_cache import announcing
+from splitjax.experiment.trainers.programs import announcing
 from splitjax.experiment.trainers.trainer import that_fit
 from splitjax.fields import native
 from splitjax.reports import tensorboard

@@ -27,16 +27,16 @@ from splitjax.experiment.setup.method_factory import abstract_state
 from splitjax.experiment.setup.tasks import run_key
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
-from splitjax.experiment.trainers.compile_cache import (
-  Note,
-  compile_once,
-  quiet,
-)
 from splitjax.experiment.trainers.evaluation_images import (
   Shown,
   show,
   split_proxies,
   tested,
+)
+from splitjax.experiment.trainers.programs import (
+  Note,
+  compile_once,
+  quiet,
 )
 from splitjax.fleet.fleets import with_padding
 from splitjax.methods.method import Method
@@ -53,7 +53,7 @@ class Trainer:
   Attributes:
     setup: the method in its task.
     task: the task of the setup.
-    note: see `compile_cache.Note`.
+    note: see `programs.Note`.
     method: the method, with its numbers on the devices.
     programs: the programs compiled so far, by name.
   """
