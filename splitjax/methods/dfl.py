@@ -42,16 +42,14 @@ class DFL(Unaveraged):
   aggregation, and up when the server forms clusters or averages networks.
 
   Attributes:
-    alpha: weight of the time in the cost; the energy has weight 1 - alpha.
     warmup: rounds without aggregation before clients are clustered; 3 in the
       authors' code. 0: a cluster of all clients from the first round.
     eps: clients whose networks are at most this far apart (1 - CKA) are in one
       cluster, directly or through others; 0.3 in the authors' code.
-    cut: the cut of every client; with warmup=0 this is SplitFed v1. None: the
-      cut of the least cost.
+    cut: of every client; with warmup=0 this is SplitFed v1. None: the cheapest.
   """
 
-  alpha: Annotated[float, PROBABILITY] = 0.5
+  alpha: Annotated[float, PROBABILITY] = 0.5  # of time; energy: 1 - alpha
   warmup: Annotated[int, NOT_NEGATIVE] = 3
   eps: Annotated[float, NOT_NEGATIVE] = 0.3
   cut: int | None = None
@@ -59,7 +57,7 @@ class DFL(Unaveraged):
   def __post_init__(self):
     super().__post_init__()
     cuts = self.backbone.cuts
-    if self.cut is not None and self.cut not in cuts:
+    if self.cut not in (None, *cuts):
       raise UserError(f"cut={self.cut} must be one of {cuts}, backbone.depths")
 
   @property
@@ -166,10 +164,9 @@ def similarity(params: Tree) -> Array:
 
 
 def clusters(near: Array) -> Array:
-  """Puts clients into one cluster if `near` connects them, maybe via others.
+  """Maps near [N, N] bool, directly or via others, to Clusters.cluster [N].
 
-  Maps near [N, N] bool to Clusters.cluster [N] int32. This is DBSCAN with a
-  minimum cluster size of 1, as in the authors' code.
+  This is DBSCAN with a minimum cluster size of 1, as in the authors' code.
   """
   count = len(near)
   reach = near | jnp.eye(count, dtype=bool)

@@ -54,14 +54,10 @@ class Harmony(Adapting, Blended, Split):
   meta-adaptation off, and alpha = 0.05 with 3 steps diverged in a small check.
 
   Attributes:
-    gamma: weight of the client's loss (eq. 8).
-    csa_weight: weight of l_CSA (eq. 7); None turns alignment off, as does 0.
-    csa_margin: m, the margin of l_CSA.
     csa_normalize: whether embeddings are scaled to length 1 before l_CSA; the
       paper leaves it open. Raw ones with weight 1 and margin 1 diverged.
     client_loss_views: which views the client's loss uses; eq. 8 leaves it open.
       "late": the view of the server's loss; "both": the mean over both views.
-    stochastic_depth: whether the early view's K is drawn; False: the client's.
     meta: "fomaml" applies the gradient at the adapted parameters to the start;
       "maml" differentiates through the inner steps (exact, slow).
 
@@ -72,12 +68,12 @@ class Harmony(Adapting, Blended, Split):
     (2, 34.0)
   """
 
-  gamma: Annotated[float, PROBABILITY] = 0.5
-  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0
-  csa_margin: Annotated[float, POSITIVE] = 1.0
+  gamma: Annotated[float, PROBABILITY] = 0.5  # weight of l_C (eq. 8)
+  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0  # eq. 7; None, 0: off
+  csa_margin: Annotated[float, POSITIVE] = 1.0  # m
   csa_normalize: bool = True
   client_loss_views: Literal["late", "both"] = "late"
-  stochastic_depth: bool = True
+  stochastic_depth: bool = True  # whether early K is drawn; False: client's
   meta: Literal["fomaml", "maml"] = "fomaml"
   form: Form = "float16"  # the paper's
 
@@ -88,12 +84,10 @@ class Harmony(Adapting, Blended, Split):
 
   @property
   def aligned(self) -> bool:
-    """Whether the server aligns the views."""
     return self.csa_weight is not None
 
   @property
   def both(self) -> bool:
-    """Whether the client's loss is that of both views."""
     return self.client_loss_views == "both"
 
   @property

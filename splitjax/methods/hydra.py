@@ -19,10 +19,9 @@ class Hydra(SplitFedV2):
   """SplitFed v2 with a head, part-2b, for every group of clients.
 
   In every round each head starts as a copy of the common head, with slots of
-  its own. A visit trains the client's part-1, the shared part-2a and the head
-  of the client's group. The round ends with the mean of the heads. With one
-  group this is SplitFed v2. A client sends its label counts once, when it first
-  takes part.
+  its own. A visit trains part-1, the shared part-2a and the head of the
+  client's group. The round ends with the mean of the heads. With one group this
+  is SplitFed v2. A client sends its label counts when it first takes part.
 
   Attributes:
     second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
@@ -71,7 +70,6 @@ class Hydra(SplitFedV2):
 
   @property
   def group_classes(self) -> tuple[tuple[int, ...], ...]:
-    """The classes of each group."""
     if self.superclasses is not None:
       return self.superclasses
     classes = tuple(range(self.backbone.classes))
@@ -107,7 +105,6 @@ class Hydra(SplitFedV2):
     return client, shared._replace(memory=heads), samples.shard.group
 
   def lend(self, server, context):
-    """Part-2a with the head of the client's group."""
     head = trees.take(server.memory, context)
     return nets.union(server._replace(memory=()), head)
 

@@ -43,25 +43,17 @@ class Method:
 
   The round calls, in this order: `receive`; for each of `stages` its steps;
   `send`; and, after the sums over clients, `merge`. `predict` answers.
-
-  Attributes:
-    backbone: the network.
-    optimizer: of both sides.
-    channels: the config's forms of features and gradients on their way.
-    outer: the optimiser of a round's means; None: they are taken as they are.
-    local_norm: whether clients keep their batch normalisation, parameters and
-      running statistics (FedBN); servers always average theirs.
-    mean: a participant's weight in all means: its number of samples, or 1.
-    form: form of features on their way, if the config's channel names none.
+  With `local_norm` clients keep their batch normalisation, parameters and
+  running statistics (FedBN); servers always average theirs.
   """
 
   backbone: Backbone
-  optimizer: Optimizer
-  channels: Wire = Wire()
-  outer: Outer | None = None
+  optimizer: Optimizer  # of both sides
+  channels: Wire = Wire()  # the config's forms of features and gradients
+  outer: Outer | None = None  # of a round's means; None: taken as they are
   local_norm: bool = False
-  mean: Literal["size", "uniform"] = "size"
-  form: Form = "float32"
+  mean: Literal["size", "uniform"] = "size"  # weight in means; or 1
+  form: Form = "float32"  # of features, if the config's channel names none
 
   topology: ClassVar[str] = "parallel"  # key of TOPOLOGIES
   exits: ClassVar[bool] = True  # whether a client has a classifier
@@ -198,9 +190,8 @@ class Method:
 
   def weight(self, client: Half, samples: Samples) -> Array:
     """The client's weight in all means, [] float."""
-    if self.mean == "uniform":
-      return jnp.ones(())
-    return samples.shard.size.astype(float)
+    size = samples.shard.size.astype(float)
+    return jnp.ones(()) if self.mean == "uniform" else size
 
   def send(
     self,
@@ -229,7 +220,7 @@ class Method:
     weights = jax.tree.map(lambda on: weight * on, server.touched)
     return nets.shares(server.net, weights)
 
-  # The end of a round, and after it.
+  # The end of a round.
 
   def merge(
     self,
@@ -266,8 +257,7 @@ class Method:
       return Logits(client=at_client, server=at_client)
     z = wire.clipped(self.wire.features, z)  # as in training, but no noise
     at_server = inference.server_logits(self.backbone, server, z, depth)
-    if at_client is None:
-      at_client = at_server
+    at_client = at_server if at_client is None else at_client
     return Logits(client=at_client, server=at_server)
 
   def paths(self, clients: Client, server: Server, image: Array) -> Array:
@@ -311,9 +301,7 @@ class Method:
   def wire(self) -> Wire:
     """The channels, in the method's own form where the config names none."""
     features = self.channels.features
-    if features.form is not None:
-      return self.channels
-    features = dataclasses.replace(features, form=self.form)
+    features = dataclasses.replace(features, form=features.form or self.form)
     return dataclasses.replace(self.channels, features=features)
 
   def cross(self, name: str, rows: Array, batch: Batch) -> Array:

@@ -13,8 +13,7 @@ from splitjax.types import Net, Share, Tree
 def select(net: Net, wanted: Callable[[str], bool]) -> Net:
   """Replaces by None all leaves but those whose path is `wanted`.
 
-  The path is that of the block and of flax, "block1/BatchNorm_0/scale", for
-  parameters and statistics alike.
+  A path is that of the block and of flax, "block1/BatchNorm_0/scale".
   """
 
   def choose(path, leaf):
@@ -25,10 +24,7 @@ def select(net: Net, wanted: Callable[[str], bool]) -> Net:
 
 
 def map_blocks(function: Callable[..., Any], net: Net, *others: Net) -> Net:
-  """Calls (block, the others' blocks of this name) for each block of `net`.
-
-  A block that another lacks is None there.
-  """
+  """Maps each block of `net`, with the others' blocks of its name or None."""
 
   def of_part(part, *rest):
     return {
@@ -54,10 +50,7 @@ def join(kept: Net, common: Net) -> Net:
 
 
 def shares(net: Net, weight: Array | Net) -> Net:
-  """Turns every block into the Share of a mean over clients.
-
-  `weight` [] is that of the client, or a Net with a weight for each block.
-  """
+  """Turns blocks into Shares; `weight` is the client's, or a Net of weights."""
   if isinstance(weight, Net):
     return map_blocks(share, net, weight)
   return map_blocks(lambda tree: share(tree, weight), net)
@@ -88,12 +81,8 @@ def union(a: Tree, b: Tree) -> Tree:
 
 
 def combine(weights: Array, tree: Tree) -> Tree:
-  """Combines clients' arrays [N, ...] linearly -> [M, ...].
-
-  `weights` are [M, N] for M combinations; [N] for a single one, [...]. The
-  precision is full on any device.
-  """
-  exact = jax.lax.Precision.HIGHEST
+  """Sums clients' [N, ...] by weights [M, N] -> [M, ...], or [N] -> [...]."""
+  exact = jax.lax.Precision.HIGHEST  # full on any device
   return jax.tree.map(
     lambda x: jnp.tensordot(weights, x, 1, precision=exact), tree
   )

@@ -137,14 +137,12 @@ class Optimizer:
       grads = clipped(grads, self.clip, passed)
     params, slots = dict(half.net.params), dict(half.slots)
     for name, grad in grads.items():
-      start = params[name], slots[name]
       update, slot = self.rule.update(grad, slots[name], params[name])
       moved = optax.apply_updates(params[name], update), slot
       if passed is not None:
-        moved = trees.where(passed[name], moved, start)
+        moved = trees.where(passed[name], moved, (params[name], slots[name]))
       params[name], slots[name] = moved
-    net = Net(params=params, stats=half.net.stats | stats)
-    touched = half.touched
+    net, touched = Net(params, half.net.stats | stats), half.touched
     if touched.params:  # a copy's other blocks are left out of their means
       moves = dict(touched.params)
       for name in grads:
@@ -161,8 +159,7 @@ def clipped(
 ) -> dict[str, Tree]:
   """Scales gradients down to a joint norm of `limit` if theirs is larger.
 
-  The norm is that of all blocks as one vector, without those that have a false
-  entry in `passed` (block name -> [] bool).
+  Blocks with a false entry in `passed` (block name -> [] bool) do not count.
   """
   counted = grads
   if passed is not None:

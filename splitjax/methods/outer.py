@@ -1,8 +1,7 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
-The optimiser steps once, at the end of a round, for any method whose clients
-get a mean over clients. Local steps, also those of the server's half, are by
-another optimiser (`optimizer`).
+It steps once, at the end of a round; local steps, also those of the server's
+half, are by another optimiser (`optimizer`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution
@@ -69,11 +68,8 @@ class Outer:
     """
     common = {} if topology == "relay" else server.common.params
     net = server.net.params if topology == "parallel" else {}
-    held = {name: w for name, w in common.items() if jax.tree.leaves(w)}
-    return Slots(
-      common={name: self._start(w) for name, w in held.items()},
-      net={name: self._start(w) for name, w in net.items()},
-    )
+    sent = {n: self._start(w) for n, w in common.items() if jax.tree.leaves(w)}
+    return Slots(common=sent, net={n: self._start(w) for n, w in net.items()})
 
   def step(
     self, slots: Slots, server: Server, shares: dict[str, Any]
@@ -102,22 +98,16 @@ class Outer:
     return slots, shares._replace(params=moved)
 
   def _start(self, w: Tree) -> Moments:
-    if self.name == "fedavgm":
-      return Moments(m=trees.zeros(w))
-    square = jax.tree.map(lambda x: jnp.full_like(x, self.tau**2), w)
-    return Moments(m=trees.zeros(w), v=square)
+    v = jax.tree.map(lambda x: jnp.full_like(x, self.tau**2), w)
+    return Moments(m=trees.zeros(w), v=() if self.name == "fedavgm" else v)
 
   def _step(
     self, slot: Moments, w: Tree, share: Share
   ) -> tuple[Moments, Share]:
     """Moves a block; returns its slot, and a share whose mean is the next w."""
     momentum = self.name == "fedavgm"
-    part = 1.0 if momentum else 1 - self.beta1
-    usual = 1.0 if momentum else 0.01
+    part, usual = (1.0, 1.0) if momentum else (1 - self.beta1, 0.01)
     rate = usual if self.lr is None else self.lr
-
-    def first(m, g):
-      return self.beta1 * m + part * g
 
     def second(v, g):
       square = jnp.square(g)
@@ -125,15 +115,13 @@ class Outer:
         return v - (1 - self.beta2) * square * jnp.sign(v - square)
       return self.beta2 * v + (1 - self.beta2) * square
 
-    def adaptive(m, v):
-      return m / (jnp.sqrt(v) + self.tau)
-
     grad = jax.tree.map(jnp.subtract, w, share.mean(w))
-    moved = Moments(m=jax.tree.map(first, slot.m, grad))
-    direction = moved.m
+    m = jax.tree.map(lambda m, g: self.beta1 * m + part * g, slot.m, grad)
+    moved, direction = Moments(m=m), m
     if not momentum:
-      moved = moved._replace(v=jax.tree.map(second, slot.v, grad))
-      direction = jax.tree.map(adaptive, *moved)
+      v = jax.tree.map(second, slot.v, grad)
+      moved = Moments(m=m, v=v)
+      direction = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + self.tau), m, v)
     stepped = jax.tree.map(lambda x, d: x - rate * d, w, direction)
     slot, w = trees.where(share.weight > 0, (moved, stepped), (slot, w))
     return slot, share._replace(total=trees.scale(share.weight, w))

@@ -66,13 +66,8 @@ class PGFedSplit(WholeNetwork):
   """PGFedSplit; the paper's ablations are fields.
 
   Attributes:
-    tau: the period in round 0; 5 in the paper, but 20 in its Table 3.
-    tau_min, tau_max: its bounds, which are ours; the paper prints none.
-    adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
     alpha: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
-    r: share of Gaussian features in the mixed set (eq. 15); 0: "w/o GAU".
-    lam: weight of the prototypes in eq. 14; None: the loss is CE alone.
     per_feature: whether the squared distance of eq. 14 is divided by D, as in
       the codes of FedProto and FedPAC, where it comes from. The paper prints
       the sum (False), with which training diverged at lam = 5.
@@ -85,14 +80,14 @@ class PGFedSplit(WholeNetwork):
     [True, False]
   """
 
-  tau: Annotated[int, COUNT] = 5
-  tau_min: Annotated[int, COUNT] = 1
+  tau: Annotated[int, COUNT] = 5  # in round 0: the paper's; 20 in its Table 3
+  tau_min: Annotated[int, COUNT] = 1  # bounds are ours; the paper has none
   tau_max: Annotated[int, COUNT] = 20
-  adaptive: bool = True
+  adaptive: bool = True  # whether tau adapts (APA, eq. 10); False: "w/o APA"
   alpha: Annotated[float | None, PROBABILITY] = None
   beta: Annotated[float, NOT_NEGATIVE] = 0.1
-  r: Annotated[float, SHARE, STATIC] = 0.5
-  lam: Annotated[float | None, NOT_NEGATIVE] = 5.0
+  r: Annotated[float, SHARE, STATIC] = 0.5  # in eq. 15; 0: "w/o GAU"
+  lam: Annotated[float | None, NOT_NEGATIVE] = 5.0  # in eq. 14; None: CE alone
   per_feature: bool = True
   head_epochs: Annotated[int, COUNT] = 5
 
@@ -152,7 +147,7 @@ class PGFedSplit(WholeNetwork):
     return head, *super().stages()
 
   def train_head(self, client, server, mixed, samples, key):
-    """Trains the head for epochs over the mixed set, theta frozen (eq. 6)."""
+    """Trains the head on the mixed set, theta frozen (eq. 6)."""
     batch, size = samples.plan.batch, len(mixed.label)
     local = samples.in_order()[0].size
 
@@ -242,12 +237,11 @@ class PGFedSplit(WholeNetwork):
   def coefficient(
     self, head: Tree, stored: Tree, mixed: Mixed, penalty: Array
   ) -> Array:
-    """Computes alpha_i, which minimises eq. 13 over [0, 1] -> [] float.
+    """Computes alpha_i, the minimiser over [0, 1] of eq. 13, which is convex.
 
-    Its objective, convex in alpha, is the mean over the mixed set of CE(alpha
-    g + (1 - alpha) g_stored, y) + penalty alpha^2 KL(p || p_stored), where g
-    and p are of the client's `head`, at temperature 1. The penalty is beta
-    Delta_i.
+    It is the mean over the mixed set of CE(alpha g + (1 - alpha) g_stored, y) +
+    penalty alpha^2 KL(p || p_stored), where g and p are of the client's `head`,
+    at temperature 1. The penalty is beta Delta_i.
     """
     if self.alpha is not None:
       return jnp.asarray(self.alpha)
@@ -264,7 +258,7 @@ class PGFedSplit(WholeNetwork):
     return minimum_on_unit(loss)
 
   def logits(self, head: Tree, z: Array) -> Array:
-    """Computes the logits [B, C] of a head's parameters for z [B, D]."""
+    """Computes a head's logits [B, C] for z [B, D]."""
     net = Net(params={"head": head}, stats={"head": {}})
     return prototypes.logits(self.backbone, net, z)
 

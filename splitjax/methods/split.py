@@ -1,8 +1,4 @@
-"""A network that is cut: both sides of a local step, message by message.
-
-Each side has its own `jax.vjp`, with the messages between them: the rounding of
-a message is not differentiated, and a method may change what crosses the cut.
-"""
+"""A network that is cut: both sides of a local step, message by message."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -40,7 +36,11 @@ class Back(NamedTuple):
 
 @pytree
 class Split(Method):
-  """A method whose clients hold the first blocks, and the server the rest."""
+  """A method whose clients hold the first blocks, and the server the rest.
+
+  Each side has its own `jax.vjp`, with messages between them: the rounding of a
+  message is not differentiated, and a method may change what crosses the cut.
+  """
 
   def front(self, client: Net, batch: Batch) -> Front:
     """Runs phi and, if the client has an exit, h."""
@@ -55,9 +55,7 @@ class Split(Method):
     def pull(dz, dl):
       return vjp((dz, jnp.asarray(dl, loss.dtype)))[0]
 
-    return Front(
-      depth=self.depth(client), features=z, loss=loss, stats=stats, pull=pull
-    )
+    return Front(self.depth(client), z, loss, stats, pull)
 
   def back(self, server: Net, z: Array, depth: int, batch: Batch) -> Back:
     """Runs theta behind a cut, with the head and the loss."""
@@ -115,5 +113,5 @@ class Split(Method):
     """The client descends l_C, while the server is down."""
     near = self.front(client.net, batch)
     grads = near.pull(jnp.zeros_like(near.features), 1.0)
-    losses = {"client": near.loss}
-    return self.optimizer.step(client, grads, near.stats), losses
+    client = self.optimizer.step(client, grads, near.stats)
+    return client, {"client": near.loss}

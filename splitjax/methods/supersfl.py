@@ -33,30 +33,26 @@ class SuperSFL(Split):
     fusion: the factors of w in eq. 3: the paper's, or those of its ablations,
       of which "equal" is a half.
     clip: tau, largest norm of l_C's gradient over the encoder; None: no limit.
-    lam: weight of the pull to the server's own copy (eq. 8).
     sole_source: whether a block that a single participant holds is copied from
       it, without the pull (Section II-D). False: eq. 8 for all blocks.
     normalise: whether the weights of eq. 8 sum to 1 over the holders of a
       block. False: as printed; with 50 clients and lam = 0.01 the server's copy
       then makes up a third of block 1 and 78 to 93 % of the deepest blocks.
-    eps: epsilon of eq. 3 and 6; the paper prints no value.
     exit_answers: whether exits predict too, gated by entropy. The paper reports
       one model's accuracy and names no exit.
 
   Example:
-    >>> import splitjax
-    >>> from splitjax.methods.optimizer import Optimizer
-    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> SuperSFL(backbone=net, optimizer=Optimizer(lr=0.05)).answers
+    >>> from splitjax.sandbox import small
+    >>> small(SuperSFL).method.answers
     ('server',)
   """
 
   fusion: Literal["full", "no_loss", "no_depth", "equal"] = "full"
   clip: Annotated[float | None, POSITIVE] = 0.5
-  lam: Annotated[float, NOT_NEGATIVE] = 0.01
+  lam: Annotated[float, NOT_NEGATIVE] = 0.01  # pull to the server's copy, eq. 8
   sole_source: bool = True
   normalise: bool = False
-  eps: Annotated[float, POSITIVE] = 1e-8
+  eps: Annotated[float, POSITIVE] = 1e-8  # eq. 3, 6; the paper has no value
   exit_answers: bool = False
 
   def __post_init__(self):
@@ -137,12 +133,8 @@ class SuperSFL(Split):
     share = jnp.asarray(depth / self.backbone.length)
     sure = 1 / (client_loss + self.eps)
     certain = sure / (sure + 1 / (server_loss + self.eps))
-    return {
-      "full": share * certain,
-      "no_loss": share,
-      "no_depth": certain,
-      "equal": jnp.asarray(0.5),
-    }[self.fusion]
+    w = {"full": share * certain, "no_loss": share, "no_depth": certain}
+    return w.get(self.fusion, jnp.asarray(0.5))  # "equal"
 
   def weight(self, client, samples):
     """d_i / (L_i + eps): w_i of eq. 6 without its denominators, see `merge`."""

@@ -93,13 +93,11 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
     return trees.add(sums, trees.scale(batch.real.sum(), (part, share))), None
 
   sums, _ = jax.lax.scan(accumulate, (zeros, zeros), samples.epoch(pass_key))
-  stats = jax.tree.map(
-    lambda old, part, share: jnp.where(
-      share > 0, part / jnp.where(share > 0, share, 1), old
-    ),
-    old,
-    *sums,
-  )
+
+  def mean(old, part, share):
+    return jnp.where(share > 0, part / jnp.where(share > 0, share, 1), old)
+
+  stats = jax.tree.map(mean, old, *sums)
   return net._replace(stats=net.stats | stats)
 
 
@@ -107,25 +105,18 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
 class Adapting(Method):
   """Adapt((phi, h); D_n) before an evaluation: HARMONY eq. 5, "+FT".
 
-  Attributes:
-    inner_lr: alpha, the learning rate.
-    inner_steps: M, steps on mini-batches of shuffled epochs over D_n.
-    tune_epochs: E, epochs over D_n instead of M steps; 0: M steps.
-    refresh_stats: whether to end by taking the batch-norm statistics from D_n
-      alone.
+  M steps are on mini-batches of shuffled epochs over D_n.
   """
 
-  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01
-  inner_steps: Annotated[int, NOT_NEGATIVE] = 3
-  tune_epochs: Annotated[int, NOT_NEGATIVE] = 0
-  refresh_stats: bool = True
+  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01  # alpha
+  inner_steps: Annotated[int, NOT_NEGATIVE] = 3  # M
+  tune_epochs: Annotated[int, NOT_NEGATIVE] = 0  # E, instead of M; 0: M steps
+  refresh_stats: bool = True  # whether batch-norm statistics are of D_n alone
 
   def personalise(self, client, server, samples, key):
     net = self.model(client, server)
-    steps, epochs = self.inner_steps, self.tune_epochs
-    net = fine_tune(
-      self, net, samples, key, lr=self.inner_lr, steps=steps, epochs=epochs
-    )
+    lr, steps, epochs = self.inner_lr, self.inner_steps, self.tune_epochs
+    net = fine_tune(self, net, samples, key, lr=lr, steps=steps, epochs=epochs)
     return refresh(self, net, samples, key) if self.refresh_stats else net
 
 
