@@ -298,10 +298,16 @@ def begin(group: Group) -> Crowd:
   def download(client_round: ClientRound) -> Crowd:
     (client, server), context, tally = client_round.download()
     visit = client_round.visit._replace(schedules=client_round.schedules)
-    return Crowd(client, server, context, tally, visit)
+    return Crowd(
+      clients=client,
+      server=server,
+      contexts=context,
+      tally=tally,
+      visits=visit,
+    )
 
-  axes: Any = Crowd(0, None, 0, 0, 0)  # type: ignore[arg-type]
-  return group.over_clients(download, out_axes=axes)
+  axes: Any = dict.fromkeys(Crowd._fields, 0) | {"server": None}
+  return group.over_clients(download, out_axes=Crowd(**axes))
 
 
 def end(group: Group, crowd: Crowd, failed: Array) -> Trained:

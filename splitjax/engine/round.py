@@ -59,8 +59,13 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
         " mean is not one over clients alone; leave mean_optimizer.name None"
       )
     outer = method.outer.start(server, topology=method.topology)
-  zero, cohorts = jnp.int32(0), tuple(clients)
-  return State(round=zero, key=key, clients=cohorts, server=server, outer=outer)
+  return State(
+    round=jnp.int32(0),
+    key=key,
+    clients=tuple(clients),
+    server=server,
+    outer=outer,
+  )
 
 
 @functools.partial(
