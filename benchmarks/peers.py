@@ -71,11 +71,11 @@ class Ours:
       each = optax.softmax_cross_entropy_with_integer_labels(out, label)
       return each.mean()
 
-    mean = self.mean_network()
+    start = self.mean_network()
     self.params = [
       layer[part]
       for name in names
-      for layer in mean.params[name].values()
+      for layer in start.params[name].values()
       for part in ("kernel", "bias")
     ]
     self.file |= {"mean": np.float32(mean), "std": np.float32(std)}
@@ -88,9 +88,10 @@ class Ours:
 
   def now(self) -> float:
     """Its cross-entropy on all images."""
-    mean, file = self.mean_network(), self.file
+    network, file = self.mean_network(), self.file
     each = [
-      self.loss(mean, file["image"][r], file["label"][r]) for r in file["rows"]
+      self.loss(network, file["image"][r], file["label"][r])
+      for r in file["rows"]
     ]
     return float(np.mean(each))
 
