@@ -10,30 +10,24 @@ from splitjax.methods.whole import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Passes, Row, Stage, UserError
 
-HEAD_PASSES = Passes(client=1.0)
-"""Of a step of the head: forward; its gradient is taken to cost nothing."""
+HEAD_PASSES = Passes(client=1.0)  # the head's gradient is taken to be free
 
 
 @pytree
 class FedPer(WholeNetwork):
-  """Joint SGD; the last K_P parts are personal (Arivazhagan et al., 2019).
+  """Joint SGD; the last K_P parts are personal (Arivazhagan et al., 2019)."""
 
-  personal_blocks is K_P: 1 for the head, 2 for the head and the last block.
-  With 0 this is FedAvg, with all parts Local.
-  """
-
+  # K_P: 1 for the head, 2 for the last block too; 0: FedAvg, all parts: Local.
   personal_blocks: Annotated[int, NOT_NEGATIVE] = 1
 
   def __post_init__(self):
     super().__post_init__()
-    parts = len(self.backbone.blocks) + 1
-    limit = f"at most {parts}: the blocks and the head"
-    if self.personal_blocks > parts:
-      raise UserError(f"personal_blocks={self.personal_blocks} must be {limit}")
+    k, parts = self.personal_blocks, len(self.backbone.blocks) + 1
+    if k > parts:
+      raise UserError(f"personal_blocks={k} must be in 0..{parts}")
 
   def keeps(self, path):
-    parts = (*self.backbone.names(), "head")
-    personal = parts[len(parts) - self.personal_blocks :]
+    personal = (*self.backbone.names(), "head")[::-1][: self.personal_blocks]
     return path.split("/")[0] in personal or super().keeps(path)
 
 
@@ -49,17 +43,21 @@ class PersonalHead(WholeNetwork):
   def stages(self):
     return (Stage(step=partial(self.step_in, is_body)),)
 
+  def tuned(self, client, server, samples, key, epochs, moves):
+    how = {"lr": self.inner_lr, "epochs": epochs, "moves": moves}
+    return fine_tune(self, self.model(client, server), samples, key, **how)
+
 
 @pytree
 class FedRep(PersonalHead):
   """The head, then the body (Collins et al., ICML 2021, Algorithm 1).
 
-  head_epochs is tau; the body's epochs are the config's. The authors' code has
-  10 and 1, and 10 final epochs of the head, for a row "+FT", after the last
-  round. Running statistics of a block are written while it moves.
+  Running statistics of a block are written while it moves.
   """
 
+  # tau; the authors' code has 10 epochs of the head, 1 of the body.
   head_epochs: Annotated[int, COUNT] = 10
+  # Epochs of the head for a row "+FT"; 10 in the authors' code.
   final_epochs: Annotated[int, NOT_NEGATIVE] = 0
 
   @property
@@ -73,23 +71,15 @@ class FedRep(PersonalHead):
     return (head, *super().stages())
 
   def personalise(self, client, server, samples, key):
-    net = self.model(client, server)
-    epochs = self.final_epochs
-    return fine_tune(
-      self, net, samples, key, lr=self.inner_lr, epochs=epochs, moves=is_head
-    )
+    return self.tuned(client, server, samples, key, self.final_epochs, is_head)
 
 
 @pytree
 class FedBABU(PersonalHead):
-  """The head stays as drawn in all rounds (Oh et al., ICLR 2022, Algorithm 1).
+  """A random head never moves; then all fine-tune (Oh et al., ICLR 2022)."""
 
-  Then the clients fine-tune; the paper prefers tune="full". The authors' code
-  has 5 epochs and mean="uniform".
-  """
-
-  tune: Literal["full", "head"] = "full"
-  tune_epochs: Annotated[int, COUNT] = 5
+  tune: Literal["full", "head"] = "full"  # preferred by the paper
+  tune_epochs: Annotated[int, COUNT] = 5  # authors: 5, with mean="uniform"
   refresh_stats: bool = True  # ends with batch-norm statistics of its own data
 
   @property
@@ -98,9 +88,5 @@ class FedBABU(PersonalHead):
 
   def personalise(self, client, server, samples, key):
     moves = is_head if self.tune == "head" else None
-    net = self.model(client, server)
-    epochs = self.tune_epochs
-    net = fine_tune(
-      self, net, samples, key, lr=self.inner_lr, epochs=epochs, moves=moves
-    )
+    net = self.tuned(client, server, samples, key, self.tune_epochs, moves)
     return refresh(self, net, samples, key) if self.refresh_stats else net

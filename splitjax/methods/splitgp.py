@@ -27,7 +27,7 @@ class SplitGP(FineTuning, Blended, Split):
   """
 
   gamma: Annotated[float, PROBABILITY] = 0.5
-  lam: Annotated[float | None, PROBABILITY] = 0.2
+  lam = 0.2
 
   def step(self, client, server, context, batches, key):
     (batch,) = batches
@@ -42,4 +42,4 @@ class SplitGP(FineTuning, Blended, Split):
 class MultiExit(SplitGP):
   """Multi-exit SFL: SplitGP whose clients get the mean and keep nothing."""
 
-  lam: Annotated[float | None, PROBABILITY] = None
+  lam = None
