@@ -19,20 +19,6 @@ def masked_mean(x: Array, real: Array) -> Array:
   return jnp.where(real, x, 0.0).sum() / jnp.maximum(real.sum(), 1)
 
 
-def cross_entropy(logits: Array, label: Array, real: Array) -> Array:
-  """Mean cross-entropy of a batch, CE(f(x), y), in nats.
-
-  Args:
-    logits: [B, C] float.
-    label: [B] int32.
-    real: [B] bool.
-
-  Returns:
-    [] float.
-  """
-  return masked_mean(each_cross_entropy(logits, label), real)
-
-
 def each_cross_entropy(logits: Array, label: Array) -> Array:
   """Cross-entropy [B] of each sample, nats; logits [B, C], label [B] int32."""
   # One-hot labels: the gradient of indexing is a scatter, slow on a GPU and
@@ -42,30 +28,19 @@ def each_cross_entropy(logits: Array, label: Array) -> Array:
 
 
 def entropy(logits: Array) -> Array:
-  """Shannon entropy E = -sum_c p_c log p_c of softmax(logits), in nats.
+  """Shannon entropy E = -sum_c p_c log p_c of softmax(logits), nats.
 
-  Args:
-    logits: [..., C] float.
-
-  Returns:
-    [...] float, between 0 and log C.
+  Of logits [..., C]; the result [...] is between 0 and log C.
   """
   log_p = jax.nn.log_softmax(logits.astype(float))
   return -(jnp.exp(log_p) * log_p).sum(axis=-1)
 
 
 def distance(a: Array, b: Array) -> Array:
-  """Euclidean distance ||a - b|| of rows, with gradient 0 where they are equal.
+  """Distance ||a - b|| [B] of rows [B, D], with gradient 0 at equal rows.
 
   The plain norm has gradient NaN at 0, and equal embeddings do occur: the early
   features of two blank images are equal.
-
-  Args:
-    a: [B, D] float.
-    b: [B, D] float.
-
-  Returns:
-    [B] float.
   """
   square = jnp.square(a - b).sum(axis=-1)
   apart = square > 0
@@ -101,9 +76,6 @@ def csa(
     normalize: scale embeddings to length 1 first. Raw embeddings need a smaller
       weight and a larger margin, because their squared distance dominates the
       loss.
-
-  Returns:
-    [] float.
 
   References:
     HARMONY section 3.5; the pair loss of Motiian et al. 2017.

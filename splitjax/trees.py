@@ -10,13 +10,7 @@ from splitjax.types import Array, Tree
 def where(flag: Array, new: Tree, old: Tree) -> Tree:
   """Takes `new` where `flag` is true and `old` elsewhere, leaf by leaf.
 
-  Args:
-    flag: [] bool, or [N] bool for leaves [N, ...].
-    new: pytree of arrays.
-    old: pytree of the same structure and shapes.
-
-  Returns:
-    A pytree of the same structure and shapes.
+  `flag` is a bool [], or [N] for leaves [N, ...].
   """
 
   def select(a, b):

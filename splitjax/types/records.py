@@ -1,11 +1,4 @@
-"""The records of a run: networks, the two sides of a round, means, metrics.
-
-Axis letters, where a docstring gives them no other meaning:
-
-  N clients of a cohort (or of the fleet)   T local steps of a round
-  B samples of a batch                      V batches of a step (1, HARMONY: 2)
-  C classes                                 D features
-"""
+"""The records of a run: networks, the two sides of a round, means, metrics."""
 
 from __future__ import annotations
 

@@ -111,14 +111,18 @@ def test_cross_entropy():
   real = np.array([True, True, False, True, True])
   p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
   want = -np.log(p[np.arange(5), label])[real].mean()
-  args = jnp.asarray(logits), jnp.asarray(label), jnp.asarray(real)
-  value, grad = jax.value_and_grad(losses.cross_entropy)(*args)
+
+  def mean(logits):
+    each = losses.each_cross_entropy(logits, jnp.asarray(label))
+    return losses.masked_mean(each, jnp.asarray(real))
+
+  value, grad = jax.value_and_grad(mean)(jnp.asarray(logits))
   assert float(value) == pytest.approx(want, rel=TOL)
   slope = (p - np.eye(4)[label]) * real[:, None] / 4
   np.testing.assert_allclose(grad, slope, atol=TOL)
   # Far beyond exp's range, and in half precision.
   big = jnp.array([[1000.0, 0.0]], jnp.bfloat16)
-  loss = losses.cross_entropy(big, jnp.array([1]), YES)
+  (loss,) = losses.each_cross_entropy(big, jnp.array([1]))
   assert float(loss) == 1000 and loss.dtype == jnp.float64
 
 
