@@ -48,7 +48,7 @@ print(*jax.devices(), sep=", ")
 # ## A run is a config
 #
 # Every field has a default; `splitjax/config/schema.py` and `groups.py` document them. The options of
-# a method are the keyword-only arguments of its factory.
+# a method are the fields of its class.
 
 # %%
 import matplotlib.pyplot as plt

@@ -16,7 +16,16 @@ from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.models import drawing
-from splitjax.types import Array, Client, Logits, Metrics, Server, Shard, State
+from splitjax.types import (
+  Array,
+  Client,
+  Logits,
+  Metrics,
+  Server,
+  Shard,
+  State,
+  UserError,
+)
 
 
 class Simulation(NamedTuple):
@@ -111,7 +120,7 @@ def simulate(
     participants: clients sampled per round; None: all.
     held: rows that every client validates on, for methods with `validates`.
     order: in ORDERS, for methods whose clients visit one server in turns.
-    rounds: how many rounds' orders are drawn.
+    rounds: how many rounds' orders are drawn; later rounds repeat the last.
     seed: of depths and orders.
 
   Example:
@@ -133,6 +142,7 @@ def simulate(
     (60, 2)
   """
   classes = method.backbone.classes
+  _check_labels(np.asarray(label), classes)
   mean, std = inputs.statistics(image)
   on_device = jnp.asarray(image), jnp.asarray(label, jnp.int32)
   if fleet is None:
@@ -154,6 +164,16 @@ def simulate(
     plans.append(plan)
     shards.append(shard)
   return Simulation(fleet=fleet, plans=tuple(plans), shards=tuple(shards))
+
+
+def _check_labels(label: np.ndarray, classes: int) -> None:
+  """Raises UserError unless labels are whole numbers from 0 to classes - 1."""
+  whole = np.issubdtype(label.dtype, np.integer)
+  if not whole or label.min() < 0 or label.max() >= classes:
+    raise UserError(
+      f"label is {label.dtype} from {label.min()} to {label.max()}: give whole"
+      f" numbers in 0..{classes - 1}, the network's {classes} classes"
+    )
 
 
 def fleet_of(

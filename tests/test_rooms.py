@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import importlib
 import sys
 import tomllib
 from pathlib import Path
@@ -287,3 +288,11 @@ def test_every_package_is_in_the_wheel():
   packages = {".".join(x.parent.relative_to(ROOT).parts) for x in found}
   listed = told["tool"]["setuptools"]["packages"]
   assert {*listed} == packages | {"splitjax.configs"}
+
+
+def test_every_name_that_a_package_hands_on_is_there():
+  for path in sorted((ROOT / "splitjax").rglob("__init__.py")):
+    name = ".".join(path.parent.relative_to(ROOT).parts)
+    package = importlib.import_module(name)
+    names = getattr(package, "__all__", ())
+    assert not [x for x in names if not hasattr(package, x)], name

@@ -7,7 +7,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "faults": ["Faults", "draw_faults"],
     "loops": ["TOPOLOGIES"],
-    "orders": ["ORDERS"],
     "round": ["run_round", "start"],
   },
 )

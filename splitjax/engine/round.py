@@ -99,9 +99,9 @@ def run_round(
     mesh: the devices; None for one.
   """
   if one_server(method):
-    assert len(layout.cohorts) == 1, "one server takes clients of one depth"
-    assert layout.devices == 1, "one server takes one device"
-    assert len(method.stages()) == 1, "one server takes one stage"
+    _one_of(len(layout.cohorts), "depth of the clients")
+    _one_of(layout.devices, "device")
+    _one_of(len(method.stages()), "stage")
   method = method.at(state.round)
   paths = [(ROUND, state.round, use) for use in range(2)]
   sample_key, client_key = fold(state.key, *paths)
@@ -133,6 +133,14 @@ def run_round(
   # Aggregate.
   state = aggregate(method, state, clients, counted, sums.shares)
   return devices.laid_out(state, mesh), metrics_of(sums)
+
+
+def _one_of(count: int, what: str) -> None:
+  if count != 1:
+    raise UserError(
+      f"one server serves all clients in turns or together, so there must be"
+      f" one {what}, not {count}"
+    )
 
 
 def gather(clients: Client, shard: Shard, sample: Sample) -> Visit:

@@ -113,8 +113,8 @@ def test_cross_entropy():
   want = -np.log(p[np.arange(5), label])[real].mean()
 
   def mean(logits):
-    each = losses.each_cross_entropy(logits, jnp.asarray(label))
-    return losses.masked_mean(each, jnp.asarray(real))
+    by_sample = losses.each_cross_entropy(logits, jnp.asarray(label))
+    return losses.masked_mean(by_sample, jnp.asarray(real))
 
   value, grad = jax.value_and_grad(mean)(jnp.asarray(logits))
   assert float(value) == pytest.approx(want, rel=TOL)
