@@ -145,6 +145,7 @@ def test_fedpac_estimates_with_the_body_that_it_receives(round):
   assert anchors.known.tolist() == [round > 0] * C
 
 
+@pytest.mark.slow
 def test_the_head_of_fedpac_has_a_learning_rate_of_its_own():
   """The schedule multiplies it; the head descends CE alone."""
   optimizer = Optimizer(lr=0.1, momentum=None, schedule="cosine", rounds=4)

@@ -61,6 +61,7 @@ def test_one_cluster_is_fedavg_and_the_warmup_local(warmup, name):
 
 
 @pytest.mark.numeric
+@pytest.mark.slow
 def test_one_cut_for_all_is_splitfed():
   """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
   net = toys.network((2,))
@@ -153,6 +154,7 @@ def test_planted_groups_are_found_and_averaged_apart():
   assert server.memory.rounds == 2
 
 
+@pytest.mark.slow
 def test_a_client_keeps_its_normalisation():
   net = toys.network((1, 2), batch_norm=True)
   method = dfl(backbone=net, warmup=0, local_norm=True)

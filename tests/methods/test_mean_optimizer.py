@@ -108,6 +108,7 @@ def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
   )
 
 
+@pytest.mark.slow
 def test_at_rate_half_servers_go_half_way(name="splitfed_v3"):
   """From the first network to the mean; what clients keep stays their own."""
   depths = (1, 1, 2, 2)

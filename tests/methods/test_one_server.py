@@ -135,6 +135,7 @@ def test_a_round_is_looked_into(tmp_path, quick_compile, blank):
   assert again["learning"] == results["learning"]
 
 
+@pytest.mark.slow
 def test_it_is_said_who_is_served_when():
   ran = config("hydra", order__name="cyclic", order__turn="epoch")
   assert ran.order.batches > 10**9

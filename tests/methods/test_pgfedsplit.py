@@ -95,6 +95,7 @@ def test_prototypes_and_gaussians_are_loops_over_clients():
     np.testing.assert_allclose(spread[c] ** 2, np.diag(cov), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_mixed_set_follows_the_clients_labels(r=0.75):
   world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
   method = pgfedsplit(r=r)
@@ -132,6 +133,7 @@ def test_the_mixed_set_follows_the_clients_labels(r=0.75):
     np.testing.assert_allclose(found, share[c], atol=0.04)
 
 
+@pytest.mark.slow
 def test_a_head_epoch_is_a_loop_over_its_batches():
   world = toys.world(NET, (4,), toys.parts_of((8,)))
   method = pgfedsplit(r=0.0, head_epochs=1)

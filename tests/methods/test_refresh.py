@@ -82,6 +82,7 @@ def check(found, want):
     np.testing.assert_allclose(found["BatchNorm_0"][name], want[name], 1e-10)
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_the_clients_own_pixels():
   samples = own(9)
   walk = batches(samples)

@@ -113,6 +113,7 @@ def test_a_client_of_multi_head_has_the_part_of_its_task():
   assert (logits[idle] == UNSURE).all() and not state.server.memory[idle]
 
 
+@pytest.mark.slow
 def test_part_1_of_splitfed_v3_never_leaves_its_client():
   world = ragged()
   alone, together = (

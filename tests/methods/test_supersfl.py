@@ -186,6 +186,7 @@ def test_after_a_round_prefixes_and_server_are_one_network():
   assert toys.distance(*exits) > 1e-4  # classifiers stay with their clients
 
 
+@pytest.mark.slow
 def test_clients_keep_their_normalisation_and_the_server_its_own():
   net = toys.network((1, 2), batch_norm=True)
   world = toys.world(net, (1, 2, 2), toys.parts_of((8, 6, 7)))

@@ -155,6 +155,7 @@ def test_a_stage_moves_its_own_part_alone():
 
 
 @pytest.mark.parametrize("tune", ["head", *slow("full")])
+@pytest.mark.slow
 def test_fedbabu_tunes_epochs_of_the_clients_own_steps(tune):
   method = make("fedbabu", tune=tune, tune_epochs=2, inner_lr=0.1)
   client_round = toys.client_round(world(), method, 2)
