@@ -208,7 +208,7 @@ class ClientRound:
   def step(
     self, number: int, pair: Pair, context: Tree, t: Array
   ) -> tuple[Pair, Tally]:
-    """Takes step t of a stage, without the server if it is down."""
+    """Takes step t of a stage: `Method.step`, or `alone` without the server."""
     stage, down = self.stages[number], self.visit.struck.server_down
     batches, key = self.batches(number, t)
 
