@@ -12,7 +12,7 @@ from splitjax.fields import alternatives, check_value, native, readable, written
 from splitjax.types import UserError
 
 STATIC = "static"
-"""Marks a float that shapes the program: `share: Annotated[float, STATIC]`."""
+"""Marks a float that shapes the program, as in `Annotated[float, STATIC]`."""
 
 _DATA_TYPES: set[type] = {float}
 """Types whose values are data: floats, and dataclasses that hold them."""
