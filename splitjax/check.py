@@ -98,8 +98,9 @@ def ten_rounds(made: Sandbox, step: Any = None) -> Trial:
 def keeps_its_form(trial: Trial) -> str:
   """Checks the state's structure, shapes, dtypes, number of rounds and key."""
   before, after = trial.sandbox.state(), trial.after
-  _agree(chex.assert_trees_all_equal_structs, after, before)
-  _agree(chex.assert_trees_all_equal_shapes_and_dtypes, after, before)
+  changed = "a round changes the form of the state"
+  _agree(changed, chex.assert_trees_all_equal_structs, after, before)
+  _agree(changed, chex.assert_trees_all_equal_shapes_and_dtypes, after, before)
   weak = any(getattr(x, "weak_type", False) for x in jax.tree.leaves(after))
   _must(not weak, "a leaf of the state has a weak type: a round compiles twice")
   count = int(after.round)
@@ -111,7 +112,7 @@ def keeps_its_form(trial: Trial) -> str:
 def stays_finite(trial: Trial) -> str:
   """Checks that all numbers are finite and that no update was discarded."""
   numbers = trial.after.clients, trial.after.server, trial.metrics
-  _agree(chex.assert_tree_all_finite, numbers)
+  _agree("a number is not finite", chex.assert_tree_all_finite, numbers)
   masked = any(of_round.masked.any() for of_round in trial.metrics)
   _must(not masked, "a client's update was non-finite and was left out")
   return "every number stays finite"
@@ -153,7 +154,8 @@ def learns_everywhere(trial: Trial, frozen: Collection[str] = ()) -> str:
 def repeats(trial: Trial) -> str:
   """Checks that the same key gives the same bits."""
   again = ten_rounds(trial.sandbox, trial.step)
-  _same_bits((trial.after, trial.metrics), (again.after, again.metrics))
+  twice = (trial.after, trial.metrics), (again.after, again.metrics)
+  _same_bits("the same key gives other bits", *twice)
   return "the same key gives the same bits"
 
 
@@ -171,7 +173,7 @@ def draws_anew(trial: Trial) -> str:
 def keeps_the_ledger(trial: Trial) -> str:
   """Checks that wire.MESSAGES lists every message and that none is empty."""
   # Of all rounds: some messages are first sent later.
-  ledger = functools.reduce(nets.union, [x.wire for x in trial.metrics])
+  ledger = functools.reduce(nets.add, [x.wire for x in trial.metrics])
   unknown = ledger.keys() - wire.MESSAGES.keys()
   _must(not unknown, f"messages that are not in wire.MESSAGES: {unknown}")
   _must(all(size > 0 for size in ledger.values()), "a message costs nothing")
@@ -203,7 +205,8 @@ def ignores_padding(trial: Trial) -> str:
   for padding in ((0, 0), (255, 1)):
     of_cohorts = tuple(padded(shard, *padding) for shard in shards)
     results.append(trial.round(trial.sandbox.state(), shards=of_cohorts))
-  _same_bits(*results)
+  effect = "padding changes a result: leave out where batch.real is false"
+  _same_bits(effect, *results)
   return "what pads a batch has no effect"
 
 
@@ -243,10 +246,10 @@ def talks_to_host(text: str) -> bool:
   return any(word in name for name in operations + targets for word in HOST)
 
 
-def _same_bits(*results: tuple[State, Any]) -> None:
+def _same_bits(broken: str, *results: tuple[State, Any]) -> None:
   """Compares all but the key."""
   compared = [(tuple(s._replace(key=s.round)), rest) for s, rest in results]
-  _agree(chex.assert_trees_all_equal, *jax.device_get(compared))
+  _agree(broken, chex.assert_trees_all_equal, *jax.device_get(compared))
 
 
 def _must(holds: Any, sentence: str) -> None:
@@ -254,9 +257,9 @@ def _must(holds: Any, sentence: str) -> None:
     raise Broken(sentence)
 
 
-def _agree(assertion: Callable, *trees: Any) -> None:
-  """Makes the sentence of one of chex's assertions that of a broken part."""
+def _agree(broken: str, assertion: Callable, *trees: Any) -> None:
+  """Raises Broken with this sentence and that of one of chex's assertions."""
   try:
     assertion(*trees)
   except AssertionError as error:
-    raise Broken(str(error)) from None
+    raise Broken(f"{broken} ({error})") from None

@@ -65,13 +65,15 @@ def pytree(cls: Any) -> Any:
 
 
 def checked(value: Any, hint: Any, name: str) -> Any:
-  """Returns a field's value in its type; an array, as data may be, as it is."""
+  """Returns a field's value in its type; data may be arrays, and are kept."""
   if isinstance(value, dataclasses.Field):  # a default of dataclasses.field
     return value
   if isinstance(value, np.generic):
     value = native(value)
   if _is_data(hint) and isinstance(value, (jax.Array, np.ndarray)):
-    return value
+    if value.ndim or isinstance(value, jax.core.Tracer):
+      return value
+    value = native(value)  # as an array it would be another program
   if readable(hint):
     return check_value(value, hint, name)
   kinds = alternatives(hint)

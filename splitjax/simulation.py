@@ -1,7 +1,7 @@
 """A simulation without config or folder: arrays in, rounds out."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,12 @@ from splitjax.data import feed, inputs
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import layout, round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
+from splitjax.fields import COUNT, check_value
 from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.models import drawing
+from splitjax.registry import unknown
 from splitjax.types import (
   Array,
   Client,
@@ -142,7 +144,11 @@ def simulate(
     (60, 2)
   """
   classes = method.backbone.classes
-  _check_labels(np.asarray(label), classes)
+  _check(method, image, np.asarray(label), parts)
+  for name, count in (("batch", batch), ("epochs", epochs)):
+    check_value(count, Annotated[int, COUNT], name)
+  if order not in orders.ORDERS:
+    raise UserError(unknown("order", order, orders.ORDERS, "order"))
   mean, std = inputs.statistics(image)
   on_device = jnp.asarray(image), jnp.asarray(label, jnp.int32)
   if fleet is None:
@@ -166,8 +172,24 @@ def simulate(
   return Simulation(fleet=fleet, plans=tuple(plans), shards=tuple(shards))
 
 
-def _check_labels(label: np.ndarray, classes: int) -> None:
-  """Raises UserError unless labels are whole numbers from 0 to classes - 1."""
+def _check(
+  method: Method,
+  image: np.ndarray,
+  label: np.ndarray,
+  parts: Sequence[np.ndarray],
+) -> None:
+  """Raises UserError unless inputs, labels and rows suit the network."""
+  net, classes = method.backbone, method.backbone.classes
+  if wrong := feed.unfit(image, net.shape, str(image.dtype), net.vocabulary):
+    raise UserError(wrong)
+  rows = np.concatenate([np.asarray(part) for part in parts])
+  if rows.size and not (0 <= rows.min() and rows.max() < len(image)):
+    raise UserError(
+      f"parts have rows {rows.min()} to {rows.max()}: image has rows"
+      f" 0..{len(image) - 1}"
+    )
+  if len(label) != len(image):
+    raise UserError(f"label has {len(label)} rows and image {len(image)}")
   whole = np.issubdtype(label.dtype, np.integer)
   if not whole or label.min() < 0 or label.max() >= classes:
     raise UserError(

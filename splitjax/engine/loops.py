@@ -140,7 +140,7 @@ class Crowd(NamedTuple):
 
   def after(self, clients: Half, server: Half, tally: Tally) -> "Crowd":
     """Returns the crowd after its steps, whose `tally` is added."""
-    tally = nets.union(tally, self.tally)
+    tally = nets.add(tally, self.tally)
     return self._replace(clients=clients, server=server, tally=tally)
 
 
@@ -177,7 +177,7 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     after, tally = client_round.step(0, pair, context, t)
     if relay:
       handed = hand_on(method, pair.client, who, holder)
-      tally = tally._replace(wire=nets.union(tally.wire, handed))
+      tally = tally._replace(wire=nets.add(tally.wire, handed))
     return after, tally
 
   def pair_of(clients, server, who):
@@ -265,7 +265,8 @@ def merged(group: Group) -> Trained:
   stacked [n, ...]; its losses and messages are [n].
   """
   (stage,) = group.method.stages()
-  assert stage.alone is None, "a merged step needs the server"
+  if stage.alone is not None:
+    raise UserError("alone: a merged step needs the server; leave it None")
   crowd = begin(group)
   group = group._replace(visits=crowd.visits)
 

@@ -187,7 +187,7 @@ def train_cohorts(
     clients, report = loop(group)
     trained.append(clients)
     reports.append(report)
-  sums = functools.reduce(nets.union, reports)
+  sums = functools.reduce(nets.add, reports)
   return tuple(trained), devices.total(sums, mesh)
 
 

@@ -125,7 +125,7 @@ def run(
   pair, context, tally = client_round.download()
   for number in range(len(client_round.stages)):
     pair, of_stage = client_round.run_stage(number, pair, context, ragged)
-    tally = nets.union(tally, of_stage)
+    tally = nets.add(tally, of_stage)
   # All that outlives the round must be finite: not the optimiser's slots.
   lasting = [(half.net, half.memory) for half in pair]
   counts = visit.active & finite((lasting, tally.losses))
@@ -220,7 +220,7 @@ class ClientRound:
       with wire.ledger() as sent:
         client, losses = stage.alone(pair.client, context, batches, key)
       # The losses and messages of `step` that are missing here are zero.
-      tally = nets.union(blank, tally_of(losses, sent))
+      tally = nets.add(blank, tally_of(losses, sent))
       return pair._replace(client=client), tally
 
     with jax.named_scope("local_step"):
@@ -262,7 +262,7 @@ class ClientRound:
       shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)
       counts &= sound
     client = trees.where(counts, client, self.visit.client)
-    tally = tally._replace(wire=nets.union(tally.wire, uploaded))
+    tally = tally._replace(wire=nets.add(tally.wire, uploaded))
     return client, counts, self.report(shares, tally, counts)
 
   def report(

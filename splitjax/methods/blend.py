@@ -10,7 +10,7 @@ from splitjax.fields import PROBABILITY
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.parameters import pytree
-from splitjax.types import Net, Share, Tree
+from splitjax.types import Net, Tree
 
 
 @pytree
@@ -33,7 +33,9 @@ class Blended(Method):
     return self.lam is not None or super().keeps(path)
 
   def sends(self, path):
-    return not super().keeps(path)  # all that is blended or averaged
+    if self.lam is None:
+      return super().sends(path)
+    return not super().keeps(path)  # a client keeps and sends what it blends
 
   def model(self, client, server):
     blended = self.lam is not None  # when the last round ended
@@ -57,7 +59,7 @@ class Blended(Method):
     # lam = 1 keeps, and lam = 0 takes, even if the other side is not finite.
     gets = (took_part | (lam == 0)) & (lam < 1)
 
-    def blended(tree: Tree, mean: Tree, share: Share | None) -> Tree:
+    def blended(tree: Tree, mean: Tree, share: nets.Share | None) -> Tree:
       if share is None:  # no holder participates
         return tree
       mean = trees.repeat(mean, len(took_part))

@@ -16,8 +16,8 @@ from jax import Array
 
 from splitjax import losses, trees, wire
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
+from splitjax.methods import nets
 from splitjax.methods.blend import Blended
-from splitjax.methods.nets import union
 from splitjax.methods.split import Front, Split
 from splitjax.methods.tune import Adapting, sgd_step
 from splitjax.models import backbones, drawn_cut, target
@@ -140,7 +140,7 @@ class Harmony(Adapting, Blended, Split):
     if self.aligned:
       reported["csa"] = alignment.loss
       grads, _ = trunk.pull(d_e + alignment.late)
-      grads = union(alignment.early, grads)
+      grads = nets.add(alignment.early, grads)
       passed = alignment.passed | {"head": jnp.bool_(True)}
     grads["head"] = d_head
     # Running statistics are those of the late view.

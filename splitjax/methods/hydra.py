@@ -106,14 +106,14 @@ class Hydra(SplitFedV2):
 
   def lend(self, server, context):
     head = trees.take(server.memory, context)
-    return nets.union(server._replace(memory=()), head)
+    return nets.add(server._replace(memory=()), head)
 
   def take_back(self, server, context, lent):
     shared, head = self.parted(lent)
     return shared._replace(memory=trees.put(server.memory, context, head))
 
   def copies(self, server, context, weight):
-    whole = nets.union(server._replace(memory=()), mean_head(server.memory))
+    whole = nets.add(server._replace(memory=()), mean_head(server.memory))
     return super().copies(whole, context, weight)
 
   def parted(self, server: Half) -> tuple[Half, Half]:

@@ -1,13 +1,13 @@
 """Networks as dicts of blocks: joined, shared out among clients, averaged."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from splitjax.types import Net, Share, Tree
+from splitjax.types import Net, Tree, UserError
 
 
 def select(net: Net, wanted: Callable[[str], bool]) -> Net:
@@ -38,15 +38,47 @@ def map_blocks(function: Callable[..., Any], net: Net, *others: Net) -> Net:
 def join(kept: Net, common: Net) -> Net:
   """Completes the blocks of `kept`: a leaf that is None comes from `common`."""
 
+  def missing(leaf):
+    return leaf is None
+
   def leaf_of(leaf, mean):
     return mean if leaf is None else leaf
 
   def fill(tree, means):
-    if not jax.tree.leaves(means):
-      return tree
-    return jax.tree.map(leaf_of, tree, means, is_leaf=lambda x: x is None)
+    if jax.tree.leaves(means):
+      tree = jax.tree.map(leaf_of, tree, means, is_leaf=missing)
+    return tree
 
-  return map_blocks(fill, kept, common)
+  net = map_blocks(fill, kept, common)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(net, is_leaf=missing):
+    if leaf is None:
+      name = jax.tree_util.keystr(path[1:], simple=True, separator="/")
+      raise UserError(
+        f"{name}: a client neither keeps this leaf nor sends it, so that nobody"
+        " has it: let `keeps` or `sends` be true"
+      )
+  return net
+
+
+class Share(NamedTuple):
+  """A client's share of a weighted mean; `add` adds shares up over clients.
+
+  The total is weight times the client's leaves. A weight is [] float, 0 for a
+  client that does not count, or [L] for L means with totals [L, ...].
+  """
+
+  total: Tree
+  weight: Array
+
+  def mean(self, old: Tree) -> Tree:
+    """Returns total / weight, or `old` if no client has a share."""
+    if self.weight.ndim:
+      return jax.vmap(Share.mean)(self, old)
+    some = self.weight > 0
+    weight = jnp.where(some, self.weight, 1.0)
+    return jax.tree.map(
+      lambda total, kept: jnp.where(some, total / weight, kept), self.total, old
+    )
 
 
 def shares(net: Net, weight: Array | Net) -> Net:
@@ -63,19 +95,23 @@ def share(tree: Tree, weight: Array) -> Share:
 
 
 def means(shared: Net, old: Net) -> Net:
-  """Averages block by block; one of which nobody has a share stays `old`."""
+  """Averages block by block; one of which nobody has a share stays `old`.
+
+  `shared` has the Shares that `shares` made of each client, added up over the
+  clients, cohorts and devices that have the block.
+  """
   return map_blocks(
     lambda tree, share: tree if share is None else share.mean(tree), old, shared
   )
 
 
-def union(a: Tree, b: Tree) -> Tree:
+def add(a: Tree, b: Tree) -> Tree:
   """Adds two trees of sums; keeps a dict's entry that only one of them has."""
   if isinstance(a, dict):
-    both = {name: union(a[name], b[name]) for name in a if name in b}
+    both = {name: add(a[name], b[name]) for name in a if name in b}
     return a | b | both
   if isinstance(a, tuple):
-    parts = map(union, a, b)
+    parts = map(add, a, b)
     return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
   return None if a is None else a + b
 

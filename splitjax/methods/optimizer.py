@@ -22,7 +22,8 @@ from splitjax import trees
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
 from splitjax.methods import schedules
 from splitjax.parameters import STATIC, pytree
-from splitjax.types import Half, Net, Tree
+from splitjax.registry import unknown
+from splitjax.types import Half, Net, Tree, UserError
 
 
 def _beta(momentum: Any) -> Any:
@@ -78,6 +79,15 @@ class Optimizer:
   every: Annotated[int, COUNT] = 1
   floor: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
   offset: Annotated[float, POSITIVE, STATIC] = 1.0
+
+  def __post_init__(self) -> None:
+    for field, registry in (
+      ("name", OPTIMIZERS),
+      ("schedule", schedules.SCHEDULES),
+    ):
+      value = getattr(self, field)
+      if value not in registry:
+        raise UserError(unknown(field, value, registry, "name"))
 
   def at(self, round: Array) -> "Optimizer":
     """Returns the optimiser with the learning rates of a round."""

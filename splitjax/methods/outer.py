@@ -16,8 +16,9 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.fields import POSITIVE, SHARE
+from splitjax.methods import nets
 from splitjax.parameters import pytree
-from splitjax.types import NO_BLOCKS, Net, Server, Share, Tree
+from splitjax.types import NO_BLOCKS, Net, Server, Tree
 
 
 class Moments(NamedTuple):
@@ -102,8 +103,8 @@ class Outer:
     return Moments(m=trees.zeros(w), v=() if self.name == "fedavgm" else v)
 
   def _step(
-    self, slot: Moments, w: Tree, share: Share
-  ) -> tuple[Moments, Share]:
+    self, slot: Moments, w: Tree, share: nets.Share
+  ) -> tuple[Moments, nets.Share]:
     """Moves a block; returns its slot, and a share whose mean is the next w."""
     momentum = self.name == "fedavgm"
     part, usual = (1.0, 1.0) if momentum else (1 - self.beta1, 0.01)

@@ -9,7 +9,7 @@ from splitjax import trees, wire
 from splitjax.methods import nets
 from splitjax.methods.whole import WholeNetwork
 from splitjax.parameters import pytree
-from splitjax.types import Net, Share, Tree
+from splitjax.types import Net, Tree
 
 
 class ServerControl(NamedTuple):
@@ -54,14 +54,16 @@ class Scaffold(WholeNetwork):
     wire.send_tree("down/control_variate", self.sent(c))
     half, copy, _ = super().receive(client, server, samples, round, key)
     # In the round, memory sums g_i(y_i) over the K steps.
-    total = Share(total=trees.zeros(c_i), weight=jnp.zeros(()))
+    total = nets.Share(total=trees.zeros(c_i), weight=jnp.zeros(()))
     context = c_i, jax.tree.map(jnp.subtract, c, c_i)
     return half._replace(memory=total), copy, context
 
   def step(self, client, server, context, batches, key):
     _, correction = context
     grads, stats, losses = self.gradients(client, (), *batches)
-    total = trees.add(client.memory, Share(total=grads, weight=jnp.ones(())))
+    total = trees.add(
+      client.memory, nets.Share(total=grads, weight=jnp.ones(()))
+    )
     grads = trees.add(grads, correction)
     client = self.optimizer.step(client, grads, stats)
     return client._replace(memory=total), server, losses

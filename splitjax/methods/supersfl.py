@@ -17,7 +17,7 @@ from splitjax.methods.split import Split
 from splitjax.models import backbones
 from splitjax.models.block import is_exit
 from splitjax.parameters import pytree
-from splitjax.types import NO_BLOCKS, Net, Passes, Server, Share, UserError
+from splitjax.types import NO_BLOCKS, Net, Passes, Server, UserError
 
 
 @pytree
@@ -86,7 +86,7 @@ class SuperSFL(Split):
     wire.record("up/statistics", jnp.where(client.memory, 0.0, 8.0))
     half, copy, context = super().receive(client, server, samples, round, key)
     # Until the round ends, memory is the share of its steps' losses in eq. 6.
-    none = Share(total=jnp.zeros(()), weight=jnp.zeros(()))
+    none = nets.Share(total=jnp.zeros(()), weight=jnp.zeros(()))
     return half._replace(memory=none), copy, context
 
   def step(self, client, server, context, batches, key):
@@ -168,7 +168,7 @@ class SuperSFL(Split):
       pull = self.lam * (share.weight if self.normalise else denominators)
       pull = jnp.where(holders > (1 if self.sole_source else 0), pull, 0.0)
       total = trees.add(share.total, trees.scale(pull, copy))
-      return Share(total=total, weight=share.weight + pull).mean(copy)
+      return nets.Share(total=total, weight=share.weight + pull).mean(copy)
 
     theta = nets.select(server.net, self.sends)
     holders = Net(params=shares["holders"], stats=shares["holders"])
@@ -178,5 +178,5 @@ class SuperSFL(Split):
 
 def noted(client, loss):
   """Adds a step's loss, fused or l_C alone, to the client's memory."""
-  step = Share(total=loss, weight=jnp.ones(()))
+  step = nets.Share(total=loss, weight=jnp.ones(()))
   return client._replace(memory=trees.add(client.memory, step))

@@ -32,7 +32,6 @@ from splitjax.types.records import (
   Passes,
   Row,
   Server,
-  Share,
   Stage,
   State,
 )

@@ -56,33 +56,6 @@ class Half(NamedTuple):
   memory: Tree = ()
 
 
-class Share(NamedTuple):
-  """A client's share of a weighted mean; shares add up over clients.
-
-  Attributes:
-    total: weight times the client's leaves.
-    weight: [] float; 0 for a client that does not count. [L] for L means, with
-      the totals [L, ...] (MultiHead).
-  """
-
-  total: Tree
-  weight: Array
-
-  def mean(self, old: Tree) -> Tree:
-    """Returns total / weight, or `old` if no client has a share."""
-    import jax  # on first use: a config is read without it
-    import jax.numpy as jnp
-
-    if self.weight.ndim:
-      return jax.vmap(Share.mean)(self, old)
-
-    some = self.weight > 0
-    weight = jnp.where(some, self.weight, 1.0)
-    return jax.tree.map(
-      lambda total, kept: jnp.where(some, total / weight, kept), self.total, old
-    )
-
-
 class Passes(NamedTuple):
   """Cost of a local step per sample, in forward passes of each side.
 

@@ -76,7 +76,7 @@ def merged(method, halves, weights, server):
       "common": nets.shares(client, weight),
       "theta": method.copies(copy, (), weight),
     }
-    shares = of_client if shares is None else nets.union(shares, of_client)
+    shares = of_client if shares is None else nets.add(shares, of_client)
   theta = nets.means(shares["theta"], server.net)
   clients, counted = [], []
   for ids in COHORTS.values():
@@ -207,9 +207,9 @@ def test_shares_add_up_in_any_order(clients, cut):
 
   def sums(group):
     shares = [nets.shares(Net(net, {}), np.float64(w)) for w, net in group]
-    return functools.reduce(nets.union, shares, Net({}, {}))
+    return functools.reduce(nets.add, shares, Net({}, {}))
 
-  grouped = nets.union(sums(clients[:cut]), sums(clients[cut:][::-1]))
+  grouped = nets.add(sums(clients[:cut]), sums(clients[cut:][::-1]))
   for name, got in nets.means(grouped, old).params.items():
     holders = [(w, net[name]) for w, net in clients if name in net and w > 0]
     want = 5.0

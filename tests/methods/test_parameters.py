@@ -74,6 +74,7 @@ def test_one_program_serves_all_floats():
     ("rate", None),
     ("rate", True),
     ("rate", np.float32(-1)),
+    ("rate", jnp.float32(-1)),
     ("lam", 1.5),
     ("share", jnp.array(0.5)),
     ("steps", 2.0),
@@ -94,6 +95,7 @@ def test_values_become_the_type_of_their_field():
   rule = Rule(rate=np.float32(0.1), steps=np.int32(4), sizes=[1, 2])
   assert rule == Rule(rate=0.1, steps=4, sizes=(1, 2))
   assert type(rule.rate) is float and type(rule.steps) is int
+  assert Rule(rate=jnp.float32(0.1)).rate == 0.1
   assert hash(rule) == hash(Rule(rate=0.1, steps=4, sizes=(1, 2)))
   with refused("near"):
     Pair(near=1.0)

@@ -10,7 +10,7 @@ from splitjax import models, wire
 from splitjax.methods.fedavg import Local
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import SplitFedV1
-from splitjax.methods.splitgp import SplitGP
+from splitjax.methods.splitgp import MultiExit, SplitGP
 from splitjax.parameters import pytree
 from splitjax.wire import Channel, Wire
 
@@ -128,8 +128,17 @@ class KeepsExit(SplitGP):
     return not path.startswith("exit")
 
 
+@pytree
+class KeepsBiases(MultiExit):
+  """Its clients have biases of their own."""
+
+  def keeps(self, path):
+    return path.endswith("/bias")
+
+
 def test_a_client_sends_what_it_does_not_keep_for_itself():
   block1, block2, exit2 = 16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3
+  kernels = {"up/prefix": (16 * 5 + 5 * 7) * 8, "up/exit": 7 * 3 * 8}
   # NumPy's float64, sent as it is.
   blocks, last = (block1 + block2) * 8, exit2 * 8
   full = {"up/prefix": blocks, "up/exit": last}
@@ -138,6 +147,7 @@ def test_a_client_sends_what_it_does_not_keep_for_itself():
     (SplitGP, {"lam": 0.9}, full),
     (Local, {}, {}),
     (KeepsExit, {}, {"up/prefix": blocks}),
+    (KeepsBiases, {}, kernels),
   ):
     assert upload(kind(backbone=NET, optimizer=OPTIMIZER, **options)) == want
 

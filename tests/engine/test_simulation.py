@@ -1,0 +1,76 @@
+"""Rounds from arrays: what they take, and what they refuse in a line."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from refusals import refused
+
+from splitjax import METHODS, pytree, simulate
+from splitjax.methods import FedAvg, Optimizer
+from splitjax.models import toy
+from splitjax.sandbox import CLASSES, SHAPE, parts, stripes
+
+IMAGE, LABEL = stripes(60)
+PARTS = parts((20, 15, 20))
+NET = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
+METHOD = FedAvg(backbone=NET, optimizer=Optimizer(lr=0.1))
+
+
+def test_a_rate_that_changes_needs_no_other_program_and_lowers_the_loss():
+  sim = simulate(METHOD, IMAGE, LABEL, PARTS, batch=5)
+  method, losses = METHOD, []
+  state = sim.start(method)
+  for number in range(12):
+    if number == 6:
+      slower = dataclasses.replace(method.optimizer, lr=0.02)
+      method = dataclasses.replace(method, optimizer=slower)
+    state, metrics = sim.round(method, state)
+    losses.append(float(metrics.losses["client"]))
+  assert losses[-1] < losses[5] < losses[0]
+  answers = sim.predict(method, state, 2, IMAGE).client.argmax(-1)
+  assert np.mean(answers == LABEL) > 0.9
+
+
+@pytest.mark.parametrize(
+  ("change", "field"),
+  [
+    ({"label": LABEL + 1}, "label"),
+    ({"label": LABEL - 1}, "label"),
+    ({"label": LABEL.astype(float)}, "label"),
+    ({"label": LABEL[1:]}, "label"),
+    ({"image": IMAGE[:, :3]}, "image"),
+    ({"image": IMAGE[:0]}, "image"),
+    ({"parts": [np.array([0, 60])]}, "parts"),
+    ({"parts": [np.array([-1, 3])]}, "parts"),
+    ({"batch": 0}, "batch"),
+    ({"epochs": 0}, "epochs"),
+    ({"order": "cyclical"}, "order"),
+    ({"participants": 4}, "participants_per_round"),
+  ],
+)
+def test_wrong_arrays_are_refused(change, field):
+  arrays = {"image": IMAGE, "label": LABEL, "parts": PARTS}
+  with refused(field):
+    simulate(METHOD, **arrays | change)
+
+
+def test_one_server_takes_clients_of_one_depth():
+  method = METHODS["splitfed_v2"](backbone=NET, optimizer=Optimizer(lr=0.1))
+  sim = simulate(method, IMAGE, LABEL, PARTS)
+  with refused("one server"):
+    sim.round(method, sim.start(method))
+
+
+def test_a_leaf_that_nobody_has_is_named():
+  @pytree
+  class Nobodys(FedAvg):
+    """Nobody keeps or sends the head."""
+
+    def sends(self, path):
+      return not path.startswith("head")
+
+  method = Nobodys(backbone=NET, optimizer=Optimizer(lr=0.1))
+  sim = simulate(method, IMAGE, LABEL, PARTS)
+  with refused("head/Dense_0/bias"):
+    sim.round(method, sim.start(method))
