@@ -18,17 +18,20 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image.
     test_label: [M] int32.
-    note: a sentence for reports, which says that the data were prepared from
-      modified files, or how a user's arrays were read; "" if neither applies.
     train_client: [Z] int32, the number of each sample's client, counted from 0;
       None: not known.
     test_client: [M] int32, the number of each test sample's client, or None.
+    train_domain: [Z] int32, the number of each sample's domain, such as the
+      device that recorded it; None: not known.
+    test_domain: [M] int32, or None.
     client_names: the clients' names, in the order of their numbers; (): the
       numbers serve as names.
+    class_names: the C classes' names, likewise.
+    domain_names: the domains' names, likewise.
     standardise: how inputs are standardised, see `inputs.Standardise`.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    client_domains: the domain of each client (`data.domains`), in the order of
-      the clients' numbers; (): not known.
+    note: a sentence for reports, which says that the data were prepared from
+      modified files, or how a user's arrays were read; "" if neither applies.
   """
 
   name: str
@@ -37,13 +40,16 @@ class Dataset(NamedTuple):
   train_label: np.ndarray
   test_image: np.ndarray
   test_label: np.ndarray
-  note: str = ""
   train_client: np.ndarray | None = None
   test_client: np.ndarray | None = None
+  train_domain: np.ndarray | None = None
+  test_domain: np.ndarray | None = None
   client_names: tuple[str, ...] = ()
+  class_names: tuple[str, ...] = ()
+  domain_names: tuple[str, ...] = ()
   standardise: inputs.Standardise = "channel"
   vocabulary: int = 0
-  client_domains: tuple[str, ...] = ()
+  note: str = ""
 
   @property
   def kind(self) -> str:
@@ -78,7 +84,8 @@ class Dataset(NamedTuple):
 
   def keep(self, split: str, rows: np.ndarray) -> "Dataset":
     """Keeps `rows` [K] int of a split, train or test, and all of the other."""
-    keys = (f"{split}_{part}" for part in ("image", "label", "client"))
+    fields = "image", "label", "client", "domain"
+    keys = [f"{split}_{field}" for field in fields]
     whole: dict[str, Any] = {key: getattr(self, key) for key in keys}
     part = {k: x[rows] for k, x in whole.items() if x is not None}
     return self._replace(**part)

@@ -101,28 +101,27 @@ def by_group(
 def from_data(
   data: Dataset, parts: Parts, groups: Groups, seed: int
 ) -> list[str]:
-  """Takes the domains that the data set gives for its clients (client_domain).
+  """Takes the domains that the data set gives for its samples.
 
   Raises:
     UserError: the data set gives no domains, or a client has samples of several
-      owners.
+      domains.
   """
   del groups, seed
-  if data.train_client is None or not data.client_domains:
+  if data.train_domain is None or not data.domain_names:
     raise UserError(
-      f"data.domain=from_data: {data.name} does not name its clients' domains"
-      " (client_train and client_domain of npz:PATH); choose drawn or by_group"
+      f"data.domain=from_data: {data.name} does not name its samples' domains"
+      " (client_domain of npz:PATH); choose drawn or by_group"
     )
-  owners = data.owners(parts)
-  if owners is None:
+  each = [np.unique(data.train_domain[part]) for part in parts]
+  mixed = [n for n, found in enumerate(each) if len(found) > 1]
+  if mixed:
     raise UserError(
-      "data.domain=from_data needs clients as the data have them: choose"
-      " data.partition natural"
+      f"data.domain=from_data: client {mixed[0]} has samples of several"
+      " domains: choose clients as the data have them, data.partition natural"
     )
-  return [
-    read_corruptions(data.client_domains[n], 3, "client_domain")[0]
-    for n in owners
-  ]
+  names = [data.domain_names[int(found[0])] for found in each]
+  return [read_corruptions(name, 3, "client_domain")[0] for name in names]
 
 
 DOMAINS: dict[str, Callable[..., list[str]]] = {

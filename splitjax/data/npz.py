@@ -252,19 +252,18 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
     for key, owner in found.items()
   }
   names = tuple(map(files.printable, numbers))
-  domains = _domains(given, owners, names, where)
-  return {**owners, "client_names": names, "client_domains": domains}
+  domains = _domains(given, owners, where)
+  return {**owners, "client_names": names, **domains}
 
 
-def _domains(
-  given: Arrays, owners: Arrays, names: tuple[str, ...], where: str
-) -> tuple[str, ...]:
-  """Returns the clients' domains; () if there is no array client_domain.
+def _domains(given: Arrays, owners: Arrays, where: str) -> dict[str, Any]:
+  """Numbers the training samples' domains in ascending order of their names.
 
-  Clients that do not train have the domain "none".
+  Returns the fields of `Dataset` that are about domains, by name; none without
+  an array client_domain.
   """
   if "client_domain" not in given:
-    return ()
+    return {}
   if "train_client" not in owners:
     raise UserError(f"{where} has client_domain and no client_train: add it")
   domain, owner = given["client_domain"], owners["train_client"]
@@ -275,14 +274,8 @@ def _domains(
       f"{where}: client_domain is {domain.dtype}{list(domain.shape)}: give a"
       f" text, such as 'rotation:3', for each of the {len(owner)} samples"
     )
-  each = ["none"] * len(names)
-  for n in np.unique(owner):
-    found = np.unique(domain[owner == n])
-    if len(found) > 1:
-      told = " and ".join(map(files.printable, found[:2]))
-      raise UserError(
-        f"{where}: client_domain of client {names[n]} is {told}: give all"
-        " samples of a client one domain"
-      )
-    each[n] = str(found[0])
-  return tuple(each)
+  names, number = np.unique(domain, return_inverse=True)
+  return {
+    "train_domain": number.astype(np.int32),
+    "domain_names": tuple(map(str, names)),
+  }

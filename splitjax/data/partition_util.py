@@ -224,15 +224,22 @@ def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def merged(data: Dataset) -> Dataset:
   """Merges both splits into Z + M training samples and an empty test split."""
-  owners = data.train_client
-  if owners is not None and len(data.test_label):
-    both = None if data.test_client is None else (owners, data.test_client)
-    owners = both and np.concatenate(both)
   return data._replace(
     train_image=np.concatenate([data.train_image, data.test_image]),
     train_label=np.concatenate([data.train_label, data.test_label]),
     test_image=data.test_image[:0],
     test_label=data.test_label[:0],
-    train_client=owners,
+    train_client=_joined(data.train_client, data.test_client, data),
     test_client=None,
+    train_domain=_joined(data.train_domain, data.test_domain, data),
+    test_domain=None,
   )
+
+
+def _joined(
+  train: np.ndarray | None, test: np.ndarray | None, data: Dataset
+) -> np.ndarray | None:
+  """Joins a field of both splits; None where a split with samples lacks it."""
+  if train is None or not len(data.test_label):
+    return train
+  return None if test is None else np.concatenate([train, test])

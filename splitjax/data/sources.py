@@ -40,8 +40,14 @@ def digits(data_dir: Place = None) -> Dataset:
   train, test = train_test_split(
     rows, test_size=0.2, random_state=seed, stratify=label
   )
-  pixels = image[train], label[train], image[test], label[test]
-  return Dataset("digits", 10, *pixels)
+  return Dataset(
+    name="digits",
+    classes=10,
+    train_image=image[train],
+    train_label=label[train],
+    test_image=image[test],
+    test_label=label[test],
+  )
 
 
 @functools.cache
@@ -66,12 +72,19 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
   facts = FACTS[name]
   fields = [field for field in (facts.label, facts.client) if field]
   arrays, note = tfds_store.load(facts.store or name, data_dir, fields)
-  train, test = (
-    (arrays[f"{s}_image"], arrays[f"{s}_{facts.label}"]) for s in SPLITS
+  return Dataset(
+    name=name,
+    classes=facts.classes,
+    train_image=arrays["train_image"],
+    train_label=arrays[f"train_{facts.label}"],
+    test_image=arrays["test_image"],
+    test_label=arrays[f"test_{facts.label}"],
+    train_client=arrays.get(f"train_{facts.client}"),
+    test_client=arrays.get(f"test_{facts.client}"),
+    client_names=facts.names,
+    vocabulary=facts.vocabulary,
+    note=note,
   )
-  owner, tester = (arrays.get(f"{s}_{facts.client}") for s in SPLITS)
-  data = Dataset(name, facts.classes, *train, *test, note, owner, tester)
-  return data._replace(client_names=facts.names, vocabulary=facts.vocabulary)
 
 
 def femnist(data_dir: Place = None) -> Dataset:
@@ -93,9 +106,17 @@ def femnist(data_dir: Place = None) -> Dataset:
     first, second = rows[rows < cut], rows[rows >= cut] - cut
     return np.concatenate([whole.train_image[first], whole.test_image[second]])
 
-  pixels = images(train), label[train], images(test), label[test]
-  owners = owner[train], owner[test]
-  return Dataset("femnist", whole.classes, *pixels, whole.note, *owners)
+  return Dataset(
+    name="femnist",
+    classes=whole.classes,
+    train_image=images(train),
+    train_label=label[train],
+    test_image=images(test),
+    test_label=label[test],
+    train_client=owner[train],
+    test_client=owner[test],
+    note=whole.note,
+  )
 
 
 SOURCES: dict[str, Callable[[Place], Dataset]] = {
