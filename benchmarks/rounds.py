@@ -25,29 +25,39 @@ class Setting(NamedTuple):
   """Clients with as many samples each, and what they train.
 
   Attributes:
-    backbone: key of BACKBONES, for images 28x28x1 of ten classes.
+    backbone: key of BACKBONES.
+    shape: of the images.
+    classes: C.
     clients: N.
+    participants: of a round; None: all clients.
     samples: of each client.
     batch: B.
     epochs: local epochs.
-    width: of the backbone.
+    width: of the backbone; None where it has no width.
+    chunk: clients that a device trains at a time; None: one on a CPU, all
+      elsewhere.
     lr: of SGD.
     momentum: of SGD.
   """
 
   backbone: str = "cnn8"
+  shape: tuple[int, int, int] = (28, 28, 1)
+  classes: int = 10
   clients: int = 20
+  participants: int | None = None
   samples: int = 200
   batch: int = 50
   epochs: int = 1
-  width: float = 1.0
+  width: float | None = 1.0
+  chunk: int | None = None
   lr: float = 0.025
   momentum: float = 0.9
 
   @property
   def network(self) -> Backbone:
     """The whole network."""
-    return BACKBONES[self.backbone]((28, 28, 1), 10, width=self.width)
+    options = {} if self.width is None else {"width": self.width}
+    return BACKBONES[self.backbone](self.shape, self.classes, **options)
 
   @property
   def sgd(self) -> Optimizer:
@@ -62,10 +72,10 @@ class Setting(NamedTuple):
     return [out[i] for i in sorted(out)]
 
   def noise(self) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Images [Z, 28, 28, 1] uint8, labels [Z] int32, rows of every client."""
+    """Images [Z, H, W, c] uint8, labels [Z] int32, rows of every client."""
     rng, count = np.random.default_rng(0), self.clients * self.samples
-    image = rng.integers(0, 256, (count, 28, 28, 1), np.uint8)
-    label = rng.integers(0, 10, count).astype(np.int32)
+    image = rng.integers(0, 256, (count, *self.shape), np.uint8)
+    label = rng.integers(0, self.classes, count).astype(np.int32)
     return image, label, np.split(np.arange(count), self.clients)
 
   def method(self, name: str) -> Method:
@@ -77,26 +87,26 @@ class Setting(NamedTuple):
 class Rounds:
   """A method's compiled round and its state; a call runs one round.
 
-  As in a run: on a CPU each device has a core and trains one client at a time,
-  elsewhere all clients at once.
-
   Attributes:
     method: with the optimiser of the setting.
     state: after the last round.
     devices: number of devices.
-    steps: local steps of a client in a round.
+    compiled: the program.
+    trace_s: seconds of tracing and lowering.
     compile_s: seconds of compiling.
   """
 
   def __init__(self, setting: Setting, name: str):
     self.method = setting.method(name)
-    fleet = simulation.fleet_of(self.method, setting.clients)
+    fleet = simulation.fleet_of(
+      self.method, setting.clients, participants=setting.participants
+    )
     form = layout.of(fleet)
     most = max(form.computed(cohort) for cohort in form.cohorts)
     self.devices = min(len(jax.devices()), most)
     mesh = devices.make_mesh(self.devices)
     single = 1 if target.current().platform == "cpu" else None
-    chunks = [single] * len(fleet.cohorts)
+    chunks = [setting.chunk or single] * len(fleet.cohorts)
     fleet = fleets.divide(fleet, self.devices, chunks)
 
     image, label, parts = setting.noise()
@@ -110,7 +120,6 @@ class Rounds:
       epochs=setting.epochs,
       held=parts[0][: max(1, setting.samples // 10)],
     )
-    self.steps = sim.plans[0].steps * sim.plans[0].epochs
     data = devices.put_on_devices(mesh, (image, label))
     self.shards = tuple(
       Shard(
@@ -127,18 +136,20 @@ class Rounds:
     placed = devices.client_sharding(mesh, specs)
     init = jax.jit(lambda state: state, out_shardings=placed)
     self.state = init(sim.start(self.method))
+    start = time.perf_counter()
     lowered = round.run_round.lower(
       self.method, self.state, self.shards, mesh=mesh, **sim.how
     )
+    self.trace_s = time.perf_counter() - start
     start = time.perf_counter()
-    self.step = lowered.compile(devices.quick_options())
+    self.compiled = lowered.compile(devices.quick_options())
     self.compile_s = time.perf_counter() - start
     self.data = {"faults": sim.faults}
 
   def __call__(self) -> float:
     """Runs a round; returns its seconds."""
     start = time.perf_counter()
-    self.state, metrics = self.step(
+    self.state, metrics = self.compiled(
       self.method, self.state, self.shards, **self.data
     )
     jax.block_until_ready((self.state, metrics))

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tabulate import tabulate
 
 GRACE = 30
@@ -135,7 +133,7 @@ def module(name: str, *arguments: str) -> list[str]:
 def measure(
   point: dict[str, Any], seconds: float, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-  """Measures a `measure_one.Point`; without env no compilation is cached.
+  """Measures a point of `measure_one`; without env nothing is cached.
 
   Returns:
     All that its process printed; with "failed", the reason, if it failed.
@@ -154,13 +152,6 @@ def measure(
   return {**result, "failed": why} if why else result
 
 
-def free_port() -> int:
-  """A port of this machine that nobody uses now."""
-  with socket.socket() as one:
-    one.bind(("127.0.0.1", 0))
-    return one.getsockname()[1]
-
-
 def cached(folder: str) -> dict[str, str]:
   """Environment of a process with a compilation cache in a folder."""
   return {
@@ -168,36 +159,6 @@ def cached(folder: str) -> dict[str, str]:
     "JAX_ENABLE_COMPILATION_CACHE": "true",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
   }
-
-
-def images(
-  folder: str | Path,
-  shape: Sequence[int],
-  classes: int,
-  count: int,
-  tests: int | None = None,
-) -> str:
-  """Writes random images as a data set; returns `config.data.name`.
-
-  An image is the mean of a pattern of its class and noise: easy to learn.
-
-  Args:
-    folder: of the file.
-    shape: (H, W, c).
-    classes: C.
-    count: number of training images.
-    tests: number of test images; None for two of each class.
-  """
-  rng = np.random.default_rng(0)
-  usual = rng.integers(0, 128, (classes, *shape), np.uint8)
-  arrays = {}
-  for split, size in (("train", count), ("test", tests or 2 * classes)):
-    label = np.arange(size) % classes
-    noise = rng.integers(0, 128, (size, *shape), np.uint8)
-    arrays |= {f"x_{split}": noise + usual[label], f"y_{split}": label}
-  name = f"{'x'.join(map(str, shape))}_{classes}_{count}.npz"
-  np.savez(Path(folder) / name, **arrays)
-  return f"npz:{Path(folder) / name}"
 
 
 def about(points: Sequence[dict]) -> dict[str, Any]:
