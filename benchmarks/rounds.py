@@ -11,7 +11,7 @@ from splitjax.engine import devices, layout, round
 from splitjax.fleet import fleets
 from splitjax.methods import METHODS, Method, Optimizer
 from splitjax.models import BACKBONES, target
-from splitjax.models.backbones import Backbone
+from splitjax.models.network import Backbone
 from splitjax.types import Shard
 
 OPTIONS: dict[str, dict] = {

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
   from splitjax.methods.schedules import SCHEDULES
   from splitjax.methods.task_losses import LOSSES
   from splitjax.models import BACKBONES
-  from splitjax.models.backbones import Backbone
   from splitjax.models.contract import check_backbone
+  from splitjax.models.network import Backbone
   from splitjax.parameters import pytree
   from splitjax.reports.figures import plots as figures
   from splitjax.simulation import simulate
@@ -68,7 +68,7 @@ _attached, _, _names = lazy_loader.attach(
     "methods.schedules": ["SCHEDULES"],
     "methods.task_losses": ["LOSSES"],
     "models": ["BACKBONES"],
-    "models.backbones": ["Backbone"],
+    "models.network": ["Backbone"],
     "models.contract": ["check_backbone"],
     "parameters": ["pytree"],
     "simulation": ["simulate"],

@@ -16,7 +16,7 @@ import numpy as np
 from splitjax import sandbox, wire
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.models.behaviour import Broken
+from splitjax.models.contract import Broken
 from splitjax.sandbox import ROUNDS, Sandbox
 from splitjax.types import Metrics, Shard, State
 

@@ -32,8 +32,7 @@ class Spec:
 
 
 BOUND = (
-  "dtype",
-  "norm",
+  "how",
   "vocabulary",
   "backbone",
   "optimizer",

@@ -19,7 +19,7 @@ from splitjax.engine.loops import one_server
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
-from splitjax.models.mlp import toy
+from splitjax.models.nets import toy
 from splitjax.simulation import Simulation
 from splitjax.types import Client, Metrics, Net, Shard, State
 

@@ -16,7 +16,7 @@ from splitjax.fields import COUNT, check_value
 from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
-from splitjax.models import drawing
+from splitjax.models import network
 from splitjax.registry import unknown
 from splitjax.types import (
   Array,
@@ -48,7 +48,7 @@ class Simulation(NamedTuple):
   def start(self, method: Method, seed: int = 0) -> State:
     """Makes the state before the first round, in new arrays."""
     key = jax.random.key(seed)
-    full = drawing.init(method.backbone, key)
+    full = network.init(method.backbone, key)
     state = round.start(method, layout.of(self.fleet), full, key)
     return jax.tree.map(jnp.copy, state)  # a round donates it
 

@@ -27,7 +27,7 @@ from splitjax.fields import (
 from splitjax.methods import METHODS
 from splitjax.methods.task_losses import LOSSES
 from splitjax.models import BACKBONES
-from splitjax.models.block import Draws
+from splitjax.models.network import Draws
 from splitjax.registry import Spec, plain, read_spec, unknown_field
 from splitjax.types import UserError
 

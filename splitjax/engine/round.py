@@ -23,8 +23,8 @@ from splitjax.engine.schedules import fold
 from splitjax.engine.visit import Common, Report, Visit, with_draws
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.models import backbones
-from splitjax.models.block import is_exit
+from splitjax.models import network
+from splitjax.models.network import is_exit
 from splitjax.types import (
   NO_BLOCKS,
   Client,
@@ -43,7 +43,7 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
   """Makes the state before the first round from the initial network `full`."""
   clients, held = [], NO_BLOCKS
   for cohort in layout.cohorts:
-    part = backbones.prefix(
+    part = network.prefix(
       method.backbone, full, cohort.depth, with_exit=method.exits
     )
     held = Net(params=held.params | part.params, stats=held.stats | part.stats)

@@ -22,8 +22,8 @@ from splitjax.engine import devices
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.methods.method import Method
-from splitjax.models import backbones, shapes, target
-from splitjax.models.block import is_exit
+from splitjax.models import network, sizes, target
+from splitjax.models.network import is_exit
 from splitjax.types import Client, Exits, Logits, Net, Server, Tree
 
 
@@ -143,8 +143,8 @@ def alike(method: Method, depth: int) -> bool:
   """
   if method.pick or type(method).part_two is not Method.part_two:
     return False
-  full = shapes.network(method.backbone)
-  part = backbones.prefix(method.backbone, full, depth, with_exit=method.exits)
+  full = sizes.shapes(method.backbone)
+  part = network.prefix(method.backbone, full, depth, with_exit=method.exits)
   kept = jax.eval_shape(lambda net: method.first_client(net, 1), part).net
   answers = [
     net[name]

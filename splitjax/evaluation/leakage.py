@@ -21,8 +21,8 @@ from splitjax.data.feed import Samples
 from splitjax.engine.faults import Struck
 from splitjax.engine.schedules import batches_of, draw, schedule
 from splitjax.methods.optimizer import OPTIMIZERS
-from splitjax.models import backbones
 from splitjax.models.conv import conv2d
+from splitjax.models.network import run
 from splitjax.types import Tree, UserError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def record(
   )
 
   def head(e):
-    return backbones.run(net, theta, e, ("head",), train=not net.random)[0]
+    return run(net, theta, e, ("head",), train=not net.random)[0]
 
   return Messages(
     sent={name: x[real] for name, x in sent.items()},

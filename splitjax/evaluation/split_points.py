@@ -24,7 +24,7 @@ from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.files import plain
-from splitjax.models import BACKBONES, shapes
+from splitjax.models import BACKBONES, sizes
 from splitjax.models.build import cut
 from splitjax.registry import read_spec
 from splitjax.types import UserError
@@ -123,10 +123,10 @@ def split_depths(
     depths = range(1, whole.length)
   chosen = {**spec.options, "depths": tuple(depths)}
   net = cut(name, shape, classes, chosen, vocabulary)
-  sent = {k: math.prod(x) for k, x in shapes.outputs(net).items()}
+  sent = {k: math.prod(x) for k, x in sizes.outputs(net).items()}
   out = []
   for depth in depths:
-    part = shapes.parts_at(net, depth)
+    part = sizes.parts_at(net, depth)
     part["channels"] = part.pop("cut")[-1]
     before = [sent[name] for name in net.names(0, depth)]
     part |= {"features": before[-1], "bottleneck": before[-1] <= min(before)}

@@ -30,7 +30,7 @@ from splitjax.experiment.storage.checkpoint import Damaged
 from splitjax.fleet import Fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.models import backbones, drawing, inference
+from splitjax.models.network import embedding, init, prefix, select
 from splitjax.types import Client, Logits, Net, Shard, State, UserError
 
 
@@ -189,10 +189,10 @@ class Trained(NamedTuple):
     # What clients do not share begins as it did before the first round, but
     # random even in a pretrained network, whose file only training reads.
     key = jax.random.fold_in(jax.random.key(self.config.seed), 0)
-    full = jax.jit(functools.partial(drawing.init, backbone))(key)
-    part = backbones.prefix(backbone, full, depth, with_exit=method.exits)
+    full = jax.jit(functools.partial(init, backbone))(key)
+    part = prefix(backbone, full, depth, with_exit=method.exits)
     shared = [name for name in part.params if name in common.params]
-    joined = nets.join(backbones.select(common, shared), part)
+    joined = nets.join(select(common, shared), part)
     net = Net(
       params=part.params | joined.params, stats=part.stats | joined.stats
     )
@@ -327,7 +327,7 @@ class Trained(NamedTuple):
     self._check(image)
     x = self._standardised(jnp.asarray(image))
     net, rest = self.client(n), self.server(n)
-    return inference.embedding(self.network.backbone, net, rest, x)
+    return embedding(self.network.backbone, net, rest, x)
 
   @property
   def _fleet(self) -> Fleet:

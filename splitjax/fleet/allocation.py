@@ -20,8 +20,8 @@ from numpy import ndarray
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.fleet.fleets import even_depths
 from splitjax.fleet.resources import Devices, Rates
-from splitjax.models import flops, shapes
-from splitjax.models.backbones import Backbone
+from splitjax.models import sizes
+from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
 MOST_LEVELS = 4
@@ -108,16 +108,17 @@ class CutTable(NamedTuple):
 
 def cut_table(backbone: Backbone) -> CutTable:
   """Makes the CutTable of a network."""
-  near, far = np.array([flops.of_cut(backbone, k) for k in backbone.cuts]).T
+  flops = [sizes.flops_of_cut(backbone, k) for k in backbone.cuts]
+  near, far = np.array(flops).T
   return CutTable(near=near, far=far, size=feature_bytes(backbone))
 
 
 def feature_bytes(backbone: Backbone) -> ndarray:
   """Counts the bytes [K] of a sample's features; a number takes 4 bytes."""
-  outputs = shapes.outputs(backbone)
+  outputs = sizes.outputs(backbone)
   names = backbone.names()
-  sizes = [math.prod(outputs[names[cut - 1]]) for cut in backbone.cuts]
-  return 4.0 * np.array(sizes)
+  numbers = [math.prod(outputs[names[cut - 1]]) for cut in backbone.cuts]
+  return 4.0 * np.array(numbers)
 
 
 def cut_costs(

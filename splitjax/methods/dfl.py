@@ -21,7 +21,7 @@ from splitjax.fleet import allocation
 from splitjax.fleet.resources import RATES, Devices, Profiles
 from splitjax.methods import nets
 from splitjax.methods.whole import Unaveraged
-from splitjax.models import backbones, shapes
+from splitjax.models import network, sizes
 from splitjax.parameters import pytree
 from splitjax.types import Client, Tree, UserError
 
@@ -136,9 +136,9 @@ class DFL(Unaveraged):
 
   def prefix_bytes(self):
     """Counts the bytes [K] of what is sent of the blocks before each cut."""
-    net = nets.select(shapes.network(self.backbone), self.sends)
+    net = nets.select(sizes.shapes(self.backbone), self.sends)
     names = self.backbone.names()
-    prefixes = [backbones.select(net, names[:k]) for k in self.backbone.cuts]
+    prefixes = [network.select(net, names[:k]) for k in self.backbone.cuts]
     return jnp.asarray([*map(trees.num_bytes, prefixes)], float)
 
 

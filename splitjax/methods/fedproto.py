@@ -10,7 +10,7 @@ from splitjax.fields import NOT_NEGATIVE
 from splitjax.methods import nets, prototypes
 from splitjax.methods.prototypes import Prototypes
 from splitjax.methods.whole import WholeNetwork
-from splitjax.models import inference
+from splitjax.models import network
 from splitjax.parameters import pytree
 from splitjax.types import Logits, Net
 
@@ -100,7 +100,7 @@ class FedProto(Aligned):
     """The logits are -1/D |f(x) - c_j|^2, or those of the head."""
     if self.predicts == "head":
       return super().predict(client, server, image)
-    z, _ = inference.client_logits(self.backbone, client, image)
+    z, _ = network.client_logits(self.backbone, client, image)
     mean, known = server.params["prototypes"]
     z = z.reshape(len(z), -1).astype(float)
     square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)

@@ -20,7 +20,7 @@ from splitjax.methods import nets
 from splitjax.methods.blend import Blended
 from splitjax.methods.split import Front, Split
 from splitjax.methods.tune import Adapting, sgd_step
-from splitjax.models import backbones, drawn_cut, target
+from splitjax.models import network, target
 from splitjax.parameters import pytree
 from splitjax.types import Batch, Half, Net, Passes, Row, Tree
 from splitjax.wire.forms import Form
@@ -109,7 +109,7 @@ class Harmony(Adapting, Blended, Split):
 
   def receive(self, client, server, samples, round, key):
     # The client computes the server's loss, with its copy of the head.
-    wire.send_tree("down/server_head", backbones.select(server.net, ("head",)))
+    wire.send_tree("down/server_head", network.select(server.net, ("head",)))
     return super().receive(client, server, samples, round, key)
 
   def step(self, client, server, context, batches, key):
@@ -232,7 +232,7 @@ class Harmony(Adapting, Blended, Split):
     drawn = jax.random.randint(key, (), 0, len(cuts), jnp.int32)
     k = jnp.array(cuts, jnp.int32)[drawn]
     how = {"train": True, "real": batch.real, "key": batch.key, "last": k}
-    return k, drawn_cut.taps(self.backbone, client, batch.image, cuts, **how)
+    return k, network.taps(self.backbone, client, batch.image, cuts, **how)
 
   # Section 3.5: supervision that keeps labels private.
 
@@ -247,7 +247,7 @@ class Harmony(Adapting, Blended, Split):
 
     def trunk(params):  # from depth K on (eq. 6)
       net = server._replace(params=params)
-      e, _, passed = drawn_cut.inject(self.backbone, net, taps, k, **how)
+      e, _, passed = network.inject(self.backbone, net, taps, k, **how)
       return e.reshape(len(e), -1), passed
 
     names = self.backbone.names(min(taps))
@@ -267,7 +267,7 @@ class Harmony(Adapting, Blended, Split):
 
     def task(head, e):
       net = Net({"head": head}, {"head": server.stats["head"]})
-      logits, _ = backbones.run_batch(self.backbone, net, e, ("head",), batch)
+      logits, _ = network.run_batch(self.backbone, net, e, ("head",), batch)
       return self.backbone.mean_loss(logits, batch.label, batch.real)
 
     loss, pull = jax.vjp(task, server.params["head"], e)

@@ -9,7 +9,7 @@ import numpy as np
 from splitjax import trees, wire
 from splitjax.methods import nets
 from splitjax.methods.splitfed import SplitFedV2
-from splitjax.models import backbones
+from splitjax.models import network
 from splitjax.parameters import pytree
 from splitjax.types import Half, UserError
 
@@ -124,9 +124,9 @@ class Hydra(SplitFedV2):
 
     def part(names):
       return Half(
-        net=backbones.select(server.net, names),
+        net=network.select(server.net, names),
         slots={name: server.slots[name] for name in names},
-        touched=backbones.select(server.touched, names),
+        touched=network.select(server.touched, names),
       )
 
     return part(shared), part(of_head)

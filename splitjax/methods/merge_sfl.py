@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from splitjax import losses, trees, wire
 from splitjax.methods.splitfed import SplitFed
-from splitjax.models import backbones
+from splitjax.models import network
 from splitjax.parameters import pytree
 
 
@@ -79,7 +79,7 @@ class MergeSFL(SplitFed):
 
     def forward(net, z):
       rows = z.reshape(-1, *z.shape[2:])
-      logits, stats = backbones.run_batch(backbone, net, rows, names, batch)
+      logits, stats = network.run_batch(backbone, net, rows, names, batch)
       return backbone.loss(logits, label).reshape(z.shape[:2]), stats
 
     return self.behind(server, z, names, forward)

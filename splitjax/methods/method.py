@@ -17,8 +17,8 @@ from splitjax.data.feed import Samples
 from splitjax.methods import nets
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.outer import Outer
-from splitjax.models import backbones, inference
-from splitjax.models.backbones import Backbone
+from splitjax.models import network
+from splitjax.models.network import Backbone
 from splitjax.parameters import pytree
 from splitjax.types import (
   NO_BLOCKS,
@@ -130,7 +130,7 @@ class Method:
     """Makes the server; `size` clients hold the part `held` of the network."""
     theta = NO_BLOCKS
     if not self.whole:
-      theta = backbones.suffix(self.backbone, full, self.backbone.cuts[0])
+      theta = network.suffix(self.backbone, full, self.backbone.cuts[0])
     return Server(net=theta, common=nets.select(held, self.sends))
 
   # A client's round.
@@ -251,12 +251,12 @@ class Method:
 
   def predict(self, client: Net, server: Net, image: Array) -> Logits:
     """The logits of a client's exit and of the server, for inputs [B, ...]."""
-    z, at_client = inference.client_logits(self.backbone, client, image)
+    z, at_client = network.client_logits(self.backbone, client, image)
     depth = self.depth(client)
     if depth == self.backbone.length and at_client is not None:
       return Logits(client=at_client, server=at_client)
     z = wire.clipped(self.wire.features, z)  # as in training, but no noise
-    at_server = inference.server_logits(self.backbone, server, z, depth)
+    at_server = network.server_logits(self.backbone, server, z, depth)
     at_client = at_server if at_client is None else at_client
     return Logits(client=at_client, server=at_server)
 
@@ -276,14 +276,14 @@ class Method:
   ) -> tuple[Array, dict[str, Tree]]:
     """Computes z = phi(x) -> [B, ...], new running statistics."""
     names = self.backbone.names(0, self.depth(client))
-    return backbones.run_batch(self.backbone, client, batch.image, names, batch)
+    return network.run_batch(self.backbone, client, batch.image, names, batch)
 
   def exit_loss(self, client: Net, z: Array, batch: Batch) -> Array:
     """Computes l_C = CE(h(z), y), []; 0 for a client without exit or head."""
-    exit = backbones.classifier(self.backbone, client)
+    exit = network.classifier(self.backbone, client)
     if exit is None:
       return jnp.zeros(())
-    logits, _ = backbones.run_batch(self.backbone, client, z, (exit,), batch)
+    logits, _ = network.run_batch(self.backbone, client, z, (exit,), batch)
     return self.backbone.mean_loss(logits, batch.label, batch.real)
 
   def local_loss(
@@ -295,7 +295,7 @@ class Method:
 
   def depth(self, client: Net) -> int:
     """Reads a client's cut from the names of its blocks."""
-    return backbones.depth_of(self.backbone, client)
+    return network.depth_of(self.backbone, client)
 
   @property
   def wire(self) -> Wire:
@@ -311,7 +311,7 @@ class Method:
   def exchange(self, direction: Literal["up", "down"], net: Net) -> None:
     """Prices the parameters that a client sends or receives."""
     sent = nets.select(net, self.sends)
-    exit = backbones.classifier(self.backbone, net)
+    exit = network.classifier(self.backbone, net)
     if exit == "head":  # the whole network
       names = {name for name, x in sent.params.items() if jax.tree.leaves(x)}
       part = "model" if "head" in names else "body"
@@ -319,9 +319,9 @@ class Method:
       wire.send_tree(f"{direction}/{kind}", sent)
       return
     blocks = [name for name in net.params if name != exit]
-    wire.send_tree(f"{direction}/prefix", backbones.select(sent, blocks))
+    wire.send_tree(f"{direction}/prefix", network.select(sent, blocks))
     if exit is not None:
-      wire.send_tree(f"{direction}/exit", backbones.select(sent, (exit,)))
+      wire.send_tree(f"{direction}/exit", network.select(sent, (exit,)))
 
 
 def is_norm(path: str) -> bool:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.methods.splitfed import SplitFed
-from splitjax.models import inference
+from splitjax.models import network
 from splitjax.parameters import pytree
 
 UNSURE = -1e9
@@ -65,12 +65,12 @@ class MultiHead(SplitFed):
     if self.local_norm:  # part-1 differs from client to client
       return super().paths(clients, server, image)
     body = self.model(trees.take(clients, 0), server)
-    z, _ = inference.client_logits(self.backbone, body, image)
+    z, _ = network.client_logits(self.backbone, body, image)
     z, depth = wire.clipped(self.wire.features, z), self.depth(body)
 
     def path(task):
       theta, trained = task
-      logits = inference.server_logits(self.backbone, theta, z, depth)
+      logits = network.server_logits(self.backbone, theta, z, depth)
       return jnp.where(trained, logits.astype(float), UNSURE)
 
     return jax.lax.map(path, (server.net, server.memory))

@@ -13,8 +13,8 @@ from jax import Array
 from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.losses import masked_mean
-from splitjax.models import backbones, shapes
-from splitjax.models.backbones import Backbone
+from splitjax.models import network, sizes
+from splitjax.models.network import Backbone
 from splitjax.types import Batch, Net
 
 
@@ -42,19 +42,19 @@ def none(backbone: Backbone) -> Prototypes:
 
 def width(backbone: Backbone) -> int:
   """Returns D, the length of the head's input."""
-  return math.prod(shapes.outputs(backbone)[backbone.names()[-1]])
+  return math.prod(sizes.outputs(backbone)[backbone.names()[-1]])
 
 
 def features(backbone: Backbone, client: Net, batch: Batch) -> Array:
   """Computes the head's input [B, D] for a batch."""
   names = backbone.names()
-  z, _ = backbones.run(backbone, client, batch.image, names, train=False)
+  z, _ = network.run(backbone, client, batch.image, names, train=False)
   return z.reshape(len(z), -1).astype(float)
 
 
 def logits(backbone: Backbone, client: Net, z: Array) -> Array:
   """Computes the head's logits [B, C] for features [B, D]."""
-  return backbones.run(backbone, client, z, ("head",), train=False)[0]
+  return network.run(backbone, client, z, ("head",), train=False)[0]
 
 
 def class_stats(

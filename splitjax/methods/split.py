@@ -9,7 +9,7 @@ from jax import Array
 
 from splitjax import wire
 from splitjax.methods.method import Method
-from splitjax.models import backbones
+from splitjax.models import network
 from splitjax.parameters import pytree
 from splitjax.types import Batch, Half, Net, Tree
 
@@ -62,7 +62,7 @@ class Split(Method):
     names = (*self.backbone.names(depth), "head")
 
     def forward(net, z):
-      logits, stats = backbones.run_batch(self.backbone, net, z, names, batch)
+      logits, stats = network.run_batch(self.backbone, net, z, names, batch)
       return self.backbone.mean_loss(logits, batch.label, batch.real), stats
 
     return self.behind(server, z, names, forward)
@@ -72,7 +72,7 @@ class Split(Method):
     names = self.backbone.names(depth)
 
     def forward(net, z):
-      e, stats = backbones.run_batch(self.backbone, net, z, names, batch)
+      e, stats = network.run_batch(self.backbone, net, z, names, batch)
       return e.reshape(len(e), -1), stats
 
     return self.behind(server, z, names, forward)
@@ -103,7 +103,7 @@ class Split(Method):
     client = self.optimizer.step(client, phi, near.stats)
     server = self.optimizer.at_server.step(server, theta, far.stats)
     losses = {"server": far.output}
-    if backbones.classifier(self.backbone, client.net) is not None:
+    if network.classifier(self.backbone, client.net) is not None:
       losses["client"] = near.loss
     return client, server, losses
 

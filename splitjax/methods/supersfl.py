@@ -14,8 +14,8 @@ from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.methods import nets
 from splitjax.methods.optimizer import clipped
 from splitjax.methods.split import Split
-from splitjax.models import backbones
-from splitjax.models.block import is_exit
+from splitjax.models import network
+from splitjax.models.network import is_exit
 from splitjax.parameters import pytree
 from splitjax.types import NO_BLOCKS, Net, Passes, Server, UserError
 
@@ -76,7 +76,7 @@ class SuperSFL(Split):
     return super().first_client(net, size)._replace(memory=jnp.bool_(False))
 
   def first_server(self, full, held, size):
-    theta = backbones.suffix(self.backbone, full, 0)
+    theta = network.suffix(self.backbone, full, 0)
     return Server(net=theta, common=NO_BLOCKS)
 
   def model(self, client, server):

@@ -10,15 +10,21 @@ from collections.abc import Callable
 
 import lazy_loader
 
-from splitjax.models.backbones import Backbone
-from splitjax.models.cnn import cnn4, cnn8
 from splitjax.models.cnn1d import cnn1d
-from splitjax.models.mlp import mlp, toy
-from splitjax.models.mobilenet import mobilenet_v1, mobilenet_v2
-from splitjax.models.resnet import resnet18, resnet50, resnet101
-from splitjax.models.transformer_text import transformer_text
-from splitjax.models.vgg import vgg11
-from splitjax.models.vit import vit_b16, vit_s16
+from splitjax.models.nets import (
+  cnn4,
+  cnn8,
+  mlp,
+  mobilenet_v1,
+  mobilenet_v2,
+  resnet18,
+  resnet50,
+  resnet101,
+  toy,
+  vgg11,
+)
+from splitjax.models.network import Backbone
+from splitjax.models.transformers import transformer_text, vit_b16, vit_s16
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {
   "cnn1d": cnn1d,
@@ -39,42 +45,53 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
+  submodules=["layers", "network"],
   submod_attrs={
-    "backbones": [
-      "classifier",
-      "depth_of",
-      "exit_name",
-      "prefix",
-      "run",
-      "select",
-      "suffix",
-    ],
-    "block": ["Pretrained", "is_norm", "redraw"],
     "build": ["cut"],
-    "contract": ["Broken", "check_backbone"],
+    "cnn1d": ["windows"],
+    "contract": ["Broken", "check_backbone", "check_forms"],
     "conv": ["THIN", "conv2d", "depthwise"],
-    "drawing": ["init"],
-    "drawn_cut": ["taps"],
-    "flops": ["forward", "of_cut"],
-    "forms": ["check_forms"],
-    "inference": ["client_logits", "embedding", "server_logits"],
     "layers": [
       "Chain",
       "Conv",
       "ConvBlock",
       "Dense",
       "DenseBlock",
+      "How",
       "Pool",
       "normalise",
     ],
-    "mobilenet": ["DepthwiseBlock", "Inverted"],
-    "options": ["How"],
+    "nets": ["DepthwiseBlock", "Inverted", "Residual", "begin"],
+    "network": [
+      "Pretrained",
+      "classifier",
+      "client_logits",
+      "depth_of",
+      "embedding",
+      "exit_name",
+      "init",
+      "inject",
+      "is_norm",
+      "prefix",
+      "redraw",
+      "run",
+      "select",
+      "server_logits",
+      "suffix",
+      "taps",
+    ],
     "pooling": ["adaptive_mean_pool", "max_pool", "max_pool_3x3"],
     "pretrained": ["digest", "load", "resize"],
-    "resnet": ["Residual", "begin"],
-    "shapes": ["network", "outputs", "parameters", "slow_convolutions"],
+    "sizes": [
+      "flops",
+      "flops_of_cut",
+      "outputs",
+      "parameters",
+      "shapes",
+      "slow_convolutions",
+    ],
     "target": ["aimed_at", "current"],
-    "vit": ["patches"],
+    "transformers": ["patches"],
     "winograd": ["suits"],
   },
 )

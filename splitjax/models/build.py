@@ -4,16 +4,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_args
 
-from splitjax.models import BACKBONES, shapes
-from splitjax.models.backbones import Backbone
+from splitjax.models import BACKBONES, sizes
+from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
 MOST_PARAMETERS = 10**10
 """The most parameters that a network may have; they take 40 GB in float32."""
-
-
-FORMS = ("tables [F]", "series [T, c]", "images [H, W, c]")
-"""Descriptions of inputs with 1, 2 and 3 axes."""
+FORMS = {1: "tables [F]", 2: "series [T, c]", 3: "images [H, W, c]"}
+"""Descriptions of inputs by their number of axes."""
 
 
 def cut(
@@ -36,36 +34,43 @@ def cut(
     UserError: inputs that the network does not take, an invalid size, or a
       depth that the network does not have.
   """
-  check_inputs(name, BACKBONES[name], shape, vocabulary)
+  factory, where = BACKBONES[name], f"backbone.name={name!r}"
+  check_inputs(name, factory, shape, vocabulary)
   if vocabulary:
     options = {**options, "vocabulary": vocabulary}
-  if "depths" not in options:
-    raise UserError(
-      f"backbone.name={name!r}: its factory needs the option depths, the cuts"
-      " in use, as in `depths: tuple[int, ...] = (1, 2)`"
-    )
-  depths = options["depths"]
+  depths = options.get("depths")
   if not isinstance(depths, tuple):
     raise UserError(
-      f"backbone.depths={depths!r}: the option of {name} must be annotated as"
-      " tuple[int, ...]"
+      f"{where}: its factory needs the option depths, the cuts in use, as in"
+      " `depths: tuple[int, ...] = (1, 2)`"
     )
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
-  backbone = BACKBONES[name](shape, classes, **options)
+  backbone = factory(shape, classes, **options)
   for depth in depths:
     if not 1 <= depth < backbone.length:
       raise UserError(
         f"backbone.depths={depths}: {name} cannot be cut at {depth}; choose"
         f" from 1..{backbone.length - 1}"
       )
-  size = sum(shapes.parameters(backbone).values())
+  size = sum(sizes.parameters(backbone).values())
   if size > MOST_PARAMETERS:
     raise UserError(
-      f"backbone.name={name!r}: with these options it has {size:,} parameters,"
-      f" more than {MOST_PARAMETERS:,}; choose a smaller backbone.width"
+      f"{where}: with these options it has {size:,} parameters, more than"
+      f" {MOST_PARAMETERS:,}; choose a smaller backbone.width"
     )
   return backbone
+
+
+def axes_of(factory: Callable) -> int | None:
+  """Returns how many axes a factory's inputs have, such as 3 for images.
+
+  The annotation of its first argument says so, as tuple[int, int, int]. None:
+  any number, or there is no annotation.
+  """
+  known = inspect.signature(factory).parameters
+  axes = get_args(next(iter(known.values())).annotation)
+  return len(axes) if axes and ... not in axes else None
 
 
 def check_inputs(
@@ -73,29 +78,24 @@ def check_inputs(
 ) -> None:
   """Raises UserError if a factory does not take the given inputs.
 
-  The annotation of the factory's first argument says how many axes the inputs
-  have, as in tuple[int, int, int] for images. If the argument is not annotated,
-  the axes are not checked. A factory takes token ids if it has an argument
-  `vocabulary`.
+  A factory takes token ids if it has an argument `vocabulary`.
   """
-  known = inspect.signature(factory).parameters
-  axes = get_args(next(iter(known.values())).annotation)
-  where = f"backbone.name={name!r}"
-  if vocabulary and "vocabulary" not in known:
+  where, axes = f"backbone.name={name!r}", axes_of(factory)
+  is_text = "vocabulary" in inspect.signature(factory).parameters
+  if vocabulary and not is_text:
     raise UserError(
       f"{where}: takes numbers, and these data are token ids; choose"
       " transformer_text, or a network with the argument vocabulary"
     )
-  if not axes or ... in axes or len(axes) == len(shape):
+  if axes is None or axes == len(shape):
     return
-  takes, found = (
-    FORMS[n - 1] if n <= len(FORMS) else f"inputs of {n} axes"
-    for n in (len(axes), len(shape))
+  takes, data = (
+    FORMS.get(n, f"inputs of {n} axes") for n in (axes, len(shape))
   )
-  takes = "token ids [T]" if "vocabulary" in known else takes
   grey = " or, if they are grey images, give them a last axis of 1"
   raise UserError(
-    f"{where}: takes {takes}, and these data are {found}, {list(shape)}; choose"
-    f" another backbone, such as {'cnn1d' if len(shape) == 2 else 'mlp'}"
-    f"{grey if (len(axes), len(shape)) == (3, 2) else ''}"
+    f"{where}: takes {'token ids [T]' if is_text else takes}, and these data"
+    f" are {data}, {list(shape)}; choose another backbone, such as"
+    f" {'cnn1d' if len(shape) == 2 else 'mlp'}"
+    f"{grey if (axes, len(shape)) == (3, 2) else ''}"
   )

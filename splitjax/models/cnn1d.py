@@ -4,35 +4,40 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models.backbones import Backbone
-from splitjax.models.block import Block
-from splitjax.models.heads import network
-from splitjax.models.layers import Dense, DenseBlock, normalise
-from splitjax.models.options import (
+from splitjax.models.layers import (
+  BARE,
+  Dense,
+  DenseBlock,
   Depths,
-  Dtype,
   Edge,
   How,
-  Norm,
   Width,
-  scaled,
+  with_exits,
 )
+from splitjax.models.nets import scaled
+from splitjax.models.network import Backbone, Block
 from splitjax.types import Array, UserError
 
 FILTERS, DENSE = (32, 64), (1024, 512)
 
 
-class SeriesBlock(nn.Module):
-  """Convolution along time, normalisation as configured, ReLU, max-pool of 2.
+def windows(x: Array, length: int) -> Array:
+  """Lists the windows of a series: [B, T, c] -> [B, T', length * c].
 
-  The convolution has no padding. It is computed as one matrix product of all
-  windows and the kernel, which is fast under `vmap` over clients and on every
-  platform.
+  T' is T - length + 1. A dense layer on windows is a convolution along time
+  that is fast under `vmap` over clients and on every platform.
+  """
+  steps = x.shape[1] - length + 1
+  return jnp.concatenate([x[:, i : i + steps] for i in range(length)], axis=-1)
+
+
+class SeriesBlock(nn.Module):
+  """Convolution along time without padding, ReLU, max-pool of 2.
 
   Attributes:
     features: output channels.
     kernel: length of a window in steps, odd.
-    how: dtype, normalisation.
+    how: dtype.
   """
 
   features: int
@@ -42,12 +47,10 @@ class SeriesBlock(nn.Module):
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, c] to [B, T', features]; T' is half the number of windows."""
-    steps = x.shape[1] - self.kernel + 1
-    shifts = [x[:, i : i + steps] for i in range(self.kernel)]
-    windows = jnp.concatenate(shifts, axis=-1)  # [B, T, kernel * c]
-    x = Dense(self.features, dtype=self.how.dtype)(windows)
-    x = normalise(x, train, real, self.how)
-    x = x[:, : steps // 2 * 2].reshape(x.shape[0], steps // 2, 2, -1)
+    del train, real
+    x = Dense(self.features, how=self.how)(windows(x, self.kernel))
+    pairs = x.shape[1] // 2
+    x = x[:, : 2 * pairs].reshape(x.shape[0], pairs, 2, -1)
     return jax.nn.relu(x.max(axis=2))
 
 
@@ -58,17 +61,15 @@ def cnn1d(
   depths: Depths = (1, 2),
   width: Width = 1.0,
   kernel: Edge = 9,
-  batch_norm: bool = False,
-  dtype: Dtype = "float32",
-  norm: Norm = "batch",
+  how: How = BARE,
 ) -> Backbone:
   """Makes two convolutions along time, then dense 1024-512-C.
 
-  The convolutions have c-32 and 32-64 channels; ReLU and a max-pool of 2 follow
-  each. On series of 128 steps and nine sensors with six classes the network has
-  2,253,958 parameters. HARCNN, in public code of personalised federated
-  learning, has as many parameters. It treats the series as images and has 1x9
-  kernels. An exit is a dense layer on the flattened features.
+  The convolutions have c-32 and 32-64 channels. On series of 128 steps and nine
+  sensors with six classes the network has 2,253,958 parameters, as many as
+  HARCNN in public code of personalised federated learning, which treats the
+  series as images and has 1x9 kernels. An exit is a dense layer on the
+  flattened features.
 
   Args:
     shape: (T, c) of one series.
@@ -76,9 +77,7 @@ def cnn1d(
     depths: cut depths in use, 1 to 3 (convolutions, then a dense layer).
     width: factor on every layer's width.
     kernel: length of a window in steps, odd.
-    batch_norm: whether blocks normalise before the ReLU.
-    dtype: dtype of matrix products.
-    norm: "batch" or "group", if batch_norm is set.
+    how: dtype of matrix products; nothing is normalised.
 
   Example:
     >>> import splitjax
@@ -99,11 +98,11 @@ def cnn1d(
       f"backbone.name='cnn1d': series of {shape[0]} steps are too short for"
       f" backbone.kernel={kernel}; lower it"
     )
-  how = How(dtype=dtype, norm=norm if batch_norm else None)
+  how = How(how.dtype)
   blocks: dict[str, Block] = {
     f"conv{i}": SeriesBlock(scaled(width, f), kernel, how)
     for i, f in enumerate(FILTERS, start=1)
   }
   for i, features in enumerate(DENSE, start=1):
     blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
-  return network("cnn1d", shape, blocks, classes, depths=depths, pool=0)
+  return with_exits("cnn1d", shape, blocks, classes, depths=depths, pool=0)

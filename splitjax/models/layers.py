@@ -1,26 +1,61 @@
-"""The linen modules of the backbones; other packages use only `Block`.
+"""The linen modules of the backbones, and what their options have in common.
 
 Normalisation layers have flax's names (BatchNorm_0, GroupNorm_0, LayerNorm_0).
 A leaf belongs to a normalisation layer if and only if a key on its path
 contains "Norm_".
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
 
+from splitjax.fields import Bounds
 from splitjax.models import conv, pooling
 from splitjax.models.conv import Padding
-from splitjax.models.options import Dtype, How, array_dtype
+from splitjax.models.network import Backbone, Block
 from splitjax.types import Array
 
+# Beyond these bounds array sizes overflow, or tracing takes too long to count
+# the parameters.
+Width = Annotated[float, Bounds(above=0, at_most=10**6)]
+Edge = Annotated[int, Bounds(at_least=1, at_most=10**6)]
+Length = Annotated[int, Bounds(at_least=2, at_most=1000)]
+Counts = Annotated[tuple[int, ...], Bounds(at_least=1, at_most=250)]
+Depths = Annotated[tuple[int, ...], Bounds(at_least=1)]
+
+Norm = Literal["batch", "group"]
 Activation = Literal["none", "relu", "relu6"]
 Pooling = Literal["none", "max", "max 3x3", "mean", "max, mean"]
 
 he_normal = nn.initializers.he_normal()
+
+
+@dataclasses.dataclass(frozen=True)
+class How:
+  """How all blocks of a network compute; a run sets it, no option of a config.
+
+  Attributes:
+    dtype: dtype of convolutions, dense layers and the outputs of blocks.
+      Parameters, statistics and classifiers have the default float, in which
+      normalisation, mean pools and bias sums are computed.
+    norm: see `normalise`; None: no normalisation.
+  """
+
+  dtype: Literal["float32", "bfloat16"] = "float32"
+  norm: Norm | None = None
+
+  @property
+  def array_dtype(self) -> Any:
+    """Returns the dtype of arrays; "float32" is jax's default float."""
+    return jnp.result_type(float) if self.dtype == "float32" else self.dtype
+
+
+BARE, NORMED = How(), How(norm="batch")
+"""What factories take without a run."""
 
 
 class Conv(nn.Module):
@@ -47,7 +82,7 @@ class Conv(nn.Module):
     """Maps [B, H, W, c] to [B, H', W', features]."""
     shape = (self.kernel, self.kernel, x.shape[-1], self.features)
     kernel = self.param("kernel", he_normal, shape)
-    dtype = array_dtype(self.how.dtype)
+    dtype = self.how.array_dtype
     x, kernel = x.astype(dtype), kernel.astype(dtype)
     out = conv.conv2d(x, kernel, stride=self.stride, padding=self.padding)
     if self.bias:
@@ -62,24 +97,24 @@ class Dense(nn.Module):
   Attributes:
     features: size of the last output axis, or sizes of several last axes.
     axes: the number of last input axes to sum over.
-    dtype: dtype of the product; the bias is added in the default float.
+    how: dtype of the product; the bias is added in the default float.
     kernel_init: initialiser of the kernel.
   """
 
   features: int | tuple[int, ...]
   axes: int = 1
-  dtype: Dtype = "float32"
+  how: How = How()
   kernel_init: Callable = he_normal
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
     """Maps [B, ..., c] to [B, ..., features]."""
-    out = (
-      self.features if isinstance(self.features, tuple) else (self.features,)
-    )
-    kernel = self.param("kernel", self.kernel_init, x.shape[-self.axes :] + out)
-    bias = self.param("bias", nn.initializers.zeros, out)
-    dtype = array_dtype(self.dtype)
+    sizes = self.features
+    sizes = sizes if isinstance(sizes, tuple) else (sizes,)
+    shape = x.shape[-self.axes :] + sizes
+    kernel = self.param("kernel", self.kernel_init, shape)
+    bias = self.param("bias", nn.initializers.zeros, sizes)
+    dtype = self.how.array_dtype
     x, kernel = x.astype(dtype), kernel.astype(dtype)
     return biased(jnp.tensordot(x, kernel, self.axes), bias)
 
@@ -179,7 +214,7 @@ class DenseBlock(nn.Module):
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, ...] to [B, features]."""
-    layer = Dense(self.features, dtype=self.how.dtype)
+    layer = Dense(self.features, how=self.how)
     return nn.relu(normalise(layer(flatten(x)), train, real, self.how))
 
 
@@ -212,7 +247,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   """
   if how.norm is None:
     return x
-  dtypes = {"dtype": array_dtype(how.dtype), "param_dtype": float}
+  dtypes = {"dtype": how.array_dtype, "param_dtype": float}
   if how.norm == "group":
     groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
     return nn.GroupNorm(groups, epsilon=1e-5, **dtypes)(x)
@@ -225,6 +260,60 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   # NaN, and masking the step afterwards would not remove it.
   counts = (real | ~real.any()).reshape(-1, *[1] * (x.ndim - 1))
   return norm(x, mask=counts if train else None)
+
+
+class Classifier(nn.Module):
+  """An optional mean pool, a flatten and a dense layer, which gives logits.
+
+  Attributes:
+    classes: C.
+    pool: edge length to which images are pooled; 0 for no pool.
+  """
+
+  classes: int
+  pool: int = 0
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, ...] to logits [B, C], in the default float."""
+    del train, real
+    x = x.astype(float)
+    if self.pool and x.ndim == 4:
+      x = pooling.adaptive_mean_pool(x, self.pool)
+    return Dense(self.classes)(flatten(x))
+
+
+def with_exits(
+  name: str,
+  shape: tuple[int, ...],
+  blocks: dict[str, Block],
+  classes: int,
+  *,
+  depths: tuple[int, ...],
+  pool: int,
+) -> Backbone:
+  """Makes a network from blocks; its head and exits are of type `Classifier`.
+
+  An exit is a mean pool, a flatten and a dense layer; after a block that
+  returns [B, D] it has no pool. The head is a dense layer alone: its input is
+  the embedding [B, D], which methods send and align.
+
+  Args:
+    name: key of BACKBONES.
+    shape: shape of one input.
+    blocks: name -> block; the last returns [B, D].
+    classes: C.
+    depths: cut depths in use.
+    pool: edge length to which exits pool; 0 for no pool.
+  """
+  return Backbone(
+    name=name,
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits={depth: Classifier(classes, pool) for depth in depths},
+    head=Classifier(classes),
+  )
 
 
 def mean_pool(x: Array) -> Array:

@@ -12,9 +12,8 @@ import jax
 import numpy as np
 
 from splitjax.files import expanded, read_arrays
-from splitjax.models import shapes
-from splitjax.models.backbones import Backbone
-from splitjax.models.block import Pretrained
+from splitjax.models import sizes
+from splitjax.models.network import Backbone, Pretrained
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -65,7 +64,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   """
   where = f"backbone.pretrained={path}"
   file = load(path, where)
-  full = shapes.network(backbone).params
+  full = sizes.shapes(backbone).params
   no_head = without_head(file, backbone.classes)
   names = backbone.names() if no_head else (*backbone.names(), "head")
   params, used = {}, set()

@@ -186,7 +186,7 @@ def test_a_setting_leaves_numerics_out():
 def test_a_config_says_how_layers_are_drawn():
   for init in ("he", "torch"):
     config = tiny.resolved(tiny.changed(tiny.tiny(own="local"), init=init))
-    assert experiment.make_backbone(config, (8, 8, 1), 10).draws == init
+    assert experiment.make_backbone(config, (8, 8, 1), 10).start == init
 
 
 def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():

@@ -12,7 +12,7 @@ from splitjax import trees, wire
 from splitjax.engine import layout, round
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.methods import METHODS
-from splitjax.models import drawing
+from splitjax.models import network
 from splitjax.parameters import pytree
 
 VALUES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
@@ -77,7 +77,7 @@ def test_alignment_that_is_off_is_another_program():
 def test_a_state_does_not_grow_with_its_clients(name):
   method = world(name).method
   full = jax.eval_shape(
-    lambda key: drawing.init(method.backbone, key), jax.random.key(0)
+    lambda key: network.init(method.backbone, key), jax.random.key(0)
   )
 
   def size(clients):

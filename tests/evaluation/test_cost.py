@@ -115,7 +115,7 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
   traced = jax.jit(stage.step).trace(*begin(key), batches, key)
   lowered = traced.lower(lowering_platforms=("tpu",))
   counted = lowered.cost_analysis()["flops"] / size
-  near, far = models.of_cut(net, depth)
+  near, far = models.flops_of_cut(net, depth)
   declared = stage.passes.client * near
   if method.needs_server:
     declared += stage.passes.server * far

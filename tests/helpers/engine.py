@@ -13,7 +13,7 @@ from splitjax.fleet.fleets import Fleet
 from splitjax.methods import METHODS
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
-from splitjax.models.mlp import toy
+from splitjax.models.nets import toy
 from splitjax.parameters import pytree
 from splitjax.sandbox import CLASSES, SHAPE, SIZES, Sandbox
 from splitjax.types import NO_BLOCKS, Client, Half, Server

@@ -18,7 +18,7 @@ from splitjax import sandbox
 from splitjax.engine.loops import one_server
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.models.mlp import toy
+from splitjax.models.nets import toy
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 FAMILIES = {

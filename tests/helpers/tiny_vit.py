@@ -24,8 +24,8 @@ _init = jax.jit(models.init, static_argnums=0)
 
 def draw(net):
   """Its fresh parameters, of a checkpoint where it starts from one."""
-  full = _init(dataclasses.replace(net, start=None), jax.random.key(0))
-  return full if net.start is None else net.start.into(full)
+  full = _init(dataclasses.replace(net, start="he"), jax.random.key(0))
+  return full if net.start == "he" else net.start.into(full)
 
 
 def fresh(**given):

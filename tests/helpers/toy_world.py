@@ -48,7 +48,7 @@ def fresh(net: Backbone, seed: int = 0) -> Net:
   Arrays here and in `batch` are NumPy's float64: a test in float64 takes them
   as they are, another one rounds them.
   """
-  full = models.network(net)
+  full = models.shapes(net)
   rng = np.random.default_rng([seed, 0])
 
   def draw(path, leaf):

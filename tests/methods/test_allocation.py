@@ -101,7 +101,7 @@ def test_supersfl_by_hand():
 
 def test_dfl_takes_the_cheapest_cut():
   net = cnn4((28, 28, 1), 10, depths=(1, 2))
-  (near, wide), (far, _) = (models.of_cut(net, cut) for cut in (1, 2))
+  (near, wide), (far, _) = (models.flops_of_cut(net, cut) for cut in (1, 2))
   assert near < far
   # Features of 32x14x14 and of 64x7x7: the deeper cut sends half as much.
   given = devices([1.0] * 3, None, [0.01, 1e6, 1.0], [1e6, 0.01, 10.0])
@@ -111,7 +111,7 @@ def test_dfl_takes_the_cheapest_cut():
   # By hand, client 2.
   cost = []
   for cut, size in ((1, 4 * 32 * 14 * 14), (2, 4 * 64 * 7 * 7)):
-    at_client, at_server = models.of_cut(net, cut)
+    at_client, at_server = models.flops_of_cut(net, cut)
     busy, sent = 3 * at_client / 1e9, 16 * size / 1e7
     cost.append((busy + sent + 3 * at_server / 1e13, 10 * busy + 2 * sent))
   norms = [math.hypot(*column) for column in zip(*cost, strict=True)]
@@ -124,26 +124,26 @@ def test_flops_without_an_analysis_are_one_line(monkeypatch):
   net = toy((4, 4, 1), 3, depths=(1,))  # a network of no other test
   monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
   with refused("FLOPs"):
-    models.forward(net)
+    models.flops(net)
 
   def none(backend):
     raise RuntimeError(f"Unknown backend {backend}")
 
   monkeypatch.setattr(jax, "local_devices", none)
   with refused("FLOPs"):
-    models.forward(net)
+    models.flops(net)
 
 
 def test_flops_are_those_of_the_arithmetic():
   net = cnn4((28, 28, 1), 10, depths=(1, 2))
-  each = models.forward(net)
+  each = models.flops(net)
   # Along an edge of n pixels, six of n times five taps lie outside.
   first, second = 2 * (28 * 5 - 6) ** 2 * 32, 2 * (14 * 5 - 6) ** 2 * 32 * 64
   dense = 2 * 7 * 7 * 64 * 512
   # Above it: bias, relu and pool, of an output 32 times less than conv1.
   for name, count in (("conv1", first), ("conv2", second), ("dense1", dense)):
     assert count <= each[name] <= 1.11 * count
-  assert models.of_cut(net, 3)[1] == 0
-  assert sum(models.of_cut(net, 1)) == pytest.approx(
+  assert models.flops_of_cut(net, 3)[1] == 0
+  assert sum(models.flops_of_cut(net, 1)) == pytest.approx(
     sum(each.values()) - each["exit2"]
   )

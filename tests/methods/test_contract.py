@@ -11,7 +11,7 @@ from marks import slow
 
 from splitjax import check, sandbox
 from splitjax.methods import METHODS
-from splitjax.models.behaviour import Broken
+from splitjax.models import Broken
 from splitjax.parameters import pytree
 from splitjax.types import Row
 

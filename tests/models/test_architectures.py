@@ -12,7 +12,7 @@ import pytest
 from marks import slow
 
 from splitjax import models
-from splitjax.models import BACKBONES
+from splitjax.models import BACKBONES, How
 
 # (name, image, classes) -> parameters, and who says so.
 PUBLISHED = {
@@ -135,7 +135,9 @@ def test_strides_follow_the_image():
 
 @normalised
 def test_normalisation_is_told_by_the_path(name):
-  batch, group = map(models.network, (short(name), short(name, norm="group")))
+  batch, group = map(
+    models.shapes, (short(name), short(name, how=How(norm="group")))
+  )
   for path in keys(batch.params):
     inside = any("Norm_" in key for key in path)
     assert inside == (path[-2] == "BatchNorm_0")
@@ -167,8 +169,8 @@ def test_every_width_has_a_channel(name):
   ],
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):
-  net = short(name, width=1 / 32, dtype=dtype)
-  full = models.network(net)
+  net = short(name, width=1 / 32, how=How(dtype))
+  full = models.shapes(net)
   assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
 
   def walk(train):

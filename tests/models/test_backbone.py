@@ -72,7 +72,7 @@ def draw(net, seed=0):
 
 def filled(name):
   """The network of that name in SMALL, without a zero; nothing compiles."""
-  return fill(models.network(SMALL[name]))
+  return fill(models.shapes(SMALL[name]))
 
 
 def images(net, count=5):
@@ -87,7 +87,7 @@ def test_parameters_are_those_of_the_papers(row):
   net = BACKBONES[name](shape, classes, depths=tuple(by_depth))
   size = models.parameters(net)
   assert sum(size[n] for n in (*net.names(), "head")) == whole
-  full = models.network(net)
+  full = models.shapes(net)
   for depth, (phi, h, theta) in by_depth.items():
     assert sum(size[n] for n in net.names(0, depth)) == phi
     assert size[models.exit_name(depth)] == h
@@ -227,7 +227,7 @@ def test_layers_are_drawn_as_pytorchs():
     (16, 16, 3), 10, depths=(1,), width=64, length=3, batch_norm=True
   )
   he = draw(net).params
-  ours = draw(dataclasses.replace(net, draws="torch")).params
+  ours = draw(dataclasses.replace(net, start="torch")).params
   wide = 0
   for (path, new), old in zip(
     jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(he), strict=True
@@ -272,9 +272,7 @@ def test_equal_networks_are_those_of_equal_fields():
     "exits": dict(exits[:1]),
     "head": blocks[0][1],
     "start": Pretrained({}, "weights of a file", "4567"),
-    "draws": "torch",
     "loss": task_losses.make_loss("focal", 3, {"gamma": 1.0}),
-    "vocabulary": 9,
   }
   for field in dataclasses.fields(net):
     assert network(**{field.name: others[field.name]}) != net, field.name

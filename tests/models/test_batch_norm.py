@@ -10,7 +10,7 @@ from tiny_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, experiment, models
-from splitjax.models import is_norm
+from splitjax.models import How, is_norm
 from splitjax.sandbox import SIZES
 
 
@@ -51,8 +51,8 @@ def test_the_policies_of_a_config():
     config = resolved(batch_norm=policy)
     method = experiment.make_method(config, plain, "harmony")
     assert method.local_norm == (policy == "local")
-  assert jax.tree.leaves(models.network(plain).stats)
-  assert not jax.tree.leaves(models.network(group).stats)
+  assert jax.tree.leaves(models.shapes(plain).stats)
+  assert not jax.tree.leaves(models.shapes(group).stats)
   assert models.parameters(plain) == models.parameters(group)
 
 
@@ -68,14 +68,14 @@ def test_a_policy_for_what_is_not_there(policy):
 @pytest.mark.parametrize(
   ("name", "given", "kind"),
   [
-    ("resnet18", {"norm": "batch"}, "BatchNorm"),
-    ("resnet18", {"norm": "group"}, "GroupNorm"),
+    ("resnet18", {"how": How(norm="batch")}, "BatchNorm"),
+    ("resnet18", {"how": How(norm="group")}, "GroupNorm"),
     ("vit_s16", {}, "LayerNorm"),
   ],
 )
 def test_norms_are_known_by_their_kind_alone(name, given, kind):
   net = BACKBONES[name]((32, 32, 3), 10, **{**TINY[name], **given})
-  full = models.network(net)
+  full = models.shapes(net)
   for path, _ in jax.tree_util.tree_leaves_with_path(full):
     all_kinds = ("BatchNorm", "GroupNorm", "LayerNorm")
     found = [k for k in all_kinds if is_norm(path, k)]

@@ -9,11 +9,12 @@ from tiny_networks import TINY
 from splitjax import models
 from splitjax.models import BACKBONES, Conv, Dense, How
 
+HALF = How("bfloat16")
 LAYERS = {
-  "conv": (Conv(4, how=How(dtype="bfloat16")), (8, 28, 28, 3)),
-  "dense": (Dense(4, dtype="bfloat16"), (2000, 3)),
-  "heads": (Dense((2, 3), dtype="bfloat16"), (40, 50, 6)),
-  "from heads": (Dense(4, 2, dtype="bfloat16"), (40, 50, 2, 3)),
+  "conv": (Conv(4, how=HALF), (8, 28, 28, 3)),
+  "dense": (Dense(4, how=HALF), (2000, 3)),
+  "heads": (Dense((2, 3), how=HALF), (40, 50, 6)),
+  "from heads": (Dense(4, 2, how=HALF), (40, 50, 2, 3)),
 }
 
 
@@ -47,7 +48,7 @@ def test_gradients_stay_close_and_logits_are_float32(name):
   x = jax.random.normal(jax.random.key(1), (16, 32, 32, 3))
   found = {}
   for dtype in ("float32", "bfloat16"):
-    net = BACKBONES[name]((32, 32, 3), 10, dtype=dtype, **options)
+    net = BACKBONES[name]((32, 32, 3), 10, how=How(dtype), **options)
     full = jax.jit(lambda k, net=net: models.init(net, k))(jax.random.key(0))
 
     def loss(params, net=net, full=full):

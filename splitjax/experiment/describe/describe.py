@@ -13,7 +13,7 @@ from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.models import shapes
+from splitjax.models import sizes
 from splitjax.types import UserError
 
 
@@ -40,7 +40,7 @@ def describe_run(config: Config, folder: Path | None = None) -> dict[str, Any]:
 
 def _backbone(task: Task) -> dict[str, Any]:
   net = task.network.backbone
-  size, shape = shapes.parameters(net), shapes.outputs(net)
+  size, shape = sizes.parameters(net), sizes.outputs(net)
   names = (*net.names(), "head")
   return {
     "name": net.name,
@@ -53,14 +53,14 @@ def _backbone(task: Task) -> dict[str, Any]:
       for name in names
     ],
     "parameters": sum(size[name] for name in names),
-    "slow": shapes.slow_convolutions(net),
+    "slow": sizes.slow_convolutions(net),
   }
 
 
 def _depths(task: Task) -> list[dict[str, Any]]:
   return [
     {
-      **shapes.parts_at(task.network.backbone, c.depth),
+      **sizes.parts_at(task.network.backbone, c.depth),
       "clients": len(c.ids),
     }
     for c in task.network.fleet.cohorts

@@ -14,7 +14,7 @@ from splitjax.engine.round import run_round
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.methods.method import Method
-from splitjax.models import shapes
+from splitjax.models import sizes
 from splitjax.parameters import pytree
 from splitjax.types import Stage
 from splitjax.wire import Ledger
@@ -23,7 +23,7 @@ from splitjax.wire import Ledger
 def of_round(setup: TrainingSetup) -> Ledger:
   """Returns the ledger of the first round, without faults."""
   # The ledger depends on shapes alone, so a network of zeros is enough.
-  zeros = trees.zeros(shapes.network(setup.backbone))
+  zeros = trees.zeros(sizes.shapes(setup.backbone))
   state = Trainer(setup).init(zeros)
 
   def sent(method, state, shards):

@@ -12,7 +12,7 @@ from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.storage.history import History
 from splitjax.fleet.resources import Devices
-from splitjax.models import flops
+from splitjax.models import sizes
 from splitjax.types import Metrics
 
 
@@ -38,9 +38,9 @@ def whole_round(setup: TrainingSetup) -> cost.RoundWork:
   for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
     ids = list(cohort.ids)
     size = setup.sizes[ids]
-    near, far = flops.of_cut(net, cohort.depth)
+    near, far = sizes.flops_of_cut(net, cohort.depth)
     if cuts is not None:
-      each = [flops.of_cut(net, int(k)) for k in cuts[ids]]
+      each = [sizes.flops_of_cut(net, int(k)) for k in cuts[ids]]
       near, far = np.array(each).T
     for stage in method.stages():
       passes, local = stage.passes, not stage.once

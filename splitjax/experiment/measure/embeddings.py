@@ -24,7 +24,7 @@ from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup.tasks import chunked
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.methods.method import Method
-from splitjax.models import inference
+from splitjax.models import network
 from splitjax.reports.figures import embedding_map
 from splitjax.types import Client, Net, Server, State
 
@@ -135,7 +135,7 @@ def embed(
 
     def chunk(rows):
       x = standardise(image[rows], plan.mean, plan.std)
-      return inference.embedding(method.backbone, net, rest, x)
+      return network.embedding(method.backbone, net, rest, x)
 
     z = jax.lax.map(chunk, shown)
     return z.reshape(-1, z.shape[-1])

@@ -23,7 +23,7 @@ from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage.history import History
 from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.methods.method import Method
-from splitjax.models import shapes
+from splitjax.models import sizes
 from splitjax.types import Net, Outputs, State
 
 
@@ -42,14 +42,15 @@ def client_sizes(
   net = network.backbone
   for cohort in network.fleet.cohorts:
     if method.whole:
-      size, sizes = shapes.parameters(net), [0] * 4
+      size = sizes.parameters(net)
       whole = sum(size[name] for name in (*net.names(), "head"))
-      sizes[2 if at_server else 0] = whole
-      sizes[3] = math.prod(net.shape) if at_server else 0
+      numbers = [whole, 0, 0, 0]
+      if at_server:
+        numbers = [0, 0, whole, math.prod(net.shape)]
     else:
-      part = shapes.parts_at(net, cohort.depth)
-      sizes = [part["phi"], part["h"], part["theta"], part["cut"][-1]]
-    out[:, list(cohort.ids)] = np.array(sizes)[:, None]
+      part = sizes.parts_at(net, cohort.depth)
+      numbers = [part["phi"], part["h"], part["theta"], part["cut"][-1]]
+    out[:, list(cohort.ids)] = np.array(numbers)[:, None]
   return latency.Sizes(*out)
 
 

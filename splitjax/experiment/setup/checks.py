@@ -24,9 +24,8 @@ from splitjax.files import is_own
 from splitjax.methods import METHODS
 from splitjax.methods.fedavg import FedBN
 from splitjax.methods.method import Method
-from splitjax.models import BACKBONES, shapes
-from splitjax.models.backbones import Backbone
-from splitjax.models.block import is_norm
+from splitjax.models import BACKBONES, sizes
+from splitjax.models.network import Backbone, is_norm
 from splitjax.types import UserError
 from splitjax.wire.channel import KINDS
 
@@ -78,17 +77,17 @@ def check_layers(config: Config, net: Backbone) -> None:
   and have the norm layers that `batch_norm` or the method fedbn needs.
   """
   name, dtype = config.backbone.name, config.system.compute_dtype
-  takes_dtype = "dtype" in inspect.signature(BACKBONES[name]).parameters
-  if dtype != "float32" and not takes_dtype:
+  takes_how = "how" in inspect.signature(BACKBONES[name]).parameters
+  if dtype != "float32" and not takes_how:
     raise UserError(
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
-      " factory the argument dtype, or leave it out"
+      " factory the argument how, or leave it out"
     )
   by_name = [k for k, s in config.methods.items() if METHODS[s.name] is FedBN]
   norm = "local" if by_name else config.batch_norm
   if config.init == "he" and norm == "average":
     return
-  layers = jax.tree_util.tree_leaves_with_path(shapes.network(net).params)
+  layers = jax.tree_util.tree_leaves_with_path(sizes.shapes(net).params)
   own = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
   if config.init != "he" and own:
     raise UserError(

@@ -10,6 +10,7 @@ from splitjax.data.corruptions import NONE
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
 from splitjax.fleet.fleets import Cohort
+from splitjax.models.network import Pretrained
 from splitjax.reports.figures import client_data
 from splitjax.reports.figures.style import save, titled
 from splitjax.reports.results import client, heading
@@ -169,7 +170,9 @@ def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
 def origin(task: Task) -> list[str]:
   """Names the source of the initial parameters, if they are pretrained."""
   start = task.network.backbone.start
-  return [] if start is None else [f"The networks start from {start.note}."]
+  if not isinstance(start, Pretrained):
+    return []
+  return [f"The networks start from {start.note}."]
 
 
 def _short_of_ood(task: Task) -> list[str]:

@@ -16,8 +16,8 @@ from splitjax.methods import METHODS, task_losses
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.outer import Outer
-from splitjax.models import shapes
-from splitjax.models.backbones import Backbone
+from splitjax.models import sizes
+from splitjax.models.network import Backbone
 from splitjax.types import State, UserError, naming
 from splitjax.wire import Channel, Wire
 
@@ -78,7 +78,8 @@ def _with_loss(config: Config, backbone: Backbone) -> Backbone:
   chosen = config.loss
   loss = task_losses.make_loss(chosen.name, backbone.classes, chosen.options)
   # A kept program must not keep the arrays of pretrained weights.
-  return dataclasses.replace(backbone, loss=loss, start=None)
+  start = backbone.start if isinstance(backbone.start, str) else "he"
+  return dataclasses.replace(backbone, loss=loss, start=start)
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
@@ -110,6 +111,6 @@ def abstract_state(
     clients = clients._replace(cohorts=cohorts)
   return jax.eval_shape(
     lambda full, key: round.start(method, clients, full, key),
-    shapes.network(network.backbone),
+    sizes.shapes(network.backbone),
     jax.random.key(0),
   )

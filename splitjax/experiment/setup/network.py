@@ -20,8 +20,9 @@ from splitjax.fleet.resources import (
   read_profiles,
 )
 from splitjax.models import BACKBONES
-from splitjax.models.backbones import Backbone
 from splitjax.models.build import cut
+from splitjax.models.layers import How, Norm
+from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
 
@@ -51,18 +52,14 @@ def make_backbone(
 ) -> Backbone:
   """Builds a config's network for inputs of `shape`; checks its depths."""
   spec = config.backbone
-  factory = BACKBONES[spec.name]
-  settings = {
-    "dtype": config.system.compute_dtype,
-    "norm": "group" if config.batch_norm == "group_norm" else "batch",
-  }
-  known = inspect.signature(factory).parameters
-  given = {k: v for k, v in settings.items() if k in known}
-  options = spec.options | given
+  options = dict(spec.options)
+  if "how" in inspect.signature(BACKBONES[spec.name]).parameters:
+    norm: Norm = "group" if config.batch_norm == "group_norm" else "batch"
+    options["how"] = How(config.system.compute_dtype, norm)
   backbone = cut(spec.name, shape, classes, options, vocabulary)
   if config.init == "he":
     return backbone
-  return dataclasses.replace(backbone, draws=config.init)
+  return dataclasses.replace(backbone, start=config.init)
 
 
 def from_scratch(config: Config) -> Config:

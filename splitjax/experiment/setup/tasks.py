@@ -41,7 +41,8 @@ from splitjax.experiment.setup.network import (
 )
 from splitjax.fleet import fleets
 from splitjax.methods.method import Method
-from splitjax.models import backbones, drawing, target
+from splitjax.models import target
+from splitjax.models.network import Backbone, Pretrained, init
 from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Array, Net, naming
@@ -146,8 +147,9 @@ def build(
   custom = config.fleet.profiles or config.fleet.allocation.name != "even"
   if custom and hardware is None:
     known["devices"] = make_devices(config, network.backbone, named)
-  if network.backbone.start is not None:
-    known["pretrained"] = network.backbone.start.digest
+  start = network.backbone.start
+  if isinstance(start, Pretrained):
+    known["pretrained"] = start.digest
   made = {
     key: make_method(config, network.backbone, key) for key in config.methods
   }
@@ -271,8 +273,9 @@ def fresh_network(task: Task) -> Net:
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
   # Leave out the file's weights, which the compiled function would keep alive.
-  full = _draw(dataclasses.replace(net, start=None), key)
-  return full if net.start is None else net.start.into(full)
+  if not isinstance(net.start, Pretrained):
+    return _draw(net, key)
+  return net.start.into(_draw(dataclasses.replace(net, start="he"), key))
 
 
 @functools.partial(
@@ -280,9 +283,9 @@ def fresh_network(task: Task) -> Net:
   static_argnums=0,
   compiler_options={"xla_backend_optimization_level": 0},
 )
-def _draw(net: backbones.Backbone, key: Array) -> Net:
+def _draw(net: Backbone, key: Array) -> Net:
   """Draws a network's parameters in a program compiled without optimisation.
 
   Optimising the program would take longer than it saves.
   """
-  return drawing.init(net, key)
+  return init(net, key)

@@ -16,7 +16,7 @@ from splitjax.engine import round
 from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
 from splitjax.methods.method import Method
-from splitjax.models import shapes
+from splitjax.models import sizes
 from splitjax.types import Batch, Client, Half, Shard, State, Tree
 
 
@@ -102,7 +102,7 @@ def at_server(method: Method, layout: Layout, plan: BatchPlan) -> int:
     return trees.num_bytes((params, heads))
   if not method.needs_server:
     return trees.num_bytes(heads)
-  full = shapes.network(net).params
+  full = sizes.shapes(net).params
   behind = [full[name] for name in (*net.names(net.cuts[0]), "head")]
   copies = layout.participants * trees.num_bytes(behind)
   if method.whole:  # the client's network stands for both parts
@@ -136,4 +136,4 @@ def start_of(
     begun = method.receive(client, state.server, samples, state.round, key)
     return Start(state, *begun)
 
-  return jax.eval_shape(begin, shapes.network(net))
+  return jax.eval_shape(begin, sizes.shapes(net))

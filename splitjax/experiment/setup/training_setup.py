@@ -21,7 +21,7 @@ from splitjax.fleet.fleets import Cohort, Fleet
 from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.models import target
-from splitjax.models.backbones import Backbone
+from splitjax.models.network import Backbone
 from splitjax.types import Shard
 
 

@@ -1,7 +1,11 @@
-"""Vision transformers: ViT-S/16 (HARMONY) and ViT-B/16 (SuperSFL).
+"""Transformers: ViT-S/16 (HARMONY), ViT-B/16 (SuperSFL), a small one for texts.
 
-Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021; ViT-S/16 is that
-of Steiner et al., How to train your ViT?, TMLR 2022.
+A cut of depth d follows transformer block d. Block 1 holds the embedding. The
+last block holds the final norm; its output [B, D] is the normalised class
+token. Exit: layer norm and dense on that token.
+
+Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021, equations 1-4;
+ViT-S/16 is that of Steiner et al., How to train your ViT?, TMLR 2022.
 """
 
 import dataclasses
@@ -11,17 +15,16 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models.backbones import Backbone
-from splitjax.models.block import Block
-from splitjax.models.layers import Dense
-from splitjax.models.options import (
+from splitjax.models.layers import (
+  BARE,
+  Dense,
   Depths,
-  Dtype,
   Edge,
+  How,
   Length,
   Width,
-  array_dtype,
 )
+from splitjax.models.network import Backbone, Block
 from splitjax.models.pretrained import read
 from splitjax.types import Array, UserError
 
@@ -31,7 +34,7 @@ dense = functools.partial(Dense, kernel_init=normal)
 
 def layer_norm() -> nn.LayerNorm:
   """Makes a layer norm in the default float, eps 1e-6."""
-  dtype = array_dtype("float32")
+  dtype = How().array_dtype
   return nn.LayerNorm(epsilon=1e-6, dtype=dtype, param_dtype=dtype)
 
 
@@ -51,67 +54,62 @@ class Attention(nn.Module):
 
   Attributes:
     heads: number of heads.
-    dtype: dtype of the products; the softmax has the default float.
+    how: dtype of the products; the softmax has the default float.
   """
 
   heads: int
-  dtype: Dtype
+  how: How
 
   @nn.compact
   def __call__(self, queries: Array, x: Array) -> Array:
     """Maps queries [B, Q, D] and all tokens [B, T, D] to [B, Q, D]."""
-    dim, dtype = x.shape[-1], array_dtype(self.dtype)
+    dim = x.shape[-1]
     split = functools.partial(
-      dense, (self.heads, dim // self.heads), dtype=self.dtype
+      dense, (self.heads, dim // self.heads), how=self.how
     )
     q = split(name="query")(queries)
     k, v = split(name="key")(x), split(name="value")(x)
     score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(float)
-    share = nn.softmax(score / q.shape[-1] ** 0.5).astype(dtype)
+    share = nn.softmax(score / q.shape[-1] ** 0.5)
+    share = share.astype(self.how.array_dtype)
     mixed = jnp.einsum("bhqk,bkhd->bqhd", share, v)
-    return dense(dim, axes=2, dtype=self.dtype, name="out")(mixed)
+    return dense(dim, axes=2, how=self.how, name="out")(mixed)
 
 
-def transform(
-  x: Array, heads: int, dtype: Dtype, keep: int | None = None
-) -> Array:
+def transform(x: Array, heads: int, how: How, keep: int | None = None) -> Array:
   """Applies a pre-norm transformer block, inside a module.
 
   It computes x + attention(norm(x)), then x + mlp(norm(x)). The MLP is four
-  times as wide as x and has an exact GELU. The sums are in the default float.
+  times as wide as x and has an exact GELU, as in the paper; the public code
+  approximates it by tanh. The sums are in the default float.
 
   Args:
     x: [B, T, D] tokens.
     heads: number of heads.
-    dtype: dtype of the products.
+    how: dtype of the products.
     keep: how many tokens, from the first on, are updated; None: all.
 
   Returns:
     The updated tokens, [B, T, D] or [B, keep, D].
   """
   dim, h = x.shape[-1], layer_norm()(x)
-  x = x[:, :keep] + Attention(heads, dtype)(h[:, :keep], h)
-  h = dense(4 * dim, dtype=dtype)(layer_norm()(x))
+  x = x[:, :keep] + Attention(heads, how)(h[:, :keep], h)
+  h = dense(4 * dim, how=how)(layer_norm()(x))
   h = nn.gelu(h, approximate=False)
-  return x + dense(dim, dtype=dtype)(h)
+  return x + dense(dim, how=how)(h)
 
 
 class Transformer(nn.Module):
-  """A transformer block between the first and the last.
-
-  Attributes:
-    heads: number of heads.
-    dtype: dtype of the products.
-  """
+  """A transformer block between the first and the last."""
 
   heads: int
-  dtype: Dtype
+  how: How
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to [B, T, D]."""
     del train, real
-    return transform(x, self.heads, self.dtype)
+    return transform(x, self.heads, self.how)
 
 
 class First(nn.Module):
@@ -125,14 +123,14 @@ class First(nn.Module):
     heads: number of heads.
     resolution: edge length after resizing.
     patch: edge length of a patch.
-    dtype: dtype of the products.
+    how: dtype of the products.
   """
 
   dim: int
   heads: int
   resolution: int
   patch: int
-  dtype: Dtype
+  how: How
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
@@ -144,34 +142,51 @@ class First(nn.Module):
     # Parameters have the shapes of the public checkpoints.
     kernel = self.param("kernel", normal, (self.patch, self.patch, c, self.dim))
     bias = self.param("bias", nn.initializers.zeros, (self.dim,))
-    first = self.param("cls", nn.initializers.zeros, (1, 1, self.dim))
-    place = self.param("positions", normal, (1, 1 + x.shape[1], self.dim))
-    dtype = array_dtype(self.dtype)
+    dtype = self.how.array_dtype
     flat = kernel.reshape(-1, self.dim).astype(dtype)
-    x = (x.astype(dtype) @ flat).astype(float) + bias
-    first = jnp.broadcast_to(first, (b, 1, self.dim))
-    x = jnp.concatenate([first, x], axis=1) + place
-    return transform(x, self.heads, self.dtype)
+    x = place(self, (x.astype(dtype) @ flat).astype(float) + bias)
+    return transform(x, self.heads, self.how)
+
+
+class FirstOfText(nn.Module):
+  """The embeddings of tokens and positions, followed by a transformer block."""
+
+  vocabulary: int
+  dim: int
+  heads: int
+  how: How
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps ids [B, T] int32 to [B, 1 + T, D]; the class token comes first."""
+    del train, real
+    table = self.param("tokens", normal, (self.vocabulary, self.dim))
+    return transform(place(self, table[x]), self.heads, self.how)
+
+
+def place(module: nn.Module, x: Array) -> Array:
+  """Puts the class token before tokens [B, T, D], and adds the positions."""
+  batch, tokens, dim = x.shape
+  first = module.param("cls", nn.initializers.zeros, (1, 1, dim))
+  positions = module.param("positions", normal, (1, 1 + tokens, dim))
+  first = jnp.broadcast_to(first, (batch, 1, dim))
+  return jnp.concatenate([first, x], axis=1) + positions
 
 
 class Last(nn.Module):
   """A transformer block and the final norm, computed for the class token only.
 
   No later layer uses other tokens, so the block does not update them.
-
-  Attributes:
-    heads: number of heads.
-    dtype: dtype of the products.
   """
 
   heads: int
-  dtype: Dtype
+  how: How
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to the embedding [B, D]."""
     del train, real
-    x = transform(x, self.heads, self.dtype, keep=1)
+    x = transform(x, self.heads, self.how, keep=1)
     return layer_norm()(x[:, 0])
 
 
@@ -180,9 +195,6 @@ class TokenClassifier(nn.Module):
 
   As an exit it normalises the class token itself. As the head it takes the
   embedding [B, D], which is normalised already.
-
-  Attributes:
-    classes: C.
   """
 
   classes: int
@@ -196,6 +208,33 @@ class TokenClassifier(nn.Module):
     return dense(self.classes)(x)
 
 
+def encoder(
+  name: str,
+  shape: tuple[int, ...],
+  classes: int,
+  first: Block,
+  *,
+  depths: tuple[int, ...],
+  length: int,
+  heads: int,
+  how: How,
+) -> Backbone:
+  """Makes a network of `length` transformer blocks, of which `first` is one."""
+  blocks: dict[str, Block] = {"block1": first}
+  blocks |= {f"block{i}": Transformer(heads, how) for i in range(2, length)}
+  blocks[f"block{length}"] = Last(heads, how)
+  classifier = TokenClassifier(classes)
+  exits = dict.fromkeys(depths, classifier)
+  return Backbone(
+    name=name,
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits=exits,
+    head=classifier,
+  )
+
+
 def vit(
   shape: tuple[int, int, int],
   classes: int,
@@ -207,13 +246,11 @@ def vit(
   length: Length = 12,
   resolution: Edge = 224,
   patch: Edge = 16,
-  dtype: Dtype = "float32",
   pretrained: str | None = None,
+  how: How = BARE,
 ) -> Backbone:
-  """Makes a vision transformer; a cut of depth d follows transformer block d.
+  """Makes a vision transformer.
 
-  Block 1 holds the embedding. The last block holds the final norm; its output
-  [B, D] is the normalised class token. Exit: layer norm, dense on that token.
   vit_s16 on 100 classes has 21,704,164 parameters (HARMONY Table 1), whatever
   the size of the images, since they are resized to `resolution` on the device.
 
@@ -227,16 +264,12 @@ def vit(
     length: L, the number of transformer blocks.
     resolution: edge length that images are resized to, a multiple of patch.
     patch: edge length of a patch.
-    dtype: dtype of matrix products; "bfloat16" leaves parameters, norms,
-      softmax, residual sums and logits in float32.
     pretrained: path of a checkpoint to start from, see `pretrained.read`.
+    how: dtype of matrix products; "bfloat16" leaves parameters, norms, softmax,
+      residual sums and logits in float32.
 
   Raises:
     UserError: an impossible size, or a file that does not fit.
-
-  References:
-    Dosovitskiy et al., ICLR 2021, equations 1-4. Their code approximates the
-    GELU by tanh; here it is exact, as the paper has it.
   """
   if resolution % patch:
     raise UserError(
@@ -244,23 +277,67 @@ def vit(
       f" backbone.patch={patch}"
     )
   dim = heads * max(1, round(64 * width))
-  blocks: dict[str, Block] = {
-    f"block{i}": Transformer(heads, dtype) for i in range(1, length + 1)
-  }
-  blocks["block1"] = First(dim, heads, resolution, patch, dtype)
-  blocks[f"block{length}"] = Last(heads, dtype)
-  backbone = Backbone(
-    name=name,
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits={d: TokenClassifier(classes) for d in depths},
-    head=TokenClassifier(classes),
-  )
+  first = First(dim, heads, resolution, patch, how)
+  net = encoder(
+    name, shape, classes, first,
+    depths=depths, length=length, heads=heads, how=how,
+  )  # fmt: skip
   if pretrained is None:
-    return backbone
-  return dataclasses.replace(backbone, start=read(pretrained, backbone))
+    return net
+  return dataclasses.replace(net, start=read(pretrained, net))
 
 
 vit_s16 = functools.partial(vit, name="vit_s16", heads=6)
 vit_b16 = functools.partial(vit, name="vit_b16", heads=12)
+
+
+def transformer_text(
+  shape: tuple[int],
+  classes: int,
+  *,
+  vocabulary: int = 0,
+  depths: Depths = (1, 2),
+  width: Edge = 64,
+  heads: Edge = 4,
+  length: Length = 4,
+  how: How = BARE,
+) -> Backbone:
+  """Makes a small transformer for texts, trained from scratch.
+
+  The defaults give 64 V + 204,548 parameters for texts of 64 tokens and 4
+  classes, without exits. No mask crosses the cut: padding is a token with an
+  embedding of its own, like any other id.
+
+  Args:
+    shape: (T,), tokens of one text.
+    classes: C.
+    vocabulary: V, taken from the data; a config does not set it.
+    depths: cut depths in use, 1 to length - 1.
+    width: D, a multiple of the heads.
+    heads: number of heads.
+    length: L, the number of transformer blocks.
+    how: as for `vit`.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["transformer_text"]((16,), 4, vocabulary=100)
+    >>> net.names(), net.inputs(8).dtype.name
+    (('block1', 'block2', 'block3', 'block4'), 'int32')
+
+  Raises:
+    UserError: the data are no token ids, or heads do not divide the width.
+  """
+  if not vocabulary:
+    raise UserError(
+      "backbone.name='transformer_text': takes token ids, integers [Z, T], of"
+      " data that state their vocabulary; choose another backbone"
+    )
+  if width % heads:
+    raise UserError(
+      f"backbone.width={width} must be a multiple of backbone.heads={heads}"
+    )
+  first = FirstOfText(vocabulary, width, heads, how)
+  return encoder(
+    "transformer_text", shape, classes, first,
+    depths=depths, length=length, heads=heads, how=how,
+  )  # fmt: skip

@@ -1,0 +1,496 @@
+"""The networks of the papers but for transformers, block by block.
+
+A factory takes the shape of an input and the number of classes, and:
+
+  depths  cut depths in use.
+  width   a factor on every layer's channels (of `mlp` its number of units).
+  how     dtype and kind of normalisation, see `layers.How`.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+from flax import linen as nn
+
+from splitjax.models import conv
+from splitjax.models.layers import (
+  ACTIVATIONS,
+  NORMED,
+  Activation,
+  Chain,
+  ConvBlock,
+  Counts,
+  DenseBlock,
+  Depths,
+  Edge,
+  How,
+  Length,
+  Pool,
+  Width,
+  he_normal,
+  normalise,
+  with_exits,
+)
+from splitjax.models.network import Backbone, Block
+from splitjax.types import Array, UserError
+
+
+def scaled(width: float, channels: int) -> int:
+  """Returns width * channels, rounded, and at least 1."""
+  return max(1, round(width * channels))
+
+
+def check_counts(name: str, counts: tuple[int, ...], usual: tuple) -> None:
+  """Raises a UserError if `counts` is not as long as `usual`."""
+  if len(counts) != len(usual):
+    raise UserError(
+      f"backbone.{name}={counts} must be {len(usual)} numbers of blocks, such"
+      f" as {usual}"
+    )
+
+
+def check_size(
+  name: str, shape: tuple[int, ...], least: int, remedy: str = ""
+) -> None:
+  """Raises a UserError if images are too small for a network's pools."""
+  if min(shape[:2]) < least:
+    raise UserError(
+      f"backbone.name={name!r}: needs images of at least {least}x{least},"
+      f" these are {shape[0]}x{shape[1]}; {remedy}choose another backbone"
+    )
+
+
+# Plain stacks of layers.
+
+
+def cnn8(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (2, 3, 4),
+  width: Width = 1.0,
+  how: How = NORMED,
+) -> Backbone:
+  """Five 3x3 convolutions, then dense 2304-1024-512-C, without normalisation.
+
+  A max-pool follows the first, second and fourth convolution, so that 28 pixels
+  shrink to 14, 7 and 3; the papers do not say where the pools are. Exit: mean
+  pool to 3x3 (its kind is our choice), dense. On 28x28x1 with 10 classes it has
+  3,868,170 parameters without its exits, as in HARMONY Table 1.
+
+  References:
+    Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
+  """
+  check_size("cnn8", shape, 8)
+  how = How(how.dtype)
+  blocks: dict[str, Block] = {
+    f"conv{i}": ConvBlock(
+      scaled(width, filters), pool="max" if i in (1, 2, 4) else "none", how=how
+    )
+    for i, filters in enumerate((32, 64, 128, 256, 256), start=1)
+  }
+  for i, features in enumerate((1024, 512), start=1):
+    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
+  return with_exits("cnn8", shape, blocks, classes, depths=depths, pool=3)
+
+
+def cnn4(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (1, 2),
+  width: Width = 1.0,
+  how: How = NORMED,
+) -> Backbone:
+  """Two 5x5 convolutions with max-pools, then dense 512-C, not normalised.
+
+  On 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters. No paper
+  cuts this network, so its exits are ours, made like those of `cnn8`.
+
+  References:
+    McMahan et al., Communication-Efficient Learning of Deep Networks from
+    Decentralized Data, AISTATS 2017, section 3; PGFedSplit.
+  """
+  check_size("cnn4", shape, 4)
+  how = How(how.dtype)
+  blocks: dict[str, Block] = {
+    f"conv{i}": ConvBlock(scaled(width, f), kernel=5, pool="max", how=how)
+    for i, f in enumerate((32, 64), start=1)
+  }
+  blocks["dense1"] = DenseBlock(scaled(width, 512), how)
+  return with_exits("cnn4", shape, blocks, classes, depths=depths, pool=3)
+
+
+def vgg11(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (2, 3, 4),
+  width: Width = 1.0,
+  pad: bool = False,
+  how: How = NORMED,
+) -> Backbone:
+  """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
+
+  On 32x32 images the last map is 1x1; a larger one is averaged to 1x1. Exit:
+  mean pool to 2x2, dense. On 32x32x3 with 10 classes it has 9,231,114
+  parameters, as in HARMONY Table 1. `pad` puts smaller images, such as
+  Fashion-MNIST's 28x28, in the middle of 32x32 zeros.
+
+  References:
+    Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015,
+    configuration A; the classifier is that of SplitGP, section V-C.
+  """
+  remedy = "set backbone.pad=True or "
+  check_size("vgg11", shape, 1 if pad else 32, remedy)
+  pools: dict[int, Any] = {**dict.fromkeys((1, 2, 4, 6), "max"), 8: "max, mean"}
+  blocks: dict[str, Block] = {
+    f"conv{i}": ConvBlock(
+      scaled(width, filters),
+      pool=pools.get(i, "none"),
+      edge=32 if pad and i == 1 else 0,
+      how=how,
+    )
+    for i, filters in enumerate((64, 128, 256, 256, 512, 512, 512, 512), 1)
+  }
+  return with_exits("vgg11", shape, blocks, classes, depths=depths, pool=2)
+
+
+def mlp(
+  shape: tuple[int, ...],
+  classes: int,
+  *,
+  depths: Depths = (1, 2),
+  width: Edge = 200,
+  length: Length = 3,
+  batch_norm: bool = False,
+  how: How = NORMED,
+) -> Backbone:
+  """Dense blocks of `width` units with ReLU, on flattened inputs of any shape.
+
+  length=2 with depths=(1,) gives McMahan's 2NN: on 28x28x1 with 10 classes
+  199,210 parameters without the exit. `batch_norm`: blocks normalise before the
+  ReLU.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["mlp"]((14,), classes=3, width=32)
+    >>> net.names(), net.cuts
+    (('block1', 'block2', 'block3'), (1, 2))
+
+  References:
+    McMahan et al., as for `cnn4`.
+  """
+  block = DenseBlock(width, how if batch_norm else How(how.dtype))
+  blocks: dict[str, Block] = {f"block{i + 1}": block for i in range(length)}
+  return with_exits("mlp", shape, blocks, classes, depths=depths, pool=0)
+
+
+def toy(
+  shape: tuple[int, ...],
+  classes: int,
+  *,
+  depths: Depths = (1, 2, 3),
+  width: Edge = 8,
+  length: Length = 4,
+  batch_norm: bool = False,
+  how: How = NORMED,
+) -> Backbone:
+  """Makes a narrow `mlp`, which compiles in a second, with its options."""
+  net = mlp(
+    shape, classes, depths=depths, width=width, length=length,
+    batch_norm=batch_norm, how=how,
+  )  # fmt: skip
+  return dataclasses.replace(net, name="toy")
+
+
+# Residual networks.
+
+
+class Residual(nn.Module):
+  """A residual block, ReLU(branch + shortcut); convolutions without bias.
+
+  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1. In both, the first 3x3 has
+  the stride, as in the usual implementations. In He et al. a bottleneck has the
+  stride in its first 1x1, with the same number of parameters. Each convolution
+  is normalised; all but the last have a ReLU. The shortcut is the input or, if
+  the stride is not 1 or the channels differ, a normalised 1x1 convolution with
+  the stride.
+
+  Attributes:
+    inner: channels of the branch.
+    outer: output channels.
+    stride: stride of the block.
+    bottleneck: whether the branch is a bottleneck.
+    how: dtype, normalisation.
+
+  References:
+    He et al., Deep Residual Learning for Image Recognition, CVPR 2016.
+  """
+
+  inner: int
+  outer: int
+  stride: int
+  bottleneck: bool
+  how: How
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', outer], H' = ceil(H / stride)."""
+    unit = functools.partial(ConvBlock, bias=False, how=self.how)
+    if self.bottleneck:
+      y = unit(self.inner, kernel=1, name="branch1")(x, train, real)
+      y = unit(self.inner, stride=self.stride, name="branch2")(y, train, real)
+      last = unit(self.outer, kernel=1, act="none", name="branch3")
+    else:
+      y = unit(self.inner, stride=self.stride, name="branch1")(x, train, real)
+      last = unit(self.outer, act="none", name="branch2")
+    y = last(y, train, real)
+    if self.stride > 1 or x.shape[-1] != self.outer:
+      shortcut = unit(self.outer, 1, self.stride, act="none", name="shortcut")
+      x = shortcut(x, train, real)
+    return nn.relu(y + x.astype(y.dtype))
+
+
+def begin(width: float, how: How) -> tuple[Block, Block]:
+  """Makes the 7x7 stem and the 3x3 max-pool behind it, both of stride 2."""
+  stem = ConvBlock(scaled(width, 64), kernel=7, stride=2, bias=False, how=how)
+  return stem, Pool("max 3x3")
+
+
+def residuals(
+  stages: tuple[int, ...], width: float, bottleneck: bool, how: How
+) -> dict[str, Block]:
+  """Makes the residual blocks of four stages; 2 to 4 begin with stride 2.
+
+  The output of a bottleneck is four times as wide as its branch.
+  """
+  check_counts("stages", stages, (3, 4, 6, 3) if bottleneck else (2, 2, 2, 2))
+  blocks: list[Block] = []
+  for stage, count in enumerate(stages):
+    filters = 64 * 2**stage
+    inner = scaled(width, filters)
+    outer = scaled(width, 4 * filters if bottleneck else filters)
+    for i in range(count):
+      stride = 2 if stage > 0 and i == 0 else 1
+      blocks.append(Residual(inner, outer, stride, bottleneck, how))
+  return {f"block{i}": block for i, block in enumerate(blocks, start=1)}
+
+
+def resnet18(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (2, 6, 10),
+  width: Width = 1.0,
+  stages: Counts = (2, 2, 2, 2),
+  how: How = NORMED,
+) -> Backbone:
+  """ResNet-18, divided into 12 layers as in Hydra: 11 blocks and the head.
+
+  The blocks are the stem, the max-pool, 8 residual blocks (their numbers in
+  `stages`) and the mean pool, so a cut of depth K follows Hydra's layer K.
+  Exit: mean over the image, dense. With 200 classes it has 11,279,112
+  parameters.
+
+  References:
+    He et al., table 1; Hydra, its 12 layers and cuts 2, 6, 10.
+  """
+  stem, pool = begin(width, how)
+  blocks = residuals(stages, width, False, how)
+  blocks = {"stem": stem, "pool": pool, **blocks, "mean": Pool("mean")}
+  return with_exits("resnet18", shape, blocks, classes, depths=depths, pool=1)
+
+
+def resnet101(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (2, 10, 33),
+  width: Width = 1.0,
+  stages: Counts = (3, 4, 23, 3),
+  how: How = NORMED,
+) -> Backbone:
+  """ResNet-101, divided into 37 layers as in Hydra: 36 blocks and the head.
+
+  Unlike `resnet18` it has 33 residual blocks, and they are bottlenecks. With
+  1000 classes it has 44,549,160 parameters.
+
+  References:
+    He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
+  """
+  stem, pool = begin(width, how)
+  blocks = residuals(stages, width, True, how)
+  blocks = {"stem": stem, "pool": pool, **blocks, "mean": Pool("mean")}
+  return with_exits("resnet101", shape, blocks, classes, depths=depths, pool=1)
+
+
+def resnet50(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (1, 3, 5),
+  width: Width = 1.0,
+  stages: Counts = (3, 4, 6, 3),
+  how: How = NORMED,
+) -> Backbone:
+  """ResNet-50: 16 bottlenecks, a mean pool and the head, cut after bottlenecks.
+
+  The stem and its max-pool belong to the first block, so a cut of depth K
+  follows bottleneck K. Exit: mean over the image, dense. With 200 classes it
+  has 23,917,832 parameters, as in HARMONY Table 1.
+
+  References:
+    He et al., table 1; HARMONY Table 1, split points.
+  """
+  blocks = residuals(stages, width, True, how)
+  blocks["block1"] = Chain((*begin(width, how), blocks["block1"]))
+  blocks["mean"] = Pool("mean")
+  return with_exits("resnet50", shape, blocks, classes, depths=depths, pool=1)
+
+
+# Networks with depthwise convolutions.
+
+
+class DepthwiseBlock(nn.Module):
+  """Depthwise 3x3 convolution without bias, normalisation, activation.
+
+  Attributes:
+    stride: stride of the convolution.
+    act: "relu" or "relu6".
+    how: dtype, normalisation.
+  """
+
+  stride: int
+  act: Activation
+  how: How
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', c]."""
+    kernel = self.param("kernel", he_normal, (3, 3, 1, x.shape[-1]))
+    dtype = self.how.array_dtype
+    x, kernel = x.astype(dtype), kernel.astype(dtype)
+    x = conv.depthwise(x, kernel, stride=self.stride)
+    return ACTIVATIONS[self.act](normalise(x, train, real, self.how))
+
+
+class Inverted(nn.Module):
+  """MobileNetV2's inverted residual, with a linear bottleneck.
+
+  If t > 1, a 1x1 convolution expands the input to t times its channels. A
+  depthwise 3x3 convolution follows. Then a 1x1 convolution computes the
+  output's channels. Each convolution is normalised; a ReLU6 follows all but the
+  last. The input is added if the stride is 1 and the channels match.
+
+  Attributes:
+    features: output channels.
+    expansion: t.
+    stride: stride of the depthwise convolution.
+    how: dtype, normalisation.
+
+  References:
+    Sandler et al., MobileNetV2, CVPR 2018, table 1.
+  """
+
+  features: int
+  expansion: int
+  stride: int
+  how: How
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', features]."""
+    unit = functools.partial(ConvBlock, kernel=1, bias=False, how=self.how)
+    y, inner = x, self.expansion * x.shape[-1]
+    if self.expansion > 1:
+      y = unit(inner, act="relu6", name="expand")(y, train, real)
+    depthwise = DepthwiseBlock(self.stride, "relu6", self.how, name="depthwise")
+    y = depthwise(y, train, real)
+    y = unit(self.features, act="none", name="project")(y, train, real)
+    if self.stride == 1 and x.shape[-1] == self.features:
+      y = y + x.astype(y.dtype)
+    return y
+
+
+def mobilenet_v1(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (4, 15, 23),
+  width: Width = 1.0,
+  repeats: Counts = (1, 2, 2, 6, 2),
+  how: How = NORMED,
+) -> Backbone:
+  """MobileNetV1, divided into 26 layers as in Hydra.
+
+  The stem comes first, then the depthwise and pointwise convolutions of
+  MobileNet's blocks 1 to 12 (dw1, pw1, dw2, ...), then its block 13 with the
+  mean pool. Hydra's layer 26 is block 13 together with the classifier. Exit:
+  mean over the image, dense. For images of up to 32x32 the stem has stride 1
+  instead of 2, so that 32x32 ends as 2x2. With 10 classes it has 3,217,226
+  parameters. `repeats`: blocks with 64, 128, 256, 512 and 1024 channels.
+
+  References:
+    Howard et al., MobileNets, arXiv:1704.04861, table 1; Hydra, 26 layers and
+    cuts 4, 15, 23.
+  """
+  check_counts("repeats", repeats, (1, 2, 2, 6, 2))
+  unit = functools.partial(ConvBlock, bias=False, how=how)
+  first = 1 if max(shape[:2]) <= 32 else 2
+  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=first)}
+  number = 0
+  for group, count in enumerate(repeats):
+    point = functools.partial(unit, scaled(width, 64 * 2**group), kernel=1)
+    for i in range(count):
+      number += 1
+      deep = DepthwiseBlock(2 if group > 0 and i == 0 else 1, "relu", how)
+      if number < sum(repeats):
+        blocks |= {f"dw{number}": deep, f"pw{number}": point()}
+      else:
+        blocks[f"block{number}"] = Chain((deep, point(pool="mean")))
+  return with_exits(
+    "mobilenet_v1", shape, blocks, classes, depths=depths, pool=1
+  )
+
+
+def mobilenet_v2(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: Depths = (1, 6, 11),
+  width: Width = 1.0,
+  repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
+  how: How = NORMED,
+) -> Backbone:
+  """MobileNetV2: the stem, 17 inverted residuals, the last 1x1 convolution.
+
+  The mean pool belongs to the last block. Exit: mean over the image, dense.
+  With 100 classes it has 2,351,972 parameters, as in HARMONY Table 1. The
+  public checkpoints round the scaled numbers of channels to multiples of 8 and
+  do not narrow the last 1x1 convolution for a width below 1. Here channels are
+  not rounded so, and `width` scales every layer. For images of up to 32x32 the
+  stem and the second group have stride 1, where the paper has stride 2, so that
+  32x32 ends as 4x4. `repeats`: column n of the paper's table 2.
+
+  References:
+    Sandler et al., table 2; HARMONY Table 1, split points.
+  """
+  check_counts("repeats", repeats, (1, 2, 3, 4, 3, 3, 1))
+  unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)
+  first = 1 if max(shape[:2]) <= 32 else 2
+  groups = (  # expansion, channels, stride
+    (1, 16, 1), (6, 24, first), (6, 32, 2), (6, 64, 2), (6, 96, 1), (6, 160, 2),
+    (6, 320, 1),
+  )  # fmt: skip
+  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=first)}
+  for (expansion, filters, stride), count in zip(groups, repeats, strict=True):
+    for i in range(count):
+      step = stride if i == 0 else 1
+      block = Inverted(scaled(width, filters), expansion, step, how)
+      blocks[f"block{len(blocks)}"] = block
+  blocks["last"] = unit(scaled(width, 1280), kernel=1, pool="mean")
+  return with_exits(
+    "mobilenet_v2", shape, blocks, classes, depths=depths, pool=1
+  )

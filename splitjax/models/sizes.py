@@ -1,0 +1,179 @@
+"""Sizes of a network without computing it: shapes, parameters, FLOPs."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import jaxprs_in_params
+
+from splitjax import trees
+from splitjax.models import network, target
+from splitjax.models.network import Backbone, Block, draw_block
+from splitjax.types import Net, Tree, UserError
+
+
+def shapes(backbone: Backbone) -> Net:
+  """Makes the whole network, with a `jax.ShapeDtypeStruct` for each array."""
+  params, stats = dict[str, Tree](), dict[str, Tree]()
+
+  def look(name: str, x: Any) -> Any:
+    x, params[name], stats[name] = block_shapes(backbone.block(name), x)
+    return x
+
+  network.walk(backbone, look, backbone.inputs(1))
+  return Net(params, stats)
+
+
+def parameters(backbone: Backbone) -> dict[str, int]:
+  """Counts the parameters of each block, exit and head.
+
+  Running statistics are not counted.
+  """
+  full = shapes(backbone)
+  return {name: trees.size(tree) for name, tree in full.params.items()}
+
+
+def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
+  """Finds each block's output shape for one input, in the blocks' order."""
+  x, out = backbone.inputs(1), dict[str, tuple[int, ...]]()
+  for name, block in backbone.blocks.items():
+    x, *_ = block_shapes(block, x)
+    out[name] = x.shape[1:]
+  return out
+
+
+def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
+  """Describes a cut: the block before it, sizes of the parts, features' shape.
+
+  Returns:
+    A dict with "depth"; "behind", the name of the block before the cut; "phi",
+    "h" and "theta", the numbers of parameters of the client's blocks, of its
+    exit and of the server's part; "cut", the shape of a sample's features.
+  """
+  size, behind = parameters(backbone), backbone.names()[depth - 1]
+  return {
+    "depth": depth,
+    "behind": behind,
+    "phi": sum(size[name] for name in backbone.names(0, depth)),
+    "h": size[network.exit_name(depth)],
+    "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
+    "cut": list(outputs(backbone)[behind]),
+  }
+
+
+@functools.lru_cache(maxsize=64)
+def flops(backbone: Backbone) -> dict[str, float]:
+  """Counts FLOPs of one input's forward pass, by block, exit or head name.
+
+  Each block is lowered as for a TPU, whose convolutions are XLA's own, and the
+  CPU's cost analysis counts its FLOPs. The numbers thus do not depend on the
+  machine, and nothing is compiled. For other devices XLA analyses only compiled
+  programs, and it cannot count inside the libraries that compiled programs
+  call.
+
+  Raises:
+    UserError: JAX has no CPU among its platforms, or no cost analysis for
+      the CPU.
+  """
+  full, counts = shapes(backbone), dict[str, float]()
+
+  def count(name: str, x: Any) -> Any:
+    def apply(segment, x):
+      return network.run(backbone, segment, x, (name,), train=False)[0]
+
+    with jax.default_device(target.host().devices[0]):
+      traced = jax.jit(apply).trace(network.select(full, (name,)), x)
+      lowered = traced.lower(lowering_platforms=("tpu",))
+    analysis = lowered.cost_analysis()
+    if analysis is None:
+      raise UserError(
+        f"FLOPs are not known: jax {jax.__version__} has no cost analysis for"
+        " the CPU"
+      )
+    # Absent where nothing is computed.
+    counts[name] = float(analysis.get("flops", 0.0))
+    out, *_ = block_shapes(backbone.block(name), x)
+    return jax.ShapeDtypeStruct(out.shape, jnp.result_type(float))
+
+  network.walk(backbone, count, backbone.inputs(1))
+  return counts
+
+
+def flops_of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
+  """Counts FLOPs of one input's forward pass at client and at server.
+
+  The client's part includes its classifier: the head if the client has the
+  whole network, otherwise the exit at its depth, if the network has one there.
+  """
+  counts, rest = flops(backbone), backbone.names(depth)
+  near = sum(counts[name] for name in backbone.names(0, depth))
+  far = sum(counts[name] for name in (*rest, "head")) if rest else 0.0
+  return near + counts.get(network.classifier_at(backbone, depth), 0.0), far
+
+
+REMEDIES = {
+  1: "dense layers on splitjax.models.windows",
+  2: "splitjax.models.layers.Conv",
+}
+"""Axes of a convolution -> what is as good and not slow on a CPU."""
+
+
+def slow_convolutions(backbone: Backbone) -> str:
+  """Says which blocks have convolutions that are slow on a CPU; "" if none.
+
+  Convolutions of flax and lax are slow in the loop over a client's steps there.
+  On other devices the result is "".
+  """
+  blocks: dict[int, list[str]] = {}
+
+  def look(name: str, x: Any) -> Any:
+    block = backbone.block(name)
+    for axes in sorted(_block_convolves(block, x.shape, x.dtype)):
+      blocks.setdefault(axes, []).append(name)
+    return block_shapes(block, x)[0]
+
+  if target.current().platform == "cpu":
+    network.walk(backbone, look, backbone.inputs(1))
+  sentences = []
+  for axes, names in blocks.items():
+    text = f"the convolutions of {', '.join(names)} are slow on a CPU"
+    if axes in REMEDIES:
+      text += f": a round takes a quarter of the time with {REMEDIES[axes]}"
+    sentences.append(text)
+  return "; ".join(sentences)
+
+
+@functools.lru_cache(maxsize=1024)
+def _block_convolves(block: Block, shape: tuple, dtype: Any) -> set[int]:
+  x, key = jax.ShapeDtypeStruct(shape, dtype), jax.random.key(0)
+  program = jax.make_jaxpr(lambda x: draw_block(block, key, x))(x)
+  return _convolves(program.jaxpr)
+
+
+def _convolves(program: Any) -> set[int]:
+  """Collects the numbers of axes of convolutions that are not `models.conv`'s.
+
+  It skips functions with custom gradients, such as those of `models.conv`.
+  """
+  axes = set[int]()
+  for equation in program.eqns:
+    name = equation.primitive.name
+    if name == "conv_general_dilated":
+      axes.add(equation.invars[0].aval.ndim - 2)
+    elif not name.startswith("custom_vjp"):
+      axes.update(*map(_convolves, jaxprs_in_params(equation.params)))
+  return axes
+
+
+def block_shapes(block: Block, x: Any) -> tuple[Any, Any, Any]:
+  """Finds shapes and dtypes of `draw_block`'s results for an input like x."""
+  return _block_shapes(block, x.shape, x.dtype, jnp.result_type(float))
+
+
+@functools.lru_cache(maxsize=1024)
+def _block_shapes(block: Block, shape: tuple, dtype: Any, default: Any):
+  """Computes `block_shapes`; the default float is part of the key."""
+  del default
+  x = jax.ShapeDtypeStruct(shape, dtype)
+  return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)
