@@ -65,7 +65,7 @@ def test_the_network_of_the_page_keeps_the_contract(tried, monkeypatch):
   if not tried:
 
     def built(make):
-      return [*models.network(make((8, 8, 1), 4)).params]
+      return [*models.shapes(make((8, 8, 1), 4)).params]
 
     monkeypatch.setattr(splitjax, "check_backbone", built)
   (example,) = blocks(DOCS / "networks.md")
