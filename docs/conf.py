@@ -132,7 +132,8 @@ def _docstring(app, what, name, obj, options, lines) -> None:
     lines[:] = _module_layout(lines)
   else:
     lines[:] = map(_escape, lines)
-  if what == "data" and lines:  # napoleon takes "text: more" for a type
+  if what in ("attribute", "data") and lines:
+    # napoleon takes "text: more" for a type.
     lines[0] = lines[0].replace(": ", " – ", 1)
 
 

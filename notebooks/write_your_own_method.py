@@ -70,26 +70,26 @@ class SplitGPProx(SplitGP):
   mu: float = 0.1
 
   def receive(self, client, server, samples, round, key):
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, client.net.params
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, half.net.params
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     (batch,) = batches
-    near = self.front(client.net, batch)
+    near = self.front(half.net, batch)
     z = self.cross("up/features", near.features, batch)
     splitjax.wire.send_labels(batch.real)
-    far = self.back(server.net, z, near.depth, batch)
+    far = self.back(copy.net, z, near.depth, batch)
     theta, dz = far.pull(1 - self.gamma)
     dz = self.cross("down/feature_gradient", dz, batch)
     pulled = jax.tree.map(
       lambda gradient, now, received: gradient + self.mu * (now - received),
       near.pull(dz, self.gamma),
-      client.net.params,
+      half.net.params,
       context,
     )
-    client = self.optimizer.step(client, pulled, near.stats)
-    server = self.optimizer.at_server.step(server, theta, far.stats)
-    return client, server, {"client": near.loss, "server": far.output}
+    half = self.optimizer.step(half, pulled, near.stats)
+    copy = self.optimizer.at_server.step(copy, theta, far.stats)
+    return half, copy, {"client": near.loss, "server": far.output}
 
 
 # %% [markdown]
@@ -110,9 +110,9 @@ print("\n".join(splitjax.check_method(SplitGPProx)))
 class Forgetful(SplitGPProx):
   """The same without the server's half of a step."""
 
-  def step(self, client, server, context, batches, key):
-    client, _, losses = super().step(client, server, context, batches, key)
-    return client, server, losses
+  def step(self, half, copy, context, batches, key):
+    half, _, losses = super().step(half, copy, context, batches, key)
+    return half, copy, losses
 
 
 try:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
   from splitjax.fleet.allocation import ALLOCATIONS
   from splitjax.machine import set_up, use_cores
   from splitjax.methods import METHODS
-  from splitjax.methods.optimizer import OPTIMIZERS
-  from splitjax.methods.schedules import SCHEDULES
+  from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES
   from splitjax.methods.task_losses import LOSSES
   from splitjax.models import BACKBONES
   from splitjax.models.contract import check_backbone
@@ -64,8 +63,7 @@ _attached, _, _names = lazy_loader.attach(
     "fleet.allocation": ["ALLOCATIONS"],
     "machine": ["set_up", "use_cores"],
     "methods": ["METHODS"],
-    "methods.optimizer": ["OPTIMIZERS"],
-    "methods.schedules": ["SCHEDULES"],
+    "methods.optimizer": ["OPTIMIZERS", "SCHEDULES"],
     "methods.task_losses": ["LOSSES"],
     "models": ["BACKBONES"],
     "models.network": ["Backbone"],

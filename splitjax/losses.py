@@ -1,4 +1,4 @@
-"""Losses and their terms, one function per formula, for one client's batch.
+"""Terms of losses, one function per formula, for one client's batch.
 
 Every mean is over the real samples of the batch. Padding has weight zero, and
 a batch of padding alone gives 0 and a zero gradient.
@@ -51,39 +51,3 @@ def unit(x: Array) -> Array:
   """Scales rows [B, D] to length 1; zero rows stay, with a finite gradient."""
   square = jnp.square(x).sum(axis=-1, keepdims=True)
   return x * jax.lax.rsqrt(jnp.maximum(square, 1e-12))
-
-
-def csa(
-  early: Array,
-  late: Array,
-  same: Array,
-  real: Array,
-  *,
-  margin: float = 1.0,
-  normalize: bool = True,
-) -> Array:
-  """Contrastive semantic alignment, l_CSA (HARMONY eq. 7), mean over the batch.
-
-  With d_i = ||z_i - z'_i||,
-  mean_i { I_i d_i^2 / 2 + (1 - I_i) max(0, m - d_i)^2 / 2 }
-
-  Args:
-    early: [B, D] float, embeddings z of the early view (dagger).
-    late: [B, D] float, embeddings z' of the full view (double dagger).
-    same: [B] bool, I: whether the two samples of a pair share their class.
-    real: [B] bool.
-    margin: m, in the units of the embeddings.
-    normalize: scale embeddings to length 1 first. Raw embeddings need a smaller
-      weight and a larger margin, because their squared distance dominates the
-      loss.
-
-  References:
-    HARMONY section 3.5; the pair loss of Motiian et al. 2017.
-  """
-  early, late = early.astype(float), late.astype(float)
-  if normalize:
-    early, late = unit(early), unit(late)
-  d = distance(early, late)
-  pull = 0.5 * jnp.square(d)
-  push = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
-  return masked_mean(jnp.where(same, pull, push), real)

@@ -24,7 +24,7 @@ MODULES = (
   "splitjax.data.corruptions",
   "splitjax.evaluation.client_metrics",
   "splitjax.fleet.allocation",
-  "splitjax.methods.schedules",
+  "splitjax.methods.optimizer",
   "splitjax.methods.task_losses",
   "splitjax.reports.figures.plots",
   "splitjax.wire",

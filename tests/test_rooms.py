@@ -55,8 +55,7 @@ ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 # is not in HOST.
 LIBRARIES = {
   "flax": "models",
-  "optax": "losses methods.optimizer methods.schedules methods.simplex"
-  " methods.task_losses",
+  "optax": "losses methods.fedpac methods.optimizer methods.task_losses",
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
   "array_record": "data",

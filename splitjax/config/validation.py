@@ -8,8 +8,7 @@ from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.data.augmentations import AUGMENTATIONS
 from splitjax.fields import written
-from splitjax.methods.optimizer import OPTIMIZERS
-from splitjax.methods.schedules import SCHEDULES
+from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
 

@@ -25,25 +25,21 @@ _STREAM = 0xFA0175
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
-  """Probabilities of simulated faults.
+  """Probabilities of simulated faults."""
 
-  Attributes:
-    dropout: probability that a sampled client does not participate.
-    straggler: probability that a participant takes only the first local steps
-      of each stage. Its update is still weighted by all its samples.
-    straggler_share: share of a stage's local steps that a straggler takes,
-      rounded up.
-    server_down: share of the rounds in which the server is unavailable for
-      training. The seed chooses exactly round(server_down R) of the R rounds
-      (SuperSFL, Table III). Clients with an exit then train their half alone.
-      Clients that need the server do not participate. DFL's clients hold the
-      whole network but need the server too; other clients with the whole
-      network train as usual. Download and aggregation still take place.
-  """
-
+  #: probability that a sampled client does not participate
   dropout: Annotated[float, PROBABILITY] = 0.0
+  #: probability that a participant takes only the first local steps of each
+  #: stage. Its update is still weighted by all its samples.
   straggler: Annotated[float, PROBABILITY] = 0.0
+  #: share of a stage's local steps that a straggler takes, rounded up
   straggler_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.5
+  #: share of the rounds in which the server is unavailable for training. The
+  #: seed chooses exactly round(server_down R) of the R rounds (SuperSFL, Table
+  #: III). Clients with an exit then train their half alone. Clients that need
+  #: the server do not participate. DFL's clients hold the whole network but
+  #: need the server too; other clients with the whole network train as usual.
+  #: Download and aggregation still take place.
   server_down: Annotated[float, PROBABILITY] = 0.0
 
   @property
@@ -55,9 +51,9 @@ class Faults:
 class FaultTable(NamedTuple):
   """Drawn faults of clients and rounds [N, R]; None for what cannot occur."""
 
-  dropped: Any = None  # bool, the client does not participate
-  share: Any = None  # float, share of its local steps that it takes
-  server_down: Any = None  # bool, the server is unavailable
+  dropped: Any = None  #: bool, the client does not participate
+  share: Any = None  #: float, share of its local steps that it takes
+  server_down: Any = None  #: bool, the server is unavailable
 
   @property
   def possible(self) -> bool:
@@ -101,10 +97,10 @@ def draw_faults(
 class Struck(NamedTuple):
   """A client's faults in a round; None for what cannot occur."""
 
-  active: Array  # [] bool, whether it participates
-  share: Array | None = None  # [] float, share of its steps that it takes
-  server_down: Array | None = None  # [] bool, it trains without the server
-  counts: Tree = ()  # "dropped", "stragglers" -> [] float, 1 if it struck
+  active: Array  #: [] bool, whether it participates
+  share: Array | None = None  #: [] float, share of its steps that it takes
+  server_down: Array | None = None  #: [] bool, it trains without the server
+  counts: Tree = ()  #: "dropped", "stragglers" -> [] float, 1 if it struck
 
 
 def strike(

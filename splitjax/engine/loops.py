@@ -20,7 +20,6 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import visit
-from splitjax.engine.finite import finite
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.visit import (
   ClientRound,
@@ -29,6 +28,7 @@ from splitjax.engine.visit import (
   Report,
   Tally,
   Visit,
+  finite,
   tallied,
   zeroed,
 )
@@ -48,9 +48,9 @@ class Group(NamedTuple):
   plan: BatchPlan
   layout: Layout
   cohort: CohortShape
-  idle: bool  # whether clients may take no step: padding, not sampled, faults
+  idle: bool  #: whether clients may take no step: padding, not sampled, faults
   common: Common
-  visits: Visit  # [n, ...]
+  visits: Visit  #: [n, ...]
 
   @property
   def clients(self) -> int:
@@ -126,10 +126,10 @@ class Crowd(NamedTuple):
   """Clients [n, ...] at their one server, during a round."""
 
   clients: Half
-  server: Half  # unstacked
+  server: Half  #: unstacked
   contexts: Tree
-  tally: Tally  # of their steps so far, with the messages of the download
-  visits: Visit  # with the schedules of their steps
+  tally: Tally  #: of their steps so far, with the messages of the download
+  visits: Visit  #: with the schedules of their steps
 
   @property
   def taken(self) -> Array:
@@ -147,11 +147,11 @@ class Crowd(NamedTuple):
 class Turns(NamedTuple):
   """What changes from turn to turn."""
 
-  clients: Half  # [n, ...]; in a relay [1, ...]
+  clients: Half  #: [n, ...]; in a relay [1, ...]
   server: Half
-  tally: Tally  # [n]
-  failed: Array  # [n] bool, clients with a loss that was not finite
-  holder: Array  # [] int32, as `last_holder`
+  tally: Tally  #: [n]
+  failed: Array  #: [n] bool, clients with a loss that was not finite
+  holder: Array  #: [] int32, as `last_holder`
 
 
 def sequential(group: Group, *, relay: bool = False) -> Trained:
@@ -229,15 +229,15 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
 
 
 def hand_on(
-  method: Method, client: Half, who: Array, holder: Array
+  method: Method, half: Half, who: Array, holder: Array
 ) -> wire.Ledger:
   """Prices the client half's way from its last holder, by the server.
 
   Before the first turn of a run the server has it.
   """
   with wire.ledger() as sent:
-    method.exchange("up", client.net)
-    method.exchange("down", client.net)
+    method.exchange("up", half.net)
+    method.exchange("down", half.net)
   moved = who != holder
   by_client = moved & (holder >= 0)
   return {

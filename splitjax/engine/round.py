@@ -5,7 +5,8 @@ round serves all their values.
 """
 
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from splitjax.data.feed import BatchPlan
 from splitjax.engine import devices
 from splitjax.engine.devices import COPIED, DIVIDED
 from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
-from splitjax.engine.layout import CohortShape, Layout, Sample, sample
+from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.loops import Group, loop_of, one_server
 from splitjax.engine.schedules import fold
 from splitjax.engine.visit import Common, Report, Visit, with_draws
@@ -37,6 +38,16 @@ from splitjax.types import (
 
 ROUND, TUNE, FAULT = 0, 1, 2
 """Numbers folded into the run's key, one for each purpose of random draws."""
+
+
+class Sample(NamedTuple):
+  """The n clients of a cohort that a round computes.
+
+  A slot beyond the cohort's end is padding.
+  """
+
+  slots: Array | None  #: [n] their places; None: all places in order
+  active: Array  #: [n] bool, whether they participate
 
 
 def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
@@ -143,6 +154,47 @@ def _one_of(count: int, what: str) -> None:
     )
 
 
+def sample(
+  layout: Layout, key: Array, numbers: Sequence[Array]
+) -> tuple[Sample, ...]:
+  """Samples P of all N clients uniformly, without replacement.
+
+  `numbers` are those of each cohort's clients, [N] int32 with padding last.
+  """
+  if not layout.partial:
+    everyone = [jnp.ones(cohort.size, bool) for cohort in layout.cohorts]
+    return tuple(map(_all_places, layout.cohorts, everyone))
+
+  # The participants are the first P clients of a random order.
+  rank = jax.random.permutation(key, layout.size)
+  samples = []
+  for cohort, number in zip(layout.cohorts, numbers, strict=True):
+    place = rank[number[: cohort.size]]
+    active = place < layout.participants
+    chunk = cohort.chunk or 1
+    most = layout.computed(cohort)
+    if -(-most // chunk) >= -(-cohort.size // chunk):
+      samples.append(_all_places(cohort, active))
+      continue
+    # Gather the first of them; pad to whole chunks on all devices.
+    chosen = jnp.argsort(place)[:most]
+    extra = -most % (layout.devices * chunk)
+    beyond = jnp.full(extra, cohort.places, chosen.dtype)
+    slots = jnp.concatenate([chosen, beyond])
+    on = jnp.concatenate([active[chosen], jnp.zeros(extra, bool)])
+    # The sampled clients come first: deal them to the devices in turn, because
+    # in order one device might train all of them and another none.
+    turns = jnp.arange(len(slots)).reshape(-1, layout.devices).T.reshape(-1)
+    samples.append(Sample(slots=slots[turns], active=on[turns]))
+  return tuple(samples)
+
+
+def _all_places(cohort: CohortShape, active: Array) -> Sample:
+  """Makes a sample of all places; `active` [N] bool is without padding."""
+  padding = jnp.zeros(cohort.places - cohort.size, bool)
+  return Sample(slots=None, active=jnp.concatenate([active, padding]))
+
+
 def gather(clients: Client, shard: Shard, sample: Sample) -> Visit:
   """Gathers the clients of a cohort that a round computes."""
   none: Any = ()
@@ -211,14 +263,20 @@ def aggregate(
   counted: tuple[Array, ...],
   shares: dict[str, Any],
 ) -> State:
-  """Ends a round: the means over clients, then `Method.merge`."""
+  """Ends a round: the means over clients, then `Method.merge`.
+
+  A mean is, block by block, the total of the clients' shares by their weights;
+  a block of which nobody has a share stays.
+  """
   outer = state.outer
   if method.outer is not None:
     outer, shares = method.outer.step(outer, state.server, shares)
-  theta = nets.means(shares["theta"], state.server.net)
-  server, clients = method.merge(
-    state.server._replace(net=theta), shares, clients, counted
+  before = state.server
+  server = before._replace(
+    net=nets.means(shares["theta"], before.net),
+    common=nets.means(shares.get("common", NO_BLOCKS), before.common),
   )
+  server, clients = method.merge(server, shares, clients, counted)
   return state._replace(
     round=state.round + 1, clients=clients, server=server, outer=outer
   )

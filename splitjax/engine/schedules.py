@@ -38,20 +38,20 @@ class Draws(NamedTuple):
   An order lists the client's samples, int32 in random order, then padding.
   """
 
-  receive_key: Array  # []
-  send_key: Array  # []
-  step_keys: tuple[Array, ...]  # []
-  augment_keys: tuple[Array, ...]  # [V]
-  orders: tuple[Array, ...]  # [V, E, S]
+  receive_key: Array  #: []
+  send_key: Array  #: []
+  step_keys: tuple[Array, ...]  #: []
+  augment_keys: tuple[Array, ...]  #: [V]
+  orders: tuple[Array, ...]  #: [V, E, S]
 
 
 class Schedule(NamedTuple):
   """The local steps of one client in one stage of a round."""
 
-  rows: Array  # [T, V, B] int32, rows of the data set
-  real: Array  # [T, B] bool, False on padding; a step not taken is padding
-  step_key: Array  # []
-  augment_keys: Array  # [V]
+  rows: Array  #: [T, V, B] int32, rows of the data set
+  real: Array  #: [T, B] bool, False on padding; a step not taken is padding
+  step_key: Array  #: []
+  augment_keys: Array  #: [V]
 
   @property
   def taken(self) -> Array:

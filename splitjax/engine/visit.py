@@ -12,7 +12,6 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.faults import Struck
-from splitjax.engine.finite import finite
 from splitjax.engine.schedules import (
   Draws,
   Schedule,
@@ -25,26 +24,33 @@ from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.types import Batch, Client, Half, Server, Shard, Tree
 
+SMALL = 2**14
+"""Largest leaf that `finite` joins with other leaves."""
+
+LARGEST = 1e30
+"""Absolute values that sum to this count as infinite: a weighted sum over
+clients might overflow."""
+
 
 class Common(NamedTuple):
   """What all clients of a round share."""
 
-  server: Server  # before the round
-  image: Array  # [Z, ...] of the whole training split
-  label: Array  # [Z]
-  round: Array  # [] int32
-  key: Array  # [] from which the clients' keys of the round are derived
+  server: Server  #: before the round
+  image: Array  #: [Z, ...] of the whole training split
+  label: Array  #: [Z]
+  round: Array  #: [] int32
+  key: Array  #: [] from which the clients' keys of the round are derived
 
 
 class Visit(NamedTuple):
   """One client in one round; leaves [n, ...] where several are stacked."""
 
-  client: Client  # before the round
-  shard: Shard  # without image and label, which are common
-  sampled: Array  # [] bool, False for padding and for a client that sits out
-  struck: Struck  # its faults, and whether it participates
-  draws: Tree = ()  # of `with_draws`
-  # Those of its ClientRound, if its steps are taken one by one.
+  client: Client  #: before the round
+  shard: Shard  #: without image and label, which are common
+  sampled: Array  #: [] bool, False for padding and for a client that sits out
+  struck: Struck  #: its faults, and whether it participates
+  draws: Tree = ()  #: of `with_draws`
+  #: Those of its ClientRound, if its steps are taken one by one.
   schedules: tuple[Schedule | None, ...] = ()
 
   @property
@@ -63,9 +69,9 @@ class Pair(NamedTuple):
 class Tally(NamedTuple):
   """Sums over a client's steps."""
 
-  losses: dict[str, Array]  # name -> []
-  with_loss: dict[str, Array]  # name -> [] number of steps with this loss
-  wire: wire.Ledger  # message name -> [] bytes
+  losses: dict[str, Array]  #: name -> []
+  with_loss: dict[str, Array]  #: name -> [] number of steps with this loss
+  wire: wire.Ledger  #: message name -> [] bytes
 
 
 class Report(NamedTuple):
@@ -74,11 +80,11 @@ class Report(NamedTuple):
   From `masked` on as in Metrics; [] of a client, by number [N] in a sum.
   """
 
-  shares: dict[str, Any]  # of means over clients, by name
-  losses: dict[str, Array]  # name -> [] mean over the steps that have it
-  with_loss: dict[str, Array]  # name -> [] 1 if the client has it and counts
-  wire: wire.Ledger  # message name -> [] bytes
-  participants: Array  # [] 1 if the client participates
+  shares: dict[str, Any]  #: of means over clients, by name
+  losses: dict[str, Array]  #: name -> [] mean over the steps that have it
+  with_loss: dict[str, Array]  #: name -> [] 1 if the client has it and counts
+  wire: wire.Ledger  #: message name -> [] bytes
+  participants: Array  #: [] 1 if the client participates
   masked: Array
   bytes: Array
   steps: Array
@@ -239,9 +245,9 @@ class ClientRound:
     plan = plan_of(self.stages[number], self.samples.plan)
     return self.samples._replace(plan=plan)
 
-  def weight(self, client: Half, counts: Array) -> Array:
+  def weight(self, half: Half, counts: Array) -> Array:
     """The client's weight in all means, [] float; 0 unless it `counts`."""
-    return jnp.where(counts, self.method.weight(client, self.samples), 0.0)
+    return jnp.where(counts, self.method.weight(half, self.samples), 0.0)
 
   def upload(
     self, pair: Pair, context: Tree, tally: Tally, counts: Array
@@ -312,3 +318,22 @@ def tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:
 def zeroed(flag: Array, tree: Tree) -> Tree:
   """Replaces all numbers, of the shape of `flag`, by 0 unless it is true."""
   return jax.tree.map(lambda x: jnp.where(flag, x, 0.0), tree)
+
+
+def finite(tree: Tree) -> Array:
+  """Tells whether all floats are finite and not too large to sum: [] bool."""
+  floats = [
+    x.astype(float)
+    for x in jax.tree.leaves(tree)
+    if jnp.issubdtype(x.dtype, jnp.floating)
+  ]
+  # Small leaves are joined first: reducing each by itself took a twelfth of the
+  # compile time of HARMONY's round. Joining large ones would cost memory.
+  joined = [jnp.zeros(1), *(x.ravel() for x in floats if x.size <= SMALL)]
+  parts = [jax.lax.optimization_barrier(jnp.concatenate(joined))]
+  parts += [x for x in floats if x.size > SMALL]
+  # A sum, because on a CPU a maximum would pass over NaN.
+  fits = jnp.stack([jnp.abs(x).sum() for x in parts]) < LARGEST
+  # A loop: XLA would duplicate a plain reduction in front of every leaf that
+  # depends on the result, and compile time would grow with leaves squared.
+  return jax.lax.scan(lambda a, b: (a & b, None), fits[0], fits)[0]

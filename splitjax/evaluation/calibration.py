@@ -29,7 +29,8 @@ import numpy as np
 
 from splitjax.evaluation import early_exit
 from splitjax.evaluation.early_exit import Gated
-from splitjax.types import Array, Exits
+from splitjax.evaluation.exits import Exits
+from splitjax.types import Array
 
 BOTH = ("client", "server")
 

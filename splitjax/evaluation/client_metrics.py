@@ -25,8 +25,9 @@ import jax
 import numpy as np
 
 from splitjax.evaluation import early_exit
+from splitjax.evaluation.exits import Exits
 from splitjax.registry import Spec
-from splitjax.types import Exits, UserError
+from splitjax.types import UserError
 
 
 def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:

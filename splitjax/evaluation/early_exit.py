@@ -1,7 +1,7 @@
 """The entropy gate: the client's exit or the server answers a test sample.
 
-Arithmetic on the outputs of both exits (`splitjax.types.Exits`), on the host.
-No network runs, so a further threshold costs milliseconds.
+Arithmetic on the outputs of both exits (`exits.Exits`), on the host. No network
+runs, so a further threshold costs milliseconds.
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
 the sample exits on the device iff E < e_n; otherwise it is offloaded. As
@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from splitjax.evaluation.exits import Exits
 from splitjax.evaluation.metrics import ratio
-from splitjax.types import Array, Exits, UserError
+from splitjax.types import Array, UserError
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 """Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.

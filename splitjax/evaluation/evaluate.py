@@ -21,10 +21,11 @@ from splitjax.data.feed import BatchPlan, standardise
 from splitjax.engine import devices
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.evaluation.confident_path import most_confident_path
+from splitjax.evaluation.exits import Exits
 from splitjax.methods.method import Method
 from splitjax.models import network, sizes, target
 from splitjax.models.network import is_exit
-from splitjax.types import Client, Exits, Logits, Net, Server, Tree
+from splitjax.types import Client, Logits, Net, Server, Tree
 
 
 def gather_images(image: Array, rows: Array) -> Array:

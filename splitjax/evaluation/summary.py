@@ -12,9 +12,9 @@ from splitjax.evaluation import (
   latency,
   metrics,
 )
+from splitjax.evaluation.exits import Exits
 from splitjax.files import plain
 from splitjax.registry import Spec
-from splitjax.types import Exits
 
 
 def summarise(

@@ -11,12 +11,12 @@ import numpy as np
 
 from splitjax import files
 from splitjax.evaluation import early_exit
+from splitjax.evaluation.exits import Outputs
 from splitjax.experiment.setup import data_summary
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage.workdirs import CLIENTS
 from splitjax.reports.by_client import ALL, MOST_OF_CLASSES
 from splitjax.reports.results import ends
-from splitjax.types import Outputs
 
 Line = dict[str, Any]
 """A line of clients.csv: row, set, client, name, class, training_samples,

@@ -173,13 +173,10 @@ class Trained(NamedTuple):
       adapt = any(row.personal for row in method.rows)
     if adapt:
       number = self.network.fleet.num_clients
+      samples = self.samples(number, image, label)
       key = tuning_key(self.state.key, self.state.round)
-      net = method.personalise(
-        client,
-        server,
-        self.samples(number, image, label),
-        jax.random.fold_in(key, number),
-      )
+      key = jax.random.fold_in(key, number)
+      net = method.personalise(client, server, samples, key)
     return NewClient(net=net, rest=method.part_two(client, server))
 
   def _beginner(self, depth: int) -> Client:

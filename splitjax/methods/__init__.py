@@ -3,8 +3,8 @@
 To add a method: write one file in this folder and add one line to METHODS. The
 contract tests then run it, and a config can name it; the fields of the class
 are its options. `method` has the contract, `whole` and `split` what clients
-with the whole network and with a prefix of it do, `blend` and `tune` what some
-methods add.
+with the whole network and with a prefix of it do, `personal` what some methods
+add.
 
 >>> import functools, splitjax
 >>> splitgp = splitjax.METHODS["splitgp"]
@@ -17,7 +17,6 @@ methods add.
 import functools
 from collections.abc import Callable
 
-from splitjax.methods.blend import Blended
 from splitjax.methods.dfl import DFL
 from splitjax.methods.fedala import FedALA
 from splitjax.methods.fedamp import FedAMP
@@ -35,6 +34,7 @@ from splitjax.methods.multi_head import MultiHead
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.partial_sharing import FedBABU, FedPer, FedRep
 from splitjax.methods.per_fedavg import PerFedAvg
+from splitjax.methods.personal import Adapting, Blended, FineTuning
 from splitjax.methods.personal_networks import Ditto, PFedMe
 from splitjax.methods.pgfedsplit import PGFedSplit
 from splitjax.methods.scaffold import Scaffold
@@ -47,7 +47,6 @@ from splitjax.methods.splitfed import (
 )
 from splitjax.methods.splitgp import MultiExit, SplitGP
 from splitjax.methods.supersfl import SuperSFL
-from splitjax.methods.tune import Adapting, FineTuning
 from splitjax.methods.whole import WholeNetwork
 
 METHODS: dict[str, Callable[..., Method]] = {

@@ -29,8 +29,8 @@ from splitjax.types import Client, Tree, UserError
 class Clusters(NamedTuple):
   """The server's memory: a client's cluster has the number of its first."""
 
-  cluster: Array  # [N] int32
-  rounds: Array  # [] int32, finished
+  cluster: Array  #: [N] int32
+  rounds: Array  #: [] int32, finished
 
 
 @pytree
@@ -40,18 +40,16 @@ class DFL(Unaveraged):
   The cuts are the backbone's; `allocation.cut_costs` computes their costs on
   the clients' devices. A prefix goes down in the first round and after each
   aggregation, and up when the server forms clusters or averages networks.
-
-  Attributes:
-    warmup: rounds without aggregation before clients are clustered; 3 in the
-      authors' code. 0: a cluster of all clients from the first round.
-    eps: clients whose networks are at most this far apart (1 - CKA) are in one
-      cluster, directly or through others; 0.3 in the authors' code.
-    cut: of every client; with warmup=0 this is SplitFed v1. None: the cheapest.
   """
 
-  alpha: Annotated[float, PROBABILITY] = 0.5  # of time; energy: 1 - alpha
+  alpha: Annotated[float, PROBABILITY] = 0.5  #: of time; energy: 1 - alpha
+  #: rounds without aggregation before clients are clustered; 3 in the authors'
+  #: code. 0: a cluster of all clients from the first round.
   warmup: Annotated[int, NOT_NEGATIVE] = 3
+  #: clients whose networks are at most this far apart (1 - CKA) are in one
+  #: cluster, directly or through others; 0.3 in the authors' code
   eps: Annotated[float, NOT_NEGATIVE] = 0.3
+  #: of every client; with warmup=0 this is SplitFed v1. None: the cheapest.
   cut: int | None = None
 
   def __post_init__(self):
@@ -92,20 +90,20 @@ class DFL(Unaveraged):
   def exchange(self, direction, net):
     """Records nothing: the cut decides what travels, and when."""
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     (batch,) = batches
     _, features = context
     size = features * batch.real.sum()
     wire.record("up/features", size)
     wire.send_labels(batch.real)
     wire.record("down/feature_gradient", size)
-    return super().step(client, server, (), batches, key)
+    return super().step(half, copy, (), batches, key)
 
-  def send(self, client, server, context, samples, weight, key):
+  def send(self, half, copy, context, samples, weight, key):
     prefix, _ = context
-    used = server.memory.rounds + 1 >= self.warmup
+    used = copy.memory.rounds + 1 >= self.warmup
     wire.record("up/prefix", jnp.where(used, prefix, 0.0))
-    kept, shares = super().send(client, server, context, samples, weight, key)
+    kept, shares = super().send(half, copy, context, samples, weight, key)
     return kept._replace(memory=weight), shares
 
   def merge(self, server, shares, clients, counted):

@@ -20,8 +20,8 @@ WINDOW = 10
 class Mixing(NamedTuple):
   """Memory of a client."""
 
-  weights: dict[str, Tree]  # W by block
-  learned: Array  # [] bool, whether it has learned W before
+  weights: dict[str, Tree]  #: W by block
+  learned: Array  #: [] bool, whether it has learned W before
 
 
 @pytree
@@ -33,23 +33,21 @@ class FedALA(WholeNetwork):
   time until the loss settles, then for an epoch in every round. As in the
   authors' code, what answers is the network after mixing and before training;
   to make it, the evaluation learns W as the next round does.
-
-  Attributes:
-    eta: learning rate of W; with 0 this is FedAvg.
-    share: s, the percentage of its samples, drawn anew whenever it learns W.
-    mixed_blocks: p, how many of the last parts are mixed. 1 mixes the head
-      alone; with 0 this is FedAvg.
-    threshold: the loss has settled if more than WINDOW epochs have passed and
-      its standard deviation over the last WINDOW is below this. The authors'
-      repository says 0.01 "in our paper"; its code has 0.1 and takes the loss
-      of an epoch's last batch. Here the loss is the mean of the epoch.
-    most_epochs: limit of the first learning, whose loss may never settle; ours.
   """
 
+  #: learning rate of W; with 0 this is FedAvg
   eta: Annotated[float, NOT_NEGATIVE] = 1.0
+  #: s, the percentage of its samples, drawn anew whenever it learns W
   share: Annotated[float, Bounds(above=0, at_most=100)] = 80.0
+  #: p, how many of the last parts are mixed. 1 mixes the head alone; with 0
+  #: this is FedAvg.
   mixed_blocks: Annotated[int, NOT_NEGATIVE] = 1
+  #: the loss has settled if more than WINDOW epochs have passed and its
+  #: standard deviation over the last WINDOW is below this. The authors'
+  #: repository says 0.01 "in our paper"; its code has 0.1 and takes the loss of
+  #: an epoch's last batch. Here the loss is the mean of the epoch.
   threshold: float = 0.01
+  #: limit of the first learning, whose loss may never settle; ours
   most_epochs: Annotated[int, COUNT] = 100
 
   def __post_init__(self):

@@ -26,20 +26,18 @@ class FedAMP(Unaveraged):
   client add up to more than 1, they are divided by their sum, and nothing of
   w_i is left in u_i. The paper tunes all three options. Our defaults follow the
   squared distance between networks, which differs by orders of magnitude.
-
-  Attributes:
-    sigma: scale of A; None: the mean squared distance between two participants
-      of the round. A far larger sigma gives all others the same weight, a far
-      smaller one gives them none.
-    alpha_k: the step size; None: sigma divided by the number of participants.
-      alpha_k / sigma is the largest weight that another participant can have.
-    lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k should
-      be well below 1, or the pull undoes the training. One public
-      implementation detaches the term, so that FedAMP is nearly Local.
   """
 
+  #: scale of A; None: the mean squared distance between two participants of the
+  #: round. A far larger sigma gives all others the same weight, a far smaller
+  #: one gives them none.
   sigma: Annotated[float | None, POSITIVE] = None
+  #: the step size; None: sigma divided by the number of participants. alpha_k /
+  #: sigma is the largest weight that another participant can have.
   alpha_k: Annotated[float | None, POSITIVE] = None
+  #: weight of the proximal term; None: alpha_k / 10. lam / alpha_k should be
+  #: well below 1, or the pull undoes the training. One public implementation
+  #: detaches the term, so that FedAMP is nearly Local.
   lam: Annotated[float | None, NOT_NEGATIVE] = None
 
   def __post_init__(self):
@@ -54,11 +52,11 @@ class FedAMP(Unaveraged):
   def receive(self, client, server, samples, round, key):
     cloud = client.memory
     client = client._replace(net=nets.join(cloud, client.net))
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, cloud.params
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, cloud.params
 
-  def loss(self, params, client, context, batch):
-    loss, reported = super().loss(params, client, context, batch)
+  def loss(self, params, half, context, batch):
+    loss, reported = super().loss(params, half, context, batch)
     lam, alpha_k = self.lam, self.alpha_k
     pull = 0.1 if lam is None or alpha_k is None else lam / alpha_k
     sent = nets.select(Net(params=params, stats={}), self.sends).params

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from splitjax.fields import NOT_NEGATIVE
-from splitjax.methods.blend import Blended
 from splitjax.methods.method import is_norm
-from splitjax.methods.tune import FineTuning
+from splitjax.methods.personal import Blended, FineTuning
 from splitjax.methods.whole import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Row
@@ -74,11 +73,11 @@ class FedProx(FineTuning, WholeNetwork):
   mu: Annotated[float, NOT_NEGATIVE] = 0.01
 
   def receive(self, client, server, samples, round, key):
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, client.net.params
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, half.net.params
 
-  def loss(self, params, client, context, batch):
-    loss, reported = super().loss(params, client, context, batch)
+  def loss(self, params, half, context, batch):
+    loss, reported = super().loss(params, half, context, batch)
     return loss + self.mu / 2 * squared_distance(params, context), reported
 
 

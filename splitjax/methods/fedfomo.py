@@ -23,8 +23,8 @@ NEVER = 1e-12
 class Memory(NamedTuple):
   """Memory of a client."""
 
-  affinity: Array  # [N], p_i, the sums of the weights that others have got
-  start: Net  # theta_i, with which its last local training began
+  affinity: Array  #: [N], p_i, the sums of the weights that others have got
+  start: Net  #: theta_i, with which its last local training began
 
 
 @pytree
@@ -41,18 +41,16 @@ class FedFomo(Unaveraged):
 
   The server stores N networks. A client in training stores M + 1 networks
   beside its own; system.clients_per_chunk=1 needs the least memory.
-
-  Attributes:
-    models: M, the number of networks that a client weighs, with its own.
-    epsilon: epsilon of the first round, as in the authors' code.
-    decay: what is subtracted from epsilon in every round, as in their code.
-    validation: share of its training samples that a client holds back to weigh
-      networks on, at least one sample; 0.2 as in the authors' code.
   """
 
+  #: M, the number of networks that a client weighs, with its own
   models: Annotated[int, Bounds(at_least=2)] = 5
+  #: epsilon of the first round, as in the authors' code
   epsilon: Annotated[float, PROBABILITY] = 0.3
+  #: what is subtracted from epsilon in every round, as in their code
   decay: Annotated[float, NOT_NEGATIVE] = 0.05
+  #: share of its training samples that a client holds back to weigh networks
+  #: on, at least one sample; 0.2 as in the authors' code
   validation: Annotated[float, Bounds(above=0, below=1)] = 0.2
 
   @property

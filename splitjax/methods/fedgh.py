@@ -12,7 +12,7 @@ from splitjax.methods.method import is_body, is_head
 from splitjax.methods.prototypes import Prototypes
 from splitjax.methods.whole import WholeNetwork
 from splitjax.parameters import pytree
-from splitjax.types import NO_BLOCKS, Client
+from splitjax.types import Client
 
 
 @pytree
@@ -23,11 +23,9 @@ class FedGH(WholeNetwork):
   p_il, the mean feature of each class l that it holds. It is the client's
   memory. The server takes one SGD step on CE(h(p_il), l) for each client i and
   each of its classes l, in the order of the clients and classes.
-
-  Attributes:
-    server_lr: eta, learning rate of the server's head. The default is ours.
   """
 
+  #: eta, learning rate of the server's head. The default is ours.
   server_lr: Annotated[float, NOT_NEGATIVE] = 0.01
 
   def keeps(self, path):
@@ -40,14 +38,14 @@ class FedGH(WholeNetwork):
     memory = prototypes.none(self.backbone)
     return super().first_client(net, size)._replace(memory=memory)
 
-  def send(self, client, server, context, samples, weight, key):
-    mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
+  def send(self, half, copy, context, samples, weight, key):
+    mean, _, count = prototypes.class_stats(self.backbone, half.net, samples)
     held = count > 0
     wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * held.sum())
     # The head comes down, and does not go up.
-    kept = nets.select(client.net, self.keeps)
+    kept = nets.select(half.net, self.keeps)
     memory = Prototypes(mean=mean, known=held)
-    return Client(net=kept, memory=memory), {"common": NO_BLOCKS}
+    return Client(net=kept, memory=memory), {}
 
   def merge(self, server, shares, clients, counted):
     """Takes a step for each mean [N, C, D] of a client that `counted`."""

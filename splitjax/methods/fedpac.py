@@ -7,26 +7,30 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from optax.projections import projection_simplex
 
 from splitjax import trees, wire
 from splitjax.fields import COUNT, NOT_NEGATIVE
-from splitjax.methods import nets, prototypes, simplex
+from splitjax.methods import nets, prototypes
 from splitjax.methods.fedproto import Aligned
 from splitjax.methods.method import is_body, is_head
-from splitjax.methods.partial_sharing import HEAD_PASSES
 from splitjax.methods.prototypes import Prototypes
+from splitjax.methods.whole import HEAD_PASSES
 from splitjax.parameters import pytree
 from splitjax.types import Stage
 
 SMALLEST = 1e-3
 """Head weights smaller than this are set to 0, as in the authors' code."""
 
+STEPS = 1000
+"""Number of steps of `minimise`; a test compares its result with scipy's."""
+
 
 class Estimates(NamedTuple):
   """Memory of a client, computed with the body that it received."""
 
-  h: Array  # [C, D], pi_l mu_l, share and mean feature of each class l
-  v: Array  # [] float, the variance of the head's estimate
+  h: Array  #: [C, D], pi_l mu_l, share and mean feature of each class l
+  v: Array  #: [] float, the variance of the head's estimate
 
 
 @pytree
@@ -39,13 +43,13 @@ class FedPAC(Aligned):
 
   Attributes:
     lam: weight of the alignment; 1 in the authors' code.
-    head_epochs: epochs of the head in each round; the body's are local_epochs.
-    head_lr: learning rate of the head's epochs, which follows the schedule; 0.1
-      in the authors' code, beside 0.01 to 0.02 for the body. None: the body's,
-      since papers that compare with FedPAC name one rate for all.
   """
 
+  #: epochs of the head in each round; the body's are local_epochs
   head_epochs: Annotated[int, COUNT] = 1
+  #: learning rate of the head's epochs, which follows the schedule; 0.1 in the
+  #: authors' code, beside 0.01 to 0.02 for the body. None: the body's, since
+  #: papers that compare with FedPAC name one rate for all.
   head_lr: Annotated[float | None, NOT_NEGATIVE] = None
 
   def keeps(self, path):
@@ -87,17 +91,17 @@ class FedPAC(Aligned):
       Stage(step=functools.partial(self.step_in, is_body)),
     )
 
-  def head_step(self, client, server, context, batches, key):
+  def head_step(self, half, copy, context, batches, key):
     """Descends CE in the head, at a learning rate of its own."""
     lr = self.optimizer.lr if self.head_lr is None else self.head_lr
     optimizer = dataclasses.replace(self.optimizer, lr=lr)
     method = dataclasses.replace(self, optimizer=optimizer)
-    return method.step_in(is_head, client, server, None, batches, key)
+    return method.step_in(is_head, half, copy, None, batches, key)
 
-  def send(self, client, server, context, samples, weight, key):
+  def send(self, half, copy, context, samples, weight, key):
     held = (samples.shard.counts > 0).sum()
-    wire.record("up/statistics", 4 * (client.memory.h.shape[1] * held + 1))
-    return super().send(client, server, context, samples, weight, key)
+    wire.record("up/statistics", 4 * (half.memory.h.shape[1] * held + 1))
+    return super().send(half, copy, context, samples, weight, key)
 
   def merge(self, server, shares, clients, counted):
     server, (cohort,) = super().merge(server, shares, clients, counted)
@@ -125,10 +129,33 @@ def head_weights(h: Array, v: Array, on: Array) -> Array:
   def weights(i):
     gaps = flat[i] - flat
     d = jnp.matmul(gaps, gaps.T, precision=jax.lax.Precision.HIGHEST)
-    a = simplex.minimise(v + d, finite)
+    a = minimise(v + d, finite)
     a = jnp.where(a < SMALLEST, 0.0, a)
     a = a / a.sum()
     alone = jnp.arange(len(v)) == i
     return jnp.where(jnp.isfinite(a).all() & finite[i], a, alone)
 
   return jax.lax.map(weights, jnp.arange(len(v)))
+
+
+def minimise(q: Array, allowed: Array) -> Array:
+  """Minimises a^T Q a over the simplex {a >= 0, sum a = 1}.
+
+  Q [N, N] is symmetric and positive semidefinite. Coordinates that are not
+  `allowed` [N] are 0. Returns a [N]. This is accelerated projected gradient.
+  """
+  q = jnp.where(allowed[:, None] & allowed, q, 0.0)
+  # The largest row sum bounds the largest eigenvalue.
+  slope = 2 * jnp.maximum(jnp.abs(q).sum(axis=1).max(), 1e-12)
+
+  def step(carry, _):
+    a, y, t = carry
+    moved = jnp.where(allowed, y - 2 * (q @ y) / slope, -jnp.inf)
+    new = projection_simplex(moved)
+    # Momentum starts again where it points uphill (O'Donoghue and Candes).
+    t = jnp.where((y - new) @ (new - a) > 0, 1.0, t)
+    after = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
+    return (new, new + (t - 1) / after * (new - a), after), None
+
+  start = allowed / jnp.maximum(allowed.sum(), 1)
+  return jax.lax.scan(step, (start, start, jnp.ones(())), length=STEPS)[0][0]

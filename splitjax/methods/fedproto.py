@@ -28,12 +28,11 @@ class Aligned(WholeNetwork):
   distance is divided by D, as in the authors' code.
 
   Attributes:
-    lam: lambda; 1 in the authors' code.
     mean: weight of a client in c_j: "size", |D_ij|, the number of its samples
       of the class, as in the papers, or "uniform", 1, as in FedProto's code.
   """
 
-  lam: Annotated[float, NOT_NEGATIVE] = 1.0
+  lam: Annotated[float, NOT_NEGATIVE] = 1.0  #: lambda; 1 in the authors' code
 
   def first_server(self, full, held, size):
     memory = prototypes.none(self.backbone)
@@ -45,8 +44,8 @@ class Aligned(WholeNetwork):
     half, copy, _ = super().receive(client, server, samples, round, key)
     return half, copy, server.memory
 
-  def loss(self, params, client, context, batch):
-    net = client.net._replace(params=params)
+  def loss(self, params, half, context, batch):
+    net = half.net._replace(params=params)
     z, stats = self.features(net, batch)
     losses = {"client": self.exit_loss(net, z, batch)}
     if context is not None:
@@ -55,18 +54,17 @@ class Aligned(WholeNetwork):
       losses["align"] = self.lam * apart
     return sum(losses.values()), (losses, stats)
 
-  def send(self, client, server, context, samples, weight, key):
-    mean, _, count = prototypes.class_stats(self.backbone, client.net, samples)
+  def send(self, half, copy, context, samples, weight, key):
+    mean, _, count = prototypes.class_stats(self.backbone, half.net, samples)
     held = count > 0
     wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held.sum())
     if self.mean == "uniform":
       count = held.astype(float)
     sent = jax.vmap(nets.share)(mean, jnp.where(weight > 0, count, 0.0))
-    kept, shares = super().send(client, server, context, samples, weight, key)
+    kept, shares = super().send(half, copy, context, samples, weight, key)
     return kept, shares | {"prototypes": sent}
 
   def merge(self, server, shares, clients, counted):
-    server, clients = super().merge(server, shares, clients, counted)
     sent, (mean, known) = shares["prototypes"], server.memory
     memory = Prototypes(sent.mean(mean), known | (sent.weight > 0))
     return server._replace(memory=memory), clients
@@ -79,14 +77,12 @@ class FedProto(Aligned):
   Eq. 6 also divides by |N_j|, the number of clients with the class, and then
   c_j is no longer a mean. The authors' code and this one do not. The authors
   collect features during a client's last epoch, this code in a pass after it.
-
-  Attributes:
-    predicts: what classifies test samples: the nearest c_j, as in the paper, or
-      the client's own head. The authors' code prints both, and chooses only
-      among the c_j of the client's own classes; this one among all, since test
-      samples may be of other classes.
   """
 
+  #: what classifies test samples: the nearest c_j, as in the paper, or the
+  #: client's own head. The authors' code prints both, and chooses only among
+  #: the c_j of the client's own classes; this one among all, since test samples
+  #: may be of other classes.
   predicts: Literal["prototypes", "head"] = "prototypes"
 
   def keeps(self, path):
@@ -96,12 +92,12 @@ class FedProto(Aligned):
     # As a block: the prototypes answer in the place of a server.
     return Net(params={"prototypes": server.memory}, stats={})
 
-  def predict(self, client, server, image):
+  def predict(self, client_net, server_net, image):
     """The logits are -1/D |f(x) - c_j|^2, or those of the head."""
     if self.predicts == "head":
-      return super().predict(client, server, image)
-    z, _ = network.client_logits(self.backbone, client, image)
-    mean, known = server.params["prototypes"]
+      return super().predict(client_net, server_net, image)
+    z, _ = network.client_logits(self.backbone, client_net, image)
+    mean, known = server_net.params["prototypes"]
     z = z.reshape(len(z), -1).astype(float)
     square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)
     scores = -jnp.where(known, square.T, FAR)

@@ -17,9 +17,9 @@ from jax import Array
 from splitjax import losses, trees, wire
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.methods import nets
-from splitjax.methods.blend import Blended
+from splitjax.methods.method import Blocks
+from splitjax.methods.personal import Adapting, Blended
 from splitjax.methods.split import Front, Split
-from splitjax.methods.tune import Adapting, sgd_step
 from splitjax.models import network, target
 from splitjax.parameters import pytree
 from splitjax.types import Batch, Half, Net, Passes, Row, Tree
@@ -29,9 +29,9 @@ from splitjax.wire.forms import Form
 class Views(NamedTuple):
   """A client's two adapted networks (eq. 3)."""
 
-  late: Net  # adapted to B2; takes x1
-  early: Net  # adapted to B1; takes x2; the late one if nothing needs it
-  pull: Callable[..., dict[str, Tree]]
+  late: Net  #: adapted to B2; takes x1
+  early: Net  #: adapted to B1; takes x2; the late one if nothing needs it
+  pull: Callable[..., Blocks]
   """Gradients at `late` and, if l_C reads it, at `early` -> the gradient at the
   network before adaptation."""
 
@@ -39,9 +39,9 @@ class Views(NamedTuple):
 class Alignment(NamedTuple):
   """The alignment of a step; gradients are of csa_weight l_CSA."""
 
-  loss: Array  # [] l_CSA
-  late: Array  # [B, D], gradient at the late view's embedding
-  early: dict[str, Tree]  # that through the early view, of theta's trunk
+  loss: Array  #: [] l_CSA
+  late: Array  #: [B, D], gradient at the late view's embedding
+  early: Blocks  #: that through the early view, of theta's trunk
   passed: dict[str, Array]  # block -> [] bool, whether the early view passed it
 
 
@@ -53,14 +53,6 @@ class Harmony(Adapting, Blended, Split):
   `inner_lr` and `inner_steps` are alpha and M of eq. 3 and 5; M = 0 turns
   meta-adaptation off, and alpha = 0.05 with 3 steps diverged in a small check.
 
-  Attributes:
-    csa_normalize: whether embeddings are scaled to length 1 before l_CSA; the
-      paper leaves it open. Raw ones with weight 1 and margin 1 diverged.
-    client_loss_views: which views the client's loss uses; eq. 8 leaves it open.
-      "late": the view of the server's loss; "both": the mean over both views.
-    meta: "fomaml" applies the gradient at the adapted parameters to the start;
-      "maml" differentiates through the inner steps (exact, slow).
-
   Example:
     >>> from splitjax.sandbox import small
     >>> method = small(Harmony, inner_steps=5).method
@@ -68,14 +60,21 @@ class Harmony(Adapting, Blended, Split):
     (2, 34.0)
   """
 
-  gamma: Annotated[float, PROBABILITY] = 0.5  # weight of l_C (eq. 8)
-  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0  # eq. 7; None, 0: off
-  csa_margin: Annotated[float, POSITIVE] = 1.0  # m
+  gamma: Annotated[float, PROBABILITY] = 0.5  #: weight of l_C (eq. 8)
+  #: of l_CSA (eq. 7); None, 0: off
+  csa_weight: Annotated[float | None, NOT_NEGATIVE] = 1.0
+  csa_margin: Annotated[float, POSITIVE] = 1.0  #: m
+  #: whether embeddings are scaled to length 1 before l_CSA; the paper leaves it
+  #: open. Raw ones with weight 1 and margin 1 diverged.
   csa_normalize: bool = True
+  #: which views the client's loss uses; eq. 8 leaves it open. "late": the view
+  #: of the server's loss; "both": the mean over both views.
   client_loss_views: Literal["late", "both"] = "late"
-  stochastic_depth: bool = True  # whether early K is drawn; False: client's
+  stochastic_depth: bool = True  #: whether early K is drawn; False: client's
+  #: "fomaml" applies the gradient at the adapted parameters to the start;
+  #: "maml" differentiates through the inner steps (exact, slow)
   meta: Literal["fomaml", "maml"] = "fomaml"
-  form: Form = "float16"  # the paper's
+  form: Form = "float16"  #: the paper's
 
   def __post_init__(self):
     super().__post_init__()
@@ -112,24 +111,24 @@ class Harmony(Adapting, Blended, Split):
     wire.send_tree("down/server_head", network.select(server.net, ("head",)))
     return super().receive(client, server, samples, round, key)
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     b1, b2 = batches
 
     # Client: adapts to both batches (eq. 3), and sends the late view (eq. 4).
-    views = self.adapt(client.net, b1, b2, early=self.aligned or self.both)
+    views = self.adapt(half.net, b1, b2, early=self.aligned or self.both)
     late = self.front(views.late, b1)
     z = self.cross("up/features", late.features, b1)
 
     # Server: embeds it, and, if it aligns, embeds the early view too and
     # compares both by class (eq. 6-7); no gradient of this goes down.
-    trunk = self.trunk(server.net, z, late.depth, b1)
+    trunk = self.trunk(copy.net, z, late.depth, b1)
     if self.aligned:
-      alignment = self.align(views.early, server.net, trunk.output, b1, b2, key)
+      alignment = self.align(views.early, copy.net, trunk.output, b1, b2, key)
 
     # The embedding goes down. Client: l_S with its private labels; gradients at
     # head and embedding go up (U-shape).
     e = self.cross("down/embeddings", trunk.output, b1)
-    loss, d_head, d_e = self.head_pass(server.net, e, b1)
+    loss, d_head, d_e = self.head_pass(copy.net, e, b1)
     d_e = self.cross("up/embedding_gradient", d_e, b1)
     wire.send_tree("up/head_gradient", d_head)
 
@@ -144,21 +143,21 @@ class Harmony(Adapting, Blended, Split):
       passed = alignment.passed | {"head": jnp.bool_(True)}
     grads["head"] = d_head
     # Running statistics are those of the late view.
-    server = self.optimizer.at_server.step(server, grads, trunk.stats, passed)
+    copy = self.optimizer.at_server.step(copy, grads, trunk.stats, passed)
 
     # Client: its step (eq. 8).
-    client, reported["client"] = self.client_step(
-      client, views, late, dz, b2, self.gamma
+    half, reported["client"] = self.client_step(
+      half, views, late, dz, b2, self.gamma
     )
-    return client, server, reported
+    return half, copy, reported
 
-  def alone(self, client, context, batches, key):
+  def alone(self, half, context, batches, key):
     b1, b2 = batches
-    views = self.adapt(client.net, b1, b2, early=self.both)
+    views = self.adapt(half.net, b1, b2, early=self.both)
     late = self.front(views.late, b1)
     dz = jnp.zeros_like(late.features)
-    client, loss = self.client_step(client, views, late, dz, b2, 1.0)
-    return client, {"client": loss}
+    half, loss = self.client_step(half, views, late, dz, b2, 1.0)
+    return half, {"client": loss}
 
   # Section 3.3: meta-adaptation.
 
@@ -170,7 +169,7 @@ class Harmony(Adapting, Blended, Split):
       def to_batch(batch):
         def inner(params, _):
           start = net._replace(params=params)
-          return sgd_step(self, start, batch, self.inner_lr).params, None
+          return self.sgd_step(start, batch, self.inner_lr).params, None
 
         return jax.lax.scan(inner, params, length=self.inner_steps)[0]
 
@@ -198,7 +197,7 @@ class Harmony(Adapting, Blended, Split):
 
   def client_step(
     self,
-    client: Half,
+    half: Half,
     views: Views,
     late: Front,
     dz: Array,
@@ -208,36 +207,36 @@ class Harmony(Adapting, Blended, Split):
     """Descends weight l_C, and what `dz` brings -> client, l_C."""
     if not self.both:
       grads = views.pull(late.pull(dz, weight))
-      return self.optimizer.step(client, grads, late.stats), late.loss
+      return self.optimizer.step(half, grads, late.stats), late.loss
     slope, early = jax.value_and_grad(self.local_loss), views.early
     loss, at_early = slope(early.params, early, b2)
     weight = weight / 2
     grads = views.pull(late.pull(dz, weight), trees.scale(weight, at_early))
-    client = self.optimizer.step(client, grads, late.stats)
-    return client, (late.loss + loss) / 2
+    half = self.optimizer.step(half, grads, late.stats)
+    return half, (late.loss + loss) / 2
 
   # Section 3.4: stochastic early features.
 
   def early_taps(
-    self, client: Net, batch: Batch, key: Array
+    self, net: Net, batch: Batch, key: Array
   ) -> tuple[Array, dict[int, Array]]:
     """Draws K, and computes the early view's features -> K, {cut: [B, ...]}.
 
     K is drawn for every client and step, uniformly from the cuts up to the
     client's depth: the server has no block in front of the shallowest.
     """
-    depth = self.depth(client)
+    depth = self.depth(net)
     cuts = [cut for cut in self.backbone.cuts if cut <= depth]
     cuts = cuts if self.stochastic_depth else [depth]
     drawn = jax.random.randint(key, (), 0, len(cuts), jnp.int32)
     k = jnp.array(cuts, jnp.int32)[drawn]
     how = {"train": True, "real": batch.real, "key": batch.key, "last": k}
-    return k, network.taps(self.backbone, client, batch.image, cuts, **how)
+    return k, network.taps(self.backbone, net, batch.image, cuts, **how)
 
   # Section 3.5: supervision that keeps labels private.
 
   def align(
-    self, early: Net, server: Net, late: Array, b1: Batch, b2: Batch, key: Array
+    self, early: Net, theta: Net, late: Array, b1: Batch, b2: Batch, key: Array
   ) -> Alignment:
     """Aligns the early view with the late view's embedding [B, D] (eq. 7)."""
     k, taps = self.early_taps(early, b2, key)
@@ -246,30 +245,56 @@ class Harmony(Adapting, Blended, Split):
     how = {"train": True, "real": b2.real, "key": b2.key}
 
     def trunk(params):  # from depth K on (eq. 6)
-      net = server._replace(params=params)
+      net = theta._replace(params=params)
       e, _, passed = network.inject(self.backbone, net, taps, k, **how)
       return e.reshape(len(e), -1), passed
 
     names = self.backbone.names(min(taps))
-    params = {name: server.params[name] for name in names}
+    params = {name: theta.params[name] for name in names}
     e, pull, passed = jax.vjp(trunk, params, has_aux=True)
-    csa = jax.value_and_grad(losses.csa, (0, 1))
+    slope = jax.value_and_grad(csa, (0, 1))
     options = {"margin": self.csa_margin, "normalize": self.csa_normalize}
-    loss, at_both = csa(e, late, same, b1.real, **options)
+    loss, at_both = slope(e, late, same, b1.real, **options)
     d_early, d_late = jax.tree.map(lambda d: self.csa_weight * d, at_both)
     (d_theta,) = pull(d_early)
     return Alignment(loss=loss, late=d_late, early=d_theta, passed=passed)
 
   def head_pass(
-    self, server: Net, e: Array, batch: Batch
+    self, theta: Net, e: Array, batch: Batch
   ) -> tuple[Array, Tree, Array]:
     """The task's loss of embeddings -> l_S, (1 - gamma) times d_head, d_e."""
 
     def task(head, e):
-      net = Net({"head": head}, {"head": server.stats["head"]})
+      net = Net({"head": head}, {"head": theta.stats["head"]})
       logits, _ = network.run_batch(self.backbone, net, e, ("head",), batch)
       return self.backbone.mean_loss(logits, batch.label, batch.real)
 
-    loss, pull = jax.vjp(task, server.params["head"], e)
+    loss, pull = jax.vjp(task, theta.params["head"], e)
     d_head, d_e = pull(jnp.asarray(1 - self.gamma, loss.dtype))
     return loss, d_head, d_e
+
+
+def csa(
+  early: Array,
+  late: Array,
+  same: Array,
+  real: Array,
+  *,
+  margin: Array | float = 1.0,
+  normalize: bool = True,
+) -> Array:
+  """Contrastive semantic alignment l_CSA, the mean over a batch's pairs, [].
+
+  mean_i { I_i d_i^2 / 2 + (1 - I_i) max(0, m - d_i)^2 / 2 } (eq. 7; the pair
+  loss of Motiian et al. 2017), where d_i = ||z_i - z'_i|| for `early` z and
+  `late` z' [B, D], I is `same` [B] bool and m the `margin`. Without `normalize`
+  embeddings need a smaller weight and a larger margin, because their squared
+  distance dominates the loss.
+  """
+  early, late = early.astype(float), late.astype(float)
+  if normalize:
+    early, late = losses.unit(early), losses.unit(late)
+  d = losses.distance(early, late)
+  pull = 0.5 * jnp.square(d)
+  push = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
+  return losses.masked_mean(jnp.where(same, pull, push), real)

@@ -23,17 +23,6 @@ class Hydra(SplitFedV2):
   client's group. The round ends with the mean of the heads. With one group this
   is SplitFed v2. A client sends its label counts when it first takes part.
 
-  Attributes:
-    second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
-    groups: G, the number of groups; None: one group per class, or per entry of
-      superclasses.
-    superclasses: the classes of each group. A class may be in no group, but not
-      in two. None: group g has class g, or all classes if G is 1.
-    assign: "balanced": equally large groups (Algorithm 2), which trains some
-      heads with clients of other superclasses if these have unequal numbers of
-      clients. "most": the group that most of a client's samples belong to, so
-      that groups may be unequal or empty, like the teams of the public code.
-
   Example:
     >>> import numpy as np
     >>> from splitjax.sandbox import small
@@ -42,9 +31,18 @@ class Hydra(SplitFedV2):
     array([0, 1, 0], dtype=int32)
   """
 
+  #: K2, part-2b is blocks[K2:] and the head; None: the head alone
   second_cut: int | None = None
+  #: G, the number of groups; None: one group per class, or per entry of
+  #: superclasses
   groups: int | None = None
+  #: the classes of each group. A class may be in no group, but not in two.
+  #: None: group g has class g, or all classes if G is 1.
   superclasses: tuple[tuple[int, ...], ...] | None = None
+  #: "balanced": equally large groups (Algorithm 2), which trains some heads
+  #: with clients of other superclasses if these have unequal numbers of
+  #: clients. "most": the group that most of a client's samples belong to, so
+  #: that groups may be unequal or empty, like the teams of the public code.
   assign: Literal["balanced", "most"] = "balanced"
 
   def __post_init__(self):
@@ -98,22 +96,22 @@ class Hydra(SplitFedV2):
   def receive(self, client, server, samples, round, key):
     size = 4.0 * self.backbone.classes
     wire.record("up/statistics", jnp.where(client.memory, 0.0, size))
-    client, server, _ = super().receive(client, server, samples, round, key)
-    client = client._replace(memory=jnp.bool_(True))
-    shared, head = self.parted(server)
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    half = half._replace(memory=jnp.bool_(True))
+    shared, head = self.parted(copy)
     heads = trees.repeat(head, len(self.group_classes))
-    return client, shared._replace(memory=heads), samples.shard.group
+    return half, shared._replace(memory=heads), samples.shard.group
 
-  def lend(self, server, context):
-    head = trees.take(server.memory, context)
-    return nets.add(server._replace(memory=()), head)
+  def lend(self, server_half, context):
+    head = trees.take(server_half.memory, context)
+    return nets.add(server_half._replace(memory=()), head)
 
-  def take_back(self, server, context, lent):
+  def take_back(self, server_half, context, lent):
     shared, head = self.parted(lent)
-    return shared._replace(memory=trees.put(server.memory, context, head))
+    return shared._replace(memory=trees.put(server_half.memory, context, head))
 
-  def copies(self, server, context, weight):
-    whole = nets.add(server._replace(memory=()), mean_head(server.memory))
+  def copies(self, copy, context, weight):
+    whole = nets.add(copy._replace(memory=()), mean_head(copy.memory))
     return super().copies(whole, context, weight)
 
   def parted(self, server: Half) -> tuple[Half, Half]:

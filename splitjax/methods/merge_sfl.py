@@ -20,15 +20,13 @@ class MergeSFL(SplitFed):
   then the gradient of the client's own mean loss. All clients have equally
   large batches and are equally likely, as in the public code; the paper also
   adapts batch sizes to the clients' speeds and chooses clients by their labels.
-
-  Attributes:
-    micro_batches: whether a client's batch has B / N samples, at least one. A
-      merged batch then has about B samples, and the server takes as many steps
-      in a round as it does in SplitFed v2. Hydra's section 5 speaks of "more
-      frequent updates (due to micro-batches)"; its public code merges N batches
-      of B samples, which is the default here.
   """
 
+  #: whether a client's batch has B / N samples, at least one. A merged batch
+  #: then has about B samples, and the server takes as many steps in a round as
+  #: it does in SplitFed v2. Hydra's section 5 speaks of "more frequent updates
+  #: (due to micro-batches)"; its public code merges N batches of B samples,
+  #: which is the default here.
   micro_batches: bool = False
 
   topology: ClassVar[str] = "merged"
@@ -36,17 +34,17 @@ class MergeSFL(SplitFed):
   def batch_size(self, clients, batch):
     return max(round(batch / clients), 1) if self.micro_batches else batch
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     """Takes the halves, batches and keys of n clients, stacked."""
     (batch,) = batches
 
     # Clients: forward passes. Non-finite features would spoil the common step,
     # so their samples count as padding.
     def forward(params):
-      nets = client.net._replace(params=params)
+      nets = half.net._replace(params=params)
       return jax.vmap(self.features)(nets, batch)
 
-    z, pull, stats = jax.vjp(forward, client.net.params, has_aux=True)
+    z, pull, stats = jax.vjp(forward, half.net.params, has_aux=True)
     fine = batch.real & jnp.isfinite(z).all(axis=tuple(range(2, z.ndim)))
     z = trees.where(fine, z, jnp.zeros_like(z))
     sent = batch._replace(real=fine)
@@ -54,7 +52,7 @@ class MergeSFL(SplitFed):
     wire.send_labels(fine)
 
     # Server: one pass on the merged features; the mean is over all samples.
-    far = self.merged_back(server.net, z, sent)
+    far = self.merged_back(copy.net, z, sent)
     share = fine.astype(far.output.dtype) / jnp.maximum(fine.sum(), 1)
     theta, dz = far.pull(share)
     dz = wire.send_stacked(self.wire, "down/feature_gradient", dz, sent)
@@ -65,12 +63,12 @@ class MergeSFL(SplitFed):
     (phi,) = pull(dz.astype(z.dtype))
 
     # Optimiser steps of all halves.
-    client = jax.vmap(self.optimizer.step)(client, phi, stats)
-    server = self.optimizer.at_server.step(server, theta, far.stats)
+    half = jax.vmap(self.optimizer.step)(half, phi, stats)
+    copy = self.optimizer.at_server.step(copy, theta, far.stats)
     mean_loss = jax.vmap(losses.masked_mean)(far.output, fine)
-    return client, server, {"server": mean_loss}
+    return half, copy, {"server": mean_loss}
 
-  def merged_back(self, server, z, batch):
+  def merged_back(self, net, z, batch):
     """Runs theta on features z [n, B, ...]; the output is the losses [n, B]."""
     backbone, label = self.backbone, batch.label.ravel()
     names = (*backbone.names(backbone.cuts[0]), "head")
@@ -82,4 +80,4 @@ class MergeSFL(SplitFed):
       logits, stats = network.run_batch(backbone, net, rows, names, batch)
       return backbone.loss(logits, label).reshape(z.shape[:2]), stats
 
-    return self.behind(server, z, names, forward)
+    return self.behind(net, z, names, forward)

@@ -5,6 +5,7 @@ are fields: floats are data of the compiled round, all else is static.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import jax
@@ -36,6 +37,18 @@ from splitjax.types import (
 from splitjax.wire import Wire
 from splitjax.wire.forms import Form
 
+Batches = tuple[Batch, ...]
+"""The V batches of a step."""
+
+Losses = dict[str, Array]
+"""Name of a loss -> [] nats, to be reported."""
+
+Blocks = dict[str, Tree]
+"""Name of a block -> its parameters, gradients or statistics."""
+
+Choice = Callable[[str], bool]
+"""Tells of the name of a block, or a leaf's path, whether it is chosen."""
+
 
 @pytree
 class Method:
@@ -48,17 +61,17 @@ class Method:
   """
 
   backbone: Backbone
-  optimizer: Optimizer  # of both sides
-  channels: Wire = Wire()  # the config's forms of features and gradients
-  outer: Outer | None = None  # of a round's means; None: taken as they are
+  optimizer: Optimizer  #: of both sides
+  channels: Wire = Wire()  #: the config's forms of features and gradients
+  outer: Outer | None = None  #: of a round's means; None: taken as they are
   local_norm: bool = False
-  mean: Literal["size", "uniform"] = "size"  # weight in means; or 1
-  form: Form = "float32"  # of features, if the config's channel names none
+  mean: Literal["size", "uniform"] = "size"  #: weight in means; or 1
+  form: Form = "float32"  #: of features, if the config's channel names none
 
-  topology: ClassVar[str] = "parallel"  # key of TOPOLOGIES
-  exits: ClassVar[bool] = True  # whether a client has a classifier
-  whole: ClassVar[bool] = False  # whether clients hold the whole network
-  pick: ClassVar[bool] = False  # whether the most confident path answers
+  topology: ClassVar[str] = "parallel"  #: key of TOPOLOGIES
+  exits: ClassVar[bool] = True  #: whether a client has a classifier
+  whole: ClassVar[bool] = False  #: whether clients hold the whole network
+  pick: ClassVar[bool] = False  #: whether the most confident path answers
 
   def __post_init__(self) -> None:
     """Raises a UserError if values do not go together; subclasses add to it."""
@@ -151,7 +164,7 @@ class Method:
     round: Array,
     key: Array,
   ) -> tuple[Half, Half, Tree]:
-    """Begins a client's round -> client, copy of the server, context.
+    """Begins a client's round -> its half, its copy of the server, context.
 
     The context is any pytree that the steps and `send` read; it is not stored.
     """
@@ -166,37 +179,32 @@ class Method:
     return (Stage(step=self.step, alone=self.alone, passes=self.passes),)
 
   def step(
-    self,
-    client: Half,
-    server: Half,
-    context: Tree,
-    batches: tuple[Batch, ...],
-    key: Array,
-  ) -> tuple[Half, Half, dict[str, Array]]:
-    """One local step -> client, server, {name of a loss: []}."""
+    self, half: Half, copy: Half, context: Tree, batches: Batches, key: Array
+  ) -> tuple[Half, Half, Losses]:
+    """One local step of a client's half and its copy of the server -> both."""
     raise NotImplementedError
 
   alone: ClassVar[Any] = None
-  """A step without the server, (client, context, batches, key) -> client,
-  losses; None if the method cannot train while the server is down."""
+  """A step without the server, (half, context, batches, key) -> half, losses;
+  None if the method cannot train while the server is down."""
 
-  def lend(self, server: Half, context: Tree) -> Half:
+  def lend(self, server_half: Half, context: Tree) -> Half:
     """The part of the one server with which a client trains in its turn."""
-    return server
+    return server_half
 
-  def take_back(self, server: Half, context: Tree, lent: Half) -> Half:
+  def take_back(self, server_half: Half, context: Tree, lent: Half) -> Half:
     """Puts the part that a client has trained back into the one server."""
     return lent
 
-  def weight(self, client: Half, samples: Samples) -> Array:
+  def weight(self, half: Half, samples: Samples) -> Array:
     """The client's weight in all means, [] float."""
     size = samples.shard.size.astype(float)
     return jnp.ones(()) if self.mean == "uniform" else size
 
   def send(
     self,
-    client: Half,
-    server: Half,
+    half: Half,
+    copy: Half,
     context: Tree,
     samples: Samples,
     weight: Array,
@@ -206,19 +214,19 @@ class Method:
 
     The shares add up over clients; `weight` is 0 if they must not count.
     """
-    self.exchange("up", client.net)
-    sent = nets.select(client.net, self.sends)
-    kept = nets.select(client.net, self.keeps)
+    self.exchange("up", half.net)
+    sent = nets.select(half.net, self.sends)
+    kept = nets.select(half.net, self.keeps)
     shares = {"common": nets.shares(sent, weight)}
-    return Client(net=kept, memory=client.memory), shares
+    return Client(net=kept, memory=half.memory), shares
 
-  def copies(self, server: Half, context: Tree, weight: Array) -> Net:
+  def copies(self, copy: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
     A block that no features passed is left out: it would hold the mean back.
     """
-    weights = jax.tree.map(lambda on: weight * on, server.touched)
-    return nets.shares(server.net, weights)
+    weights = jax.tree.map(lambda on: weight * on, copy.touched)
+    return nets.shares(copy.net, weights)
 
   # The end of a round.
 
@@ -231,11 +239,11 @@ class Method:
   ) -> tuple[Server, tuple[Client, ...]]:
     """Makes the next server, and the clients of all cohorts [N, ...].
 
-    `server.net` is already the mean of the copies. Clients [N] that `counted`
-    have updates in the sums of `shares`.
+    `server` has the new means already: of the copies in `net`, of what clients
+    sent in `common`. Clients [N] that `counted` have updates in the sums of
+    `shares`.
     """
-    common = nets.means(shares["common"], server.common)
-    return server._replace(common=common), clients
+    return server, clients
 
   # After a round.
 
@@ -249,14 +257,14 @@ class Method:
     """The server's network that answers for a client."""
     return server.net
 
-  def predict(self, client: Net, server: Net, image: Array) -> Logits:
+  def predict(self, client_net: Net, server_net: Net, image: Array) -> Logits:
     """The logits of a client's exit and of the server, for inputs [B, ...]."""
-    z, at_client = network.client_logits(self.backbone, client, image)
-    depth = self.depth(client)
+    z, at_client = network.client_logits(self.backbone, client_net, image)
+    depth = self.depth(client_net)
     if depth == self.backbone.length and at_client is not None:
       return Logits(client=at_client, server=at_client)
     z = wire.clipped(self.wire.features, z)  # as in training, but no noise
-    at_server = network.server_logits(self.backbone, server, z, depth)
+    at_server = network.server_logits(self.backbone, server_net, z, depth)
     at_client = at_server if at_client is None else at_client
     return Logits(client=at_client, server=at_server)
 
@@ -271,31 +279,48 @@ class Method:
 
   # What methods call.
 
-  def features(
-    self, client: Net, batch: Batch
-  ) -> tuple[Array, dict[str, Tree]]:
+  def features(self, net: Net, batch: Batch) -> tuple[Array, Blocks]:
     """Computes z = phi(x) -> [B, ...], new running statistics."""
-    names = self.backbone.names(0, self.depth(client))
-    return network.run_batch(self.backbone, client, batch.image, names, batch)
+    names = self.backbone.names(0, self.depth(net))
+    return network.run_batch(self.backbone, net, batch.image, names, batch)
 
-  def exit_loss(self, client: Net, z: Array, batch: Batch) -> Array:
+  def exit_loss(self, net: Net, z: Array, batch: Batch) -> Array:
     """Computes l_C = CE(h(z), y), []; 0 for a client without exit or head."""
-    exit = network.classifier(self.backbone, client)
+    exit = network.classifier(self.backbone, net)
     if exit is None:
       return jnp.zeros(())
-    logits, _ = network.run_batch(self.backbone, client, z, (exit,), batch)
+    logits, _ = network.run_batch(self.backbone, net, z, (exit,), batch)
     return self.backbone.mean_loss(logits, batch.label, batch.real)
 
-  def local_loss(
-    self, params: dict[str, Tree], client: Net, batch: Batch
-  ) -> Array:
+  def local_loss(self, params: Blocks, net: Net, batch: Batch) -> Array:
     """Computes l_C of a batch with these `params`; drops new statistics."""
-    net = client._replace(params=params)
+    net = net._replace(params=params)
     return self.exit_loss(net, self.features(net, batch)[0], batch)
 
-  def depth(self, client: Net) -> int:
+  def sgd_step(
+    self,
+    net: Net,
+    batch: Batch,
+    lr: Array | float,
+    moves: Choice | None = None,
+  ) -> Net:
+    """Takes a step of plain SGD on l_C in the blocks that `moves` names.
+
+    A batch of padding changes nothing.
+    """
+    grads = jax.grad(self.local_loss)(net.params, net, batch)
+    lr = jnp.where(batch.real.any(), lr, 0.0)
+    params = {
+      name: jax.tree.map(lambda p, g: p - lr * g, old, grads[name])
+      if moves is None or moves(name)
+      else old
+      for name, old in net.params.items()
+    }
+    return net._replace(params=params)
+
+  def depth(self, net: Net) -> int:
     """Reads a client's cut from the names of its blocks."""
-    return network.depth_of(self.backbone, client)
+    return network.depth_of(self.backbone, net)
 
   @property
   def wire(self) -> Wire:

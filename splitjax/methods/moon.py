@@ -30,7 +30,7 @@ class MOON(WholeNetwork):
   """
 
   mu: Annotated[float, NOT_NEGATIVE] = 1.0
-  temperature: Annotated[float, POSITIVE] = 0.5  # tau
+  temperature: Annotated[float, POSITIVE] = 0.5  #: tau
 
   @property
   def passes(self):
@@ -43,8 +43,8 @@ class MOON(WholeNetwork):
     half, copy, _ = super().receive(client, server, samples, round, key)
     return half, copy, (half.net, client.memory)
 
-  def loss(self, params, client, context, batch):
-    net = client.net._replace(params=params)
+  def loss(self, params, half, context, batch):
+    net = half.net._replace(params=params)
     z, stats = self.features(net, batch)
     loss, align = self.exit_loss(net, z, batch), self.align(z, context, batch)
     return loss + align, ({"client": loss, "align": align}, stats)
@@ -61,6 +61,6 @@ class MOON(WholeNetwork):
     nats = jax.nn.softplus(last - received)
     return self.mu * losses.masked_mean(nats, batch.real)
 
-  def send(self, client, server, context, samples, weight, key):
-    client = client._replace(memory=client.net)
-    return super().send(client, server, context, samples, weight, key)
+  def send(self, half, copy, context, samples, weight, key):
+    half = half._replace(memory=half.net)
+    return super().send(half, copy, context, samples, weight, key)

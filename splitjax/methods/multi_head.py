@@ -44,17 +44,16 @@ class MultiHead(SplitFed):
     task = counts.argmax() if isinstance(group, tuple) else group
     client = client._replace(memory=task.astype(jnp.int32))
     server = server._replace(net=self.part_two(client, server), memory=())
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, client.memory
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, half.memory
 
-  def copies(self, server, context, weight):
+  def copies(self, copy, context, weight):
     """The shares by task: all but those of the client's own weigh nothing."""
     weights = weight * jax.nn.one_hot(context, self.backbone.classes)
     shares = jax.vmap(super().copies, in_axes=(None, None, 0))
-    return shares(server, context, weights)
+    return shares(copy, context, weights)
 
   def merge(self, server, shares, clients, counted):
-    server, clients = super().merge(server, shares, clients, counted)
     trained = shares["theta"].params["head"].weight > 0
     return server._replace(memory=server.memory | trained), clients
 

@@ -97,8 +97,9 @@ def share(tree: Tree, weight: Array) -> Share:
 def means(shared: Net, old: Net) -> Net:
   """Averages block by block; one of which nobody has a share stays `old`.
 
-  `shared` has the Shares that `shares` made of each client, added up over the
-  clients, cohorts and devices that have the block.
+  `shared` has the Shares that `shares` made of each client in `Method.send` and
+  `Method.copies`, added up over the clients, cohorts and devices that have the
+  block. `engine.round.aggregate` calls this.
   """
   return map_blocks(
     lambda tree, share: tree if share is None else share.mean(tree), old, shared

@@ -1,17 +1,21 @@
-"""The optimiser of both sides, applied block by block.
+"""The optimiser of both sides, applied block by block, and its learning rate.
 
 >>> import optax, splitjax
 >>> splitjax.OPTIMIZERS["lion"] = lambda momentum: optax.scale_by_lion(momentum)
+>>> splitjax.SCHEDULES["linear"] = lambda s: optax.linear_schedule(
+...   1.0, 0.1, s.length
+... )
 >>> c = splitjax.default()
 >>> c.optimizer.name = "lion"
->>> splitjax.Config.from_dict(c).optimizer.name
-'lion'
->>> del splitjax.OPTIMIZERS["lion"]
+>>> c.optimizer.schedule = "linear"
+>>> splitjax.Config.from_dict(c).optimizer.schedule
+'linear'
+>>> del splitjax.OPTIMIZERS["lion"], splitjax.SCHEDULES["linear"]
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +24,6 @@ from jax import Array
 
 from splitjax import trees
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
-from splitjax.methods import schedules
 from splitjax.parameters import STATIC, pytree
 from splitjax.registry import unknown
 from splitjax.types import Half, Net, Tree, UserError
@@ -44,46 +47,70 @@ DECOUPLED = {"adamw"}
 """Rules whose weight decay is not added to the gradient."""
 
 
+class Settings(NamedTuple):
+  """The numbers that a schedule is made of, as in `Optimizer`."""
+
+  length: float = 1  #: rounds from the end of warm-up to that of the run
+  decay: float = 0.993
+  every: int = 1
+  floor: float | Array = 0.0  #: the smallest factor, at most 1
+  offset: float = 1.0
+
+
+def _exponential(s: Settings, staircase: bool = False) -> optax.Schedule:
+  floor = s.floor if s.decay < 1 else None  # to optax a ceiling if decay >= 1
+  return optax.exponential_decay(
+    1.0, s.every, s.decay, staircase=staircase, end_value=floor
+  )
+
+
+SCHEDULES: dict[str, Callable[[Settings], optax.Schedule]] = {
+  "constant": lambda s: lambda round: jnp.ones(jnp.shape(round)),
+  "cosine": lambda s: optax.cosine_decay_schedule(1.0, s.length),
+  "exponential": _exponential,
+  "step": lambda s: _exponential(s, staircase=True),
+  "inverse": lambda s: lambda round: s.offset / (s.offset + round),
+}
+"""Name -> (Settings -> optax schedule), which maps a round to a factor on the
+learning rate; within a round that is constant."""
+
+
 @pytree
 class Optimizer:
-  """An optax rule with weight decay, clipping and a schedule over rounds.
+  """An optax rule with weight decay, clipping and a schedule over rounds."""
 
-  Attributes:
-    lr: beta, the learning rate that the schedule multiplies.
-    momentum: decay of SGD's buffer, beta_1 of Adam's relatives; None: neither.
-    weight_decay: times the parameter, added to the gradient, or, for DECOUPLED
-      rules, to the step; None: none.
-    server_lr: learning rate of the server's side; None: lr.
-    clip: largest norm of a side's gradient over all its blocks, before weight
-      decay is added; None: no limit.
-    name: key of OPTIMIZERS.
-    schedule: key of SCHEDULES: "constant"; "cosine", from lr to 0 over `rounds`
-      R; "exponential", max(lr decay^(round / every), floor) (Hydra, MergeSFL);
-      "step", the same with round / every rounded down; "inverse", eta_0 / (a +
-      round) with the `offset` a and eta_0 = a lr (SplitGP, Theorem 1).
-    warmup: rounds w of a warm-up before the schedule, by (1 + t) / (1 + w).
-    floor: the smallest learning rate, at most lr; for the server's side it is
-      multiplied by server_lr / lr.
-  """
-
+  #: beta, the learning rate that the schedule multiplies
   lr: Annotated[float, POSITIVE]
+  #: decay of SGD's buffer, beta_1 of Adam's relatives; None: neither
   momentum: Annotated[float | None, SHARE] = 0.9
+  #: times the parameter, added to the gradient, or, for DECOUPLED rules, to the
+  #: step; None: none
   weight_decay: Annotated[float | None, NOT_NEGATIVE] = None
+  #: learning rate of the server's side; None: lr
   server_lr: Annotated[float | None, POSITIVE] = None
+  #: largest norm of a side's gradient over all its blocks, before weight decay
+  #: is added; None: no limit
   clip: Annotated[float | None, POSITIVE] = None
-  name: str = "sgd"
+  name: str = "sgd"  #: key of OPTIMIZERS
+  #: key of SCHEDULES: "constant"; "cosine", from lr to 0 over `rounds` R;
+  #: "exponential", max(lr decay^(round / every), floor) (Hydra, MergeSFL);
+  #: "step", the same with round / every rounded down; "inverse", eta_0 / (a +
+  #: round) with the `offset` a and eta_0 = a lr (SplitGP, Theorem 1)
   schedule: str = "constant"
   rounds: Annotated[int, COUNT] = 1
+  #: rounds w of a warm-up before the schedule, by (1 + t) / (1 + w)
   warmup: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
   decay: Annotated[float, Bounds(above=0, below=1), STATIC] = 0.993
   every: Annotated[int, COUNT] = 1
+  #: the smallest learning rate, at most lr; for the server's side it is
+  #: multiplied by server_lr / lr
   floor: Annotated[float, NOT_NEGATIVE, STATIC] = 0.0
   offset: Annotated[float, POSITIVE, STATIC] = 1.0
 
   def __post_init__(self) -> None:
     for field, registry in (
       ("name", OPTIMIZERS),
-      ("schedule", schedules.SCHEDULES),
+      ("schedule", SCHEDULES),
     ):
       value = getattr(self, field)
       if value not in registry:
@@ -92,14 +119,14 @@ class Optimizer:
   def at(self, round: Array) -> "Optimizer":
     """Returns the optimiser with the learning rates of a round."""
     warmup = self.warmup
-    settings = schedules.Settings(
+    settings = Settings(
       length=max(self.rounds - warmup if warmup else self.rounds, 1),
       decay=self.decay,
       every=self.every,
       floor=jnp.minimum(self.floor / self.lr, 1.0),
       offset=self.offset,
     )
-    rule = schedules.SCHEDULES[self.schedule](settings)
+    rule = SCHEDULES[self.schedule](settings)
     if warmup:
       rise = optax.linear_schedule(1 / (1 + warmup), 1.0, warmup)
       rule = optax.join_schedules([rise, rule], [warmup])

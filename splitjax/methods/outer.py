@@ -25,14 +25,14 @@ class Moments(NamedTuple):
   """The state of a block, in the form of w."""
 
   m: Tree
-  v: Tree = ()  # of FedAdam and FedYogi
+  v: Tree = ()  #: of FedAdam and FedYogi
 
 
 class Slots(NamedTuple):
   """State between rounds, block name -> Moments."""
 
-  common: dict[str, Tree]  # w is Server.common, the mean of what clients send
-  net: dict[str, Tree]  # w is Server.net, if it is a mean over clients
+  common: dict[str, Tree]  #: w is Server.common, the mean of what clients send
+  net: dict[str, Tree]  #: w is Server.net, if it is a mean over clients
 
 
 @pytree
@@ -48,14 +48,11 @@ class Outer:
   It moves the means of prefixes, exits, whole networks and copies of a server;
   not running statistics, nor blocks that clients do not exchange. A block that
   no participant updated takes no step: neither momentum nor moments move.
-
-  Attributes:
-    name: fedavgm, fedadam or fedyogi.
-    lr: eta_s. None: 1 for fedavgm, as in Hsu et al.; 0.01 for the others, a
-      choice of ours, since Reddi et al. tune it for each task.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"]
+  #: eta_s. None: 1 for fedavgm, as in Hsu et al.; 0.01 for the others, a choice
+  #: of ours, since Reddi et al. tune it for each task.
   lr: Annotated[float | None, POSITIVE] = None
   beta1: Annotated[float, SHARE] = 0.9
   beta2: Annotated[float, SHARE] = 0.99

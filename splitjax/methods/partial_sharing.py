@@ -5,19 +5,17 @@ from typing import Annotated, Literal
 
 from splitjax.fields import COUNT, NOT_NEGATIVE
 from splitjax.methods.method import is_body, is_head
-from splitjax.methods.tune import fine_tune, refresh
-from splitjax.methods.whole import WholeNetwork
+from splitjax.methods.personal import fine_tune, refresh
+from splitjax.methods.whole import HEAD_PASSES, WholeNetwork
 from splitjax.parameters import pytree
-from splitjax.types import Passes, Row, Stage, UserError
-
-HEAD_PASSES = Passes(client=1.0)  # the head's gradient is taken to be free
+from splitjax.types import Row, Stage, UserError
 
 
 @pytree
 class FedPer(WholeNetwork):
   """Joint SGD; the last K_P parts are personal (Arivazhagan et al., 2019)."""
 
-  # K_P: 1 for the head, 2 for the last block too; 0: FedAvg, all parts: Local.
+  #: K_P: 1 for the head, 2 for the last block too; 0: FedAvg, all parts: Local.
   personal_blocks: Annotated[int, NOT_NEGATIVE] = 1
 
   def __post_init__(self):
@@ -55,9 +53,9 @@ class FedRep(PersonalHead):
   Running statistics of a block are written while it moves.
   """
 
-  # tau; the authors' code has 10 epochs of the head, 1 of the body.
+  #: tau; the authors' code has 10 epochs of the head, 1 of the body.
   head_epochs: Annotated[int, COUNT] = 10
-  # Epochs of the head for a row "+FT"; 10 in the authors' code.
+  #: Epochs of the head for a row "+FT"; 10 in the authors' code.
   final_epochs: Annotated[int, NOT_NEGATIVE] = 0
 
   @property
@@ -78,9 +76,9 @@ class FedRep(PersonalHead):
 class FedBABU(PersonalHead):
   """A random head never moves; then all fine-tune (Oh et al., ICLR 2022)."""
 
-  tune: Literal["full", "head"] = "full"  # preferred by the paper
-  tune_epochs: Annotated[int, COUNT] = 5  # authors: 5, with mean="uniform"
-  refresh_stats: bool = True  # ends with batch-norm statistics of its own data
+  tune: Literal["full", "head"] = "full"  #: preferred by the paper
+  tune_epochs: Annotated[int, COUNT] = 5  #: authors: 5, with mean="uniform"
+  refresh_stats: bool = True  #: ends with batch-norm statistics of its own data
 
   @property
   def rows(self):

@@ -6,7 +6,7 @@ import jax
 
 from splitjax import trees
 from splitjax.fields import NOT_NEGATIVE
-from splitjax.methods.tune import Adapting, sgd_step
+from splitjax.methods.personal import Adapting
 from splitjax.methods.whole import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Passes, Row
@@ -47,12 +47,12 @@ class PerFedAvg(Adapting, WholeNetwork):
     # Two gradients; the Hessian's product is a third and its derivative.
     return Passes(client=12.0 if self.meta == "maml" else 6.0)
 
-  def step(self, client, server, context, batches, key):
-    w = client.net
+  def step(self, half, copy, context, batches, key):
+    w = half.net
     for_start, for_adapted, *for_hessian = batches
     # The gradient on D', at the network after a step on D.
-    half = client._replace(net=sgd_step(self, w, for_start, self.inner_lr))
-    grads, stats, losses = self.gradients(half, context, for_adapted)
+    adapted = half._replace(net=self.sgd_step(w, for_start, self.inner_lr))
+    grads, stats, losses = self.gradients(adapted, context, for_adapted)
     if self.meta == "maml":
       # The Hessian is symmetric, so a vector-Jacobian product will do:
       # convolutions have no forward derivatives.
@@ -60,4 +60,4 @@ class PerFedAvg(Adapting, WholeNetwork):
       _, times_hessian = jax.vjp(lambda x: slope(x, w, *for_hessian), w.params)
       (product,) = times_hessian(grads)
       grads = trees.add(grads, trees.scale(-self.inner_lr, product))
-    return self.optimizer.step(client, grads, stats), server, losses
+    return self.optimizer.step(half, grads, stats), copy, losses

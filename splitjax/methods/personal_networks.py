@@ -50,18 +50,18 @@ class Ditto(PersonalNetwork):
     half, copy, _ = super().receive(client, server, samples, round, key)
     return half._replace(memory=v), copy, half.net.params
 
-  def step(self, client, server, context, batches, key):
-    v = client.memory
+  def step(self, half, copy, context, batches, key):
+    v = half.memory
     grads, stats, losses = self.gradients(v, (), *batches)
     grads = trees.add(grads, pull(self.lam, v.net.params, context))
     v = self.optimizer.step(v, grads, stats)
-    client, server, at_w = super().step(client, server, (), batches, key)
+    half, copy, at_w = super().step(half, copy, (), batches, key)
     losses = {"personal": losses["client"], **at_w}
-    return client._replace(memory=v), server, losses
+    return half._replace(memory=v), copy, losses
 
-  def send(self, client, server, context, samples, weight, key):
-    client = client._replace(memory=client.memory.net)
-    return super().send(client, server, context, samples, weight, key)
+  def send(self, half, copy, context, samples, weight, key):
+    half = half._replace(memory=half.memory.net)
+    return super().send(half, copy, context, samples, weight, key)
 
 
 @pytree
@@ -79,8 +79,8 @@ class PFedMe(PersonalNetwork):
   """
 
   lam: Annotated[float, POSITIVE] = 15.0
-  inner_lr: Annotated[float, POSITIVE] = 0.05  # of theta; the default is ours
-  inner_steps: Annotated[int, COUNT] = 5  # K
+  inner_lr: Annotated[float, POSITIVE] = 0.05  #: of theta; the default is ours
+  inner_steps: Annotated[int, COUNT] = 5  #: K
 
   def __post_init__(self):
     super().__post_init__()
@@ -95,12 +95,12 @@ class PFedMe(PersonalNetwork):
   def passes(self):
     return Passes(client=3.0 * self.inner_steps)
 
-  def step(self, client, server, context, batches, key):
-    w = client.net
+  def step(self, half, copy, context, batches, key):
+    w = half.net
 
     def descend(theta, _):
-      half = client._replace(net=theta)
-      grads, stats, losses = self.gradients(half, (), *batches)
+      personal = half._replace(net=theta)
+      grads, stats, losses = self.gradients(personal, (), *batches)
       grads = trees.add(grads, pull(self.lam, theta.params, w.params))
       params = trees.add(theta.params, trees.scale(-self.inner_lr, grads))
       return theta._replace(params=params), (losses, stats)
@@ -108,9 +108,9 @@ class PFedMe(PersonalNetwork):
     theta, trace = jax.lax.scan(descend, w, length=self.inner_steps)
     losses, stats = trees.take(trace, -1)
     grads = pull(self.lam, w.params, theta.params)
-    client = self.optimizer.step(client, grads, stats)
+    half = self.optimizer.step(half, grads, stats)
     theta = Net(params=theta.params, stats=w.stats | stats)
-    return client._replace(memory=theta), server, losses
+    return half._replace(memory=theta), copy, losses
 
 
 def pull(weight, params, anchor):

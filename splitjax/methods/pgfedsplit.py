@@ -18,8 +18,7 @@ from splitjax.data.feed import Samples
 from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY, SHARE
 from splitjax.methods import nets, prototypes
 from splitjax.methods.method import is_body, is_head
-from splitjax.methods.partial_sharing import HEAD_PASSES
-from splitjax.methods.whole import WholeNetwork
+from splitjax.methods.whole import HEAD_PASSES, WholeNetwork
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import Client, Net, Stage, Tree, UserError
 
@@ -27,52 +26,43 @@ from splitjax.types import Client, Net, Stage, Tree, UserError
 class Gaussians(NamedTuple):
   """N(p_l, Sigma_l) of every class l, over the clients' prototypes."""
 
-  mean: Array  # [C, D], the global prototypes p
-  known: Array  # [C] bool, whether a class is in P: has a prototype
-  spread: Array  # [C, D], the square root of Sigma's diagonal
+  mean: Array  #: [C, D], the global prototypes p
+  known: Array  #: [C] bool, whether a class is in P: has a prototype
+  spread: Array  #: [C, D], the square root of Sigma's diagonal
 
 
 class Clock(NamedTuple):
   """The server's memory: Gaussians of features, and when heads are averaged."""
 
   gaussians: Gaussians
-  head: Tree  # parameters of the stored mean of heads
-  fresh: Array  # [] bool, whether this head goes to the next participants
-  tau: Array  # [] int32, the period
-  since: Array  # [] int32, s, rounds since a head was stored
-  alpha: Array  # [] float, mean alpha_i when a head was last sent; 0 before
+  head: Tree  #: parameters of the stored mean of heads
+  fresh: Array  #: [] bool, whether this head goes to the next participants
+  tau: Array  #: [] int32, the period
+  since: Array  #: [] int32, s, rounds since a head was stored
+  alpha: Array  #: [] float, mean alpha_i when a head was last sent; 0 before
 
 
 class HeadMemory(NamedTuple):
   """A client's memory; it sends alpha, prototypes and counts."""
 
-  last: Array  # [] int32, the last round in which it received a head; or -1
-  alpha: Array  # [] float, alpha_i of that round
-  prototypes: Array  # [C, D], after training
-  counts: Array  # [C] float, its samples of each class
+  last: Array  #: [] int32, the last round in which it received a head; or -1
+  alpha: Array  #: [] float, alpha_i of that round
+  prototypes: Array  #: [C, D], after training
+  counts: Array  #: [C] float, its samples of each class
 
 
 class Mixed(NamedTuple):
   """Local features and draws from the Gaussians, on which a head trains."""
 
-  z: Array  # [M, D], the features
-  label: Array  # [M] int32
-  real: Array  # [M] bool, False on padding
-  gaussians: Gaussians  # as the client received them
+  z: Array  #: [M, D], the features
+  label: Array  #: [M] int32
+  real: Array  #: [M] bool, False on padding
+  gaussians: Gaussians  #: as the client received them
 
 
 @pytree
 class PGFedSplit(WholeNetwork):
   """PGFedSplit; the paper's ablations are fields.
-
-  Attributes:
-    alpha: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
-    beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
-    per_feature: whether the squared distance of eq. 14 is divided by D, as in
-      the codes of FedProto and FedPAC, where it comes from. The paper prints
-      the sum (False), with which training diverged at lam = 5.
-    head_epochs: epochs of the head. The paper has five local epochs in all and
-      does not say how they are divided; here the body's are added to these.
 
   Example:
     >>> from splitjax.sandbox import small
@@ -80,15 +70,22 @@ class PGFedSplit(WholeNetwork):
     [True, False]
   """
 
-  tau: Annotated[int, COUNT] = 5  # in round 0: the paper's; 20 in its Table 3
-  tau_min: Annotated[int, COUNT] = 1  # bounds are ours; the paper has none
+  tau: Annotated[int, COUNT] = 5  #: in round 0: the paper's; 20 in its Table 3
+  tau_min: Annotated[int, COUNT] = 1  #: bounds are ours; the paper has none
   tau_max: Annotated[int, COUNT] = 20
-  adaptive: bool = True  # whether tau adapts (APA, eq. 10); False: "w/o APA"
+  adaptive: bool = True  #: whether tau adapts (APA, eq. 10); False: "w/o APA"
+  #: a fixed mixing coefficient (Figures 1 and 2); None: that of eq. 13.
   alpha: Annotated[float | None, PROBABILITY] = None
+  #: weight of the adaptation gap in eq. 13, which the paper leaves open.
   beta: Annotated[float, NOT_NEGATIVE] = 0.1
-  r: Annotated[float, SHARE, STATIC] = 0.5  # in eq. 15; 0: "w/o GAU"
-  lam: Annotated[float | None, NOT_NEGATIVE] = 5.0  # in eq. 14; None: CE alone
+  r: Annotated[float, SHARE, STATIC] = 0.5  #: in eq. 15; 0: "w/o GAU"
+  lam: Annotated[float | None, NOT_NEGATIVE] = 5.0  #: in eq. 14; None: CE alone
+  #: whether the squared distance of eq. 14 is divided by D, as in the codes of
+  #: FedProto and FedPAC, where it comes from. The paper prints the sum (False),
+  #: with which training diverged at lam = 5.
   per_feature: bool = True
+  #: epochs of the head. The paper has five local epochs in all and does not say
+  #: how they are divided; here the body's are added to these.
   head_epochs: Annotated[int, COUNT] = 5
 
   def __post_init__(self):
@@ -139,31 +136,31 @@ class PGFedSplit(WholeNetwork):
     head, memory = trees.where(clock.fresh, sent, (head, memory))
     net = client.net._replace(params=client.net.params | {"head": head})
     client = Client(net=net, memory=memory)
-    client, server, _ = super().receive(client, server, samples, round, key)
-    return client, server, mixed
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, mixed
 
   def stages(self):
     head = Stage(step=self.train_head, once=True, passes=HEAD_PASSES)
     return head, *super().stages()
 
-  def train_head(self, client, server, mixed, samples, key):
+  def train_head(self, half, copy, mixed, samples, key):
     """Trains the head on the mixed set, theta frozen (eq. 6)."""
     batch, size = samples.plan.batch, len(mixed.label)
     local = samples.in_order()[0].size
 
-    def step(client, rows):
+    def step(half, rows):
       real = (rows >= 0) & mixed.real[rows]
 
       def loss(head):
         logits = self.logits(head, mixed.z[rows])
         return self.backbone.mean_loss(logits, mixed.label[rows], real)
 
-      value, grad = jax.value_and_grad(loss)(client.net.params["head"])
+      value, grad = jax.value_and_grad(loss)(half.net.params["head"])
       taken = real.any()  # a batch of padding alone moves nothing
-      client = self.optimizer.step(client, {"head": grad}, {}, {"head": taken})
-      return client, (jnp.where(taken, value, 0.0), taken)
+      half = self.optimizer.step(half, {"head": grad}, {}, {"head": taken})
+      return half, (jnp.where(taken, value, 0.0), taken)
 
-    def epoch(client, key):
+    def epoch(half, key):
       # Separate keys for local features and Gaussian draws: the padding that
       # other clients need must not change this client's order.
       local_key, drawn_key = jax.random.split(key)
@@ -171,19 +168,19 @@ class PGFedSplit(WholeNetwork):
       place = jnp.append(jax.random.uniform(local_key, (local,)), drawn)
       order = jnp.argsort(jnp.where(mixed.real, place, 2.0))
       rows = jnp.pad(order, (0, -size % batch), constant_values=-1)
-      return jax.lax.scan(step, client, rows.reshape(-1, batch))
+      return jax.lax.scan(step, half, rows.reshape(-1, batch))
 
     keys = jax.random.split(key, self.head_epochs)
-    client, (values, taken) = jax.lax.scan(epoch, client, keys)
+    half, (values, taken) = jax.lax.scan(epoch, half, keys)
     mean = values.sum() / jnp.maximum(taken.sum(), 1)
-    return client, server, {"head": mean}
+    return half, copy, {"head": mean}
 
-  def step(self, client, server, context, batches, key):
-    return self.step_in(is_body, client, server, context, batches, key)
+  def step(self, half, copy, context, batches, key):
+    return self.step_in(is_body, half, copy, context, batches, key)
 
-  def loss(self, params, client, context, batch):
+  def loss(self, params, half, context, batch):
     """CE + lam 1[y in P] |z - p_y|^2, phi frozen (eq. 7 and 14)."""
-    net = client.net._replace(params=params)
+    net = half.net._replace(params=params)
     z, stats = self.features(net, batch)
     fit = self.exit_loss(net, z, batch)
     if self.lam is None:
@@ -193,21 +190,20 @@ class PGFedSplit(WholeNetwork):
     align = self.lam * prototypes.distance_to(p, known, z, batch, **how)
     return fit + align, ({"client": fit, "align": align}, stats)
 
-  def send(self, client, server, context, samples, weight, key):
-    stats = prototypes.class_stats(self.backbone, client.net, samples)  # eq. 2
-    memory = client.memory._replace(prototypes=stats.mean, counts=stats.samples)
-    head, width = client.net.params["head"], stats.mean.shape[1]
+  def send(self, half, copy, context, samples, weight, key):
+    stats = prototypes.class_stats(self.backbone, half.net, samples)  # eq. 2
+    memory = half.memory._replace(prototypes=stats.mean, counts=stats.samples)
+    head, width = half.net.params["head"], stats.mean.shape[1]
     wire.send_tree("up/head", head)
     wire.record("up/prototypes", 4 * (2 + width) * (stats.samples > 0).sum())
-    wire.record("up/statistics", 4.0 * server.memory.fresh)  # alpha
-    client = client._replace(memory=memory)
-    client, shares = super().send(client, server, context, samples, weight, key)
-    return client, shares | {"head": nets.share(head, weight)}
+    wire.record("up/statistics", 4.0 * copy.memory.fresh)  # alpha
+    half = half._replace(memory=memory)
+    kept, shares = super().send(half, copy, context, samples, weight, key)
+    return kept, shares | {"head": nets.share(head, weight)}
 
   # The server (Algorithm 1).
 
   def merge(self, server, shares, clients, counted):
-    server, clients = super().merge(server, shares, clients, counted)
     (cohort,), (took_part,) = clients, counted  # whole networks: one cohort
     sent, old = cohort.memory, server.memory
     some = took_part.any()  # otherwise the clock stands still

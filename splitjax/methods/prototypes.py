@@ -21,16 +21,16 @@ from splitjax.types import Batch, Net
 class ClassStats(NamedTuple):
   """Statistics of a client's features; 0 for a class without samples."""
 
-  mean: Array  # [C, D], the prototypes
-  square: Array  # [C], E |z|^2
-  samples: Array  # [C] float, their number
+  mean: Array  #: [C, D], the prototypes
+  square: Array  #: [C], E |z|^2
+  samples: Array  #: [C] float, their number
 
 
 class Prototypes(NamedTuple):
   """Prototypes of classes, and whether a class has one."""
 
-  mean: Array  # [C, D]
-  known: Array  # [C] bool
+  mean: Array  #: [C, D]
+  known: Array  #: [C] bool
 
 
 def none(backbone: Backbone) -> Prototypes:
@@ -45,26 +45,24 @@ def width(backbone: Backbone) -> int:
   return math.prod(sizes.outputs(backbone)[backbone.names()[-1]])
 
 
-def features(backbone: Backbone, client: Net, batch: Batch) -> Array:
+def features(backbone: Backbone, net: Net, batch: Batch) -> Array:
   """Computes the head's input [B, D] for a batch."""
   names = backbone.names()
-  z, _ = network.run(backbone, client, batch.image, names, train=False)
+  z, _ = network.run(backbone, net, batch.image, names, train=False)
   return z.reshape(len(z), -1).astype(float)
 
 
-def logits(backbone: Backbone, client: Net, z: Array) -> Array:
+def logits(backbone: Backbone, net: Net, z: Array) -> Array:
   """Computes the head's logits [B, C] for features [B, D]."""
-  return network.run(backbone, client, z, ("head",), train=False)[0]
+  return network.run(backbone, net, z, ("head",), train=False)[0]
 
 
-def class_stats(
-  backbone: Backbone, client: Net, samples: Samples
-) -> ClassStats:
+def class_stats(backbone: Backbone, net: Net, samples: Samples) -> ClassStats:
   """Averages features and their squares by class, in a pass (FedPAC eq. 4)."""
 
   def add(total, inputs):
     batch = samples.batch(*inputs)
-    z = features(backbone, client, batch)
+    z = features(backbone, net, batch)
     hot = jax.nn.one_hot(batch.label, backbone.classes) * batch.real[:, None]
     part = hot.T @ z, hot.T @ jnp.square(z).sum(axis=1), hot.sum(axis=0)
     return trees.add(total, part), None

@@ -58,24 +58,22 @@ class Scaffold(WholeNetwork):
     context = c_i, jax.tree.map(jnp.subtract, c, c_i)
     return half._replace(memory=total), copy, context
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     _, correction = context
-    grads, stats, losses = self.gradients(client, (), *batches)
-    total = trees.add(
-      client.memory, nets.Share(total=grads, weight=jnp.ones(()))
-    )
+    grads, stats, losses = self.gradients(half, (), *batches)
+    total = trees.add(half.memory, nets.Share(total=grads, weight=jnp.ones(())))
     grads = trees.add(grads, correction)
-    client = self.optimizer.step(client, grads, stats)
-    return client._replace(memory=total), server, losses
+    half = self.optimizer.step(half, grads, stats)
+    return half._replace(memory=total), copy, losses
 
-  def send(self, client, server, context, samples, weight, key):
+  def send(self, half, copy, context, samples, weight, key):
     c_i, _ = context
-    mean = self.sent(client.memory.mean(c_i))
+    mean = self.sent(half.memory.mean(c_i))
     after = nets.join(mean, Net(params=c_i, stats={})).params
     change = jax.tree.map(jnp.subtract, after, c_i)
     wire.send_tree("up/control_variate", self.sent(change))
-    client = client._replace(memory=after)
-    kept, shares = super().send(client, server, context, samples, weight, key)
+    half = half._replace(memory=after)
+    kept, shares = super().send(half, copy, context, samples, weight, key)
     shares["change"] = nets.share(change, weight)
     shares["participants"] = jnp.where(weight > 0, 1.0, 0.0)
     return kept, shares
@@ -85,8 +83,7 @@ class Scaffold(WholeNetwork):
     part = shares["participants"] / size  # 0 where nobody takes part
     change = trees.scale(part, shares["change"].mean(c))
     memory = server.memory._replace(control=trees.add(c, change))
-    server = server._replace(memory=memory)
-    return super().merge(server, shares, clients, counted)
+    return server._replace(memory=memory), clients
 
   def sent(self, control):  # what of a control variate travels
     return nets.select(Net(params=control, stats={}), self.sends)

@@ -31,9 +31,9 @@ class SplitFed(Split):
   def answers(self):
     return ("server",)
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     (batch,) = batches
-    return self.split_pass(client, server, batch, 0.0)
+    return self.split_pass(half, copy, batch, 0.0)
 
 
 @pytree
@@ -55,35 +55,33 @@ class SplitFedV2(SplitFed):
   length of a visit: one batch, as in Hydra (Tirana et al., 2026), or a client's
   whole round, as in the authors' code (turn: epoch). The server's momentum
   continues between visits.
-
-  Attributes:
-    l2: weight of half the parameters' squared norm in the loss (Hydra, appendix
-      H.5, which gives no value); None: none. L1, which it names but does not
-      examine, is left out. So is EWC: it needs a task to be finished before the
-      next begins, and "cannot be directly applied in SFL" (appendix C.2).
-    l2_on: whether the norm is that of part-2 or of both parts. A client adds
-      the gradient for part-1 itself, so nothing more is sent.
   """
 
+  #: weight of half the parameters' squared norm in the loss (Hydra, appendix
+  #: H.5, which gives no value); None: none. L1, which it names but does not
+  #: examine, is left out. So is EWC: it needs a task to be finished before the
+  #: next begins, and "cannot be directly applied in SFL" (appendix C.2).
   l2: Annotated[float | None, NOT_NEGATIVE] = None
+  #: whether the norm is that of part-2 or of both parts. A client adds the
+  #: gradient for part-1 itself, so nothing more is sent.
   l2_on: Literal["server", "both"] = "server"
 
   topology: ClassVar[str] = "sequential"
 
-  def front(self, client, batch):
-    near = super().front(client, batch)
+  def front(self, net, batch):
+    near = super().front(net, batch)
 
     def pull(dz, dl):
-      return self.with_l2(near.pull(dz, dl), client)
+      return self.with_l2(near.pull(dz, dl), net)
 
     return near._replace(pull=pull) if self.l2_on == "both" else near
 
-  def back(self, server, z, depth, batch):
-    far = super().back(server, z, depth, batch)
+  def back(self, net, z, depth, batch):
+    far = super().back(net, z, depth, batch)
 
     def pull(dl):
       theta, dz = far.pull(dl)
-      return self.with_l2(theta, server), dz
+      return self.with_l2(theta, net), dz
 
     return far._replace(pull=pull)
 
@@ -126,6 +124,6 @@ class SplitNN(SplitFed):
     with wire.ledger():  # that nobody adds up
       return super().receive(client, server, samples, round, key)
 
-  def send(self, client, server, context, samples, weight, key):
+  def send(self, half, copy, context, samples, weight, key):
     with wire.ledger():
-      return super().send(client, server, context, samples, weight, key)
+      return super().send(half, copy, context, samples, weight, key)

@@ -7,9 +7,8 @@ Federated Learning, INFOCOM 2023.
 from typing import Annotated
 
 from splitjax.fields import PROBABILITY
-from splitjax.methods.blend import Blended
+from splitjax.methods.personal import Blended, FineTuning
 from splitjax.methods.split import Split
-from splitjax.methods.tune import FineTuning
 from splitjax.parameters import pytree
 
 
@@ -29,13 +28,13 @@ class SplitGP(FineTuning, Blended, Split):
   gamma: Annotated[float, PROBABILITY] = 0.5
   lam = 0.2
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     (batch,) = batches
-    return self.split_pass(client, server, batch, self.gamma)
+    return self.split_pass(half, copy, batch, self.gamma)
 
-  def alone(self, client, context, batches, key):
+  def alone(self, half, context, batches, key):
     (batch,) = batches
-    return self.client_pass(client, batch)
+    return self.client_pass(half, batch)
 
 
 @pytree

@@ -29,30 +29,28 @@ class SuperSFL(Split):
   in vain and then trains alone (Algorithm 3). `fleet.allocation=supersfl`
   derives depths from resources (eq. 1).
 
-  Attributes:
-    fusion: the factors of w in eq. 3: the paper's, or those of its ablations,
-      of which "equal" is a half.
-    clip: tau, largest norm of l_C's gradient over the encoder; None: no limit.
-    sole_source: whether a block that a single participant holds is copied from
-      it, without the pull (Section II-D). False: eq. 8 for all blocks.
-    normalise: whether the weights of eq. 8 sum to 1 over the holders of a
-      block. False: as printed; with 50 clients and lam = 0.01 the server's copy
-      then makes up a third of block 1 and 78 to 93 % of the deepest blocks.
-    exit_answers: whether exits predict too, gated by entropy. The paper reports
-      one model's accuracy and names no exit.
-
   Example:
     >>> from splitjax.sandbox import small
     >>> small(SuperSFL).method.answers
     ('server',)
   """
 
+  #: the factors of w in eq. 3: the paper's, or those of its ablations, of which
+  #: "equal" is a half.
   fusion: Literal["full", "no_loss", "no_depth", "equal"] = "full"
+  #: tau, largest norm of l_C's gradient over the encoder; None: no limit
   clip: Annotated[float | None, POSITIVE] = 0.5
   lam: Annotated[float, NOT_NEGATIVE] = 0.01  # pull to the server's copy, eq. 8
+  #: whether a block that a single participant holds is copied from it, without
+  #: the pull (Section II-D). False: eq. 8 for all blocks.
   sole_source: bool = True
+  #: whether the weights of eq. 8 sum to 1 over the holders of a block. False:
+  #: as printed; with 50 clients and lam = 0.01 the server's copy then makes up
+  #: a third of block 1 and 78 to 93 % of the deepest blocks.
   normalise: bool = False
-  eps: Annotated[float, POSITIVE] = 1e-8  # eq. 3, 6; the paper has no value
+  eps: Annotated[float, POSITIVE] = 1e-8  #: eq. 3, 6; the paper has no value
+  #: whether exits predict too, gated by entropy. The paper reports one model's
+  #: accuracy and names no exit.
   exit_answers: bool = False
 
   def __post_init__(self):
@@ -89,13 +87,13 @@ class SuperSFL(Split):
     none = nets.Share(total=jnp.zeros(()), weight=jnp.zeros(()))
     return half._replace(memory=none), copy, context
 
-  def step(self, client, server, context, batches, key):
+  def step(self, half, copy, context, batches, key):
     (batch,) = batches
     # Phase 1: l_C and its gradient; features up.
-    near, local, z = self.phase_one(client.net, batch)
+    near, local, z = self.phase_one(half.net, batch)
 
     # Phase 2: the server's step; its gradient of the features and l_S down.
-    far = self.back(server.net, z, near.depth, batch)
+    far = self.back(copy.net, z, near.depth, batch)
     theta, dz = far.pull(jnp.ones_like(far.output))
     dz = self.cross("down/feature_gradient", dz, batch)
     wire.record("down/statistics", 4.0)
@@ -106,20 +104,20 @@ class SuperSFL(Split):
     fused = trees.add(trees.scale(w, local), trees.scale(1 - w, served))
     encoder = {n: fused[n] for n in self.backbone.names(0, near.depth)}
     loss = w * near.loss + (1 - w) * far.output
-    client = self.optimizer.step(client, local | encoder, near.stats)
-    server = self.optimizer.at_server.step(server, theta, far.stats)
+    half = self.optimizer.step(half, local | encoder, near.stats)
+    copy = self.optimizer.at_server.step(copy, theta, far.stats)
     losses = {"client": near.loss, "server": far.output}
-    return noted(client, loss), server, losses
+    return noted(half, loss), copy, losses
 
-  def alone(self, client, context, batches, key):
+  def alone(self, half, context, batches, key):
     (batch,) = batches
-    near, grads, _ = self.phase_one(client.net, batch)  # sends in vain
-    client = self.optimizer.step(client, grads, near.stats)
-    return noted(client, near.loss), {"client": near.loss}
+    near, grads, _ = self.phase_one(half.net, batch)  # sends in vain
+    half = self.optimizer.step(half, grads, near.stats)
+    return noted(half, near.loss), {"client": near.loss}
 
-  def phase_one(self, client, batch):
+  def phase_one(self, net, batch):
     """The forward pass, l_C's gradient, clipped in the encoder; features up."""
-    near = self.front(client, batch)
+    near = self.front(net, batch)
     grads = near.pull(jnp.zeros_like(near.features), 1.0)
     if self.clip is not None:
       names = self.backbone.names(0, near.depth)
@@ -136,16 +134,16 @@ class SuperSFL(Split):
     w = {"full": share * certain, "no_loss": share, "no_depth": certain}
     return w.get(self.fusion, jnp.asarray(0.5))  # "equal"
 
-  def weight(self, client, samples):
+  def weight(self, half, samples):
     """d_i / (L_i + eps): w_i of eq. 6 without its denominators, see `merge`."""
-    sureness = 1 / (client.memory.mean(0.0) + self.eps)
+    sureness = 1 / (half.memory.mean(0.0) + self.eps)
     some = samples.shard.size > 0
-    return jnp.where(some, self.depth(client.net) * sureness, 0.0)
+    return jnp.where(some, self.depth(half.net) * sureness, 0.0)
 
-  def send(self, client, server, context, samples, weight, key):
+  def send(self, half, copy, context, samples, weight, key):
     wire.record("up/statistics", 4.0)  # the loss of eq. 6
-    kept, shares = super().send(client, server, context, samples, weight, key)
-    depth = self.depth(client.net)
+    kept, shares = super().send(half, copy, context, samples, weight, key)
+    depth = self.depth(half.net)
     counts = jnp.where(weight > 0, 1.0, 0.0)
     shares["depth"] = counts * depth
     shares["sureness"] = weight / depth
@@ -176,7 +174,7 @@ class SuperSFL(Split):
     return server._replace(net=nets.join(theta, server.net)), clients
 
 
-def noted(client, loss):
+def noted(half, loss):
   """Adds a step's loss, fused or l_C alone, to the client's memory."""
   step = nets.Share(total=loss, weight=jnp.ones(()))
-  return client._replace(memory=trees.add(client.memory, step))
+  return half._replace(memory=trees.add(half.memory, step))

@@ -126,7 +126,7 @@ class BatchLoss:
   A record and no closure, so that networks of equal configs are equal.
   """
 
-  factory: Callable[..., Loss]  # an entry of LOSSES
+  factory: Callable[..., Loss]  #: an entry of LOSSES
   classes: int
   options: tuple[tuple[str, Any], ...]
 

@@ -1,14 +1,16 @@
 """Clients that hold the whole network: local SGD, then a mean."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 from jax import Array
 
-from splitjax.methods.method import Method
+from splitjax.methods.method import Batches, Blocks, Choice, Losses, Method
 from splitjax.parameters import pytree
-from splitjax.types import NO_BLOCKS, Batch, Client, Half, Server, Tree
+from splitjax.types import NO_BLOCKS, Batch, Client, Half, Passes, Server, Tree
+
+HEAD_PASSES = Passes(client=1.0)
+"""Of a step in the head alone, whose gradient is taken to be free."""
 
 
 @pytree
@@ -22,51 +24,51 @@ class WholeNetwork(Method):
     return ("client",)
 
   def loss(
-    self, params: dict[str, Tree], client: Half, context: Tree, batch: Batch
-  ) -> tuple[Array, tuple[dict[str, Array], dict[str, Tree]]]:
+    self, params: Blocks, half: Half, context: Tree, batch: Batch
+  ) -> tuple[Array, tuple[Losses, Blocks]]:
     """The loss that a step descends -> [], (losses to report, statistics)."""
-    net = client.net._replace(params=params)
+    net = half.net._replace(params=params)
     z, stats = self.features(net, batch)
     loss = self.exit_loss(net, z, batch)
     return loss, ({"client": loss}, stats)
 
   def gradients(
     self,
-    client: Half,
+    half: Half,
     context: Tree,
     batch: Batch,
-    moves: Callable[[str], bool] | None = None,
-  ) -> tuple[dict[str, Tree], dict[str, Tree], dict[str, Array]]:
+    moves: Choice | None = None,
+  ) -> tuple[Blocks, Blocks, Losses]:
     """Differentiates the loss in the blocks that `moves` names; None: in all.
 
     Returns:
       Gradients and new statistics of these blocks, and the losses to report.
     """
-    params = client.net.params
+    params = half.net.params
     moving = {n: x for n, x in params.items() if moves is None or moves(n)}
 
     def loss(moving):
-      return self.loss(params | moving, client, context, batch)
+      return self.loss(params | moving, half, context, batch)
 
     grads, (losses, stats) = jax.grad(loss, has_aux=True)(moving)
     return grads, {n: x for n, x in stats.items() if n in moving}, losses
 
-  def step(self, client, server, context, batches, key):
-    return self.step_in(None, client, server, context, batches, key)
+  def step(self, half, copy, context, batches, key):
+    return self.step_in(None, half, copy, context, batches, key)
 
   def step_in(
     self,
-    moves: Callable[[str], bool] | None,
-    client: Half,
-    server: Half,
+    moves: Choice | None,
+    half: Half,
+    copy: Half,
     context: Tree,
-    batches: tuple[Batch, ...],
+    batches: Batches,
     key: Array,
-  ) -> tuple[Half, Half, dict[str, Array]]:
+  ) -> tuple[Half, Half, Losses]:
     """Descends the loss in the blocks that `moves` names; None: in all."""
     (batch,) = batches
-    grads, stats, losses = self.gradients(client, context, batch, moves)
-    return self.optimizer.step(client, grads, stats), server, losses
+    grads, stats, losses = self.gradients(half, context, batch, moves)
+    return self.optimizer.step(half, grads, stats), copy, losses
 
 
 @pytree
@@ -82,7 +84,7 @@ class Unaveraged(WholeNetwork):
   def first_server(self, full, held, size):
     return Server(net=NO_BLOCKS, common=NO_BLOCKS)
 
-  def send(self, client, server, context, samples, weight, key):
-    self.exchange("up", client.net)
-    kept = Client(net=client.net, memory=client.memory)
-    return kept, {"common": NO_BLOCKS}
+  def send(self, half, copy, context, samples, weight, key):
+    self.exchange("up", half.net)
+    kept = Client(net=half.net, memory=half.memory)
+    return kept, {}

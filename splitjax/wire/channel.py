@@ -22,34 +22,27 @@ from splitjax.wire.ledger import received, record
 
 @pytree
 class Channel:
-  """The form, clip and noise of a message's rows.
+  """The form, clip and noise of a message's rows."""
 
-  Attributes:
-    form: form of the numbers, see `forms`; None: the method's, else float32.
-    share: share of a row's numbers that topk and random send.
-    scale: whether int8 has a scale for each sample or one for the tensor.
-    clip: the largest L2 norm of a row; None: no limit.
-    noise: standard deviation, in multiples of `clip`, of the noise that is
-      added to every number of a clipped row; None: no noise.
-  """
-
+  #: form of the numbers, see `forms`; None: the method's, else float32
   form: Form | None = None
+  #: share of a row's numbers that topk and random send
   share: Annotated[float, Bounds(above=0, at_most=1), STATIC] = 0.1
+  #: whether int8 has a scale for each sample or one for the tensor
   scale: Literal["sample", "tensor"] = "sample"
+  #: the largest L2 norm of a row; None: no limit
   clip: Annotated[float | None, POSITIVE] = None
+  #: standard deviation, in multiples of `clip`, of the noise that is added to
+  #: every number of a clipped row; None: no noise
   noise: Annotated[float | None, NOT_NEGATIVE] = None
 
 
 @pytree
 class Wire:
-  """The channels between the two sides of a network that is cut.
+  """The channels between the two sides of a network that is cut."""
 
-  Attributes:
-    features: channel of activations, up.
-    gradients: channel of gradients with one row per sample, down and up.
-  """
-
-  features: Channel = Channel()
+  features: Channel = Channel()  #: channel of activations, up
+  #: channel of gradients with one row per sample, down and up
   gradients: Channel = Channel()
 
 

@@ -12,7 +12,7 @@ from engine import networks, world
 from marks import slow
 
 from splitjax import experiment, trees
-from splitjax.engine.finite import SMALL, finite
+from splitjax.engine.visit import SMALL, finite
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.parameters import pytree

@@ -13,7 +13,7 @@ import pytest
 from refusals import refused
 
 from splitjax import evaluation, losses
-from splitjax.types import Exits
+from splitjax.evaluation.exits import Exits
 
 BOTH = ("client", "server")
 LABELS = np.array([0, 1, 2])

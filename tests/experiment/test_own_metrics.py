@@ -14,8 +14,8 @@ from refusals import refused
 import splitjax
 from splitjax import METRICS, evaluation
 from splitjax.evaluation import predictions
+from splitjax.evaluation.exits import Exits
 from splitjax.registry import read_spec
-from splitjax.types import Exits
 
 FIGURES = "blank"
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from launched import config_file, launch
 from runs import config, same_run
 
 from splitjax import experiment
-from splitjax.engine import layout, schedules
+from splitjax.engine import round, schedules
 from splitjax.experiment import Trainer
 
 pytestmark = pytest.mark.optimized
@@ -48,7 +48,7 @@ def drawn(seed):
   shard = setup.shards[0]
   own = schedules.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
   numbers = [jnp.array(c.ids) for c in setup.fleet.cohorts]
-  sampled = layout.sample(setup.layout, key, numbers)
+  sampled = round.sample(setup.layout, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),

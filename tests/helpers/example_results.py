@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from splitjax import evaluation, files
-from splitjax.types import Exits
+from splitjax.evaluation.exits import Exits
 
 ONE_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",

@@ -18,7 +18,7 @@ import pytest
 from splitjax import data
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.tune import fine_tune
+from splitjax.methods.personal import fine_tune
 from splitjax.models import Backbone
 from splitjax.types import Batch, Net, Shard
 

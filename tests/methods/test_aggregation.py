@@ -77,7 +77,6 @@ def merged(method, halves, weights, server):
       "theta": method.copies(copy, (), weight),
     }
     shares = of_client if shares is None else nets.add(shares, of_client)
-  theta = nets.means(shares["theta"], server.net)
   clients, counted = [], []
   for ids in COHORTS.values():
     stacked = jax.tree.map(
@@ -85,7 +84,10 @@ def merged(method, halves, weights, server):
     )
     clients.append(Client(net=stacked))
     counted.append(jnp.array([weights[n] for n in ids]) > 0)
-  server = server._replace(net=theta)
+  server = server._replace(
+    net=nets.means(shares["theta"], server.net),
+    common=nets.means(shares["common"], server.common),
+  )
   return method.merge(server, shares, tuple(clients), tuple(counted))
 
 

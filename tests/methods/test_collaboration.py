@@ -9,7 +9,7 @@ import scipy.optimize
 import toy_world as toys
 
 from splitjax import trees
-from splitjax.methods import METHODS, prototypes, simplex
+from splitjax.methods import METHODS, fedpac, prototypes
 from splitjax.methods.fedpac import head_weights
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.prototypes import Prototypes
@@ -196,7 +196,7 @@ def test_fedpacs_heads_solve_the_quadratic_program():
     np.testing.assert_allclose(got[i].sum(), 1, atol=1e-12)
     # Weights below a thousandth are dropped.
     np.testing.assert_allclose(got[i, :5], best.x, atol=3e-3)
-    a = np.asarray(simplex.minimise(jnp.asarray(q), jnp.ones(5, bool)))
+    a = np.asarray(fedpac.minimise(jnp.asarray(q), jnp.ones(5, bool)))
     assert a @ q @ a <= best.fun + 1e-7
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from splitjax import losses
+from splitjax.methods.harmony import csa
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -21,7 +22,7 @@ def csa_at(a, b, same, *, margin=1.0, normalize=False):
   """Value and both gradients for one real pair."""
 
   def loss(a, b):
-    return losses.csa(a, b, same, YES, margin=margin, normalize=normalize)
+    return csa(a, b, same, YES, margin=margin, normalize=normalize)
 
   value, (da, db) = jax.value_and_grad(loss, (0, 1))(a, b)
   # The loss depends on a - b only, so the two gradients are opposite.
@@ -83,7 +84,7 @@ def test_csa_is_the_mean_over_real_pairs():
   real = jnp.array([True, True, False, True])
 
   def loss(a):
-    return losses.csa(a, b, same, real, margin=7.0, normalize=False)
+    return csa(a, b, same, real, margin=7.0, normalize=False)
 
   value, grad = jax.value_and_grad(loss)(a)
   assert float(value) == pytest.approx((12.5 + 2 + 0) / 3)
@@ -139,4 +140,4 @@ def test_csa_is_normalised_with_margin_1_by_default():
   a, b = row(6, 8), row(5, 0)
   for same in (YES, NO):
     named, *_ = csa_at(a, b, same, margin=1.0, normalize=True)
-    assert float(losses.csa(a, b, same, YES)) == named
+    assert float(csa(a, b, same, YES)) == named

@@ -12,7 +12,7 @@ from splitjax import data, models, trees
 from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.tune import refresh
+from splitjax.methods.personal import refresh
 from splitjax.models import How, toy
 from splitjax.types import Client, Server, Shard
 

@@ -16,8 +16,7 @@ from repeated import LR, first, gradient, minus, played
 
 from splitjax import experiment
 from splitjax.data import BatchPlan
-from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.schedules import SCHEDULES
+from splitjax.methods.optimizer import SCHEDULES, Optimizer
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -12,7 +12,6 @@ from refusals import refused
 
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.tune import sgd_step
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -170,7 +169,7 @@ def test_fedbabu_tunes_epochs_of_the_clients_own_steps(tune):
   # An epoch of 7 samples is two steps.
   key = jax.random.split(KEY)[0]
   moves = (lambda name: name == "head") if tune == "head" else None
-  step = jax.jit(lambda net, batch: sgd_step(method, net, batch, 0.1, moves))
+  step = jax.jit(lambda net, batch: method.sgd_step(net, batch, 0.1, moves))
   for epoch in range(2):
     rows, real = samples.epoch(jax.random.fold_in(key, epoch))
     for i in range(2):

@@ -19,8 +19,8 @@ from example_results import (
 from refusals import refused
 
 from splitjax import evaluation, files, reports
+from splitjax.evaluation.exits import Exits
 from splitjax.reports import folded, told
-from splitjax.types import Exits
 
 
 def test_summary_by_hand():

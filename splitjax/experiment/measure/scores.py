@@ -15,6 +15,7 @@ from splitjax.evaluation import (
   metrics,
   summary,
 )
+from splitjax.evaluation.exits import Outputs
 from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.setup import data_summary, training_setup
 from splitjax.experiment.setup.network import Network
@@ -24,7 +25,7 @@ from splitjax.experiment.storage.history import History
 from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.methods.method import Method
 from splitjax.models import sizes
-from splitjax.types import Net, Outputs, State
+from splitjax.types import Net, State
 
 
 def client_sizes(

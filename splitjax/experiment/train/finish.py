@@ -7,6 +7,7 @@ import numpy as np
 
 from splitjax import files
 from splitjax.evaluation import forgetting
+from splitjax.evaluation.exits import Outputs
 from splitjax.experiment import by_client
 from splitjax.experiment.console import machine
 from splitjax.experiment.console.progress import say
@@ -17,7 +18,7 @@ from splitjax.experiment.storage import history
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.types import Net, Outputs, State
+from splitjax.types import Net, State
 
 CUTS = (
   "{}: every client trains with its own copy of the server's part, which equals"

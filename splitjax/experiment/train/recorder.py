@@ -8,6 +8,7 @@ from typing import Any
 
 from splitjax import files, machine
 from splitjax.evaluation.cost import RoundWork
+from splitjax.evaluation.exits import Outputs
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.measure import costs, scores
@@ -17,7 +18,7 @@ from splitjax.experiment.storage.history import History
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.storage.round_log import RoundLog
 from splitjax.reports import tensorboard
-from splitjax.types import Metrics, Outputs, Row, State, UserError
+from splitjax.types import Metrics, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
 """A function that evaluates result rows, each client on a given number of test

@@ -17,9 +17,9 @@ from jax import Array
 
 from splitjax import evaluation
 from splitjax.data import TestSets
+from splitjax.evaluation.exits import Exits
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
-from splitjax.types import Exits
 
 
 class Shown(NamedTuple):

@@ -20,6 +20,7 @@ from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
 from splitjax.evaluation import calibration
 from splitjax.evaluation.evaluate import evaluate_clients
+from splitjax.evaluation.exits import Outputs
 from splitjax.evaluation.personalisation import personalise_clients
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.setup import training_setup
@@ -41,7 +42,7 @@ from splitjax.experiment.trainers.programs import (
 from splitjax.fleet.fleets import with_padding
 from splitjax.methods.method import Method
 from splitjax.models import target
-from splitjax.types import Metrics, Net, Outputs, Row, State, Tree
+from splitjax.types import Metrics, Net, Row, State, Tree
 
 ROOM = 0.9
 """The fraction of a device's memory that a program may take."""

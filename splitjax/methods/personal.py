@@ -1,6 +1,5 @@
-"""Personalisation: plain SGD on a client's own data, before an evaluation."""
+"""What is a client's own: a share of its network, and steps on its own data."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 import jax
@@ -9,32 +8,66 @@ from jax import Array
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.fields import NOT_NEGATIVE
-from splitjax.methods.method import Method
+from splitjax.fields import NOT_NEGATIVE, PROBABILITY
+from splitjax.methods import nets
+from splitjax.methods.method import Choice, Method
 from splitjax.parameters import pytree
-from splitjax.types import Batch, Net, Row
+from splitjax.types import Net, Row, Tree
 
 
-def sgd_step(
-  method: Method,
-  net: Net,
-  batch: Batch,
-  lr: Array | float,
-  moves: Callable[[str], bool] | None = None,
-) -> Net:
-  """Takes a step of plain SGD on l_C in the blocks that `moves` names.
+@pytree
+class Blended(Method):
+  """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
-  A batch of padding changes nothing.
+  A client blends when its round ends, with the mean of that round; one that
+  sits out keeps its last blend, unless lam = 0: then all clients get the mean.
+  The papers do not say whether a client that returns should first blend with
+  the newer mean, since in them all take part; here it does not.
   """
-  grads = jax.grad(method.local_loss)(net.params, net, batch)
-  lr = jnp.where(batch.real.any(), lr, 0.0)
-  params = {
-    name: jax.tree.map(lambda p, g: p - lr * g, old, grads[name])
-    if moves is None or moves(name)
-    else old
-    for name, old in net.params.items()
-  }
-  return net._replace(params=params)
+
+  #: share of its own blocks that a client keeps; None: clients keep nothing,
+  #: and all start from the mean
+  lam: Annotated[float | None, PROBABILITY] = None
+
+  def keeps(self, path):
+    return self.lam is not None or super().keeps(path)
+
+  def sends(self, path):
+    if self.lam is None:
+      return super().sends(path)
+    return not super().keeps(path)  # a client keeps and sends what it blends
+
+  def model(self, client, server):
+    blended = self.lam is not None  # when the last round ended
+    return client.net if blended else super().model(client, server)
+
+  def merge(self, server, shares, clients, counted):
+    server, clients = super().merge(server, shares, clients, counted)
+    if self.lam is None:
+      return server, clients
+    means = server.common, shares["common"]
+    blends = tuple(
+      cohort._replace(net=self.blend(cohort.net, *means, took_part))
+      for cohort, took_part in zip(clients, counted, strict=True)
+    )
+    return server, blends
+
+  def blend(self, kept: Net, common: Net, sums: Net, took_part: Array) -> Net:
+    """Blends the clients [N, ...] of a cohort with the mean, block by block."""
+    lam = self.lam
+    assert lam is not None
+    # lam = 1 keeps, and lam = 0 takes, even if the other side is not finite.
+    gets = (took_part | (lam == 0)) & (lam < 1)
+
+    def blended(tree: Tree, mean: Tree, share: nets.Share | None) -> Tree:
+      if share is None:  # no holder participates
+        return tree
+      mean = trees.repeat(mean, len(took_part))
+      mixed = trees.add(trees.scale(lam, tree), trees.scale(1 - lam, mean))
+      mixed = trees.where(jnp.asarray(lam) == 0, mean, mixed)
+      return trees.where(gets & (share.weight > 0), mixed, tree)
+
+    return nets.map_blocks(blended, kept, common, sums)
 
 
 def fine_tune(
@@ -46,7 +79,7 @@ def fine_tune(
   lr: Array | float,
   steps: int = 0,
   epochs: int = 0,
-  moves: Callable[[str], bool] | None = None,
+  moves: Choice | None = None,
 ) -> Net:
   """Takes `steps` mini-batch steps on a client's data, or `epochs` over it."""
   epoch_key, batch_key = jax.random.split(key)
@@ -60,7 +93,7 @@ def fine_tune(
     if epochs:
       augment_key = jax.random.fold_in(augment_key, i)
     batch = samples.batch(rows[i], real[i], augment_key)
-    return sgd_step(method, net, batch, lr, moves)
+    return method.sgd_step(net, batch, lr, moves)
 
   return jax.lax.fori_loop(0, epochs * batches if epochs else steps, step, net)
 
@@ -108,10 +141,10 @@ class Adapting(Method):
   M steps are on mini-batches of shuffled epochs over D_n.
   """
 
-  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01  # alpha
-  inner_steps: Annotated[int, NOT_NEGATIVE] = 3  # M
-  tune_epochs: Annotated[int, NOT_NEGATIVE] = 0  # E, instead of M; 0: M steps
-  refresh_stats: bool = True  # whether batch-norm statistics are of D_n alone
+  inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01  #: alpha
+  inner_steps: Annotated[int, NOT_NEGATIVE] = 3  #: M
+  tune_epochs: Annotated[int, NOT_NEGATIVE] = 0  #: E, instead of M; 0: M steps
+  refresh_stats: bool = True  #: whether batch-norm statistics are of D_n alone
 
   def personalise(self, client, server, samples, key):
     net = self.model(client, server)

@@ -1,0 +1,235 @@
+"""The types that several packages share; every array field gives its shape.
+
+Axis letters, where a docstring gives them no other meaning:
+
+  N clients of a cohort (or of the fleet)   T local steps of a round
+  B samples of a batch                      V batches of a step (1, HARMONY: 2)
+  C classes                                 D features
+  L blocks of a backbone                    K cut depth
+  M test samples                            Z training samples
+  S samples of the largest client           E entropy thresholds
+  R out-of-distribution ratios
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+  from jax import Array
+
+
+def __getattr__(name: str) -> Any:
+  """Imports jax only when `Array` is used, so that wrong flags fail sooner."""
+  if name != "Array":
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  from jax import Array
+
+  globals()[name] = Array
+  return Array
+
+
+Tree = Any
+"""A pytree of arrays."""
+
+# What a network and a client's data are.
+
+
+class Net(NamedTuple):
+  """Consecutive blocks of a network: what one side of the cut holds.
+
+  The names of the blocks give the segment's depth; jax treats them as static.
+  Exits and the head are blocks too ("exit3", "head").
+  """
+
+  params: dict[str, Tree]  #: block name -> its parameters
+  stats: dict[str, Tree]  #: block name -> its running statistics; {}: none
+
+
+NO_BLOCKS = Net({}, {})
+"""A network without blocks."""
+
+
+class Shard(NamedTuple):
+  """One client's data on the device.
+
+  In a cohort's Shard all fields but image and label are stacked, [N, ...].
+  """
+
+  #: [Z, ...], the inputs (images, series, tables or token ids, see
+  #: `data.inputs`) of the whole training split, one copy for all
+  image: Array
+  label: Array  #: [Z] int32, of the whole training split, one copy for all
+  rows: Array  #: [S] int32, its rows of the data set, padded with -1
+  size: Array  #: [] int32, the number of rows that are not padding
+  counts: Array  #: [C] int32, its samples of each class
+  #: [] int32, its number in the fleet, from which its random keys are derived;
+  #: as data, so that one program serves any clients of a cohort
+  number: Array
+  #: [R, T] int32, the position of each local step of a round in the server's
+  #: queue, orders.NO_TURN for a step that is not taken; () unless one server
+  #: serves the clients one after another
+  service_order: Tree = ()
+  #: [] int32, that of `Method.group` if the method makes groups, else the
+  #: client's group in the partition; () if there are none
+  group: Tree = ()
+  #: [H] int32, rows that it holds back for validation (Method.validates),
+  #: padded with -1; () if there are none
+  held: Tree = ()
+
+
+class Batch(NamedTuple):
+  """One batch of one client."""
+
+  image: Array  #: [B, ...] float, the standardised inputs; token ids int32
+  label: Array  #: [B] int32
+  real: Array  #: [B] bool, False on padding; means are over the others
+  #: [] PRNG key of random layers and of messages about the batch; () for a
+  #: batch without random draws
+  key: Tree = ()
+
+
+class Logits(NamedTuple):
+  """Logits of a client's exit and of the server, [B, C] each.
+
+  If a method has no exit, `client` repeats the server's logits. If the clients
+  hold the whole network, `server` repeats the client's logits.
+  """
+
+  client: Array
+  server: Array
+
+
+# The two sides, between rounds and during one.
+
+
+class Client(NamedTuple):
+  """What a client keeps between rounds."""
+
+  #: its blocks; a leaf that it does not keep is None, and the names of the
+  #: blocks give its depth all the same
+  net: Net
+  memory: Tree = ()  #: the method's own state, here and in Server and Half
+
+
+class Server(NamedTuple):
+  """What the server keeps between rounds."""
+
+  net: Net  #: theta, its part of the cut network
+  common: Net  #: the mean of what clients sent, by block, over all depths
+  memory: Tree = ()
+
+
+class Half(NamedTuple):
+  """One side of the cut during a round: a client's half, the server's copy."""
+
+  net: Net  #: its blocks, complete
+  slots: dict[str, Tree]  #: block name -> optax state
+  #: by block, whether a step moved its parameters and wrote its statistics;
+  #: only for a server, whose copies are averaged by it
+  touched: Net = NO_BLOCKS
+  memory: Tree = ()
+
+
+# What a method declares.
+
+
+class Passes(NamedTuple):
+  """Cost of a local step per sample, in forward passes of each side.
+
+  A backward pass counts as two. Where clients hold the whole network, `server`
+  and `trips` are ignored.
+  """
+
+  client: float = 3.0
+  server: float = 3.0
+  trips: int = 1  #: messages after which the client waits for an answer
+  alone: float = 3.0  #: of the client in a step without the server
+
+
+class Stage(NamedTuple):
+  """A part of a client's round: local steps, or one other computation."""
+
+  step: Callable  #: as `Method.step`
+  epochs: int | None = None  #: local epochs; None: the config's number
+  alone: Callable | None = None  #: as `Method.alone`, while the server is down
+  once: bool = False  #: `step` is called once, with Samples for the batches
+  passes: Passes = Passes()  #: of a step; if `once`, per sample of the client
+
+
+class Row(NamedTuple):
+  """One row of a result table; a trained method may give several."""
+
+  suffix: str  #: appended to the method's label, "" or "+FT"
+  personal: bool  #: whether clients personalise a copy before evaluation
+  #: whether inference runs on the server, which gets raw samples (SplitGP eq.
+  #: 29); for methods whose clients hold the whole network
+  at_server: bool = False
+  #: whether the row has results of fine-tuned copies, as +FT has; with
+  #: eval.personal=last such a row is computed after the last round only
+  tuned: bool = False
+
+
+# What a round hands on.
+
+
+class State(NamedTuple):
+  """All that a round hands to the next; a checkpoint holds all of it."""
+
+  round: Array  #: [] int32, number of finished rounds
+  key: Array  #: [] PRNG key of the run; each round folds its number in
+  #: for each cohort a Client with leaves [N, ...]; on several devices or in
+  #: chunks N includes padding, also in checkpoints
+  clients: tuple[Client, ...]
+  server: Server  #: unstacked
+  outer: Tree = ()  #: state of `Method.outer`; () without one
+
+
+class Metrics(NamedTuple):
+  """Metrics of a round; arrays [N] are by client number, over all cohorts."""
+
+  #: name -> [] nats, each client's mean over its local steps, averaged without
+  #: weights over the participants that have this loss and count; NaN without
+  #: such participants
+  losses: dict[str, Array]
+  wire: dict[str, Array]  #: message name -> [] bytes, over all participants
+  participants: Array  #: [] int32
+  masked: Array  #: [N] bool, participants whose update was not finite
+  bytes: Array  #: [N] sent and received by each participant
+  steps: Array  #: [N] local steps of each participant
+  alone: Array  #: [N] of these, steps without the server
+  #: "dropped", "stragglers", "alone" -> [] int32, clients that a fault left
+  #: out, that took fewer steps, that took a step without the server; () without
+  #: faults
+  faults: Tree = ()
+
+
+# What goes wrong.
+
+
+class UserError(ValueError):
+  """An error that the user can fix; its text names field, value and remedy.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> c.rounds = 0
+    >>> splitjax.Config.from_dict(c)
+    Traceback (most recent call last):
+    splitjax.types.UserError: rounds=0 must be at least 1
+  """
+
+
+@contextlib.contextmanager
+def naming(place: str) -> Iterator[None]:
+  """Puts `place` before the text of a UserError that is raised within.
+
+  A text that already begins with `place` stays as it is.
+  """
+  try:
+    yield
+  except UserError as error:
+    name = place and f"{place}: "
+    raise UserError(f"{name}{str(error).removeprefix(name)}") from None
