@@ -76,7 +76,6 @@ __all__ = [
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "array_cache": ["read_arrays", "store"],
     "augmentations": ["AUGMENTATIONS"],
     "corruptions": [
       "apply_corruptions",
@@ -86,15 +85,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "domains": ["assign"],
     "dominant": ["custom_shard", "dominant_label"],
     "drift": ["changed", "described"],
-    "facts": ["Facts"],
+    "dataset": ["Standardise", "checked", "fitting", "scale", "unscaled"],
     "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
     "holdout": ["hold_out", "table"],
-    "inputs": ["statistics", "unscaled"],
-    "npz": ["load_npz"],
-    "official.ag_news": ["token_ids"],
-    "official.catalog": ["File", "STORES"],
-    "official.download": ["fetch"],
-    "official.prepare": ["prepare"],
+    "official": ["OFFICIAL", "prepare", "token_ids"],
     "ood_mixture": ["id_ood_sets", "main_classes", "realised_rho"],
     "partition": ["dirichlet", "iid", "pathological", "shard"],
     "partition_util": [
@@ -104,7 +98,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "owner_names",
       "round_fairly",
     ],
-    "sources": ["FACTS", "known"],
-    "tfds_store": ["COPIES", "find", "note"],
+    "sources": ["FORMS", "known"],
+    "store": ["Facts"],
   },
 )

@@ -111,7 +111,7 @@ def from_data(
   if data.train_domain is None or not data.domain_names:
     raise UserError(
       f"data.domain=from_data: {data.name} does not name its samples' domains"
-      " (client_domain of npz:PATH); choose drawn or by_group"
+      " (train_domain of npz:PATH); choose drawn or by_group"
     )
   each = [np.unique(data.train_domain[part]) for part in parts]
   mixed = [n for n, found in enumerate(each) if len(found) > 1]
@@ -121,7 +121,7 @@ def from_data(
       " domains: choose clients as the data have them, data.partition natural"
     )
   names = [data.domain_names[int(found[0])] for found in each]
-  return [read_corruptions(name, 3, "client_domain")[0] for name in names]
+  return [read_corruptions(name, 3, "train_domain")[0] for name in names]
 
 
 DOMAINS: dict[str, Callable[..., list[str]]] = {
