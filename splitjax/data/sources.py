@@ -9,6 +9,7 @@ has official files, an entry and a reader to official.py.
 """
 
 import functools
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,10 +102,10 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
 def _read(name: str, data_dir: Place) -> tuple[Arrays, Facts]:
   folder = store.root(data_dir) / name
   if not folder.exists():
-    place = "" if data_dir is None else f" --data_dir={data_dir}"
+    place = data_dir and f" --data_dir={shlex.quote(str(data_dir))}"
     raise UserError(
       f"data.name = {name!r}: not prepared in {folder.parent}: run `python -m"
-      f" splitjax.data prepare {name}{place}`"
+      f" splitjax.data prepare {name}{place or ''}`"
     )
   return store.read(folder, f"data.name = {name!r}: {folder}")
 
