@@ -74,17 +74,17 @@ class Set(NamedTuple):
   title: str
   name: str
   labels: int
-  augment: str
+  augment: tuple[str, ...]
 
 
 SETS = {
-  "cifar10": Set("CIFAR-10", "cifar10", 10, "crop_flip"),
+  "cifar10": Set("CIFAR-10", "cifar10", 10, ("crop_flip",)),
   "cifar100_coarse": Set(
-    "CIFAR-100 superclasses", "cifar100_coarse", 20, "crop_flip"
+    "CIFAR-100 superclasses", "cifar100_coarse", 20, ("crop_flip",)
   ),
-  "cifar100": Set("CIFAR-100", "cifar100", 100, "crop_flip"),
-  "svhn": Set("SVHN", "svhn_cropped", 10, "none"),
-  "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", 200, "crop_flip"),
+  "cifar100": Set("CIFAR-100", "cifar100", 100, ("crop_flip",)),
+  "svhn": Set("SVHN", "svhn_cropped", 10, ()),
+  "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", 200, ("crop_flip",)),
 }
 """Augmented as in the public code, without its rotations of CIFAR-100 and its
 resized crops of Tiny-ImageNet, which splitjax lacks."""

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
   from splitjax.check import check_method
   from splitjax.config.schema import Config
   from splitjax.config.template import compare, default, spec, vary
-  from splitjax.data import DOMAINS, PARTITIONS, SHIFTS, SOURCES
+  from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.data.corruptions import CORRUPTIONS
   from splitjax.engine.loops import TOPOLOGIES
@@ -49,7 +49,7 @@ _attached, _, _names = lazy_loader.attach(
     "check": ["check_method"],
     "config.schema": ["Config"],
     "config.template": ["compare", "default", "spec", "vary"],
-    "data": ["DOMAINS", "PARTITIONS", "SHIFTS", "SOURCES"],
+    "data": ["PARTITIONS", "SHIFTS", "SOURCES"],
     "data.augmentations": ["AUGMENTATIONS"],
     "data.corruptions": ["CORRUPTIONS"],
     "engine.loops": ["TOPOLOGIES"],

@@ -174,6 +174,8 @@ def read(text: str, hint: Any) -> Any:
 def check_value(value: Any, hint: Any, where: str) -> Any:
   """Converts a value to the type of its field: 1 to 1.0, a list to a tuple.
 
+  A text of words separated by commas becomes a tuple of texts.
+
   Args:
     value: the value in a config.
     hint: the annotation, with `Bounds` if it has any.
@@ -213,6 +215,9 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
       return value
     if kind is float and type(value) is int:
       return float(value)
+    if get_origin(kind) is tuple and isinstance(value, str):
+      if get_args(kind)[0] is str:
+        value = [word.strip() for word in value.split(",") if word.strip()]
     if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
       return tuple(_typed(v, get_args(kind)[0], where) for v in value)
   raise UserError(f"{where}={written(value)} must be {_describe(hint)}")

@@ -86,7 +86,6 @@ def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
   for line in (
     "images (12, 12, 1)",
     "('Ada', 'Bo', 'Cy', 'Di') (32, 9)",
-    "('run', 'sit', 'walk') ('Ada', 'Bo', 'Cy', 'Di')",
     "token ids 16384",
     "(0.0,)",
   ):
@@ -149,7 +148,7 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
   sets = task.test_sets
   assert sets.names == ("first", "rest") and sets.sets.sum(axis=0).all()
   assert (sets.sets[0] == (sets.label < 4)).all()
-  assert task.config.data.augment == "fade"
+  assert task.config.data.augment == ("fade",)
   image = np.full((3, 4, 4, 1), 200, np.uint8)
   faded = splitjax.AUGMENTATIONS["fade"](image, jax.random.key(0))
   assert 140 <= faded.min() <= faded.max() <= 200
@@ -157,17 +156,19 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
 
 def test_the_domains_of_the_page_are_tasks(monkeypatch, capsys):
   monkeypatch.setitem(splitjax.CORRUPTIONS, "negative", None)
-  monkeypatch.setitem(splitjax.DOMAINS, "first_half", None)
   scope = {}
   for example in blocks(DOCS / "drift.md"):
     exec(compile(example, "drift.md", "exec"), scope)
-  task = scope["task"]
-  assert task.test_sets.domains.clients == ("negative:5",) * 3 + ("none",) * 3
-  rows = task.test_sets.parts[0]
+  data, test_sets = scope["task"].data, scope["task"].test_sets
+  assert data.domain_names[:2] == ("clean", "negative 5")
   c = scope["c"]
-  c.data.domain = splitjax.spec(splitjax.DOMAINS, "none")
+  c.data.domains = c.eval.domains = ()
+  c.eval.shift = splitjax.spec(splitjax.SHIFTS, "global")
   plain = splitjax.build(c).data.train_image
-  drifted = task.data.train_image
-  np.testing.assert_array_equal(drifted[rows], 255 - plain[rows])
+  for rows in test_sets.parts:
+    (domain,) = set(data.train_domain[rows])
+    want = 255 - plain[rows] if domain else plain[rows]
+    np.testing.assert_array_equal(data.train_image[rows], want)
   said = capsys.readouterr().out
-  assert "contrast:4" in said and "'severity 5'" in said
+  assert "('own domain', 'clean', 'rotation 5', 'contrast 4')" in said
+  assert "'gaussian_blur 5'" in said

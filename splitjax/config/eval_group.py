@@ -21,6 +21,9 @@ class Eval:
 
   Attributes:
     shift: the test sets of a client, key of SHIFTS.
+    domains: domains (`data.corruptions`) of the test split besides those of the
+      clients (data.domains), for shift by_domain. A name alone stands for
+      severities 1 to 5: "gaussian_blur".
     rhos: ratios of out-of-distribution to in-distribution test samples, for
       shift id_ood; None for 0, 0.2, 0.4, 0.6, 0.8.
     thresholds: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to
@@ -67,6 +70,7 @@ class Eval:
   """
 
   shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
+  domains: tuple[str, ...] = ()
   rhos: Annotated[tuple[float, ...] | None, Bounds(at_least=0, count=100)] = (
     None
   )

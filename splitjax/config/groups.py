@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from splitjax.data import DOMAINS, PARTITIONS
+from splitjax.data import PARTITIONS
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.fleet.resources import LATENCY, RATES, RESOURCE
@@ -15,12 +15,11 @@ class Data:
   """The data set and its partition.
 
   Attributes:
-    name: key of SOURCES, npz:PATH for your own arrays, or tfds:NAME for what
-      TensorFlow Datasets prepared.
+    name: key of SOURCES, or npz:PATH for your own arrays.
     partition: division of the training split among the clients.
     classes: C, to be given if some classes have no samples. None: the number of
-      classes of the data set. For npz:PATH that is what `classes` says there,
-      the number of named classes, or one more than the highest label.
+      classes of the data set. For npz:PATH that is the file's array `classes`
+      or, if there is no such array, one more than the highest label.
     train_samples: size of a stratified subset of the training split; None: all.
     test_samples: size of a stratified subset of the test split; None: all.
     pool: the samples that are divided among the clients. train: the training
@@ -29,13 +28,13 @@ class Data:
     dealt: which client gets which part of the partition. any: split depths play
       no role. by_depth: parts are sorted by their highest class, and the parts
       with the highest classes go to the clients with the deepest cuts.
-    domain: a change of each client's images that is fixed for the run. It is a
-      key of DOMAINS (`data.domains`): none, drawn, by_group or from_data.
-    augment: random changes of training images, drawn per client and step: none,
-      crop, crop_flip (a crop of 4 pixels and mirroring) or another key of
-      AUGMENTATIONS.
-    dir: folder of all prepared data sets, as --data_dir; None: SPLITJAX_DATA,
-      or ~/splitjax_data.
+    domains: fixed changes of images (`data.corruptions`), such as "clean" or
+      "rotation 3", dealt at random to equally many clients; a name alone stands
+      for severities 1 to 5. (): images stay as they are.
+    augment: random changes of training images, drawn per client and step, one
+      after another: keys of AUGMENTATIONS, such as crop and crop_flip (a crop
+      of 4 pixels and mirroring).
+    dir: folder of the prepared data sets; None for TFDS's default.
   """
 
   name: str
@@ -45,8 +44,8 @@ class Data:
   test_samples: Annotated[int | None, COUNT] = None
   pool: Literal["train", "all"] = "train"
   dealt: Literal["any", "by_depth"] = "any"
-  domain: Annotated[Spec, DOMAINS] = Spec("none", {})
-  augment: str = "none"
+  domains: tuple[str, ...] = ()
+  augment: tuple[str, ...] = ()
   dir: Annotated[str | None, Effect.NONE] = None
 
 

@@ -7,13 +7,13 @@ from typing import Any
 from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.data.augmentations import AUGMENTATIONS
+from splitjax.data.corruptions import read_domains
 from splitjax.fields import written
 from splitjax.methods.optimizer import OPTIMIZERS, SCHEDULES
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
 
 NAMED: dict[str, Mapping[str, Callable]] = {
-  "data.augment": AUGMENTATIONS,
   "optimizer.name": OPTIMIZERS,
   "optimizer.schedule": SCHEDULES,
 }
@@ -32,6 +32,7 @@ def check_config(config: Any) -> None:
   _check_thresholds(config.eval)
   _check_noise(config.privacy)
   _check_names(config)
+  _check_domains(config)
   _check_steps(config)
   _check_inside(config)
   _check_labels(config.methods)
@@ -91,6 +92,25 @@ def _check_names(config: Any) -> None:
     name = operator.attrgetter(field)(config)
     if name not in known:
       raise UserError(unknown(field, name, known, "name"))
+  for name in config.data.augment:
+    if name not in AUGMENTATIONS:
+      raise UserError(unknown("data.augment", name, AUGMENTATIONS, "name"))
+
+
+IN_OWN_DOMAIN = ("id_ood", "own_test", "local", "out_of_client")
+"""Shifts whose test samples are in the domains that clients train in."""
+
+
+def _check_domains(config: Any) -> None:
+  """Raises UserError for an unknown domain, or one that no test set shows."""
+  read_domains(config.data.domains, "data.domains")
+  read_domains(config.eval.domains, "eval.domains")
+  shift = config.eval.shift.name
+  if config.eval.domains and shift in IN_OWN_DOMAIN:
+    raise UserError(
+      f"eval.domains={config.eval.domains}: eval.shift {shift} tests clients in"
+      " the domains that they train in; leave it (), or choose by_domain"
+    )
 
 
 def _check_steps(config: Any) -> None:

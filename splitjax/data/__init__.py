@@ -1,10 +1,9 @@
 """Data: sources, partitions over clients, test sets under shift.
 
-Four registries map names to functions.
+Three registries map names to functions.
 SOURCES: `(data_dir) -> Dataset`.
 PARTITIONS: `(labels, num_clients, seed, **options) -> index arrays`.
 SHIFTS: `(data, parts, rhos, seed, **options) -> TestSets`.
-DOMAINS: see `data.domains`.
 A partition that has the attribute `of_clients` gets the samples' owners instead
 of their labels. No other package imports tensorflow_datasets, and this one
 imports it only inside functions.
@@ -16,7 +15,7 @@ imports it only inside functions.
   >>> splitjax.SOURCES["digits"](None).train_image.shape
   (1437, 28, 28, 1)
   >>> sorted(splitjax.SHIFTS)[:2]
-  ['covariate', 'global']
+  ['by_domain', 'global']
 """
 
 from collections.abc import Callable
@@ -24,26 +23,20 @@ from collections.abc import Callable
 import lazy_loader
 import numpy as np
 
-from splitjax.data import (
-  dominant,
-  drift,
-  partition,
-  test_sets,
-)
+from splitjax.data import dominant, partitions, test_sets
 from splitjax.data.dataset import Dataset
-from splitjax.data.domains import DOMAINS
-from splitjax.data.partition import client_split
 from splitjax.data.sources import SOURCES, load
+from splitjax.data.splits import client_split
 from splitjax.data.test_sets import TestSets
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
-  "shard": partition.shard,
-  "dirichlet": partition.dirichlet,
+  "shard": partitions.shard,
+  "dirichlet": partitions.dirichlet,
   "dominant_label": dominant.dominant_label,
   "custom_shard": dominant.custom_shard,
-  "pathological": partition.pathological,
-  "iid": partition.iid,
-  "natural": partition.natural,
+  "pathological": partitions.pathological,
+  "iid": partitions.iid,
+  "natural": partitions.natural,
 }
 
 SHIFTS: dict[str, Callable[..., TestSets]] = {
@@ -52,8 +45,7 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
   "global": test_sets.whole_test,
   "local": test_sets.local,
   "own_test": test_sets.own_test,
-  "covariate": drift.covariate,
-  "unseen_domain": drift.unseen_domain,
+  "by_domain": test_sets.by_domain,
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
@@ -62,7 +54,6 @@ returns each client's group. The number of a group is its first dominant label.
 Partitions without groups are not listed."""
 
 __all__ = [
-  "DOMAINS",
   "GROUPS",
   "PARTITIONS",
   "SHIFTS",
@@ -76,29 +67,22 @@ __all__ = [
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
+    "array_cache": ["read_arrays", "store"],
     "augmentations": ["AUGMENTATIONS"],
-    "corruptions": [
-      "apply_corruptions",
-      "check_corruptions",
-      "read_corruptions",
-    ],
-    "domains": ["assign"],
+    "corruptions": ["corrupted", "deal_domains", "read_domains"],
     "dominant": ["custom_shard", "dominant_label"],
-    "drift": ["changed", "described"],
-    "dataset": ["Standardise", "checked", "fitting", "scale", "unscaled"],
+    "facts": ["Facts"],
     "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
-    "holdout": ["hold_out", "table"],
-    "official": ["OFFICIAL", "prepare", "token_ids"],
-    "ood_mixture": ["id_ood_sets", "main_classes", "realised_rho"],
-    "partition": ["dirichlet", "iid", "pathological", "shard"],
-    "partition_util": [
-      "by_depth",
-      "check_parts",
-      "merged",
-      "owner_names",
-      "round_fairly",
-    ],
-    "sources": ["FORMS", "known"],
-    "store": ["Facts"],
+    "inputs": ["statistics", "unscaled"],
+    "npz": ["load_npz"],
+    "official.ag_news": ["token_ids"],
+    "official.catalog": ["File", "STORES"],
+    "official.download": ["fetch"],
+    "official.prepare": ["prepare"],
+    "partitions": ["check_parts", "deal", "round_fairly"],
+    "sources": ["FACTS", "known"],
+    "splits": ["hold_out", "holdout", "merged"],
+    "test_sets": ["id_ood_sets", "main_classes", "realised_rho"],
+    "tfds_store": ["COPIES", "find", "note"],
   },
 )

@@ -1,56 +1,48 @@
 """AUGMENTATIONS: random changes of images, made on device during training.
 
-`data.augment` is a name. The augmentation changes a batch's pixels before
-standardisation; each image is changed independently, with random numbers from
-the batch's key.
+`data.augment` is a tuple of names; the augmentations change a batch's pixels
+one after another, before standardisation. Each image is changed independently,
+with random numbers from the batch's key.
 
 >>> import jax, jax.numpy as jnp, splitjax
->>> from splitjax.data.augmentations import of_each
+>>> from splitjax.data.augmentations import of_image
 >>> def erase_rows(image, key):  # [H, W, c] uint8
-...   first = jax.random.randint(key, (), 0, len(image))
-...   place = jnp.arange(len(image))[:, None, None]
-...   return jnp.where((place >= first) & (place < first + 2), 0, image)
->>> splitjax.AUGMENTATIONS["erase_rows"] = of_each(erase_rows)
+...   start = jax.random.randint(key, (), 0, len(image))
+...   row = jnp.arange(len(image))[:, None, None]
+...   return jnp.where((row >= start) & (row < start + 2), 0, image)
+>>> splitjax.AUGMENTATIONS["erase_rows"] = of_image(erase_rows)
 >>> c = splitjax.default()
->>> c.data.augment = "erase_rows"
+>>> c.data.augment = ("crop_flip", "erase_rows")
 >>> splitjax.Config.from_dict(c).data.augment
-'erase_rows'
+('crop_flip', 'erase_rows')
 >>> del splitjax.AUGMENTATIONS["erase_rows"]
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from splitjax.data.dataset import Dataset
+from splitjax.files import is_own
 from splitjax.types import Array, UserError
 
 Augmentation = Callable[[Array, Array], Array]
 """(images [B, H, W, c] uint8, key []) -> images of the same shape, uint8."""
 
-NONE = "none"
-
 PAD = 4
 """Black pixels added on every side before a random crop."""
 
 
-def of_each(one: Callable[[Array, Array], Array]) -> Augmentation:
-  """Makes an augmentation from a function that changes a single image.
+def of_image(change: Callable[[Array, Array], Array]) -> Augmentation:
+  """Makes an augmentation of a change of one image, [H, W, c] uint8."""
 
-  `one` maps (image [H, W, c] uint8, key []) to the changed image.
-  """
+  @functools.wraps(change)
+  def of_batch(image: Array, key: Array) -> Array:
+    return jax.vmap(change)(image, jax.random.split(key, len(image)))
 
-  def every(image: Array, key: Array) -> Array:
-    return jax.vmap(one)(image, jax.random.split(key, len(image)))
-
-  return every
-
-
-def unchanged(image: Array, key: Array) -> Array:
-  """Returns the images as they are."""
-  del key
-  return image
+  return of_batch
 
 
 def crop(image: Array, key: Array) -> Array:
@@ -68,9 +60,9 @@ def crop_flip(image: Array, key: Array) -> Array:
 
 
 def _cropped(image: Array, key: Array, *, mirror: bool) -> Array:
-  place, side = jax.random.split(key)
-  corner = jax.random.randint(place, (len(image), 2), 0, 2 * PAD + 1)
-  flip = jax.random.bernoulli(side, 0.5, (len(image),))
+  offset_key, side_key = jax.random.split(key)
+  corner = jax.random.randint(offset_key, (len(image), 2), 0, 2 * PAD + 1)
+  flip = jax.random.bernoulli(side_key, 0.5, (len(image),))
 
   def cut(image, corner, flip):
     framed = jnp.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
@@ -81,27 +73,45 @@ def _cropped(image: Array, key: Array, *, mirror: bool) -> Array:
   return jax.vmap(cut)(image, corner, flip)
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {
-  NONE: unchanged,
-  "crop": crop,
-  "crop_flip": crop_flip,
-}
+AUGMENTATIONS: dict[str, Augmentation] = {"crop": crop, "crop_flip": crop_flip}
 """Name -> augmentation."""
 
 
-def check(name: str, given: np.ndarray) -> None:
-  """Raises UserError unless data.augment keeps shape and dtype of inputs."""
-  image = jax.ShapeDtypeStruct((2, *given.shape[1:]), given.dtype)
-  try:
-    found = jax.eval_shape(AUGMENTATIONS[name], image, jax.random.key(0))
-  except Exception as error:  # whatever an entry raises
-    said = " ".join(str(error).split())[:100]
-    raise UserError(
-      f"data.augment={name!r}: {said}; an entry of AUGMENTATIONS maps inputs,"
-      " images [B, H, W, c] uint8, and a key to such inputs"
-    ) from error
-  if (found.shape, found.dtype) != (image.shape, image.dtype):
-    raise UserError(
-      f"data.augment={name!r}: it makes {found.dtype} {list(found.shape)} of"
-      f" {image.dtype} {list(image.shape)}; keep both"
-    )
+def augmented(image: Array, names: Sequence[str], key: Array) -> Array:
+  """Changes a batch [B, ...] by the augmentations `names`, in their order."""
+  for number, name in enumerate(names):
+    draws = jax.random.fold_in(key, number) if number else key
+    image = AUGMENTATIONS[name](image, draws)
+  return image
+
+
+def check(names: Sequence[str], data: Dataset) -> None:
+  """Raises UserError unless the inputs can be augmented so.
+
+  Ours are for images. One of the user's may change inputs of other kinds, but
+  no token ids, and keeps shape and dtype.
+  """
+  image = jax.ShapeDtypeStruct(
+    (2, *data.train_image.shape[1:]), data.train_image.dtype
+  )
+  for name in names:
+    entry = AUGMENTATIONS[name]
+    where = f"data.augment={name!r}"
+    if data.vocabulary or (data.kind != "images" and not is_own(entry)):
+      raise UserError(
+        f"{where}: it is for images, uint8 [Z, H, W, c], and the inputs of"
+        f" {data.name} are {data.kind}; leave it ()"
+      )
+    try:
+      changed = jax.eval_shape(entry, image, jax.random.key(0))
+    except Exception as error:  # whatever an entry raises
+      said = " ".join(str(error).split())[:100]
+      raise UserError(
+        f"{where}: {said}; an entry of AUGMENTATIONS maps inputs, images"
+        " [B, H, W, c] uint8, and a key to such inputs"
+      ) from error
+    if (changed.shape, changed.dtype) != (image.shape, image.dtype):
+      raise UserError(
+        f"{where}: it makes {changed.dtype} {list(changed.shape)} of"
+        f" {image.dtype} {list(image.shape)}; keep both"
+      )

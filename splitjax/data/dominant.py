@@ -1,23 +1,31 @@
 """Hydra's partitions: for each client, one or more labels are dominant.
 
 Hydra: Tirana et al., Data Heterogeneity and Forgotten Labels in Split Federated
-Learning.
+Learning. Arguments and result are those of `data.partitions`; every sample is
+used. Shares are rounded up or down: whoever was rounded down is first in line
+at the next label (`round_fairly`).
+
+>>> import numpy as np, splitjax
+>>> labels = np.repeat([0, 1], [20, 40])
+>>> deal = splitjax.PARTITIONS["dominant_label"]
+>>> parts = deal(labels, num_clients=4, seed=0, p=80.0)
+>>> [np.bincount(labels[rows]).tolist() for rows in parts]
+[[8, 4], [2, 16], [8, 4], [2, 16]]
 """
 
 from typing import Annotated, Literal
 
 import numpy as np
 
-from splitjax.data.partition_util import (
-  COUNT,
-  owners,
+from splitjax.data.partitions import (
+  columns,
   require,
   require_clients,
   round_fairly,
-  shards_of_rows,
+  rows_by_client,
   shuffled_by_class,
 )
-from splitjax.fields import Bounds
+from splitjax.fields import COUNT, Bounds
 
 _PERCENT = Bounds(at_least=0, at_most=100)
 
@@ -32,32 +40,15 @@ def dominant_label(
 ) -> list[np.ndarray]:
   """Gives p % of each label to the phi clients for which it is dominant.
 
-  There are N = phi L clients for L labels, and client c has the dominant label
-  c mod L. The phi clients of a label share p % of its samples equally; all
-  other clients share the remaining (100 - p) % equally. p = 100 / L is an even
-  split. Every sample is used. Shares are rounded up or down; a client whose
-  share of a label was rounded down is first in line when the shares of the next
-  label are rounded (`round_fairly`).
+  There are N = phi L clients for L labels ("auto": phi = N / L), and client c
+  has the dominant label c mod L. The phi clients of a label share p % of its
+  samples equally; all other clients share the remaining (100 - p) % equally.
+  p = 100 / L is an even split.
 
   Hydra section 3.1 and appendix E.1. The appendix distributes the remainder
   "among the other labels" of a client, section 3.1 "among the other clients".
   For labels of equal size both are the same; otherwise this function follows
   section 3.1, as Hydra's public code does.
-
-  Args:
-    labels: [Z] integer, labels of the training split, with L different values.
-    num_clients: N.
-    seed: fixes which client gets which samples, and which shares are rounded
-      up.
-    p: percentage of a label's samples that its phi clients get, 0 to 100.
-    phi: clients per label; "auto": N / L.
-
-  Returns:
-    N arrays [S_n] int64; each row of the training split is in one of them.
-
-  Raises:
-    UserError: N is not phi L, there is only one label, or a client would get
-      no sample.
   """
   classes = _count_labels(labels, num_clients, "dominant_label", 2)
   near = num_clients // classes * classes
@@ -89,13 +80,10 @@ def custom_shard(
   """Gives p % of each label to the n groups for which it is dominant.
 
   There are L groups for L labels; client c is in group c mod L. Group g has the
-  dominant labels g, g + 1, .., g + n - 1 (mod L). Each of the n groups for
-  which a label is dominant gets p / n % of its samples. The other L - n groups
-  share the remaining (100 - p) % equally, and the clients of a group share the
-  group's samples equally. p = 100 n / L is an even split. Every sample is used.
-  Shares are rounded up or down; a group whose share of a label was rounded down
-  is first in line when the shares of the next label are rounded
-  (`round_fairly`).
+  dominant labels g, g + 1, .., g + n - 1 (mod L), n = `n_dominant` < L. Each of
+  the n groups for which a label is dominant gets p / n % of its samples. The
+  other L - n groups share the remaining (100 - p) % equally, and the clients of
+  a group share the group's samples equally. p = 100 n / L is an even split.
 
   Hydra appendix E.3 leaves three points open. Here (1) a group's dominant
   labels are successive, as in Hydra's public code; (2) a group has N / L
@@ -104,17 +92,6 @@ def custom_shard(
   the groups for which the label is not dominant (the appendix says "other
   groups"). The public code, with L = N = 10, n = 2 and p = 80, divides the
   remainder by N - 1 instead of N - n, and drops what this division leaves over.
-
-  Args are those of `dominant_label`, except that N is at least L and that p is
-  the percentage of a label that its n groups get together. n_dominant is n, the
-  number of dominant labels of a group, at least 2 and less than L.
-
-  Returns:
-    N arrays [S_n] int64; each row of the training split is in one of them.
-
-  Raises:
-    UserError: n is not below L, there are fewer than 3 labels or fewer clients
-      than labels, or a client would get no sample.
   """
   classes = _count_labels(labels, num_clients, "custom_shard", 3)
   require(
@@ -183,10 +160,11 @@ def _partition(
   )
   # The clients of a group take its samples in turn, label after label: their
   # shares of a label, and their totals too, differ by at most one.
-  owner = owners(sizes)
-  order = np.argsort(owner, kind="stable")
-  rows, owner = shuffled_by_class(labels, rng)[order], owner[order]
-  turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[owner]
-  turn += rng.integers(clients)[owner]
-  client = owner + len(group) * (turn % clients[owner])
-  return shards_of_rows(rows, client, num_clients)
+  of_group = columns(sizes)
+  order = np.argsort(of_group, kind="stable")
+  rows = shuffled_by_class(labels, rng)[order]
+  of_group = of_group[order]
+  turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[of_group]
+  turn += rng.integers(clients)[of_group]
+  client = of_group + len(group) * (turn % clients[of_group])
+  return rows_by_client(rows, client, num_clients)

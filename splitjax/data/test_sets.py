@@ -3,18 +3,24 @@
 A shift takes the data, every client's rows, the config's ratios and a seed, and
 its options by keyword; it returns TestSets. Each client's networks run once
 over the union of its test sets; each test set is a mask over that union.
+
+>>> import numpy as np, splitjax
+>>> from splitjax.data import Dataset
+>>> image, label = np.zeros((8, 2, 2, 1), np.uint8), np.arange(8) % 4
+>>> data = Dataset("x", 4, image, label, image, label)
+>>> parts = [np.flatnonzero(label < 2)]  # one client, of classes 0 and 1
+>>> test_sets = splitjax.SHIFTS["id_ood"](data, parts, (0.0, 0.5), seed=0)
+>>> test_sets.names, test_sets.sets.sum(axis=-1).tolist()
+(('0.0', '0.5'), [[4], [6]])
 """
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from splitjax.data.dataset import Dataset
-from splitjax.data.domains import Domains
-from splitjax.data.ood_mixture import Ood, id_ood_sets, main_classes
-from splitjax.data.partition import client_split
-from splitjax.data.partition_util import padded
+from splitjax.data.splits import client_split, padded
 from splitjax.fields import Bounds
 from splitjax.types import UserError
 
@@ -25,6 +31,12 @@ _PART = 0x9A47
 
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The ratios of SplitGP and HARMONY for ten classes."""
+
+OWN_DOMAIN = "own domain"
+"""Name of the test set in the domains that a client trains in."""
+
+Ood = Literal["balanced", "natural"]
+"""Class frequencies of OOD samples: equal, or as in the test split."""
 
 Parts = Sequence[np.ndarray]
 """N arrays [S_n] int64, rows of each client."""
@@ -45,12 +57,8 @@ class TestSets(NamedTuple):
     names: R names of the sets; a mixture is named by its ratio, as text.
     rhos: the R ratios; None if the sets are not mixtures.
     validation: N arrays [H_n] int64, rows of the training split held out to
-      choose thresholds (`holdout`); () if there are none.
+      choose thresholds (`splits.Holdout`); () if there are none.
     groups: [N] int, the group of each client (`GROUPS`), or None.
-    domains: the clients' domains; None: all images stay as they are.
-    looks: L looks (`data.drift`). Row number l M + m stands for image m of the
-      test split under look l. (): every image is in its client's domain.
-    unseen: a corruption that no client may train on; "": none.
   """
 
   parts: list[np.ndarray]
@@ -63,9 +71,6 @@ class TestSets(NamedTuple):
   rhos: tuple[float, ...] | None
   validation: Sequence[np.ndarray] = ()
   groups: np.ndarray | None = None
-  domains: Domains | None = None
-  looks: tuple[tuple[str, ...], ...] = ()
-  unseen: str = ""
 
   @property
   def known(self) -> np.ndarray:
@@ -102,7 +107,8 @@ def id_ood(
 ) -> TestSets:
   """Mixes ID and OOD samples of the test split at every rho (HARMONY eq. 11).
 
-  See `id_ood_sets`, SplitGP section VI and HARMONY section 5.
+  See `id_ood_sets`, SplitGP section VI and HARMONY section 5. Both kinds of
+  samples are in domains that the client trains in, if the data have domains.
 
   Args:
     data: the data set.
@@ -120,7 +126,8 @@ def id_ood(
   require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
-  masks = id_ood_sets(data.test_label, main, rhos, seed, ood)
+  within = in_own_domain(data, parts)
+  masks = id_ood_sets(data.test_label, main, rhos, seed, ood, within)
   names = tuple(map(str, rhos))
   return _on_test_split(data, parts, masks, names)._replace(rhos=rhos)
 
@@ -141,16 +148,18 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on the test samples that the data name as its own.
 
-  Arguments are those of `id_ood`; there is one set, "own". Raises UserError if
-  rhos are given, the data do not name the clients of test samples, a client
-  mixes samples of several owners, or no client has a test sample.
+  These are the samples of its owner (test_client), in a domain that the client
+  trains in. Arguments are those of `id_ood`; there is one set, "own". Raises
+  UserError if rhos are given, the data do not name the test samples' clients, a
+  client has samples of several owners, or no client has a test sample.
   """
   del seed
   require_no_rhos(rhos, "own_test")
+  require_test_split(data)
   if data.test_client is None or data.train_client is None:
     raise UserError(
       f"eval.shift: own_test needs data that name each test sample's client"
-      f" (client_test of npz:PATH); {data.name} does not: choose local"
+      f" (test_client); {data.name} does not: choose local"
     )
   owners = data.owners(parts)
   if owners is None:
@@ -158,11 +167,46 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
       "eval.shift: own_test needs clients as the data have them: choose"
       " data.partition natural"
     )
-  own = data.test_client == owners[:, None]
-  if not own.any():
-    told = "own_test finds no test sample of these clients"
-    raise UserError(f"eval.shift: {told}: choose local")
-  return _on_test_split(data, parts, own[None], ("own",))
+  masks = (data.test_client == owners[:, None]) & in_own_domain(data, parts)
+  if not masks.any():
+    raise UserError(
+      "eval.shift: own_test finds no test sample of these clients: choose local"
+    )
+  return _on_test_split(data, parts, masks[None], ("own",))
+
+
+def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
+  """Tests each client on its classes in every domain of the test split.
+
+  There is a set for each domain, by its name: all test samples of the client's
+  classes in this domain. A set "own domain" comes before them, of the domains
+  that the client trains in, unless all clients train in the same ones.
+
+  Arguments are those of `id_ood`. Raises UserError if rhos are given or the
+  data have no test split or no domains.
+  """
+  del seed
+  require_no_rhos(rhos, "by_domain")
+  require_test_split(data)
+  if data.test_domain is None:
+    raise UserError(
+      "eval.shift: by_domain needs domains: set data.domains or eval.domains,"
+      " as in gaussian_blur, or take data that name them (test_domain)"
+    )
+  main = main_classes(data.train_label, parts, data.classes)
+  rows = padded([np.flatnonzero(held[data.test_label]) for held in main])
+  real = rows >= 0
+  domain = data.test_domain[rows]
+  numbers = np.unique(data.test_domain)
+  names = [domain_name(data, number) for number in numbers]
+  sets = [real & (domain == number) for number in numbers]
+  if data.train_domain is not None:
+    trained = [np.unique(data.train_domain[part]) for part in parts]
+    if not all(np.array_equal(trained[0], domains) for domains in trained):
+      within = map(np.isin, domain, trained)
+      names.insert(0, OWN_DOMAIN)
+      sets.insert(0, real & np.stack([*within]))
+  return _test_sets(data, parts, "test", rows, np.stack(sets), names)
 
 
 def local(
@@ -180,8 +224,8 @@ def local(
   if a client has fewer than two samples.
   """
   require_no_rhos(rhos, "local")
-  kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
-  return of_rows(data, kept, [own], ("local",))
+  kept, held = client_split(parts, seed, (train_fraction, 1 - train_fraction))
+  return _on_train_split(data, kept, {"local": held})
 
 
 def out_of_client(
@@ -221,65 +265,174 @@ def out_of_client(
       "clients to draw from; set it to 2 or more"
     )
   fractions = train_fraction, validation_fraction, test_fraction
-  kept, validation, own = client_split(parts, seed, fractions)
-  names, sets = ("w/o drift", "w/ drift"), [own, _from_others(own, seed)]
-  shown = of_rows(data, kept, sets, names)
-  return shown._replace(validation=validation)
+  kept, validation, held = client_split(parts, seed, fractions)
+  rows = {"w/o drift": held, "w/ drift": _from_others(held, seed)}
+  return _on_train_split(data, kept, rows)._replace(validation=validation)
 
 
-def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
-  """Draws other clients' rows for each client, as many as it has of its own."""
-  union = np.concatenate(own)
-  sizes = np.array([len(rows) for rows in own])
+def main_classes(labels: np.ndarray, parts: Parts, classes: int) -> np.ndarray:
+  """Finds the classes in each client's training samples: [N, C] bool.
+
+  `labels` [Z] belong to the training split; `parts` are N arrays [S_n] of rows.
+  """
+  counts = [np.bincount(labels[rows], minlength=classes) for rows in parts]
+  return np.stack(counts) > 0
+
+
+def in_own_domain(data: Dataset, parts: Parts) -> np.ndarray:
+  """Finds the test samples in domains that each client trains in.
+
+  Returns [N, M] bool, all true if the data have no domains.
+  """
+  if data.train_domain is None or data.test_domain is None:
+    return np.ones((len(parts), len(data.test_label)), bool)
+  trained = [data.train_domain[rows] for rows in parts]
+  return np.stack([np.isin(data.test_domain, domains) for domains in trained])
+
+
+def domain_name(data: Dataset, number: int) -> str:
+  """Returns a domain's name, "domain 3" where the data have none."""
+  return data.domain_names[number] if data.domain_names else f"domain {number}"
+
+
+def id_ood_sets(
+  test_label: np.ndarray,
+  main: np.ndarray,
+  rhos: Sequence[float],
+  seed: int,
+  ood: Ood = "balanced",
+  within: np.ndarray | None = None,
+) -> np.ndarray:
+  """Draws every client's test set for every rho (HARMONY eq. 11).
+
+  ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
+  the other classes, or all of them if there are fewer (see `realised_rho`),
+  drawn without replacement. "balanced" draws equally many from each class, to
+  within one, as long as the class has samples left; "natural" draws uniformly
+  from all samples of the other classes. A client's OOD samples are ordered
+  once, and each rho takes a prefix of that order. So the set of a smaller rho
+  is a subset of the set of a larger one, and a set depends neither on the other
+  rhos nor on the other clients.
+
+  Args:
+    test_label: [M] integer, labels of the test split.
+    main: [N, C] bool, the classes that each client trained on.
+    rhos: R ratios #OOD / #ID, each at least 0.
+    seed: fixes the order of the OOD samples.
+    ood: class frequencies of the OOD samples.
+    within: [N, M] bool, the test samples to choose from; None: all.
+
+  Returns:
+    [R, N, M] bool, the test samples in each set.
+  """
+  inside = main[:, test_label]
+  outside = ~inside
+  if within is not None:
+    inside &= within
+    outside &= within
+  sets = np.repeat(inside[None], len(rhos), axis=0)
+  streams = np.random.SeedSequence(seed).spawn(len(main))
+  for n, stream in enumerate(streams):
+    num_id = int(inside[n].sum())
+    rng = np.random.default_rng(stream)
+    order = rng.permutation(np.flatnonzero(outside[n]))
+    if ood == "balanced":
+      order = _balanced(test_label, order)
+    for r, rho in enumerate(rhos):
+      # An infinite rho takes all, but nothing where there is no ID sample.
+      count = min(rho * num_id, len(order)) if num_id else 0
+      sets[r, n, order[: round(count)]] = True
+  return sets
+
+
+def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
+  """Reorders shuffled rows so that every prefix is class-balanced.
+
+  The rows are sorted by the number of earlier rows of the same class: the first
+  rows of all classes come before the second rows, and so on. First rows keep
+  their random order, as do second rows, so that no class is favoured.
+  """
+  by_class = np.argsort(label[rows], kind="stable")
+  sizes = np.bincount(label[rows])
   starts = np.cumsum(sizes) - sizes
-  streams = np.random.SeedSequence((seed, 1)).spawn(len(own))
+  turn = np.empty(len(rows), np.int64)
+  turn[by_class] = np.arange(len(rows)) - np.repeat(starts, sizes)
+  return rows[np.argsort(turn, kind="stable")]
+
+
+def realised_rho(sets: np.ndarray, known: np.ndarray) -> np.ndarray:
+  """Computes the ratio #OOD / #ID of the sets as drawn, [R, N] float64.
+
+  It differs from the requested rho by at most 0.5 / #ID, unless the classes
+  that the client lacks have too few samples: then it is smaller. It is NaN for
+  a client without a test sample of its classes. `sets` [R, N, M] bool are the
+  samples in each set; `known` [N, M] bool is true for the client's classes.
+  """
+  count_id = (sets & known).sum(axis=-1)
+  count_ood = (sets & ~known).sum(axis=-1)
+  return np.where(count_id > 0, count_ood / np.maximum(count_id, 1), np.nan)
+
+
+def _from_others(held: Parts, seed: int) -> list[np.ndarray]:
+  """Draws other clients' rows for each client, as many as it has itself."""
+  union = np.concatenate(held)
+  sizes = np.array([len(rows) for rows in held])
+  starts = np.cumsum(sizes) - sizes
+  streams = np.random.SeedSequence((seed, 1)).spawn(len(held))
   drawn = []
   for start, size, stream in zip(starts, sizes, streams, strict=True):
     rng = np.random.default_rng(stream)
-    place = rng.integers(0, len(union) - size, size)
-    drawn.append(union[np.where(place < start, place, place + size)])
+    index = rng.integers(0, len(union) - size, size)
+    drawn.append(union[np.where(index < start, index, index + size)])
   return drawn
 
 
-def of_rows(
-  data: Dataset,
-  kept: Parts,
-  test_rows: Sequence[Parts],
-  names: Sequence[str],
-  looks: tuple[tuple[str, ...], ...] = (),
+def _on_train_split(
+  data: Dataset, kept: Parts, test_rows: dict[str, list[np.ndarray]]
 ) -> TestSets:
-  """Builds test sets: set r of client n has the rows test_rows[r][n].
+  """Builds test sets: set name -> N arrays of rows of the training split.
 
-  Without `looks`, the test rows are rows of the training split. With `looks`,
-  they are rows of the test split under these looks, numbered as in `TestSets`.
   `kept` are the rows to train on.
   """
-  main = main_classes(data.train_label, kept, data.classes)
-  rows = padded([np.concatenate(each) for each in zip(*test_rows, strict=True)])
-  sizes = np.array([list(map(len, parts)) for parts in test_rows])[..., None]
-  ends, place = np.cumsum(sizes, axis=0), np.arange(rows.shape[1])
-  sets = (ends - sizes <= place) & (place < ends)
-  if not looks:
-    label, pool = data.train_label[rows], "train"
-  else:
-    label, pool = data.test_label[rows % len(data.test_label)], "test"
-  made = TestSets(list(kept), main, pool, rows, label, sets, tuple(names), None)
-  return made._replace(looks=looks)
+  of_clients = zip(*test_rows.values(), strict=True)
+  rows = padded([np.concatenate(of_sets) for of_sets in of_clients])
+  sizes = np.array([[*map(len, parts)] for parts in test_rows.values()])
+  ends = np.cumsum(sizes, axis=0)[..., None]
+  starts = ends - sizes[..., None]
+  column = np.arange(rows.shape[1])
+  sets = (starts <= column) & (column < ends)
+  return _test_sets(data, kept, "train", rows, sets, [*test_rows])
 
 
 def _on_test_split(
-  data: Dataset, parts: Parts, masks: np.ndarray, names: tuple[str, ...]
+  data: Dataset, parts: Parts, masks: np.ndarray, names: Sequence[str]
 ) -> TestSets:
   """Builds test sets from masks [R, N, M] over the test split."""
-  used = masks.any(axis=0)
-  most = max(1, int(used.sum(axis=1).max()))
-  rows = np.argsort(~used, axis=1, kind="stable")[:, :most]
-  real = np.take_along_axis(used, rows, axis=1)
-  sets = np.take_along_axis(masks, rows[None], axis=2) & real
-  rows = np.where(real, rows, -1).astype(np.int32)
-  main = main_classes(data.train_label, parts, data.classes)
-  label = data.test_label[rows]
-  return TestSets(list(parts), main, "test", rows, label, sets, names, None)
+  rows = padded(list(map(np.flatnonzero, np.any(masks, axis=0))))
+  sets = np.take_along_axis(masks, rows[None], axis=2) & (rows >= 0)
+  return _test_sets(data, parts, "test", rows, sets, names)
+
+
+def _test_sets(
+  data: Dataset,
+  kept: Parts,
+  pool: str,
+  rows: np.ndarray,
+  sets: np.ndarray,
+  names: Sequence[str],
+) -> TestSets:
+  """Adds the classes of the rows, and those that the clients train on."""
+  label = data.train_label if pool == "train" else data.test_label
+  return TestSets(
+    parts=list(kept),
+    main=main_classes(data.train_label, kept, data.classes),
+    pool=pool,
+    rows=rows,
+    label=label[rows],
+    sets=sets,
+    names=tuple(names),
+    rhos=None,
+  )
 
 
 def require_no_rhos(rhos: Rhos, name: str) -> None:
@@ -295,7 +448,6 @@ def require_test_split(data: Dataset) -> None:
   """Raises UserError if the data have no test samples."""
   if not len(data.test_label):
     raise UserError(
-      f"eval.shift: {data.name} has no test split (x_test of npz:PATH), or"
-      " data.pool='all' leaves none: choose local or out_of_client, or"
-      " data.pool='train'"
+      f"eval.shift: {data.name} has no test split, or data.pool='all' leaves"
+      " none: choose local or out_of_client, or data.pool='train'"
     )

@@ -19,7 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "reevaluate": ["evaluate_again"],
     "runner": ["run", "run_seeds"],
     "setup.checks": ["check_first", "check_layers"],
-    "setup.client_data": ["make_test_sets"],
+    "setup.client_data": ["by_depth", "deal", "owner_names"],
     "setup.data_summary": ["coverage", "notes"],
     "setup.method_factory": ["abstract_state", "make_method"],
     "setup.network": [

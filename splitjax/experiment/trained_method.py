@@ -15,7 +15,6 @@ from splitjax import files, registry, trees
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data import feed
-from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.evaluation import confident_path, early_exit, evaluate
 from splitjax.evaluation.personalisation import tuning_key
@@ -159,7 +158,7 @@ class Trained(NamedTuple):
       >>> answer.shape
       (3,)
     """
-    image = self._fitting(image)
+    self._check(image)
     method, server = self.method, self.state.server
     classes = self.network.backbone.classes
     if len(label) != len(image) or not np.isin(label, range(classes)).all():
@@ -243,8 +242,7 @@ class Trained(NamedTuple):
 
     Args:
       n: the client's number, or its name where the data name the clients.
-      image: inputs [B, ...], images as uint8 [B, H, W, c]; other widths and
-        byte orders of numbers are cast as those of training samples were.
+      image: inputs [B, ...] in the data's dtype; images are [B, H, W, c] uint8.
       threshold: e_n, nats: the exit answers iff its entropy is below it.
         Ignored for methods without two exits.
 
@@ -255,10 +253,9 @@ class Trained(NamedTuple):
       UserError: the inputs have another dtype or shape, the threshold is no
         number, or see `client`.
     """
-    image = self._fitting(image)
+    self._check(image)
     answers = self.method.answers
-    chosen = np.asarray(threshold)  # of None it is an object
-    number = chosen.dtype.kind in "iuf" and not np.isnan(chosen).any()
+    number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
     if len(answers) > 1 and not number:
       raise UserError(
         f"threshold={threshold!r}: give a number, nats, as in"
@@ -324,7 +321,7 @@ class Trained(NamedTuple):
         "embeddings are the server's: clients of this method have the whole"
         " network"
       )
-    image = self._fitting(image)
+    self._check(image)
     x = self._standardised(jnp.asarray(image))
     net, rest = self.client(n), self.server(n)
     return embedding(self.network.backbone, net, rest, x)
@@ -369,10 +366,11 @@ class Trained(NamedTuple):
 
     return predictor
 
-  def _fitting(self, image: np.ndarray) -> np.ndarray:
-    """Casts inputs to the training samples' dtype, see `predict`."""
-    net = self.network.backbone
-    return fitting(image, net.shape, self.network.dtype, net.vocabulary)
+  def _check(self, image: np.ndarray) -> None:
+    """Raises UserError if inputs do not suit the network, see `predict`."""
+    network, net = self.network, self.network.backbone
+    if wrong := feed.unfit(image, net.shape, network.dtype, net.vocabulary):
+      raise UserError(wrong)
 
   def _standardised(self, image: Array) -> Array:
     return feed.standardise(image, self.network.mean, self.network.std)

@@ -230,7 +230,7 @@ def test_hydras_setting(name):
       assert (c.optimizer.lr, c.optimizer.momentum) == (0.05, 0)
       assert c.optimizer.schedule == "exponential"
       assert (c.optimizer.decay, c.optimizer.floor) == (0.993, 0.005)
-      assert (c.data.name, c.data.augment) == ("cifar10", "crop_flip")
+      assert (c.data.name, c.data.augment) == ("cifar10", ("crop_flip",))
 
 
 def test_words_for_hydra():

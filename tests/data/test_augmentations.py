@@ -1,4 +1,6 @@
-"""Augmentations: cases by hand; what is refused."""
+"""Augmentations: crops by a loop, draws; what is refused."""
+
+import itertools
 
 import jax
 import numpy as np
@@ -6,44 +8,109 @@ import pytest
 import tiny
 from refusals import refused
 
+import splitjax
 from splitjax import AUGMENTATIONS, experiment
+from splitjax.data import Dataset, augmentations
 
-RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (4, 9, 12, 3)).astype(np.uint8)
+KEY = jax.random.key(0)
 
 
-@pytest.mark.parametrize("name", ["crop", "crop_flip"])
-def test_images_and_keys_draw_their_own(name):
-  same = np.broadcast_to(IMAGES[:1], IMAGES.shape)
+def crops(image, mirror):
+  """Crop of an image [H, W, c], as bytes -> its corner and side, by a loop."""
+  height, width, channels = image.shape
+  framed = np.zeros((height + 8, width + 8, channels), np.uint8)
+  framed[4 : 4 + height, 4 : 4 + width] = image
+  corners = {}
+  for y, x in itertools.product(range(9), range(9)):
+    cut = framed[y : y + height, x : x + width]
+    corners[cut.tobytes()] = (y, x, 0)
+    if mirror:
+      corners[cut[:, ::-1].tobytes()] = (y, x, 1)
+  return corners
+
+
+@pytest.mark.parametrize(("name", "mirror"), [("crop", 0), ("crop_flip", 1)])
+def test_augmentation_is_a_crop_out_of_a_black_frame(name, mirror):
+  rng = np.random.default_rng(1)
+  image = rng.integers(1, 256, (1, 9, 10, 2), np.uint8)
+  count = 2000
+  images = np.repeat(image, count, 0)
   draw = jax.jit(AUGMENTATIONS[name])
-  found, twice, changed = (draw(same, jax.random.key(i)) for i in (0, 0, 1))
-  assert found.dtype == np.uint8 and found.shape == same.shape
-  np.testing.assert_array_equal(found, twice)
-  assert len({image.tobytes() for image in np.asarray(found)}) > 1
-  assert (changed != found).any()
+  changed = draw(images, KEY)
+  assert changed.shape == (count, 9, 10, 2) and changed.dtype == np.uint8
+  np.testing.assert_array_equal(changed, draw(images, KEY))
+  assert (changed != draw(images, jax.random.key(1))).any()
+  corners = crops(image[0], mirror)
+  seen = np.array([corners[x.tobytes()] for x in np.asarray(changed)])
+  # Each of 81 corners about 25 times, and either side 1,000 times.
+  counts = np.bincount(9 * seen[:, 0] + seen[:, 1], minlength=81)
+  assert counts.min() > 5 and counts.max() < 55
+  assert abs(seen[:, 2].sum() - mirror * count / 2) < 120 * mirror + 1
+  # The side does not depend on the corner.
+  assert set(seen[seen[:, 0] < 4, 2]) == set(range(1 + mirror))
 
 
-def test_a_wrong_name_is_one_line():
+def test_names_are_applied_in_order(monkeypatch):
+  monkeypatch.setitem(AUGMENTATIONS, "add", lambda image, key: image + 3)
+  monkeypatch.setitem(AUGMENTATIONS, "double", lambda image, key: 2 * image)
+  image = np.full((2, 3, 3, 1), 5, np.uint8)
+  for names, want in (
+    ((), 5),
+    (("add", "double"), 16),
+    (("double", "add"), 13),
+  ):
+    changed = augmentations.augmented(image, names, KEY)
+    assert np.unique(changed).tolist() == [want]
+  # The first draws as it does alone, later ones otherwise.
+  image = np.random.default_rng(0).integers(1, 256, (9, 8, 8, 1), np.uint8)
+  twice = augmentations.augmented(image, ("crop_flip", "crop_flip"), KEY)
+  first = AUGMENTATIONS["crop_flip"](image, KEY)
+  assert (twice != AUGMENTATIONS["crop_flip"](first, KEY)).any()
+
+
+@pytest.mark.parametrize("names", [("crop_flop",), ("crop", "")])
+def test_a_wrong_name_is_one_line(names):
   draft = tiny.tiny(own="local")
-  draft.data.augment = "crop_flop"
+  draft.data.augment = names
   with refused("data.augment"):
     tiny.resolved(draft)
 
 
-def test_a_wrong_entry_is_one_line(monkeypatch):
-  draft = tiny.tiny(own="local")
-  draft.data.augment = "mine"
-  for entry in (
+@pytest.mark.parametrize(
+  "entry",
+  [
     lambda x, key: x.astype(float),
     lambda x, key: x[:, 1:],
     lambda x: x,
-  ):
-    monkeypatch.setitem(AUGMENTATIONS, "mine", entry)
+    lambda x, key: undefined,  # noqa: F821
+  ],
+)
+def test_a_wrong_entry_is_one_line(entry, monkeypatch):
+  draft = tiny.tiny(own="local")
+  draft.data.augment = "mine"
+  monkeypatch.setitem(AUGMENTATIONS, "mine", entry)
+  with refused("data.augment"):
+    experiment.build(tiny.resolved(draft))
+
+
+def test_who_is_augmented(monkeypatch):
+  """Ours change images; a user's own series, too, but nobody token ids."""
+  same = augmentations.of_image(lambda image, key: image)
+  monkeypatch.setitem(AUGMENTATIONS, "same", same)
+  label = np.zeros(4, np.int32)
+  series = np.zeros((4, 5, 2), np.float32)
+  data = Dataset("x", 2, series, label, series, label)
+  augmentations.check(("same",), data)
+  ids = np.zeros((4, 7), np.int32)
+  text = Dataset("x", 2, ids, label, ids, label, vocabulary=9)
+  for name, inputs in (("crop", data), ("crop", text), ("same", text)):
     with refused("data.augment"):
-      experiment.build(tiny.resolved(draft))
+      augmentations.check((name,), inputs)
 
 
 def test_a_report_says_how_images_are_augmented():
   draft = tiny.changed(tiny.tiny(own="local"), data__augment="crop")
-  said = experiment.notes(experiment.build(tiny.resolved(draft)))[-1]
+  config = tiny.resolved(draft)
+  assert config.data.augment == ("crop",)
+  said = experiment.notes(splitjax.build(config))[-1]
   assert said.endswith("augmented in every step: crop.")

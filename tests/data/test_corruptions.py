@@ -11,7 +11,8 @@ import scipy.stats
 from PIL import Image, ImageEnhance
 from refusals import refused
 
-from splitjax import CORRUPTIONS, data
+from splitjax import CORRUPTIONS
+from splitjax.data import Dataset, corrupted, deal_domains, read_domains
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -19,7 +20,7 @@ RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (32, 24, 3)).astype(np.uint8)
 IMAGE[:2] = IMAGE[:2, :, :1]  # grey pixels, whose hue is 0
 IMAGE[2] = 0
-KEY, SEED = jax.random.key(0), (0, 1)
+KEY = jax.random.key(0)
 
 
 def by_hsv(change):
@@ -107,43 +108,110 @@ def test_noise_is_normal_with_its_deviation():
     assert scipy.stats.kstest(drawn / scale, "norm").pvalue > 0.01, scale
 
 
-def test_an_image_draws_by_its_row_whatever_comes_with_it():
-  images = RNG.integers(0, 256, (300, 4, 5, 1)).astype(np.uint8)
-  look = "rotation:2", "none", "gaussian_noise:5"
-  rows = np.arange(299, -1, -1)
-  every = data.apply_corruptions(images, rows, look, SEED)
-  assert every.shape == images.shape and every.dtype == np.uint8
-  few = np.array([7, 260, 3])
-  np.testing.assert_array_equal(
-    data.apply_corruptions(images, few, look, SEED), every[299 - few]
-  )
-  # Two equal images have draws of their own, and a look has an order.
-  same = np.repeat(images[:1], 2, axis=0)
-  one, two = data.apply_corruptions(
-    same, np.arange(2), ("gaussian_noise:1",), SEED
-  )
-  assert (one != two).any()
-  turned = data.apply_corruptions(images, few, look[::-1], SEED)
-  assert (turned != every[299 - few]).any()
-  np.testing.assert_array_equal(
-    data.apply_corruptions(images, few, (), SEED), images[few]
-  )
+def dataset(train, test):
+  """A data set of images [Z, H, W, c] whose labels are their rows modulo 3."""
+  label = [np.arange(len(image), dtype=np.int32) % 3 for image in (train, test)]
+  return Dataset("x", 3, train, label[0], test, label[1])
 
 
-def test_domains_are_checked():
-  for text in ("rotaton:3", "rotation:6", "none:2"):
-    with refused("field"):
-      data.read_corruptions(text, 3, "field")
-  assert data.read_corruptions("none, contrast:1 ,rotation", 3, "f") == (
-    "none", "contrast:1", "rotation:3",
-  )  # fmt: skip
+def numbered(count, first):
+  """Images [Z, 2, 3, 1] that carry their own number."""
+  number = first + np.arange(count, dtype=np.uint8)
+  shape = count, 2, 3, 1
+  return np.array(np.broadcast_to(number[:, None, None, None], shape))
 
 
-def test_images_that_do_not_fit_are_refused(monkeypatch):
-  with refused("field"):
-    data.check_corruptions(["none", "saturate:1"], (4, 4, 1), "field")
-  data.check_corruptions(["none", "saturate:1"], (4, 4, 3), "field")
+@pytest.fixture(name="simple")
+def add_corruptions(monkeypatch):
+  """Corruptions whose result is easy to say."""
+  monkeypatch.setitem(CORRUPTIONS, "add", lambda image, s, key: image + 20 * s)
+  monkeypatch.setitem(CORRUPTIONS, "double", lambda image, s, key: 2 * image)
   half = lambda image, severity, key: image[::2]  # noqa: E731
   monkeypatch.setitem(CORRUPTIONS, "half", half)
-  with refused("field"):
-    data.check_corruptions(["half:1"], (4, 4, 1), "field")
+
+
+@pytest.mark.usefixtures("simple")
+def test_training_images_are_in_their_domain_and_test_images_in_all():
+  plain = dataset(numbered(30, 0), numbered(12, 60))
+  plain = plain._replace(test_client=np.arange(12) // 4)
+  domains = "clean", "add 1", "double 3"
+  of_row = np.arange(30) % 3
+  data = corrupted(plain, of_row, domains, 0)
+  want = np.arange(30)
+  want[1::3] += 20
+  want[2::3] *= 2
+  np.testing.assert_array_equal(data.train_image[:, 1, 2, 0], want)
+  assert plain.train_image[1, 0, 0, 0] == 1  # untouched
+  clean = np.arange(60, 72)
+  want = np.concatenate([clean, clean + 20, 2 * clean])
+  np.testing.assert_array_equal(data.test_image[:, 1, 2, 0], want)
+  assert data.domain_names == domains
+  assert data.train_domain.tolist() == of_row.tolist()
+  assert data.test_domain.tolist() == [0] * 12 + [1] * 12 + [2] * 12
+  assert data.test_label.tolist() == plain.test_label.tolist() * 3
+  assert data.test_client.tolist() == plain.test_client.tolist() * 3
+  assert data.test_image.dtype == data.train_image.dtype == np.uint8
+
+
+def test_an_image_draws_by_seed_split_and_row_alone():
+  image = RNG.integers(0, 256, (300, 4, 5, 1)).astype(np.uint8)
+  noise = "gaussian_noise 5"
+  rows = np.zeros(300, int)
+  drawn = corrupted(dataset(image, image), rows, (noise,), 0)
+  few = corrupted(dataset(image[:9], image[:280]), rows[:9], (noise,), 0)
+  np.testing.assert_array_equal(few.train_image, drawn.train_image[:9])
+  np.testing.assert_array_equal(few.test_image, drawn.test_image[:280])
+  assert (drawn.train_image != drawn.test_image).any()
+  other = corrupted(dataset(image, image), rows, (noise,), 1)
+  assert (drawn.train_image != other.train_image).any()
+  # Equal images have draws of their own; severities share them.
+  grey = np.full((2, 4, 5, 1), 128, np.uint8)
+  levels = "gaussian_noise 1", "gaussian_noise 5"
+  data = corrupted(dataset(grey, grey), rows[:2], levels, 0)
+  assert (data.test_image[0] != data.test_image[1]).any()
+  one, five = data.test_image[::2].astype(int) - 128
+  assert np.abs(five * 0.4 - one).max() <= 1
+
+
+def test_domains_are_dealt_evenly_and_by_the_seed():
+  dealt = deal_domains(4, 30, 5)
+  assert sorted(np.bincount(dealt)) == [7, 7, 8, 8]
+  np.testing.assert_array_equal(dealt, deal_domains(4, 30, 5))
+  assert (dealt != deal_domains(4, 30, 6)).any()
+
+
+def test_names_of_domains():
+  names = "clean", "contrast 1", "rotation"
+  assert read_domains(names, "field") == (
+    *names[:2], *(f"rotation {severity}" for severity in range(1, 6)),
+  )  # fmt: skip
+  for text in (
+    "rotaton 3",
+    "rotation 6",
+    "rotation 3 4",
+    "clean 2",
+    "contrast",
+  ):
+    with refused("field"):
+      read_domains(("contrast 2", text), "field")
+
+
+GREY = dataset(numbered(6, 0), numbered(3, 60))
+SERIES = dataset(
+  np.zeros((6, 5, 2), np.float32), np.zeros((3, 5, 2), np.float32)
+)
+
+
+@pytest.mark.usefixtures("simple")
+@pytest.mark.parametrize(
+  ("data", "domain"),
+  [
+    (GREY, "saturate 1"),
+    (GREY, "half 1"),
+    (SERIES, "add 1"),
+    (GREY._replace(train_domain=np.zeros(6, int)), "add 1"),
+  ],
+)
+def test_data_that_cannot_be_in_a_domain_are_refused(data, domain):
+  with refused("domains clean"):
+    corrupted(data, np.zeros(6, int), ("clean", domain), 0)

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from splitjax.data import SHIFTS, Dataset, id_ood_sets, main_classes, merged
+from splitjax.data import (
+  SHIFTS,
+  Dataset,
+  id_ood_sets,
+  main_classes,
+  merged,
+  realised_rho,
+)
 from splitjax.registry import read_spec
 
 CLASSES = 4
@@ -151,6 +158,8 @@ def test_merged_puts_the_test_split_behind():
     ("out_of_client", {"validation_fraction": 0.4}, "eval.shift"),
     ("out_of_client", {"parts": PARTS[:1]}, "num_clients"),
     ("local", {"parts": [np.array([4])]}, "num_clients"),
+    ("own_test", {}, "eval.shift"),
+    ("by_domain", {}, "eval.shift"),
   ],
 )
 def test_bad_input_is_named(name, given, field):
@@ -164,11 +173,190 @@ def test_a_fraction_out_of_bounds_is_refused():
     read_spec(SHIFTS, given, "eval.shift")
 
 
-@pytest.mark.parametrize("name", [x for x in SHIFTS if x != "own_test"])
+@pytest.mark.parametrize("name", ["id_ood", "global", "local", "out_of_client"])
 def test_the_same_seed_gives_the_same_sets(name):
-  one, two, other = (make_sets(name, seed=seed) for seed in (3, 3, 4))
-  np.testing.assert_array_equal(one.rows, two.rows)
-  np.testing.assert_array_equal(one.sets, two.sets)
-  changed = not np.array_equal(one.rows, other.rows)
-  drawn = name not in ("global", "covariate", "unseen_domain")
-  assert changed == drawn
+  drawn, again, other = (make_sets(name, seed=seed) for seed in (3, 3, 4))
+  np.testing.assert_array_equal(drawn.rows, again.rows)
+  np.testing.assert_array_equal(drawn.sets, again.sets)
+  assert np.array_equal(drawn.rows, other.rows) == (name == "global")
+
+
+# Photographs by day (0) and night (1): client 0 has classes 0 and 1 by day,
+# client 1 class 3 by night, client 2 all classes by day and night.
+ROW = np.arange(200)
+CITIES = [
+  np.flatnonzero((ROW < 100) & (TRAIN < 2)),
+  np.flatnonzero((ROW < 100) & (TRAIN == 3)),
+  np.arange(100, 200),
+]
+NIGHT = np.where(ROW < 100, TRAIN == 3, ROW % 3 == 0).astype(np.int32)
+TEST_NIGHT = np.arange(40, dtype=np.int32) % 2
+PHOTOS = DATA._replace(
+  train_domain=NIGHT, test_domain=TEST_NIGHT, domain_names=("day", "night")
+)
+
+
+def test_a_set_for_each_domain_of_a_clients_classes():
+  made = make_sets("by_domain", parts=CITIES, data=PHOTOS)
+  assert made.names == ("own domain", "day", "night") and made.pool == "test"
+  of_client = [TEST < 2, TEST == 3, TEST < 4]
+  trained = [TEST_NIGHT == 0, TEST_NIGHT == 1, TEST_NIGHT < 2]
+  for n, (classes, domains) in enumerate(zip(of_client, trained, strict=True)):
+    for r, within in enumerate((domains, TEST_NIGHT == 0, TEST_NIGHT == 1)):
+      want = np.flatnonzero(classes & within).tolist()
+      assert listed(made, n, r) == want
+  assert made.known[made.sets.any(axis=0)].all()
+  # Where all train in the same domains, their own are no set.
+  plain = make_sets("by_domain", data=PHOTOS, parts=[CITIES[2]] * 2)
+  assert plain.names == ("day", "night")
+  unnamed = PHOTOS._replace(domain_names=())
+  plain = make_sets("by_domain", data=unnamed, parts=[CITIES[2]] * 2)
+  assert plain.names == ("domain 0", "domain 1")
+
+
+def test_other_shifts_stay_in_the_clients_domains():
+  # By day and night the classes' images are alike, so that each client's draw
+  # is that of half the test split without domains.
+  half = DATA._replace(
+    test_image=DATA.test_image[::2], test_label=DATA.test_label[::2]
+  )
+  data = PHOTOS._replace(train_domain=np.zeros(200, int))
+  made = make_sets("id_ood", (0.0, 0.5), data=data)
+  plain = make_sets("id_ood", (0.0, 0.5), data=half)
+  np.testing.assert_array_equal(
+    made.rows, np.where(plain.rows < 0, -1, 2 * plain.rows)
+  )
+  np.testing.assert_array_equal(made.sets, plain.sets)
+  # The global set is the whole test split, and owners' samples are theirs in
+  # their domains.
+  assert listed(make_sets("global", data=data), 0, 0) == list(range(40))
+  owned = data._replace(train_client=TRAIN, test_client=TEST)
+  parts = [np.flatnonzero(TRAIN == n) for n in range(4)]
+  made = make_sets("own_test", data=owned, parts=parts)
+  assert [listed(made, n, 0) for n in range(4)] == [
+    list(range(10 * n, 10 * n + 10, 2)) for n in range(4)
+  ]
+
+
+# Eight test samples of four classes.
+LABEL = np.array([0, 1, 2, 3, 0, 1, 2, 3])
+# Client 0 knows classes 0 and 1, client 1 only class 3, client 2 all of them.
+MAIN = np.array([[1, 1, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1]], bool)
+
+
+def test_main_classes_by_hand():
+  labels = np.array([2, 0, 2, 1])
+  parts = [np.array([0, 2]), np.array([1, 3]), np.array([], np.int64)]
+  assert main_classes(labels, parts, 4).astype(int).tolist() == [
+    [0, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0],
+  ]  # fmt: skip
+
+
+def test_mixtures_by_hand():
+  # Client 0: ID = rows 0 1 4 5, four samples.
+  #   rho 0.5: 2 OOD, one of class 2 (rows 2 6) and one of class 3 (rows 3 7).
+  #   rho 1.0: 4 OOD, which is all there is.
+  # Client 1: ID = rows 3 7, two samples.
+  #   rho 0.5: 1 OOD of any of classes 0 1 2. rho 1.0: 2, of two classes.
+  # Client 2: everything is ID, nothing is left to draw.
+  sets = id_ood_sets(LABEL, MAIN, [0.0, 0.5, 1.0], seed=0)
+  assert sets.shape == (3, 3, 8) and sets.dtype == bool
+  np.testing.assert_array_equal(sets[0], MAIN[:, LABEL])
+  half, full = sets[1], sets[2]
+  assert half[0, [0, 1, 4, 5]].all()
+  assert half[0, [2, 6]].sum() == 1 and half[0, [3, 7]].sum() == 1
+  assert full[0].all()
+  assert half[1, [3, 7]].all() and half[1].sum() == 3
+  drawn = LABEL[full[1] & ~MAIN[1, LABEL]]
+  assert len(drawn) == 2 and len(set(drawn)) == 2
+  assert sets[:, 2].all()
+  np.testing.assert_allclose(
+    realised_rho(sets, MAIN[:, LABEL]),
+    [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1.0, 0.0]],
+  )
+  # Numbers are rounded: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
+  sets = id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
+  assert sets.sum(axis=-1).tolist() == [[4], [6]]
+
+
+def test_natural_ood_samples_are_as_frequent_as_in_the_split():
+  # ID: 100 of class 0. OOD: 90 of class 1, 10 of class 2; half of them drawn.
+  label = np.repeat([0, 1, 2], [100, 90, 10])
+  main, rare = np.array([[1, 0, 0]], bool), {"natural": [], "balanced": []}
+  for seed in range(40):
+    for ood, counts in rare.items():
+      sets = id_ood_sets(label, main, [0.5, 0.2], seed, ood)
+      drawn = np.bincount(label[sets[0, 0]], minlength=3)
+      assert drawn[0] == 100 and drawn[1:].sum() == 50
+      assert not (sets[1] & ~sets[0]).any()
+      counts.append(drawn[2])
+  assert set(rare["balanced"]) == {10} and 4 < np.mean(rare["natural"]) < 6
+
+
+def test_the_others_fill_in_for_an_exhausted_class():
+  # ID: six of class 0. OOD: one of class 1, two of class 2, five of class 3.
+  # Turn by turn: 1 2 3 | 2 3 | 3 | 3 | 3, so after 3, 5 and 6 samples the
+  # classes have given (1, 1, 1), (1, 2, 2) and (1, 2, 3).
+  label = np.repeat([0, 1, 2, 3], [6, 1, 2, 5])
+  main = np.array([[1, 0, 0, 0]], bool)
+  sets = id_ood_sets(label, main, [3 / 6, 5 / 6, 1.0], seed=1)
+  counts = [np.bincount(label[s[0]], minlength=4)[1:].tolist() for s in sets]
+  assert counts == [[1, 1, 1], [1, 2, 2], [1, 2, 3]]
+
+
+def test_the_cap_is_reported():
+  # Two ID samples and six OOD ones: rho 3 takes all six, others cannot.
+  sets = id_ood_sets(LABEL, MAIN[1:2], [3.0, 5.0, 1e308], seed=0)
+  assert sets.all()
+  rhos = realised_rho(sets, MAIN[1:2, LABEL])
+  np.testing.assert_allclose(rhos, [[3.0]] * 3)
+  # A client whose class 4 is not in the test split has no samples at all.
+  main = np.array([[0, 0, 0, 0, 1]], bool)
+  sets = id_ood_sets(LABEL, main, [0.8, np.inf], seed=0)
+  assert not sets.any()
+  assert np.isnan(realised_rho(sets, main[:, LABEL])).all()
+
+
+@pytest.fixture(name="world", scope="module")
+def make_world():
+  """Ten classes of 100 test samples, 12 clients that know two of them."""
+  rng = np.random.default_rng(0)
+  label = rng.permutation(np.repeat(np.arange(10), 100))
+  main = rng.permuted(np.repeat([[1] * 2 + [0] * 8], 12, axis=0), axis=1) > 0
+  return label, main
+
+
+def test_balanced_nested_and_of_the_right_size(world):
+  label, main = world
+  rhos = [0.0, 0.2, 0.4, 0.6, 0.8]
+  sets = id_ood_sets(label, main, rhos, seed=5)
+  assert (sets[:-1] <= sets[1:]).all()
+  for rho, of_rho in zip(rhos, sets, strict=True):
+    for known, mask in zip(main, of_rho, strict=True):
+      counts = np.bincount(label[mask], minlength=10)
+      assert (counts[known] == 100).all()
+      assert counts[~known].sum() == round(rho * 200)
+      assert np.ptp(counts[~known]) <= 1
+
+
+def test_mixtures_depend_on_seed_and_client_alone(world):
+  label, main = world
+  sets = id_ood_sets(label, main, [0.2, 0.8], seed=5)
+  again = id_ood_sets(label, main[:3], [0.8, 0.4], seed=5)
+  np.testing.assert_array_equal(sets[1, :3], again[0])
+  other = id_ood_sets(label, main, [0.2, 0.8], seed=6)
+  assert not np.array_equal(sets, other)
+  # Two clients that know the same are not tested on the same draw.
+  twins = id_ood_sets(label, main[[0, 0]], [0.8], seed=5)
+  assert not np.array_equal(twins[0, 0], twins[0, 1])
+
+
+def test_every_sample_can_be_drawn(world):
+  label, main = world
+  drawn = sum(
+    id_ood_sets(label, main[:1], [0.8], seed=seed)[0, 0].astype(int)
+    for seed in range(60)
+  )
+  outside = drawn[~main[0, label]]
+  # Each of 800 is drawn with probability 160/800: 12 of 60 times, give or take.
+  assert outside.min() > 0 and outside.max() < 30

@@ -107,17 +107,17 @@ def test_held_out_samples_are_a_share_of_each_clients():
 
 def test_held_out_samples_are_arranged_by_client():
   back = data.hold_out(PARTS, 3, 0.5)[1]
-  table = data.table(CLASSES, back, 3)
+  table = data.holdout(CLASSES, back, 3)
   assert table.rows.shape == (3, 10) and table.rows.dtype == np.int32
   for n, own in enumerate(back):
     real = table.real[n]
     np.testing.assert_array_equal(table.rows[n, real], own)
     np.testing.assert_array_equal(table.label[n, real], CLASSES[own])
     assert table.draw[n, real].min() >= 0
-  again = data.table(CLASSES, back, 3)
+  again = data.holdout(CLASSES, back, 3)
   np.testing.assert_equal(table, again)
   # A client's draws do not depend on how many others there are.
-  alone = data.table(CLASSES, back[:1], 3)
+  alone = data.holdout(CLASSES, back[:1], 3)
   np.testing.assert_array_equal(alone.draw[0, :10], table.draw[0])
 
 

@@ -1,4 +1,4 @@
-"""Runs whose images drift: what tells them apart, and what they repeat."""
+"""Runs in domains: what tells them apart, and what they repeat."""
 
 import dataclasses
 
@@ -9,32 +9,52 @@ from refusals import refused
 from runs import draft, same_run, stopped
 
 import splitjax
-from splitjax import DOMAINS, PARTITIONS, SHIFTS, experiment
+from splitjax import PARTITIONS, SHIFTS, experiment
+from splitjax.data import load
 
-NAMES = "none, contrast, gaussian_noise"
+TRAINED = "clean", "contrast 3", "gaussian_noise 3"
 
 
-def config(shift="covariate", domain="drawn", name="local", **changes):
+def config(shift="by_domain", domains=TRAINED, tested=(), **changes):
   """A run of clients in three domains, with labels alike."""
-  c = draft(name)
+  c = draft(changes.pop("method", "local"))
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
-  c.data.domain = splitjax.spec(DOMAINS, domain)
-  if domain == "drawn":
-    c.data.domain.corruptions = NAMES
+  c.data.domains = domains
   c.eval.shift = splitjax.spec(SHIFTS, shift)
-  if shift == "covariate":
-    c.eval.shift.corruptions = "brightness"
-  c.eval.rhos = None
+  c.eval.rhos, c.eval.domains = None, tested
   return tiny.resolved(tiny.changed(c, **changes))
+
+
+def test_every_corruption_and_severity_is_a_test_set():
+  task = experiment.build(config(tested="pixelate, gaussian_noise 3"))
+  pixelated = [f"pixelate {severity}" for severity in range(1, 6)]
+  assert task.test_sets.names == ("own domain", *TRAINED, *pixelated)
+  assert len(task.pool) == 50 * 8
+  # Clients train in their domain, and their own set is the one of its name.
+  plain = load("digits", train_samples=120, test_samples=50)
+  for rows, sets in zip(
+    task.test_sets.parts, task.test_sets.sets.swapaxes(0, 1), strict=True
+  ):
+    (domain,) = np.unique(task.data.train_domain[rows])
+    np.testing.assert_array_equal(sets[0], sets[1 + domain])
+    same = task.data.train_image[rows] == plain.train_image[rows]
+    assert same.all() == (domain == 0)
+  notes = experiment.notes(task)
+  (said,) = (note for note in notes if note.startswith("Domains of"))
+  assert all(f"{domain} of " in said for domain in TRAINED)
+  # Without domains of the clients, unchanged images are the first set.
+  task = experiment.build(config(domains=(), tested="pixelate"))
+  assert task.test_sets.names == ("clean", *pixelated)
+  np.testing.assert_array_equal(task.data.train_image, plain.train_image)
 
 
 def test_a_run_is_known_by_its_images_and_shares_equal_ones():
   built = experiment.Tasks()
-  plain = built.of(config("global", "none"))
-  assert "looks" not in plain.facts
+  plain = built.of(config("global", ()))
   digests, pools = {plain.facts["digest"]}, [plain.pool]
-  for shift, seed in (("global", 0), ("global", 1), ("covariate", 0)):
-    task = built.of(config(shift, seed=seed))
+  cases = ("global", 0, ()), ("global", 1, ()), ("by_domain", 0, "pixelate")
+  for shift, seed, tested in cases:
+    task = built.of(config(shift, tested=tested, seed=seed))
     # Statistics are those of the images before they were changed.
     for fact in ("mean", "std"):
       assert task.facts[fact] == plain.facts[fact]
@@ -43,56 +63,40 @@ def test_a_run_is_known_by_its_images_and_shares_equal_ones():
     np.testing.assert_array_equal(task.pool, task.data.test_image)
     np.testing.assert_array_equal(task.image, task.data.train_image)
     assert (task.image != plain.image).any()
-  # Test sets that drift do not make other training images.
+  # Domains of the test split do not make other training images.
   assert len(digests) == 3
-  # A pair of an image and a look is there if some client needs it.
-  label, sets = plain.data.test_label, task.test_sets
-  clients = np.array(sets.domains.clients)
-  needed = [
-    sets.main[clients == domain].any(axis=0)[label].sum()
-    for domain in np.unique(clients)
-  ]
-  assert [len(pool) for pool in pools] == [50, 150, 150, 6 * sum(needed)]
-  again = built.of(config("covariate", rounds=7))
+  assert [len(pool) for pool in pools] == [50, 150, 150, 50 * 8]
+  again = built.of(config(tested="pixelate", rounds=7))
   assert again.pool is pools[-1] and again.image is task.image
 
 
-def test_notes_name_domains():
-  made = config("unseen_domain", data__train_samples=900)
-  notes = experiment.notes(experiment.build(made))
-  (domains,) = (note for note in notes if note.startswith("Domains of"))
-  for name in ("none of ", "contrast:3 of ", "gaussian_noise:3 of "):
-    assert name in domains
-  assert "The domain left out of training: brightness:3." in notes
-  assert not [x for x in notes if "classes that a client lacks" in x]
-  with refused("eval.shift.corruption"):
-    experiment.build(
-      config("unseen_domain", eval__shift__corruption="contrast")
-    )
+def test_domains_that_no_test_set_shows_are_refused():
+  with refused("eval.domains"):
+    config("local", tested="contrast")
+  with refused("eval.shift"):
+    experiment.build(config(domains=()))
 
 
 @pytest.mark.slow
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures, blank):
-  made = config(name="splitgp", eval__metrics="ece")
+  made = config(tested="contrast", method="splitgp", eval__metrics="ece")
   experiment.run(made, tmp_path / "whole")
   stopped(made, tmp_path / "parts", 2)
-  results = experiment.run(made, tmp_path / "parts")
+  experiment.run(made, tmp_path / "parts")
   same_run(tmp_path / "whole", tmp_path / "parts")
-  assert results["sets"] == [f"severity {s}" for s in range(6)]
-  assert (tmp_path / "parts/accuracy_over_severity.png").exists()
   page = (tmp_path / "parts/report.md").read_text()
-  assert "Domains of clients' images: contrast:3 of" in page
+  assert "Domains of clients' images: clean of" in page
+  assert all(f"contrast {severity}" in page for severity in range(1, 6))
 
 
 @pytest.mark.slow
-def test_a_trained_run_is_tested_on_other_drifts(tmp_path):
+def test_a_trained_run_is_tested_in_other_domains(tmp_path):
   made = config("global")
   experiment.run(made, tmp_path)
-  for shift in ("covariate", "unseen_domain"):
-    other = dataclasses.replace(made, eval=config(shift).eval)
-    found = experiment.evaluate_again(tmp_path, other)
-    want = experiment.run(config(shift), tmp_path / shift)
-    kept = ("accuracy", "offload")
-    assert [found["rows"][0]["summary"][k] for k in kept] == [
-      want["rows"][0]["summary"][k] for k in kept
-    ]
+  other = config(tested="brightness")
+  again = dataclasses.replace(made, eval=other.eval)
+  tested = experiment.evaluate_again(tmp_path, again)
+  trained = experiment.run(other, tmp_path / "other")
+  summaries = [run["rows"][0]["summary"] for run in (tested, trained)]
+  for metric in ("accuracy", "offload"):
+    assert summaries[0][metric] == summaries[1][metric]

@@ -93,7 +93,9 @@ def places(tree):
 
 OUTSIDE = {
   "data.name": ["mnist", "", "npz:", "npz:a\nb", "npz:/nowhere.npz"],
-  "data.augment": ["", "crop,flip", "crop()"],
+  "data.augment": ["flip", "crop,flip", "crop()"],
+  "data.domains": ["fog", "clean 3", "rotation 6"],
+  "eval.domains": ["fog", "rotation 3"],
   "data.train_samples": [9, 1438],
   "data.test_samples": [9, 361],
   "num_clients": [10**6],

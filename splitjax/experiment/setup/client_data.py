@@ -1,5 +1,6 @@
 """The clients' training and test samples under a config."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,52 +12,45 @@ from splitjax.data import (
   SHIFTS,
   Dataset,
   TestSets,
-  domains,
-  drift,
+  augmentations,
+  corruptions,
   feed,
-  holdout,
-  partition_util,
+  inputs,
+  partitions,
+  splits,
 )
-from splitjax.data.augmentations import AUGMENTATIONS, NONE
-from splitjax.data.dataset import scale
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.network import make_backbone, make_devices
-from splitjax.files import is_own
-from splitjax.types import UserError, naming
+from splitjax.types import UserError
 
 
 def check_options(config: Config, data: Dataset) -> None:
   """Raises UserError if augmentation or calibration cannot use the inputs."""
-  what = f"the inputs of {data.name} are {data.kind}"
-  augment = config.data.augment
-  shipped = augment != NONE and not is_own(AUGMENTATIONS[augment])
-  if data.kind != "images" and shipped:
-    raise UserError(
-      f"data.augment={augment!r}: it is for images, uint8 [Z, H, W, c], and"
-      f" {what}; choose none, or an augmentation of your own"
-    )
+  augmentations.check(config.data.augment, data)
   if config.eval.calibrates and data.kind != "images":
     chosen = config.eval
     raise UserError(
       f"eval.threshold_rule={chosen.threshold_rule},"
       f" eval.holdout={chosen.holdout:g}: thresholds are calibrated with"
-      f" shuffled patches of images, and {what}; choose oracle or fixed, and 0"
+      f" shuffled patches of images, and the inputs of {data.name} are"
+      f" {data.kind}; choose oracle or fixed, and 0"
     )
 
 
-def make_test_sets(
+def deal(
   config: Config, data: Dataset, devices: dict[str, list] | None = None
-) -> TestSets:
-  """Deals training samples and test sets to the clients.
+) -> tuple[Dataset, TestSets]:
+  """Deals training samples, domains and test sets to the clients.
 
-  `devices` gives the split depths, as in `client_depths`.
+  `devices` gives the split depths, as in `client_depths`. Returns the data as
+  the clients see them, with the images of each domain, and the test sets.
   """
   chosen, count = config.data.partition, config.num_clients
   partition = PARTITIONS[chosen.name]
   basis = data.train_label
   if getattr(partition, "of_clients", False):
     basis = checks.checked_owners(config.data, data)
-  parts = partition_util.deal(
+  parts = partitions.deal(
     chosen.name, partition, basis, count, config.seed, chosen.options
   )
   groups = None
@@ -64,20 +58,73 @@ def make_test_sets(
     groups = GROUPS[chosen.name](data.train_label, count)
   if config.data.dealt == "by_depth":
     depths = client_depths(config, data, devices)
-    order = partition_util.by_depth(parts, data.train_label, depths)
+    order = by_depth(parts, data.train_label, depths)
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
-  named = domains.assign(config.data.domain, data, parts, groups, config.seed)
-  shift, back = config.eval.shift, list[np.ndarray]()
+  data = in_domains(config, data, parts)
+  shift = config.eval.shift
+  held: Sequence[np.ndarray] = ()
   if config.eval.holdout:
-    parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
+    parts, held = splits.hold_out(parts, config.seed, config.eval.holdout)
   test_sets = SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
   if config.eval.samples is not None:
     test_sets = test_sets.in_random_order(config.seed)
-  test_sets = test_sets._replace(groups=groups, domains=named)
-  return test_sets._replace(validation=back) if back else test_sets
+  test_sets = test_sets._replace(groups=groups)
+  return data, test_sets._replace(validation=held) if held else test_sets
+
+
+def in_domains(
+  config: Config, data: Dataset, parts: Sequence[np.ndarray]
+) -> Dataset:
+  """Changes images by the config's domains, if it has any.
+
+  A training sample is in the domain of the client that it is dealt to. The test
+  split is in the clients' domains and those of eval.domains.
+  """
+  trained = corruptions.read_domains(config.data.domains, "data.domains")
+  tested = corruptions.read_domains(config.eval.domains, "eval.domains")
+  trained = trained or (corruptions.CLEAN,)
+  domains = tuple(dict.fromkeys((*trained, *tested)))
+  if domains == (corruptions.CLEAN,):
+    return data
+  dealt = corruptions.deal_domains(len(trained), len(parts), config.seed)
+  train_domain = np.zeros(len(data.train_label), np.int32)
+  for number, rows in zip(dealt, parts, strict=True):
+    train_domain[rows] = number
+  return corruptions.corrupted(data, train_domain, domains, config.seed)
+
+
+def by_depth(
+  parts: Sequence[np.ndarray], labels: np.ndarray, depth: np.ndarray
+) -> np.ndarray:
+  """Assigns parts with higher class labels to clients with deeper cuts.
+
+  Parts are sorted by their highest label and clients by depth; then the i-th
+  client gets the i-th part. Takes N arrays of rows, the split's labels [Z] and
+  the clients' depths [N]; returns [N] int: client n gets parts[result[n]].
+  """
+  highest = [labels[part].max(initial=-1) for part in parts]
+  result = np.empty(len(parts), int)
+  result[np.argsort(depth, kind="stable")] = np.argsort(highest, kind="stable")
+  return result
+
+
+def owner_names(
+  data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
+) -> list[str]:
+  """Returns the clients' names, which are the names of their samples' owners.
+
+  Returns [] unless the partition deals by owners (it has the attribute
+  `of_clients`), every client has samples of a single owner, and no two clients
+  share one. `parts` are N arrays [S_n], the training rows of each client.
+  """
+  by_owner = getattr(partition, "of_clients", False)
+  owners = data.owners(parts) if by_owner else None
+  if owners is None or len(np.unique(owners)) < len(owners):
+    return []
+  return data.names(owners)
 
 
 def client_depths(
@@ -94,39 +141,37 @@ def client_depths(
   return np.array(devices["depth"])
 
 
-def facts(data: Dataset, test_sets: TestSets, seed: int) -> dict:
+def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:
   """Returns the facts that `make_network` needs, with digests of the data.
 
-  If inputs are standardised, "mean" and "std" are those of the training split,
-  or of the training samples alone if that split also has test or held-out
-  samples. The result is JSON-ready. It is the same on any machine if the
-  arguments have not passed through `drift.changed` yet. The digests also cover
-  the domains and looks that are to be applied (`drift.described`).
+  They are JSON-ready and the same on any machine. `data` are those loaded, not
+  yet changed by the config's domains. If inputs are standardised, "mean" and
+  "std" are those of the training split, or of the training samples alone if
+  that split also has test or held-out samples.
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
-  how = data.standardise, data.vocabulary
-  with naming(f"data.name = {data.name!r}"):
-    mean, std = scale(data.train_image, rows, *how)
+  if data.vocabulary or data.standardise == "none":
+    mean, std = inputs.unscaled(data.vocabulary)
+  else:
+    mean, std = inputs.statistics(data.train_image, rows, data.standardise)
   # Facts of images stay those of versions in which all inputs were images.
   dtype, form = data.train_image.dtype.name, dict[str, Any]()
   if dtype != "uint8":
     form["dtype"] = dtype
   if data.vocabulary:
     form["vocabulary"] = data.vocabulary
-  if data.class_names:
-    form["class_names"] = list(data.class_names)
   # Owners of training samples need no digest: the partition follows from them.
-  also = [] if data.test_client is None else [data.test_client]
-  drifted, looks = drift.described(test_sets, seed)
-  if looks:
-    form["looks"] = feed.digest(*looks)
+  columns = data.test_client, data.train_domain, data.test_domain
+  also = [column for column in columns if column is not None]
+  if config.data.domains:  # which clients have them follows from the partition
+    also += [np.array(config.data.domains), np.array([config.seed])]
   return {
     "shape": list(data.train_image.shape[1:]),
     "classes": data.classes,
     **form,
     "mean": list(mean),
     "std": list(std),
-    "digest": feed.digest(*data[2:6], *also, *drifted),
+    "digest": feed.digest(*data[2:6], *also),
     "partition": feed.digest(*test_sets.parts),
   }

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from splitjax.data import Dataset, augmentations, ood_mixture
-from splitjax.data.corruptions import NONE
+from splitjax.data.test_sets import domain_name, in_own_domain, realised_rho
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
 from splitjax.fleet.fleets import Cohort
@@ -73,10 +72,10 @@ def notes(task: Task) -> list[str]:
   )
   return [
     *filter(None, (task.data.note, task.data.told)),
-    *_untrained(counts, task.data),
+    *_untrained(counts),
     *_short_of_ood(task),
     *([lacking] if other.any() else []),
-    *_alone(counts, task.data, task.network.names),
+    *_alone(counts, task.network.names),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
     *_domains(task),
@@ -85,21 +84,19 @@ def notes(task: Task) -> list[str]:
 
 
 def _domains(task: Task) -> list[str]:
-  """Names the clients of each domain, and any domain left out of training."""
-  named, unseen = task.test_sets.domains, task.test_sets.unseen
-  clients = () if named is None else named.clients
-  sentences, each = [], dict[str, list[str]]()
-  for n, domain in enumerate(clients):
-    each.setdefault(domain, []).append(client(n, task.network.names))
-  if set(each) - {NONE}:
-    told = [
-      f"{domain} of {_listed(who)}" for domain, who in sorted(each.items())
-    ]
-    sentences.append(f"Domains of clients' images: {'; '.join(told)}.")
-  if unseen:
-    (left_out,) = task.test_sets.looks[-1]
-    sentences.append(f"The domain left out of training: {left_out}.")
-  return sentences
+  """Names the clients of each domain, unless all train in the same one."""
+  data = task.data
+  if data.train_domain is None:
+    return []
+  clients = dict[str, list[str]]()
+  for n, rows in enumerate(task.test_sets.parts):
+    for number in np.unique(data.train_domain[rows]):
+      domain = domain_name(data, number)
+      clients.setdefault(domain, []).append(client(n, task.network.names))
+  if len(clients) < 2:
+    return []
+  words = [f"{domain} of {_listed(who)}" for domain, who in clients.items()]
+  return [f"Domains of clients' images: {'; '.join(sorted(words))}."]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -109,11 +106,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _augment(task: Task) -> list[str]:
-  """Names the augmentation of training images, if there is any."""
-  chosen = task.config.data.augment
-  if chosen == augmentations.NONE:
+  """Names the augmentations of training images, if there are any."""
+  names = ", ".join(task.config.data.augment)
+  if not names:
     return []
-  return [f"Training images are augmented in every step: {chosen}."]
+  return [f"Training images are augmented in every step: {names}."]
 
 
 def _loss(task: Task) -> list[str]:
@@ -129,27 +126,23 @@ def _loss(task: Task) -> list[str]:
   ]
 
 
-def _untrained(counts: np.ndarray, data: Dataset) -> list[str]:
+def _untrained(counts: np.ndarray) -> list[str]:
   """Names the classes that no client trains on, from counts [N, C]."""
-  empty = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
-  none = [data.class_name(c) for c in empty]
+  none = list(map(str, np.flatnonzero(counts.sum(axis=0) == 0)))
   return [f"No client trains on class {_listed(none)}."] if none else []
 
 
-def _alone(
-  counts: np.ndarray, data: Dataset, names: Sequence[str]
-) -> list[str]:
+def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
   """Names, in one sentence, the classes that exactly one client trains on.
 
   A mean over clients hides the accuracy of such classes.
   """
-  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1).tolist()
-  if not classes:
+  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1)
+  if not len(classes):
     return []
-  held = []
-  for c in classes:
-    owner = client(int(counts[:, c].argmax()), names)
-    held.append(f"{data.class_name(c)} client {owner}")
+  held = [
+    f"{c} client {client(int(counts[:, c].argmax()), names)}" for c in classes
+  ]
   return [
     "Classes that one client alone trains on, which a mean over clients hides:"
     f" {_listed(held)}."
@@ -181,18 +174,20 @@ def origin(task: Task) -> list[str]:
 
 def _short_of_ood(task: Task) -> list[str]:
   """Names each ρ that needs more OOD samples than the test split has."""
-  test_sets, sentences = task.test_sets, []
+  test_sets = task.test_sets
   if test_sets.rhos is None:
     return []
-  inside = test_sets.main[:, task.data.test_label].sum(axis=1)
-  outside = len(task.data.test_label) - inside
-  real = ood_mixture.realised_rho(test_sets.sets, test_sets.known)
-  for rho, each in zip(test_sets.rhos, real, strict=True):
+  within = in_own_domain(task.data, test_sets.parts)
+  inside = (test_sets.main[:, task.data.test_label] & within).sum(axis=1)
+  outside = within.sum(axis=1) - inside
+  realised = realised_rho(test_sets.sets, test_sets.known)
+  sentences = []
+  for rho, ratios in zip(test_sets.rhos, realised, strict=True):
     short = rho * inside > outside + 0.5
     if short.any():
       sentences.append(
         f"ρ={rho}: too few test samples of other classes for"
         f" {int(short.sum())} clients, whose ratio is"
-        f" {np.nanmean(each[short]):.2f} on average."
+        f" {np.nanmean(ratios[short]):.2f} on average."
       )
   return sentences

@@ -18,14 +18,11 @@ from splitjax.data import (
   PARTITIONS,
   Dataset,
   TestSets,
-  augmentations,
-  drift,
   holdout,
   load,
-  partition_util,
+  merged,
 )
-from splitjax.data.holdout import Holdout
-from splitjax.data.partition_util import merged
+from splitjax.data.splits import Holdout
 from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
 from splitjax.engine.loops import one_server
@@ -130,14 +127,13 @@ def build(
   if config.data.pool == "all":
     data = merged(data)
   client_data.check_options(config, data)
-  test_sets = client_data.make_test_sets(config, data, hardware)
-  known = client_data.facts(data, test_sets, config.seed)
-  data, test_sets = drift.changed(data, test_sets, config.seed)
-  augmentations.check(config.data.augment, data.train_image)
+  loaded = data
+  data, test_sets = client_data.deal(config, loaded, hardware)
+  known = client_data.facts(config, loaded, test_sets)
 
   # Network, methods, faults.
   partition = PARTITIONS[config.data.partition.name]
-  named = partition_util.owner_names(data, partition, test_sets.parts)
+  named = client_data.owner_names(data, partition, test_sets.parts)
   if named:
     known["names"] = named
   if hardware is not None:
@@ -179,7 +175,7 @@ def build(
   image = devices.put_on_devices(mesh, data.train_image)
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
-    held = holdout.table(data.train_label, validation, config.seed)
+    held = holdout(data.train_label, validation, config.seed)
     half = max(1, config.eval.batch_size // 2)  # each row also has a proxy
     rows, draw = (
       devices.put_on_devices(mesh, chunked(table, half))
@@ -225,9 +221,8 @@ class Tasks:
       task = build(config)
       data = task.data
       how = data.name, data.standardise, data.vocabulary
-      images = task.facts["digest"], task.facts.get("looks")
       place = task.test_sets.pool, task.mesh
-      same = f"{images} {how} {place}"
+      same = f"{task.facts['digest']} {_changes(task)} {how} {place}"
       first = self._data.setdefault(same, task)
       names = "data", "image", "label", "pool"
       copies = {name: getattr(first, name) for name in names}
@@ -239,6 +234,15 @@ class Tasks:
     task = self.of(config)
     del self._built[repr(config)]
     return task
+
+
+def _changes(task: Task) -> tuple:
+  """What domains the images of a task are in, and by which draws."""
+  config = task.config
+  if not config.data.domains and not config.eval.domains:
+    return ()
+  dealt = config.data.domains and task.facts["partition"]
+  return dealt, config.data.domains, config.eval.domains, config.seed
 
 
 def _devices(config: Config, network: Network) -> int | None:

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data import feed
-from splitjax.data.holdout import VALIDATE, hold_out
-from splitjax.data.partition_util import padded
+from splitjax.data.splits import VALIDATE, hold_out, padded
 from splitjax.engine import devices
 from splitjax.engine.layout import Layout
 from splitjax.engine.layout import of as layout_of

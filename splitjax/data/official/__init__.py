@@ -1,0 +1,1 @@
+"""Downloads, verifies and parses official files; writes them with TFDS."""

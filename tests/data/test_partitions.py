@@ -1,0 +1,353 @@
+"""Partitions worked by hand, their distributions, and what they refuse.
+
+Properties of all of them are in test_partition_properties.py.
+"""
+
+import hashlib
+
+import numpy as np
+import pytest
+import tiny
+from refusals import refused
+
+import splitjax
+from splitjax import experiment
+from splitjax.data import PARTITIONS, check_parts, load, round_fairly
+from splitjax.registry import read_spec
+
+# 2,000 samples, ten classes of 200, in no order.
+LABELS = np.random.default_rng(7).permutation(np.repeat(np.arange(10), 200))
+
+OF_LABELS = [name for name in PARTITIONS if name != "natural"]
+
+
+def deal(name, labels, clients, seed=0, **options):
+  return PARTITIONS[name](np.asarray(labels), clients, seed, **options)
+
+
+def table(labels, parts):
+  """[C, N] samples of each class that each client has."""
+  classes = max(labels) + 1
+  columns = [np.bincount(labels[p], minlength=classes) for p in parts]
+  return np.stack(columns, axis=1)
+
+
+def checksum(parts):
+  """Of sizes and rows, in a form that no machine or numpy changes."""
+  rows = np.concatenate([[len(p) for p in parts], *parts]).astype("<i8")
+  return hashlib.sha256(rows.tobytes()).hexdigest()[:12]
+
+
+@pytest.mark.parametrize(
+  "name, options, expected",
+  [
+    ("shard", dict(num_shards=45), "bfa454ef5860"),
+    ("shard", dict(k=3, num_shards="auto"), "651a7e57b186"),
+    ("dirichlet", dict(alpha=0.3, min_samples=5), "8a4bb7e5eda2"),
+    ("dirichlet", dict(alpha=0.5, capped=True), "5912a0d82bdb"),
+    ("dominant_label", dict(), "b826bc5ab9e1"),
+    ("custom_shard", dict(p=70.0, n_dominant=3), "4cc15e31724e"),
+    ("pathological", dict(k=3), "3145e119f5c9"),
+    ("pathological", dict(k=3, shares="uniform"), "f12882e99748"),
+    ("iid", dict(), "ce8a30e004dd"),
+  ],
+)
+def test_the_same_clients_on_every_machine(name, options, expected):
+  # Classes of 48 to 73 samples, in no order. Recorded results rest on this:
+  # where it fails, they have to be made again.
+  labels = (np.arange(607) * 7 % 607) ** 2 // 37 % 10
+  assert checksum(deal(name, labels, 20, 5, **options)) == expected
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_seeds_differ_and_every_client_needs_a_sample(name):
+  parts, other = (deal(name, LABELS, 50, seed) for seed in (3, 4))
+  assert sum(map(len, parts)) == len(LABELS)
+  assert not all(map(np.array_equal, parts, other))
+  for clients in (0, 2001):
+    with refused("num_clients"):
+      deal(name, LABELS, clients)
+
+
+def test_shard_by_hand():
+  # Sorted stably, the rows are 1 3 5 | 0 2 4: two chunks of three rows.
+  parts = deal("shard", [1, 0, 1, 0, 1, 0], 2, k=1, num_shards=2)
+  assert sorted(p.tolist() for p in parts) == [[0, 2, 4], [1, 3, 5]]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_shard_gives_at_most_k_classes_and_deals_at_random(k):
+  parts = deal("shard", LABELS, 30, k=k, num_shards=100)
+  classes = (table(LABELS, parts) > 0).sum(axis=0)
+  assert {len(rows) for rows in parts} == {k * 20}  # a shard: 2000 / 100
+  # In order, clients of two shards would hold one class.
+  assert max(classes) <= k and (k < 2 or (classes == k).sum() > 15)
+  # In order, the shards would be those of the first 3 k classes.
+  assert len(np.unique(LABELS[np.concatenate(parts)])) > 3 * k
+
+
+def test_iid_is_mixed():
+  # Of 67 of a class expected; sorted data would give 0.
+  assert table(LABELS, deal("iid", LABELS, 3)).min() > 40
+
+
+def test_natural_by_hand():
+  owners = np.array([7, 3, 7, 5, 3, 7])
+  parts = deal("natural", owners, 3)
+  assert [p.tolist() for p in parts] == [[1, 4], [3], [0, 2, 5]]
+  # Of two with two samples at least; of all three, two at random, in order.
+  parts = deal("natural", owners, 2, min_samples=2)
+  assert [p.tolist() for p in parts] == [[1, 4], [0, 2, 5]]
+  drawn = {
+    tuple(owners[p][0] for p in deal("natural", owners, 2, seed))
+    for seed in range(30)
+  }
+  assert drawn == {(3, 5), (3, 7), (5, 7)}
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 2.0])
+def test_dirichlets_proportions_are_those_of_the_distribution(alpha):
+  # Dir(a) over N clients: a share has mean 1/N and variance
+  # (1/N)(1 - 1/N) / (N a + 1), here of 1,600 shares, to a tenth or so.
+  labels = np.repeat(np.arange(40), 100)
+  drawn = (deal("dirichlet", labels, 4, s, alpha=alpha) for s in range(10))
+  shares = [table(labels, parts) / 100 for parts in drawn]
+  assert np.mean(shares) == pytest.approx(0.25)
+  due = 0.25 * 0.75 / (4 * alpha + 1)
+  assert np.var(shares) == pytest.approx(due, rel=0.15)
+
+
+def test_a_client_with_the_mean_gets_no_further_class():
+  labels = np.repeat(np.arange(10), 300)
+  options = dict(alpha=0.1, min_samples=40, capped=True)
+  counts = table(labels, deal("dirichlet", labels, 20, **options))
+  assert counts.sum() == 3000 and counts.sum(axis=0).min() >= 40
+  before = counts.cumsum(axis=0) - counts
+  assert not counts[before > 3000 / 20 + 1].any()
+
+
+def test_dominant_label_by_hand():
+  # Two labels of 20 and 40, phi = 2: clients 0 and 2 have label 0, clients 1
+  # and 3 label 1. p = 80: of label 0, 16 go to 0 and 2 and 4 to 1 and 3; of
+  # label 1, 32 to 1 and 3 and 8 to 0 and 2; each in halves.
+  labels = np.random.default_rng(0).permutation(np.repeat([0, 1], [20, 40]))
+  held = table(labels, deal("dominant_label", labels, 4, p=80.0, phi=2))
+  assert held.tolist() == [[8, 2, 8, 2], [4, 16, 4, 16]]
+
+
+def test_dominant_label_of_hydra():
+  # phi = 5: 160 / 5 of the own label, 40 / 45 of the other nine: 0 or 1. That
+  # is 32 + 8 = 40 samples for everyone, were samples divisible.
+  held = table(LABELS, deal("dominant_label", LABELS, 50))
+  for c in range(50):
+    others = np.delete(held[:, c], c % 10)
+    assert held[c % 10, c] == 32 and others.max() <= 1
+  assert (held.sum(axis=0) == 40).all()
+
+
+def test_custom_shard_by_hand():
+  # L = 4, n = 2: group g has labels g and g + 1. p = 80: of a label's 20
+  # samples 8 go to each of its two groups, 2 to each of the others. Groups 0
+  # and 1 have two clients each (0, 4 and 1, 5), groups 2 and 3 one.
+  labels = np.random.default_rng(0).permutation(np.arange(80) % 4)
+  held = table(labels, deal("custom_shard", labels, 6, p=80.0, n_dominant=2))
+  #               group 0  1  2  3  0  1
+  assert held.tolist() == [
+    [4, 1, 2, 8, 4, 1],
+    [4, 4, 2, 2, 4, 4],
+    [1, 4, 8, 2, 1, 4],
+    [1, 1, 8, 8, 1, 1],
+  ]
+
+
+def test_the_odd_sample_is_not_always_the_same_clients():
+  # All 10 of a label to its 3 clients: one of them has 4.
+  labels = np.repeat([0, 1], 10)
+  favoured = set()
+  for seed in range(30):
+    parts = deal("dominant_label", labels, 6, seed, p=100.0)
+    favoured.add(int(np.argmax([len(p) for p in parts[::2]])))
+  assert favoured == {0, 1, 2}
+
+
+def test_samples_within_a_class_are_random():
+  # Client 0 gets 160 of the 200 rows of class 0, from all over it; the tenth
+  # and last of the others as well.
+  labels = np.repeat(np.arange(10), 200)
+  parts = deal("dominant_label", labels, 10)
+  for label in range(10):
+    rows = parts[(label + 9) % 10]
+    rows = rows[labels[rows] == label] - 200 * label
+    assert 0 < len(rows) < 10 and np.ptp(rows) > 60
+
+
+@pytest.mark.parametrize("name", ["dominant_label", "custom_shard"])
+def test_as_many_clients_as_samples(name):
+  # Every group is due 200 samples and gets 200, not 199 and 201.
+  assert {len(p) for p in deal(name, LABELS, 2000)} == {1}
+
+
+def test_pathological_by_hand():
+  # Two classes of 7 for three clients with both: 2, 2 and 3 of each class, and
+  # nobody has the 3 twice: 4, 5 and 5 in all.
+  labels = np.arange(14) % 2
+  held = table(labels, deal("pathological", labels, 3, k=2))
+  assert [sorted(row) for row in held.tolist()] == [[2, 2, 3], [2, 2, 3]]
+  assert sorted(held.sum(axis=0)) == [4, 5, 5]
+  # One client with one of three classes; the others stay where they are.
+  labels = np.array([2, 0, 1, 0, 2, 0])
+  drawn = (deal("pathological", labels, 1, seed, k=1) for seed in range(30))
+  assert {tuple(p.tolist()) for (p,) in drawn} == {(1, 3, 5), (2,), (0, 4)}
+
+
+def test_uniform_shares_are_those_of_the_distribution():
+  # Ten holders share 1,000 samples in proportion to U(0.4, 0.6): mean 100, sd
+  # 0.2 / sqrt(12) / 0.5 = 11.5 % less a little that the sum takes back, sides
+  # 80 and 120 over the mean of the ten, which is 1 +- 0.036.
+  labels = np.repeat(np.arange(10), 1000)
+  parts = deal("pathological", labels, 100, k=1, shares="uniform")
+  shares = np.array([len(p) for p in parts])
+  assert 9.5 < shares.std() < 12.5
+  assert 72 <= shares.min() < 85 and 115 < shares.max() <= 134
+
+
+def test_pairs_of_classes_are_random():
+  # All 45 pairs of 10 classes occur among 1,000 clients; dealt in order, or in
+  # a cycle, there would be 5 or 10. Dealt from a pack, each five successive
+  # clients hold all ten classes: by chance 945 * 5! in 45 ** 5, hardly ever.
+  labels = np.arange(10000) % 10
+  parts = deal("pathological", labels, 1000, k=2)
+  assert len({tuple(np.unique(labels[p])) for p in parts}) == 45
+  fives = [np.concatenate(parts[i : i + 5]) for i in range(0, 1000, 5)]
+  assert sum(len(np.unique(labels[rows])) == 10 for rows in fives) < 40
+
+
+@pytest.mark.parametrize(
+  "name, labels, clients, options, field",
+  [
+    ("shard", LABELS, 50, dict(k=3), "data.partition.num_shards"),
+    ("shard", LABELS, 50, dict(num_shards=2001), "data.partition.num_shards"),
+    ("shard", LABELS, 50, dict(k=50, num_shards="auto"),
+     "data.partition.num_shards"),
+    # Two clients, two samples of one class: both have one, or one has none.
+    # With alpha 1e-9 the proportions are near 0 and 1, and no draw will do.
+    ("dirichlet", [0, 0], 2, dict(alpha=1e-9), "data.partition.min_samples"),
+    ("dirichlet", LABELS, 50, dict(min_samples=41),
+     "data.partition.min_samples"),
+    ("dominant_label", LABELS, 25, {}, "data.partition.phi"),
+    ("dominant_label", LABELS, 50, dict(phi=4), "data.partition.phi"),
+    # The 2 samples of class 3 cannot be shared by 3 clients.
+    ("dominant_label", [0] * 30 + [3] * 2, 6, dict(p=100.0), "num_clients"),
+    ("custom_shard", LABELS, 50, dict(n_dominant=10),
+     "data.partition.n_dominant"),
+    ("custom_shard", LABELS, 9, {}, "num_clients"),
+    ("custom_shard", np.arange(9) % 2, 4, {}, "data.partition.name"),
+    ("pathological", LABELS, 50, dict(k=11), "data.partition.k"),
+    ("pathological", np.repeat([3, 5, 8], [100, 9, 100]), 15, dict(k=2),
+     "num_clients"),
+    ("natural", [7, 3, 7], 2, dict(min_samples=2), "num_clients"),
+  ],
+)  # fmt: skip
+def test_refuses(name, labels, clients, options, field):
+  with refused(field):
+    deal(name, labels, clients, **options)
+
+
+@pytest.mark.parametrize(
+  "name, option, values",
+  [
+    ("shard", "k", (0,)),
+    ("dirichlet", "alpha", (0.0, float("nan"), float("inf"), 1e308, 1.1e6)),
+    ("dirichlet", "min_samples", (0,)),
+    ("dominant_label", "p", (-0.1, 100.1, float("nan"))),
+    ("dominant_label", "phi", (0, -5)),
+    ("custom_shard", "p", (101.0,)),
+    ("custom_shard", "n_dominant", (1,)),
+    ("pathological", "k", (0,)),
+    ("pathological", "shares", ("even",)),
+  ],
+)
+def test_an_option_out_of_bounds_is_refused(name, option, values):
+  for value in values:
+    with refused(f"data.partition.{option}"):
+      read_spec(PARTITIONS, {"name": name, option: value}, "data.partition")
+
+
+def rounded(exact, seed, least=0):
+  return round_fairly(np.array(exact), np.random.default_rng(seed), least)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_shares_are_rounded_by_hand(seed):
+  # Thirds of 1, 1 and 1: every column has its turn. Then 0.5 and 0.5 of 1 when
+  # column 2 is due nothing, and a whole number stays as it is.
+  whole = rounded(np.full((3, 3), 1 / 3), seed)
+  assert (whole.sum(axis=0) == 1).all() and (whole.sum(axis=1) == 1).all()
+  whole = rounded([[0.5, 0.5, 0], [2, 1, 3]], seed)
+  assert whole[0].tolist() in ([1, 0, 0], [0, 1, 0])
+  assert whole[1].tolist() == [2, 1, 3]
+  # 0.7, 0.7 and 1.6, one at least: the small ones are rounded up first.
+  assert rounded([[0.7, 0.7, 1.6]], seed, 1).tolist() == [[1, 1, 1]]
+
+
+def test_rounding_does_not_see_noise():
+  # 0.1 + 0.2 is more than 0.3 to a computer; the tie is drawn nonetheless.
+  exact = [[0.1, 0, 0.3, 0.6], [0.2, 0.3, 0, 0.5]]
+  second = {tuple(rounded(exact, seed)[1]) for seed in range(20)}
+  assert second == {(1, 0, 0, 0), (0, 1, 0, 0)}
+  # Five columns are owed 0.45 + 0.6, more than the first column's "rest".
+  exact = [[0] + [0.45] * 5 + [0.55] * 5, [3 - 1e-12] + [0.6] * 5 + [0] * 5]
+  assert rounded(exact, 0)[1, 0] == 3
+
+
+def test_ties_are_drawn_and_totals_stay_near_what_is_due():
+  ties = [rounded(np.full((1, 4), 0.25), seed) for seed in range(200)]
+  assert np.mean(ties, axis=0).min() > 0.12  # 0.25, give or take 0.03
+  # 30 labels for 30 columns, in shares of any size. Rounded each for itself
+  # (and the rows mended), columns would be off by 3 to 5.
+  rng = np.random.default_rng(0)
+  for _ in range(20):
+    exact = rng.dirichlet(np.ones(30), size=30) * rng.integers(9, 99, (30, 1))
+    off = round_fairly(exact, rng).sum(axis=0) - exact.sum(axis=0)
+    assert np.abs(off).max() < 2
+
+
+@pytest.mark.parametrize(
+  "parts",
+  [
+    [[0, 1], [2]],
+    None,
+    (x for x in [[1], [2]]),
+    [[[1, 2], [3]], [4], [5]],
+    [[0.5], [1], [2]],
+    [[0, 1], [2], []],
+    [[0], [1], [9]],
+    [[0], [-1], [2]],
+    [[0], [1, 1], [2]],
+    [[0], [1], [2, 0]],
+  ],
+)
+def test_what_a_partition_returns_is_checked(parts):
+  with refused("data.partition"):
+    check_parts("mine", parts, 3, 9)
+
+
+def test_ones_own_cannot_change_the_labels(monkeypatch):
+  def writes_labels(labels, num_clients, seed):
+    labels[:] = 0
+
+  monkeypatch.setitem(PARTITIONS, "mine", writes_labels)
+  draft = tiny.tiny()
+  draft.data.partition = splitjax.spec(PARTITIONS, "mine")
+  data = load("digits", train_samples=120)
+  with pytest.raises(ValueError, match="assignment destination is read-only"):
+    experiment.deal(tiny.resolved(draft), data)
+
+
+def test_parts_with_higher_classes_go_to_deeper_clients():
+  labels = np.array([0, 1, 2, 3, 4, 5])
+  parts = [np.array([5]), np.array([0, 1]), np.array([0, 3]), np.array([2])]
+  depth = np.array([1, 4, 1, 2])
+  # In the order of the highest class: parts 1, 3, 2, 0; of depth: 0, 2, 3, 1.
+  order = experiment.by_depth(parts, labels, depth)
+  assert order.tolist() == [1, 0, 3, 2]
