@@ -13,7 +13,6 @@ from splitjax.data import (
   SHIFTS,
   load,
   merged,
-  owner_names,
 )
 
 natural, own_test = PARTITIONS["natural"], SHIFTS["own_test"]
@@ -108,17 +107,17 @@ def test_client_n_is_the_nth_owner(tmp_path, train, names):
   for seed in range(4):
     parts = natural(data.train_client, 3, seed)
     assert [p.tolist() for p in parts] == [*rows, [6, 7]]
-    assert owner_names(data, natural, parts) == names
+    assert experiment.owner_names(data, natural, parts) == names
     two = natural(data.train_client, 2, seed, min_samples=3)
     assert [p.tolist() for p in two] == rows
     two = natural(data.train_client, 2, seed)
-    assert owner_names(data, natural, two) in (
+    assert experiment.owner_names(data, natural, two) in (
       names[:2], names[1:], names[::2],
     )  # fmt: skip
   # Whoever has a sample of several owners has no name.
   mixed = [np.arange(4), np.arange(4, 12)]
-  assert owner_names(data, natural, mixed) == []
-  assert owner_names(data, PARTITIONS["iid"], parts) == []
+  assert experiment.owner_names(data, natural, mixed) == []
+  assert experiment.owner_names(data, PARTITIONS["iid"], parts) == []
 
 
 @pytest.mark.parametrize(
