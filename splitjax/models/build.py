@@ -23,12 +23,8 @@ def cut(
 ) -> Backbone:
   """Builds a network that can be cut at the depths in its options.
 
-  Args:
-    name: key of BACKBONES.
-    shape: shape of one input.
-    classes: C.
-    options: options of the factory.
-    vocabulary: V, if inputs are token ids.
+  `name` is a key of BACKBONES, `options` are those of its factory; inputs of a
+  vocabulary above 0 are token ids.
 
   Raises:
     UserError: inputs that the network does not take, an invalid size, or a
@@ -63,10 +59,9 @@ def cut(
 
 
 def axes_of(factory: Callable) -> int | None:
-  """Returns how many axes a factory's inputs have, such as 3 for images.
+  """Reads how many axes inputs have from the first argument's annotation.
 
-  The annotation of its first argument says so, as tuple[int, int, int]. None:
-  any number, or there is no annotation.
+  tuple[int, int, int] are images. None: any number, or no annotation.
   """
   known = inspect.signature(factory).parameters
   axes = get_args(next(iter(known.values())).annotation)

@@ -7,8 +7,7 @@ float32, and the errors that checks look for are far larger than rounding.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from numbers import Integral
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,11 +20,11 @@ from splitjax.models import network, sizes
 from splitjax.models.build import axes_of
 from splitjax.models.network import Backbone
 from splitjax.registry import options
-from splitjax.types import Net, Tree, UserError
+from splitjax.types import Array, Net, Tree, UserError
 
-SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3)}
+SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
 """Number of axes of an input -> the shape that a network is tried with."""
-CLASSES, VOCABULARY, BATCH = 4, 20, 6
+VOCABULARY, BATCH = 20, 6
 TOLERANCE = 1e-3
 """Tolerance of comparisons, relative to an output's largest absolute value."""
 
@@ -38,7 +37,7 @@ def check_backbone(
   factory: Callable[..., Backbone],
   *,
   shape: tuple[int, ...] | None = None,
-  classes: int = CLASSES,
+  classes: int = 4,
 ) -> list[str]:
   """Checks the contract of a network.
 
@@ -54,8 +53,7 @@ def check_backbone(
     are slow on this machine, if there are any.
 
   Raises:
-    Broken: a part of the contract does not hold. Exceptions of the network
-      itself pass unchanged.
+    Broken: a part does not hold. Exceptions of the network pass unchanged.
 
   Example:
     >>> import splitjax
@@ -65,9 +63,12 @@ def check_backbone(
   """
   try:
     known = options(factory)
-    if shape is None:
-      shape = SHAPES.get(axes_of(factory) or 3, SHAPES[3])
-    net = _network(factory, known, shape, classes)
+    if "depths" not in known:
+      raise UserError("it has no option depths, the cuts in use")
+    depths = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
+    axes = axes_of(factory)
+    shape = shape or SHAPES.get(axes, (4,) * (axes or 0))
+    net = check_made(factory, shape, classes, depths)
     check_forms(net)
     numbers = check_numbers(net)
   except UserError as error:
@@ -83,78 +84,44 @@ def check_backbone(
   ]
 
 
-def _network(
+def check_made(
   factory: Callable[..., Backbone],
-  known: Mapping[str, tuple[Any, Any]],
   shape: tuple[int, ...],
   classes: int,
+  depths: tuple[int, ...],
 ) -> Backbone:
-  """Makes a network twice, and checks that it is the one that was asked for.
-
-  `known` are the factory's options: name -> (annotation, default).
-  """
-  if "depths" not in known:
-    raise UserError("it has no option depths, the cuts in use")
+  """Makes a network twice, and checks that it is the one that was asked for."""
   text = inspect.signature(factory).parameters.get("vocabulary")
   if text is not None and text.default in (0, text.empty):
     factory = functools.partial(factory, vocabulary=VOCABULARY)
-  net = factory(shape, classes)
+  net, other = factory(shape, classes), factory(shape, classes)
   if not isinstance(net, Backbone):
     raise UserError(f"its factory returns no Backbone, but {net!r:.60}")
   where = f"backbone.name={net.name!r}"
-  for parts, key in ((net.blocks, str), (net.exits, Integral)):
-    if not isinstance(parts, Mapping) or not all(
-      isinstance(name, key) for name in parts
-    ):
-      raise UserError(
-        f"{where}: blocks and exits must be dicts, name -> block and cut's"
-        " depth -> block"
-      )
-  exits = {f"exit{depth}": block for depth, block in net.exits.items()}
-  for name, block in {**net.blocks, **exits, "head": net.head}.items():
-    methods = (getattr(block, method, None) for method in ("init", "apply"))
-    if isinstance(block, type) or not all(map(callable, methods)):
-      raise UserError(
-        f"{where}: {name} is {block!r:.60}; it must be a block, a linen module"
-        " such as MyModule(16) (one of flax.nnx by flax.nnx.bridge.to_linen)"
-      )
-    try:
-      hash(block)
-    except TypeError as error:
-      raise UserError(
-        f"{where}: {name} has an attribute that is not hashable, a list or an"
-        " array: make it a tuple, or build it in __call__"
-      ) from error
-  other = factory(shape, classes)
-  if net != other or hash(net) != hash(other):
+  try:
+    same = net == other and hash(net) == hash(other)
+  except (TypeError, ValueError):  # arrays do not compare
+    same = False
+  if not same:
     raise UserError(
       f"{where}: made twice with the same options it is not equal: give blocks"
-      " that are hashable and equal, as linen modules are; a program would be"
-      " compiled for each"
+      " that are hashable and equal, as linen modules are whose attributes are"
+      " no lists and no arrays; a program would be compiled for each"
     )
-  depths = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
-  pairs = {
-    "inputs": (tuple(shape), tuple(net.shape)),
-    "classes": (classes, net.classes),
-    "exits": (sorted(depths), sorted(net.exits)),
-  }
-  for what, (wanted, present) in pairs.items():
-    if wanted != present:
-      raise UserError(
-        f"{where}: asked for {what} {wanted}, its factory makes {present}: pass"
-        " shape, classes and depths on to Backbone"
-      )
+  wanted = tuple(shape), classes, sorted(depths)
+  present = tuple(net.shape), net.classes, sorted(net.exits)
+  if wanted != present:
+    raise UserError(
+      f"{where}: asked for inputs, classes and exits {wanted}, its factory"
+      f" makes {present}: pass shape, classes and depths on to Backbone"
+    )
   return net
-
-
-# Names, shapes and dtypes; nothing is computed.
 
 
 def check_forms(net: Backbone) -> None:
   """Checks names, exits, shapes and variables, for batches of any size.
 
-  Raises:
-    UserError: a check fails; the message names the block.
+  Nothing is computed. The first that fails raises a UserError with the block.
   """
   where = f"backbone.name={net.name!r}"
   taken = {"head", *map(network.exit_name, net.exits)} & set(net.blocks)
@@ -166,9 +133,8 @@ def check_forms(net: Backbone) -> None:
       f" and all in 1..{net.length - 1}"
     )
   full, default = sizes.shapes(net), jnp.result_type(float)
-  for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
+  for name, leaf in _named(full.params).items():
     if leaf.dtype != default:
-      name = jax.tree_util.keystr(path, simple=True, separator="/")
       raise UserError(
         f"{where}: {name} is {leaf.dtype}; parameters are {default}, whatever"
         " blocks compute in"
@@ -213,22 +179,18 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
   elif name not in net.blocks and out.shape != (batch, net.classes):
     rule = f"it must give logits [B, {net.classes}]"
   if rule:
-    raise UserError(
-      f"{where} gives {out.dtype} {list(out.shape)} of a batch of {batch}:"
-      f" {rule}"
-    )
-  forms = [
+    text = f"{out.dtype} {list(out.shape)} of a batch of {batch}"
+    raise UserError(f"{where} gives {text}: {rule}")
+  before, after = (
     jax.tree.map(lambda s: (s.shape, s.dtype), tree[name])
     for tree in (full.stats, stats)
-  ]
-  if forms[0] != forms[1]:
+  )
+  if before != after:
     raise UserError(
       f"{where} changes the form of its running statistics (batch_stats)"
     )
   return out
 
-
-# Numbers.
 
 _jit = functools.partial(
   jax.jit, compiler_options={"xla_backend_optimization_level": 0}
@@ -239,11 +201,7 @@ _jit = functools.partial(
 def check_numbers(net: Backbone) -> list[str]:
   """Checks gradients, padding, inference and random draws of a network.
 
-  Returns:
-    One sentence for each check.
-
-  Raises:
-    Broken: a check fails.
+  Returns one sentence for each check; the first that fails raises Broken.
   """
   with jax.default_matmul_precision("highest"):
     full = _jit(lambda key: network.init(net, key))(jax.random.key(0))
@@ -261,9 +219,10 @@ def learns(net: Backbone, full: Net) -> str:
   """
 
   def outputs(params: Tree) -> list[Any]:
-    return _outputs(net, full._replace(params=params), _inputs(net, 0), True)
+    passes = _passes(net, full._replace(params=params), _inputs(net, 0))
+    return [out for out, _ in passes]
 
-  def loss(params: Tree) -> jax.Array:
+  def loss(params: Tree) -> Array:
     return sum(((out**2).mean() for out in outputs(params)), jnp.zeros(()))
 
   flat, form = jax.tree.flatten(full.params)
@@ -272,10 +231,7 @@ def learns(net: Backbone, full: Net) -> str:
   moved = [np.asarray(x) + 0.02 * z for x, z in zip(flat, noise, strict=True)]
   params = jax.tree.unflatten(form, moved)
   grads, before = _jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
-  leaves = {
-    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(grads))
-  }
+  leaves = _named(jax.device_get(grads))
   for name, leaf in leaves.items():
     if not np.isfinite(leaf).all():
       raise Broken(f"the gradient of {name} is not finite")
@@ -294,41 +250,35 @@ def leaves_padding_out(net: Backbone, full: Net) -> str:
   real = jnp.arange(BATCH) < BATCH - 2
   x, far = _inputs(net, 0), 0 if net.vocabulary else 9.0
   mask = real.reshape(-1, *[1] * (x.ndim - 1))
-  junk = jnp.where(mask, x, far + _inputs(net, 1))
-
-  @_jit
-  def outputs(x: Any) -> list[Any]:
-    passes = _passes(net, full, x, train=True, real=real)
-    return [(out[:-2], stats) for out, stats in passes]
-
-  for path, clean, padded in zip(
-    _paths(net), outputs(x), outputs(junk), strict=True
-  ):
-    if not _close(clean, padded):
-      raise Broken(
-        f"up to {path[-1]} samples of padding change the others: take batch"
-        " statistics over `real` alone (`models.layers.normalise`)"
-      )
+  padded = jnp.where(mask, x, far + _inputs(net, 1))
+  passes = _jit(lambda x: _passes(net, full, x, real=real))
+  before, after = (
+    [(out[:-2], stats) for out, stats in passes(x)] for x in (x, padded)
+  )
+  name = _differing(net, before, after)
+  if name:
+    raise Broken(
+      f"up to {name} samples of padding change the others: take batch"
+      " statistics over `real` alone (`models.layers.normalise`)"
+    )
   return "samples of padding change no other and no statistics"
 
 
 def keeps_apart(net: Backbone, full: Net) -> str:
   """Checks that a sample's inference logits do not depend on other samples."""
-  x, outputs = _inputs(net, 0), _jit(lambda x: _outputs(net, full, x, False))
-  for path, many, single in zip(
-    _paths(net), outputs(x), outputs(x[:1]), strict=True
-  ):
-    if not _close(many[:1], single):
-      raise Broken(
-        f"at inference the logits of {path[-1]} depend on other samples"
-      )
+  passes = _jit(lambda x: _passes(net, full, x, train=False))
+  x = _inputs(net, 0)
+  batch, single = ([out[:1] for out, _ in passes(x)] for x in (x, x[:1]))
+  name = _differing(net, batch, single)
+  if name:
+    raise Broken(f"at inference the logits of {name} depend on other samples")
   return "at inference samples do not depend on each other"
 
 
 def draws_by_key(net: Backbone, full: Net) -> str:
   """Checks that outputs are equal for equal keys and differ for other keys."""
-  outputs = _jit(lambda seed: _outputs(net, full, _inputs(net, 0), True, seed))
-  before, same, other = outputs(0), outputs(0), outputs(1)
+  passes = _jit(lambda seed: _passes(net, full, _inputs(net, 0), seed=seed))
+  before, same, other = ([x for x, _ in passes(seed)] for seed in (0, 0, 1))
   if not all(map(np.array_equal, before, same)):
     raise Broken("in training its blocks draw from another source than the key")
   if all(map(np.array_equal, before, other)):
@@ -339,41 +289,43 @@ def draws_by_key(net: Backbone, full: Net) -> str:
   return "in training random blocks draw from the batch's key"
 
 
-def _inputs(net: Backbone, seed: int) -> jax.Array:
+def _named(tree: Tree) -> dict[str, Any]:
+  """Lists leaves by their paths, as in "block1/Dense_0/kernel"."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  return {name(path): leaf for path, leaf in leaves}
+
+
+def _inputs(net: Backbone, seed: int) -> Array:
   key, shape = jax.random.key(seed), (BATCH, *net.shape)
   if net.vocabulary:
     return jax.random.randint(key, shape, 0, net.vocabulary)
   return jax.random.normal(key, shape)
 
 
-def _paths(net: Backbone) -> list[tuple[str, ...]]:
-  """Lists the paths of block names from the input to each exit and the head."""
-  return [
-    (*net.names(0, k), network.classifier_at(net, k))
-    for k in (*net.cuts, net.length)
-  ]
+def _classifiers(net: Backbone) -> dict[str, tuple[str, ...]]:
+  """Maps each exit and the head to the blocks from the input to it."""
+  depths = (*net.cuts, net.length)
+  return {network.classifier_at(net, k): net.names(0, k) for k in depths}
 
 
 def _passes(
-  net: Backbone, full: Net, x: jax.Array, *, train: bool, real: Any = None,
-  seed: Any = 2,
-) -> list[tuple[jax.Array, Tree]]:  # fmt: skip
-  """Calls `network.run` on each path of `_paths` and lists the results."""
-  options = {"train": train, "real": real, "key": jax.random.key(seed)}
-  return [network.run(net, full, x, path, **options) for path in _paths(net)]
+  net: Backbone, full: Net, x: Array, *, train: bool = True,
+  real: Array | None = None, seed: Any = 2,
+) -> list[tuple[Array, Tree]]:  # fmt: skip
+  """Lists logits and statistics of each exit and the head."""
+  key = jax.random.key(seed)
+  return [
+    network.run(net, full, x, (*names, name), train=train, real=real, key=key)
+    for name, names in _classifiers(net).items()
+  ]
 
 
-def _outputs(
-  net: Backbone, full: Net, x: jax.Array, train: bool, seed: Any = 2
-) -> list[jax.Array]:
-  passes = _passes(net, full, x, train=train, seed=seed)
-  return [out for out, _ in passes]
-
-
-def _close(tree: Tree, other: Tree) -> bool:
-  return all(
-    np.allclose(
-      x, y, rtol=0, atol=TOLERANCE * float(np.max(np.abs(y), initial=0))
-    )
-    for x, y in zip(*map(jax.tree.leaves, (tree, other)), strict=True)
-  )
+def _differing(net: Backbone, before: list, after: list) -> str | None:
+  """Names the first classifier whose numbers differ; None: there is none."""
+  for name, *trees in zip(_classifiers(net), before, after, strict=True):
+    for x, y in zip(*map(jax.tree.leaves, trees), strict=True):
+      tolerance = TOLERANCE * float(np.max(np.abs(y), initial=0))
+      if not np.allclose(x, y, rtol=0, atol=tolerance):
+        return name
+  return None

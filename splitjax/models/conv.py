@@ -18,7 +18,7 @@ its own form of the same function, which XLA takes when it compiles:
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from splitjax.types import Array
 Padding = Literal["same", "valid"]
 
 THIN, NARROW = 8, 16
-"""The most input channels and the most filters for which `_thin` is true."""
+"""The most input channels and filters that a CPU convolves by `_columns`."""
 
 PIXELS = 2048
 """The approximate number of pixels in a part of the batch, see `_in_parts`."""
@@ -38,51 +38,42 @@ PIXELS = 2048
 def conv2d(
   x: Array, kernel: Array, *, stride: int = 1, padding: Padding = "same"
 ) -> Array:
-  """Convolves images, by default with zero padding that keeps the size.
+  """Convolves images [B, H, W, c] by [k, k, c, f] to [B, H', W', f], k odd.
 
+  "same" pads k // 2 zeros on every side, whatever the stride (XLA's "SAME" pads
+  unequally if there is one), so that H' = ceil(H / stride); "valid" pads none.
   Reverse-mode derivatives of any order exist, as for `depthwise`; jax.jvp is
-  not defined.
-
-  Args:
-    x: [B, H, W, c] float.
-    kernel: [k, k, c, f], x's dtype, k odd.
-    stride: the step of the windows.
-    padding: "same" pads k // 2 zeros on every side, whatever the stride (XLA's
-      "SAME" pads unequally if there is a stride); "valid" pads none.
-
-  Returns:
-    [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
+  not defined. x and kernel have one dtype, which the result has.
   """
-  k = len(kernel)
+  k, *_, channels, filters = kernel.shape
   margin = k // 2 if padding == "same" else 0
   if k == 1:  # a product of pixels on every platform
     return _product(x, kernel, stride, margin)
-  return _dense(stride, margin, stride == 1 and padding == "same")(x, kernel)
+  on_cpu = "in turn"
+  if stride > 1 or padding == "valid":
+    on_cpu = "patches"
+  elif channels <= THIN and filters <= NARROW:
+    on_cpu = "columns"
+  elif winograd.suits(x.shape, kernel.shape) and x.dtype != jnp.bfloat16:
+    on_cpu = "winograd"  # which is too inexact in bfloat16
+  return _dense(stride, margin, on_cpu)(x, kernel)
 
 
 def depthwise(x: Array, kernel: Array, *, stride: int = 1) -> Array:
-  """Convolves every channel with its own filter, padding "same".
+  """Convolves each channel of [B, H, W, c] by its filter [k, k, 1, c], k odd.
 
-  A CPU and a GPU multiply each of k x k shifted images by one number per
-  channel and sum the results in the default float, without a matrix product.
-
-  Args:
-    x: [B, H, W, c] float.
-    kernel: [k, k, 1, c] float, k odd.
-    stride: the step of the windows.
-
-  Returns:
-    [B, H', W', c], x's dtype; H' = ceil(H / stride).
+  The padding is "same", so that H' = ceil(H / stride). A CPU and a GPU multiply
+  each of k x k shifted images by one number per channel and sum the results in
+  the default float, without a matrix product.
   """
   return _depthwise(stride)(x, kernel)
 
 
 def patches(x: Array, k: int, stride: int, margin: int) -> Array:
-  """Gathers the k x k neighbourhood of each pixel; it is 0 beyond the border.
+  """Gathers neighbourhoods: [B, H, W, c] -> [B, H', W', k*k*c].
 
-  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a flattened kernel
-  [k, k, c, f]. Images are shifted along rows, then along columns: 2 k copies
-  instead of k x k.
+  They have the order of a flattened kernel [k, k, c, f]. Images are shifted
+  along rows, then along columns: 2 k copies instead of k x k.
   """
   x = padded(x, margin)
   for axis in (2, 1):
@@ -120,7 +111,7 @@ def _by_xla(
 
 
 @functools.cache
-def _dense(stride: int, margin: int, keeps_size: bool) -> Callable:
+def _dense(stride: int, margin: int, on_cpu: str) -> Callable:
   """Builds the convolution (x, kernel) -> y of all channels."""
 
   def product(x, kernel):
@@ -130,12 +121,8 @@ def _dense(stride: int, margin: int, keeps_size: bool) -> Callable:
     return _by_xla(x, kernel, margin, stride)
 
   usual = _with_gradients(product)
-  on_cpu = _on_cpu, _at_x_on_cpu, _at_kernel_on_cpu
-  return _bilinear(
-    cpu=on_cpu if keeps_size else usual,
-    tpu=_with_gradients(own),
-    default=usual,
-  )
+  forms = {"patches": usual, **_on_cpu()}
+  return _bilinear(cpu=forms[on_cpu], tpu=_with_gradients(own), default=usual)
 
 
 @functools.cache
@@ -172,31 +159,21 @@ def _with_gradients(forward: Callable) -> tuple[Callable, ...]:
 def _bilinear(**forms: tuple[Callable, ...]) -> Callable:
   """Builds a function of x and a kernel that every platform has its form of.
 
-  Each form is linear in both, and so are the gradients of <g, y>, which
-  `forms` names beside it: their own gradients are functions of these three
-  kinds. So derivatives of any order exist, and what a pass keeps for the next
-  one is x and kernel alone, on every platform.
-
-  Args:
-    **forms: platform, or "default" -> (x, kernel) -> y; (x, kernel, g) -> the
-      gradient of <g, y> at x, and at the kernel.
+  `forms` names, for each platform or "default", (x, kernel) -> y and (x,
+  kernel, g) -> the gradients of <g, y> at x and at the kernel. Each is linear
+  in two arguments, so their own gradients are functions of these three kinds,
+  derivatives of any order exist, and what a pass keeps for the next one is x
+  and kernel alone, on every platform.
   """
-  forward, at_x, at_kernel = (
-    {name: form[i] for name, form in forms.items()} for i in range(3)
-  )
 
-  @jax.custom_vjp
-  def apply(x, kernel):
-    return jax.lax.platform_dependent(x, kernel, **forward)
+  def choose(i: int) -> Any:
+    by_platform = {name: form[i] for name, form in forms.items()}
+    return jax.custom_vjp(
+      lambda *arrays: jax.lax.platform_dependent(*arrays, **by_platform)
+    )
 
   # Of x the gradient at x depends on the shape alone; so of the kernel.
-  @jax.custom_vjp
-  def of_x(x, kernel, g):
-    return jax.lax.platform_dependent(x, kernel, g, **at_x)
-
-  @jax.custom_vjp
-  def of_kernel(x, kernel, g):
-    return jax.lax.platform_dependent(x, kernel, g, **at_kernel)
+  apply, of_x, of_kernel = map(choose, range(3))
 
   def pull(saved, g):
     return of_x(*saved, g), of_kernel(*saved, g)
@@ -236,8 +213,8 @@ def _one_by_one(function: Callable) -> Callable:
   run = jax.custom_batching.custom_vmap(function)
 
   @run.def_vmap
-  def each(*rule):
-    out = jax.lax.map(lambda one: run(*one), _with_axis(*rule))
+  def loop(*rule):
+    out = jax.lax.map(lambda arrays: run(*arrays), _with_axis(*rule))
     return out, jax.tree.map(lambda _: True, out)
 
   return run
@@ -247,9 +224,8 @@ def _at_once(function: Callable) -> Callable:
   """Makes `vmap` call a function once, on arguments with the mapped axis first.
 
   The function must accept any number of leading axes. In `_columns`, jax's own
-  batching rule for `jnp.stack` would put the stacked axis before the mapped
-  axis. `reshape` would then have to copy the array, which takes longer than the
-  convolution.
+  rule for `jnp.stack` would put the stacked axis before the mapped one, and
+  `reshape` would copy the array, which takes longer than the convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -257,77 +233,49 @@ def _at_once(function: Callable) -> Callable:
 
 
 def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
-  """Adds the mapped axis of a `vmap` to the arguments that lack it.
-
-  The axis comes first and has the length `size`. `on` says which arguments have
-  it already.
-  """
+  """Adds the mapped axis, as the first, to the arguments that are not `on`."""
   return [
     x if is_on else jnp.broadcast_to(x, (size, *x.shape))
     for x, is_on in zip(args, on, strict=True)
   ]
 
 
-def _thin(kernel: Array) -> bool:
-  """Tells whether channels are few enough for products with `_columns`."""
-  return kernel.shape[2] <= THIN and kernel.shape[3] <= NARROW
+@functools.cache
+def _on_cpu() -> dict[str, tuple[Callable, ...]]:
+  """Makes a CPU's forms of stride 1 with padding that keeps the size.
 
+  XLA's CPU backend has fast code for the layout [B, H, W, c] * [k, k, c, f]
+  alone. jax writes the gradient of a kernel in another one, which is fast only
+  outside of loops; "in turn" writes it in this one. Small maps of many channels
+  are convolved by `winograd`; without it a round of cnn8 took 12 % more CPU
+  time.
+  """
 
-def _on_cpu(x: Array, kernel: Array) -> Array:
-  return (_by_columns if _thin(kernel) else _in_turn)(x, kernel)
+  def forward(x, kernel):
+    return _by_xla(x, kernel, len(kernel) // 2)
 
+  def at_x(x, kernel, g):
+    return _by_xla(g, _turned(kernel), len(kernel) // 2)
 
-def _at_x_on_cpu(x: Array, kernel: Array, g: Array) -> Array:
-  if _thin(kernel):
-    return _by_columns(g, _turned(kernel))
-  return _at_x_in_turn(x, kernel, g)
+  def at_kernel(x, kernel, g):
+    k = len(kernel)
+    return _in_parts(lambda x, g: _sum_over_samples(x, g, k), x, g)
 
-
-def _at_kernel_on_cpu(x: Array, kernel: Array, g: Array) -> Array:
-  form = _kernel_by_columns if _thin(kernel) else _at_kernel_in_turn
-  return form(x, kernel, g)
+  small_maps = _with_gradients(winograd.convolve)
+  return {
+    "in turn": tuple(_one_by_one(f) for f in (forward, at_x, at_kernel)),
+    "winograd": tuple(_one_by_one(f) for f in small_maps),
+    "columns": (
+      _by_columns,
+      lambda x, kernel, g: _by_columns(g, _turned(kernel)),
+      _kernel_by_columns,
+    ),
+  }
 
 
 def _turned(kernel: Array) -> Array:
   """Makes the kernel whose convolution with g is the gradient of x."""
   return kernel[::-1, ::-1].transpose(0, 1, 3, 2)
-
-
-@_one_by_one
-def _in_turn(x: Array, kernel: Array) -> Array:
-  """Convolves with stride 1 and padding that keeps the size, on a CPU.
-
-  XLA's CPU backend has fast code for the layout [B, H, W, c] * [k, k, c, f]
-  alone. jax writes the gradient of a kernel in another one, which is fast only
-  outside of loops; `_at_kernel_in_turn` writes it in this one. Small maps of
-  many channels are convolved by `winograd`; without it a round of cnn8 took
-  12 % more CPU time.
-  """
-  if _suits_winograd(x, kernel):
-    return winograd.convolve(x, kernel)
-  return _by_xla(x, kernel, len(kernel) // 2)
-
-
-@_one_by_one
-def _at_x_in_turn(x: Array, kernel: Array, g: Array) -> Array:
-  """Computes the gradient of <g, x * kernel> at x."""
-  if _suits_winograd(x, kernel):
-    return jax.vjp(lambda x: winograd.convolve(x, kernel), x)[1](g)[0]
-  return _by_xla(g, _turned(kernel), len(kernel) // 2)
-
-
-@_one_by_one
-def _at_kernel_in_turn(x: Array, kernel: Array, g: Array) -> Array:
-  """Computes the gradient of <g, x * kernel> at the kernel."""
-  if _suits_winograd(x, kernel):
-    return jax.vjp(lambda kernel: winograd.convolve(x, kernel), kernel)[1](g)[0]
-  k = len(kernel)
-  return _in_parts(lambda x, g: _sum_over_samples(x, g, k), x, g)
-
-
-def _suits_winograd(x: Array, kernel: Array) -> bool:
-  """Tells whether to use `winograd`, which is too inexact in bfloat16."""
-  return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
 
 
 def _by_columns(x: Array, kernel: Array) -> Array:
@@ -351,10 +299,7 @@ def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
 
 @functools.cache
 def _column_gradient(k: int) -> Callable:
-  """Builds the function (x, g) -> gradient of a flattened k x k kernel.
-
-  It maps [..., c, B, H, W] and [..., B, H, W, f] to [..., k*k*c, f].
-  """
+  """Builds the map of [..., c, B, H, W], [..., B, H, W, f] to [..., kkc, f]."""
 
   @_at_once
   def gradient(x, g):
@@ -377,8 +322,8 @@ def _columns(x: Array, k: int) -> Array:
 def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   """Computes total(x, g), a sum over samples, by adding up totals of parts.
 
-  x and g are [B, H, W, ...]. A part of the batch fits into the cache. For
-  14x14 maps of 50 samples, one call for the whole batch takes twice as long.
+  x and g are [B, H, W, ...]. A part of the batch fits into the cache: for 14x14
+  maps of 50 samples, one call for all takes twice as long.
   """
   batch, *edges, _ = x.shape
   pixels = math.prod(edges)
@@ -401,11 +346,10 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
 
 
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
-  """Computes the kernel's gradient by one convolution of x and g.
+  """Computes the kernel's gradient by one convolution of x with g.
 
-  It convolves x with g, summing over samples in place of channels. If the
-  kernel has more than 3x3 pixels and x has at least 8 channels, it convolves g
-  with x instead; a round of cnn4 (5x5) then takes a tenth less time.
+  It sums over samples in place of channels. For kernels above 3x3 and at least
+  8 channels it convolves g with x: a round of cnn4 takes a tenth less time.
   """
   if k > 3 and x.shape[-1] >= 8:
     out = _by_xla(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)

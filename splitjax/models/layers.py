@@ -38,11 +38,9 @@ he_normal = nn.initializers.he_normal()
 class How:
   """How all blocks of a network compute; a run sets it, no option of a config.
 
-  Attributes:
-    dtype: dtype of convolutions, dense layers and the outputs of blocks.
-      Parameters, statistics and classifiers have the default float, in which
-      normalisation, mean pools and bias sums are computed.
-    norm: see `normalise`; None: no normalisation.
+  Convolutions, dense layers and outputs of blocks have the dtype. Parameters,
+  statistics and classifiers have the default float, in which normalisation,
+  mean pools and bias sums are computed. The norm is that of `normalise`.
   """
 
   dtype: Literal["float32", "bfloat16"] = "float32"
@@ -61,13 +59,7 @@ BARE, NORMED = How(), How(norm="batch")
 class Conv(nn.Module):
   """Convolution by `conv.conv2d`, with He's initialisation.
 
-  Attributes:
-    features: output channels.
-    kernel: edge length, odd.
-    stride: the step of the windows.
-    padding: "same" or "valid", see `conv.conv2d`.
-    bias: whether a bias is added.
-    how: dtype.
+  `kernel` is the edge length, odd; stride and padding are those of `conv2d`.
   """
 
   features: int
@@ -92,13 +84,9 @@ class Conv(nn.Module):
 
 
 class Dense(nn.Module):
-  """A matrix product and a bias.
+  """A matrix product over the last `axes` axes, and a bias.
 
-  Attributes:
-    features: size of the last output axis, or sizes of several last axes.
-    axes: the number of last input axes to sum over.
-    how: dtype of the product; the bias is added in the default float.
-    kernel_init: initialiser of the kernel.
+  `features` is the size of the last output axis, or sizes of several.
   """
 
   features: int | tuple[int, ...]
@@ -131,15 +119,8 @@ def biased(x: Array, bias: Array) -> Array:
 class ConvBlock(nn.Module):
   """Convolution, then normalisation, activation and pool as configured.
 
-  Attributes:
-    features: output channels.
-    kernel: edge length, odd.
-    stride: stride of the convolution.
-    bias: whether the convolution has a bias.
-    act: "relu", "relu6" (at most 6) or "none".
-    pool: a key of POOLS; "mean" and "max, mean" return [B, features].
-    edge: smaller images are first put in the middle of edge x edge zeros.
-    how: dtype, normalisation.
+  Pools that end with a mean return [B, features]. Images smaller than `edge`
+  are first put in the middle of edge x edge zeros.
   """
 
   features: int
@@ -168,11 +149,7 @@ class ConvBlock(nn.Module):
 
 
 class Pool(nn.Module):
-  """A pool as a block of its own; cut depths count it like any other block.
-
-  Attributes:
-    kind: a key of POOLS; "none" returns its input.
-  """
+  """A pool as a block of its own; cut depths count it like any other block."""
 
   kind: Pooling
 
@@ -184,11 +161,7 @@ class Pool(nn.Module):
 
 
 class Chain(nn.Module):
-  """One block that runs several blocks in a row, without cuts between them.
-
-  Attributes:
-    parts: the blocks, in order, each a linen module.
-  """
+  """One block that runs several blocks in a row, without cuts between them."""
 
   parts: tuple[Any, ...]
 
@@ -201,12 +174,7 @@ class Chain(nn.Module):
 
 
 class DenseBlock(nn.Module):
-  """Dense layer on the flattened input, normalisation as configured, ReLU.
-
-  Attributes:
-    features: output width.
-    how: dtype, normalisation.
-  """
+  """Dense layer on the flattened input, normalisation as configured, ReLU."""
 
   features: int
   how: How = How()
@@ -225,25 +193,19 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   whatever the dtype.
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
-  each channel's mean and biased variance over the batch's real samples, at
-  inference the running mean and variance. A training pass moves the running
-  statistics a tenth of the way towards the batch's. A batch with fewer than two
-  values per channel (real samples times pixels) has no variance and leaves the
-  running statistics unchanged; PyTorch raises an error there. PyTorch's running
-  variance is unbiased, n / (n - 1) times as large.
+  each channel's mean and biased variance over the batch's real samples, and
+  moves the running statistics a tenth of the way towards them; at inference it
+  uses those. A batch with fewer than two values per channel (real samples times
+  pixels) has no variance and moves nothing; PyTorch raises an error there.
+  PyTorch's running variance is unbiased, n / (n - 1) times as large.
 
-  "group" is group norm (Wu and He 2018), eps 1e-5. It normalises each sample by
-  itself. The number of groups is the largest divisor of the number of channels
-  that is at most 32. Group norm has the same parameters as batch norm and no
-  running statistics. With up to 32 channels every channel is a group, so a 1x1
-  map is normalised to 0 and only the bias is left: do not use group norm for
-  narrow networks on small images.
+  "group" is group norm (Wu and He 2018), eps 1e-5, of each sample by itself,
+  with the same parameters and no statistics. The number of groups is the
+  largest divisor of the number of channels up to 32. With up to 32 channels
+  every channel is a group, so a 1x1 map is normalised to 0 and only the bias is
+  left: do not use group norm for narrow networks on small images.
 
-  Args:
-    x: [B, ..., c].
-    train: as for a Block.
-    real: [B] bool.
-    how: dtype of the result, and kind of norm; without one x is unchanged.
+  x is [B, ..., c]; `train` and `real` are as for a Block. None changes nothing.
   """
   if how.norm is None:
     return x
@@ -263,12 +225,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
 
 
 class Classifier(nn.Module):
-  """An optional mean pool, a flatten and a dense layer, which gives logits.
-
-  Attributes:
-    classes: C.
-    pool: edge length to which images are pooled; 0 for no pool.
-  """
+  """A mean pool to pool x pool (0: none), a flatten and a dense layer."""
 
   classes: int
   pool: int = 0
@@ -284,27 +241,13 @@ class Classifier(nn.Module):
 
 
 def with_exits(
-  name: str,
-  shape: tuple[int, ...],
-  blocks: dict[str, Block],
-  classes: int,
-  *,
-  depths: tuple[int, ...],
-  pool: int,
-) -> Backbone:
+  name: str, shape: tuple[int, ...], blocks: dict[str, Block], classes: int, *,
+  depths: tuple[int, ...], pool: int,
+) -> Backbone:  # fmt: skip
   """Makes a network from blocks; its head and exits are of type `Classifier`.
 
-  An exit is a mean pool, a flatten and a dense layer; after a block that
-  returns [B, D] it has no pool. The head is a dense layer alone: its input is
-  the embedding [B, D], which methods send and align.
-
-  Args:
-    name: key of BACKBONES.
-    shape: shape of one input.
-    blocks: name -> block; the last returns [B, D].
-    classes: C.
-    depths: cut depths in use.
-    pool: edge length to which exits pool; 0 for no pool.
+  An exit pools images to pool x pool. The head does not pool: the last block
+  returns the embedding [B, D], which methods send and align.
   """
   return Backbone(
     name=name,

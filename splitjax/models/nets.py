@@ -5,22 +5,36 @@ A factory takes the shape of an input and the number of classes, and:
   depths  cut depths in use.
   width   a factor on every layer's channels (of `mlp` its number of units).
   how     dtype and kind of normalisation, see `layers.How`.
+
+cnn4 and mlp with length=2 are those of McMahan et al., Communication-Efficient
+Learning of Deep Networks from Decentralized Data, AISTATS 2017, section 3; cnn8
+of Han et al., SplitGP, INFOCOM 2023, section V; vgg11 is configuration A of
+Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015, with
+SplitGP's classifier (section V-C); the resnets are those of He et al., Deep
+Residual Learning for Image Recognition, CVPR 2016, table 1; mobilenet_v1 of
+Howard et al., MobileNets, arXiv:1704.04861, table 1; mobilenet_v2 of Sandler et
+al., MobileNetV2, CVPR 2018, tables 1 and 2. Cuts are those of HARMONY, Table 1,
+and Hydra. Exits of resnets and mobilenets average over the image.
 """
 
 import dataclasses
 import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from splitjax.models import conv
 from splitjax.models.layers import (
   ACTIVATIONS,
+  BARE,
   NORMED,
   Activation,
   Chain,
   ConvBlock,
   Counts,
+  Dense,
   DenseBlock,
   Depths,
   Edge,
@@ -61,26 +75,16 @@ def check_size(
     )
 
 
-# Plain stacks of layers.
-
-
 def cnn8(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (2, 3, 4),
-  width: Width = 1.0,
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 3, 4),
+  width: Width = 1.0, how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """Five 3x3 convolutions, then dense 2304-1024-512-C, without normalisation.
 
   A max-pool follows the first, second and fourth convolution, so that 28 pixels
   shrink to 14, 7 and 3; the papers do not say where the pools are. Exit: mean
   pool to 3x3 (its kind is our choice), dense. On 28x28x1 with 10 classes it has
   3,868,170 parameters without its exits, as in HARMONY Table 1.
-
-  References:
-    Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
   """
   check_size("cnn8", shape, 8)
   how = How(how.dtype)
@@ -96,21 +100,13 @@ def cnn8(
 
 
 def cnn4(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (1, 2),
-  width: Width = 1.0,
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (1, 2),
+  width: Width = 1.0, how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """Two 5x5 convolutions with max-pools, then dense 512-C, not normalised.
 
   On 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters. No paper
   cuts this network, so its exits are ours, made like those of `cnn8`.
-
-  References:
-    McMahan et al., Communication-Efficient Learning of Deep Networks from
-    Decentralized Data, AISTATS 2017, section 3; PGFedSplit.
   """
   check_size("cnn4", shape, 4)
   how = How(how.dtype)
@@ -123,24 +119,15 @@ def cnn4(
 
 
 def vgg11(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (2, 3, 4),
-  width: Width = 1.0,
-  pad: bool = False,
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 3, 4),
+  width: Width = 1.0, pad: bool = False, how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
   On 32x32 images the last map is 1x1; a larger one is averaged to 1x1. Exit:
   mean pool to 2x2, dense. On 32x32x3 with 10 classes it has 9,231,114
   parameters, as in HARMONY Table 1. `pad` puts smaller images, such as
   Fashion-MNIST's 28x28, in the middle of 32x32 zeros.
-
-  References:
-    Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015,
-    configuration A; the classifier is that of SplitGP, section V-C.
   """
   remedy = "set backbone.pad=True or "
   check_size("vgg11", shape, 1 if pad else 32, remedy)
@@ -158,15 +145,10 @@ def vgg11(
 
 
 def mlp(
-  shape: tuple[int, ...],
-  classes: int,
-  *,
-  depths: Depths = (1, 2),
-  width: Edge = 200,
-  length: Length = 3,
-  batch_norm: bool = False,
+  shape: tuple[int, ...], classes: int, *, depths: Depths = (1, 2),
+  width: Edge = 200, length: Length = 3, batch_norm: bool = False,
   how: How = NORMED,
-) -> Backbone:
+) -> Backbone:  # fmt: skip
   """Dense blocks of `width` units with ReLU, on flattened inputs of any shape.
 
   length=2 with depths=(1,) gives McMahan's 2NN: on 28x28x1 with 10 classes
@@ -178,9 +160,6 @@ def mlp(
     >>> net = splitjax.BACKBONES["mlp"]((14,), classes=3, width=32)
     >>> net.names(), net.cuts
     (('block1', 'block2', 'block3'), (1, 2))
-
-  References:
-    McMahan et al., as for `cnn4`.
   """
   block = DenseBlock(width, how if batch_norm else How(how.dtype))
   blocks: dict[str, Block] = {f"block{i + 1}": block for i in range(length)}
@@ -188,15 +167,10 @@ def mlp(
 
 
 def toy(
-  shape: tuple[int, ...],
-  classes: int,
-  *,
-  depths: Depths = (1, 2, 3),
-  width: Edge = 8,
-  length: Length = 4,
-  batch_norm: bool = False,
+  shape: tuple[int, ...], classes: int, *, depths: Depths = (1, 2, 3),
+  width: Edge = 8, length: Length = 4, batch_norm: bool = False,
   how: How = NORMED,
-) -> Backbone:
+) -> Backbone:  # fmt: skip
   """Makes a narrow `mlp`, which compiles in a second, with its options."""
   net = mlp(
     shape, classes, depths=depths, width=width, length=length,
@@ -205,7 +179,69 @@ def toy(
   return dataclasses.replace(net, name="toy")
 
 
-# Residual networks.
+def windows(x: Array, length: int) -> Array:
+  """Lists the windows of a series: [B, T, c] -> [B, T', length * c].
+
+  T' is T - length + 1. A dense layer on windows is a convolution along time
+  that is fast under `vmap` over clients and on every platform.
+  """
+  steps = x.shape[1] - length + 1
+  return jnp.concatenate([x[:, i : i + steps] for i in range(length)], axis=-1)
+
+
+class SeriesBlock(nn.Module):
+  """Convolution along time without padding, ReLU, max-pool of 2."""
+
+  features: int
+  kernel: int
+  how: How = How()
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, T, c] to [B, T', features]; T' is half the number of windows."""
+    del train, real
+    x = Dense(self.features, how=self.how)(windows(x, self.kernel))
+    pairs = x.shape[1] // 2
+    x = x[:, : 2 * pairs].reshape(x.shape[0], pairs, 2, -1)
+    return jax.nn.relu(x.max(axis=2))
+
+
+def cnn1d(
+  shape: tuple[int, int], classes: int, *, depths: Depths = (1, 2),
+  width: Width = 1.0, kernel: Edge = 9, how: How = BARE,
+) -> Backbone:  # fmt: skip
+  """Makes two convolutions along time, then dense 1024-512-C.
+
+  The convolutions have 32 and 64 channels and windows of `kernel` steps, an odd
+  number. On series of 128 steps and nine sensors with six classes it has
+  2,253,958 parameters, as many as HARCNN in public code of personalised
+  federated learning, which treats series as images and has 1x9 kernels. Exit:
+  dense on the flattened features. Nothing is normalised.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["cnn1d"]((128, 9), classes=6, depths=(1, 2, 3))
+    >>> net.names()
+    ('conv1', 'conv2', 'dense1', 'dense2')
+  """
+  if kernel % 2 == 0:
+    raise UserError(f"backbone.kernel={kernel} must be odd, as in 9")
+  left = shape[0]
+  for _ in range(2):
+    left = (left - kernel + 1) // 2
+  if left < 1:
+    raise UserError(
+      f"backbone.name='cnn1d': series of {shape[0]} steps are too short for"
+      f" backbone.kernel={kernel}; lower it"
+    )
+  how = How(how.dtype)
+  blocks: dict[str, Block] = {
+    f"conv{i}": SeriesBlock(scaled(width, f), kernel, how)
+    for i, f in enumerate((32, 64), start=1)
+  }
+  for i, features in enumerate((1024, 512), start=1):
+    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
+  return with_exits("cnn1d", shape, blocks, classes, depths=depths, pool=0)
 
 
 class Residual(nn.Module):
@@ -216,17 +252,7 @@ class Residual(nn.Module):
   stride in its first 1x1, with the same number of parameters. Each convolution
   is normalised; all but the last have a ReLU. The shortcut is the input or, if
   the stride is not 1 or the channels differ, a normalised 1x1 convolution with
-  the stride.
-
-  Attributes:
-    inner: channels of the branch.
-    outer: output channels.
-    stride: stride of the block.
-    bottleneck: whether the branch is a bottleneck.
-    how: dtype, normalisation.
-
-  References:
-    He et al., Deep Residual Learning for Image Recognition, CVPR 2016.
+  the stride. `inner` are the channels of the branch, `outer` those returned.
   """
 
   inner: int
@@ -279,23 +305,14 @@ def residuals(
 
 
 def resnet18(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (2, 6, 10),
-  width: Width = 1.0,
-  stages: Counts = (2, 2, 2, 2),
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 6, 10),
+  width: Width = 1.0, stages: Counts = (2, 2, 2, 2), how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """ResNet-18, divided into 12 layers as in Hydra: 11 blocks and the head.
 
   The blocks are the stem, the max-pool, 8 residual blocks (their numbers in
-  `stages`) and the mean pool, so a cut of depth K follows Hydra's layer K.
-  Exit: mean over the image, dense. With 200 classes it has 11,279,112
-  parameters.
-
-  References:
-    He et al., table 1; Hydra, its 12 layers and cuts 2, 6, 10.
+  `stages`) and the mean pool, so a cut of depth K follows Hydra's layer K. With
+  200 classes it has 11,279,112 parameters.
   """
   stem, pool = begin(width, how)
   blocks = residuals(stages, width, False, how)
@@ -304,21 +321,13 @@ def resnet18(
 
 
 def resnet101(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (2, 10, 33),
-  width: Width = 1.0,
-  stages: Counts = (3, 4, 23, 3),
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 10, 33),
+  width: Width = 1.0, stages: Counts = (3, 4, 23, 3), how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """ResNet-101, divided into 37 layers as in Hydra: 36 blocks and the head.
 
   Unlike `resnet18` it has 33 residual blocks, and they are bottlenecks. With
   1000 classes it has 44,549,160 parameters.
-
-  References:
-    He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
   """
   stem, pool = begin(width, how)
   blocks = residuals(stages, width, True, how)
@@ -327,22 +336,14 @@ def resnet101(
 
 
 def resnet50(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (1, 3, 5),
-  width: Width = 1.0,
-  stages: Counts = (3, 4, 6, 3),
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (1, 3, 5),
+  width: Width = 1.0, stages: Counts = (3, 4, 6, 3), how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """ResNet-50: 16 bottlenecks, a mean pool and the head, cut after bottlenecks.
 
   The stem and its max-pool belong to the first block, so a cut of depth K
-  follows bottleneck K. Exit: mean over the image, dense. With 200 classes it
-  has 23,917,832 parameters, as in HARMONY Table 1.
-
-  References:
-    He et al., table 1; HARMONY Table 1, split points.
+  follows bottleneck K. With 200 classes it has 23,917,832 parameters, as in
+  HARMONY Table 1.
   """
   blocks = residuals(stages, width, True, how)
   blocks["block1"] = Chain((*begin(width, how), blocks["block1"]))
@@ -350,17 +351,8 @@ def resnet50(
   return with_exits("resnet50", shape, blocks, classes, depths=depths, pool=1)
 
 
-# Networks with depthwise convolutions.
-
-
 class DepthwiseBlock(nn.Module):
-  """Depthwise 3x3 convolution without bias, normalisation, activation.
-
-  Attributes:
-    stride: stride of the convolution.
-    act: "relu" or "relu6".
-    how: dtype, normalisation.
-  """
+  """Depthwise 3x3 convolution without bias, normalisation, activation."""
 
   stride: int
   act: Activation
@@ -379,19 +371,10 @@ class DepthwiseBlock(nn.Module):
 class Inverted(nn.Module):
   """MobileNetV2's inverted residual, with a linear bottleneck.
 
-  If t > 1, a 1x1 convolution expands the input to t times its channels. A
-  depthwise 3x3 convolution follows. Then a 1x1 convolution computes the
-  output's channels. Each convolution is normalised; a ReLU6 follows all but the
-  last. The input is added if the stride is 1 and the channels match.
-
-  Attributes:
-    features: output channels.
-    expansion: t.
-    stride: stride of the depthwise convolution.
-    how: dtype, normalisation.
-
-  References:
-    Sandler et al., MobileNetV2, CVPR 2018, table 1.
+  If the expansion t > 1, a 1x1 convolution makes t times the input's channels.
+  A depthwise 3x3 convolution, with the stride, follows; then a 1x1 convolution
+  computes the output's channels. Each is normalised; a ReLU6 follows all but
+  the last. The input is added if the stride is 1 and the channels match.
   """
 
   features: int
@@ -415,26 +398,17 @@ class Inverted(nn.Module):
 
 
 def mobilenet_v1(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (4, 15, 23),
-  width: Width = 1.0,
-  repeats: Counts = (1, 2, 2, 6, 2),
-  how: How = NORMED,
-) -> Backbone:
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (4, 15, 23),
+  width: Width = 1.0, repeats: Counts = (1, 2, 2, 6, 2), how: How = NORMED,
+) -> Backbone:  # fmt: skip
   """MobileNetV1, divided into 26 layers as in Hydra.
 
   The stem comes first, then the depthwise and pointwise convolutions of
   MobileNet's blocks 1 to 12 (dw1, pw1, dw2, ...), then its block 13 with the
-  mean pool. Hydra's layer 26 is block 13 together with the classifier. Exit:
-  mean over the image, dense. For images of up to 32x32 the stem has stride 1
-  instead of 2, so that 32x32 ends as 2x2. With 10 classes it has 3,217,226
-  parameters. `repeats`: blocks with 64, 128, 256, 512 and 1024 channels.
-
-  References:
-    Howard et al., MobileNets, arXiv:1704.04861, table 1; Hydra, 26 layers and
-    cuts 4, 15, 23.
+  mean pool; with the classifier that is Hydra's layer 26. For images of up to
+  32x32 the stem has stride 1 instead of 2, so that 32x32 ends as 2x2. With 10
+  classes it has 3,217,226 parameters. `repeats`: blocks with 64, 128, 256, 512
+  and 1024 channels.
   """
   check_counts("repeats", repeats, (1, 2, 2, 6, 2))
   unit = functools.partial(ConvBlock, bias=False, how=how)
@@ -456,26 +430,17 @@ def mobilenet_v1(
 
 
 def mobilenet_v2(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  depths: Depths = (1, 6, 11),
-  width: Width = 1.0,
-  repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
+  shape: tuple[int, int, int], classes: int, *, depths: Depths = (1, 6, 11),
+  width: Width = 1.0, repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
   how: How = NORMED,
-) -> Backbone:
+) -> Backbone:  # fmt: skip
   """MobileNetV2: the stem, 17 inverted residuals, the last 1x1 convolution.
 
-  The mean pool belongs to the last block. Exit: mean over the image, dense.
-  With 100 classes it has 2,351,972 parameters, as in HARMONY Table 1. The
-  public checkpoints round the scaled numbers of channels to multiples of 8 and
-  do not narrow the last 1x1 convolution for a width below 1. Here channels are
-  not rounded so, and `width` scales every layer. For images of up to 32x32 the
-  stem and the second group have stride 1, where the paper has stride 2, so that
-  32x32 ends as 4x4. `repeats`: column n of the paper's table 2.
-
-  References:
-    Sandler et al., table 2; HARMONY Table 1, split points.
+  The mean pool belongs to the last block. With 100 classes it has 2,351,972
+  parameters, as in HARMONY Table 1. `width` scales every layer and rounds to
+  whole channels, not to multiples of 8. For images of up to 32x32 the stem and
+  the second group have stride 1, where the paper has stride 2, so that 32x32
+  ends as 4x4. `repeats`: column n of the paper's table 2.
   """
   check_counts("repeats", repeats, (1, 2, 3, 4, 3, 3, 1))
   unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)

@@ -35,19 +35,14 @@ class Block(Protocol):
 
   @property
   def init(self) -> Callable[..., Any]:
-    """A function that makes the variables of the block from a key.
-
-    It maps (key, x, train, real) to a dict with "params" and "batch_stats",
-    without the entries that the block does not need.
-    """
+    """Maps (key, x, train, real) to a dict of "params" and "batch_stats"."""
 
   @property
   def apply(self) -> Callable[..., Any]:
-    """A function that computes the output of the block.
+    """Maps (what `init` returns, x, train, real) to the output [B, ...].
 
-    It maps ({"params", "batch_stats"}, x, train, real) to [B, ...]. Called with
-    mutable=["batch_stats"], it also returns the new statistics. A block that
-    draws random numbers is called with rngs={"dropout": key} in training.
+    Called with mutable=["batch_stats"], it also returns the new statistics. A
+    block that draws random numbers gets rngs={"dropout": key} in training.
     """
 
   def __hash__(self) -> int:
@@ -58,12 +53,8 @@ class Block(Protocol):
 class Pretrained:
   """Parameters of a checkpoint, which replace randomly initialised ones.
 
-  Two are equal if their digests are.
-
-  Attributes:
-    params: block name -> its parameters, on the host.
-    note: a sentence on their origin, for the report.
-    digest: hexadecimal digest of the file; part of the identity of a run.
+  `params` maps block names to parameters on the host; `note` is a sentence on
+  their origin, for the report; the file's digest is part of a run's identity.
   """
 
   params: dict[str, Tree] = dataclasses.field(compare=False)
@@ -71,10 +62,7 @@ class Pretrained:
   digest: str
 
   def into(self, full: Net) -> Net:
-    """Returns `full` with these parameters in place of the blocks' own.
-
-    Call it outside of jit: inside, the arrays would be program constants.
-    """
+    """Puts them into `full`, outside of jit: inside they would be constants."""
     params = jax.tree.map(lambda x: jnp.asarray(x, float), self.params)
     return full._replace(params=full.params | params)
 
@@ -82,10 +70,6 @@ class Pretrained:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Backbone:
   """An ordered list of blocks, a head, and an exit at every cut in use.
-
-  At a cut of depth K the client runs blocks[:K] and its exit; the server runs
-  blocks[K:] and the head. In a fleet the server holds all blocks after the
-  shallowest cut.
 
   Attributes:
     name: its name in BACKBONES.
@@ -172,18 +156,9 @@ class Backbone:
   def mean_loss(self, logits: Array, label: Array, real: Array) -> Array:
     """Computes the task's loss of a batch, the mean over its real samples.
 
-    Args:
-      logits: [B, C] float.
-      label: [B] int32.
-      real: [B] bool.
-
-    Returns:
-      [] float, nats.
+    Logits are [B, C], `label` is [B] int32, `real` [B] bool; the loss is [].
     """
     return losses.masked_mean(self.loss(logits, label), real)
-
-
-# Names.
 
 
 def exit_name(depth: int) -> str:
@@ -200,16 +175,10 @@ def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
   """Tells whether the leaf at a path belongs to a normalisation layer.
 
   flax names a layer after its class, as in BatchNorm_0. The paths of its
-  parameters and running statistics contain that name.
-
-  Args:
-    path: as jax.tree_util.tree_map_with_path gives it.
-    kind: class of the layer, "BatchNorm", "GroupNorm" or "LayerNorm".
+  parameters and statistics, as jax.tree_util.tree_map_with_path gives them,
+  contain that name. `kind`: "BatchNorm", "GroupNorm" or "LayerNorm".
   """
   return any(str(getattr(k, "key", k)).startswith(kind) for k in path)
-
-
-# Initialisation.
 
 
 def init(backbone: Backbone, key: Array) -> Net:
@@ -232,10 +201,8 @@ def init(backbone: Backbone, key: Array) -> Net:
 def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:
   """Visits all blocks, exits and the head, in order.
 
-  Args:
-    backbone: the network.
-    visit: (name, input) -> output.
-    x: [B, ...] input of the first block, or its shape and dtype.
+  `visit` maps a name and its input to its output; x is the input [B, ...] of
+  the first block, or its shape and dtype.
   """
   for depth, name in enumerate(backbone.names(), start=1):
     x = visit(name, x)
@@ -247,8 +214,7 @@ def walk(backbone: Backbone, visit: Callable[[str, Any], Any], x: Any) -> None:
 def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
   """Initialises one block at random for an input x [1, ...].
 
-  Returns:
-    The output, the parameters and the running statistics.
+  Returns its output, its parameters and its running statistics.
   """
   real = jnp.ones((1,), bool)
   variables = block.init(key, x, False, real)
@@ -264,14 +230,9 @@ def redraw(params: Tree, key: Array) -> Tree:
 
   Both are uniform in +- 1 / sqrt(fan_in). The standard deviation of the kernels
   is sqrt(6) = 2.45 times smaller than with "he", which draws them with variance
-  2 / fan_in and sets biases to 0. Other parameters, such as those of
-  normalisation, are kept.
-
-  Args:
-    params: parameters of one block. Each dict in it that has a "kernel" [...,
-      inputs, outputs] is taken for a layer; the layer's "bias", if it has one,
-      is in the same dict.
-    key: [] PRNG key.
+  2 / fan_in and sets biases to 0. A dict in a block's parameters that has a
+  "kernel" [..., inputs, outputs] is taken for a layer, with the "bias" in it.
+  Other parameters, such as those of normalisation, are kept.
   """
   out = dict(params)
   if "kernel" not in params:
@@ -285,9 +246,6 @@ def redraw(params: Tree, key: Array) -> Tree:
       seed, shape = jax.random.fold_in(key, i), params[name].shape
       out[name] = jax.random.uniform(seed, shape, minval=-bound, maxval=bound)
   return out
-
-
-# Cuts.
 
 
 def select(segment: Net, names: Collection[str]) -> Net:
@@ -333,19 +291,10 @@ def depth_of(backbone: Backbone, client: Net) -> int:
   return sum(name in client.params for name in backbone.blocks)
 
 
-# Passes.
-
-
 def run(
-  backbone: Backbone,
-  segment: Net,
-  x: Array,
-  names: Iterable[str],
-  *,
-  train: bool,
-  real: Array | None = None,
-  key: Tree = (),
-) -> tuple[Array, dict[str, Tree]]:
+  backbone: Backbone, segment: Net, x: Array, names: Iterable[str], *,
+  train: bool, real: Array | None = None, key: Tree = (),
+) -> tuple[Array, dict[str, Tree]]:  # fmt: skip
   """Runs blocks one after another.
 
   Args:
@@ -353,13 +302,12 @@ def run(
     segment: parameters and statistics of the blocks to run; it may hold more.
     x: [B, ...] input of the first block.
     names: blocks (or an exit, or the head) in order.
-    train: normalise by batch statistics if True, by running statistics if
-      False.
+    train: whether to normalise by batch statistics, not by running ones.
     real: [B] bool, samples that batch statistics are taken over; None: all.
-    key: [] key for blocks that draw random numbers in training, such as
-      Batch.key. `run` folds each block's name into the key, so a block draws
-      the same numbers whether the whole network or a part of it is run. The
-      default, (), is enough for inference and for networks without such blocks.
+    key: [] key for blocks that draw random numbers in training (Batch.key).
+      `run` folds each block's name into it, so a block draws the same numbers
+      whether the whole network or a part of it is run. Other networks need no
+      key, (), and inference needs none.
 
   Returns:
     The output [B, ...] and the new running statistics of `names`.
@@ -385,12 +333,9 @@ def run(
 
 
 def run_batch(
-  backbone: Backbone,
-  segment: Net,
-  x: Array,
-  names: Iterable[str],
+  backbone: Backbone, segment: Net, x: Array, names: Iterable[str],
   batch: Batch,
-) -> tuple[Array, dict[str, Tree]]:
+) -> tuple[Array, dict[str, Tree]]:  # fmt: skip
   """Calls `run` in training mode, with `real` and `key` of a batch."""
   real, key = batch.real, batch.key
   return run(backbone, segment, x, names, train=True, real=real, key=key)
@@ -403,18 +348,13 @@ def _is_random(block: Block) -> bool:
 
 @functools.partial(jax.jit, static_argnames=("block", "train"))
 def _apply(
-  block: Block,
-  params: Tree,
-  stats: Tree,
-  x: Array,
-  train: bool,
-  real: Array,
+  block: Block, params: Tree, stats: Tree, x: Array, train: bool, real: Array,
   key: Array | None,
-) -> tuple[Array, Tree]:
+) -> tuple[Array, Tree]:  # fmt: skip
   """Runs one block on x [B, ...]; returns output and new running statistics.
 
-  The function is jitted so that equal blocks are traced and lowered once,
-  however often they run. XLA inlines the calls, so they cost no run time.
+  It is jitted so that equal blocks are traced and lowered once, however often
+  they run. XLA inlines the calls, so they cost no run time.
   """
   draws = {} if key is None else {"rngs": {"dropout": key}}
   if not stats:
@@ -433,9 +373,8 @@ def client_logits(
 ) -> tuple[Array, Array | None]:
   """Runs the client's part on inputs [B, ...] (Batch.image), for inference.
 
-  Returns:
-    Features [B, ...] after the client's last block, and the client's logits
-    [B, C], which are None if it has no classifier.
+  Returns features [B, ...] after the client's last block, and the client's
+  logits [B, C], which are None if it has no classifier.
   """
   names = backbone.names(0, depth_of(backbone, client))
   z, _ = run(backbone, client, image, names, train=False)
@@ -464,30 +403,15 @@ def embedding(
 
 
 def taps(
-  backbone: Backbone,
-  net: Net,
-  x: Array,
-  cuts: Iterable[int],
-  *,
-  train: bool,
-  real: Array | None = None,
-  key: Tree = (),
-  last: Array | None = None,
-) -> dict[int, Array]:
+  backbone: Backbone, net: Net, x: Array, cuts: Iterable[int], *, train: bool,
+  real: Array | None = None, key: Tree = (), last: Array | None = None,
+) -> dict[int, Array]:  # fmt: skip
   """Computes activations at several cuts in one pass: cut depth -> [B, ...].
 
-  New running statistics are not returned.
-
-  Args:
-    backbone: the network.
-    net: a prefix at least as deep as the deepest cut.
-    x: [B, ...] inputs.
-    cuts: cut depths.
-    train: as in `run`.
-    real: as in `run`.
-    key: as in `run`.
-    last: [] int32, a cut. Blocks behind it are not run, and activations at
-      deeper cuts are zeros. None: the pass goes to the deepest cut.
+  `net` is a prefix at least as deep as the deepest cut; x, `train`, `real` and
+  `key` are as in `run`. Behind the cut `last` [] int32, if there is one, no
+  block is run, and activations at deeper cuts are zeros. New running statistics
+  are not returned.
   """
   out, start = dict[int, Array](), 0
   for cut in sorted(cuts):
@@ -508,29 +432,17 @@ def taps(
 
 
 def inject(
-  backbone: Backbone,
-  server: Net,
-  entries: dict[int, Array],
-  depth: Array,
-  *,
-  train: bool,
-  real: Array | None = None,
-  key: Tree = (),
-) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
+  backbone: Backbone, server: Net, entries: dict[int, Array], depth: Array, *,
+  train: bool, real: Array | None = None, key: Tree = (),
+) -> tuple[Array, dict[str, Tree], dict[str, Array]]:  # fmt: skip
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
   Without a `vmap` over depths, blocks before the entry are not run. Under such
   a `vmap` they are run, but the given features replace their output, so these
-  blocks get no gradient.
+  blocks get no gradient. `train`, `real` and `key` are as in `run`.
 
-  Args:
-    backbone: the network.
-    server: the blocks after the shallowest entry.
-    entries: cut depth -> features [B, ...] there.
-    depth: [] int32, the cut to enter at, one of the keys of `entries`.
-    train: as in `run`.
-    real: as in `run`.
-    key: as in `run`.
+  `server` has the blocks after the shallowest entry; `entries` maps cut depths
+  to features [B, ...]; `depth` [] int32, one of its keys, is the cut to enter.
 
   Returns:
     The embedding [B, D] (the input of the head); the running statistics, which

@@ -54,27 +54,17 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
   """Averages images over a grid of windows: [B, H, W, c] -> [B, size, size, c].
 
   Window i of an axis of length n starts at floor(i n / size) and ends before
-  ceil((i + 1) n / size), as in PyTorch. Windows i and i + 1 share one pixel if
-  (i + 1) n / size is no integer. The mean is computed in the default float; the
-  result has x's dtype.
+  ceil((i + 1) n / size), as in PyTorch. The mean is computed in the default
+  float; the result has x's dtype.
   """
   _, h, w, _ = x.shape
   if (h, w) == (size, size):
     return x
   if size == 1:
     return x.mean(axis=(1, 2), keepdims=True)
-  pooled = _means(_means(x.astype(float), 1, size), 2, size)
+  pooled = x.astype(float)
+  for axis, n in ((1, h), (2, w)):
+    bounds = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
+    parts = (jax.lax.slice_in_dim(pooled, *b, axis=axis) for b in bounds)
+    pooled = jnp.stack([part.mean(axis) for part in parts], axis)
   return pooled.astype(x.dtype)
-
-
-def _windows(n: int, size: int) -> list[tuple[int, int]]:
-  """Lists each window's (start, stop), for `size` windows on n pixels."""
-  return [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
-
-
-def _means(x: Array, axis: int, size: int) -> Array:
-  parts = [
-    jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
-    for start, stop in _windows(x.shape[axis], size)
-  ]
-  return jnp.stack(parts, axis)

@@ -7,6 +7,7 @@ whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
 import hashlib
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,17 +30,12 @@ TENSORS = {
   "Dense_0": f"{BLOCK}/MlpBlock_3/Dense_0",
   "Dense_1": f"{BLOCK}/MlpBlock_3/Dense_1",
   "LayerNorm_2": "Transformer/encoder_norm",
-  "head/Dense_0": "head",
 }
 """Beginning of a parameter's path in a block -> beginning of its key in a file.
 The rest of the key, such as query/bias, is the rest of the path. {} stands for
 the block's number, counted from 0."""
-SPARE = {
-  f"{layer}/{part}"
-  for layer in ("head", "pre_logits")
-  for part in ("kernel", "bias")
-}
-"""Keys that a file may have although they are not used: see `read`."""
+SPARE = "head/kernel", "head/bias", "pre_logits/kernel", "pre_logits/bias"
+"""Keys that a file may have although they are not used."""
 
 
 def read(path: str, backbone: Backbone) -> Pretrained:
@@ -50,13 +46,8 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   classes, or a layer before the head (pre_logits). A head that is not read is
   initialised at random, and so are the exits, which no file has.
 
-  Args:
-    path: an .npz in the public form; nothing is unpickled.
-    backbone: a network of `vit.vit`.
-
-  Returns:
-    The float32 parameters of each block, a note that says what was adapted, and
-    the digest of the file's tensors.
+  `path` is an .npz in the public form (nothing is unpickled), `backbone` a
+  network of `transformers.vit`. The note says what was adapted.
 
   Raises:
     UserError: the file cannot be read or does not fit; the message names the
@@ -67,52 +58,28 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   full = sizes.shapes(backbone).params
   no_head = without_head(file, backbone.classes)
   names = backbone.names() if no_head else (*backbone.names(), "head")
-  params, used = {}, set()
+  params, spare = {}, set(file) - set(SPARE)
   for number, name in enumerate(names):
-    leaves, form = jax.tree.flatten_with_path(full[name])
-    keys = [tensor(name, number, at) for at, _ in leaves]
-    used.update(keys)
-    params[name] = jax.tree.unflatten(
-      form,
-      [
-        take(file, key, want.shape, where)
-        for key, (_, want) in zip(keys, leaves, strict=True)
-      ],
+
+    def take(at: tuple, like: Any, name=name, number=number) -> np.ndarray:
+      key = tensor(name, number, at)
+      spare.discard(key)
+      return fitted(file, key, like.shape, where)
+
+    params[name] = jax.tree_util.tree_map_with_path(take, full[name])
+  if spare:  # the file is of another network
+    raise UserError(
+      f"{where} has {min(spare)!r}, and {backbone.name} of {backbone.length}"
+      " blocks has no place for it: choose its own file, or another"
+      " backbone.length"
     )
-  # A key without a place says that the file is of another network.
-  for key in file:
-    if key not in used and key not in SPARE:
-      raise UserError(
-        f"{where} has {key!r}, and {backbone.name} of {backbone.length} blocks"
-        " has no place for it: choose its own file, or another backbone.length"
-      )
   note = f"weights of {path}"
   present, task = file[POSITIONS], params["block1"]["positions"]
   if present.shape != task.shape:
     note += f"; positions interpolated, {side(present)}² to {side(task)}²"
-  return Pretrained(params, note + no_head, fingerprint(file))
-
-
-def digest(path: str) -> str:
-  """Computes the digest of a checkpoint file.
-
-  Raises:
-    UserError: the file cannot be read.
-  """
-  return fingerprint(load(path, f"backbone.pretrained={path}"))
-
-
-def fingerprint(file: Mapping[str, np.ndarray]) -> str:
-  """Hashes keys, dtypes, shapes and bytes of tensors to a hexadecimal digest.
-
-  The digest depends neither on the order of the tensors in the file nor on its
-  compression.
-  """
-  hashed = hashlib.blake2b(digest_size=16)
-  for key, x in sorted(file.items()):
-    hashed.update(repr((key, str(x.dtype), x.shape)).encode())
-    hashed.update(x.tobytes())
-  return hashed.hexdigest()
+  content = expanded(path).read_bytes()
+  digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+  return Pretrained(params=params, note=note + no_head, digest=digest)
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
@@ -131,48 +98,36 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
 
 
 def tensor(name: str, number: int, at: tuple) -> str:
-  """Forms the key of a parameter in the file.
-
-  Args:
-    name: name of the block, or "head".
-    number: the block's number, counted from 0.
-    at: the parameter's path in the block, a key path of jax.
-  """
+  """Forms a file's key of the parameter at a path in a block or the head."""
   path = jax.tree_util.keystr(at, simple=True, separator="/")
-  path = f"head/{path}" if name == "head" else path
-  ours = next(o for o in TENSORS if path == o or path.startswith(f"{o}/"))
-  return TENSORS[ours].format(number) + path.removeprefix(ours)
+  if name == "head":
+    return path.replace("Dense_0", "head")
+  start = next(s for s in TENSORS if path == s or path.startswith(f"{s}/"))
+  return TENSORS[start].format(number) + path.removeprefix(start)
 
 
-def take(
+def fitted(
   file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
 ) -> np.ndarray:
-  """Returns a tensor of the file as float32, after checking its shape.
-
-  Position embeddings are resized to `shape`. Error messages begin with `where`.
-  """
-  if key not in file:
+  """Returns a tensor as float32; position embeddings are resized to `shape`."""
+  present, fault = file.get(key), "missing"
+  if present is not None:
+    if key == POSITIONS:
+      present = resize(present, shape[1])
+    fault = "" if present.shape == shape else f"{present.shape}, not {shape}"
+    if present.dtype.kind != "f":
+      fault = f"of {present.dtype}, not of float32"
+    elif not fault:
+      with np.errstate(over="ignore"):
+        present = present.astype(np.float32)
+      fault = "" if np.isfinite(present).all() else "not finite in float32"
+  if fault or present is None:
     raise UserError(
-      f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
-      " google-research/vision_transformer, or a smaller backbone.length"
+      f"{where} does not fit: {key} is {fault}; choose the file of this"
+      " backbone, width, length, patch and number of channels, in the form of"
+      " google-research/vision_transformer"
     )
-  given = file[key]
-  if given.dtype.kind != "f":
-    raise UserError(f"{where}: {key} is of {given.dtype}: save it as float32")
-  with np.errstate(over="ignore"):
-    finite = np.isfinite(given.astype(np.float32)).all()
-  if not finite:
-    raise UserError(
-      f"{where}: {key} has numbers that are not finite in float32: download it"
-      " again, or choose another file"
-    )
-  fits = resize(given, shape[1]) if key == POSITIONS else given
-  if fits.shape != shape:
-    raise UserError(
-      f"{where}: {key} is {given.shape} there and {shape} here: choose the"
-      " file of this backbone, width, patch and number of channels"
-    )
-  return fits.astype(np.float32)
+  return present
 
 
 def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
@@ -181,9 +136,9 @@ def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
     return "; no head in it"
   if any(key.startswith("pre_logits/") for key in file):
     return "; its head left out: there it follows a further layer (pre_logits)"
-  theirs = file["head/kernel"].shape
-  if len(theirs) == 2 and theirs[1] != classes:
-    return f"; its head left out: {theirs[1]} classes there, {classes} here"
+  shape = file["head/kernel"].shape
+  if len(shape) == 2 and shape[1] != classes:
+    return f"; its head left out: {shape[1]} classes there, {classes} here"
   return ""
 
 
@@ -198,20 +153,19 @@ def resize(positions: np.ndarray, count: int) -> np.ndarray:
   The interpolation is bilinear with fixed corners, as in the reference
   implementation (scipy.ndimage.zoom, order 1). The class token's embedding is
   kept. Embeddings [1, 1 + n * n, D] become [1, count, D], where count is
-  1 + m * m for a new grid of m x m. Embeddings are returned unchanged if their
-  number is `count` already, or if their grid is not square.
+  1 + m * m for a new grid of m x m. Others are returned unchanged.
   """
-  if positions.ndim != 3 or positions.shape[0] != 1:
-    return positions
-  if positions.shape[1] in (0, 1, count):
+  if positions.ndim != 3 or positions.shape[1] in (0, 1, count):
     return positions
   old, new = side(positions), math.isqrt(count - 1)
-  if old**2 + 1 != positions.shape[1]:
+  if positions.shape[:2] != (1, old**2 + 1):
     return positions
   at = np.linspace(0, old - 1, new)
   rows = np.stack(
     [np.interp(at, np.arange(old), unit) for unit in np.eye(old)], axis=1
   )
-  first, rest = positions[:, :1], positions[0, 1:].reshape(old, old, -1)
-  rest = np.einsum("ih,jw,hwd->ijd", rows, rows, rest)
-  return np.concatenate([first, rest.reshape(1, new * new, -1)], axis=1)
+  grid = positions[0, 1:].reshape(old, old, -1)
+  grid = np.einsum("ih,jw,hwd->ijd", rows, rows, grid)
+  return np.concatenate(
+    [positions[:, :1], grid.reshape(1, new * new, -1)], axis=1
+  )

@@ -26,10 +26,7 @@ def shapes(backbone: Backbone) -> Net:
 
 
 def parameters(backbone: Backbone) -> dict[str, int]:
-  """Counts the parameters of each block, exit and head.
-
-  Running statistics are not counted.
-  """
+  """Counts the parameters, without statistics, of each block, exit and head."""
   full = shapes(backbone)
   return {name: trees.size(tree) for name, tree in full.params.items()}
 
@@ -44,12 +41,11 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
 
 
 def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """Describes a cut: the block before it, sizes of the parts, features' shape.
+  """Describes a cut: its depth and the block before it, "behind".
 
-  Returns:
-    A dict with "depth"; "behind", the name of the block before the cut; "phi",
-    "h" and "theta", the numbers of parameters of the client's blocks, of its
-    exit and of the server's part; "cut", the shape of a sample's features.
+  "phi", "h" and "theta" are the numbers of parameters of the client's blocks,
+  of its exit and of the server's part; "cut" is the shape of a sample's
+  features.
   """
   size, behind = parameters(backbone), backbone.names()[depth - 1]
   return {
@@ -67,14 +63,12 @@ def flops(backbone: Backbone) -> dict[str, float]:
   """Counts FLOPs of one input's forward pass, by block, exit or head name.
 
   Each block is lowered as for a TPU, whose convolutions are XLA's own, and the
-  CPU's cost analysis counts its FLOPs. The numbers thus do not depend on the
-  machine, and nothing is compiled. For other devices XLA analyses only compiled
-  programs, and it cannot count inside the libraries that compiled programs
-  call.
+  CPU's cost analysis counts its FLOPs: nothing is compiled, and the numbers do
+  not depend on the machine. Elsewhere XLA analyses only compiled programs, and
+  it cannot count inside the libraries that they call.
 
   Raises:
-    UserError: JAX has no CPU among its platforms, or no cost analysis for
-      the CPU.
+    UserError: JAX has no CPU among its platforms, or no analysis for it.
   """
   full, counts = shapes(backbone), dict[str, float]()
 
@@ -103,8 +97,7 @@ def flops(backbone: Backbone) -> dict[str, float]:
 def flops_of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
   """Counts FLOPs of one input's forward pass at client and at server.
 
-  The client's part includes its classifier: the head if the client has the
-  whole network, otherwise the exit at its depth, if the network has one there.
+  The client's part includes its exit, or the head of a whole network.
   """
   counts, rest = flops(backbone), backbone.names(depth)
   near = sum(counts[name] for name in backbone.names(0, depth))
@@ -122,16 +115,16 @@ REMEDIES = {
 def slow_convolutions(backbone: Backbone) -> str:
   """Says which blocks have convolutions that are slow on a CPU; "" if none.
 
-  Convolutions of flax and lax are slow in the loop over a client's steps there.
-  On other devices the result is "".
+  Those of flax and lax are slow in the loop over a client's steps there.
   """
   blocks: dict[int, list[str]] = {}
 
   def look(name: str, x: Any) -> Any:
-    block = backbone.block(name)
-    for axes in sorted(_block_convolves(block, x.shape, x.dtype)):
+    draw = functools.partial(draw_block, backbone.block(name))
+    program = jax.make_jaxpr(draw)(jax.random.key(0), x)
+    for axes in sorted(_convolves(program.jaxpr)):
       blocks.setdefault(axes, []).append(name)
-    return block_shapes(block, x)[0]
+    return block_shapes(backbone.block(name), x)[0]
 
   if target.current().platform == "cpu":
     network.walk(backbone, look, backbone.inputs(1))
@@ -142,13 +135,6 @@ def slow_convolutions(backbone: Backbone) -> str:
       text += f": a round takes a quarter of the time with {REMEDIES[axes]}"
     sentences.append(text)
   return "; ".join(sentences)
-
-
-@functools.lru_cache(maxsize=1024)
-def _block_convolves(block: Block, shape: tuple, dtype: Any) -> set[int]:
-  x, key = jax.ShapeDtypeStruct(shape, dtype), jax.random.key(0)
-  program = jax.make_jaxpr(lambda x: draw_block(block, key, x))(x)
-  return _convolves(program.jaxpr)
 
 
 def _convolves(program: Any) -> set[int]:

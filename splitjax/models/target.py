@@ -12,15 +12,10 @@ GPUS = ("gpu", "cuda", "rocm")
 
 
 class Target(NamedTuple):
-  """The devices that programs are compiled for.
+  """The devices that programs are compiled for, over all processes.
 
-  Chunks and compiler options depend on them.
-
-  Attributes:
-    platform: "cpu", "gpu" or "tpu".
-    kind: the devices' name.
-    devices: all devices, over all processes.
-    memory: bytes of memory of each device; None: `capacity` asks the device.
+  The platform is "cpu", "gpu" or "tpu", the kind the devices' name; `memory` is
+  the bytes of each device, None: `capacity` asks it.
   """
 
   platform: str
@@ -31,16 +26,12 @@ class Target(NamedTuple):
   @property
   def local(self) -> tuple[jax.Device, ...]:
     """Returns this process's devices."""
-    mine = jax.process_index()
-    return tuple(x for x in self.devices if x.process_index == mine)
+    process = jax.process_index()
+    return tuple(x for x in self.devices if x.process_index == process)
 
   @property
   def capacity(self) -> int:
-    """Returns the bytes of memory of one device.
-
-    If the device does not report them, the result is its share of the machine's
-    memory.
-    """
+    """Returns the bytes of one device, or its share of the machine's memory."""
     if self.memory is not None:
       return self.memory
     limit = (self.local[0].memory_stats() or {}).get("bytes_limit")

@@ -52,9 +52,7 @@ def patches(x: Array, size: int) -> Array:
 class Attention(nn.Module):
   """Multi-head attention: softmax(q k' / sqrt(D / heads)) v.
 
-  Attributes:
-    heads: number of heads.
-    how: dtype of the products; the softmax has the default float.
+  The softmax has the default float.
   """
 
   heads: int
@@ -81,16 +79,8 @@ def transform(x: Array, heads: int, how: How, keep: int | None = None) -> Array:
 
   It computes x + attention(norm(x)), then x + mlp(norm(x)). The MLP is four
   times as wide as x and has an exact GELU, as in the paper; the public code
-  approximates it by tanh. The sums are in the default float.
-
-  Args:
-    x: [B, T, D] tokens.
-    heads: number of heads.
-    how: dtype of the products.
-    keep: how many tokens, from the first on, are updated; None: all.
-
-  Returns:
-    The updated tokens, [B, T, D] or [B, keep, D].
+  approximates it by tanh. The sums are in the default float. Of the tokens
+  [B, T, D] the first `keep` are updated and returned; None: all.
   """
   dim, h = x.shape[-1], layer_norm()(x)
   x = x[:, :keep] + Attention(heads, how)(h[:, :keep], h)
@@ -117,13 +107,6 @@ class First(nn.Module):
 
   Images are resized to a square, bilinearly (anti-aliased where they shrink).
   Each patch becomes one token; the class token comes before these tokens.
-
-  Attributes:
-    dim: D.
-    heads: number of heads.
-    resolution: edge length after resizing.
-    patch: edge length of a patch.
-    how: dtype of the products.
   """
 
   dim: int
@@ -209,16 +192,9 @@ class TokenClassifier(nn.Module):
 
 
 def encoder(
-  name: str,
-  shape: tuple[int, ...],
-  classes: int,
-  first: Block,
-  *,
-  depths: tuple[int, ...],
-  length: int,
-  heads: int,
-  how: How,
-) -> Backbone:
+  name: str, shape: tuple[int, ...], classes: int, first: Block, *,
+  depths: tuple[int, ...], length: int, heads: int, how: How,
+) -> Backbone:  # fmt: skip
   """Makes a network of `length` transformer blocks, of which `first` is one."""
   blocks: dict[str, Block] = {"block1": first}
   blocks |= {f"block{i}": Transformer(heads, how) for i in range(2, length)}
@@ -236,40 +212,18 @@ def encoder(
 
 
 def vit(
-  shape: tuple[int, int, int],
-  classes: int,
-  *,
-  name: str,
-  heads: int,
-  depths: Depths = (2, 4, 6),
-  width: Width = 1.0,
-  length: Length = 12,
-  resolution: Edge = 224,
-  patch: Edge = 16,
-  pretrained: str | None = None,
+  shape: tuple[int, int, int], classes: int, *, name: str, heads: int,
+  depths: Depths = (2, 4, 6), width: Width = 1.0, length: Length = 12,
+  resolution: Edge = 224, patch: Edge = 16, pretrained: str | None = None,
   how: How = BARE,
-) -> Backbone:
-  """Makes a vision transformer.
+) -> Backbone:  # fmt: skip
+  """Makes a vision transformer of `length` blocks.
 
   vit_s16 on 100 classes has 21,704,164 parameters (HARMONY Table 1), whatever
   the size of the images, since they are resized to `resolution` on the device.
-
-  Args:
-    shape: (H, W, c) of one image.
-    classes: C.
-    name: key of BACKBONES.
-    heads: number of heads, each 64 wide at width 1; D is their total width.
-    depths: cut depths in use, 1 to length - 1.
-    width: factor on D; the product is rounded to a multiple of the heads.
-    length: L, the number of transformer blocks.
-    resolution: edge length that images are resized to, a multiple of patch.
-    patch: edge length of a patch.
-    pretrained: path of a checkpoint to start from, see `pretrained.read`.
-    how: dtype of matrix products; "bfloat16" leaves parameters, norms, softmax,
-      residual sums and logits in float32.
-
-  Raises:
-    UserError: an impossible size, or a file that does not fit.
+  Heads are 64 wide at width 1; `width` is a factor on that. `pretrained` is the
+  path of a checkpoint to start from, see `pretrained.read`. "bfloat16" leaves
+  parameters, norms, softmax, residual sums and logits in float32.
   """
   if resolution % patch:
     raise UserError(
@@ -292,40 +246,22 @@ vit_b16 = functools.partial(vit, name="vit_b16", heads=12)
 
 
 def transformer_text(
-  shape: tuple[int],
-  classes: int,
-  *,
-  vocabulary: int = 0,
-  depths: Depths = (1, 2),
-  width: Edge = 64,
-  heads: Edge = 4,
-  length: Length = 4,
-  how: How = BARE,
-) -> Backbone:
-  """Makes a small transformer for texts, trained from scratch.
+  shape: tuple[int], classes: int, *, vocabulary: int = 0,
+  depths: Depths = (1, 2), width: Edge = 64, heads: Edge = 4,
+  length: Length = 4, how: How = BARE,
+) -> Backbone:  # fmt: skip
+  """Makes a small transformer for texts, trained from scratch; `width` is D.
 
   The defaults give 64 V + 204,548 parameters for texts of 64 tokens and 4
   classes, without exits. No mask crosses the cut: padding is a token with an
-  embedding of its own, like any other id.
-
-  Args:
-    shape: (T,), tokens of one text.
-    classes: C.
-    vocabulary: V, taken from the data; a config does not set it.
-    depths: cut depths in use, 1 to length - 1.
-    width: D, a multiple of the heads.
-    heads: number of heads.
-    length: L, the number of transformer blocks.
-    how: as for `vit`.
+  embedding of its own, like any other id. V comes from the data, no config sets
+  it.
 
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["transformer_text"]((16,), 4, vocabulary=100)
     >>> net.names(), net.inputs(8).dtype.name
     (('block1', 'block2', 'block3', 'block4'), 'int32')
-
-  Raises:
-    UserError: the data are no token ids, or heads do not divide the width.
   """
   if not vocabulary:
     raise UserError(

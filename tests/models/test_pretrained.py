@@ -78,23 +78,12 @@ def test_what_draws_a_network_holds_no_array_of_the_file(save):
   assert text(tiny(pretrained=save(numpy_vit.draw()))) == text(tiny())
 
 
-def test_a_digest_is_of_keys_and_tensors_however_they_are_packed(tmp_path):
-  def digest(file, write=np.savez):
-    write(tmp_path / "vit.npz", **file)
-    return models.digest(str(tmp_path / "vit.npz"))
-
+def test_other_weights_have_another_digest(save):
   file = numpy_vit.draw()
-  usual = digest(file)
-  assert tiny(pretrained=str(tmp_path / "vit.npz")).start.digest == usual
-  turned = dict(reversed(file.items()))
-  assert digest(turned, np.savez_compressed) == usual
-  scale, bias = (f"Transformer/encoder_norm/{k}" for k in ("scale", "bias"))
-  swapped = {**file, scale: file[bias], bias: file[scale]}
+  starts = [tiny(pretrained=save(file)).start for _ in range(2)]
+  assert starts[0] == starts[1]
   moved = {**file, "cls": file["cls"] + 1e-6}
-  folded = {**file, "cls": file["cls"].reshape(1, -1)}
-  wide = {**file, "cls": file["cls"].astype("f8")}
-  others = [digest(other) for other in (swapped, moved, folded, wide)]
-  assert len({usual, *others}) == 5
+  assert tiny(pretrained=save(moved)).start != starts[0]
 
 
 def test_other_floats_become_float32(save):
