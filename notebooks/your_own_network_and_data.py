@@ -117,7 +117,7 @@ except AssertionError as error:
 # %% [markdown]
 # ## The data
 #
-# `x_train`, `y_train`, `x_test`, `y_test` in an npz file: uint8 images [Z, H, W] or
+# `train_image`, `train_label`, `test_image`, `test_label` in an npz file: uint8 images [Z, H, W] or
 # [Z, H, W, c], and one class number from 0 for each. Here they are scikit-learn's
 # digits in their own 8x8 pixels.
 
@@ -130,10 +130,10 @@ test = np.random.default_rng(0).random(len(label)) < 0.2
 pathlib.Path("runs").mkdir(exist_ok=True)
 np.savez(
   "runs/digits8.npz",
-  x_train=image[~test],
-  y_train=label[~test],
-  x_test=image[test],
-  y_test=label[test],
+  train_image=image[~test],
+  train_label=label[~test],
+  test_image=image[test],
+  test_label=label[test],
 )
 
 # %% [markdown]
@@ -143,7 +143,7 @@ np.savez(
 # options of the config. This one deals a large share of two neighbouring digits to
 # each client and the rest evenly. That no sample has two clients and no client is
 # without samples is checked for you. (Where your data say whose each sample is, save
-# that as `client_train` and take the partition `natural`.)
+# that as `train_client` and take the partition `natural`.)
 
 
 # %%

@@ -4,7 +4,7 @@
   splitjax describe --config=harmony_figure2:small
   splitjax evaluate|report --workdir=DIR
   splitjax report DIR DIR... [--workdir=DIR]   one table over finished runs
-  splitjax data list|prepare|check
+  splitjax data list|prepare
 
 The flags are those of launch.py (`splitjax train --help`). A config is a file,
 or the name of one that comes with splitjax.

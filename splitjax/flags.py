@@ -32,6 +32,12 @@ _CONFIG = config_flags.DEFINE_config_file(
   sys_argv=[],  # overrides are read here, see _split
 )
 flags.DEFINE_string("workdir", None, "Folder for everything that a run writes.")
+_DATA_DIR = flags.DEFINE_string(
+  "data_dir",
+  None,
+  "Folder of all prepared data, as `python -m splitjax.data` takes it; the same"
+  " as --config.data.dir.",
+)
 flags.DEFINE_enum(
   "mode",
   "train",
@@ -178,6 +184,8 @@ def parse(argv: Sequence[str]) -> list[str]:
   except UserError as error:
     fail(str(error))
   rest = _parsed(_split(argv))
+  if _DATA_DIR.value is not None:
+    _overridden["data.dir"] = _DATA_DIR.value
   if _overridden and not flags.FLAGS["config"].present:
     fail(f"--config.{next(iter(_overridden))} needs --config=FILE beside it")
   if "scale" in _overridden:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
-from splitjax.data import feed, inputs
+from splitjax.data import feed
+from splitjax.data.dataset import fitting, scale
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import layout, round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
@@ -149,7 +150,7 @@ def simulate(
     check_value(count, Annotated[int, COUNT], name)
   if order not in orders.ORDERS:
     raise UserError(unknown("order", order, orders.ORDERS, "order"))
-  mean, std = inputs.statistics(image)
+  mean, std = scale(image, vocabulary=method.backbone.vocabulary)
   on_device = jnp.asarray(image), jnp.asarray(label, jnp.int32)
   if fleet is None:
     fleet = fleet_of(method, len(parts), participants=participants, seed=seed)
@@ -180,8 +181,7 @@ def _check(
 ) -> None:
   """Raises UserError unless inputs, labels and rows suit the network."""
   net, classes = method.backbone, method.backbone.classes
-  if wrong := feed.unfit(image, net.shape, str(image.dtype), net.vocabulary):
-    raise UserError(wrong)
+  fitting(image, net.shape, str(image.dtype), net.vocabulary)
   rows = np.concatenate([np.asarray(part) for part in parts])
   if rows.size and not (0 <= rows.min() and rows.max() < len(image)):
     raise UserError(

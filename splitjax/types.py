@@ -59,7 +59,7 @@ class Shard(NamedTuple):
   """
 
   #: [Z, ...], the inputs (images, series, tables or token ids, see
-  #: `data.inputs`) of the whole training split, one copy for all
+  #: `data.dataset`) of the whole training split, one copy for all
   image: Array
   label: Array  #: [Z] int32, of the whole training split, one copy for all
   rows: Array  #: [S] int32, its rows of the data set, padded with -1

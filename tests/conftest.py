@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import jax
-import official
 import pytest
 from matplotlib.figure import Figure
 from undrawn import draw_nothing
@@ -162,12 +161,6 @@ def forget_programs():
     experiment.kept_programs.clear()
     jax.clear_caches()
     gc.collect()
-
-
-@pytest.fixture(name="small", scope="module")
-def prepare_small(tmp_path_factory):
-  """A small data set in the official form, prepared; its folder and pixels."""
-  return official.prepared(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,7 @@ def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
   for line in (
     "images (12, 12, 1)",
     "('Ada', 'Bo', 'Cy', 'Di') (32, 9)",
+    "('run', 'sit', 'walk') ('Ada', 'Bo', 'Cy', 'Di')",
     "token ids 16384",
     "(0.0,)",
   ):

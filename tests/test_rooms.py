@@ -58,11 +58,11 @@ LIBRARIES = {
   "optax": "losses methods.fedpac methods.optimizer methods.task_losses",
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
-  "array_record": "data",
   "PIL": "data",
   "sklearn": "data.sources evaluation.skew evaluation.client_metrics",
   "threadpoolctl": "evaluation.skew",
   "scipy": "evaluation data.official",
+  "pooch": "data.official",
   "matplotlib": "reports.figures",
   "tabulate": "reports",
   "pylatexenc": "reports",
@@ -77,7 +77,7 @@ LIBRARIES = {
   "absl": "flags launch",
   "configs": "configs",
 }
-LAZY = "tensorflow_datasets array_record tensorboardX dp_accounting"
+LAZY = "tensorflow_datasets pooch tensorboardX dp_accounting"
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 

@@ -15,11 +15,12 @@ class Data:
   """The data set and its partition.
 
   Attributes:
-    name: key of SOURCES, or npz:PATH for your own arrays.
+    name: key of SOURCES, npz:PATH for your own arrays, or tfds:NAME for what
+      TensorFlow Datasets prepared.
     partition: division of the training split among the clients.
     classes: C, to be given if some classes have no samples. None: the number of
-      classes of the data set. For npz:PATH that is the file's array `classes`
-      or, if there is no such array, one more than the highest label.
+      classes of the data set. For npz:PATH that is what `classes` says there,
+      the number of named classes, or one more than the highest label.
     train_samples: size of a stratified subset of the training split; None: all.
     test_samples: size of a stratified subset of the test split; None: all.
     pool: the samples that are divided among the clients. train: the training
@@ -34,7 +35,8 @@ class Data:
     augment: random changes of training images, drawn per client and step, one
       after another: keys of AUGMENTATIONS, such as crop and crop_flip (a crop
       of 4 pixels and mirroring).
-    dir: folder of the prepared data sets; None for TFDS's default.
+    dir: folder of all prepared data sets, as --data_dir; None: SPLITJAX_DATA,
+      or ~/splitjax_data.
   """
 
   name: str

@@ -1,85 +1,64 @@
-"""Lists, prepares and checks data sets.
+"""Lists and prepares data sets.
 
 python -m splitjax.data list
-python -m splitjax.data prepare cifar10               downloads
-python -m splitjax.data prepare cifar10 --from DIR    no network
-python -m splitjax.data check cifar10
+python -m splitjax.data prepare cifar10
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tqdm import tqdm
-
-from splitjax.data import check, npz, sources, tfds_store
-from splitjax.data.facts import FACTS
-from splitjax.data.official import prepare
-from splitjax.data.official.catalog import STORES
+from splitjax.data import official, sources, store
+from splitjax.data.store import Place
 from splitjax.text import print_anywhere
 from splitjax.types import UserError
 
+_OF = {"cifar100_coarse": "cifar100", "femnist": "emnist_byclass"}
+"""Data set -> the prepared one that it is read from."""
 
-def _status(name: str, data_dir: str | None) -> str:
-  """Describes where a data set is, or why it is not usable."""
-  if name.startswith(npz.PREFIX):
-    return "your own arrays, read as they are"
-  store = FACTS[name].store
-  if store is None:
-    return "bundled with scikit-learn"
+
+def _list(data_dir: Place) -> None:
+  """Prints the name, classes, inputs and place of every data set."""
+  row = "{:<16}{:>8}{:>10}  {}"
+  print(row.format("name", "classes", "inputs", "where"))
+  for name in sources.SOURCES:
+    classes, sizes, where = "-", "-", _where(name, data_dir)
+    if form := sources.FORMS.get(name):
+      classes, sizes = str(form.classes), "x".join(map(str, form.shape))
+    print(row.format(name, classes, sizes, where))
+  for name, where in (
+    (f"{sources.NPZ}PATH", "an npz file or a folder of your own"),
+    (f"{sources.TFDS}NAME", "prepared by TensorFlow Datasets"),
+  ):
+    print(row.format(name, "-", "-", where))
+
+
+def _where(name: str, data_dir: Place) -> str:
+  """Says where a data set lies."""
+  folder = store.root(data_dir) / _OF.get(name, name)
+  if folder.name not in official.OFFICIAL:
+    return "needs no preparing"
   try:
-    folder = tfds_store.find(store, data_dir)
-    if folder is None:
-      return f"not prepared in {tfds_store.root(data_dir)}"
-    modified = " (modified files)" if tfds_store.note(folder) else ""
+    facts = store.read(folder)[1] if folder.exists() else None
   except UserError as error:
     return f"unusable: {error}"
-  return f"prepared in {folder}{modified}"
+  if facts is None:
+    return f"not prepared in {folder.parent}"
+  return f"prepared in {folder}" + " (modified)" * bool(facts.get("note"))
 
 
-def _list(data_dir: str | None) -> None:
-  """Prints a table of all data sets: sizes, size of the download, and place."""
-  row = "{:<16}{:>8}{:>9}{:>8}{:>8}{:>12}  {}"
-  head = "name", "classes", "image", "train", "test", "download", "where"
-  print(row.format(*head))
-  for name, facts in FACTS.items():
-    shape = "x".join(map(str, facts.shape))
-    counts = facts.classes, shape, facts.train or "-", facts.test or "-"
-    megabytes = "-"
-    if facts.store:
-      files = STORES[facts.store].forms[0].files.values()
-      sizes = [file.size for file in files if file.size]
-      if len(sizes) == len(files):
-        megabytes = f"{sum(sizes) / 1e6:.0f} MB"
-    print(row.format(name, *counts, megabytes, _status(name, data_dir)))
-  own_file = f"{npz.PREFIX}PATH"
-  print(row.format(own_file, *"-----", _status(own_file, data_dir)))
-
-
-def _prepare(args: argparse.Namespace) -> None:
-  name = sources.known(args.name)
-  store = None if name.startswith(npz.PREFIX) else FACTS[name].store
-  before, after = "", ""
-  if store:
-    if args.folder is not None and tfds_store.find(store, args.data_dir):
-      before, after = "already ", f"; {args.folder} was not read"
-    folder = prepare.prepare(
-      store, args.data_dir, args.folder, allow_modified=args.allow_modified
-    )
-    if note := tfds_store.note(folder):
-      _print_error(f"warning: {note}")
-    if remark := STORES[store].remark:
-      print(f"{name}: {remark}")
-  elif args.folder is not None or args.allow_modified:
-    raise UserError(
-      f"{name} needs no preparing ({_status(name, args.data_dir)}): leave out "
-      "--from and --allow-modified"
-    )
-  elif name.startswith(npz.PREFIX):
-    npz.load_npz(name)  # raises UserError where the file is missing or invalid
-  print(f"{name}: {before}{_status(name, args.data_dir)}{after}")
+def _prepare(name: str, data_dir: Place, *, allow_modified: bool) -> None:
+  name = sources.known(name)
+  if (base := _OF.get(name, name)) in official.OFFICIAL:
+    folder = official.prepare(base, data_dir, allow_modified=allow_modified)
+    _, facts = store.read(folder)
+    for remark in (official.OFFICIAL[base].remark, facts.get("note")):
+      if remark:
+        print(f"{name}: {remark}")
+  else:
+    sources.load(name, data_dir=data_dir)  # raises UserError if it is invalid
+  print(f"{name}: {_where(name, data_dir)}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,44 +71,23 @@ def _parser() -> argparse.ArgumentParser:
   place.add_argument(
     "--data_dir",
     metavar="DIR",
-    help="where prepared data are (TFDS_DATA_DIR or ~/tensorflow_datasets)",
+    help="folder of all prepared data (SPLITJAX_DATA or ~/splitjax_data); a run"
+    " takes the same as --data_dir=DIR",
   )
   commands = parser.add_subparsers(dest="command", required=True)
-  commands.add_parser(
-    "list", parents=[place], help="all data sets, and where they are"
-  )
-  named = argparse.ArgumentParser(add_help=False)
-  named.add_argument(
-    "name",
-    metavar="NAME",
-    help=f"{', '.join(sources.SOURCES)}, or {npz.PREFIX}PATH",
-  )
-  get = commands.add_parser(
+  commands.add_parser("list", parents=[place], help="all data sets")
+  prepare = commands.add_parser(
     "prepare",
-    parents=[named, place],
-    help="convert official files to the format that runs read",
+    parents=[place],
+    help="convert official files to the arrays that runs read; files are"
+    " downloaded into DIR/downloads/NAME unless they lie there already",
   )
-  get.add_argument(
-    "--from",
-    dest="folder",
-    metavar="DIR",
-    help="folder with the official files under their official names; by "
-    "default they are downloaded into DATA_DIR/downloads",
-  )
-  get.add_argument(
+  prepare.add_argument("name", metavar="NAME", help=", ".join(sources.SOURCES))
+  prepare.add_argument(
     "--allow-modified",
     action="store_true",
-    help="accept files of --from that differ from the official ones; every "
-    "report on the data will say so",
-  )
-  commands.add_parser(
-    "check",
-    parents=[named, place],
-    help="compare a data set with its known facts",
-    description="Compares counts, shapes, types and class sizes of a data set "
-    "with the known ones, and says whether it came from modified files. It "
-    f"reads the copy in DATA_DIR/{tfds_store.COPIES} that runs memory-map, and "
-    "makes that copy first where it is missing or stale.",
+    help="accept files in DIR/downloads/NAME that differ from the official"
+    " ones; every report on the data will say so",
   )
   return parser
 
@@ -141,45 +99,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the arguments; None: sys.argv[1:].
 
   Returns:
-    The exit code: 0 after success, 2 after a user error, 130 if interrupted,
-    143 if terminated (SIGTERM).
+    The exit code: 0 after success, 2 after a user error, 130 if interrupted.
   """
   args = _parser().parse_args(argv)
   try:
     if args.command == "list":
       _list(args.data_dir)
-    elif args.command == "prepare":
-      _prepare(args)
     else:
-      check.check_facts(args.name, args.data_dir)
+      _prepare(args.name, args.data_dir, allow_modified=args.allow_modified)
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
-    _print_error(f"error: {error}")
+    print(f"error: {error}", file=sys.stderr)
     return 2
-  except KeyboardInterrupt as error:
-    cause = str(error) or "interrupted"
-    _print_error(
-      f"{cause}: no incomplete files are left; the same command starts again"
-    )
-    return 143 if cause == "terminated" else 130
+  except KeyboardInterrupt:
+    print("interrupted: the same command starts again", file=sys.stderr)
+    return 130
   return 0
 
 
-def _terminate(*_: object) -> NoReturn:
-  """Handles SIGTERM with the same clean-up as KeyboardInterrupt."""
-  signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ignores a second one
-  raise KeyboardInterrupt("terminated")
-
-
-def _print_error(text: str) -> None:
-  """Prints a line to stderr, above any progress bar."""
-  tqdm.write(text, file=sys.stderr)
-
-
 def run(argv: Sequence[str] | None = None) -> NoReturn:
-  """Runs `main` and exits with its code; also cleans up after SIGTERM."""
+  """Runs `main` and exits with its code."""
   print_anywhere()
-  if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # as supervisors may
-    signal.signal(signal.SIGTERM, _terminate)
   sys.exit(main(argv))
 
 

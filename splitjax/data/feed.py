@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data import inputs
 from splitjax.data.augmentations import augmented
+from splitjax.data.dataset import blocks
 from splitjax.data.splits import padded
 from splitjax.types import Array, Batch, Shard
 
@@ -28,7 +28,7 @@ class BatchPlan(NamedTuple):
     steps: local steps per epoch of the client with the most steps.
     equal: True if every client of the cohort takes `steps` steps.
     mean: mean per channel or feature of the training inputs, in their units;
-      () for token ids (`data.inputs`).
+      () for token ids (`data.dataset`).
     std: standard deviations, one for each number in `mean`.
     augment: augmentations of training images, as data.augment names them.
     limit: most local steps of a client in a round; None: there is no limit.
@@ -160,32 +160,6 @@ def draw_order(key: Array, held: int, size: Array) -> Array:
   return jnp.argsort(jnp.where(place < size, draw, 2.0))
 
 
-def unfit(
-  image: np.ndarray,
-  shape: tuple[int, ...],
-  dtype: str = "uint8",
-  vocabulary: int = 0,
-) -> str:
-  """Describes what is wrong with inputs; returns "" if nothing is.
-
-  They must be [B, *shape] of `dtype`, with one sample at least, and finite. If
-  `vocabulary` is not 0, they must be token ids below it.
-  """
-  kind, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
-  if str(kind) != dtype or found[:1] + tuple(shape) != found:
-    what = "pixels 0..255" if dtype == "uint8" else "samples"
-    wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
-    one = ", of one image image[None]" if found == tuple(shape) else ""
-    return f"image is {kind} {list(found)}: give {what} as {wanted}{one}"
-  if found[0] == 0:
-    return "image has no samples: give one at least"
-  if vocabulary and not np.all((image >= 0) & (image < vocabulary)):
-    return f"image has token ids beyond 0..{vocabulary - 1}: number them so"
-  if np.issubdtype(kind, np.floating) and not np.isfinite(image).all():
-    return "image has NaN or infinite numbers: fill what is missing"
-  return ""
-
-
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
@@ -215,8 +189,8 @@ def digest(*arrays: np.ndarray) -> str:
   hasher = hashlib.blake2b(digest_size=16)
   for array in arrays:
     hasher.update(repr((array.shape, str(array.dtype))).encode())
-    for start in range(0, len(array), inputs.BLOCK):
-      hasher.update(array[start : start + inputs.BLOCK].tobytes())
+    for block in blocks(array):
+      hasher.update(block.tobytes())
   return hasher.hexdigest()
 
 

@@ -16,7 +16,7 @@ from jax import Array
 from scipy.sparse import coo_array, csgraph
 
 from splitjax import losses, wire
-from splitjax.data import feed
+from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.engine.faults import Struck
 from splitjax.engine.schedules import batches_of, draw, schedule
@@ -88,8 +88,7 @@ def record(
     {'down/feature_gradient': (20, 8), 'up/features': (20, 8)}
   """
   network, net = trained.network, trained.network.backbone
-  if wrong := feed.unfit(image, net.shape, network.dtype, net.vocabulary):
-    raise UserError(wrong)
+  image = fitting(image, net.shape, network.dtype, net.vocabulary)
   (stage, *_) = trained.method.stages()
   if stage.once or trained.method.topology == "merged":
     raise UserError("this method's first stage has no steps of single clients")

@@ -15,6 +15,7 @@ from splitjax import files, registry, trees
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data import feed
+from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.evaluation import confident_path, early_exit, evaluate
 from splitjax.evaluation.personalisation import tuning_key
@@ -158,7 +159,7 @@ class Trained(NamedTuple):
       >>> answer.shape
       (3,)
     """
-    self._check(image)
+    image = self._fitting(image)
     method, server = self.method, self.state.server
     classes = self.network.backbone.classes
     if len(label) != len(image) or not np.isin(label, range(classes)).all():
@@ -242,7 +243,8 @@ class Trained(NamedTuple):
 
     Args:
       n: the client's number, or its name where the data name the clients.
-      image: inputs [B, ...] in the data's dtype; images are [B, H, W, c] uint8.
+      image: inputs [B, ...], images as uint8 [B, H, W, c]; other widths and
+        byte orders of numbers are cast as those of training samples were.
       threshold: e_n, nats: the exit answers iff its entropy is below it.
         Ignored for methods without two exits.
 
@@ -253,9 +255,10 @@ class Trained(NamedTuple):
       UserError: the inputs have another dtype or shape, the threshold is no
         number, or see `client`.
     """
-    self._check(image)
+    image = self._fitting(image)
     answers = self.method.answers
-    number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
+    chosen = np.asarray(threshold)  # of None it is an object
+    number = chosen.dtype.kind in "iuf" and not np.isnan(chosen).any()
     if len(answers) > 1 and not number:
       raise UserError(
         f"threshold={threshold!r}: give a number, nats, as in"
@@ -321,7 +324,7 @@ class Trained(NamedTuple):
         "embeddings are the server's: clients of this method have the whole"
         " network"
       )
-    self._check(image)
+    image = self._fitting(image)
     x = self._standardised(jnp.asarray(image))
     net, rest = self.client(n), self.server(n)
     return embedding(self.network.backbone, net, rest, x)
@@ -366,11 +369,10 @@ class Trained(NamedTuple):
 
     return predictor
 
-  def _check(self, image: np.ndarray) -> None:
-    """Raises UserError if inputs do not suit the network, see `predict`."""
-    network, net = self.network, self.network.backbone
-    if wrong := feed.unfit(image, net.shape, network.dtype, net.vocabulary):
-      raise UserError(wrong)
+  def _fitting(self, image: np.ndarray) -> np.ndarray:
+    """Casts inputs to the training samples' dtype, see `predict`."""
+    net = self.network.backbone
+    return fitting(image, net.shape, self.network.dtype, net.vocabulary)
 
   def _standardised(self, image: Array) -> Array:
     return feed.standardise(image, self.network.mean, self.network.std)

@@ -1,62 +1,51 @@
-"""Data sets: bundled and prepared, read whole or in part."""
+"""Data sets: bundled, TensorFlow Datasets' and one's own, whole or in part."""
 
-import os
-import shlex
-import shutil
-from concurrent.futures import ThreadPoolExecutor
+import io
 
 import numpy as np
-import official as of
 import pytest
+from PIL import Image
 from refusals import refused
 
-import splitjax
-from splitjax.data import (
-  COPIES,
-  FACTS,
-  SOURCES,
-  STORES,
-  Dataset,
-  find,
-  load,
-)
+from splitjax.data import FORMS, OFFICIAL, SOURCES, Dataset, known, load, scale
 
 
-def assert_facts(data, facts):
-  assert data.classes == facts.classes
-  for split, samples in (("train", facts.train), ("test", facts.test)):
-    image = getattr(data, f"{split}_image")
-    label = getattr(data, f"{split}_label")
-    assert image.shape == (samples, *facts.shape) and image.dtype == np.uint8
-    assert label.shape == (samples,) and label.dtype == np.int32
-    assert set(label.tolist()) == set(range(facts.classes))
+def bag(data):
+  """The training samples as a set."""
+  pairs = zip(data.train_image, data.train_label, strict=True)
+  return {(int(y), x.tobytes()) for x, y in pairs}
 
 
-def test_every_source_has_facts():
-  assert set(SOURCES) == set(FACTS)
-  prepared = {facts.store for facts in FACTS.values()} - {None}
-  assert prepared == set(STORES) < set(SOURCES)
+def test_every_source_has_a_form():
+  assert set(SOURCES) == set(FORMS) and set(OFFICIAL) < set(SOURCES)
+  for name, official in OFFICIAL.items():
+    assert len(official.names) in (0, official.classes), name
 
 
-def test_mnist_is_prepared_as_its_stock_builder(tmp_path, monkeypatch):
-  import tensorflow_datasets as tfds
-
-  made = of.idx(tmp_path)
-  of.trust(monkeypatch, tmp_path, "mnist")
-  folder = splitjax.data.prepare("mnist", tmp_path / "data", tmp_path)
-  data = load("mnist", data_dir=tmp_path / "data")
-  assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
-  ours = tfds.builder_from_directory(folder).info
-  stock = tfds.builder("mnist", data_dir=tmp_path / "none").info
-  assert ours.features.to_json() == stock.features.to_json()
-  assert ours.version == stock.version
+def test_known():
+  for name in ("npz:anywhere.npz", "tfds:mnist"):
+    assert known(name) == name
+  for name in ("npz:", "tfds:", "mnst"):
+    with refused("data.name"):
+      known(name)
+  with refused("data.name") as caught:
+    known("cifr10")
+  near = [name for name in SOURCES if name in str(caught.value)]
+  assert "cifar10" in near and len(near) <= 4  # one may be part of another
+  assert load("digits", classes=12).classes == 12
+  with refused("data.classes"):
+    load("digits", classes=9)
 
 
 def test_digits():
   from sklearn.datasets import load_digits
 
   data = load("digits")
-  assert_facts(data, FACTS["digits"])
+  for split, samples in (("train", 1437), ("test", 360)):
+    image = getattr(data, f"{split}_image")
+    label = getattr(data, f"{split}_label")
+    assert image.shape == (samples, 28, 28, 1) and image.dtype == np.uint8
+    assert label.dtype == np.int32 and set(label.tolist()) == set(range(10))
   assert data.train_image.min() == 0 and data.train_image.max() == 255
   # Stratified: a class's share of the test split is its share of the whole.
   train, test = np.bincount(data.train_label), np.bincount(data.test_label)
@@ -78,9 +67,7 @@ def test_part_is_stratified_fixed_and_nested():
   np.testing.assert_array_equal(part.train_image, again.train_image)
   assert len(again.test_label) == 360
   larger = load("digits", train_samples=300)
-  assert set(of.bag(part.train_image, part.train_label)) <= set(
-    of.bag(larger.train_image, larger.train_label)
-  )
+  assert bag(part) <= bag(larger)
 
 
 def test_part_refuses():
@@ -90,102 +77,66 @@ def test_part_refuses():
     load("digits", test_samples=361)
 
 
-def test_second_load_reads_the_plain_arrays(small, monkeypatch):
-  data_dir, _ = small
-  first = load("fashion_mnist", data_dir=data_dir)
-  # Calling it would fail.
-  monkeypatch.setattr("tensorflow_datasets.data_source", None)
-  second = load("fashion_mnist", data_dir=data_dir)
-  facts = FACTS["fashion_mnist"]
-  assert_facts(second, facts._replace(train=of.TRAIN, test=of.TEST))
-  np.testing.assert_array_equal(first.train_image, second.train_image)
-  assert isinstance(second.train_image, np.memmap)
-
-
-def test_changed_data_are_read_anew(small):
-  data_dir, _ = small
-  load("fashion_mnist", data_dir=data_dir)
-  kept = data_dir / COPIES / "fashion_mnist"
-  (before,) = kept.iterdir()
-  folder = find("fashion_mnist", data_dir)
-  os.utime(folder / "features.json", (1, 1))
-  load("fashion_mnist", data_dir=data_dir)
-  (after,) = kept.iterdir()  # the stale copy is gone
-  assert after != before
-
-
-@pytest.mark.parametrize("taken", [COPIES, f"{COPIES}/fashion_mnist"])
-def test_where_no_copy_can_be_written(small, taken, tmp_path):
-  """A file in place of a folder: no lock, or no copy, can be written there."""
-  data_dir, made = small
-  shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
-  (tmp_path / taken).parent.mkdir(exist_ok=True)
-  (tmp_path / taken).touch()
-  data = load("fashion_mnist", data_dir=tmp_path)
-  assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
-  assert not isinstance(data.test_image, np.memmap)
-
-
-def test_several_read_first_at_once(small, monkeypatch):
+@pytest.fixture(name="prepared", scope="module")
+def prepare_with_tfds(tmp_path_factory):
+  """TFDS's folder with a small data set that it wrote, and the samples."""
   import tensorflow_datasets as tfds
 
-  data_dir, made = small
-  shutil.rmtree(data_dir / COPIES, ignore_errors=True)
-  decoded, read = [], tfds.data_source
+  rng = np.random.default_rng(0)
+  image = rng.integers(0, 256, (30, 5, 4, 3), np.uint8)
 
-  def counted(*args, split, **more):
-    decoded.append(split)
-    return read(*args, split=split, **more)
+  class Small(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = tfds.core.Version("1.0.0")
 
-  monkeypatch.setattr(tfds, "data_source", counted)
-  with ThreadPoolExecutor(4) as pool:
-    loads = [
-      pool.submit(load, "fashion_mnist", data_dir=data_dir) for _ in range(4)
-    ]
-  for data in (each.result() for each in loads):
-    assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
-  assert decoded == ["train", "test"]
+    def _info(self):
+      features = {
+        "picture": tfds.features.Image(shape=(5, 4, 3), encoding_format="png"),
+        "kind": tfds.features.ClassLabel(names=["ant", "bee", "cow"]),
+      }
+      return self.dataset_info_from_configs(
+        features=tfds.features.FeaturesDict(features),
+        supervised_keys=("picture", "kind"),
+      )
 
+    def _split_generators(self, manager):
+      del manager
+      return {"train": self._examples(0, 20), "test": self._examples(20, 30)}
 
-def test_data_dir_defaults_to_the_environment(small, tmp_path, monkeypatch):
-  data_dir, _ = small
-  monkeypatch.setenv("TFDS_DATA_DIR", str(data_dir))
-  assert len(load("fashion_mnist").train_label) == of.TRAIN
-  monkeypatch.delenv("TFDS_DATA_DIR")
-  (tmp_path / "tensorflow_datasets").symlink_to(data_dir)
-  monkeypatch.setenv("HOME", str(tmp_path))
-  assert len(load("fashion_mnist").train_label) == of.TRAIN
+    def _examples(self, first, last):
+      for i in range(first, last):
+        file = io.BytesIO()
+        Image.fromarray(image[i]).save(file, "png")
+        yield i, {"picture": file.getvalue(), "kind": i % 3}
 
+    def _generate_examples(self):
+      raise NotImplementedError  # abstract
 
-def test_what_is_not_prepared_names_commands_to_copy(tmp_path, monkeypatch):
-  place = tmp_path / "a b"
-  for given in ({}, {"data_dir": place}):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with refused("data.name") as error:
-      load("fashion_mnist", **given)
-    first, second = (shlex.split(x) for x in str(error.value).split("`")[1::2])
-    words = "python -m splitjax.data prepare fashion_mnist".split()
-    more = ["--data_dir", str(place)] if given else []
-    assert first == [*words, *more]
-    assert second == [*words, "--from", "DIR", *more]
+  folder = tmp_path_factory.mktemp("tfds")
+  Small.name = "small"
+  builder = Small(data_dir=folder, file_format="array_record")
+  builder.download_and_prepare()
+  return folder, image
 
 
-def test_prepared_as_tfrecord(tmp_path):
-  folder = tmp_path / "fashion_mnist" / "3.0.1"
-  folder.mkdir(parents=True)
-  (folder / "dataset_info.json").write_text("{}")
-  (folder / "fashion_mnist-train.tfrecord-00000-of-00001").touch()
-  with refused("data_dir"):
-    load("fashion_mnist", data_dir=tmp_path)
+def test_what_tensorflow_datasets_prepared(prepared):
+  folder, image = prepared
+  data = load("tfds:small", data_dir=folder)
+  assert data.name == "tfds:small" and data.class_names == ("ant", "bee", "cow")
+  assert data.train_image.shape == (20, 5, 4, 3) and data.classes == 3
+  given = data._replace(train_image=image[:20], train_label=np.arange(20) % 3)
+  assert bag(data) == bag(given)
+  assert sorted(data.test_label.tolist()) == sorted(np.arange(20, 30) % 3)
+  with refused("data.name = 'tfds:absent'"):
+    load("tfds:absent", data_dir=folder)
 
 
 TABLE = Dataset(
-  "mine",
-  3,
-  np.arange(12.0, dtype=np.float32).reshape(6, 2),
-  np.arange(6, dtype=np.int64) % 3,
-  np.arange(6.0, dtype=np.float32).reshape(3, 2),
-  np.arange(3, dtype=np.int32),
+  name="mine",
+  classes=3,
+  train_image=np.arange(12.0, dtype=np.float32).reshape(6, 2),
+  train_label=np.arange(6, dtype=np.int64) % 3,
+  test_image=np.arange(6.0, dtype=np.float32).reshape(3, 2),
+  test_label=np.arange(3, dtype=np.int32),
   train_client=np.arange(6) % 2,
   client_names=("a", "b"),
 )
@@ -195,9 +146,9 @@ def test_a_source_of_one_s_own(monkeypatch):
   monkeypatch.setitem(SOURCES, "mine", lambda data_dir: TABLE)
   data = load("mine")
   assert data.train_label.dtype == np.int32 and data.kind == "table"
-  assert data.train_client is TABLE.train_client and data.names(
-    data.train_client[:2]
-  ) == ["a", "b"]
+  assert data.train_client is TABLE.train_client
+  assert data.names(data.train_client[:2]) == ["a", "b"]
+  assert load("mine", classes=4).classes == 4
 
 
 def test_part_keeps_a_rare_class(monkeypatch):
@@ -223,6 +174,9 @@ def test_part_keeps_a_rare_class(monkeypatch):
     ("train_client", np.arange(6)),
     ("test_client", np.arange(3.0)),
     ("standardise", "chanel"),
+    ("class_names", ("a", "b")),
+    ("client_names", ("a", "A")),
+    ("test_image", np.array([[None, 1.0]] * 3)),
   ],
 )
 def test_a_source_of_one_s_own_is_checked(field, value, monkeypatch):
@@ -232,31 +186,30 @@ def test_a_source_of_one_s_own_is_checked(field, value, monkeypatch):
     load("mine")
 
 
-def numbers(dtype, low, high):
-  """Two features, one of them from `low` to `high`."""
-  column = np.linspace(low, high, 6)
-  return np.stack([np.arange(6), column], axis=1).astype(dtype)
+OFFSET = np.arange(120.0).reshape(20, 2, 3) ** 2 + 1e6
 
 
 @pytest.mark.parametrize(
-  "image",
+  ("image", "standardise", "axes"),
   [
-    numbers(float, 1.7e9, 1.7e9 + 50),
-    numbers(float, 0, 1e39),
+    (np.arange(24, dtype=np.uint8).reshape(3, 2, 2, 2), "channel", (0, 1, 2)),
+    (np.arange(24, dtype=np.uint8).reshape(3, 2, 2, 2), "feature", 0),
+    (OFFSET, "channel", (0, 1)),
+    (OFFSET.astype(np.int32), "feature", 0),
   ],
 )
-def test_numbers_that_float32_does_not_tell_apart(image, monkeypatch):
-  wrong = TABLE._replace(train_image=image, test_image=image[:3])
-  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: wrong)
-  with refused("data.name"):
-    load("mine")
+def test_scale_is_mean_and_deviation(image, standardise, axes):
+  mean, std = scale(image, None, standardise)
+  np.testing.assert_allclose(mean, image.mean(axes).ravel(), rtol=1e-12)
+  np.testing.assert_allclose(std, image.std(axes).ravel(), rtol=1e-9)
+  rows = np.array([0, 2])
+  part, alone = scale(image, rows, standardise), scale(image[rows])
+  np.testing.assert_allclose(part[0], image[rows].mean(axes).ravel())
+  assert standardise == "feature" or part == alone
 
 
-@pytest.mark.parametrize("dtype", [">i2", ">f8"])
-def test_another_byte_order_is_read(dtype, monkeypatch):
-  image = numbers(dtype, 20_000, 20_100)
-  given = TABLE._replace(train_image=image, test_image=image[:3])
-  monkeypatch.setitem(SOURCES, "mine", lambda data_dir: given)
-  found = load("mine").train_image
-  assert found.dtype.isnative
-  np.testing.assert_array_equal(found, image.astype(float))
+def test_scale_of_what_is_constant_or_not_scaled():
+  image = np.stack([np.full(9, 0.1), np.arange(9.0)], 1)
+  assert scale(image)[1][0] == 1.0
+  assert scale(image, standardise="none") == ((0.0,), (1.0,))
+  assert scale(image, vocabulary=3) == ((), ())

@@ -31,8 +31,8 @@ def mine(shape, classes, *, depths: tuple[int, ...] = (1,)):
 BACKBONES["mine"] = mine
 pixels, label = load_digits(return_X_y=True)
 image = (15 * pixels.reshape(-1, 8, 8)).astype("uint8")
-np.savez("own.npz", x_train=image[:900], y_train=label[:900],
-         x_test=image[900:1000], y_test=label[900:1000])
+np.savez("own.npz", train_image=image[:900], train_label=label[:900],
+         test_image=image[900:1000], test_label=label[900:1000])
 
 
 def get_config():

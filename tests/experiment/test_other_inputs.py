@@ -63,9 +63,9 @@ def config(tmp_path, kind, method="splitgp", **changes):
   """Four clients of a file of one kind of inputs, natural by owner."""
   held, backbone, options = KINDS[kind]
   owner = np.arange(len(held["y"])) % 4
-  arrays = {"y_train": held["y"], "y_test": held["y"][:24]}
-  arrays |= {"x_train": held["x"], "x_test": held["x"][:24]}
-  arrays |= {"client_train": owner, "client_test": owner[:24]}
+  arrays = {"train_label": held["y"], "test_label": held["y"][:24]}
+  arrays |= {"train_image": held["x"], "test_image": held["x"][:24]}
+  arrays |= {"train_client": owner, "test_client": owner[:24]}
   arrays |= {k: v for k, v in held.items() if k not in "xy"}
   np.savez(tmp_path / "mine.npz", **arrays)
   c = tiny.tiny(own=method)
@@ -110,8 +110,13 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
   program = jax.export.deserialize(path.read_bytes())
   said, _ = program.call(x[:7], np.float32(100.0))
   np.testing.assert_array_equal(said, label)
-  with refused("image"):
-    trained.predict(1, x[:7].astype("f8"), threshold=0.1)
+  for wide in (">f8", ">i8"):
+    if wide == ">f8" and x.dtype.kind != "f":
+      with refused("image"):
+        trained.predict(1, x[:7].astype(wide), threshold=0.1)
+    elif wide == ">f8" or x.dtype.kind != "f":
+      said, _ = trained.predict(1, x[:7].astype(wide), threshold=100.0)
+      np.testing.assert_array_equal(said, label)
   wrong = x[:7].copy()
   if kind == "token ids" or x.dtype.kind == "f":
     wrong[0, 0] = task.data.vocabulary if kind == "token ids" else np.nan
@@ -197,16 +202,16 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_config_of_uci_har_trains(tmp_path_factory, tmp_path):
+def test_the_config_of_uci_har_trains(tmp_path):
   """On made-up files of three people, in the official layout."""
-  data_dir, written = official.prepared(tmp_path_factory, "uci_har")
+  written = official.prepared("uci_har", tmp_path)
   c = uci_har.get_config()
-  c.data.dir, c.num_clients, c.rounds = str(data_dir), 3, 1
+  c.data.dir, c.num_clients, c.rounds = str(tmp_path), 3, 1
   c.backbone.width, c.batch_size = 1 / 32, 4
   c.methods = {"splitgp": c.methods["splitgp"]}
   task = experiment.build(tiny.resolved(c))
   assert task.network.names == ("1", "3", "30")
-  assert task.image.shape == (len(written["train"][0]), 128, 9)
+  assert task.image.shape == (len(written["train"]["image"]), 128, 9)
   assert len(task.network.mean) == 9
   results = experiment.run(tiny.resolved(c), tmp_path / "run")
   summary = results["rows"][0]["summary"]

@@ -76,12 +76,14 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   rng, run = np.random.default_rng(0), tmp_path / "w"
   owner = np.array(["Oslo", "Bergen", "Molde"])[np.arange(60) % 3]
   held = {
-    "x_train": rng.integers(0, 256, (60, 8, 8, 1), np.uint8),
-    "y_train": np.where(owner == "Oslo", np.arange(60) % 4, np.arange(60) % 3),
-    "x_test": rng.integers(0, 256, (40, 8, 8, 1), np.uint8),
-    "y_test": np.arange(40) // 2 % 4,
-    "client_train": owner,
-    "client_test": np.array(["Oslo", "Bergen", "Molde", "Tromso"] * 10),
+    "train_image": rng.integers(0, 256, (60, 8, 8, 1), np.uint8),
+    "train_label": np.where(
+      owner == "Oslo", np.arange(60) % 4, np.arange(60) % 3
+    ),
+    "test_image": rng.integers(0, 256, (40, 8, 8, 1), np.uint8),
+    "test_label": np.arange(40) // 2 % 4,
+    "train_client": owner,
+    "test_client": np.array(["Oslo", "Bergen", "Molde", "Tromso"] * 10),
   }
   np.savez(tmp_path / "mine.npz", **held)
   devices = tmp_path / "devices.csv"
@@ -108,12 +110,12 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   # Every line of the table, from the saved networks.
   trained = splitjax.load(run, "local")
   lines = {(x["name"], x["class"]): x["accuracy"] for x in trained.by_client}
-  place = held["client_test"]
+  place = held["test_client"]
   for name in names:
-    answer, _ = trained.predict(name, held["x_test"], None)
-    right = np.asarray(answer) == held["y_test"]
+    answer, _ = trained.predict(name, held["test_image"], None)
+    right = np.asarray(answer) == held["test_label"]
     assert lines[name, "all"] == pytest.approx(right[place == name].mean())
-    of_class = (place == name) & (held["y_test"] == 1)
+    of_class = (place == name) & (held["test_label"] == 1)
     if of_class.any():
       assert lines[name, 1] == pytest.approx(right[of_class].mean())
   # The headline is over the clients' own samples.
@@ -209,8 +211,8 @@ def own_arrays(path, seed, labels=4):
   rng = np.random.default_rng(seed)
   arrays = {}
   for split, count in (("train", 60), ("test", 30)):
-    arrays[f"x_{split}"] = rng.integers(0, 256, (count, 8, 8), np.uint8)
-    arrays[f"y_{split}"] = (np.arange(count) + labels) % 4
+    arrays[f"{split}_image"] = rng.integers(0, 256, (count, 8, 8), np.uint8)
+    arrays[f"{split}_label"] = (np.arange(count) + labels) % 4
   np.savez(path, **arrays)
   return f"npz:{path}"
 

@@ -95,12 +95,19 @@ assert "splitjax" not in sys.modules
 
 def test_other_images_and_clients_are_refused(tmp_path):
   method, x = trained("harmony"), images((28, 28, 1))
-  others = x / 255, x.astype(int), x[0], x[..., 0], x[:, 1:], x[:1].tolist()
+  others = x / 255, x.astype(int) - 1, x[0], x[:, 1:], x[:0], [[1], [2, 3]]
   for image in others:
     with refused("image"):
       method.predict(CLIENT, image, 0.1)
     with refused("image"):
       method.embeddings(CLIENT, image)
+  for threshold in (None, np.nan):
+    with refused("threshold"):
+      method.predict(CLIENT, x, threshold)
+  alike, _ = method.predict(CLIENT, x, 0.1)
+  for image in (x.astype(">i8"), x[..., 0]):
+    answer, _ = method.predict(CLIENT, image, 0.1)
+    np.testing.assert_array_equal(answer, alike)
   for client in (6, -1, "Oslo"):
     with refused(f"client {client!r}"):
       method.export(client, tmp_path / "client.bin")

@@ -1,114 +1,110 @@
-"""Small data sets in the exact official formats, and damage to their files.
+"""Small data sets in the exact official formats.
 
-A writer writes into a folder and returns split -> (inputs [Z, ...], field ->
-labels [Z]) in the official order.
+A writer writes files into a folder and returns split -> arrays by field, as
+they are to be read.
 """
 
 import functools
 import gzip
-import hashlib
 import io
+import tarfile
+import zipfile
+import zlib
 
 import numpy as np
-import pytest
-from data_command import main
-from official_rows import ag_news, uci_har
-from packed import python2, write_tar, write_zip
 from PIL import Image
 from scipy.io import savemat
 
 from splitjax import data
-from splitjax.data import STORES, File
 
 NAMES10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
-FINE = [f"fine_{c}" for c in range(100)]
-COARSE = [f"coarse_{c}" for c in range(20)]
+WRITERS = ["7", "40", "3000"]
+ACTIVITIES = "WALKING UPSTAIRS DOWNSTAIRS SITTING STANDING LAYING".split()
+SIGNALS = [
+  f"{kind}_{axis}"
+  for kind in ("body_acc", "body_gyro", "total_acc")
+  for axis in "xyz"
+]
 TRAIN, TEST = 40, 20
 """Samples of `idx`."""
 
 
-def _samples(rng, n, fields):
-  image = rng.integers(0, 256, (n, 32, 32, 3), np.uint8)
-  order = rng.permutation(n)
-  return image, {field: order % c for field, c in fields.items()}
+def write_tar(path, members):
+  """Writes a tar.gz with its folders."""
+  with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+    for name, raw in {path.name.split(".")[0]: None, **members}.items():
+      info = tarfile.TarInfo(name)
+      info.type = tarfile.DIRTYPE if raw is None else tarfile.REGTYPE
+      info.size = len(raw or b"")
+      tar.addfile(info, io.BytesIO(raw or b""))
 
 
-def _planes(image):
-  return np.ascontiguousarray(image.transpose(0, 3, 1, 2)).reshape(-1, 3072)
+def write_zip(path, members):
+  with zipfile.ZipFile(path, "w") as archive:
+    for name, raw in members.items():
+      archive.writestr(name, raw)
 
 
-FIELDS = {10: {"label": 10}, 100: {"label": 100, "coarse_label": 20}}
-SIZES = {10: ([12, 10, 10, 10, 10], [20]), 100: ([120], [100])}
-BATCHES = {
-  10: [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"],
-  100: ["train", "test"],
-}
+def idx(folder):
+  """The four files of MNIST and Fashion-MNIST."""
+  rng, made = np.random.default_rng(0), {}
+  for split, prefix, n in (("train", "train", TRAIN), ("test", "t10k", TEST)):
+    image = rng.integers(0, 256, (n, 28, 28), np.uint8)
+    label = np.arange(n, dtype=np.uint8) % 10
+    for kind, array in (("images-idx3", image), ("labels-idx1", label)):
+      head = bytes([0, 0, 8, array.ndim])
+      raw = head + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+      path = folder / f"{prefix}-{kind}-ubyte.gz"
+      path.write_bytes(gzip.compress(raw))
+    made[split] = {"image": image[..., None], "label": label}
+  return made
 
 
-def _cifar(number):
-  """Batch -> its samples, and the joined splits."""
-  rng, out, batches = np.random.default_rng(1), {}, []
-  for split, sizes in zip(("train", "test"), SIZES[number], strict=True):
-    made = [_samples(rng, n, FIELDS[number]) for n in sizes]
-    batches += made
-    image = np.concatenate([image for image, _ in made])
-    out[split] = (
-      image,
-      {
-        field: np.concatenate([label[field] for _, label in made])
-        for field in FIELDS[number]
-      },
-    )
-  return dict(zip(BATCHES[number], batches, strict=True)), out
-
-
-def cifar_python(number, folder):
-  batches, out = _cifar(number)
-  top, meta = "cifar-10-batches-py", "batches.meta"
-  names, keys = {"label_names": NAMES10}, {"label": "labels"}
-  if number == 100:
-    top, meta = "cifar-100-python", "meta"
-    names = {"fine_label_names": FINE, "coarse_label_names": COARSE}
-    keys = {"label": "fine_labels", "coarse_label": "coarse_labels"}
-  members = {top: None, f"{top}/{meta}": python2({**names, "num_vis": 3072})}
-  members[f"{top}/readme.html"] = b"<html>"
-  for batch, (image, label) in batches.items():
-    held = {
-      "batch_label": f"training {batch}",
-      "data": _planes(image),
-      "filenames": [f"{batch}_{i}.png" for i in range(len(image))],
-      **{key: label[field].tolist() for field, key in keys.items()},
-    }
-    members[f"{top}/{batch}"] = python2(held)
-  write_tar(folder / f"cifar-{number}-python.tar.gz", members)
-  return out
-
-
-def cifar_binary(number, folder):
-  batches, out = _cifar(number)
+def cifar(number, folder):
+  """Records of one label or two and the pixels, in one file or five."""
+  rng, made, members = np.random.default_rng(1), {}, {}
   top = "cifar-10-batches-bin" if number == 10 else "cifar-100-binary"
-  members = {}
-  for batch, (image, label) in batches.items():
-    labels = np.stack([label[f] for f in reversed(FIELDS[number])], axis=1)
-    raw = np.concatenate([labels.astype("u1"), _planes(image)], axis=1)
-    members[f"{top}/{batch}.bin"] = raw.tobytes()
+  batches = {
+    10: {"train": [f"data_batch_{i}" for i in range(1, 6)],
+         "test": ["test_batch"]},
+    100: {"train": ["train"], "test": ["test"]},
+  }[number]  # fmt: skip
+  for split, files in batches.items():
+    n = 100
+    image = rng.integers(0, 256, (n, 32, 32, 3), np.uint8)
+    label, coarse = rng.permutation(n) % number, rng.permutation(n) % 20
+    fields = [label] if number == 10 else [coarse, label]
+    planes = image.transpose(0, 3, 1, 2).reshape(n, -1)
+    raw = np.column_stack([*fields, planes]).astype(np.uint8)
+    for name, part in zip(files, np.split(raw, len(files)), strict=True):
+      members[f"{top}/{name}.bin"] = part.tobytes()
+    made[split] = {"image": image, "label": label}
+    if number == 100:
+      made[split]["coarse"] = coarse
   names = {"batches.meta": [*NAMES10, ""]}  # with an empty line, as it is
   if number == 100:
-    names = {"fine_label_names": FINE, "coarse_label_names": COARSE}
-  for file, each in names.items():
-    members[f"{top}/{file}.txt"] = "\n".join(each).encode() + b"\n"
-  write_tar(folder / f"cifar-{number}-binary.tar.gz", members)
-  return out
+    names = {
+      f"{kind}_label_names": [f"{kind}_{c}" for c in range(count)]
+      for kind, count in (("fine", 100), ("coarse", 20))
+    }
+  for name, lines in names.items():
+    members[f"{top}/{name}.txt"] = "\n".join(lines).encode() + b"\n"
+  members[f"{top}/readme.html"] = b"<html>"
+  # The archive has no order.
+  shuffled = {k: members[k] for k in sorted(members, key=lambda k: k[::-1])}
+  write_tar(folder / f"cifar-{number}-binary.tar.gz", shuffled)
+  return made
 
 
 def svhn(folder):
   made, rng = {}, np.random.default_rng(2)
   for split, n in (("train", 30), ("test", 20)):
-    image, label = _samples(rng, n, {"label": 10})
-    digit = np.where(label["label"] == 0, 10, label["label"])
-    held = {"X": np.moveaxis(image, 0, -1), "y": digit[:, None].astype("u1")}
+    image = rng.integers(0, 256, (n, 32, 32, 3), np.uint8)
+    label = rng.permutation(n) % 10
+    digit = np.where(label == 0, 10, label)[:, None].astype("u1")
+    held = {"X": np.moveaxis(image, 0, -1), "y": digit}
     savemat(folder / f"{split}_32x32.mat", held, do_compression=True)
-    made[split] = image, label
+    made[split] = {"image": image, "label": label}
   return made
 
 
@@ -118,20 +114,19 @@ def emnist(folder):
   for split, n in (("train", 130), ("test", 70)):
     image = rng.integers(0, 256, (n, 28, 28, 1), np.uint8)
     label = np.arange(n) % 62
-    writer = rng.choice([7, 40, 3000], n, p=[0.6, 0.36, 0.04])
+    number = rng.choice(3, n, p=[0.6, 0.36, 0.04])
     held[split] = {
       "images": image[..., 0].transpose(0, 2, 1).reshape(n, 784),
       "labels": label[:, None].astype("u1"),
-      "writers": writer[:, None].astype(float),
+      "writers": np.array(WRITERS, float)[number][:, None],
     }
-    number = np.searchsorted([7, 40, 3000], writer)
-    made[split] = image, {"label": label, "writer": number}
+    made[split] = {"image": image, "label": label, "client": number}
   codes = [*range(48, 58), *range(65, 91), *range(97, 123)]
   held["mapping"] = np.array(list(enumerate(codes)))
   file = io.BytesIO()
   savemat(file, {"dataset": held}, do_compression=True)
-  more = {"matlab/emnist-letters.mat": b"another set"}
-  members = {**more, "matlab/emnist-byclass.mat": file.getvalue()}
+  members = {"matlab/emnist-letters.mat": b"another set"}
+  members["matlab/emnist-byclass.mat"] = file.getvalue()
   write_zip(folder / "matlab.zip", members)
   return made
 
@@ -145,44 +140,33 @@ def picture(rng, mode, side, form):
   return file.getvalue(), np.asarray(decoded)
 
 
-def _filled(pairs):
+def _stacked(pairs):
   images, labels = zip(*pairs, strict=True)
-  return np.stack(images), {"label": np.array(labels)}
+  return {"image": np.stack(images), "label": np.array(labels)}
 
 
 def tiny_imagenet(folder):
-  members, made = _tiny_imagenet()
-  write_zip(folder / "tiny-imagenet-200.zip", members)
-  return {split: _filled(pairs) for split, pairs in made.items()}
-
-
-@functools.cache
-def _tiny_imagenet():
-  """Draws it once: hundreds of pictures take a second."""
+  """Two hundred classes; one of them is grey, one has two images."""
   rng, made = np.random.default_rng(3), {"train": [], "test": []}
   wnids = [f"n{i:08d}" for i in rng.permutation(200)]
-  top, members, annotations = "tiny-imagenet-200", {}, []
+  top, members, lines = "tiny-imagenet-200", {}, []
   for label, wnid in enumerate(wnids):
-    inside = f"{top}/train/{wnid}"
-    boxes = f"{wnid}_0.JPEG\t0\t0\t9\t9\n"
-    members[f"{inside}/{wnid}_boxes.txt"] = boxes.encode()
-    mode = "L" if label == 7 else "RGB"  # the official archive has grey ones
-    # Two of a class, in another order than that of their names.
+    members[f"{top}/train/{wnid}/{wnid}_boxes.txt"] = b"0\t0\t9\t9\n"
+    mode, found = ("L" if label == 7 else "RGB"), {}
     for number in (1, 0) if label == 3 else (0,):
-      raw, image = picture(rng, mode, 64, "jpeg")
-      members[f"{inside}/images/{wnid}_{number}.JPEG"] = raw
-      made["train"].append((image, label, number))
-  made["train"] = [x[:2] for x in sorted(made["train"], key=lambda x: x[1:])]
+      raw, found[number] = picture(rng, mode, 64, "jpeg")
+      members[f"{top}/train/{wnid}/images/{wnid}_{number}.JPEG"] = raw
+    made["train"] += [(found[number], label) for number in sorted(found)]
   for i, label in enumerate(rng.permutation(200)[:30].tolist()):
     raw, image = picture(rng, "RGB", 64, "jpeg")
     members[f"{top}/val/images/val_{i}.JPEG"] = raw
-    annotations.append(f"val_{i}.JPEG\t{wnids[label]}\t0\t0\t63\t63\n")
+    lines.append(f"val_{i}.JPEG\t{wnids[label]}\t0\t0\t63\t63\n")
     made["test"].append((image, label))
-  members[f"{top}/val/val_annotations.txt"] = "".join(annotations).encode()
-  members[f"{top}/wnids.txt"] = "\n".join(wnids).encode() + b"\n"
-  members[f"{top}/words.txt"] = b"n00000000\tentity\n"
+  members[f"{top}/val/val_annotations.txt"] = "".join(lines)
+  members[f"{top}/wnids.txt"] = "\n".join(wnids) + "\n"
   members[f"{top}/test/images/test_0.JPEG"] = raw
-  return members, made
+  write_zip(folder / "tiny-imagenet-200.zip", members)
+  return {split: _stacked(pairs) for split, pairs in made.items()}
 
 
 def cinic10(folder):
@@ -195,95 +179,74 @@ def cinic10(folder):
         raw, image = picture(rng, "L" if grey else "RGB", 32, "png")
         members[f"CINIC-10/{split}/{kind}/n{i}.png"] = raw
         pairs.append((image, label))
-    made[split] = _filled(pairs)
+    made[split] = _stacked(pairs)
   names = list(members)
   rng.shuffle(names)  # the archive has no order
-  more = {"CINIC-10/README.md": b"#", "CINIC-10/train": None}
-  write_tar(folder / "CINIC-10.tar.gz", more | {k: members[k] for k in names})
+  shuffled = {"CINIC-10/README.md": b"#"} | {k: members[k] for k in names}
+  write_tar(folder / "CINIC-10.tar.gz", shuffled)
   return {split: made[split] for split in ("train", "test")}
 
 
-def write_idx(path, array):
-  head = bytes([0, 0, 8, array.ndim])
-  sizes = np.array(array.shape, ">u4").tobytes()
-  path.write_bytes(gzip.compress(head + sizes + array.tobytes()))
-
-
-def idx(folder):
-  """The four files of MNIST and Fashion-MNIST."""
+def uci_har(folder):
+  """Windows as text in the archive, which lies in another as UCI serves it."""
   rng, made = np.random.default_rng(0), {}
-  for split, prefix, n in (("train", "train", TRAIN), ("test", "t10k", TEST)):
-    image = rng.integers(0, 256, (n, 28, 28), np.uint8)
-    label = np.arange(n, dtype=np.uint8) % 10
-    write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", image)
-    write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", label)
-    made[split] = image[..., None], {"label": label}
+  lines = "".join(f"{i} {a}\n" for i, a in enumerate(ACTIVITIES, start=1))
+  members = {"UCI HAR Dataset/activity_labels.txt": lines}
+  for split, people in (("train", (1, 3, 30)), ("test", (2, 9))):
+    y = np.arange(4 * len(people)) % 6
+    who = np.repeat(people, 4)
+    x = np.round(rng.normal(size=(len(y), 128, 9)), 6)
+    at = f"UCI HAR Dataset/{split}"
+    members[f"{at}/y_{split}.txt"] = "".join(f"{i + 1}\n" for i in y)
+    members[f"{at}/subject_{split}.txt"] = "".join(f"{i}\n" for i in who)
+    for c, signal in enumerate(SIGNALS):
+      rows = ("  " + "  ".join(f"{v: .7e}" for v in row) for row in x[..., c])
+      name = f"{at}/Inertial Signals/{signal}_{split}.txt"
+      members[name] = "\n".join(rows) + "\n"
+    made[split] = {"image": x.astype("f4"), "label": y, "client": who - 1}
+  inner = io.BytesIO()
+  write_zip(inner, members)
+  outer = folder / "human+activity+recognition+using+smartphones.zip"
+  write_zip(outer, {"UCI HAR Dataset.zip": inner.getvalue(), "names": "text"})
   return made
 
 
-FORMS = {
-  "idx": ("fashion_mnist", idx),
-  "cifar10_python": ("cifar10", functools.partial(cifar_python, 10)),
-  "cifar10_binary": ("cifar10", functools.partial(cifar_binary, 10)),
-  "cifar100_python": ("cifar100", functools.partial(cifar_python, 100)),
-  "cifar100_binary": ("cifar100", functools.partial(cifar_binary, 100)),
-  "svhn": ("svhn_cropped", svhn),
-  "emnist": ("emnist_byclass", emnist),
-  "tiny_imagenet": ("tiny_imagenet", tiny_imagenet),
-  "cinic10": ("cinic10", cinic10),
-  "uci_har": ("uci_har", uci_har),
-  "uci_har_inner": ("uci_har", functools.partial(uci_har, nested=False)),
-  "ag_news": ("ag_news", ag_news),
+def ag_news(folder):
+  """News as quoted rows; their ids are those of hashed words."""
+  made, words = {}, ["oil", "wins", "match", "web", "Iraq", "profit's"]
+  for split, count in (("train", 12), ("test", 8)):
+    y, lines, ids = np.arange(count) % 4, [], np.zeros((count, 64), "u2")
+    for row, kind in enumerate(y):
+      title = f'{words[row % 6].title()} ""{words[kind]}""'
+      text = " ".join(words[i % 6] for i in range(row, row + 7 * row))
+      lines.append(f'"{kind + 1}","{title}","{text} \\ (AP), #39;s"\n')
+      said = f"{title} {text} ap 39 s".replace('"', " ").replace("'", " ")
+      for place, word in enumerate(said.lower().split()[:64]):
+        ids[row, place] = 1 + zlib.crc32(word.encode()) % (2**14 - 1)
+    (folder / f"{split}.csv").write_text("".join(lines), encoding="utf-8")
+    made[split] = {"image": ids, "label": y}
+  return made
+
+
+WRITE = {
+  "mnist": idx,
+  "fashion_mnist": idx,
+  "cifar10": functools.partial(cifar, 10),
+  "cifar100": functools.partial(cifar, 100),
+  "svhn_cropped": svhn,
+  "emnist_byclass": emnist,
+  "tiny_imagenet": tiny_imagenet,
+  "cinic10": cinic10,
+  "uci_har": uci_har,
+  "ag_news": ag_news,
 }
-"""Form -> the name it is prepared under, and what writes it."""
+"""Name of a data set -> what writes small files of it."""
 
 
-def md5(path):
-  return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-def trust(monkeypatch, folder, name="fashion_mnist", place=None):
-  """Makes the files of a folder the official ones, available at a place."""
-
-  def trusted(file, official):
-    path = folder / file
-    urls = (f"{place}/{file}",) if place else official.urls
-    if not path.is_file():
-      return official
-    return File(md5(path), path.stat().st_size, urls)
-
-  store = STORES[name]
-  forms = [
-    form._replace(files={k: trusted(k, v) for k, v in form.files.items()})
-    for form in store.forms
-  ]
-  monkeypatch.setitem(STORES, name, store._replace(forms=tuple(forms)))
-
-
-def prepared(tmp_path_factory, form="idx"):
-  """A small data set as if of official files: its folder and what is in it."""
-  files, data_dir = tmp_path_factory.mktemp("f"), tmp_path_factory.mktemp("d")
-  name, write = FORMS[form]
-  made = write(files)
-  with pytest.MonkeyPatch.context() as patch:
-    trust(patch, files, name)
-    data.prepare(name, data_dir, files)
-  return data_dir, made
-
-
-def refused(tmp_path, capsys, name, files):
-  """Prepares files as they are; returns the one line of error."""
-  target = tmp_path / "data"
-  words = f"prepare {name} --allow-modified --from {files} --data_dir {target}"
-  assert main(words.split()) == 2
-  out, err = capsys.readouterr()
-  assert out == "" and len(err.splitlines()) == 1
-  assert not any(target.rglob("*"))
-  return err
-
-
-def bag(image, label):
-  """The samples as a sorted list: TFDS keeps them in an order of its own."""
-  label = label["label"] if isinstance(label, dict) else label
-  pairs = zip(image, label, strict=True)
-  return sorted((int(y), x.tobytes()) for x, y in pairs)
+def prepared(name, data_dir):
+  """Writes and prepares a small data set; returns what is in the files."""
+  folder = data_dir / "downloads" / name
+  folder.mkdir(parents=True)
+  made = WRITE[name](folder)
+  data.prepare(name, data_dir, allow_modified=True)
+  return made

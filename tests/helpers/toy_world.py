@@ -113,7 +113,7 @@ def stock() -> tuple[np.ndarray, np.ndarray]:
 def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
   """Images of these rows as a network sees them [B, 16] float64, labels."""
   image, label = stock()
-  mean, std = data.statistics(image)
+  mean, std = data.scale(image)
   rows = np.asarray(rows)
   flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
   return flat, label[rows]
@@ -205,7 +205,7 @@ def world(
     participants: of a round; None for all.
   """
   image, label = stock()
-  mean, std = data.statistics(image)
+  mean, std = data.scale(image)
   cohorts = tuple(
     Cohort(depth, tuple(n for n, own in enumerate(depths) if own == depth))
     for depth in sorted(set(depths))

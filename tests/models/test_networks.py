@@ -20,8 +20,10 @@ def draw_colours(tmp_path_factory):
   rng = np.random.default_rng(0)
   arrays = {}
   for split, count in (("train", 20), ("test", 4)):
-    arrays[f"x_{split}"] = rng.integers(0, 256, (count, 32, 32, 3), np.uint8)
-    arrays[f"y_{split}"] = np.arange(count) % 2
+    arrays[f"{split}_image"] = rng.integers(
+      0, 256, (count, 32, 32, 3), np.uint8
+    )
+    arrays[f"{split}_label"] = np.arange(count) % 2
   path = tmp_path_factory.mktemp("colours") / "colours.npz"
   np.savez(path, **arrays)
   return f"npz:{path}"

@@ -111,7 +111,10 @@ def _clients(task: Task) -> list[dict[str, Any]]:
         "depth": cohort[n].depth,
         "power": task.network.fleet.power[n],
         "samples": len(part),
-        "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},
+        "classes": {
+          task.data.class_name(c): int(k)
+          for c, k in zip(held, count, strict=True)
+        },
         "id": [int((s[n] & test_sets.known[n]).sum()) for s in test_sets.sets],
         "ood": [
           int((s[n] & ~test_sets.known[n]).sum()) for s in test_sets.sets

@@ -14,7 +14,7 @@ from splitjax.config.groups import Data
 from splitjax.config.messages import CHANNELS, Noise, Rows
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, partitions
-from splitjax.data.facts import FACTS
+from splitjax.data.sources import FORMS
 from splitjax.engine import layout
 from splitjax.engine.loops import one_server
 from splitjax.experiment.setup import method_factory, network, tracing
@@ -33,19 +33,18 @@ from splitjax.wire.channel import KINDS
 def check_first(config: Config) -> None:
   """Checks a shard partition, network and methods before data are loaded.
 
-  Input shape and classes are taken from `FACTS`. If `FACTS` lacks the data set,
+  Input shape and classes are taken from `FORMS`. If `FORMS` lacks the data set,
   or if the network is the user's own, network and methods are not checked here.
   `build` checks everything again with the data.
   """
-  dealt, facts = config.data.partition, FACTS.get(config.data.name)
+  dealt, form = config.data.partition, FORMS.get(config.data.name)
   if PARTITIONS[dealt.name] is partitions.shard:
     partitions.check_shards(config.num_clients, **dealt.options)
-  if facts is None or is_own(BACKBONES[config.backbone.name]):
+  if form is None or is_own(BACKBONES[config.backbone.name]):
     return
   alone = network.from_scratch(config)
-  classes = config.data.classes or facts.classes
-  form = facts.shape, classes, facts.vocabulary
-  net = network.make_backbone(alone, *form)
+  classes = config.data.classes or form.classes
+  net = network.make_backbone(alone, form.shape, classes, form.vocabulary)
   check_layers(config, net)
   for key in config.methods:
     method_factory.make_method(config, net, key)
@@ -60,7 +59,7 @@ def checked_owners(chosen: Data, data: Dataset) -> np.ndarray:
   if data.train_client is None:
     raise UserError(
       f"data.partition={name}: {data.name} does not name its samples' clients;"
-      " choose another, or data with client_train (npz:PATH)"
+      " choose another, or data with train_client (npz:PATH)"
     )
   if chosen.dealt == "by_depth":
     raise UserError(

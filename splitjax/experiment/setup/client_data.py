@@ -15,13 +15,13 @@ from splitjax.data import (
   augmentations,
   corruptions,
   feed,
-  inputs,
   partitions,
   splits,
 )
+from splitjax.data.dataset import scale
 from splitjax.experiment.setup import checks
 from splitjax.experiment.setup.network import make_backbone, make_devices
-from splitjax.types import UserError
+from splitjax.types import UserError, naming
 
 
 def check_options(config: Config, data: Dataset) -> None:
@@ -151,16 +151,17 @@ def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
-  if data.vocabulary or data.standardise == "none":
-    mean, std = inputs.unscaled(data.vocabulary)
-  else:
-    mean, std = inputs.statistics(data.train_image, rows, data.standardise)
+  how = data.standardise, data.vocabulary
+  with naming(f"data.name = {data.name!r}"):
+    mean, std = scale(data.train_image, rows, *how)
   # Facts of images stay those of versions in which all inputs were images.
   dtype, form = data.train_image.dtype.name, dict[str, Any]()
   if dtype != "uint8":
     form["dtype"] = dtype
   if data.vocabulary:
     form["vocabulary"] = data.vocabulary
+  if data.class_names:
+    form["class_names"] = list(data.class_names)
   # Owners of training samples need no digest: the partition follows from them.
   columns = data.test_client, data.train_domain, data.test_domain
   also = [column for column in columns if column is not None]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from splitjax.data import Dataset
 from splitjax.data.test_sets import domain_name, in_own_domain, realised_rho
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
@@ -72,10 +73,10 @@ def notes(task: Task) -> list[str]:
   )
   return [
     *filter(None, (task.data.note, task.data.told)),
-    *_untrained(counts),
+    *_untrained(counts, task.data),
     *_short_of_ood(task),
     *([lacking] if other.any() else []),
-    *_alone(counts, task.network.names),
+    *_alone(counts, task.data, task.network.names),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
     *_domains(task),
@@ -126,23 +127,27 @@ def _loss(task: Task) -> list[str]:
   ]
 
 
-def _untrained(counts: np.ndarray) -> list[str]:
+def _untrained(counts: np.ndarray, data: Dataset) -> list[str]:
   """Names the classes that no client trains on, from counts [N, C]."""
-  none = list(map(str, np.flatnonzero(counts.sum(axis=0) == 0)))
+  empty = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
+  none = [data.class_name(c) for c in empty]
   return [f"No client trains on class {_listed(none)}."] if none else []
 
 
-def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
+def _alone(
+  counts: np.ndarray, data: Dataset, names: Sequence[str]
+) -> list[str]:
   """Names, in one sentence, the classes that exactly one client trains on.
 
   A mean over clients hides the accuracy of such classes.
   """
-  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1)
-  if not len(classes):
+  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1).tolist()
+  if not classes:
     return []
-  held = [
-    f"{c} client {client(int(counts[:, c].argmax()), names)}" for c in classes
-  ]
+  held = []
+  for c in classes:
+    owner = client(int(counts[:, c].argmax()), names)
+    held.append(f"{data.class_name(c)} client {owner}")
   return [
     "Classes that one client alone trains on, which a mean over clients hides:"
     f" {_listed(held)}."

@@ -33,9 +33,10 @@ class Network(NamedTuple):
     backbone: the network; its cuts are the split depths in use.
     fleet: the clients.
     mean: mean of each channel or feature of training samples, before scaling;
-      () for token ids (`data.inputs`).
+      () for token ids (`data.dataset`).
     std: standard deviation of each channel or feature; () for token ids.
     names: the clients' names; () where the data do not name them.
+    class_names: the classes' names, likewise.
     dtype: dtype of the inputs.
   """
 
@@ -44,6 +45,7 @@ class Network(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]
   names: tuple[str, ...] = ()
+  class_names: tuple[str, ...] = ()
   dtype: str = "uint8"
 
 
@@ -92,9 +94,15 @@ def make_network(config: Config, facts: dict) -> Network:
   profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
   hardware = Devices(profiles, rates(config.fleet))
   fleet = dataclasses.replace(fleet, hardware=hardware)
-  mean, std = tuple(facts["mean"]), tuple(facts["std"])
-  dtype = facts.get("dtype", "uint8")
-  return Network(backbone, fleet, mean, std, names, dtype)
+  return Network(
+    backbone=backbone,
+    fleet=fleet,
+    mean=tuple(facts["mean"]),
+    std=tuple(facts["std"]),
+    names=names,
+    class_names=tuple(facts.get("class_names", ())),
+    dtype=facts.get("dtype", "uint8"),
+  )
 
 
 def make_devices(

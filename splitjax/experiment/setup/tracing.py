@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.data import feed, inputs
+from splitjax.data import feed
+from splitjax.data.dataset import unscaled
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine import round
 from splitjax.engine.layout import Layout
@@ -49,7 +50,7 @@ def of_steps(method: Method, layout: Layout) -> Sent:
   The client that takes the step has the deepest cut.
   """
   net, counts, priced = method.backbone, [], set[str]()
-  plan = feed.plan([2], 2, 1, *inputs.unscaled(net.vocabulary))
+  plan = feed.plan([2], 2, 1, *unscaled(net.vocabulary))
   start = start_of(method, layout, plan, len(layout.cohorts) - 1)
   batch = Batch(
     image=jnp.zeros((2, *net.shape), net.inputs(2).dtype),

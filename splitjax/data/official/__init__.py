@@ -1,1 +1,0 @@
-"""Downloads, verifies and parses official files; writes them with TFDS."""

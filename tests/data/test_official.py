@@ -1,0 +1,251 @@
+"""Official files: every reader, downloads, checksums and the command."""
+
+import functools
+import hashlib
+import http.server
+import os
+import threading
+from pathlib import Path
+
+import launched
+import numpy as np
+import official as of
+import pytest
+from refusals import refused
+
+from splitjax import config
+from splitjax.data import OFFICIAL, SOURCES, load, prepare, token_ids
+
+# A package hands no __main__ on, and a command's process takes seconds.
+from splitjax.data.__main__ import main
+
+NOTE = (
+  "fashion_mnist was prepared from files that are not the official ones:"
+  " train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz,"
+  " t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz."
+)
+
+
+@pytest.fixture(name="made", scope="module")
+def prepare_all(tmp_path_factory):
+  """One DATA_DIR, and name -> what was written."""
+  data_dir = tmp_path_factory.mktemp("data")
+  return data_dir, {name: of.prepared(name, data_dir) for name in of.WRITE}
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_what_is_in_the_files_is_loaded_in_their_order(made, name):
+  data_dir, written = made
+  data = load(name, data_dir=data_dir)
+  assert isinstance(data.train_image, np.memmap)
+  assert data.note.startswith(f"{name} was prepared from files that are not")
+  known = OFFICIAL[name]
+  assert data.train_image.shape[1:] == known.shape
+  assert data.classes == known.classes and data.vocabulary == known.vocabulary
+  for split, fields in written[name].items():
+    for field, array in fields.items():
+      if field == "coarse":
+        continue
+      found = getattr(data, f"{split}_{field}")
+      np.testing.assert_array_equal(found, array)
+      assert found.dtype == (array.dtype if field == "image" else np.int32)
+
+
+@pytest.mark.parametrize(
+  ("name", "classes", "clients"),
+  [
+    ("mnist", [], []),
+    ("fashion_mnist", ["T-shirt/top", "Trouser"], []),
+    ("cifar10", of.NAMES10, []),
+    ("cifar100", ["fine_0", "fine_1"], []),
+    ("cifar100_coarse", ["coarse_0", "coarse_1"], []),
+    ("emnist_byclass", ["0", "1"], of.WRITERS),
+    ("femnist", ["0", "1"], of.WRITERS),
+    ("cinic10", of.NAMES10, []),
+    ("uci_har", of.ACTIVITIES, ["1", "2", "3"]),
+    ("ag_news", ["World", "Sports"], []),
+  ],
+)
+def test_names_are_those_of_the_files(made, name, classes, clients):
+  data = load(name, data_dir=made[0])
+  assert list(data.class_names[: len(classes) or None]) == classes
+  assert list(data.client_names[: len(clients) or None]) == clients
+
+
+def test_what_is_read_from_another_set(made):
+  data_dir, written = made
+  coarse = load("cifar100_coarse", data_dir=data_dir)
+  expected = written["cifar100"]["test"]["coarse"]
+  np.testing.assert_array_equal(coarse.test_label, expected)
+  # femnist: the same samples, a tenth of each writer's for test.
+  whole, data = (
+    load(name, data_dir=data_dir) for name in ("emnist_byclass", "femnist")
+  )
+  assert samples(data) == samples(whole)
+  counts = np.bincount([*data.train_client, *data.test_client])
+  tests = np.bincount(data.test_client, minlength=3)
+  assert tests.tolist() == (counts // 10).tolist()
+
+
+def samples(data):
+  """Every image with its label and writer, sorted."""
+  fields = [
+    np.concatenate([getattr(data, f"{s}_{what}") for s in ("train", "test")])
+    for what in ("image", "label", "client")
+  ]
+  return sorted(
+    (x.tobytes(), int(y), int(w)) for x, y, w in zip(*fields, strict=True)
+  )
+
+
+def test_token_ids_are_fixed():
+  ids = token_ids("Oil, oil prices")
+  assert ids[:4].tolist() == [7262, 7262, 150, 0] and not ids[4:].any()
+
+
+@pytest.fixture(name="served")
+def serve(tmp_path, monkeypatch):
+  """Files of Fashion-MNIST at an address; a DATA_DIR; what was asked."""
+  folder = tmp_path / "served"
+  folder.mkdir()
+  of.idx(folder)
+  asked = []
+
+  class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+      asked.append(self.path)
+
+  monkeypatch.setenv("no_proxy", "127.0.0.1")
+  known = OFFICIAL["fashion_mnist"]
+  sums = {
+    name: f"md5:{hashlib.md5((folder / name).read_bytes()).hexdigest()}"
+    for name in known.files
+  }
+  handler = functools.partial(Handler, directory=folder)
+  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    place = f"http://127.0.0.1:{server.server_port}"
+    there = known._replace(files=sums, place=place)
+    monkeypatch.setitem(OFFICIAL, "fashion_mnist", there)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+    serving.start()
+    yield folder, tmp_path / "data", asked
+    server.shutdown()
+
+
+def test_files_are_downloaded_once_and_verified(served, capsys):
+  _, data_dir, asked = served
+  words = ["prepare", "fashion_mnist", "--data_dir", str(data_dir)]
+  assert main(words) == 0
+  assert capsys.readouterr().out == (
+    f"fashion_mnist: prepared in {data_dir / 'fashion_mnist'}\n"
+  )
+  assert len(asked) == 4
+  assert len(load("fashion_mnist", data_dir=data_dir).train_label) == of.TRAIN
+  assert main(words) == 0 and len(asked) == 4
+  assert load("fashion_mnist", data_dir=data_dir).note == ""
+
+
+def test_a_wrong_download_is_refused(served, capsys):
+  folder, data_dir, _ = served
+  (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(b"other")
+  words = ["prepare", "fashion_mnist", "--data_dir", str(data_dir)]
+  for _ in range(2):
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "t10k-labels-idx1-ubyte.gz could not be downloaded" in line
+    assert f"lay the file into {data_dir / 'downloads/fashion_mnist'}" in line
+  assert not (data_dir / "fashion_mnist").exists()
+  (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+  with refused("http://127.0.0.1"):
+    prepare("fashion_mnist", data_dir)
+
+
+def test_files_that_lie_there_need_no_network(tmp_path, capsys):
+  folder = tmp_path / "downloads" / "fashion_mnist"
+  folder.mkdir(parents=True)
+  of.idx(folder)
+  words = ["prepare", "fashion_mnist", "--data_dir", str(tmp_path)]
+  assert main(words) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "is not the official file (md5:8d4f" in line
+  assert "add --allow-modified" in line
+  assert main([*words, "--allow-modified"]) == 0
+  out = capsys.readouterr().out
+  assert NOTE in out and "(modified)" in out
+  assert load("fashion_mnist", data_dir=tmp_path).note == NOTE
+  assert main(["list", "--data_dir", str(tmp_path)]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) == 1 + len(SOURCES) + 2
+  assert [line for line in lines if line.endswith("(modified)")] == [lines[3]]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "svhn_cropped", "ag_news"])
+def test_files_that_are_something_else_leave_nothing(tmp_path, name):
+  folder = tmp_path / "downloads" / name
+  folder.mkdir(parents=True)
+  for file in OFFICIAL[name].files:
+    (folder / file).write_bytes(b"<html>not found</html>")
+  with refused(f"{name}: the files in {folder} are damaged"):
+    prepare(name, tmp_path, allow_modified=True)
+  assert [path.name for path in tmp_path.iterdir()] == ["downloads"]
+
+
+@pytest.mark.parametrize(
+  ("words", "code", "said"),
+  [
+    ("prepare digits", 0, "digits: needs no preparing"),
+    ("prepare cifr10", 2, "error: data.name = 'cifr10': no such data set"),
+    ("prepare npz:/absent", 2, "error: data.name = 'npz:/absent': /absent: no"),
+  ],
+)
+def test_names_that_have_no_official_files(words, code, said, capsys):
+  assert main(words.split()) == code
+  out, err = capsys.readouterr()
+  assert (err if code else out).startswith(said)
+
+
+def test_what_is_not_prepared_names_the_command(tmp_path, monkeypatch):
+  command = "run `python -m splitjax.data prepare cifar10"
+  with refused("data.name = 'cifar10': not prepared in") as error:
+    load("cifar10", data_dir=tmp_path)
+  assert f"{command} --data_dir={tmp_path}`" in str(error.value)
+  monkeypatch.setenv("SPLITJAX_DATA", str(tmp_path))
+  with refused(f"data.name = 'cifar10': not prepared in {tmp_path}") as error:
+    load("cifar10")
+  assert f"{command}`" in str(error.value)
+  of.prepared("cifar10", tmp_path)
+  assert len(load("cifar10").train_label) == 100
+
+
+# ml_collections loads config files with a method that importlib deprecates.
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize(
+  "words", ["--data_dir=/d", "--data_dir /d", "--config.data.dir=/d"]
+)
+def test_a_run_takes_the_same_folder(words):
+  command = launched.parsed("--config=quickstart", *words.split())
+  plan = config.plan(command.config, command.swept, command.overridden)
+  assert [cell.config.data.dir for cell in plan.cells] == ["/d"]
+
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+REAL = Path(
+  os.environ.get(
+    "SPLITJAX_TEST_DATA", CHECKOUT.parent / "shared/data/fashion-mnist"
+  )
+)
+
+
+@pytest.mark.skipif(
+  not (REAL / "train-images-idx3-ubyte.gz").is_file(),
+  reason=f"no official Fashion-MNIST files in {REAL} (SPLITJAX_TEST_DATA)",
+)
+def test_real_files_are_the_official_ones(tmp_path):
+  (tmp_path / "downloads").mkdir()
+  (tmp_path / "downloads" / "fashion_mnist").symlink_to(REAL)
+  prepare("fashion_mnist", tmp_path)
+  data = load("fashion_mnist", data_dir=tmp_path)
+  assert data.note == "" and data.train_image.shape == (60_000, 28, 28, 1)
+  assert np.bincount(data.train_label).tolist() == [6000] * 10
+  assert data.train_label[:5].tolist() == [9, 0, 0, 3, 0]
+  assert np.bincount(data.test_label).tolist() == [1000] * 10

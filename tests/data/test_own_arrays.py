@@ -1,0 +1,358 @@
+"""Arrays of a user's own: what is read, and every kind that is refused."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import tiny
+from refusals import refused
+
+import splitjax
+from splitjax import experiment
+from splitjax.data import PARTITIONS, SHIFTS, load, merged
+
+natural, own_test = PARTITIONS["natural"], SHIFTS["own_test"]
+RNG = np.random.default_rng(0)
+X, Y = RNG.integers(0, 256, (12, 8, 6, 3), np.uint8), np.arange(12) % 3
+ARRAYS = {
+  "train_image": X,
+  "train_label": Y,
+  "test_image": X[:5],
+  "test_label": np.array([2, 0, 0, 1, 2]),
+}
+NAMED = {
+  "train_client": np.array(list("bbaabbccbbaa")),
+  "test_client": np.array(list("aabab")),
+}
+
+
+def changed(more):
+  """The arrays with changes, those that are None left out."""
+  held = {**ARRAYS, **more}
+  return {key: value for key, value in held.items() if value is not None}
+
+
+def saved(folder, more=(), **facts):
+  """An npz file of the arrays with changes; its name in a config."""
+  held = changed(dict(more))
+  np.savez_compressed(folder / "mine.npz", allow_pickle=True, **held, **facts)
+  return f"npz:{folder / 'mine.npz'}"
+
+
+def in_folder(folder, more=(), **facts):
+  """A folder of the arrays with changes; its name in a config."""
+  for file in folder.glob("*.npy"):
+    file.unlink()
+  for key, array in changed(dict(more)).items():
+    np.save(folder / f"{key}.npy", array)
+  (folder / "facts.json").write_text(json.dumps(facts))
+  return f"npz:{folder}"
+
+
+@pytest.mark.parametrize("write", [saved, in_folder])
+def test_arrays_are_read_as_they_are(write, tmp_path):
+  name = write(tmp_path, {"extra": np.zeros(2)}, classes=7)
+  data = load(name)
+  assert data.name == name and data.classes == 7 and data.note == ""
+  for key, array in ARRAYS.items():
+    np.testing.assert_array_equal(getattr(data, key), array)
+  assert data.train_label.dtype == np.int32
+  assert isinstance(data.train_image, np.memmap) == (write is in_folder)
+  part = load(name, train_samples=6, test_samples=3)
+  assert np.bincount(part.train_label).tolist() == [2, 2, 2]
+  assert part.test_image.shape == (3, 8, 6, 3)
+
+
+@pytest.mark.parametrize("write", [saved, in_folder])
+def test_classes_clients_and_domains_have_names(write, tmp_path):
+  more = {
+    "train_label": np.array(["dog", "cat", "emu"])[Y],
+    "test_label": np.array(["emu", "dog", "dog", "cat", "emu"]),
+    **NAMED,
+    "train_domain": np.array(["rain", "sun"])[Y % 2],
+  }
+  data = load(write(tmp_path, more))
+  assert data.class_names == ("cat", "dog", "emu") and data.classes == 3
+  assert data.test_label.tolist() == [2, 1, 1, 0, 2]
+  assert data.client_names == ("a", "b", "c")
+  assert data.train_client.tolist() == [1, 1, 0, 0, 1, 1, 2, 2, 1, 1, 0, 0]
+  assert data.test_client.tolist() == [0, 0, 1, 0, 1]
+  assert data.domain_names == ("rain", "sun") and data.test_domain is None
+  assert data.train_domain.tolist() == (Y % 2).tolist()
+  # In the order of a list of names, and with classes that do not occur.
+  names = ["emu", "dog", "cat", "fox"]
+  data = load(write(tmp_path, more, classes=names), classes=5)
+  assert data.class_names == (*names, "4")
+  assert data.test_label.tolist() == [0, 1, 1, 2, 0]
+  # Names of numbers.
+  numbers = {"train_client": Y, "test_client": None}
+  data = load(write(tmp_path, numbers, classes=names, clients=list("xyz")))
+  assert data.client_names == ("x", "y", "z") and data.class_names[2] == "cat"
+  assert data.train_client.tolist() == Y.tolist()
+
+
+NUMBERS = np.linspace(-3, 900, X.size).reshape(X.shape).astype("f4")
+IDS = np.arange(84).reshape(12, 7) % 20
+
+
+@pytest.mark.parametrize(
+  ("x", "facts", "dtype", "kind", "told"),
+  [
+    (NUMBERS, {}, "f4", "arrays", "arrays 8x6x3 (float32), standardised per c"),
+    (NUMBERS[..., 0], {"standardise": "none"}, "f4", "series",
+     "series of 8 steps and 6 channels (float32), not standardised"),
+    (NUMBERS[..., 0].astype(">i2"), {"standardise": "feature"}, "i2", "series",
+     "series of 8 steps and 6 channels (int16), standardised per feature"),
+    (NUMBERS[:, 0, 0].astype(">f8"), {}, "f4", "table", "a table of 3 feature"),
+    (IDS, {}, "i4", "table", "a table of 7 features (int32), standardised"),
+    (IDS.astype("u2"), {"vocabulary": 20}, "u2", "token ids",
+     "texts of 7 token ids below 20"),
+  ],
+)  # fmt: skip
+def test_inputs_keep_shape_and_kind(x, facts, dtype, kind, told, tmp_path):
+  name = saved(tmp_path, {"train_image": x, "test_image": x[:5]}, **facts)
+  data = load(name)
+  assert data.kind == kind and data.told.startswith(f"Inputs are {told}")
+  assert data.train_image.dtype == np.dtype(dtype)
+  assert data.train_image.dtype.isnative
+  np.testing.assert_allclose(data.train_image, x, rtol=1e-7)
+  assert data.vocabulary == facts.get("vocabulary", 0)
+
+
+def test_grey_images_and_columns_of_labels(tmp_path):
+  more = {
+    "train_image": X[..., 0],
+    "test_image": X[:5, ..., 0],
+    "train_label": Y[:, None].astype(np.uint8),
+  }
+  data = load(saved(tmp_path, more))
+  assert data.train_image.shape == (12, 8, 6, 1)
+  assert data.note == "Images without a channel axis were read as grey."
+  assert data.train_label.tolist() == Y.tolist()
+
+
+@pytest.mark.parametrize(
+  ("more", "config", "classes"),
+  [
+    ({"train_label": Y + 1}, None, 4),  # nobody has class 0
+    ({"test_label": np.array([4, 0, 0, 1, 2])}, None, 5),
+    ({"classes": np.array([7])}, None, 7),
+    ({"classes": 7}, 9, 9),  # the config's count
+    ({"train_label": 30 * Y}, 61, 61),
+    ({"test_image": None, "test_label": None}, None, 3),
+  ],
+)
+def test_classes_are_as_many_as_is_said(more, config, classes, tmp_path):
+  data = load(saved(tmp_path, more), classes=config)
+  assert data.classes == classes
+  tested = 0 if "test_image" in more else 5
+  assert len(data.test_image) == len(data.test_label) == tested
+
+
+def table(column):
+  """Inputs of which the second entry is `column`."""
+  values = np.resize(np.asarray(column, float), 12)
+  return {
+    "train_image": np.stack([np.arange(12.0), values], 1),
+    "test_image": np.stack([np.arange(5.0), values[:5]], 1),
+  }
+
+
+RAGGED = np.array([[1, 2], [3]] * 6, object)
+WORDS = np.array([["goal", "team"], ["oil", "bank"]] * 6)
+ONE = "entry 1 of the last axis"
+REFUSED = [
+  # Inputs, and the remedy.
+  ({"train_image": RAGGED}, "pad series to one length"),
+  ({"train_image": WORDS}, "words as token ids"),
+  ({"train_image": X > 0}, "give images as uint8"),
+  ({"train_image": X[:, 0, 0, 0]}, "tables as [Z, F]"),
+  ({"train_image": X[:, :0]}, "give images"),
+  ({"train_image": X[:0], "train_label": Y[:0]}, "no training samples"),
+  ({"train_image": X.transpose(0, 3, 1, 2)[..., :5]}, "(0, 2, 3, 1)"),
+  ({"train_image": 0 * X}, "multiply pixels of 0 to 1 by 255"),
+  ({"train_image": np.ones((12, 5))}, "one value 1 everywhere"),
+  ({"train_image": IDS * 2**40}, "cast it to float32"),
+  ({"test_image": NUMBERS[:5]}, "make them alike"),
+  ({"test_image": X[:5, :, :5]}, "make them alike"),
+  ({"test_image": X[:4]}, "give one for each of 4 samples"),
+  ({"test_image": None}, "test_image is missing"),
+  ({"train_image": None}, "write train_image, train_label"),
+  # Tiny, huge and missing numbers.
+  (table([0, np.nan]), f"{ONE} ranges from nan to nan: fill"),
+  (table([np.inf]), f"{ONE} ranges from inf to inf: fill"),
+  (table([0, np.inf]), f"{ONE} ranges from 0 to inf: fill"),
+  (table([0, 1e30]), f"{ONE} ranges from 0 to 1e+30: scale it below 1e+18"),
+  (table([0, 1e39]), f"{ONE} ranges from 0 to 1e+39"),
+  (table([0, 1e-40]), f"{ONE} ranges from 0 to 1e-40: scale it to more"),
+  (table([0, 1e-50]), f"{ONE} ranges from 0 to 1e-50: scale it to more"),
+  (table([1.7e9, 1.7e9 + 50]), "subtract an offset"),
+  # Token ids, and facts.
+  ({"train_image": IDS / 2, "vocabulary": 20}, "must be token ids"),
+  ({"train_image": IDS, "vocabulary": 19}, "token ids 0 to 19"),
+  ({"train_image": IDS - 1, "vocabulary": 20}, "token ids -1 to 18"),
+  ({"vocabulary": 20.0}, "integer of 2 or more"),
+  ({"standardise": "pixel"}, "one of channel, feature, none"),
+  ({"classes": 3.5}, "their number, 2 or more, or their names"),
+  ({"classes": 2}, "or set data.classes=3"),
+  ({"classes": 10**9}, "there must be 2 to 100000"),
+  # Labels.
+  ({"train_label": Y.astype(object)}, "np.array(names, str)"),
+  ({"train_label": Y - 1}, "labels -1 to 1"),
+  ({"train_label": Y + 0.5}, "there is no regression"),
+  ({"train_label": np.eye(3)[Y]}, "the argmax of one-hot rows"),
+  ({"train_label": X[..., 0]}, "give one for each of 12 samples"),
+  ({"train_label": 30 * Y}, "np.unique(label, return_inverse=True)"),
+  ({"train_label": 0 * Y, "test_label": Y[:5] * 0}, "two classes or more"),
+  ({"train_label": Y.astype(str)}, "write both alike"),
+  # Names.
+  ({"train_client": np.zeros(12)}, "a number from 0 on, or a name"),
+  ({"train_client": Y[:3]}, "each of 12 samples"),
+  ({"test_client": Y[:5]}, "no train_client: add it"),
+  ({**NAMED, "test_client": Y[:5]}, "write both alike"),
+  ({"train_client": np.array(["Oslo", "oslo "])[Y % 2]}, "but spaces, case"),
+  ({"train_client": np.array(["\u00e5", "a\u030a"])[Y % 2]}, "of accents"),
+  ({"train_client": np.array(["a\t", "a\\t"])[Y % 2]}, "tell them apart"),
+  ({"train_client": np.array(["a", " "])[Y % 2]}, "one is empty"),
+  ({"train_label": np.array(["A", "a"])[Y % 2],
+    "test_label": np.array(["A"] * 5)}, "class names: 'A' and 'a'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "remedy"), REFUSED)
+def test_what_no_network_takes_is_refused_with_a_remedy(more, remedy, tmp_path):
+  name = saved(tmp_path, more)
+  with refused(f"data.name = '{name}'") as error:
+    load(name)
+  assert remedy in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("facts", "remedy"),
+  [
+    ({"classes": ["a", "b"]}, "set data.classes=3"),
+    ({"clients": ["a"]}, "the number 1 and there are 1 names"),
+    ({"clients": "abc"}, "a list of names"),
+    ({"clases": 3}, "facts are classes"),
+    ([3], "facts.json cannot be read"),
+  ],
+)
+def test_wrong_facts_are_refused(facts, remedy, tmp_path):
+  name = in_folder(tmp_path, {"train_client": Y % 2})
+  (tmp_path / "facts.json").write_text(json.dumps(facts))
+  with refused(f"data.name = '{name}'") as error:
+    load(name)
+  assert remedy in str(error.value)
+
+
+def test_files_that_are_something_else(tmp_path):
+  name, path = saved(tmp_path), tmp_path / "mine.npz"
+  raw, other = path.read_bytes(), tmp_path / "one.npy"
+  np.save(other, np.zeros(3))
+  evil = pickle.dumps(np.array([{}], object))
+  for held in (b"", raw[:-30], other.read_bytes(), evil):
+    path.write_bytes(held)
+    with refused(f"data.name = '{name}'"):
+      load(name)
+  for wrong in (tmp_path / "absent.npz", tmp_path / "a\nb"):
+    with refused("data.name"):
+      load(f"npz:{wrong}")
+  name = in_folder(tmp_path)
+  held = (tmp_path / "train_image.npy").read_bytes()
+  for damaged in (held[:-1], held[:60], b""):
+    (tmp_path / "train_image.npy").write_bytes(damaged)
+    with refused(f"data.name = '{name}': {tmp_path}/train_image.npy cannot"):
+      load(name)
+
+
+def test_a_deviation_that_float32_does_not_hold_is_refused(tmp_path):
+  """Of one number of a sample, within a channel that spans enough."""
+  x = np.zeros((12, 2, 2))
+  x[:, 0, 0], x[:, 1, 0] = np.arange(12), np.arange(12) * 1e-40
+  more = {"train_image": x, "test_image": x[:5]}
+  draft = tiny.tiny(own="local")
+  draft.backbone = splitjax.spec(splitjax.BACKBONES, "mlp", depths=(1,))
+  draft.data.name = saved(tmp_path, more, standardise="feature")
+  draft.data.train_samples = draft.data.test_samples = None
+  draft.data.partition = splitjax.spec(PARTITIONS, "iid")
+  draft.eval.shift, draft.eval.rhos = splitjax.spec(SHIFTS, "global"), None
+  draft.num_clients = 2
+  with refused(f"data.name = '{draft.data.name}': feature 2 of the inputs"):
+    experiment.build(tiny.resolved(draft))
+
+
+def test_a_class_that_nobody_trains_is_named(tmp_path):
+  rng, y = np.random.default_rng(0), np.array([0, 1, 2, 4])
+  names = np.array(["ant", "bee", "cow", "dog", "emu"])
+  more = {
+    "train_image": rng.integers(0, 256, (96, 8, 8, 1), np.uint8),
+    "train_label": names[y[np.arange(96) % 4]],
+    "test_image": rng.integers(0, 256, (20, 8, 8, 1), np.uint8),
+    "test_label": names[np.arange(20) % 5],
+  }
+  draft = tiny.tiny(own="splitgp")
+  draft.num_clients = 4
+  draft.data.name = saved(tmp_path, more)
+  draft.data.train_samples = draft.data.test_samples = None
+  draft.data.partition = splitjax.spec(PARTITIONS, "dominant_label")
+  task = experiment.build(tiny.resolved(draft))
+  assert task.network.backbone.classes == 5
+  assert task.network.class_names == tuple(names)
+  assert "No client trains on class dog." in experiment.notes(task)
+  # Its test samples are of nobody's classes.
+  assert not task.test_sets.main[:, 3].any()
+
+
+def test_clients_of_the_data_and_their_own_test_samples(tmp_path):
+  data = load(saved(tmp_path, NAMED))
+  owners, both = data.train_client, merged(data)
+  assert both.train_client.tolist() == [*data.train_client, *data.test_client]
+  parts = natural(owners, 3, 0)
+  shown = own_test(data, parts, None, 0)
+  assert shown.names == ("own",) and shown.pool == "test"
+  for rows, real, part in zip(shown.rows, shown.sets[0], parts, strict=True):
+    own = np.flatnonzero(data.test_client == owners[part[0]])
+    assert rows[real].tolist() == own.tolist()
+  with refused("num_clients"):
+    natural(owners, 3, 0, min_samples=3)
+  for wrong in ([np.arange(3), np.arange(3, 6)], [np.array([6, 7])]):
+    with refused("eval.shift"):
+      own_test(data, wrong, None, 0)
+  without = load(saved(tmp_path))
+  with refused("eval.shift"):
+    own_test(without, parts, None, 0)
+
+
+def test_a_file_without_a_test_split(tmp_path):
+  more = {"test_image": None, "test_label": None, "test_client": None}
+  data = load(saved(tmp_path, {**NAMED, **more}))
+  assert merged(data).train_client is data.train_client
+  parts = natural(data.train_client, 2, 0, min_samples=3)
+  assert SHIFTS["local"](data, parts, None, 0).pool == "train"
+  for shift in ("id_ood", "global", "own_test"):
+    with refused("eval.shift"):
+      SHIFTS[shift](data, parts, None, 0)
+
+
+@pytest.mark.parametrize(
+  ("train", "names"),
+  [
+    ([f"{c}\u00e5" for c in "bbaabbccbbaa"], ["a\u00e5", "b\u00e5", "c\u00e5"]),
+    ([10, 10, 9, 9, 10, 10, 100, 100, 10, 10, 9, 9], ["9", "10", "100"]),
+  ],
+)
+def test_client_n_is_the_nth_owner(tmp_path, train, names):
+  """For every seed; of fewer clients the chosen are in the same order."""
+  data = load(saved(tmp_path, {"train_client": np.array(train)}))
+  rows = [[2, 3, 10, 11], [0, 1, 4, 5, 8, 9]]
+  for seed in range(4):
+    parts = natural(data.train_client, 3, seed)
+    assert [p.tolist() for p in parts] == [*rows, [6, 7]]
+    assert data.names(data.owners(parts)) == names
+    two = natural(data.train_client, 2, seed, min_samples=3)
+    assert [p.tolist() for p in two] == rows
+    two = natural(data.train_client, 2, seed)
+    assert data.names(data.owners(two)) in (names[:2], names[1:], names[::2])
+  # Whoever has a sample of several owners has no name.
+  assert data.owners([np.arange(4), np.arange(4, 12)]) is None
