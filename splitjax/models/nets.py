@@ -226,10 +226,10 @@ def cnn1d(
   """
   if kernel % 2 == 0:
     raise UserError(f"backbone.kernel={kernel} must be odd, as in 9")
-  left = shape[0]
+  steps = shape[0]
   for _ in range(2):
-    left = (left - kernel + 1) // 2
-  if left < 1:
+    steps = (steps - kernel + 1) // 2
+  if steps < 1:
     raise UserError(
       f"backbone.name='cnn1d': series of {shape[0]} steps are too short for"
       f" backbone.kernel={kernel}; lower it"

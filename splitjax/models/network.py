@@ -327,8 +327,8 @@ def run(
           " training: call network.run_batch, which has the batch's key"
         )
       seed = jax.random.fold_in(key, zlib.crc32(name.encode()))
-    held = segment.params[name], segment.stats[name]
-    x, stats[name] = _apply(block, *held, x, train, real, seed)
+    parts = segment.params[name], segment.stats[name]
+    x, stats[name] = _apply(block, *parts, x, train, real, seed)
   return x, stats
 
 
@@ -423,9 +423,9 @@ def taps(
     if last is None or not out:
       x = through(x)
     else:
-      ahead = jax.eval_shape(through, x)
+      form = jax.eval_shape(through, x)
       x = jax.lax.cond(
-        start < last, through, lambda x, z=ahead: jnp.zeros(z.shape, z.dtype), x
+        start < last, through, lambda x, z=form: jnp.zeros(z.shape, z.dtype), x
       )
     out[cut], start = x, cut
   return out

@@ -136,9 +136,9 @@ def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
     return "; no head in it"
   if any(key.startswith("pre_logits/") for key in file):
     return "; its head left out: there it follows a further layer (pre_logits)"
-  shape = file["head/kernel"].shape
-  if len(shape) == 2 and shape[1] != classes:
-    return f"; its head left out: {shape[1]} classes there, {classes} here"
+  _, *count = file["head/kernel"].shape
+  if len(count) == 1 and count != [classes]:
+    return f"; its head left out: {count[0]} classes there, {classes} here"
   return ""
 
 

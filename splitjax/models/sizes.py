@@ -71,12 +71,19 @@ def flops(backbone: Backbone) -> dict[str, float]:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
   """
   full, counts = shapes(backbone), dict[str, float]()
+  try:
+    cpu = jax.local_devices(backend="cpu")[0]
+  except RuntimeError:
+    raise UserError(
+      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
+      " leaves out; add ',cpu' to it"
+    ) from None
 
   def count(name: str, x: Any) -> Any:
     def apply(segment, x):
       return network.run(backbone, segment, x, (name,), train=False)[0]
 
-    with jax.default_device(target.host().devices[0]):
+    with jax.default_device(cpu):
       traced = jax.jit(apply).trace(network.select(full, (name,)), x)
       lowered = traced.lower(lowering_platforms=("tpu",))
     analysis = lowered.cost_analysis()
@@ -99,9 +106,9 @@ def flops_of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
 
   The client's part includes its exit, or the head of a whole network.
   """
-  counts, rest = flops(backbone), backbone.names(depth)
+  counts, names = flops(backbone), (*backbone.names(depth), "head")
   near = sum(counts[name] for name in backbone.names(0, depth))
-  far = sum(counts[name] for name in (*rest, "head")) if rest else 0.0
+  far = sum(counts[name] for name in names) if len(names) > 1 else 0.0
   return near + counts.get(network.classifier_at(backbone, depth), 0.0), far
 
 

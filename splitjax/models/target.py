@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import jax
 
-from splitjax.types import UserError
-
 GPUS = ("gpu", "cuda", "rocm")
 """jax's names of the platforms that `Target` calls "gpu"."""
 
@@ -64,18 +62,3 @@ def of(devices: list[jax.Device]) -> Target:
   first = devices[0]
   platform = "gpu" if first.platform in GPUS else first.platform
   return Target(platform, first.device_kind, tuple(devices))
-
-
-def host() -> Target:
-  """Makes the target of one CPU of this process.
-
-  Raises:
-    UserError: JAX_PLATFORMS leaves the CPU out.
-  """
-  try:
-    return of(jax.local_devices(backend="cpu")[:1])
-  except RuntimeError:
-    raise UserError(
-      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
-      " leaves out; add ',cpu' to it"
-    ) from None

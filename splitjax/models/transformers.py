@@ -90,16 +90,22 @@ def transform(x: Array, heads: int, how: How, keep: int | None = None) -> Array:
 
 
 class Transformer(nn.Module):
-  """A transformer block between the first and the last."""
+  """A transformer block after the first.
+
+  Behind the last, which has the final norm, no layer uses other tokens than the
+  class token, so it updates no others.
+  """
 
   heads: int
   how: How
+  last: bool = False
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, T, D] to [B, T, D]."""
+    """Maps [B, T, D] to [B, T, D], the last to the embedding [B, D]."""
     del train, real
-    return transform(x, self.heads, self.how)
+    x = transform(x, self.heads, self.how, keep=1 if self.last else None)
+    return layer_norm()(x[:, 0]) if self.last else x
 
 
 class First(nn.Module):
@@ -156,23 +162,6 @@ def place(module: nn.Module, x: Array) -> Array:
   return jnp.concatenate([first, x], axis=1) + positions
 
 
-class Last(nn.Module):
-  """A transformer block and the final norm, computed for the class token only.
-
-  No later layer uses other tokens, so the block does not update them.
-  """
-
-  heads: int
-  how: How
-
-  @nn.compact
-  def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, T, D] to the embedding [B, D]."""
-    del train, real
-    x = transform(x, self.heads, self.how, keep=1)
-    return layer_norm()(x[:, 0])
-
-
 class TokenClassifier(nn.Module):
   """A dense layer on the normalised class token.
 
@@ -198,7 +187,7 @@ def encoder(
   """Makes a network of `length` transformer blocks, of which `first` is one."""
   blocks: dict[str, Block] = {"block1": first}
   blocks |= {f"block{i}": Transformer(heads, how) for i in range(2, length)}
-  blocks[f"block{length}"] = Last(heads, how)
+  blocks[f"block{length}"] = Transformer(heads, how, last=True)
   classifier = TokenClassifier(classes)
   exits = dict.fromkeys(depths, classifier)
   return Backbone(

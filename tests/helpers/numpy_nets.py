@@ -1,4 +1,4 @@
-"""Convolution, pooling, normalisation and blocks as plain loops in float64.
+"""Convolution, pooling and normalisation as plain loops in float64.
 
 Written from the papers, window by window, with none of the package's tricks.
 Arrays are [B, H, W, c], kernels [k, k, c, f] or, per channel, [k, k, 1, c].
@@ -127,18 +127,6 @@ def inner(x, margin):
   return x[:, margin : x.shape[1] - margin, margin : x.shape[2] - margin]
 
 
-def batch_norm(x, params, stats, train):
-  """The output, and the running statistics after it."""
-  mean, var = np.float64(stats["mean"]), np.float64(stats["var"])
-  if train:
-    rows = x.reshape(-1, x.shape[-1])
-    old, mean = mean, rows.mean(0)
-    kept, var = var, np.square(rows - mean).mean(0)
-    stats = {"mean": 0.9 * old + 0.1 * mean, "var": 0.9 * kept + 0.1 * var}
-  out = (x - mean) / np.sqrt(var + EPS) * params["scale"] + params["bias"]
-  return out, stats
-
-
 def group_norm(x, params, groups):
   b, h, w, c = x.shape
   parts = x.reshape(b, h, w, groups, c // groups)
@@ -146,66 +134,3 @@ def group_norm(x, params, groups):
   var = np.square(parts - mean).mean(axis=(1, 2, 4), keepdims=True)
   out = ((parts - mean) / np.sqrt(var + EPS)).reshape(x.shape)
   return out * params["scale"] + params["bias"]
-
-
-class Net:
-  """Blocks over a block's parameters; statistics are gathered on the way.
-
-  Attributes:
-    train: batch statistics if True.
-  """
-
-  def __init__(self, train):
-    self.train = train
-
-  def norm(self, x, params, stats):
-    """Whatever normalisation the parameters have; and the new statistics."""
-    if "BatchNorm_0" in params:
-      own = params["BatchNorm_0"], stats["BatchNorm_0"]
-      out, new = batch_norm(x, *own, self.train)
-      return out, {"BatchNorm_0": new}
-    if "GroupNorm_0" in params:
-      groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
-      return group_norm(x, params["GroupNorm_0"], groups), {}
-    return x, {}
-
-  def unit(self, x, params, stats, *, stride=1, margin=None, act="relu"):
-    """Convolution (per channel if it has no Conv_0), normalisation, act."""
-    kernel = np.asarray(params.get("Conv_0", params)["kernel"])
-    margin = kernel.shape[0] // 2 if margin is None else margin
-    op = conv if "Conv_0" in params else depthwise
-    x = op(x, kernel, stride, margin)
-    x = x + params.get("Conv_0", {}).get("bias", 0.0)
-    x, new = self.norm(x, params, stats)
-    low = -np.inf if act == "none" else 0.0
-    return np.clip(x, low, 6.0 if act == "relu6" else np.inf), new
-
-  def residual(self, x, params, stats, *, stride=1):
-    """A basic block, or a bottleneck if there are three convolutions."""
-    bottleneck, y, new = "branch3" in params, x, {}
-    names = [n for n in ("branch1", "branch2", "branch3") if n in params]
-    for name in names:
-      at = "branch2" if bottleneck else "branch1"
-      y, new[name] = self.unit(
-        y,
-        params[name],
-        stats.get(name, {}),
-        stride=stride if name == at else 1,
-        act="none" if name == names[-1] else "relu",
-      )
-    if "shortcut" in params:
-      own = params["shortcut"], stats.get("shortcut", {})
-      x, new["shortcut"] = self.unit(x, *own, stride=stride, act="none")
-    return np.maximum(y + x, 0), new
-
-  def inverted(self, x, params, stats, *, stride=1):
-    """MobileNetV2's block."""
-    y, new = x, {}
-    if "expand" in params:
-      own = params["expand"], stats.get("expand", {})
-      y, new["expand"] = self.unit(y, *own, act="relu6")
-    own = params["depthwise"], stats.get("depthwise", {})
-    y, new["depthwise"] = self.unit(y, *own, stride=stride, act="relu6")
-    own = params["project"], stats.get("project", {})
-    y, new["project"] = self.unit(y, *own, act="none")
-    return (x + y if y.shape == x.shape else y), new

@@ -1,7 +1,4 @@
-"""The convolutional networks as wholes: sizes, shapes, names, options.
-
-Nothing here computes: `jax.eval_shape` alone.
-"""
+"""The convolutional networks as wholes: sizes, shapes, names, options."""
 
 import inspect
 
@@ -192,3 +189,19 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
       want = "float32" if logits else dtype
       assert x.dtype == want, name
       assert all(s.dtype == "float32" for s in jax.tree.leaves(new))
+
+
+@pytest.mark.slow
+def test_small_images_stand_in_the_middle_of_zeros():
+  """As the same network on images with two zeros on every side."""
+  small, large = (
+    BACKBONES["vgg11"]((n, n, 1), 10, width=1 / 32, pad=n < 32)
+    for n in (28, 32)
+  )
+  full, names = models.init(large, jax.random.key(0)), large.names()
+  x = jax.random.normal(jax.random.key(1), (3, 28, 28, 1))
+  framed = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
+  got, _ = models.run(small, full, x, names=names, train=False)
+  want, _ = models.run(large, full, framed, names=names, train=False)
+  np.testing.assert_array_equal(got, want)
+  assert models.parameters(small) == models.parameters(large)

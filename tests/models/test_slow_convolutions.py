@@ -1,6 +1,7 @@
 """Convolutions that are slow on a CPU are said: who made them, and where."""
 
 import functools
+import re
 
 import jax
 import pytest
@@ -60,29 +61,53 @@ def network(shape, classes, *, depths: tuple[int, ...] = (1,), maker: str):
   return Backbone("mine", shape, classes, blocks, exits, Plain(classes))
 
 
-TOLD = "the convolutions of one are slow on a CPU"
+SAID = "the convolutions of one are slow on a CPU: a round takes .* "
+
+
+class Series(nn.Module):
+  """An embedding behind a convolution along time."""
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    x = nn.relu(nn.Conv(3, (3,))(x))
+    return nn.Dense(4)(x.reshape(x.shape[0], -1))
+
+
+def along_time(shape, classes, *, depths: tuple[int, ...] = (1,)):
+  blocks = {"one": Series(), "two": Plain()}
+  exits = dict.fromkeys(depths, Plain(classes))
+  return Backbone("mine", shape, classes, blocks, exits, Plain(classes))
 
 
 @pytest.mark.parametrize("maker", ["splitjax", "flax", "nnx", "lax"])
 def test_slow_convolutions_are_said(maker):
   net = network((4, 4, 1), 4, maker=maker)
-  told = models.slow_convolutions(net)
-  assert told.startswith(TOLD) == (maker != "splitjax")
+  sentence = models.slow_convolutions(net)
+  if maker == "splitjax":
+    assert not sentence
+  else:
+    assert re.match(f"{SAID}splitjax.models.layers.Conv", sentence)
   with models.aimed_at(models.current()._replace(platform="gpu")):
     assert models.slow_convolutions(net) == ""
 
 
-def test_the_check_of_a_network_says_it():
-  made = functools.partial(network, maker="flax")
-  said = models.check_backbone(made, shape=(4, 4, 1), classes=4)
-  assert said[-1].startswith(TOLD)
+@pytest.mark.parametrize(
+  ("factory", "shape", "remedy"),
+  [
+    (functools.partial(network, maker="flax"), (4, 4, 1), "models.layers.Conv"),
+    (along_time, (8, 2), "models.windows"),
+  ],
+)
+def test_the_check_of_a_network_says_what_is_fast(factory, shape, remedy):
+  *_, sentence = models.check_backbone(factory, shape=shape)
+  assert re.match(f"{SAID}.*{remedy}", sentence)
 
 
 @pytest.mark.slow
 def test_describe_says_that_convolutions_are_slow(monkeypatch):
-  made = functools.partial(network, maker="flax")
-  monkeypatch.setitem(BACKBONES, "mine", made)
+  factory = functools.partial(network, maker="flax")
+  monkeypatch.setitem(BACKBONES, "mine", factory)
   draft = tiny.tiny(own="local")
   draft.backbone = splitjax.spec(BACKBONES, "mine")
-  found = experiment.describe_run(tiny.resolved(draft))
-  assert f"  {TOLD}: a round" in experiment.describe_text(found)
+  page = experiment.describe_text(experiment.describe_run(tiny.resolved(draft)))
+  assert "  the convolutions of one are slow on a CPU: a round" in page
