@@ -6,7 +6,7 @@ times slower (https://github.com/jax-ml/jax/issues/12868). So every platform has
 its own form of the same function, which XLA takes when it compiles:
 
   CPU  client after client, with both gradients in the one layout that has fast
-       code, see `_in_turn`; of few channels one product of the kernel and
+       code, see `_on_cpu`; of few channels one product of the kernel and
        columns, see `_columns`: without it a round of cnn8 at an eighth of its
        width takes twice the CPU time.
   GPU  one product of patches and kernel, which `vmap` makes a batched product.
