@@ -22,10 +22,10 @@ import numpy as np
 from jax.experimental import topologies
 from tabulate import tabulate
 
-from splitjax import sandbox
+from splitjax import sandbox, target
 from splitjax.engine.round import run_round
 from splitjax.methods import METHODS, Optimizer
-from splitjax.models import BACKBONES, target
+from splitjax.models import BACKBONES
 
 ROUNDS = ("harmony", "splitgp", "pgfedsplit", "hydra")
 IMAGE, CUT, BATCH = (28, 28, 1), 3, 50

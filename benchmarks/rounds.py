@@ -6,11 +6,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from splitjax import simulation
+from splitjax import simulation, target
 from splitjax.engine import devices, layout, round
 from splitjax.fleet import fleets
 from splitjax.methods import METHODS, Method, Optimizer
-from splitjax.models import BACKBONES, target
+from splitjax.models import BACKBONES
 from splitjax.models.network import Backbone
 from splitjax.types import Shard
 

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from splitjax import target
 from splitjax.files import expanded
-from splitjax.models import target
 from splitjax.types import UserError
 
 

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from splitjax import target
 from splitjax.machine import NO_UNROLLING
-from splitjax.models import target
 from splitjax.types import State, Tree, UserError
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}

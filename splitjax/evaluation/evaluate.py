@@ -16,14 +16,14 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding
 
-from splitjax import losses, trees
+from splitjax import losses, target, trees
 from splitjax.data.feed import BatchPlan, standardise
 from splitjax.engine import devices
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.evaluation.exits import Exits
 from splitjax.methods.method import Method
-from splitjax.models import network, sizes, target
+from splitjax.models import network, sizes
 from splitjax.models.network import is_exit
 from splitjax.types import Client, Logits, Net, Server, Tree
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import files
+from splitjax import files, target
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.experiment import by_client
@@ -13,7 +13,6 @@ from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import measurements
 from splitjax.experiment.storage import round_log, workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
-from splitjax.models import target
 from splitjax.reports import formats, grid_report, over_seeds, report, tables
 from splitjax.reports.by_client import chosen
 from splitjax.reports.figures import client_data, plots

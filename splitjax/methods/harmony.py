@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from splitjax import losses, trees, wire
+from splitjax import losses, target, trees, wire
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.methods import nets
 from splitjax.methods.method import Blocks
 from splitjax.methods.personal import Adapting, Blended
 from splitjax.methods.split import Front, Split
-from splitjax.models import network, target
+from splitjax.models import network
 from splitjax.parameters import pytree
 from splitjax.types import Batch, Half, Net, Passes, Row, Tree
 from splitjax.wire.forms import Form

@@ -45,7 +45,6 @@ _PUBLIC = {
   "pooling": "adaptive_mean_pool max_pool max_pool_3x3",
   "pretrained": "load resize",
   "sizes": "flops flops_of_cut outputs parameters shapes slow_convolutions",
-  "target": "aimed_at current",
   "transformers": "patches",
   "winograd": "suits",
 }

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 
-from splitjax import trees
-from splitjax.models import network, target
+from splitjax import target, trees
+from splitjax.models import network
 from splitjax.models.network import Backbone, Block, draw_block
 from splitjax.types import Net, Tree, UserError
 
@@ -71,19 +71,12 @@ def flops(backbone: Backbone) -> dict[str, float]:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
   """
   full, counts = shapes(backbone), dict[str, float]()
-  try:
-    cpu = jax.local_devices(backend="cpu")[0]
-  except RuntimeError:
-    raise UserError(
-      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
-      " leaves out; add ',cpu' to it"
-    ) from None
 
   def count(name: str, x: Any) -> Any:
     def apply(segment, x):
       return network.run(backbone, segment, x, (name,), train=False)[0]
 
-    with jax.default_device(cpu):
+    with jax.default_device(target.host()):
       traced = jax.jit(apply).trace(network.select(full, (name,)), x)
       lowered = traced.lower(lowering_platforms=("tpu",))
     analysis = lowered.cost_analysis()

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, SHIFTS, experiment, models
+from splitjax import METHODS, PARTITIONS, SHIFTS, experiment, target
 from splitjax.experiment import ROOM, Trainer, size_of, that_fit
 
 
@@ -131,10 +131,10 @@ def test_a_program_is_another_under_other_settings():
 @pytest.fixture
 def gpu():
   """This CPU as a GPU with room for so many bytes."""
-  here = models.current()._replace(platform="gpu")
+  here = target.current()._replace(platform="gpu")
 
   def of(room):
-    return models.aimed_at(here._replace(memory=math.ceil(room / ROOM)))
+    return target.aimed_at(here._replace(memory=math.ceil(room / ROOM)))
 
   return of
 

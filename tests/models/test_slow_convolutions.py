@@ -12,7 +12,7 @@ from flax.nnx import bridge
 from marks import slow
 
 import splitjax
-from splitjax import BACKBONES, experiment, models
+from splitjax import BACKBONES, experiment, models, target
 from splitjax.models import Backbone
 
 
@@ -87,7 +87,7 @@ def test_slow_convolutions_are_said(maker):
     assert not sentence
   else:
     assert re.match(f"{SAID}splitjax.models.layers.Conv", sentence)
-  with models.aimed_at(models.current()._replace(platform="gpu")):
+  with target.aimed_at(target.current()._replace(platform="gpu")):
     assert models.slow_convolutions(net) == ""
 
 

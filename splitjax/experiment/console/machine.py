@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from splitjax.models import target
+from splitjax import target
 
 CPUINFO = Path("/proc/cpuinfo")
 """Linux's file with the names of the processors."""

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from splitjax import machine
+from splitjax import machine, target
 from splitjax.config.schema import Config
 from splitjax.data import (
   PARTITIONS,
@@ -38,7 +38,6 @@ from splitjax.experiment.setup.network import (
 )
 from splitjax.fleet import fleets
 from splitjax.methods.method import Method
-from splitjax.models import target
 from splitjax.models.network import Backbone, Pretrained, init
 from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES

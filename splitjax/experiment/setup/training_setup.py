@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from splitjax import target
 from splitjax.data import feed
 from splitjax.data.splits import VALIDATE, hold_out, padded
 from splitjax.engine import devices
@@ -19,7 +20,6 @@ from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Cohort, Fleet
 from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
-from splitjax.models import target
 from splitjax.models.network import Backbone
 from splitjax.types import Shard
 

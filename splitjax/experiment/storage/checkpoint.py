@@ -20,8 +20,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import SingleDeviceSharding
 
-from splitjax import files
-from splitjax.models import target
+from splitjax import files, target
 from splitjax.types import Tree, UserError
 
 STATE, RECORD = "state", "record.json"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import machine
+from splitjax import machine, target
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -17,7 +17,6 @@ from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.models import target
 from splitjax.types import Net, State
 
 LIBRARIES = (

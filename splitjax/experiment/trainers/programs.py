@@ -14,9 +14,9 @@ from typing import Any
 
 import jax
 
+from splitjax import target
 from splitjax.engine import devices
 from splitjax.experiment.console.progress import say
-from splitjax.models import target
 from splitjax.types import Tree
 
 LIMIT = 64

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from splitjax import target
 from splitjax.engine import devices
 from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
@@ -41,7 +42,6 @@ from splitjax.experiment.trainers.programs import (
 )
 from splitjax.fleet.fleets import with_padding
 from splitjax.methods.method import Method
-from splitjax.models import target
 from splitjax.types import Metrics, Net, Row, State, Tree
 
 ROOM = 0.9

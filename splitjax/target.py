@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import jax
 
+from splitjax.types import UserError
+
 GPUS = ("gpu", "cuda", "rocm")
 """jax's names of the platforms that `Target` calls "gpu"."""
 
@@ -62,3 +64,18 @@ def of(devices: list[jax.Device]) -> Target:
   first = devices[0]
   platform = "gpu" if first.platform in GPUS else first.platform
   return Target(platform, first.device_kind, tuple(devices))
+
+
+def host() -> jax.Device:
+  """Returns a CPU of this process.
+
+  Raises:
+    UserError: JAX_PLATFORMS leaves the CPU out.
+  """
+  try:
+    return jax.local_devices(backend="cpu")[0]
+  except RuntimeError:
+    raise UserError(
+      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
+      " leaves out; add ',cpu' to it"
+    ) from None
