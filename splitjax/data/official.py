@@ -149,7 +149,9 @@ def uci_har(path: Path) -> Read:
   if f"{inner}.zip" in archive.namelist():
     archive = zipfile.ZipFile(io.BytesIO(archive.read(f"{inner}.zip")))
   kinds = "body_acc", "body_gyro", "total_acc"
-  signals = [f"{kind}_{axis}" for kind in kinds for axis in "xyz"]  # fmt: skip
+  signals = []
+  for kind in kinds:
+    signals += [f"{kind}_{axis}" for axis in "xyz"]
 
   def table(name: str) -> np.ndarray:
     return np.loadtxt(io.BytesIO(archive.read(f"{inner}/{name}.txt")))
