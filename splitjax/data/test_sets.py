@@ -291,8 +291,8 @@ def in_own_domain(data: Dataset, parts: Parts) -> np.ndarray:
 
 
 def domain_name(data: Dataset, number: int) -> str:
-  """Returns a domain's name, "domain 3" where the data have none."""
-  return data.domain_names[number] if data.domain_names else f"domain {number}"
+  """Returns a domain's name, "domain-3" where the data have none."""
+  return data.domain_names[number] if data.domain_names else f"domain-{number}"
 
 
 def id_ood_sets(

@@ -211,7 +211,7 @@ def test_a_set_for_each_domain_of_a_clients_classes():
   assert plain.names == ("day", "night")
   unnamed = PHOTOS._replace(domain_names=())
   plain = make_sets("by_domain", data=unnamed, parts=[CITIES[2]] * 2)
-  assert plain.names == ("domain 0", "domain 1")
+  assert plain.names == ("domain-0", "domain-1")
 
 
 def test_other_shifts_stay_in_the_clients_domains():
