@@ -1,6 +1,6 @@
 """One point of a benchmark, measured in a process of its own.
 
-  python -m benchmarks.measure_one '{"method": "splitgp", "clients": 4}'
+  python -m benchmarks.measure_one '{"method": "splitgp", "rounds": 2}'
 
 The argument has the fields of a `rounds.Setting`, a method and the number of
 rounds. Every part prints one JSON object when it ends, so that a stopped
@@ -56,6 +56,9 @@ def main() -> None:
   """Measures a point: set-up, compilation, rounds."""
   point = json.loads(sys.argv[1])
   method, count = point.pop("method"), point.pop("rounds")
+  point["shape"] = tuple(
+    point.get("shape", Setting().shape)
+  )  # JSON has lists alone
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   report(baseline_mb=memory().get("peak_mb"), **machine())
   start = time.perf_counter(), time.process_time()

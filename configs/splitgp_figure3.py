@@ -26,13 +26,49 @@ import argparse
 import dataclasses
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 import splitjax
-from splitjax import BACKBONES, Setting, UserError
-from splitjax.reports import split_points
-from splitjax.reports.figures import latency, style
+from splitjax import BACKBONES, Setting, UserError, evaluation
+from splitjax.reports import figures, tables
+
+COLUMNS = {
+  "depth": "depth",
+  "behind": "behind",
+  "phi": "|phi|",
+  "h": "|h|",
+  "theta": "|theta|",
+  "channels": "q_c",
+  "cut": "cut",
+  "at_client": "at client",
+  "at_server": "at server",
+  "largest_prefix": "|phi| <=",
+  "largest_power": "P_C <=",
+  "largest_bandwidth": "R <=",
+  "within_limit": "1",
+  "beats_client": "2",
+  "beats_server": "3",
+  "feasible": "feasible",
+}
+"""Key of `split_depths` -> head of its column."""
+
+NOTES = """\
+Latency of one sample in parameters per unit of computing power; q_c is the
+channel dimension at the cut. Bounds of the Propositions: 1, |phi| within the
+latency limit; 2 and 3, no slower than the whole network at the client and at
+the server. Feasible: 1, and |phi| is not below the smallest."""
+
+LOOKS = {
+  "cut": {"color": "#0072B2", "linewidth": 2.2},
+  "client": {"color": "#D55E00", "linestyle": "--"},
+  "server": {"color": "#000000", "linestyle": "-."},
+}
+"""Where the network is -> its line: eq. 30, 28 and 29."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,21 +115,102 @@ def main(argv: Sequence[str] | None = None) -> int:
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
-  print(f"{args.backbone}, q = {pixels}")
-  print(split_points.text(depths, setting))
-  print("\nTable I, one sample:")
-  print(split_points.table_1(depths[args.depth - 1], setting, pixels))
+  limit = "no limit" if setting.limit is None else f"limit {setting.limit:g}"
+  print(
+    f"{args.backbone}, q = {pixels}, P_C = {setting.client_power:g}, P_S ="
+    f" {setting.server_power:g}, R = {setting.bandwidth:g}, beta ="
+    f" {setting.offloaded:g}, {limit}, smallest |phi| {setting.smallest:,}\n"
+  )
+  print(tables.terminal(_depths(depths).set_index("depth")))
+  print(f"\n{NOTES}\n\nTable I, one sample:\n")
+  depth = depths[args.depth - 1]
+  print(tables.terminal(_table_1(depth, setting, pixels)))
   if args.workdir is not None:
-    drawn = latency.inference_time(
-      depths[args.depth - 1],
-      setting,
-      pixels,
-      f"Inference time of {args.backbone}, cut at depth {args.depth}",
-    )
     args.workdir.mkdir(parents=True, exist_ok=True)
+    title = f"Inference time of {args.backbone}, cut at depth {args.depth}"
+    drawn = inference_time(depth, setting, pixels, title)
     name = f"inference_time_{args.backbone}_{args.depth}.png"
-    print(f"\nFigure {style.save(drawn, args.workdir / name)}")
+    print(f"\nFigure {figures.save(drawn, args.workdir / name)}")
   return 0
+
+
+def _depths(depths: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+  """Tabulates the depths with their sizes, latencies and bounds, as text."""
+  words = {None: "any", True: "ok", False: "no"}
+  return pd.DataFrame(
+    {
+      head: [
+        f"{value:,.5g}" if isinstance(value, float) and value < 1e3
+        else f"{value:,.0f}" if isinstance(value, float)
+        else words[value] if value is None or isinstance(value, bool)
+        else f"{value:,}" if isinstance(value, int)
+        else value
+        for value in (depth[key] for depth in depths)
+      ]
+      for key, head in COLUMNS.items()
+    }
+  )  # fmt: skip
+
+
+def _sizes(depth: Mapping[str, Any]) -> evaluation.Sizes:
+  names = "phi", "h", "theta", "channels"
+  return evaluation.Sizes(*(depth[name] for name in names))
+
+
+def _table_1(
+  depth: Mapping[str, Any], setting: Setting, pixels: int
+) -> pd.DataFrame:
+  """Tabulates SplitGP's Table I for one sample and one cut, as text."""
+  sizes, rates, beta = _sizes(depth), setting.resources(), setting.offloaded
+  whole, lines = sizes.prefix + sizes.server, []
+  for name, (each, answers) in evaluation.deployments(sizes, pixels).items():
+    stored, *sent = evaluation.needs(each, 1, beta, answers)
+    time = evaluation.round_trip_latency(each, rates, 1, beta, answers)
+    where = f"cut at {depth['depth']}" if name == "cut" else f"all at {name}"
+    numbers = [f"{number:,.10g}" for number in sent]
+    share = f"{100 * stored / whole:.2f} %"
+    lines.append([where, f"{stored:,.10g}", share, *numbers, f"{time:,.0f}"])
+  heads = "network storage share computation communication time".split()
+  return pd.DataFrame(lines, columns=heads).set_index("network")
+
+
+def inference_time(
+  depth: Mapping[str, Any], setting: Setting, pixels: int, title: str
+) -> figures.Figure:
+  """Draws the latencies over client power P_C and over bandwidth R.
+
+  A dotted line is the bound of Proposition 2 or 3: beyond it the cut network is
+  slower than the whole one at the client or at the server.
+  """
+  sizes, rates = _sizes(depth), setting.resources()
+  limits = {
+    "client": evaluation.largest_power(sizes, rates, setting.offloaded),
+    "bandwidth": evaluation.largest_bandwidth(
+      sizes, rates, setting.offloaded, pixels
+    ),
+  }
+  names = {"client": "client power P_C", "bandwidth": "bandwidth R"}
+  lines = []
+  for field, factors in {
+    "client": np.geomspace(0.05, 100, 200),
+    "bandwidth": np.geomspace(1e-3, 10, 200),
+  }.items():
+    for x in getattr(rates, field) * factors:
+      varied = rates._replace(**{field: float(x)})
+      times = evaluation.inference_times(
+        sizes, varied, setting.offloaded, pixels
+      )
+      for name, value in zip(LOOKS, times, strict=True):
+        lines.append((0, names[field], "inference_time", name, x, float(value)))
+  heads = "seed", "panel", "metric", "where", "x", "value"
+  table = pd.DataFrame(lines, columns=list(heads))
+  rest = {"hue": "where", "named": LOOKS, "xlabel": "numbers per unit of time"}
+  figure = figures.lines(None, table, "x", title=title, **rest, sharex=False)
+  for axes, bound in zip(figure.axes, limits.values(), strict=True):
+    axes.set_yscale("log")
+    if np.isfinite(bound):
+      axes.axvline(float(bound), color="0.35", linestyle=":")
+  return figure
 
 
 if __name__ == "__main__":

@@ -1,209 +1,126 @@
-"""Writes the tables of the pages in docs/results/ from the committed reports.
+"""Writes the tables of the pages in docs/results/ from the committed numbers.
 
-  python docs/tables.py
+  python -m docs.tables
 
 Between `<!-- table NAME -->` and `<!-- end -->` a page holds what `render`
-makes of docs/results/NAME/report.csv. Committed reports lose their lines on
-files that are not committed. A test compares.
+makes of docs/results/NAME/report.csv. A test compares.
 """
 
 import csv
-import decimal
+import fnmatch
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+import pandas as pd
+
+from splitjax.reports import numbers, quantities, tables
+from splitjax.reports.tables import Column
 
 DOCS = Path(__file__).parent
 MARKED = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-RHOS = ("0.0", "0.4", "0.8")
-
-BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
-"""The columns of other reports."""
-
-DRIFT = [
-  *((f"severity {s}", "accuracy", f"severity {s}") for s in (0, 3, 5)),
-  ("offloaded at 0", "offload", "severity 0"),
-  ("at 5", "offload", "severity 5"),
-]
-PERSONAL = [
-  ("mean over clients", "accuracy", "local"),
-  ("by sample", "weighted", "local"),
-  ("best round", "best", "local"),
-  ("best round by sample", "best_weighted", "local"),
-]
-
-COLUMNS = {
-  "drift_small": DRIFT,
-  "drift_domains_small": DRIFT,
-  "drift_unseen_small": [
-    (f"{label}{kind} domain", metric, f"{kind} domain")
-    for label, metric in (
-      ("", "accuracy"),
-      ("offloaded, ", "offload"),
-      ("calibration error, ", "ece"),
-    )
-    for kind in ("own", "unseen")
-  ],
-  "harmony_table3_small": [*BY_RHO[:1], ("ρ=0.49", "accuracy", "0.49")],
-  "harmony_table5_fmnist_small": [
-    (f"{word} drift", "accuracy", f"{name} drift")
-    for word, name in (("without", "w/o"), ("with", "w/"))
-  ],
-  "splitgp_table4_small": [
-    (f"{label}, ρ={rho}", metric, rho)
-    for rho in ("0.2", "0.8")
-    for label, metric in (
-      ("client alone", "device_only"),
-      ("full model", "server_only"),
-      ("both", "accuracy"),
-    )
-  ],
-  "supersfl_table1_vgg11_small": [
-    ("accuracy", "accuracy", "global"),
-    ("rounds to 35 %", "target_rounds", ""),
-    ("MB", "target_bytes", ""),
-    ("modelled s", "target_seconds", ""),
-    ("modelled J", "target_joules", ""),
-    ("W/%", "watts_per_point", ""),
-  ],
-  "supersfl_table1_small": [
-    ("accuracy", "accuracy", "global"),
-    ("MB a round", "bytes_per_round", ""),
-    ("modelled s", "modelled_seconds", ""),
-    ("modelled J of clients", "client_joules", ""),
-    ("W/%", "watts_per_point", ""),
-  ],
-  "supersfl_figure6_vgg11_small": [("accuracy", "accuracy", "global")],
-  "supersfl_table3_vgg11_small": [
-    ("accuracy", "accuracy", "global"),
-    ("clients' exits alone", "device_only", "global"),
-    ("server alone", "server_only", "global"),
-  ],
-  **{
-    f"pgfedsplit_table2_{of}_small": PERSONAL
-    for of in "fmnist fmnist_beta1 cifar10 cifar10_beta1 cifar10_seeds".split()
-  },
-  "fewer_bits_small": [
-    *BY_RHO[::2],
-    ("MB a round", "bytes_per_round", ""),
-    ("rounds to 90 %", "target_rounds", ""),
-    ("MB to 90 %", "target_bytes", ""),
-  ],
-  "pgfedsplit_figure4_small": [
-    ("all classes", "accuracy", "global"),
-    ("classes that the client has", "id", "global"),
-    ("classes that it lacks", "ood", "global"),
-  ],
-  "pgfedsplit_figure5_small": PERSONAL[::2],
-}
-"""Table -> heading, metric, test set and, if another, report of each column."""
+LINE = ("row", "metric", "part", "set", *numbers.MEANS)
 
 FORGETTING = [
-  ("accuracy", "late_accuracy", "global"),
-  ("performance gap", "gap", "global"),
-  ("backward transfer", "backward", "global"),
+  Column(metric, "global", head=head, digits=1)
+  for head, metric in (
+    ("accuracy", "late_accuracy"),
+    ("performance gap", "gap"),
+    ("backward transfer", "backward"),
+  )
 ]
 """The columns of Hydra's tables."""
 
-DIGITS = {
-  "1": "target_rounds target_seconds target_joules modelled_seconds"
-  " client_joules",
-  "0.01": "watts_per_point",
-  "0.001": "ece",
-}
-UNITS = {
-  **{name: (1.0, d) for d, names in DIGITS.items() for name in names.split()},
-  **dict.fromkeys(("target_bytes", "bytes_per_round"), (1e-6, "1")),
-}
-"""Metric -> the factor to its unit and the last digit; others in per cent."""
+BY_RHO = [
+  Column("accuracy", rho, head=quantities.heading(rho), digits=1)
+  for rho in ("0.0", "0.4", "0.8")
+]
+"""The columns of other tables that docs/results/columns.csv does not name."""
 
-KEYS = {
-  "run": "run",
+NAMES = {
   "data.partition.alpha": "α",
-  "order.name": "order",
   "faults.server_down": "server down",
+  "order.name": "order",
   "num_clients": "clients",
   "backbone.depths": "depth",
   "entry.shared": "one trunk",
   "wire.features.form": "features",
 }
-"""Columns of a grid's CSV that name a cell -> heading."""
-
-Place = tuple[str, str, str]
-"""Metric, test set and report of a number."""
+"""Field that names a cell -> its heading; others have their last word."""
 
 
 def render(name: str) -> str:
-  """A table of committed reports as Markdown.
+  """Makes a table of a committed report, in Markdown.
 
-  A cell is ours, mean ± half-width of the 95 % interval, and, where the paper
-  prints a number, the paper's in parentheses.
+  A cell is ours, mean ± half-width of the 95 % interval, its standard deviation
+  over rounds and seeds if known, and the paper's number in parentheses.
   """
-  usual = FORGETTING if name.startswith("hydra") else BY_RHO
-  columns = [(*c, name)[:4] for c in COLUMNS.get(name, usual)]
-  keys: list[str] = []
-  cells: dict[tuple[str, ...], dict[Place, dict[str, str]]] = {}
-  for report in dict.fromkeys(report for *_, report in columns):
-    lines = _lines(report)
-    keys = [key for key in KEYS if key in lines[0]]
-    for line in lines:
-      row = (*(line[key].strip("[]") for key in keys), line["row"])
-      place = line["metric"], line["set"], report
-      cells.setdefault(row, {})[place] = line
-  heads = [*(KEYS[key] for key in keys), "method", *(c[0] for c in columns)]
-  aligned = [":--"] * (len(keys) + 1) + ["--:"] * len(columns)
-  body = [
-    [*row, *(_cell(found, place) for _, *place in columns)]
-    for row, found in cells.items()
+  means = _means(name)
+  columns = _columns(name)
+  by = [*numbers.axes(means), "row"]
+  for each in columns:
+    if each.lines(means).value.isna().all():
+      raise KeyError(f"{name}: no row has the column {each.head}")
+  table = tables.table(means, columns, by)
+  table = table.replace(r"\*\*", "", regex=True)
+  table.index.names = [
+    NAMES.get(field, head)
+    for field, head in zip(by, table.index.names, strict=True)
   ]
-  for i, (head, *place) in enumerate(columns, len(keys) + 1):
-    if all(line[i] == "–" for line in body):
-      raise KeyError(f"{name}: no row has {place}, the column {head}")
-  return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
+  _add_deviations(table, means, columns, by)
+  return tables.markdown(table) + "\n"
 
 
-def _lines(report: str) -> list[dict[str, str]]:
-  """The lines of a report; a row that the report NAME_again has is of that."""
-  found = []
-  for folder in (report, f"{report}_again"):
-    path = DOCS / "results" / folder / "report.csv"
-    if path.exists() or folder == report:
-      with path.open(encoding="utf-8", newline="") as file:
-        found.append(list(csv.DictReader(file)))
-  (lines, *again) = found
-  order = list(dict.fromkeys(line["row"] for line in lines))
-  for later in again:
-    new = {line["row"] for line in later}
-    kept = [line for line in lines if line["row"] not in new]
-    lines = sorted(kept + later, key=lambda line: order.index(line["row"]))
-  return lines
+def _columns(name: str) -> list[Column]:
+  """The columns of a table."""
+  with (DOCS / "results" / "columns.csv").open(encoding="utf-8") as file:
+    lines = [
+      line
+      for line in csv.DictReader(file)
+      if fnmatch.fnmatch(name, line["tables"])
+    ]
+  if not lines:
+    return FORGETTING if name.startswith("hydra") else BY_RHO
+  return [
+    Column(
+      line["metric"],
+      line["set"],
+      head=line["head"],
+      digits=int(line["digits"]),
+    )
+    for line in lines
+  ]
 
 
-def _cell(found: dict[Place, dict[str, str]], place: list[str]) -> str:
-  """Ours, its standard deviation if known, and the paper's in parentheses."""
-  metric, on, report = place
-  line = found.get((metric, on, report))
-  if line is None or not line["value"]:
-    return "–"
-  deviation = found.get((f"{metric}_sd", on, report))
-  ours = _number(line["value"], line["half"], metric)
-  if deviation is not None:
-    ours += f", sd {_number(deviation['value'], '', metric)}"
-  if not line["paper"]:
-    return ours
-  return f"{ours} ({_number(line['paper'], line['paper_half'], metric)})"
+def _means(name: str) -> pd.DataFrame:
+  """The numbers of a report; rows that NAME_again has are of that."""
+  folder = DOCS / "results"
+  means = numbers.read(folder / name / "report.csv", LINE)
+  order = list(dict.fromkeys(means.row))
+  again = folder / f"{name}_again" / "report.csv"
+  if again.exists():
+    later = numbers.read(again, LINE)
+    means = pd.concat([means[~means.row.isin(later.row)], later])
+    means = means.sort_values(
+      "row", key=lambda rows: rows.map(order.index), kind="stable"
+    )
+  return means.reset_index(drop=True)
 
 
-def _number(value: str, half: str, metric: str) -> str:
-  """A value in its unit, with its interval if there is one."""
-  factor, digit = UNITS.get(metric, (100.0, "0.1"))
-  known = [float(x) for x in (value, half) if x]
-  return " ± ".join(_rounded(factor * x, digit) for x in known)
-
-
-def _rounded(number: float, digit: str) -> str:
-  """To a digit, halves up, whatever binary makes of the printed number."""
-  exact = decimal.Decimal(str(round(number, 6)))
-  return str(exact.quantize(decimal.Decimal(digit), decimal.ROUND_HALF_UP))
+def _add_deviations(
+  table: pd.DataFrame,
+  means: pd.DataFrame,
+  columns: Sequence[Column],
+  by: Sequence[str],
+) -> None:
+  """Adds ", sd 1.0" behind our numbers where it is known."""
+  for each in columns:
+    spread = each._replace(metric=f"{each.metric}_sd").lines(means)
+    for line in spread.to_dict("records"):
+      key = tuple(line[name] for name in by)
+      ours, paper, printed = table.at[key, each.head].partition(" (")
+      sd = tables.rounded(100 * line["value"], 1)
+      table.at[key, each.head] = f"{ours}, sd {sd}{paper}{printed}"
 
 
 def filled(page: str) -> str:
@@ -211,21 +128,6 @@ def filled(page: str) -> str:
   return MARKED.sub(lambda m: m[1] + "\n" + render(m[2]) + "\n" + m[3], page)
 
 
-def pruned(report: Path) -> str:
-  """A report without its pictures and cells that do not lie beside it."""
-  text = report.read_text(encoding="utf-8")
-  lost = [
-    m[0]
-    for m in re.finditer(r"^(?:!|- )\[[^]]*\]\(([^)]+)\)\n+", text, re.M)
-    if not (report.parent / m[1]).exists()
-  ]
-  for line in lost:
-    text = text.replace(line, "")
-  return re.sub(r"## Each cell\n+(?=#|\Z)", "", text).rstrip() + "\n"
-
-
 if __name__ == "__main__":
-  for report in (DOCS / "results").glob("*/report.md"):
-    report.write_text(pruned(report), encoding="utf-8")
   for page in (DOCS / "results").glob("*.md"):
     page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

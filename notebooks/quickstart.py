@@ -57,7 +57,6 @@ from IPython.display import Image
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
-from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")  # dense blocks: compiles in seconds
 c.title = "Quickstart: digits, 12 clients, two shards each"
@@ -81,7 +80,7 @@ c.eval.every = 5
 workdir = "runs/quickstart_notebook"
 config = Config.from_dict(c.to_dict())
 results = splitjax.run(config, workdir)
-print(report.table(results))
+print(results)
 
 # %% [markdown]
 # ρ is the number of test samples of digits that a client never trained on over those

@@ -55,7 +55,6 @@ from IPython.display import Image
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
 from splitjax.evaluation import skew
-from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")
 c.title = "Representation skew: digits, 12 clients, three split depths"
@@ -78,7 +77,7 @@ c.eval.embeddings = 40  # test images, embedded at each of the 12 clients
 workdir = "runs/skew_notebook"
 config = Config.from_dict(c.to_dict())
 results = splitjax.run(config, workdir)
-print(report.table(results))
+print(results)
 
 # %% [markdown]
 # ## Maps
@@ -102,12 +101,12 @@ Image(f"{workdir}/embeddings_splitgp.png", width=960)
 # means that classes are not separated.
 
 # %%
-for row in results["rows"]:
-  found = row["summary"]["skew"]
+for row in results.rows:
+  accuracy = results.value(row, "accuracy", "0.8")
   print(
-    f"{row['label']:15} silhouette {found['silhouette']:5.2f}"
-    f"  distance ratio {found['distance_ratio']:.2f}"
-    f"  accuracy at ρ=0.8 {100 * row['summary']['accuracy'][-1]:.1f} %"
+    f"{row:15} silhouette {results.value(row, 'silhouette'):5.2f}"
+    f"  distance ratio {results.value(row, 'distance_ratio'):.2f}"
+    f"  accuracy at ρ=0.8 {100 * accuracy:.1f} %"
   )
 
 # %% [markdown]

@@ -50,8 +50,7 @@ from IPython.display import Image, Markdown
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
-from splitjax.evaluation import metrics
-from splitjax.reports import formats, records, report, tables
+from splitjax.reports import numbers, tables
 
 SEEDS = [0, 1, 2]
 
@@ -90,21 +89,21 @@ def get_config():
 workdir = "runs/table_notebook"
 config = Config.from_dict(get_config().to_dict())
 results = splitjax.run_seeds(config, workdir, SEEDS)
-print(report.table(results))
+print(results)
 
 # %% [markdown]
 # ## The same as Markdown, and for a paper
 #
 # `report.md` has this table, best values in bold, `report.tex` the same for LaTeX, and
-# `report.csv` every number with all digits. An interval is Student's t over the seeds,
+# `report.csv` every mean with all digits, `numbers.csv` the numbers of every seed. An interval is Student's t over the seeds,
 # so with three of them it is wide.
 
 # %%
-table = tables.compare(records.collect(results, {}))
-Markdown(formats.markdown(table))
+table = results.table()
+Markdown(tables.markdown(table))
 
 # %%
-print(formats.latex(table, caption="Digits, 12 clients."))
+print(tables.latex(table, "Digits, 12 clients."))
 
 # %%
 Image(f"{workdir}/accuracy_over_rho.png", width=520)
@@ -115,23 +114,14 @@ Image(f"{workdir}/accuracy_over_rho.png", width=520)
 # The rows of SplitGP differ by λ alone, the share of itself that a client keeps
 # (on the command line: `--config.methods.splitgp_02.lam=0.5`). Clients, initial
 # networks and draws of a seed are the same for all rows, so the difference is
-# taken seed by seed, from each seed's own report.
+# taken seed by seed.
 
 
 # %%
-def accuracies(label, r):
-  """Of a row on the r-th test set, one per seed."""
-  each = [report.read_report(f"{workdir}/seed{seed}")["rows"] for seed in SEEDS]
-  rows = [next(x for x in rows if x["label"] == label) for rows in each]
-  return [100 * row["summary"]["accuracy"][r] for row in rows]
-
-
-for r, name in enumerate(results["sets"]):
-  pairs = zip(
-    accuracies("SplitGP λ=0.2", r), accuracies("SplitGP λ=0.9", r), strict=True
-  )
-  mean, half = metrics.confidence_interval([a - b for a, b in pairs])
-  print(f"ρ={float(name):g}: {mean:+.1f} ± {half:.1f} points")
+apart = numbers.differences(results.final, base="SplitGP λ=0.9")
+chosen = (apart.row == "SplitGP λ=0.2") & (apart.metric == "accuracy")
+for name, mean, half in apart[chosen][["set", "value", "half"]].to_numpy():
+  print(f"ρ={float(name):g}: {100 * mean:+.1f} ± {100 * half:.1f} points")
 
 # %% [markdown]
 # An interval that contains 0 settles nothing: take more seeds, or a harder task

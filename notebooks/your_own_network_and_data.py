@@ -60,7 +60,6 @@ import numpy as np
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, Backbone, Config
 from splitjax.models import layers
-from splitjax.reports import report
 
 
 class Patches(nn.Module):
@@ -187,7 +186,7 @@ c.eval.every = 5
 
 workdir = "runs/own"
 results = splitjax.run(Config.from_dict(c.to_dict()), workdir)
-print(report.table(results))
+print(results)
 
 # %% [markdown]
 # Every figure of the report is a function from results to a figure of matplotlib, to

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
   from splitjax.models.contract import check_backbone
   from splitjax.models.network import Backbone
   from splitjax.parameters import pytree
-  from splitjax.reports.figures import plots as figures
+  from splitjax.reports import figures
   from splitjax.simulation import simulate
   from splitjax.types import UserError
   from splitjax.wire import MESSAGES
@@ -81,7 +81,7 @@ __all__ = sorted({*_names, "figures"} - set(_PACKAGES))
 def __getattr__(name: str) -> Any:
   """Imports a public name or a subpackage on first use."""
   if name == "figures":
-    return _attached("reports").figures.plots
+    return _attached("reports").figures
   return _attached(name)
 
 

@@ -36,6 +36,7 @@ class Command:
     overridden: field -> the value that the command line sets.
     file: path of the config file if it is a user's, else None.
     runs: finished workdirs that --mode=report compares.
+    figures: which reports get figures: none, report or all.
     debug: if true, errors show their whole traceback.
   """
 
@@ -48,6 +49,7 @@ class Command:
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   file: str | None = None
   runs: Sequence[str] = ()
+  figures: Any = "report"
   debug: bool = False
 
 
@@ -177,20 +179,22 @@ def _train(command: Command) -> str:
   _check_first(plan)
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.console.progress import say
+  from splitjax.experiment.storage import workdirs
 
   say(f"devices: {reporting.devices()}")
   with listening() as stop:
+    options: Any = {"stop": stop, "figures": command.figures}
     if first.values:
-      results = grid.run_grid(plan.cells, workdir, numbers, stop=stop)
-    elif grid.is_grid(workdir):
+      results = grid.run_grid(plan.cells, workdir, numbers, **options)
+    elif workdirs.is_grid(workdir):
       raise UserError(
         f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
         " another"
       )
     elif numbers is None:
-      results = runner.run(first.config, workdir, stop=stop)
+      results = runner.run(first.config, workdir, **options)
     else:
-      results = runner.run_seeds(first.config, workdir, numbers, stop=stop)
+      results = runner.run_seeds(first.config, workdir, numbers, **options)
   return _show(command, results)
 
 
@@ -198,17 +202,13 @@ def _report(command: Command) -> str:
   """Rewrites the reports of a workdir from saved results, or compares runs."""
   if len(command.runs) == 1 and command.workdir is None:
     command = dataclasses.replace(command, workdir=command.runs[0], runs=())
+  from splitjax.experiment import reporting
+
   if command.runs:
-    from splitjax.experiment import side_by_side
-
-    into = command.workdir and _workdir(command)
-    return side_by_side.compare([expanded(run) for run in command.runs], into)
-  workdir = _workdir(command)
-  from splitjax.experiment import grid, reporting
-
-  whole = grid.is_grid(workdir)
-  again = grid.report_again if whole else reporting.report_again
-  return _show(command, again(workdir))
+    into = None if command.workdir is None else _workdir(command)
+    return reporting.report_folders(command.runs, into, command.figures)
+  results = reporting.report_again(_workdir(command), figures=command.figures)
+  return _show(command, results)
 
 
 def _evaluate(command: Command) -> str:
@@ -219,20 +219,21 @@ def _evaluate(command: Command) -> str:
   from splitjax.experiment import grid, reevaluate
   from splitjax.experiment.storage import workdirs
 
-  if grid.is_grid(workdir):
+  figures = command.figures
+  if workdirs.is_grid(workdir):
     only = [cell.name for cell in cells or ()] if command.swept else None
-    results = grid.evaluate_again(workdir, cells, only)
+    results = grid.evaluate_again(workdir, cells, only, figures)
   elif cells and cells[0].values:
     raise UserError(
       f"--workdir={workdir} holds a single run, not a grid: remove the sweep"
     )
   else:
     config = cells[0].config if cells else None
-    results = reevaluate.evaluate_again(workdir, config)
+    results = reevaluate.evaluate_again(workdir, config, figures=figures)
   return _show(command, results, workdirs.EVALUATED)
 
 
-def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
+def _show(command: Command, results: Any, into: str = "") -> str:
   """Formats results for the terminal.
 
   Returns "" if there are none: only the first process of a run has results.
@@ -240,7 +241,7 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
   from splitjax.experiment import reporting
 
   where = _workdir(command), into, command.file
-  return reporting.summary(results, *where) if results else ""
+  return reporting.summary(results, *where) if results.runs else ""
 
 
 def _describe(command: Command) -> str:

@@ -26,8 +26,7 @@ _CONFIG = config_flags.DEFINE_config_file(
   "A config file, or the name of one of splitjax's own, with words behind a"
   " colon: harmony_figure2:small. Override a field with --config.FIELD=VALUE,"
   " as in --config.rounds=10 or --config.methods.harmony.inner_steps=5. report"
-  " uses the workdir's own config and imports the file only for the"
-  " methods that it registers.",
+  " needs none: numbers and configs are stored.",
   lock_config=False,
   sys_argv=[],  # overrides are read here, see _split
 )
@@ -60,6 +59,13 @@ _SWEEP = flags.DEFINE_multi_string(
   [],
   "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
   " several flags: every combination.",
+)
+flags.DEFINE_enum(
+  "figures",
+  "report",
+  ["none", "report", "all"],
+  "Which reports have figures: report: the one that is asked for. all: those of"
+  " its seeds and of a grid's cells, too.",
 )
 flags.DEFINE_enum("format", "text", ["text", "json"], "How describe prints.")
 _CACHE = flags.DEFINE_string(
@@ -143,7 +149,7 @@ def command(runs: Sequence[str] = ()):
   """Builds a Command from the flags; `runs` are the positional arguments."""
   from splitjax import commands
 
-  same = "mode workdir seeds debug".split()
+  same = "mode workdir seeds figures debug".split()
   chosen: dict[str, Any] = {name: flags.FLAGS[name].value for name in same}
   return commands.Command(
     **chosen,

@@ -1,6 +1,7 @@
-"""Printing on terminals whose encoding lacks a letter such as ρ."""
+"""Texts for a reader: on any terminal, and with the names of clients."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -13,3 +14,8 @@ def print_anywhere() -> None:
   stream: Any = sys.stdout
   if hasattr(stream, "reconfigure"):  # a notebook's stdout takes any letter
     stream.reconfigure(errors="replace")
+
+
+def client(n: int, names: Sequence[str]) -> str:
+  """Formats a client as its number, and its name if it has one."""
+  return f"{n} ({names[n]})" if names else str(n)

@@ -233,3 +233,26 @@ def naming(place: str) -> Iterator[None]:
   except UserError as error:
     name = place and f"{place}: "
     raise UserError(f"{name}{str(error).removeprefix(name)}") from None
+
+
+class Number(NamedTuple):
+  """A measured number: a line of `numbers.csv`, see `reports.numbers`."""
+
+  #: what was measured, a key of `reports.quantities.QUANTITIES`
+  metric: str
+  #: the number; None and NaN: there is none
+  value: float | None
+  #: label of the result row
+  row: str = ""
+  #: the member of a family, such as the name of a message
+  part: str = ""
+  #: name of the test set
+  set: str = ""
+  #: the round after which it was measured; None: the last
+  round: int | None = None
+  #: name of the client
+  client: str = ""
+  #: name of the class, which is the column "class"
+  label: str = ""
+  #: one threshold for all clients, nats
+  threshold: float | None = None

@@ -1,9 +1,11 @@
 """The examples in Python of README and docs do what the pages say."""
 
+import json
 import re
 from pathlib import Path
 
 import jax
+import made_up
 import numpy as np
 import pytest
 from marks import slow
@@ -11,6 +13,7 @@ from marks import slow
 import splitjax
 from splitjax import methods, models, sandbox
 from splitjax.methods import METHODS
+from splitjax.types import Number
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -25,9 +28,9 @@ def test_the_readmes_run_is_a_valid_config(monkeypatch):
   """All of the example but the training: names exist, the config is checked."""
   calls = []
 
-  class Results(dict):
-    def __missing__(self, key):
-      return []
+  class Results:
+    def value(self, row, metric, set):
+      return calls.append((row, metric))
 
   class Loaded:
     config = None
@@ -57,6 +60,26 @@ def test_the_readmes_method_is_one(monkeypatch):
   sgd = methods.Optimizer(lr=0.1)
   method = scope["MyMethod"](backbone=network, optimizer=sgd)
   assert method.answers == ("client", "server")
+
+
+def test_the_tables_and_figures_of_the_page(monkeypatch, tmp_path, capsys):
+  (tmp_path / "runs" / "first").mkdir(parents=True)
+  line = {"round": 1, "by_client": {"HARMONY": {"0.8": [0.5, 0.7]}}}
+  log = tmp_path / "runs" / "first" / "metrics.jsonl"
+  log.write_text(json.dumps(line) + "\n")
+  monkeypatch.chdir(tmp_path)
+  worst = [
+    Number("worst_tenth", 0.1 * round, "HARMONY", set="0.8", round=round)
+    for round in (1, 2)
+  ]
+  results = made_up.seeds(2, more=worst)
+  monkeypatch.setattr(splitjax, "report_again", lambda folder: results)
+  scope = {}
+  for example in blocks(DOCS / "reports.md"):
+    exec(compile(example, "reports.md", "exec"), scope)
+  assert "HARMONY" in capsys.readouterr().out
+  assert set(scope["mean"]) == set(results.rows)
+  assert {x.name for x in tmp_path.glob("*.png")} >= {"curves.png"}
 
 
 @pytest.mark.parametrize("tried", [False, *slow(True)])
@@ -91,7 +114,7 @@ def test_the_data_sets_of_the_page(monkeypatch, tmp_path, capsys):
     "(0.0,)",
   ):
     assert line in said
-  assert scope["results"]["rows"][0]["summary"]["accuracy"][0] > 0.6
+  assert scope["results"].final.value.iloc[0] > 0.6
 
 
 OWN_METHODS = (

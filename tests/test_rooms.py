@@ -47,7 +47,7 @@ ROOMS = {
   "commands": f"{VOCABULARY} machine config reports experiment",
   "flags": "commands machine config files types text",
   "__main__": "flags data text",
-  "configs": "__init__ config data reports",
+  "configs": "__init__ config data evaluation reports",
   "launch": "flags",
 }
 HOST = "files fields registry data config reports commands text".split()
@@ -64,11 +64,11 @@ LIBRARIES = {
   "PIL": "data",
   "sklearn": "data.sources evaluation.skew evaluation.client_metrics",
   "threadpoolctl": "evaluation.skew",
-  "scipy": "evaluation data.official",
+  "scipy": "evaluation data.official reports",
+  "pandas": "reports experiment configs",
   "pooch": "data.official",
   "matplotlib": "reports.figures",
   "tabulate": "reports",
-  "pylatexenc": "reports",
   "chex": "check",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",

@@ -6,7 +6,7 @@ Each line of paper_numbers.csv has one number, in these columns:
     of a grid.
   row, metric: the label of the row and the metric.
   set: the test set; "max" for the maximum over the sets.
-  value: an accuracy in percent, a latency in 10^8 parameters per unit of
+  value: an accuracy in percent, a total latency in 10^8 parameters per unit of
     computing power, traffic in megabytes.
   half: the number after a printed ±. In HARMONY it is the half-width of the
     95 % interval, in Hydra the standard deviation; SuperSFL does not say.
@@ -33,7 +33,7 @@ LARGEST = "max"
 
 SCALE = {
   "storage": 0.01,
-  "latency": 1e8,
+  "total_latency": 1e8,
   "target_bytes": 1e6,
   **dict.fromkeys(
     ("target_rounds", "target_seconds", "watts", "watts_per_point", "grams"),

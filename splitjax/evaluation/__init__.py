@@ -21,12 +21,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "evaluate": ["alike", "evaluate_clients"],
     "forgetting": [
       "backward_transfer",
-      "class_accuracy",
       "confusion",
       "late",
-      "per_position",
+      "late_numbers",
       "performance_gap",
-      "summarise_forgetting",
     ],
     "latency": [
       "Resources",
@@ -46,7 +44,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "record",
     ],
     "metrics": [
-      "confidence_interval",
       "held_elsewhere",
       "over_clients",
       "over_samples",
@@ -56,6 +53,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "privacy": ["Release", "dp_library", "epsilon", "noise_spread"],
     "skew": ["chosen", "coordinates", "distance_ratio", "silhouette"],
     "split_points": ["Setting", "split_depths"],
-    "summary": ["summarise"],
   },
 )

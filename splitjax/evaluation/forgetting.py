@@ -12,8 +12,6 @@ References:
 """
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,10 +21,12 @@ LATE = 5
 """Number of last rounds over which Hydra reports the median."""
 
 
-def class_accuracy(
+def confusion(
   predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
 ) -> np.ndarray:
-  """Computes A_l, the accuracy on all clients' test samples of class l.
+  """Computes the confusion matrix of the answers (Hydra Figure 11).
+
+  Its diagonal is A_l, the accuracy on all clients' test samples of class l.
 
   A_l = sum_n #{m of class l: y_nm = l} / sum_n #{m of class l}
 
@@ -39,19 +39,6 @@ def class_accuracy(
     samples: shape as `predicted`, bool, the samples of the test set; or int,
       the weight of each sample.
     classes: C.
-
-  Returns:
-    [C] float64; NaN for a class without a sample.
-  """
-  return confusion(predicted, labels, samples, classes).diagonal()
-
-
-def confusion(
-  predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
-) -> np.ndarray:
-  """Computes the confusion matrix of the answers (Hydra Figure 11).
-
-  Args as in `class_accuracy`; the diagonal of the matrix is A_l.
 
   Returns:
     [C, C] float64 with a row per class and a column per answer. A row sums to
@@ -108,31 +95,6 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
   return out
 
 
-def per_position(
-  per_class: np.ndarray, position_of_label: Sequence[int]
-) -> np.ndarray:
-  """Accuracy by position in the order of service (Hydra Figures 2, 6, 13).
-
-  The value of position k is the mean of A_l over the labels l that are dominant
-  among the clients served k-th in a cycle.
-
-  Args:
-    per_class: [..., C] float, A_l.
-    position_of_label: [C] int, from 0; below 0 for a label that is dominant at
-      no client.
-
-  Returns:
-    [..., P] float64, P = 1 + the largest position; NaN for a position without
-    a label.
-  """
-  values = np.asarray(per_class, np.float64)
-  place = np.asarray(position_of_label)
-  positions = range(place.max() + 1)
-  return np.stack(
-    [over_clients(values[..., place == p]) for p in positions], axis=-1
-  )
-
-
 def late(values: np.ndarray) -> np.ndarray:
   """Takes the median over the last five evaluated rounds, as Hydra's tables do.
 
@@ -148,29 +110,21 @@ def late(values: np.ndarray) -> np.ndarray:
     return np.nanmedian(np.asarray(values, np.float64)[-LATE:], axis=0)
 
 
-def summarise_forgetting(
-  accuracy: Sequence[float | None], per_class: Sequence[Sequence[float | None]]
-) -> dict[str, Any]:
-  """Computes the forgetting metrics of a result row.
+def late_numbers(
+  accuracy: np.ndarray, per_class: np.ndarray
+) -> dict[str, float]:
+  """Computes the numbers of Hydra's tables, medians over the last rounds.
 
   Args:
-    accuracy: [R], mean over clients, by evaluated round; None for NaN.
-    per_class: [R][C], A_l^r, by evaluated round; None for NaN.
+    accuracy: [R], mean over clients, by evaluated round.
+    per_class: [R, C], A_l^r, by evaluated round.
 
   Returns:
-    A dict. accuracy, gap and backward: the median of each over the last rounds
-    (`late`). rounds: the number of these rounds. late: a dict with each of
-    these rounds' accuracy, gap and backward [rounds] and per_class [rounds][C].
+    "late_accuracy", "gap" and "backward".
   """
-  classes = np.array(per_class, np.float64)
   curves = {
-    "accuracy": np.array(accuracy, np.float64),
-    "gap": performance_gap(classes),
-    "backward": backward_transfer(classes),
+    "late_accuracy": accuracy,
+    "gap": performance_gap(per_class),
+    "backward": backward_transfer(per_class),
   }
-  ends = {name: values[-LATE:] for name, values in curves.items()}
-  return {
-    **{name: float(late(values)) for name, values in curves.items()},
-    "rounds": len(ends["gap"]),
-    "late": {**ends, "per_class": classes[-LATE:]},
-  }
+  return {name: float(late(values)) for name, values in curves.items()}

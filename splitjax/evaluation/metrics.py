@@ -1,11 +1,6 @@
-"""Means over clients and confidence intervals over seeds."""
-
-import math
-from collections.abc import Sequence
+"""Means over clients."""
 
 import numpy as np
-
-from splitjax.types import UserError
 
 
 def ratio(
@@ -79,35 +74,6 @@ def spread(values: np.ndarray) -> dict[str, np.ndarray]:
   lowest = np.arange(values.shape[-1]) < -(-count // 10)[..., None]
   worst = over_clients(np.where(lowest, values, np.nan))
   return {"std": np.sqrt(over_clients(apart**2)), "worst_tenth": worst}
-
-
-def confidence_interval(
-  values: Sequence[float], level: float = 0.95
-) -> tuple[float, float | None]:
-  """Mean and half-width of Student's t interval, over seeds.
-
-  t_{(1 + level) / 2, n - 1} s / sqrt(n), where s has n - 1 in its denominator.
-
-  Args:
-    values: [n] float, one per seed.
-    level: level of confidence.
-
-  Returns:
-    (mean, half-width); the half-width of a single value is None, not 0.
-
-  Raises:
-    UserError: there is no value.
-  """
-  if not len(values):
-    raise UserError("an interval over seeds needs at least one seed")
-  mean = float(np.mean(values))
-  if len(values) == 1:
-    return mean, None
-  from scipy import special  # a config that names metrics loads without
-
-  quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
-  error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-  return mean, quantile * error
 
 
 def held_elsewhere(counts: np.ndarray) -> np.ndarray:

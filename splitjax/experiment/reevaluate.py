@@ -1,19 +1,27 @@
 """Evaluates the saved networks of a finished run again."""
 
 import dataclasses
-import functools
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
-from splitjax.evaluation import forgetting
 from splitjax.evaluation.privacy import dp_library
-from splitjax.experiment import by_client, reporting, trained_method
+from splitjax.experiment import reporting, trained_method
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.measure import measurements, scores
+from splitjax.experiment.measure import (
+  costs,
+  measurements,
+  privacy,
+  rounds,
+  scores,
+)
+from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup import (
   checks,
   data_summary,
@@ -23,14 +31,19 @@ from splitjax.experiment.setup import (
 from splitjax.experiment.setup.network import from_scratch
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history, identity, round_log, workdirs
+from splitjax.experiment.train import finish
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.registry import flat, plain
-from splitjax.reports.report import Results
+from splitjax.reports import numbers
+from splitjax.reports.results import Results
 from splitjax.types import UserError
 
 
 def evaluate_again(
-  workdir: str | Path, config: Config | str | Path | Any = None
+  workdir: str | Path,
+  config: Config | str | Path | Any = None,
+  *,
+  figures: reporting.Figures = "report",
 ) -> Results:
   """Evaluates the saved networks again, on other test sets if asked.
 
@@ -40,9 +53,11 @@ def evaluate_again(
       in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own.
       If it is the path of a config file, the run's own config is used, and the
       file is executed only for what it registers (see `splitjax.load`).
+    figures: see `runner.run`.
 
   Returns:
-    The results, written to workdir/evaluate.
+    The results, written to workdir/evaluate. Numbers of earlier rounds are
+    among them only if the test sets stay the same.
 
   Raises:
     Unfinished: no method is finished.
@@ -52,7 +67,7 @@ def evaluate_again(
   Example:
     >>> import splitjax
     >>> results = splitjax.evaluate_again("runs/first")
-    >>> [row["label"] for row in results["rows"]]
+    >>> results.rows
     ['splitgp']
   """
   workdir = files.expanded(workdir)
@@ -62,40 +77,46 @@ def evaluate_again(
   if config is not None:
     config = Config.from_dict(config)
   if workdirs.is_over_seeds(workdir):
-    one = functools.partial(_evaluate_seed, config)
-    return reporting.report_seeds(workdir, workdirs.EVALUATED, one)
+    runs, keys = workdirs.comparable(workdirs.seeds_of(workdir))
+    for run in runs:
+      _evaluate_run(run, config, keys, figures=figures)
+  else:
+    _evaluate_run(workdir, config, figures=figures)
+  into = workdirs.EVALUATED
+  return reporting.report(workdir, into, figures=figures)
+
+
+def _evaluate_run(
+  workdir: Path,
+  config: Config | None,
+  keys: Sequence[str] | None = None,
+  *,
+  figures: reporting.Figures,
+) -> None:
+  """Evaluates a run's finished methods, or those of them in `keys`."""
   own, facts = workdirs.read_config(workdir)
   config = own if config is None else config
+  if keys is not None:  # a seed's run, with that seed
+    methods = {k: config.methods[k] for k in keys if k in config.methods}
+    config = dataclasses.replace(config, methods=methods, seed=own.seed)
+  stored = {key: workdirs.read_about(workdir, key) for key in config.methods}
+  if not any(stored.values()):
+    raise _none_finished(workdir, config)
   task = _build_task(workdir, own, config, facts)
-  # Figures of an earlier evaluation may show other test sets.
+  # What an earlier evaluation wrote may be of other test sets.
   place = workdir / workdirs.EVALUATED
-  for name in workdirs.figures(own.methods):
-    (place / name).unlink(missing_ok=True)
-  data_summary.pictures(task, place)
-  about, done = [], []
-  for key in config.methods:
-    stored = workdirs.read_about(workdir, key)
-    if stored is None:
+  for name in reporting.drawn_names(own.methods) if place.exists() else ():
+    for path in (place / name, (place / name).with_suffix(".pdf")):
+      path.unlink(missing_ok=True)
+  shutil.rmtree(workdirs.folder(place, ""), ignore_errors=True)
+  if figures != "none":
+    data_summary.pictures(task, place)
+  for key, about in stored.items():
+    if about is None:
       say(f"{workdir} has no finished {key}: left out")
       continue
     say(f"{key}: evaluating")
-    about.append(_evaluate_method(task, key, workdir, own, stored))
-    done.append(key)
-  if not about:
-    raise _none_finished(workdir, config)
-  config = reporting.with_methods(config, done)
-  return reporting.publish(place, config, task.facts, about)
-
-
-def _evaluate_seed(
-  config: Config | None, workdir: Path, keys: Sequence[str]
-) -> Results:
-  """Evaluates the methods `keys` of one seed's run with that seed."""
-  own, _ = workdirs.read_config(workdir)
-  chosen = reporting.with_methods(own if config is None else config, keys)
-  if not chosen.methods:
-    raise _none_finished(workdir, config or own)
-  return evaluate_again(workdir, dataclasses.replace(chosen, seed=own.seed))
+    _evaluate_method(task, key, workdir, own, about)
 
 
 def _none_finished(workdir: Path, config: Config) -> workdirs.Unfinished:
@@ -163,47 +184,54 @@ def _other_samples(own: Config, config: Config) -> str:
 
 
 def _evaluate_method(
-  task: Task, key: str, workdir: Path, own: Config, stored: dict[str, Any]
-) -> dict[str, Any]:
-  """Evaluates a finished method; returns its `stored` record with new rows."""
-  setup = training_setup.make_setup(task, key)
+  task: Task, key: str, workdir: Path, own: Config, about: dict[str, Any]
+) -> None:
+  """Evaluates a finished method (record: `about`); writes its numbers."""
+  setup, config = training_setup.make_setup(task, key), task.config
   trained = trained_method.load(workdir, key)
   trainer = Trainer(setup)
-  shared = trainer.place(trained.state)
-  outputs = trainer.evaluate(shared)
-  rows = scores.score_rows(setup, outputs)
+  state = trainer.place(trained.state)
   log = round_log.RoundLog(workdir, key)
-  whole = history.read_history(log, setup.fleet.num_clients)
-  personal = trained.personal and trainer.place_clients(trained.personal)
-  end = scores.End(setup, whole, rows, outputs, shared, personal)
-  if task.config.privacy == own.privacy:  # keep the account of the training
-    first = stored["rows"][0]
-    account = {k: first[k] for k in ("privacy",) if k in first}
-    end = end._replace(account=account)
-  arrays = measurements.on_end(end)
-  # Traffic, times and forgetting over rounds stay those of the training.
-  asked, before = vars(task.config.eval), vars(own.eval)
-  same = all(before[k] == x for k, x in asked.items() if k not in EXTRAS)
-  for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    row |= {k: old[k] for k in ("rounds", "wire", "bytes_per_round", "seconds")}
-    names = "forgetting", "best", "best_weighted"
-    kept = {k: x for k, x in old["summary"].items() if k in names}
-    if not same:  # forgetting of the last round alone
-      result = scores.score(setup, output)
-      accuracy = result["accuracy"][task.test_sets.names[-1]]
-      lost = forgetting.summarise_forgetting([accuracy], [result["per_class"]])
-      kept = {"forgetting": files.plain(lost)}
-    row["summary"] |= kept
+  outputs = zip(setup.method.rows, trainer.evaluate(state), strict=True)
+  end = End(
+    setup=setup,
+    whole=history.read_history(log, setup.fleet.num_clients),
+    scores=[scores.of_outputs(setup, row, each) for row, each in outputs],
+    state=state,
+    personal=trained.personal and trainer.place_clients(trained.personal),
+  )
+  measured, arrays = measurements.on_end(end)
+  lines = [
+    *scores.numbers_at_end(end),
+    *measured,
+    *costs.numbers_of_training(end),
+  ]
+
+  # Of the training itself, keep what still holds.
+  kept = ["seconds"]
+  if config.privacy == own.privacy:
+    kept += ["epsilon", "epsilon_median"]
+  else:
+    lines += privacy.numbers_of_privacy(setup, end.whole)
+  asked, before = vars(config.eval), vars(own.eval)
+  if all(before[k] == x for k, x in asked.items() if k not in EXTRAS):
+    lines += rounds.numbers_of_rounds(
+      end.whole.lines,
+      data_summary.class_names(task),
+      shared=config.eval.shift.name == "global",
+    )
+  stored = numbers.read(workdirs.folder(workdir, key))
+  table = numbers.frame(lines, config.seed)
+  table = pd.concat([table, stored[stored.metric.isin(kept)]])
 
   place = workdirs.folder(workdir / workdirs.EVALUATED, key)
-  for name, each in arrays.items():
-    files.write_arrays(place / name, each)
-  return {
-    **stored,
-    "rows": rows,
-    "learning": {},
-    "sets": task.test_sets.names,
-    "grid": task.thresholds,
-    "tests": data_summary.notes(task),
-    "by_client": by_client.measure(task, rows, outputs),
-  }
+  place.mkdir(parents=True, exist_ok=True)
+  numbers.write(table, place)
+  for name, content in arrays.items():
+    files.write_arrays(place / name, content)
+  settings = config.to_dict()
+  changed = {field: settings[field] for field in ("eval", "privacy")}
+  names = "rounds", "notes", "hardware"
+  kept_about = {name: about[name] for name in names}
+  evaluated = {**kept_about, **finish.about_end(end), "evaluated": changed}
+  files.write_json(place / workdirs.ABOUT, files.plain(evaluated))

@@ -1,200 +1,375 @@
-"""Reports and figures from the stored results of finished methods."""
+"""Results from the stored numbers of finished methods, and their reports.
 
+`collect` makes the results of a run, of its seeds or of a grid, and `compare`
+those of several folders; `report` writes what they show. Nothing is trained or
+evaluated, so no config file and no data are needed.
+"""
+
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import pandas as pd
 
 from splitjax import files, target
-from splitjax.config import shipped
-from splitjax.config.schema import Config
-from splitjax.experiment import by_client
-from splitjax.experiment.console.progress import say
 from splitjax.experiment.measure import measurements
-from splitjax.experiment.storage import round_log, workdirs
+from splitjax.experiment.setup import data_summary
+from splitjax.experiment.storage import workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
-from splitjax.reports import formats, grid_report, over_seeds, report, tables
-from splitjax.reports.by_client import chosen
-from splitjax.reports.figures import client_data, plots
-from splitjax.reports.report import Results
+from splitjax.registry import flat
+from splitjax.reports import numbers, page, results
+from splitjax.reports.results import Results, Run, Settings
+from splitjax.types import UserError
+
+Figures = Literal["none", "report", "all"]
+"""Which reports get figures: none; the one that is asked for; or also those of
+the seeds of a run and of the cells of a grid."""
+
+UNLISTED = ("title", "paper", "seed", "system", "changed")
+"""Fields that are not listed as differences between folders."""
 
 
 def report_again(
-  workdir: str | Path, config: str | Path | None = None
+  workdir: str | Path, *, figures: Figures = "report"
 ) -> Results:
-  """Writes report and figures from stored results, without running anything.
-
-  A workdir of several seeds (subfolders seedN) gets means and intervals.
+  """Writes the reports of a folder again, without running anything.
 
   Args:
-    workdir: the folder of the run or of its seeds.
-    config: a config file of your own to execute, see `splitjax.load`.
+    workdir: the folder of a run, of its seeds, of a grid, or of an evaluation
+      in one of them.
+    figures: which reports get figures.
+
+  Returns:
+    The results.
 
   Raises:
     Unfinished: no method is finished.
-    UserError: a stored file is corrupt, or names an unknown method.
+    UserError: a stored file is damaged.
 
   Example:
     >>> import splitjax
     >>> results = splitjax.report_again("runs/first")
-    >>> results["config"]["data"]["name"]
-    'digits'
+    >>> results.rows
+    ['splitgp']
   """
-  workdir = files.expanded(workdir)
-  if config is not None:
-    shipped.execute(config)
-  if workdirs.is_over_seeds(workdir):
-    return report_seeds(workdir, "", _report_seed)
-  own, facts = workdirs.read_config(workdir)
-  return report_run(workdir, own, facts)
+  folder, into = _evaluated(files.expanded(workdir))
+  return report(folder, into, figures=figures)
 
 
-def report_run(
-  workdir: Path, config: Config, facts: Mapping[str, Any]
+def report(
+  folder: Path,
+  into: str = "",
+  *,
+  only: Collection[str] | None = None,
+  parts: bool = True,
+  figures: Figures = "report",
 ) -> Results:
-  """Writes the report on a config's finished methods."""
-  about = {key: workdirs.read_about(workdir, key) for key in config.methods}
-  done = [
-    {**each, "by_client": by_client.read_clients(workdirs.folder(workdir, key))}
-    for key, each in about.items()
-    if each is not None
-  ]
-  return publish(workdir, config, facts, done)
+  """Writes the report of a folder, and those of its seeds or cells.
 
-
-def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
-  config, facts = workdirs.read_config(workdir)
-  return report_run(workdir, with_methods(config, keys), facts)
-
-
-def with_methods(config: Config, keys: Sequence[str]) -> Config:
-  """Returns a copy of a config that has only the methods `keys`."""
-  methods = {k: config.methods[k] for k in keys if k in config.methods}
-  return dataclasses.replace(config, methods=methods)
-
-
-def report_seeds(
-  workdir: Path, into: str, one: Callable[[Path, Sequence[str]], Results]
-) -> Results:
-  """Writes a report on each seed and one on all; skips unfinished seeds.
-
-  `one` is given a seed's workdir and keys of methods, writes the report on
-  these methods and returns its results. Each report goes to the subfolder
-  `into` of its workdir.
+  Args:
+    folder: the folder of a run, of its seeds, or of a grid.
+    into: "evaluate" for the numbers of an evaluation, which are there.
+    only: names of a grid's cells; None: all.
+    parts: whether the reports of seeds and cells are written, too.
+    figures: which reports get figures.
   """
-  every = workdirs.seeds_of(workdir)
-  runs, keys = workdirs.comparable(every)
-  if not keys:
-    raise Unfinished(f"--workdir={workdir}: no method is finished yet")
-  for path in sorted(set(every) - set(runs)):
-    say(f"{path} is not finished: left out")
-  methods = dict.fromkeys(key for run in runs for key in workdirs.finished(run))
-  left = [key for key in methods if key not in keys]
-  left = [f"{key} is not finished for every seed: left out" for key in left]
-  for line in left:
-    say(f"{workdir}: {line}")
-  results = over_seeds.combine([one(run, keys) for run in runs])
-  results["notes"] = [*left, *results["notes"]]
-  lines = [
-    {"seed": seed, **line}
-    for seed, run in zip(results["seeds"], runs, strict=True)
-    for line in by_client.read_clients(run / into)
-  ]
-  # Figures of single clients are those of the first seed.
-  place, first = workdir / into, runs[0] / into
-  by_client.write(place, lines)
-  drawn = plots.draw_all(results, place)
-  drawn.append(first / "class_accuracy_per_client.png")
-  for name in workdirs.OF_METHODS:
-    drawn += [first / f"{name}_{key}.png" for key in keys]
-  drawn += [first / f"{name}.png" for name in client_data.FILES]
-  report.write_report(place, results, [path for path in drawn if path.exists()])
-  return results
+  found = _collect(folder, into, only)
+  inner: Figures = "all" if figures == "all" else "none"
+  for part in _parts(folder, only) if parts else ():
+    with contextlib.suppress(Unfinished):
+      report(part, into, figures=inner)
+  write(found, folder / into, into, figures)
+  return found
 
 
-def publish(
-  workdir: Path, config: Config, known: Mapping[str, Any], about: list[Any]
-) -> Results:
-  """Writes report and figures of finished methods.
+def write(
+  found: Results, folder: Path, into: str = "", figures: Figures = "report"
+) -> Path:
+  """Writes tables, figures and the page of results; returns the page.
 
-  `known` are the facts of the data. `about` has the record of each method
-  (`workdirs.read_about`), with the method's lines of clients.csv as
-  "by_client". Returns the content of report.json.
+  The tables are written before anything is drawn. The measurements of the first
+  run are drawn, unless there are several cells.
+
+  Args:
+    found: the results.
+    folder: the folder; it is made.
+    into: "evaluate" for the numbers of an evaluation.
+    figures: "none" draws nothing.
   """
+  folder.mkdir(parents=True, exist_ok=True)
+  path = page.write(found, folder)
+  if figures == "none":
+    return path
+  from splitjax.reports.figures import papers  # imports matplotlib
+
+  drawn = papers.draw(found, folder)
+  run = found.runs[0]
+  if all(other.keys == run.keys for other in found.runs):
+    source = Path(run.folder) / into
+    drawn += measurements.pictures(source, run.settings, folder)
+    inside = [f"inside_{key}.png" for key in run.settings["methods"]]
+    names = [*data_summary.PICTURES, *inside]
+    for place in dict.fromkeys((folder, source)):
+      drawn += [place / name for name in names if (place / name).exists()]
+  return page.write(found, folder, drawn)
+
+
+def drawn_names(keys: Collection[str]) -> list[str]:
+  """Returns the names of all figures that a run of these methods can have."""
+  from splitjax.reports.figures import FIGURES  # imports matplotlib
+
+  kinds = *measurements.MEASUREMENTS, "inside"
+  names = [*FIGURES, *(f"{kind}_{key}" for kind in kinds for key in keys)]
+  return [*data_summary.PICTURES, *(f"{name}.png" for name in names)]
+
+
+def collect(folder: str | Path) -> Results:
+  """Reads the numbers of a run, of its seeds, of a grid or of an evaluation.
+
+  Raises:
+    Unfinished: no method is finished.
+    UserError: a stored file is damaged.
+  """
+  return _collect(*_evaluated(files.expanded(folder)))
+
+
+def _evaluated(folder: Path) -> tuple[Path, str]:
+  """Splits the folder of an evaluation into the run's and its name there."""
+  parent = folder.parent
+  inside = workdirs.is_grid(parent) or (parent / workdirs.CONFIG).exists()
+  if inside and folder.name == workdirs.EVALUATED:
+    return parent, folder.name
+  return folder, ""
+
+
+def _collect(
+  folder: Path, into: str = "", only: Collection[str] | None = None
+) -> Results:
+  if workdirs.is_grid(folder):
+    return _of_grid(folder, into, only)
+  if workdirs.is_over_seeds(folder):
+    return _of_seeds(folder, into)
+  return _of_run(folder, into)
+
+
+def _of_run(
+  folder: Path, into: str, keys: Collection[str] | None = None
+) -> Results:
+  """Collects the finished methods of a run, or those of them in `keys`."""
+  settings = workdirs.read_own(folder)["config"]
+  keys = settings["methods"] if keys is None else keys
+  stored = {key: workdirs.read_about(folder / into, key) for key in keys}
+  about = {key: each for key, each in stored.items() if each is not None}
   if not about:
-    raise Unfinished(f"--workdir={workdir}: no method is finished yet")
-  # Collect the content of report.json.
-  facts = config.to_dict()
-  facts.pop("seed"), facts.pop("title")
-  notes = dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
-  lines = [line for a in about for line in a["by_client"]]
-  machines = dict.fromkeys(f"Hardware: {a['hardware']}." for a in about)
-  results = files.plain(
-    {
-      "title": config.title or "splitjax",
-      "config": facts,
-      "seed": config.seed,
-      "sets": about[0]["sets"],
-      "thresholds": about[0]["grid"],
-      "names": known.get("names", ()),
-      "notes": [*_behind(config, about), *notes, *machines],
-      "rows": [row for a in about for row in a["rows"]],
-      "learning": {k: v for a in about for k, v in a["learning"].items()},
-      "by_client": chosen(lines),
-    }
+    raise Unfinished(f"--workdir={folder}: no method is finished yet")
+  methods = {key: settings["methods"][key] for key in about}
+  settings = {**settings, "methods": methods}
+  for each in about.values():
+    settings |= each.get("evaluated", {})
+  places = [workdirs.folder(folder / into, key) for key in about]
+  left = workdirs.unfinished(folder, stored, None) if not into else []
+  found = results.of_run(
+    settings["title"] or "splitjax",
+    pd.concat(map(numbers.read, places), ignore_index=True),
+    Run(
+      folder=str(folder),
+      keys={},
+      settings=settings,
+      methods={k: v for x in about.values() for k, v in x["methods"].items()},
+      notes=tuple(_notes(settings, list(about.values()))),
+    ),
   )
-  by_client.write(workdir, lines)
-  logs = [round_log.RoundLog(workdir, key) for key in config.methods]
-  curves = by_client.over_rounds(logs, known.get("names", ()))
-  by_client.write(workdir, curves, workdirs.OVER_ROUNDS)
-  # Draw, and add the figures that earlier steps have drawn.
-  drawn = plots.draw_all(results, workdir)
-  drawn += measurements.pictures(workdir, config)
-  names = [*client_data.FILES, *(f"inside_{key}" for key in config.methods)]
-  earlier = [workdir / f"{name}.png" for name in names]
-  drawn += [path for path in earlier if path.exists()]
-  report.write_report(workdir, results, drawn)
-  return results
+  remarks = tuple(f"not finished: {key}" for key in left)
+  return dataclasses.replace(found, remarks=remarks)
 
 
-def _behind(config: Config, about: Sequence[Mapping[str, Any]]) -> list[str]:
-  """Makes a note on each method with fewer rounds than the config."""
-  behind = {
-    each["rows"][0]["label"]: each["rounds"]
+def _notes(settings: Settings, about: Sequence[Mapping[str, Any]]) -> list[str]:
+  """Gathers the notes on methods, on data and on the hardware."""
+  behind = [
+    f"{next(iter(each['methods']))} was trained for {each['rounds']} of"
+    f" {settings['rounds']} rounds until now: do not compare it with rows of"
+    " more rounds."
     for each in about
-    if each["rounds"] < config.rounds
-  }
-  return [
-    f"{label} was trained for {rounds} of {config.rounds} rounds until now: do"
-    " not compare it with rows of more rounds."
-    for label, rounds in behind.items()
+    if each["rounds"] < settings["rounds"]
   ]
+  notes = [note for each in about for note in each["notes"]]
+  tests = [note for each in about for note in each["tests"]]
+  machines = [f"Hardware: {each['hardware']}." for each in about]
+  return list(dict.fromkeys([*behind, *notes, *tests, *machines]))
+
+
+def _of_seeds(folder: Path, into: str) -> Results:
+  """Collects the methods that enough seeds have finished."""
+  runs = workdirs.seeds_of(folder)
+  chosen, keys = workdirs.comparable(runs, into)
+  if not keys:
+    raise Unfinished(f"--workdir={folder}: no method is finished yet")
+  remarks = [
+    f"{run.name} is not finished: left out" for run in runs if run not in chosen
+  ]
+  done = [key for run in chosen for key in workdirs.finished(run, into)]
+  remarks += [
+    f"{key} is not finished for every seed: left out"
+    for key in dict.fromkeys(done)
+    if key not in keys
+  ]
+  parts = [_of_run(run, into, keys) for run in chosen]
+  return results.gather(parts[0].title, parts, remarks=remarks)
+
+
+def _of_grid(
+  folder: Path, into: str, only: Collection[str] | None = None
+) -> Results:
+  """Collects the cells of a grid that have a finished method."""
+  tree = workdirs.read_json(folder / workdirs.GRID)
+  parts, values, remarks, why = [], [], list[str](), ""
+  for cell in tree["cells"]:
+    name = cell["name"]
+    if only is not None and name not in only:
+      continue
+    place = folder / name
+    try:
+      parts.append(_collect(place, into))
+    except Unfinished as error:
+      why = f" ({error})"
+      remarks.append(f"not finished: {name}")
+      continue
+    values.append(cell["values"])
+    methods = workdirs.read_own(place)["config"]["methods"]
+    left = workdirs.unfinished(place, methods, tree["seeds"])
+    remarks += [f"not finished: {name} {each}".strip() for each in left]
+  if not parts:
+    raise UserError(f"--workdir={folder}: no cell is finished yet{why}")
+  if only is not None:
+    remarks.append(f"evaluated: {', '.join(only)} alone")
+  title = tree["title"] or "splitjax"
+  return results.gather(title, parts, values, remarks)
+
+
+def compare(folders: Sequence[str | Path]) -> Results:
+  """Collects finished folders as one table, with the folder as column "run".
+
+  Where one of them is a grid, its fields are columns, too; of the other folders
+  they have the value of the config.
+
+  Args:
+    folders: at least two runs, seeds or grids.
+
+  Raises:
+    UserError: a folder is given twice, or has no finished method.
+  """
+  names = [str(folder).rstrip("/") for folder in folders]
+  if len(names) < 2:
+    raise UserError(
+      f"only {names[0]} is given: name two or more, or leave --workdir out"
+    )
+  collected = list(map(collect, names))
+  places = [Path(r.folder).resolve() for part in collected for r in part.runs]
+  for place in places:
+    if places.count(place) > 1:
+      raise UserError(f"{place} is given twice: name different folders")
+  parts = dict(zip(names, collected, strict=True))
+  fields = dict.fromkeys(axis for part in parts.values() for axis in part.axes)
+  values = [
+    {"run": name}
+    | {
+      field: flat(part.runs[0].settings).get(field)
+      for field in fields
+      if field not in part.axes
+    }
+    for name, part in parts.items()
+  ]
+  remarks = [
+    f"{name}: {remark}"
+    for name, part in parts.items()
+    for remark in part.remarks
+  ]
+  titles = dict.fromkeys(part.title for part in parts.values())
+  return results.gather(
+    " | ".join(titles),
+    list(parts.values()),
+    values,
+    [*_differences(parts), *remarks],
+  )
+
+
+def _differences(parts: Mapping[str, Results]) -> list[str]:
+  """Lists each field that differs between folders, and its values there.
+
+  Methods are compared only where all folders have them; each row names its
+  method.
+  """
+  settings = {
+    name: {
+      **flat({k: v for k, v in s.items() if k not in UNLISTED}),
+      "seed": part.seeds,
+    }
+    for name, part in parts.items()
+    for s in [part.runs[0].settings]
+  }
+  keys = [set(part.runs[0].settings["methods"]) for part in parts.values()]
+  common = set.intersection(*keys)
+  fields = dict.fromkeys(field for each in settings.values() for field in each)
+  remarks = []
+  for field in fields:
+    alone = field.startswith("methods.") and field.split(".")[1] not in common
+    values = {name: each.get(field) for name, each in settings.items()}
+    if alone or len(set(map(str, values.values()))) == 1:
+      continue
+    listed = ", ".join(f"{value} ({name})" for name, value in values.items())
+    remarks.append(f"differs, {field}: {listed}")
+  return remarks
+
+
+def report_folders(
+  folders: Sequence[str | Path],
+  place: Path | None,
+  figures: Figures = "report",
+) -> str:
+  """Compares finished folders; returns the table, and where its report is.
+
+  Raises:
+    UserError: see `compare`; or `place` holds a run or a grid.
+  """
+  found = compare(folders)
+  if place is None:
+    last = "--workdir=FOLDER writes it as a report with figures"
+  elif workdirs.is_grid(place) or (place / workdirs.CONFIG).exists():
+    raise UserError(
+      f"--workdir={place} holds a run: choose another folder for the report"
+    )
+  else:
+    last = f"report   {write(found, place, figures=figures)}"
+  return f"{found}\n{last}"
+
+
+def _parts(folder: Path, only: Collection[str] | None) -> list[Path]:
+  """Lists the folders of a run's seeds, or of a grid's cells."""
+  if workdirs.is_grid(folder):
+    cells = workdirs.read_json(folder / workdirs.GRID)["cells"]
+    names = [cell["name"] for cell in cells]
+    return [folder / name for name in names if only is None or name in only]
+  return workdirs.seeds_of(folder) if workdirs.is_over_seeds(folder) else []
 
 
 def summary(
-  results: Results, workdir: Path, into: str = "", file: str | None = None
+  found: Results, workdir: Path, into: str = "", file: str | None = None
 ) -> str:
   """Formats results for a terminal, with paths and a call that loads a network.
 
   `into` is the report's folder in the workdir; `file` is a user's config file.
   """
-  # The network to load: the first method of the first seed of the first cell.
-  run, first = workdir, results
-  if "cells" in results:
-    table = formats.terminal(tables.compare(grid_report.collect(results)))
-    cell = results["cells"][0]
-    run, first = run / cell["name"], cell["results"]
-  else:
-    table = report.table(results)
-  if "seeds" in first:
-    run /= f"seed{first['seeds'][0]}"
-  key = next(iter(first["config"]["methods"]))
-  own = f', config="{file}"' if file else ""
+  run = found.runs[0]
+  key = next(iter(run.settings["methods"]))
+  config = f', config="{file}"' if file else ""
+  remarks = "".join(f"{remark}\n" for remark in found.remarks)
   return (
-    f"{table}\n"
+    f"{found}\n{remarks}"
     f"workdir  {workdir}\n"
-    f"report   {workdir / into / report.PAGE}\n"
-    f'load     splitjax.load("{run}", "{key}"{own})'
+    f"report   {workdir / into / page.PAGE}\n"
+    f'load     splitjax.load("{run.folder}", "{key}"{config})'
   )
 
 

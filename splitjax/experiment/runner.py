@@ -21,7 +21,7 @@ from splitjax.experiment.trainers.programs import announcing
 from splitjax.experiment.trainers.trainer import that_fit
 from splitjax.fields import native
 from splitjax.reports import tensorboard
-from splitjax.reports.report import Results
+from splitjax.reports.results import NONE, Results
 from splitjax.types import Net
 
 
@@ -31,6 +31,7 @@ def run(
   *,
   stop: Stop = never,
   built: Tasks | None = None,
+  figures: reporting.Figures = "report",
 ) -> Results:
   """Trains every method of a config and writes report, figures and states.
 
@@ -44,10 +45,11 @@ def run(
     stop: a function called after every round; it returns who asks to end early,
       or None to go on. A run that ends early writes a checkpoint and no report.
     built: a cache that gives the config's task; None: a new cache.
+    figures: "none" draws nothing; "report" draws the figures of the report;
+      "all" draws those of a grid's cells and of seeds, too.
 
   Returns:
-    The results, as in report.json. With several processes the first one returns
-    them, the others {}.
+    The results. With several processes only the first one has their numbers.
 
   Raises:
     UserError: the config is bad, data are missing, or the workdir belongs to
@@ -60,7 +62,7 @@ def run(
     >>> c = splitjax.default(method="splitgp", backbone="toy")
     >>> c.data.name, c.rounds, c.eval.every = "digits", 2, 1
     >>> results = splitjax.run(c, "runs/first")
-    >>> [row["label"] for row in results["rows"]]
+    >>> results.rows
     ['splitgp']
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
@@ -70,7 +72,9 @@ def run(
     done = workdirs.trained(workdir, config)
     if machine.is_first_process():
       round_log.rewrite_metrics(workdir, whole.methods)
-      data_summary.pictures(task, workdir)
+      data_summary.write_clients(task, workdir)
+      if figures != "none":
+        data_summary.pictures(task, workdir)
       for key in (k for k in done if done[k]):
         _keep(config, key, workdir)
 
@@ -83,11 +87,11 @@ def run(
 
     # Report on these methods and on those of earlier starts.
     if not machine.is_first_process():
-      return {}
+      return NONE
     for key in workdirs.finished(workdir):
       if key not in config.methods:
         say(f"{key}: trained by an earlier start, stays in the report")
-    return reporting.report_run(workdir, whole, task.facts)
+    return reporting.report(workdir, figures=figures)
 
 
 def _train(setup: TrainingSetup, full: Net, workdir: Path, stop: Stop) -> None:
@@ -112,6 +116,7 @@ def run_seeds(
   *,
   stop: Stop = never,
   built: Tasks | None = None,
+  figures: reporting.Figures = "report",
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
@@ -121,6 +126,7 @@ def run_seeds(
     numbers: the seeds.
     stop: see `run`.
     built: see `run`.
+    figures: see `run`.
 
   Raises:
     UserError: see `run`; or a number is no seed or is repeated.
@@ -131,7 +137,7 @@ def run_seeds(
     >>> c = splitjax.default(method="splitgp", backbone="toy")
     >>> c.data.name, c.rounds, c.eval.every = "digits", 2, 1
     >>> results = splitjax.run_seeds(c, "runs/seeds", (0, 1))
-    >>> results["seeds"]
+    >>> results.seeds
     [0, 1]
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
@@ -143,17 +149,23 @@ def run_seeds(
   of_seeds = ("mean", "std", "partition", "names", "devices")
   facts = {k: v for k, v in built.of(first).facts.items() if k not in of_seeds}
   with ownership.owned(workdir, config, facts, over_seeds=True):
+    if machine.is_first_process() and figures != "none":
+      data_summary.pictures(built.of(first), workdir)
+    inner: reporting.Figures = "all" if figures == "all" else "none"
     for i, number in enumerate(numbers, 1):
       say(f"seed {number} ({i} of {len(numbers)})")
       seeded = dataclasses.replace(config, seed=number)
       place = workdir / f"seed{number}"
-      run(seeded, place, stop=stop, built=built)
-    return reporting.report_again(workdir) if machine.is_first_process() else {}
+      run(seeded, place, stop=stop, built=built, figures=inner)
+    if not machine.is_first_process():
+      return NONE
+    return reporting.report(workdir, parts=False, figures=figures)
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:
-  """Keeps a finished method: tidies its folder, rewrites TensorBoard's log."""
+  """Keeps a finished method: tidies its folder, adds lacking event files."""
   finished.tidy(workdir, key)
-  if config.tensorboard:
-    tensorboard.rewrite(workdir, key, round_log.RoundLog(workdir, key))
+  if config.tensorboard and not tensorboard.is_there(workdir, key):
+    log = round_log.RoundLog(workdir, key)
+    tensorboard.EventFile(workdir, key, log).close()
   say(f"{key}: finished before, not trained again")

@@ -19,7 +19,6 @@ from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.evaluation import confident_path, early_exit, evaluate
 from splitjax.evaluation.personalisation import tuning_key
-from splitjax.experiment.by_client import read_clients
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.network import (
   Network,
@@ -58,8 +57,6 @@ class Trained(NamedTuple):
       [N, ...]; () for a checkpoint or a method that does not personalise.
     thresholds: test set (a rho as text) -> each client's threshold by the
       config's rule, nats; None for a checkpoint or a method without two exits.
-    by_client: accuracy by client and class (see `by_client.measure`); [] for a
-      checkpoint.
 
   Example:
     >>> import splitjax
@@ -74,7 +71,6 @@ class Trained(NamedTuple):
   state: State
   personal: tuple[Net, ...]
   thresholds: dict[str, list[float]] | None
-  by_client: list[dict[str, Any]]
 
   def number(self, client: int | str) -> int:
     """Returns the number of a client that is given by number or name.
@@ -427,12 +423,12 @@ def load(
     state = method_factory.abstract_state(method, network, places)
     return checkpoint.on_first_device(state)
 
-  place, saved, lines = workdirs.folder(workdir, key), dict[str, Any](), []
+  place, saved = workdirs.folder(workdir, key), dict[str, Any]()
   if round is not None:
     folder = place / workdirs.CHECKPOINTS
     saved["state"] = checkpoint.read_round(folder, round, wanted)
   else:
-    lines, places = read_clients(place), about["record"]["places"]
+    places = about["record"]["places"]
     shapes = wanted(places)
     parts = {"state": shapes, "personal": _networks(method, shapes, places)}
     for name, digest in about["digests"].items():
@@ -454,7 +450,6 @@ def load(
     state=state._replace(clients=without_padding(fleet, state.clients)),
     personal=personal,
     thresholds=about.get("thresholds"),
-    by_client=lines,
   )
 
 

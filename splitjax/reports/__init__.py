@@ -1,23 +1,20 @@
-"""Reports: results as tables and pages, with papers' numbers beside them."""
+"""Reports: one table of numbers, and tables, pages and figures made from it."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
-  submodules=["figures"],
+  submodules=[
+    "figures",
+    "main_table",
+    "numbers",
+    "page",
+    "quantities",
+    "results",
+    "tables",
+  ],
   submod_attrs={
-    "by_client": ["chosen", "client_section", "clients_over_seeds"],
-    "by_seed": ["differences", "gains", "over_data_sets", "seed_section"],
-    "costs": ["of_grid"],
-    "forgetting": ["profile", "shown"],
-    "formats": ["latex", "markdown", "terminal"],
-    "grid_report": ["sections", "write_grid"],
-    "over_seeds": ["combine"],
-    "page": ["page_text"],
-    "records": ["as_csv", "collect", "remarks"],
-    "report": ["read_report", "table", "write_report"],
-    "results": ["folded", "told"],
-    "tables": ["column", "compare", "pivot"],
-    "tensorboard": ["FOLDER", "append", "event_library", "rewrite", "scalars"],
+    "results": ["Results", "Run"],
+    "tensorboard": ["FOLDER", "EventFile", "event_library", "scalars"],
   },
 )

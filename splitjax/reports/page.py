@@ -1,271 +1,488 @@
-"""The page report.md of a run or of several seeds of it.
+"""The page report.md of a run, of its seeds, a grid or several folders.
 
-`splitjax.reports.report` defines the layout of results.
+All are the same page: `SECTIONS` lists its tables. docs/reports.md explains
+their columns.
 """
 
-import math
-from collections.abc import Sequence
-from typing import Any
+import os
+import re
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from splitjax.reports import (
-  by_client,
-  by_seed,
-  costs,
-  forgetting,
-  privacy,
-  records,
-  results,
-  tables,
-)
-from splitjax.reports.formats import Table, markdown
-from splitjax.reports.quantities import RULE_KEYS
-from splitjax.reports.records import Record
-from splitjax.reports.results import ABSENT, heading
-from splitjax.reports.tables import column, pivot, section
+import pandas as pd
 
-PARTS = (
-  "accuracy", "common", "device_only", "server_only", "id", "ood",
-  "offload_id", "offload_ood",
+from splitjax import files
+from splitjax.registry import flat
+from splitjax.reports import main_table, numbers, tables
+from splitjax.reports.quantities import heading
+from splitjax.reports.results import Results, notes
+from splitjax.reports.tables import Column, escaped
+
+PAGE, MEANS, TEX = "report.md", "report.csv", "report.tex"
+EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
+MOST = 60
+"""Limit of the lines of a table, other than the first table of a page."""
+
+BARE = (
+  "up/features", "up/labels", "up/match", "up/embedding_gradient",
+  "up/head_gradient", "up/prototypes", "up/statistics",
 )  # fmt: skip
-"""Components of an accuracy (SplitGP, Table IV)."""
+"""Uploads in training, other than models, that carry data about samples."""
+
+RULES = {
+  "oracle": "Thresholds are the oracle's, the best of the grid for each client"
+  " and test set, chosen with the test labels: no choice is better.",
+  "fixed": "The threshold is fixed, the same for all clients and test sets.",
+  "calibrated": "Each client chooses its threshold without test labels, the"
+  " same for all test sets.",
+}
+"""eval.threshold_rule -> how the thresholds of the numbers are chosen."""
 
 
-def page_text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
-  """Writes the text of report.md; paths of figures are relative to it."""
-  found, last = records.collect(tree, {}), tree["sets"][results.ends(tree)[-1]]
-  ours = [r._replace(paper=None) for r in found]
+class Section(NamedTuple):
+  """A table of the page.
+
+  Attributes:
+    title: its title.
+    metrics: METRIC or METRIC:PART; all parts of a METRIC:* that there are.
+    sets: the test sets that it shows: "last", or "ends", those of the smallest
+      and the largest ρ. Metrics without a set are always shown.
+    words: makes the sentences below it.
+  """
+
+  title: str
+  metrics: tuple[str, ...]
+  sets: str = "last"
+  words: Callable[[Results], str] = lambda results: ""
+
+
+def write(results: Results, folder: Path, figures: Sequence[Path] = ()) -> Path:
+  """Writes numbers.csv, report.csv, report.tex and report.md to a folder.
+
+  Args:
+    results: of one or several runs.
+    folder: an existing folder.
+    figures: PNG files that the page shows.
+
+  Returns:
+    The path of report.md.
+  """
+  table = main_table.main_table(results.means, brief=False)
+  numbers.write(results.numbers, folder)
+  numbers.write(results.means, folder / MEANS)
+  files.write_text(folder / TEX, tables.latex(table, results.title))
+  files.write_text(folder / PAGE, text(results, folder, figures))
+  return folder / PAGE
+
+
+def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
+  """Writes the text of report.md; `folder` is where it will be."""
   parts = [
-    f"# {tree['title']}",
-    results.folded([tree]),
+    f"# {escaped(results.title)}",
+    f"[What the columns mean]({EXPLAINED}); all numbers: `{numbers.NUMBERS}`.",
+    settings(results),
     "## Accuracy, offloading, latency, traffic, time",
-    markdown(tables.main(tree, brief=False)),
-    *by_seed.gains(found),
-    *_best_option(tree, found),
-    *_paper(found),
-    f"## Accuracy in detail, {heading(last)}",
-    markdown(pivot(ours, [column(m, last, place=False) for m in PARTS])),
-    *_means(ours, last),
-    *costs.at_inference(ours, last),
-    *_without_labels(tree, ours),
-    *_forgetting(tree, ours),
-    "## Traffic per round by message",
-    _wire(tree["rows"]),
-    _raw_labels(tree["rows"]),
-    *privacy.section(tree),
-    _server_memory(tree["rows"]),
-    *by_client.client_section(tree),
-    *by_seed.seed_section([({}, tree)]),
-    *costs.of_run(tree, ours),
-    *_skew(ours),
+    tables.markdown(main_table.main_table(results.means, brief=False)),
+    _bullets(remarks(results)),
+    *_best_cells(results),
+    *_ahead(results),
+    *_between_runs(results),
+    *(part for section in SECTIONS for part in _section(results, section)),
+    *_traffic(results),
+    *_seeds(results),
+    *_clients(results),
+    *_cells(results, folder),
   ]
   if figures:
-    parts += ["## Figures", *map(figure, figures)]
-  parts += ["## Notes", _notes(tree)]
+    parts += ["## Figures", *(_figure(path, folder) for path in figures)]
+  if lines := [*_uncounted(results), *notes(results)]:
+    parts += ["## Notes", _bullets([escaped(line) for line in lines])]
   return "\n\n".join(parts) + "\n"
 
 
-def figure(path: str) -> str:
-  """Writes a figure in Markdown, with alternative text from its file name."""
-  name = path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
-  return f"![{name}]({path})"
+def remarks(results: Results) -> list[str]:
+  """Writes sentences on intervals, thresholds and a paper's numbers."""
+  means, metas = results.means, [run.settings for run in results.runs]
+  counts = sorted(set(means.seeds))
+  said = ["One seed: no interval, so small differences tell nothing."]
+  if counts != [1]:
+    others = "run of its method" if "run" in results.axes else "row"
+    said = [
+      "Mean ± half-width of the 95 % interval (Student's t) over"
+      f" {' or '.join(map(str, counts))} seeds; bold is ahead of every other"
+      f" {others} by more than √(h² + h′²), h and h′ being their half-widths."
+    ]
+  if 2 in counts:
+    said.append(
+      "Intervals over two seeds tell little: ± is 12.7 standard errors."
+    )
+  if not means[means.metric == "common"].value.isna().all():
+    rules = dict.fromkeys(s["eval"]["threshold_rule"] for s in metas)
+    said += [RULES[rule] for rule in rules]
+  if means.metric.isin(main_table.FORGETTING).any():
+    said.append(
+      "Late accuracy, gap and transfer: medians of each seed's last five"
+      " evaluated rounds."
+    )
+  if means.paper.notna().any():
+    sources = dict.fromkeys(s["paper"] for s in metas if s.get("paper"))
+    said.append(f"In parentheses: {' and '.join(sources)}.")
+    changed = dict.fromkeys(x for s in metas for x in s.get("changed", ()))
+    if changed:
+      said.append(f"Settings unlike the paper's: {', '.join(changed)}.")
+    if any(s.get("scale") == "small" for s in metas):
+      said.append(
+        "Ours is the small scale (smaller network, less data, fewer rounds):"
+        " compare orders and gaps, not numbers."
+      )
+  return said
 
 
-def _paper(found: Sequence[Record]) -> list[str]:
-  """Compares our numbers with the paper's, if it prints any."""
-  if all(record.paper is None for record in found):
+def settings(results: Results) -> str:
+  """Writes the settings that all runs share, folded."""
+  trees = [{**run.settings, "seed": results.seeds} for run in results.runs]
+  general = [
+    {k: v for k, v in tree.items() if k not in ("methods", "title")}
+    for tree in trees
+  ]
+  lines = [_shared(general)]
+  methods = [tree.get("methods", {}) for tree in trees]
+  for key in dict.fromkeys(key for each in methods for key in each):
+    specs = [each[key] for each in methods if key in each]
+    lines.append(f"{_code(key)}: {_shared(specs)}")
+  title = "Settings" if len(results.runs) == 1 else "Settings of all runs"
+  return (
+    f"<details><summary>{title}</summary>\n\n{_bullets(lines)}\n\n</details>"
+  )
+
+
+def _shared(trees: Sequence[Mapping[str, Any]]) -> str:
+  """Lists the fields and values that all trees share."""
+  flats = [flat(tree) for tree in trees]
+  return " · ".join(
+    f"{name} {_code(value)}"
+    for name, value in flats[0].items()
+    if all(name in each and each[name] == value for each in flats)
+    and (name, value) not in (("changed", []), ("changed", ()))
+  )
+
+
+def _code(value: object) -> str:
+  shown = files.printable(value)
+  mark = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+  return f"{mark}{shown}{mark}" if len(mark) == 1 else f"{mark} {shown} {mark}"
+
+
+def _section(results: Results, section: Section) -> list[str]:
+  means = results.means
+  shown = {
+    "ends": main_table.ends(results.sets),
+    "last": main_table.ends(results.sets)[-1:],
+  }[section.sets]
+  placed = section.sets != "last"
+  columns = []
+  for name in section.metrics:
+    metric, _, part = name.partition(":")
+    known = means[(means.metric == metric) & means.set.isin(["", *shown])]
+    parts = dict.fromkeys(known.part) if part == "*" else [part]
+    columns += [
+      Column(metric, set_, each, placed=placed)
+      for each in parts
+      for set_ in dict.fromkeys(known.set[known.part == each])
+    ]
+  if not {column.metric for column in columns} - {"accuracy", "offload"}:
+    if not any(column.part for column in columns):
+      return []
+  title = f"## {section.title}"
+  if any(column.set for column in columns) and not placed:
+    title += f", {escaped(heading(shown[0]))}"
+  means = means.drop(columns=["paper", "paper_half"])  # the first table has it
+  table = main_table.by_row(means, columns)
+  if len(table) > MOST:
+    words = f"{len(table)} lines are too many for a page: see `{MEANS}`."
+    return [title, words]
+  said = section.words(results)
+  return [title, tables.markdown(table), *filter(None, [said])]
+
+
+def _best_cells(results: Results) -> list[str]:
+  """Names the cell of a grid in which each method is most accurate."""
+  if not [axis for axis in results.axes if axis != "run"]:
     return []
-  remarks = "\n".join(f"- {each}" for each in records.remarks(found))
-  table = markdown(tables.compare(found))
-  return ["## Comparison with the paper", table, remarks]
+  means, last = results.means, main_table.ends(results.sets)[-1]
+  known = Column("accuracy", last).lines(means).dropna(subset="value")
+  best = known.loc[known.groupby("row", sort=False).value.idxmax()]
+  best = best.reset_index(drop=True)
+  table = tables.table(best, [Column("accuracy", last)], ["row", *results.axes])
+  words = (
+    "The cell with the highest mean over the seeds, chosen by the test labels:"
+    " the best of many cells is high by chance, too."
+  )
+  return ["## Best cell of each method", tables.markdown(table), words]
 
 
-def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Names the best values of a swept option for ρ up to 1 and up to 0.2.
+def _headline(results: Results) -> str:
+  """Returns the label of the row that the config names as `headline`."""
+  tree = results.runs[0].settings
+  key = tree.get("headline", "")
+  label = tree.get("methods", {}).get(key, {}).get("label") or key
+  return label if label in results.rows else results.rows[0]
 
-  A best value has the highest mean accuracy over the test sets with such ρ.
+
+def _ahead(results: Results) -> list[str]:
+  """Tabulates the headline's accuracy minus that of other methods' rows.
+
+  Rows of the headline's own method are left out: they differ in an option.
   """
-  option, rhos = results.swept(tree), results.ratios(tree) or []
-  known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
+  base, methods = _headline(results), results.methods
+  others = [
+    row for row in results.rows if methods.get(row) != methods.get(base)
+  ]
+  lines = _accuracies(results)
+  lines = lines[lines.row.isin([base, *others])]
+  if not others or base not in set(lines.row):
+    return []
+  apart = numbers.differences(lines, base)
+  apart = apart.assign(value=-apart.value, metric="difference")
+  columns = [
+    Column("difference", name) for name in main_table.ends(results.sets)
+  ]
+  table = tables.table(apart, columns, [*results.axes, "row"])
+  if len(table) > MOST:
+    return []
+  title = f"## {escaped(base)} minus the others"
+  words = "Points of accuracy, seed by seed, with the interval over the seeds."
+  return [title, tables.markdown(table), words]
+
+
+def _between_runs(results: Results) -> list[str]:
+  """Tabulates differences between compared folders over their common seeds."""
+  if results.axes != ["run"]:
+    return []
   parts = []
-  for most in (1.0, 0.2):  # upper ends of ρ in SplitGP, Sec. VI
-    inside = [name for name in tree["sets"] if rhos and float(name) <= most]
-    if option is None or len(inside) < 2:
-      continue
-    rows = {
-      value: [known[label, name] for name in inside]
-      for label, value in option[1].items()
-      if (label, inside[0]) in known
-    }
-    ours = {x: [r.value for r in each] for x, each in rows.items()}
-    paper = {x: [r.paper and r.paper.value for r in y] for x, y in rows.items()}
-    best = " and ".join([*_best("", ours), *_best(" in the paper", paper)])
-    grid = ", ".join(f"{float(name):g}" for name in inside)
-    parts.append(f"in [0, {most:g}] (here {grid}) {best}")
-  words = "accuracy is the mean over the ρ of the grid"
-  text = f"The best {option and option[0]} where ρ is uniform ({words}): "
-  return [f"{text}{'; '.join(parts)}."] if parts else []
-
-
-def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
-  """Names the key with the highest mean; leaves out keys that lack a value."""
-  known = {k: [x for x in v if x is not None] for k, v in each.items()}
-  mean = {k: math.fsum(v) / len(v) for k, v in known.items() if v == each[k]}
-  top = max(mean, key=mean.__getitem__, default=None)
-  return [f"{top} with {100 * mean[top]:.2f} %{where}"] if mean else []
-
-
-def _means(found: Sequence[Record], last: str) -> list[str]:
-  """Tabulates the mean accuracies that papers report, and clients' spread."""
-  if all(r.value is None for r in found if r.metric == "best"):
+  for _, lines in _accuracies(results).groupby("row", sort=False):
+    base = lines.run.iloc[0]
+    if lines.run.nunique() > 1:
+      apart = numbers.differences(lines, base, by="run")
+      parts.append(apart.assign(run=apart.run + f" − {base}"))
+  if not parts or pd.concat(parts).empty:
     return []
-  shown = *records.MEANS, "std", "worst_tenth"
-  columns = [column(m, last, place=False) for m in shown]
-  text = (
-    "*Weighted*: clients weighted by their test samples. *Best round*: the best"
-    " evaluated round, chosen with the test labels, as part of the literature"
-    " prints it: an upper bound on any choice of a round. *Sd over clients*:"
-    " standard deviation of the clients' accuracies. *Worst tenth*: mean"
-    " accuracy of the tenth of the clients with the lowest."
+  apart = pd.concat(parts, ignore_index=True).assign(metric="difference")
+  columns = [
+    Column("difference", name) for name in main_table.ends(results.sets)
+  ]
+  table = tables.table(apart, columns, ["row", "run"])
+  counts = apart.groupby(["row", "run"]).seeds.max()
+  table.insert(0, "seeds", [str(counts[key]) for key in table.index])
+  words = (
+    "Points of accuracy, paired by the seeds that both have. Within a seed,"
+    " runs share clients and data unless a setting that decides them differs."
   )
-  title = f"Accuracy by client and by sample, {heading(last)}"
-  return section(title, found, columns, text)
+  return ["## Differences between the runs", tables.markdown(table), words]
 
 
-def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Tabulates, by row and test set, threshold rules that use no test labels."""
-  rules = dict.fromkeys(
-    r.metric.partition(".")[0] for r in found if "." in r.metric
-  )
-  if not rules:
+def _accuracies(results: Results) -> pd.DataFrame:
+  """The accuracies of whole rows on the first and the last test set."""
+  lines = results.final
+  lines = lines[(lines.metric == "accuracy") & (lines.part == "")]
+  return lines[lines.set.isin(main_table.ends(results.sets))]
+
+
+def _traffic(results: Results) -> list[str]:
+  """Tabulates bytes per round by message; a method is a column."""
+  if results.axes:
     return []
-  # The oracle is only the reference, so its accuracy is enough.
-  shown = [
-    f"{rule}.{key}"
-    for rule in rules
-    for key in (["accuracy"] if rule == "oracle" else RULE_KEYS)
+  means = results.means
+  sent = means[means.metric.eq("bytes") & means.part.ne("")]
+  parts = [
+    sent.sort_values("part", kind="stable"),
+    means[means.metric == "bytes_per_round"].assign(part="all"),
+    means[means.metric == "server_bytes"].assign(part="held by the server"),
   ]
-  by_set = [
-    r._replace(row=f"{r.row}, {heading(r.set)}", set="")
-    for r in found
-    if r.metric in shown
-  ]
-  table = pivot(by_set, [column(m) for m in shown], "method, test set")
-  chosen = tree["config"]["eval"]
-  share = chosen["holdout"]
-  source = f"{100 * share:g} % of its samples" if share else "a validation part"
-  sentences = [
-    "These thresholds are chosen without test labels, one for each client and"
-    " the same for all test sets.",
-    f"*calibrated*: on {source}, which the client does not train on, and on"
-    " proxies of OOD samples, the same with their patches shuffled, for an"
-    f" expected ρ of {chosen['expected_rho']:g}.",
-  ]
-  if chosen["threshold"] is not None:
-    sentences.append(f"*fixed*: {chosen['threshold']:g} nats for all clients.")
-  sentences.append(
-    "*below*: points below the oracle. *kept*: the share of the oracle's gain"
-    " over the better of device only and server only that the rule keeps;"
-    " negative where that baseline is better than the rule, – where the gain is"
-    " below 0.1 points."
+  lines = pd.concat(parts, ignore_index=True)
+  if lines.empty:
+    return []
+  sizes = lines.assign(size=[_size(value) for value in lines.value])
+  table = pd.DataFrame(
+    {
+      row: sizes[sizes.row == row].set_index("part")["size"]
+      for row in dict.fromkeys(sizes.row)
+    },
+    index=pd.Index(dict.fromkeys(sizes.part), name="message"),
   )
-  title = "## Thresholds without labels"
-  return [title, " ".join(sentences), markdown(table)]
-
-
-def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Describes forgetting, if all clients share the global test set."""
-  last = tree["sets"][-1]
-  metrics = [*forgetting.METRICS]
-  known = {record.metric for record in found}
-  metrics += [f"{m}_sd" for m in forgetting.METRICS if f"{m}_sd" in known]
-  columns = [column(metric, last, place=False) for metric in metrics]
-  part = section("Forgetting", found, columns)
-  return [*part, forgetting.explanation(tree)] if part else []
-
-
-def _wire(rows: Sequence[dict[str, Any]]) -> str:
-  """Tabulates bytes per round by message and method."""
-  names = sorted({name for row in rows for name in row["wire"]})
-  lines = [
-    [f"`{name}`", *(_bytes(row["wire"].get(name)) for row in rows)]
-    for name in names
+  table = table.astype(object).fillna(tables.ABSENT)
+  raw = [r for r in dict.fromkeys(sent.row) if _sends(sent, r, "up/labels")]
+  said = "No method sends raw labels"
+  if raw:
+    said = f"Raw labels go up in {', '.join(map(escaped, raw))}"
+  return [
+    "## Traffic per round by message",
+    tables.markdown(table),
+    f"{said}; gradients, statistics and match bits tell of labels, too.",
   ]
-  lines.append(["all", *(_bytes(row["bytes_per_round"]) for row in rows)])
-  return markdown(Table(["message", *(row["label"] for row in rows)], lines))
 
 
-def _server_memory(rows: Sequence[dict[str, Any]]) -> str:
-  each = ", ".join(
-    f"{row['label']} {_bytes(row.get('server_bytes'))}" for row in rows
+def _sends(sent: pd.DataFrame, row: str, message: str) -> bool:
+  return bool(
+    sent[(sent.row == row) & (sent.part == message)].value.gt(0).any()
   )
-  return f"Parameters at the server in a round, copies and heads: {each}."
 
 
-def _bytes(count: float | None) -> str:
+def _size(count: float) -> str:
   """Formats 1234567 as "1.235 MB": four digits, powers of 1000."""
-  if not count:
-    return ABSENT
-  step = min(max(0, int(math.log10(count) / 3)), 4)
-  return f"{count / 1000**step:.4g} {('B', 'kB', 'MB', 'GB', 'TB')[step]}"
+  if not count or pd.isna(count):
+    return tables.ABSENT
+  step = 0
+  while count >= 1000 and step < 4:
+    count, step = count / 1000, step + 1
+  return f"{count:.4g} {('B', 'kB', 'MB', 'GB', 'TB')[step]}"
 
 
-def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
-  """Says which methods send raw labels, and what the others may reveal."""
-  sends = [row["label"] for row in rows if row["wire"].get("up/labels")]
-  keeps = [row["label"] for row in rows if not row["wire"].get("up/labels")]
-  sentences = []
-  if sends:
-    sentences.append(f"Clients send raw labels in {', '.join(sends)}.")
-  if keeps:
-    sentences.append(
-      f"Clients send no raw labels in {', '.join(keeps)}; gradients, statistics"
-      " and match bits, where sent, still carry information about labels."
-    )
-  return " ".join(sentences)
+def _privacy(results: Results) -> str:
+  """Says δ, and which uploads about samples carry no noise."""
+  means = results.means
+  sent = means[means.metric.eq("bytes") & means.part.ne("")]
+  noisy = means[means.metric == "epsilon"]
+  bare = []
+  for row in dict.fromkeys(noisy.row):
+    covered = set(noisy.part[noisy.row == row])
+    messages = [m for m in BARE if m not in covered and _sends(sent, row, m)]
+    if messages:
+      bare.append(f"{escaped(row)} {', '.join(f'`{m}`' for m in messages)}")
+  options = [run.settings["privacy"] for run in results.runs]
+  deltas = dict.fromkeys(f"{x['delta']:g}" for x in options if x.get("delta"))
+  said = f"δ = {' or '.join(deltas)}; *up* is all noisy uploads together."
+  if any(x.get("amplified") for x in options):
+    said += " With `privacy.amplified` ε is an estimate, no bound."
+  if bare:
+    said += f" Without noise, and not covered, go up: {'; '.join(bare)}."
+  return said
 
 
-def _skew(found: Sequence[Record]) -> list[str]:
-  """Tabulates skew measures of rows whose embeddings were stored."""
-  columns = [column("silhouette"), column("distance_ratio")]
-  text = (
-    "Embeddings are the input of the server's last dense layer, scaled to"
-    " length 1; all clients embed the same test images. *Silhouette*: larger"
-    " where classes are better separated, at most 1. *Distance ratio*: mean"
-    " distance within a class across clients over that between classes; 0"
-    " where clients agree on a class, 1 where the class does not matter."
+def _target(results: Results) -> str:
+  """Says which accuracy was to be reached, and on which set."""
+  targets = [run.settings["eval"].get("target") for run in results.runs]
+  shown = dict.fromkeys(f"{100 * x:g} %" for x in targets if x is not None)
+  first = escaped(heading(results.sets[0]))
+  return f"{' or '.join(shown)} on {first}; {tables.ABSENT}: not reached."
+
+
+def _seeds(results: Results) -> list[str]:
+  """Tabulates the accuracy of each seed."""
+  if len(results.seeds) < 2:
+    return []
+  lines = _accuracies(results).assign(half=float("nan"))
+  lines = lines.assign(set=lines.set + "\n" + lines.seed.astype(str))
+  columns = [
+    Column("accuracy", f"{name}\n{seed}", head=f"{heading(name)}, seed {seed}")
+    for name in main_table.ends(results.sets)
+    for seed in results.seeds
+  ]
+  table = tables.table(lines, columns, [*results.axes, "row"])
+  words = (
+    "In per cent. Methods of one run and seed have the same clients, data and"
+    " first network."
   )
-  return section("Representation skew", found, columns, text)
+  return ["## Accuracy of each seed", tables.markdown(table), words]
 
 
-def _notes(tree: dict[str, Any]) -> str:
-  counted = tree["rows"][0]["summary"]["clients"]
-  clients = ", ".join(f"{count:g}" for count in counted)
-  notes = [
-    "Accuracy and offload ratio are means over clients, each on its own test"
-    " sets, without clients that have no sample in a set. Clients counted per"
-    f" set: {clients}."
+def _clients(results: Results) -> list[str]:
+  """Tabulates the accuracy of each client of a single cell.
+
+  Client 7 of one seed is not client 7 of another, unless clients have names.
+  """
+  lines = results.numbers
+  lines = lines[(lines.metric == "accuracy") & (lines.part == "")]
+  lines = lines[lines.client.ne("") & lines["class"].eq("")]
+  lines = lines[
+    lines["round"].isna() & lines.set.isin(main_table.ends(results.sets))
   ]
-  if results.gated(tree):
-    grid = ", ".join(f"{each:.3g}" for each in tree["thresholds"])
-    notes.append(
-      f"{records.RULES[results.rule(tree)]}. *One threshold* is the best single"
-      " threshold for all clients, chosen with the test labels. Grid (nats):"
-      f" {grid}; 0 always asks the server, one above log C (C classes) never."
-    )
-  notes += [
-    "Latency is modelled by HARMONY eq. 12 and summed over clients, in"
-    " parameters per unit of computing power. Seconds are measured.",
-    "Bytes are summed over the participants of a round; 1 MB = 10⁶ bytes.",
+  if lines.empty:
+    return []
+  named = not lines.client.str.isdecimal().any()
+  count = lines.client.nunique()
+  title = "## Accuracy of each client"
+  if results.axes or count > MOST or (len(results.seeds) > 1 and not named):
+    where = f"`{numbers.NUMBERS}`, column `client`, has"
+    return [title, f"{where} the accuracy of every client."]
+  means = numbers.over_seeds(lines.drop(columns=["round", "threshold"]))
+  means = means.assign(set=means.set + "\n" + means.row)
+  columns = [
+    Column("accuracy", f"{name}\n{row}", head=f"{row}, {heading(name)}")
+    for name in main_table.ends(results.sets)
+    for row in results.rows
   ]
-  if len(tree.get("seeds", ())) > 1:
-    notes.append(
-      f"Means over {len(tree['seeds'])} seeds; ± is the half-width of the 95 %"
-      f" interval (Student's t); {records.AHEAD}."
-    )
-  else:
-    notes.append(
-      "One seed: no interval, so small differences mean nothing, and none is"
-      " bold."
-    )
-  notes += tree.get("notes", ())
-  return "\n".join(f"- {each}" for each in notes)
+  columns = [column for column in columns if len(column.lines(means))]
+  table = tables.table(means.assign(half=float("nan")), columns, ["client"])
+  return [title, tables.markdown(table), "In per cent."]
+
+
+def _cells(results: Results, folder: Path) -> list[str]:
+  """Links the reports of a grid's cells, or of the compared folders."""
+  runs: dict[str, list[Path]] = {}
+  for run in results.runs if results.axes else ():
+    if run.folder:
+      runs.setdefault(run.cell, []).append(Path(run.folder))
+  links = []
+  for cell, seeds in runs.items():
+    place = seeds[0].parent if len(seeds) > 1 else seeds[0]
+    links.append(f"[{escaped(cell)}]({_link(place / PAGE, folder)})")
+  return ["## Each cell", _bullets(links)] if links else []
+
+
+def _uncounted(results: Results) -> list[str]:
+  """Says where clients without test samples in a set are not counted."""
+  counts = results.final[results.final.metric == "clients"]
+  by_set = counts.groupby("set", sort=False).value.min()
+  if by_set.nunique() < 2:
+    return []
+  each = ", ".join(f"{heading(str(s))} {n:g}" for s, n in by_set.items())
+  return [
+    "Accuracies are means over the clients that have samples in a set, of which"
+    f" there are: {each}."
+  ]
+
+
+def _figure(path: Path, folder: Path) -> str:
+  name = path.stem.replace("_", " ")
+  return f"![{escaped(name)}]({_link(path, folder)})"
+
+
+def _link(path: Path, folder: Path) -> str:
+  relative = Path(os.path.relpath(path, folder)).as_posix()
+  return urllib.parse.quote(relative)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+  return "\n".join(f"- {line}" for line in lines)
+
+
+SECTIONS = (
+  Section("Accuracy in detail", (
+    "accuracy", "common", "device_only", "server_only", "id", "ood",
+    "offload_id", "offload_ood",
+  )),
+  Section("Accuracy by client and by sample", (
+    "accuracy", "weighted", "best", "best_weighted", "std", "worst_tenth",
+  )),
+  Section("Thresholds without labels", (
+    "accuracy:oracle", "accuracy:calibrated", "below:calibrated",
+    "kept:calibrated", "offload:calibrated", "accuracy:fixed", "below:fixed",
+    "kept:fixed", "offload:fixed",
+  ), "ends"),
+  Section("Resources at inference", (
+    "storage", "offload", "computation", "communication", "total_latency",
+  )),
+  Section("Modelled time and energy", (
+    "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
+    "watts_per_point",
+  )),
+  Section("To the target accuracy", (
+    "target_rounds", "target_bytes", "target_seconds", "target_joules",
+  ), words=_target),
+  Section("Privacy", ("epsilon:*", "epsilon_median:*"), words=_privacy),
+  Section("Representation skew", ("silhouette", "distance_ratio")),
+)  # fmt: skip
+"""The tables of a page behind the first, in its order."""

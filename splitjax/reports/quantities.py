@@ -1,93 +1,117 @@
-"""The metrics of a report: their place in a result row and their format."""
+"""Names, units and digits of the metrics of a report."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from splitjax.config.paper_numbers import LARGEST
 
 
 class Quantity(NamedTuple):
-  """A metric of result rows: its place and how it is printed.
+  """How a metric is printed.
 
   Attributes:
-    at: dotted path in a row; "" for a metric with a value per test set, whose
-      path is summary.METRIC.
-    name: name in the head of the column.
+    name: name in the head of its column.
     unit: unit in brackets behind the name, or "".
-    scale: factor from a record's value to the unit.
-    digits: digits after the decimal point.
-    best: max if large values are better, min if small ones are. Tables mark a
-      row that leads by this metric. None: they mark no row.
+    scale: factor from a number to the unit.
+    digits: digits after the point.
+    best: "max" if large values are better, "min" if small ones are. Tables mark
+      a row that leads by this metric. "": they mark no row.
+    sign: "+" if positive numbers have a sign, too.
   """
 
-  at: str
   name: str
   unit: str = "%"
   scale: float = 100.0
   digits: int = 2
-  best: Callable | None = None
+  best: Literal["max", "min", ""] = ""
+  sign: Literal["+", ""] = ""
+
+  def fitted(self, values: Iterable[float]) -> "Quantity":
+    """Returns it in a power of ten that gives the smallest value one digit.
+
+    Only units such as "×10⁶" change, others have a power of their own.
+    """
+    positive = [value for value in values if value > 0]
+    if not self.unit.startswith("×10") or not positive:
+      return self
+    power = math.floor(math.log10(min(positive)))
+    raised = str(power).translate(_RAISED)
+    return self._replace(unit=f"×10{raised}", scale=10.0**-power, digits=2)
 
 
-LATE, TARGET = "summary.forgetting.", "to_target."
-"""Path prefixes of metrics of the last rounds, and of costs to a target."""
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 QUANTITIES = {
-  "accuracy": Quantity("", "accuracy", best=max),
-  "offload": Quantity("", "offload"),
-  "latency": Quantity("", "latency", "", 1),
-  "storage": Quantity("summary.storage", "stored"),
-  "computation": Quantity("", "computation", "", 1),
-  "communication": Quantity("", "communication", "", 1),
-  "gain": Quantity("", "gain", "points"),
-  "id": Quantity("", "ID"),
-  "ood": Quantity("", "OOD"),
-  "offload_id": Quantity("", "offloaded of ID"),
-  "offload_ood": Quantity("", "offloaded of OOD"),
-  "common": Quantity("", "one threshold"),
-  "device_only": Quantity("", "device only"),
-  "server_only": Quantity("", "server only"),
-  "weighted": Quantity("", "weighted by samples", best=max),
-  "std": Quantity("", "sd over clients", "points", best=min),
-  "worst_tenth": Quantity("", "worst tenth of clients", best=max),
-  "best": Quantity("", "best round", best=max),
-  "best_weighted": Quantity("", "best round, weighted", best=max),
-  "late_accuracy": Quantity(f"{LATE}accuracy", "late accuracy", best=max),
-  "gap": Quantity(f"{LATE}gap", "performance gap", "points", best=min),
-  "backward": Quantity(
-    f"{LATE}backward", "backward transfer", "points", best=min
-  ),
-  "late_accuracy_sd": Quantity(f"{LATE}accuracy_sd", "late accuracy, sd"),
-  "gap_sd": Quantity(f"{LATE}gap_sd", "gap, sd", "points"),
-  "backward_sd": Quantity(f"{LATE}backward_sd", "transfer, sd", "points"),
-  "bytes_per_round": Quantity("bytes_per_round", "MB per round", "", 1e-6),
-  "train": Quantity("seconds.train", "train", "s", 1, 1),
-  "compile": Quantity("seconds.compile", "compile", "s", 1, 1),
-  "evaluate": Quantity("seconds.evaluate", "evaluate", "s", 1, 1),
-  "modelled_seconds": Quantity("cost.seconds", "time", "s", 1, 1),
-  "client_joules": Quantity("cost.client_joules", "clients", "J", 1, 1),
-  "server_joules": Quantity("cost.server_joules", "server", "J", 1, 1),
-  "grams": Quantity("cost.grams", "CO₂", "g", 1, 3),
-  "watts": Quantity("cost.watts", "power", "W", 1, 1),
-  "watts_per_point": Quantity(
-    "cost.watts_per_point", "power per point", "W/%", 1, 3
-  ),
-  "target_rounds": Quantity("to_target.rounds", "rounds", "", 1, 0, min),
-  "target_bytes": Quantity("to_target.bytes", "MB", "", 1e-6, 1, min),
-  "target_seconds": Quantity("to_target.seconds", "time", "s", 1, 1, min),
-  "target_joules": Quantity("to_target.joules", "energy", "J", 1, 1, min),
-  "epsilon": Quantity("privacy.up.max", "largest ε", "", 1, best=min),
-  "silhouette": Quantity(
-    "summary.skew.silhouette", "silhouette by class", "", 1, 3, max
-  ),
-  "distance_ratio": Quantity(
-    "summary.skew.distance_ratio", "distance ratio", "", 1, 3, min
-  ),
+  "accuracy": Quantity("accuracy", best="max"),
+  "offload": Quantity("offload"),
+  "difference": Quantity("difference", "points", sign="+"),
+  "latency": Quantity("latency per sample", "×10³", 1e-3, 2),
+  "total_latency": Quantity("latency of all samples", "×10⁶", 1e-6, 1),
+  "storage": Quantity("stored"),
+  "computation": Quantity("computation", "×10⁶", 1e-6, 1),
+  "communication": Quantity("communication", "×10⁶", 1e-6, 1),
+  "id": Quantity("ID"),
+  "ood": Quantity("OOD"),
+  "offload_id": Quantity("offloaded of ID"),
+  "offload_ood": Quantity("offloaded of OOD"),
+  "common": Quantity("one threshold"),
+  "device_only": Quantity("device only"),
+  "server_only": Quantity("server only"),
+  "weighted": Quantity("weighted by samples", best="max"),
+  "std": Quantity("sd over clients", "points", best="min"),
+  "worst_tenth": Quantity("worst tenth of clients", best="max"),
+  "best": Quantity("best round", best="max"),
+  "best_weighted": Quantity("best round, weighted", best="max"),
+  "below": Quantity("below the oracle", "points"),
+  "kept": Quantity("kept of the gain", digits=0),
+  "clients": Quantity("clients", "", 1.0, 0),
+  "threshold": Quantity("threshold", "nats", 1.0, 3),
+  "training_samples": Quantity("training samples", "", 1.0, 0),
+  "test_samples": Quantity("test samples", "", 1.0, 0),
+  "late_accuracy": Quantity("late accuracy", best="max"),
+  "gap": Quantity("performance gap", "points", best="min"),
+  "backward": Quantity("backward transfer", "points", best="min"),
+  "position": Quantity("position", "", 1.0, 0),
+  "loss": Quantity("loss", "", 1.0, 3),
+  "bytes": Quantity("traffic", "MB", 1e-6, 3),
+  "bytes_per_round": Quantity("MB per round", "", 1e-6),
+  "server_bytes": Quantity("server's parameters", "MB", 1e-6),
+  "seconds": Quantity("time", "s", 1.0, 1),
+  "modelled_seconds": Quantity("modelled time", "s", 1.0, 1),
+  "client_joules": Quantity("clients", "J", 1.0, 1),
+  "server_joules": Quantity("server", "J", 1.0, 1),
+  "joules": Quantity("energy", "J", 1.0, 1),
+  "grams": Quantity("CO₂", "g", 1.0, 3),
+  "watts": Quantity("power", "W", 1.0, 1),
+  "watts_per_point": Quantity("power per point", "W/%", 1.0, 3),
+  "target_rounds": Quantity("rounds", "", 1.0, 0, "min"),
+  "target_bytes": Quantity("MB", "", 1e-6, 1, "min"),
+  "target_seconds": Quantity("time", "s", 1.0, 1, "min"),
+  "target_joules": Quantity("energy", "J", 1.0, 1, "min"),
+  "epsilon": Quantity("largest ε", "", 1.0, best="min"),
+  "epsilon_median": Quantity("median ε", "", 1.0),
+  "silhouette": Quantity("silhouette by class", "", 1.0, 3, "max"),
+  "distance_ratio": Quantity("distance ratio", "", 1.0, 3, "min"),
 }
-"""Key of a metric -> its quantity. In the CSV the metrics per test set come
-first, then those of a whole row; each group is in this order."""
+"""Key of a metric -> its quantity. A metric of eval.metrics is printed as a
+plain number, see `quantity`."""
 
-RULE_KEYS = {
-  "accuracy": Quantity("", "accuracy"),
-  "below": Quantity("", "below", "points"),
-  "kept": Quantity("", "kept", digits=0),
-  "offload": Quantity("", "offloaded", digits=1),
-}
-"""Numbers printed for a rule that chooses thresholds without test labels."""
+
+def quantity(metric: str) -> Quantity:
+  """Returns how a metric is printed; a user's own as a plain number."""
+  own = Quantity(metric.replace("_", " "), "", 1.0, 3)
+  return QUANTITIES.get(metric, own)
+
+
+def heading(name: str) -> str:
+  """Returns the name of a test set for a reader: "0.20" is "ρ=0.2"."""
+  try:
+    return f"ρ={float(name):g}"
+  except ValueError:
+    return "largest" if name == LARGEST else name
+
+
+def field_name(field: str) -> str:
+  """Returns the name of a grid's field for a reader: its last word."""
+  return field.rpartition(".")[2].replace("_", " ")

@@ -1,237 +1,282 @@
-"""Facts that tables and figures read from results, and their formats.
+"""Results of a run, of its seeds, of a grid, or of several folders.
 
-`splitjax.reports.report` defines the layout of results.
+They are all the same: the table of `splitjax.reports.numbers`, and for each
+run what explains its numbers. Pages, tables and figures take such results.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from splitjax.evaluation import metrics
+import pandas as pd
+
+from splitjax.config import paper_numbers
 from splitjax.registry import flat
+from splitjax.reports import main_table, numbers, tables
+from splitjax.types import UserError
 
-ABSENT = "–"
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def ratios(results: dict[str, Any]) -> list[float] | None:
-  """Returns the ρ of each test set; None if the sets are not mixtures."""
-  try:
-    return [float(name) for name in results["sets"]]
-  except ValueError:
-    return None
+Settings = Mapping[str, Any]
+"""A config as nested dicts, see `splitjax.config.schema.Config.to_dict`."""
 
 
-def severities(results: dict[str, Any]) -> list[int] | None:
-  """Returns the severity of each test set; None without severities."""
-  parts = [name.partition("severity ") for name in results["sets"]]
-  if any(before or not number.isdigit() for before, _, number in parts):
-    return None
-  return [int(number) for *_, number in parts]
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """What explains the numbers of a run, that is of one seed of one cell.
 
-
-def heading(name: str) -> str:
-  """Formats a test set's name: "0.2" as "ρ=0.2", others unchanged."""
-  try:
-    return f"ρ={float(name):g}"
-  except ValueError:
-    return name
-
-
-def client(n: int, names: Sequence[str]) -> str:
-  """Formats a client as its number, and its name if it has one."""
-  return f"{n} ({names[n]})" if names else str(n)
-
-
-def ends(results: dict[str, Any]) -> list[int]:
-  """Returns the indices of the sets with the smallest and the largest ρ.
-
-  If the sets are not mixtures, these are the first and the last set. A single
-  set gives one index.
+  Attributes:
+    keys: the run's values in the columns that name its cell; {} without a grid.
+    settings: its config.
+    methods: label of each row -> key of the row's method in METHODS.
+    notes: sentences for a reader, such as the hardware.
+    folder: the folder of the run, for `splitjax.load`.
   """
-  order: Any = ratios(results) or range(len(results["sets"]))
-  return list(dict.fromkeys([order.index(min(order)), order.index(max(order))]))
+
+  keys: Mapping[str, Any]
+  settings: Settings
+  methods: Mapping[str, str]
+  notes: tuple[str, ...] = ()
+  folder: str = ""
+
+  @property
+  def cell(self) -> str:
+    """The run's cell in words: its folder, and the swept fields' values."""
+    swept = {k: v for k, v in self.keys.items() if k != "run"}
+    folder = filter(None, [self.keys.get("run")])
+    return ", ".join([*folder, *(f"{k}={v}" for k, v in swept.items())])
 
 
-def exponent(values: Iterable[float | None]) -> int:
-  """Returns floor(log10) of the smallest value above 0; 0 without any."""
-  positive = [value for value in values if value]
-  return math.floor(math.log10(min(positive))) if positive else 0
+@dataclasses.dataclass(frozen=True)
+class Results:
+  """The numbers of one or several runs.
 
+  Attributes:
+    title: the title of the report.
+    numbers: the table, one line per number; see `splitjax.reports.numbers`.
+    runs: what explains the numbers of each run.
+    remarks: sentences on the runs together, such as what is not finished.
 
-def times_ten(power: int) -> str:
-  """Formats 8 as "×10⁸"."""
-  return "×10" + str(power).translate(RAISED)
-
-
-def with_half(
-  pair: tuple[float | None, float | None] | None,
-  scale: float = 100.0,
-  digits: int = 2,
-  sign: Literal["", "+"] = "",
-) -> str:
-  """Formats a value and its half-width, if any, as in "1.20 ± 0.30"."""
-  value, half = pair or (None, None)
-  if value is None:
-    return ABSENT
-  shown = f"{scale * value:{sign}.{digits}f}"
-  if sign:
-    shown = shown.replace("-", "−")
-  return shown if half is None else f"{shown} ± {scale * half:.{digits}f}"
-
-
-def told(runs: Mapping[str, Sequence[str]]) -> list[str]:
-  """Merges the notes of several runs (name -> notes); each note occurs once.
-
-  A note that only some runs have is preceded by their names.
+  Example:
+    >>> import splitjax
+    >>> results = splitjax.report_again("runs/first")
+    >>> results.sets
+    ['0.2', '0.8']
+    >>> accuracy = results.value("HARMONY", "accuracy", "0.8")
+    >>> 0 <= accuracy <= 1
+    True
   """
-  names: dict[str, list[str]] = {}
-  for name, notes in runs.items():
-    for note in dict.fromkeys(notes):
-      names.setdefault(note, []).append(name)
-  return [
-    note if len(having) == len(runs) else f"{', '.join(having)}: {note}"
-    for note, having in names.items()
+
+  title: str
+  numbers: pd.DataFrame
+  runs: tuple[Run, ...]
+  remarks: tuple[str, ...] = ()
+
+  @property
+  def axes(self) -> list[str]:
+    """Columns that name a cell of a grid, or "run" for several folders."""
+    return numbers.axes(self.numbers)
+
+  @property
+  def sets(self) -> list[str]:
+    """Names of the test sets, in the order of the config."""
+    whole = self.final[self.final.metric == "accuracy"]
+    return list(dict.fromkeys(whole.set))
+
+  @property
+  def seeds(self) -> list[int]:
+    """The seeds, in the order in which they were trained."""
+    return list(dict.fromkeys(self.numbers.seed))
+
+  @property
+  def rows(self) -> list[str]:
+    """Labels of the rows, in the order of the config's methods."""
+    return list(dict.fromkeys(self.final.row))
+
+  @property
+  def methods(self) -> dict[str, str]:
+    """Label of each row -> key of its method in METHODS."""
+    return {
+      label: key for run in self.runs for label, key in run.methods.items()
+    }
+
+  @functools.cached_property
+  def final(self) -> pd.DataFrame:
+    """The numbers of whole rows after the last round."""
+    return numbers.final(self.numbers)
+
+  @functools.cached_property
+  def means(self) -> pd.DataFrame:
+    """`final` over seeds: "value", "half" (NaN for one seed) and "seeds".
+
+    Where the config names a paper that prints a number, "paper" and
+    "paper_half" have it, NaN elsewhere.
+    """
+    return with_paper(numbers.over_seeds(self.final), self.runs)
+
+  def value(self, row: str, metric: str, set: str = "", **cell: Any) -> float:
+    """Returns a number after the last round, as its mean over the seeds.
+
+    Args:
+      row: the label of a row.
+      metric: a metric, with its part behind a colon, as in "bytes:up/features".
+      set: the test set; "" for a metric of the whole row.
+      **cell: values of the axes of a grid by the fields' last words, as in
+        `alpha=0.1`; for several folders `run`.
+
+    Raises:
+      UserError: there is no such number, or there are several.
+    """
+    metric, _, part = metric.partition(":")
+    found = self.means
+    sought = {"row": row, "metric": metric, "part": part, "set": set}
+    axes = {axis.split(".")[-1]: axis for axis in self.axes}
+    for name, value in (sought | cell).items():
+      column = axes.get(name, name)
+      if column not in found:
+        raise UserError(f"{name}: a cell is named by {', '.join(axes)}")
+      kept = found[found[column] == value]
+      if kept.empty:
+        known = ", ".join(map(str, dict.fromkeys(found[column]))) or "none"
+        raise UserError(f"{name}={value!r} is not there: choose of {known}")
+      found = kept
+    if len(found) > 1:
+      raise UserError(f"several cells have this number: name {', '.join(axes)}")
+    return float(found.value.iloc[0])
+
+  def table(self) -> pd.DataFrame:
+    """The main table as text: a line per row, with intervals over seeds."""
+    return main_table.main_table(self.means)
+
+  def __str__(self) -> str:
+    """The main table for a terminal."""
+    return tables.terminal(self.table())
+
+
+def of_run(title: str, table: pd.DataFrame, run: Run) -> Results:
+  """Makes the results of a single run."""
+  return Results(title=title, numbers=table, runs=(run,))
+
+
+NONE = Results(title="", numbers=numbers.frame([], seed=0), runs=())
+"""The results of a process that is not the first one."""
+
+
+def gather(
+  title: str,
+  parts: Sequence[Results],
+  values: Sequence[Mapping[str, Any]] = (),
+  remarks: Sequence[str] = (),
+) -> Results:
+  """Joins the results of seeds, cells or folders.
+
+  `values` has the columns that name each part, such as {"optimizer.lr": 0.1};
+  seeds need none.
+  """
+  named = [
+    {field: numbers.key(value) for field, value in cell.items()}
+    for cell in values or [{}] * len(parts)
   ]
-
-
-def rule(results: dict[str, Any]) -> str:
-  """Returns the rule that chose the thresholds of the reported numbers."""
-  return (
-    results.get("config", {}).get("eval", {}).get("threshold_rule", "oracle")
+  table = numbers.gather([part.numbers for part in parts], named)
+  unset = dict.fromkeys(numbers.axes(table), "")
+  runs = [
+    dataclasses.replace(run, keys={**unset, **cell, **run.keys})
+    for part, cell in zip(parts, named, strict=True)
+    for run in part.runs
+  ]  # fmt: skip
+  return Results(
+    title=title, numbers=table, runs=tuple(runs), remarks=tuple(remarks)
   )
 
 
-def gated(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """Returns the rows with two exits, which a threshold chooses between."""
-  return [row for row in results["rows"] if row["summary"]["fixed"]]
+def with_paper(means: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+  """Adds the columns "paper" and "paper_half", NaN where no paper has a number.
+
+  For a set that a paper calls "max", the largest of the row's sets is added as
+  a line.
+  """
+  axes = numbers.axes(means)
+  cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}
+  parts = [
+    _with_printed(means[_inside(means, axes, cell)], printed(run))
+    for cell, run in cells.items()
+  ]
+  return pd.concat(parts, ignore_index=True)
 
 
-Accuracies = dict[Any, dict[str, float | None]]
-"""Seed -> test set -> accuracy."""
+def _inside(means: pd.DataFrame, axes: list[str], cell: tuple) -> pd.Series:
+  """Checks of each line if it belongs to a cell."""
+  inside = pd.Series(True, means.index)
+  for axis, value in zip(axes, cell, strict=True):
+    inside &= means[axis] == value
+  return inside
 
 
-def accuracies(results: dict[str, Any], row: dict[str, Any]) -> Accuracies:
-  """Returns the accuracies of a row by seed; {} if they are not stored."""
-  seeds, each = [results.get("seed")], [row["summary"]["accuracy"]]
-  if "seeds" in results:
-    seeds, each = results["seeds"], row.get("by_seed", {}).get("accuracy", [])
+def printed(run: Run) -> dict[paper_numbers.Line, paper_numbers.Printed]:
+  """Returns the numbers that the paper of a run's config prints for its cell.
+
+  In a config whose scale is not "paper" only percentages are compared, since
+  the network may be smaller.
+  """
+  fields = flat(run.settings)
+  # As in the public code, a swept turn stands for phi. The paper's cells by
+  # these fields are then compared only if they are swept as well.
+  if "order.turn" in run.keys:
+    for field in {"num_clients", "order.name"} - run.keys.keys():
+      fields.pop(field, None)
+  every = paper_numbers.numbers(run.settings.get("paper", ""), fields)
+  if run.settings.get("scale") == "paper":
+    return every
   return {
-    seed: dict(zip(results["sets"], one, strict=True))
-    for seed, one in zip(seeds, each, strict=False)
+    line: number
+    for line, number in every.items()
+    if line.metric not in paper_numbers.SCALE
   }
 
 
-def paired(
-  before: Accuracies, now: Accuracies, name: str
-) -> tuple[float, float | None] | None:
-  """Averages `now` minus `before` on a test set over their common seeds.
+def _with_printed(
+  means: pd.DataFrame,
+  found: Mapping[paper_numbers.Line, paper_numbers.Printed],
+) -> pd.DataFrame:
+  """Adds a paper's numbers to the lines of a cell."""
+  largest = {at.metric for at in found if at.set == paper_numbers.LARGEST}
+  known = means[means.metric.isin(largest) & means.part.eq("")]
+  known = known.dropna(subset="value").sort_values("value")
+  tops = known.groupby(["row", "metric"], sort=False).tail(1)
+  tops = tops.assign(set=paper_numbers.LARGEST)
+  means = pd.concat([means, tops], ignore_index=True)
+  by_row: dict[tuple, list[tuple[str, paper_numbers.Printed]]] = {}
+  for at, number in found.items():
+    by_row.setdefault((at.row, at.metric, ""), []).append((at.set, number))
+  absent = paper_numbers.Printed(float("nan"), None)
+  columns = []
+  for row, metric, part, name in zip(
+    means.row, means.metric, means.part, means.set, strict=True
+  ):
+    fits = [
+      number
+      for set_, number in by_row.get((row, metric, part), ())
+      if paper_numbers.same_set(set_, name)
+    ]
+    columns.append([*fits, absent][0])
+  frame = pd.DataFrame(columns, means.index, ["value", "half"], "float")
+  return means.assign(paper=frame.value, paper_half=frame.half)
 
-  Returns the mean and the half-width of its 95 % interval (Student's t over the
-  differences; None for one seed), or None if no seed has both accuracies.
+
+def notes(results: Results) -> list[str]:
+  """Lists remarks, then the notes of the runs, each once.
+
+  A note of some cells begins with their names.
+
+  Seeds of one cell are not told apart.
   """
-  pairs = [(before[s].get(name), now[s].get(name)) for s in before if s in now]
-  apart = [b - a for a, b in pairs if a is not None and b is not None]
-  return metrics.confidence_interval(apart) if apart else None
-
-
-class Gain(NamedTuple):
-  """The mean over seeds of a row's accuracy minus the best other row's."""
-
-  row: str
-  set: str
-  over: str  # the other row
-  value: float
-  half: float | None
-
-
-def gains(results: dict[str, Any]) -> Iterator[Gain]:
-  """Yields the headline row's gain over the best other row on two test sets.
-
-  The two sets have the smallest and the largest ρ, or are the first and the
-  last if no set is a mixture; with a single set there is no gain. The headline
-  row belongs to the method that the config names as `headline`, or else to the
-  first method. The best other row is the row of another method that has the
-  highest mean over seeds.
-  """
-  methods = results["config"].get("methods") or {}
-  key = results["config"].get("headline") or next(iter(methods), None)
-  label = (methods.get(key) or {}).get("label") or key
-  rows = {row["label"]: row for row in results["rows"]}
-  label = label or next(iter(rows))
-  ours, _ = rows.pop(label, None), rows.pop(f"{label}+FT", None)
-  if ours is None or len(results["sets"]) < 2:
-    return
-  for i in ends(results):
-    top = {
-      name: row["summary"]["accuracy"][i]
-      for name, row in rows.items()
-      if row["summary"]["accuracy"][i] is not None
-    }
-    if not top:
-      continue
-    over, name = max(top, key=top.__getitem__), results["sets"][i]
-    theirs, own = accuracies(results, rows[over]), accuracies(results, ours)
-    if (found := paired(theirs, own, name)) is not None:
-      yield Gain(ours["label"], name, over, *found)
-
-
-def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-  """Finds the only option in which the methods of a run differ.
-
-  Returns:
-    The option, and the label of each method -> its value. None if the methods
-    differ in no option, in several, or in their names.
-  """
-  methods = results["config"].get("methods") or {}
-  specs = {
-    spec.get("label") or key: {k: v for k, v in spec.items() if k != "label"}
-    for key, spec in methods.items()
-  }
-  names = {k for spec in specs.values() for k in spec}
-  differ = [
-    k for k in names if len({str(x.get(k)) for x in specs.values()}) > 1
+  holders: dict[str, list[str]] = {}
+  for run in results.runs:
+    for note in run.notes:
+      holders.setdefault(note, []).append(run.cell)
+  every = {run.cell for run in results.runs}
+  return [*results.remarks] + [
+    note
+    if set(cells) == every
+    else f"{'; '.join(dict.fromkeys(cells))}: {note}"
+    for note, cells in holders.items()
   ]
-  if len(differ) != 1 or differ == ["name"]:
-    return None
-  return differ[0], {label: x.get(differ[0]) for label, x in specs.items()}
-
-
-def folded(trees: Sequence[dict[str, Any]]) -> str:
-  """Writes the section of settings: a general line, then a line per method.
-
-  Args:
-    trees: results of a run, or of every cell of a grid. A setting is listed if
-      it has the same value in all cells. A method's setting is listed if it has
-      the same value in all cells with this method.
-  """
-  fields = [
-    {
-      k: v
-      for k, v in tree["config"].items()
-      if k != "methods" and (k, v) != ("changed", [])
-    }
-    for tree in trees
-  ]
-  seeds = [
-    tree["seed"] if "seed" in tree else ", ".join(map(str, tree["seeds"]))
-    for tree in trees
-  ]
-  every = [{**x, "seed": s} for x, s in zip(fields, seeds, strict=True)]
-  lines = [_fields(every)]
-  methods = [tree["config"].get("methods", {}) for tree in trees]
-  for key in dict.fromkeys(key for each in methods for key in each):
-    lines.append(f"`{key}`: {_fields(x[key] for x in methods if key in x)}")
-  body = "\n".join(f"- {line}" for line in lines)
-  title = "Settings" if len(trees) == 1 else "Settings of all cells"
-  return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
-
-
-def _fields(every: Iterable[dict[str, Any]]) -> str:
-  """Lists, in one line, names and values that all nested dicts share."""
-  first, *others = map(flat, every)
-  return " · ".join(
-    f"{name} `{value}`"
-    for name, value in first.items()
-    if all(name in each and each[name] == value for each in others)
-  )

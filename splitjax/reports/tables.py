@@ -1,229 +1,254 @@
-"""Tables of a report: records pivoted into rows and columns.
+"""Tables of a report: as text in a frame, as Markdown, LaTeX, for a terminal.
 
-`main` makes the table of a run, `compare` the table of a grid or of a run
-beside a paper's numbers, `page` the others. `formats` renders them.
+A frame of text has the names of a line (a grid's cell, the method) in its index
+and numbers in its columns; `**` around a number marks the leading row. What
+users named, in the index and in the heads, is escaped when it is written.
 """
 
+import decimal
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from splitjax.config.paper_numbers import LARGEST
-from splitjax.reports import forgetting, records
-from splitjax.reports.formats import Table, markdown
-from splitjax.reports.quantities import QUANTITIES, RULE_KEYS, Quantity
-from splitjax.reports.records import Record
-from splitjax.reports.results import (
-  ABSENT,
-  ends,
-  exponent,
-  heading,
-  times_ten,
-  with_half,
-)
+import numpy as np
+import pandas as pd
+import tabulate
 
-POWERS = ("latency", "computation", "communication")
-"""Metrics that are printed in units of a power of ten."""
+from splitjax import files
+from splitjax.reports import quantities
+from splitjax.reports.quantities import Quantity
+
+ABSENT = "–"
+"""What stands for a number that does not exist."""
+
+MARKED = re.compile(r"\*\*(.*?)\*\*")
+
+_RAISED = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_LETTERS = {
+  "ρ": r"$\rho$", "λ": r"$\lambda$", "α": r"$\alpha$", "β": r"$\beta$",
+  "γ": r"$\gamma$", "ε": r"$\varepsilon$", "φ": r"$\varphi$", "±": r"$\pm$",
+  "×": r"$\times$", "−": "$-$", "–": "--", "₂": "$_2$",
+  **{_RAISED[i]: f"$^{x}$" for i, x in enumerate("-0123456789")},
+}  # fmt: skip
+"""Letters that pdfLaTeX lacks; others are written as they are."""
 
 
 class Column(NamedTuple):
-  """A metric on a test set, its format, and the column's head."""
+  """A metric in a table.
+
+  Attributes:
+    metric, set, part: of the lines that it shows, see `numbers`.
+    head: its head; "": the quantity's name and unit, and the test set.
+    placed: a head that is not given names the test set.
+    digits: digits after the point; None: those of the quantity.
+  """
 
   metric: str
-  set: str
-  quantity: Quantity
-  head: str
+  set: str = ""
+  part: str = ""
+  head: str = ""
+  placed: bool = True
+  digits: int | None = None
+
+  def named(self, quantity: Quantity) -> str:
+    """The head of the column, as in "accuracy [%] ρ=0.8"."""
+    if self.head:
+      return self.head
+    name = ", ".join(filter(None, [quantity.name, self.part]))
+    unit = f"[{quantity.unit}]" if quantity.unit else ""
+    place = quantities.heading(self.set) if self.placed else ""
+    return " ".join(filter(None, [name, unit, place]))
+
+  def lines(self, means: pd.DataFrame) -> pd.DataFrame:
+    """The lines of a table of means that the column shows."""
+    same = means.metric.eq(self.metric) & means.set.eq(self.set)
+    return means[same & means.part.eq(self.part)]
 
 
-def column(
-  metric: str,
-  set_: str = "",
-  *,
-  place: bool = True,
-  power: int = 0,
-  brief: bool = False,
-) -> Column:
-  """Makes the column of a metric.
+def table(
+  means: pd.DataFrame, columns: Sequence[Column], by: Sequence[str] = ("row",)
+) -> pd.DataFrame:
+  """Makes a table of text.
 
-  `metric` is a key of QUANTITIES or of eval.metrics, or it is RULE.KEY. If
-  `place` is true, the head names the test set. Metrics of POWERS are printed in
-  units of 10^`power`. If `brief` is true, percentages have one digit fewer.
+  A cell is ours, with the paper's number, if it prints one, in parentheses.
+  Among the lines that differ in the last of `by` alone, each column marks the
+  one that leads all others by more than the interval.
+
+  Args:
+    means: numbers over seeds, see `Results.means`.
+    columns: what it shows; numbers that do not exist are "–".
+    by: the columns of `means` that name a line.
+
+  Returns:
+    A frame of text, with a line for each value of `by` and these in the index.
   """
-  rule, _, key = metric.rpartition(".")
-  own = Quantity("", metric.replace("_", " "), "", 1.0, 3)
-  quantity = RULE_KEYS[key] if rule else QUANTITIES.get(metric, own)
-  name = f"{rule} {quantity.name}".strip()
-  if metric in POWERS:
-    quantity = quantity._replace(unit=times_ten(power), scale=10.0**-power)
-  if brief and quantity.unit == "%":
-    quantity = quantity._replace(digits=quantity.digits - 1)
-  unit = f" [{quantity.unit}]" if quantity.unit else ""
-  where = ""
-  if place and set_:
-    where = " largest" if set_ == LARGEST else f" {heading(set_)}"
-  return Column(metric, set_, quantity, name + unit + where)
+  shown = [column.lines(means) for column in columns]
+  lines = pd.concat(shown)[[*by]].drop_duplicates().sort_index()
+  if by[:-1]:  # lines of one group are neighbours
+    group = lines.groupby(list(by[:-1]), sort=False).ngroup()
+    lines = lines.loc[group.sort_values(kind="stable").index]
+  index = list(lines.itertuples(index=False, name=None))
+  body = {}
+  for column, numbers in zip(columns, shown, strict=True):
+    same = [x for c, x in zip(columns, shown, strict=True) if c[0] == column[0]]
+    quantity = quantities.quantity(column.metric)
+    quantity = quantity.fitted(pd.concat(same).value)
+    if column.digits is not None:
+      quantity = quantity._replace(digits=column.digits)
+    text = _texts(numbers, quantity, by)
+    body[column.named(quantity)] = [text.get(line, ABSENT) for line in index]
+  frame = pd.DataFrame(body, dtype=object)
+  frame.index = pd.MultiIndex.from_tuples(index, names=axis_names(by))
+  return frame
 
 
-def pivot(
-  found: Sequence[Record], columns: Sequence[Column], corner: str = "method"
-) -> Table:
-  """Pivots records into a table with a line per row.
+def _texts(
+  numbers: pd.DataFrame, quantity: Quantity, by: Sequence[str]
+) -> dict[tuple, str]:
+  """Formats the numbers of a column: the values of `by` -> text."""
+  groups = [numbers]
+  if by[:-1]:
+    groups = [x for _, x in numbers.groupby(list(by[:-1]), sort=False)]
+  marked = {leader(group, quantity.best) for group in groups}
+  text = {}
+  for i, line in numbers.iterrows():
+    ours = number(line.value, line.half, quantity)
+    ours = f"**{ours}**" if i in marked else ours
+    if not pd.isna(line.get("paper")):
+      ours += f" ({number(line.paper, line.paper_half, quantity)})"
+    text[tuple(line[name] for name in by)] = ours
+  return text
 
-  If the paper prints numbers of a row, two more lines show the paper's numbers
-  and the differences. Within a grid's cell, each column marks the row that is
-  ahead of all others (`_ahead`). If cells have different numbers of seeds, a
-  further column gives them. `corner` is the head of the column with the rows'
-  labels. When workdirs are compared, the runs of a method are on neighbouring
-  lines.
+
+def leader(group: pd.DataFrame, best: str) -> int | None:
+  """Finds the line that leads all others by more than the interval, if any.
+
+  The lead must exceed √(h² + h′²), the half-width of the difference of two
+  independent means with half-widths h and h′. Without intervals no line leads.
   """
-  if corner == "method" and any("run" in r.values for r in found):
-    corner = "run"
-    found = [
-      r._replace(values={"method": r.row}, row=r.values["run"]) for r in found
-    ]
-  axes = list(dict.fromkeys(field for r in found for field in r.values))
-  counted = len({r.seeds for r in found}) > 1
-  names = [*axis_names(axes), corner]
-  names += ["seeds"] * counted
-  groups: dict[tuple[str, ...], dict[str, dict[tuple[str, str], Record]]] = {}
-  for r in found:
-    place = tuple(text(r.values.get(axis)) for axis in axes)
-    row = groups.setdefault(place, {}).setdefault(r.row, {})
-    row[r.metric, r.set] = r
-
-  lines: list[list[str]] = []
-  ahead, starts = set[tuple[int, int]](), set[int]()
-  for place, rows in groups.items():
-    starts.add(len(lines))
-    ours = {}
-    for label, known in rows.items():
-      each = [known.get((c.metric, c.set)) for c in columns]
-      ours[label] = len(lines)
-      kinds = [""]
-      if any(r is not None and r.paper is not None for r in each):
-        kinds += ["paper", "difference"]
-      for kind in kinds:
-        name = f"{label}, {kind}" if kind else label
-        seeds = ABSENT if kind else str(next(iter(known.values())).seeds)
-        cells = map(_cell, each, columns, [kind] * len(columns))
-        lines.append([*place, name, *[seeds] * counted, *cells])
-    for i, c in enumerate(columns):
-      if (first := _ahead(rows, c)) is not None:
-        ahead.add((ours[first], len(names) + i))
-  heads = [*names, *(c.head for c in columns)]
-  return Table(
-    heads, lines, len(axes) + 1, frozenset(ahead), frozenset(starts - {0})
-  )
+  known = group.dropna(subset="value")
+  if not best or len(known) < 2 or known.half.isna().any():
+    return None
+  order = known.sort_values("value", ascending=best == "min", kind="stable")
+  top, others = order.iloc[0], order.iloc[1:]
+  apart = (others.value - top.value).abs()
+  leads = (apart > np.hypot(others.half, top.half)).all()
+  return order.index[0] if leads else None
 
 
-def own_metrics(found: Sequence[Record]) -> list[str]:
-  """Lists the metrics of eval.metrics for which there are records."""
-  known = dict.fromkeys(r.metric for r in found)
-  return [m for m in known if m not in QUANTITIES and "." not in m]
+def number(value: float, half: float, quantity: Quantity) -> str:
+  """Formats a value and its half-width, if any, as in "1.20 ± 0.30"."""
+  if pd.isna(value):
+    return ABSENT
+  text = rounded(quantity.scale * value, quantity.digits)
+  if quantity.sign:
+    text = text if text.startswith("-") else f"+{text}"
+    text = text.replace("-", "−")
+  if pd.isna(half):
+    return text
+  return f"{text} ± {rounded(quantity.scale * half, quantity.digits)}"
 
 
-def axis_names(axes: Sequence[str]) -> list[str]:
-  """Returns each field's last word, or last two if the last is ambiguous."""
-  last = [axis.split(".")[-1] for axis in axes]
+def rounded(value: float, digits: int) -> str:
+  """Rounds halves up, whatever binary makes of the decimal number."""
+  if not math.isfinite(value):
+    return str(value)
+  exact = decimal.Decimal(str(round(value, max(6, digits + 2))))
+  last = decimal.Decimal(1).scaleb(-digits)
+  # Adding 0 removes the sign of a zero.
+  return f"{exact.quantize(last, decimal.ROUND_HALF_UP) + 0:f}"
+
+
+def axis_names(axes: Iterable[str]) -> list[str]:
+  """Names the columns of an index: a field's last word, "method" for "row".
+
+  A last word that several fields have is preceded by the word before.
+  """
+  names = ["method" if axis == "row" else axis for axis in axes]
+  last = [name.split(".")[-1] for name in names]
   return [
-    ".".join(axis.split(".")[-2:]) if last.count(name) > 1 else name
-    for axis, name in zip(axes, last, strict=True)
+    ".".join(name.split(".")[-2:]) if last.count(word) > 1 else word
+    for name, word in zip(names, last, strict=True)
   ]
 
 
-def _ahead(rows: dict[str, dict], c: Column) -> str | None:
-  """Finds the row that leads all others by more than the interval, if any.
-
-  The lead must exceed sqrt(h^2 + h'^2), the half-width of the difference of two
-  independent means with half-widths h and h'. Without intervals no row leads.
-  """
-  known = [(label, each.get((c.metric, c.set))) for label, each in rows.items()]
-  found = [(k, r) for k, r in known if r is not None and r.value is not None]
-  if c.quantity.best is None or len(found) < 2:
-    return None
-  name, top = c.quantity.best(found, key=lambda each: each[1].value)
-  others = [r for label, r in found if label != name]
-  if any(r.half is None for r in (top, *others)):
-    return None
-  beyond = all(
-    abs(top.value - r.value) > math.hypot(top.half, r.half) for r in others
+def markdown(frame: pd.DataFrame) -> str:
+  """Writes a table in Markdown."""
+  heads, lines = _cells(frame, escaped)
+  names = frame.index.nlevels
+  aligned = [":--"] * names + ["--:"] * (len(heads) - names)
+  return "\n".join(
+    f"| {' | '.join(line)} |" for line in (heads, aligned, *lines)
   )
-  return name if beyond else None
 
 
-def _cell(r: Record | None, c: Column, kind: str) -> str:
-  """Formats one cell of a table.
+def escaped(text: object) -> str:
+  """Escapes a user's text so that Markdown and HTML show it letter by letter.
 
-  `kind` is "" for our value, "paper" for the paper's value, and "difference"
-  for our value minus the paper's.
+  Line breaks, control letters and marks of direction become their codes.
   """
-  if r is None:
-    return ABSENT
-  scale, digits = c.quantity.scale, c.quantity.digits
-  if kind == "difference":
-    return with_half((records.difference(r), None), scale, digits, "+")
-  return with_half(r.paper if kind else (r.value, r.half), scale, digits)
+  shown = files.printable(text)
+  shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+  shown = re.sub(r"([\\`*|~$#])|\](?=[(\[:])", r"\\\g<0>", shown)
+  return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", shown)
 
 
-def text(value: Any) -> str:
-  """Formats a value of a grid's field; tuples (lists in JSON) as "(a, b)"."""
-  if isinstance(value, list | tuple):
-    return f"({', '.join(map(str, value))})"
-  return ABSENT if value is None else str(value)
+def terminal(frame: pd.DataFrame) -> str:
+  """Writes a table as aligned text, a word of a head in a line.
 
-
-def main(results: dict[str, Any], brief: bool) -> Table:
-  """Makes a run's table: accuracy on all test sets, other metrics on two.
-
-  These two sets have the smallest and the largest ρ (`ends`). A `brief` table
-  fits a terminal of 100 characters: it has the other metrics on the second of
-  the two only, and percentages over seeds have fewer digits.
+  A star marks the leading row.
   """
-  names = results["sets"]
-  shown = [names[r] for r in sorted(ends(results))]
-  if brief:
-    shown = [names[ends(results)[-1]]]
-  found = [r._replace(paper=None) for r in records.collect(results, {})]
-  power = exponent(
-    r.value for r in found if r.metric == "latency" and r.set in shown
+  heads, lines = _cells(frame, files.printable)
+  body: list = [[head.replace(" ", "\n") for head in heads]]
+  body += [tabulate.SEPARATING_LINE]
+  body += [
+    [MARKED.sub(r"*\1", cell).replace(" ± ", "±") for cell in line]
+    for line in lines
+  ]
+  # The heads are passed as a line: tabulate widens columns that have headers.
+  text = _tabulate(body, (), frame, "simple")
+  return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def latex(frame: pd.DataFrame, caption: str) -> str:
+  """Writes a table in LaTeX, for the package booktabs."""
+  heads, lines = _cells(frame, files.printable)
+  lines = [[MARKED.sub("\x02\\1\x03", cell) for cell in x] for x in lines]
+  body = _tabulate(lines, heads, frame, "latex_booktabs")
+  body = body.replace("\x02", r"\textbf{").replace("\x03", "}")
+  # LaTeX reads [ or * at the start of a line as an option of \\.
+  body = re.sub(r"^(\s*)(?=[\[*])", r"\1{}", body, flags=re.MULTILINE)
+  title = files.printable(caption)
+  title = "".join(tabulate.LATEX_ESCAPE_RULES.get(x, x) for x in title)
+  text = (
+    "% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
+    f"\\caption{{{title}}}\n{body}\n\\end{{table}}\n"
   )
-  several = brief and "seeds" in results
-  keys = [("accuracy", name) for name in names]
-  costs = *own_metrics(found), "offload", "latency"
-  keys += [(metric, name) for metric in costs for name in shown]
-  columns = [column(*key, power=power, brief=several) for key in keys]
-  if several:
-    return pivot(found, columns)
-  seconds = ["train"] if brief else ["train", "compile", "evaluate"]
-  columns += [column(metric) for metric in ("bytes_per_round", *seconds)]
-  return pivot(found, columns)
+  return "".join(_LETTERS.get(letter, letter) for letter in text)
 
 
-def compare(found: Sequence[Record]) -> Table:
-  """Makes the table of a grid, or of a run beside its paper.
-
-  It has accuracy on every test set, forgetting if it is measured, all other
-  numbers that the paper prints, and eval.metrics, offload ratio and latency on
-  the last set.
-  """
-  sets = list(dict.fromkeys(r.set for r in found if r.metric == "accuracy"))
-  keys = [("accuracy", name) for name in sets]
-  for metric in forgetting.METRICS:
-    keys += [(r.metric, r.set) for r in found if r.metric == metric]
-  keys += [(r.metric, r.set) for r in found if r.paper and not r.over]
-  costs = *own_metrics(found), "offload", "latency"
-  keys += [(metric, sets[-1]) for metric in costs]
-  power = exponent(r.value for r in found if r.metric == "latency")
-  columns = [column(*key, power=power) for key in dict.fromkeys(keys)]
-  return pivot(found, columns)
+def _cells(
+  frame: pd.DataFrame, write: Callable[[object], str]
+) -> tuple[list[str], list[list[str]]]:
+  """Returns heads and lines; `write` writes what users named."""
+  heads = [*map(write, frame.index.names), *map(write, frame.columns)]
+  names = [line if isinstance(line, tuple) else (line,) for line in frame.index]
+  cells = frame.itertuples(index=False, name=None)
+  lines = [
+    [*map(write, name), *cell] for name, cell in zip(names, cells, strict=True)
+  ]
+  return heads, lines
 
 
-def section(
-  title: str, found: Sequence[Record], columns: Sequence[Column], *words: str
-) -> list[str]:
-  """Makes heading, table and words; returns [] if no record fits `columns`."""
-  metrics = {c.metric for c in columns}
-  known = [r for r in found if r.metric in metrics]
-  if not known:
-    return []
-  return [f"## {title}", markdown(pivot(known, columns)), *words]
+def _tabulate(
+  lines: Sequence, heads: Sequence[str], frame: pd.DataFrame, form: str
+) -> str:
+  names = frame.index.nlevels
+  return tabulate.tabulate(
+    lines,
+    heads,
+    tablefmt=form,
+    colalign=["left"] * names + ["right"] * len(frame.columns),
+    disable_numparse=True,
+  )

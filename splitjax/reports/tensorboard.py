@@ -1,138 +1,122 @@
 """Event files for TensorBoard, written from the lines of metrics.jsonl.
 
-tensorboardX writes messages, frames and checksums. Its SummaryWriter is not
-used: it writes in a thread behind a bounded queue, so that after an error such
-as a full disk the training would wait forever. The package is imported only if
-it is used, because it imports PyTorch if that is installed.
+The writer is tensorboardX's, without the thread of its SummaryWriter: after a
+full disk that thread is gone, and the training would wait for it forever. The
+package is imported only if it is used, because it imports PyTorch if that is
+installed.
 """
 
 import functools
 import math
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
-
-from splitjax import files
-from splitjax.evaluation import forgetting
 from splitjax.types import UserError
 
 FOLDER = "tensorboard"
 """Folder in a workdir for `tensorboard --logdir`, with one run per method."""
 
-NAME = "events.out.tfevents."
-"""Prefix of an event file's name."""
-
 Line = dict[str, Any]
 """One line of metrics.jsonl."""
 
-
-def rewrite(workdir: Path, key: str, lines: Iterable[Line]) -> Path:
-  """Rewrites a method's event file with the finished rounds.
-
-  `lines` is iterated twice. Returns the file, to append to. The file gets a new
-  name, because a running TensorBoard would not reread a replaced file.
-  """
-  folder = workdir / FOLDER / key
-  folder.mkdir(parents=True, exist_ok=True)
-  for old in folder.glob(f"{NAME}*"):
-    if old.stat().st_size:
-      os.truncate(old, 0)  # a running TensorBoard would wait for a deleted file
-    else:
-      old.unlink()
-  path, now = folder / f"{NAME}{time.time_ns()}", time.time()
-  whole = sum(line["seconds"] for line in lines)
-
-  def events():
-    yield {"wall_time": now, "file_version": "brain.Event:2"}
-    # Makes a running TensorBoard drop the rounds of an earlier file.
-    yield {"wall_time": now, "step": 1, "session_log": {"status": "START"}}
-    left = whole  # as if the rounds had run without a break until now
-    for line in lines:
-      left -= line["seconds"]
-      yield _round(line, now - left)
-
-  files.write_bytes(path, lambda file: _write(file, events()))
-  return path
+SECONDS = 2.0
+"""Time after which a round is flushed to the disk, for who looks on."""
 
 
-def append(path: Path, line: Line) -> None:
-  """Adds a round to a method's event file."""
-  with path.open("ab") as file:
-    _write(file, [_round(line, time.time())])
+class EventFile:
+  """The event file of a method's training; a resumed one has several."""
+
+  def __init__(self, workdir: Path, key: str, log: Iterable[Line]):
+    """Opens a file after the rounds of `log`.
+
+    A reader forgets later rounds of earlier files, which a killed process may
+    have written. Without earlier files the rounds of `log` are written first.
+    """
+    event, writer = event_library()
+    folder = workdir / FOLDER / key
+    resumed = is_there(workdir, key)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Readers take files by name, so by time; two may begin in one second.
+    self._writer = writer(str(folder / "events"), f".{time.time_ns()}")
+    self._event, self._flushed, done = event, time.monotonic(), 0
+    for line in log:
+      done = line["round"]
+      if not resumed:
+        self.append(line)
+    if resumed:
+      start = {"step": done + 1, "session_log": {"status": "START"}}
+      self._writer.write_event(event(wall_time=time.time(), **start))
+
+  def append(self, line: Line) -> None:
+    """Adds a round."""
+    values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
+    self._writer.write_event(
+      self._event(
+        wall_time=time.time(), step=line["round"], summary={"value": values}
+      )
+    )
+    if time.monotonic() > self._flushed + SECONDS:
+      self.flush()
+
+  def flush(self) -> None:
+    """Waits until all rounds are on the disk."""
+    self._writer.flush()
+    self._flushed = time.monotonic()
+
+  def close(self) -> None:
+    """Flushes and closes the file."""
+    self._writer.close()
+
+
+def is_there(workdir: Path, key: str) -> bool:
+  """Checks if a method has event files."""
+  return any((workdir / FOLDER / key).glob("events.*"))
 
 
 def scalars(line: Line) -> dict[str, float]:
   """Maps the tags of one round to values; null becomes NaN.
 
-  Tags contain the suffix of a row (+FT) instead of its label, so that all
-  methods use the same tags. Only the global test set has a tag for the gap
-  between classes.
+  Tags have the suffix of a row (+FT) instead of its label, so that all methods
+  have the same tags.
   """
-  sent = line["wire"]
   values = {f"loss/{name}": value for name, value in line["loss"].items()}
-  values["bytes/all"] = sum(sent.values())
-  values |= {f"bytes/{name}": size for name, size in sent.items()}
+  values["bytes/all"] = sum(line["wire"].values())
+  values |= {f"bytes/{name}": size for name, size in line["wire"].items()}
   values["clients/participants"] = line["participants"]
   values["clients/masked"] = len(line["masked"])
   values |= {f"faults/{k}": n for k, n in line.get("faults", {}).items()}
   values["seconds/round"] = line["seconds"]
-  rows = line.get("accuracy", {})
-  first = next(iter(rows), "")
-  for label, accuracy in rows.items():
-    suffix = label.removeprefix(first)
-    own = {"accuracy": accuracy, **line.get("metrics", {}).get(label, {})}
-    spread = (x for x in ("std", "worst_tenth") if x in line)
-    own |= {f"accuracy_{name}": line[name][label] for name in spread}
-    for key, each in own.items():
-      values |= {f"{key}{suffix}/{name}": x for name, x in each.items()}
-    if "global" in accuracy:
-      shares = np.array(line["per_class"][label], float)
-      values[f"gap{suffix}/global"] = float(forgetting.performance_gap(shares))
+  labels = list(line.get("accuracy", {}))
+  for label in labels:
+    suffix = label.removeprefix(labels[0])
+    by_set = {"accuracy": line["accuracy"], **_spread(line)}
+    measured = {key: by_row[label] for key, by_row in by_set.items()}
+    measured |= line.get("metrics", {}).get(label, {})
+    for key, numbers in measured.items():
+      values |= {f"{key}{suffix}/{name}": x for name, x in numbers.items()}
   return {k: math.nan if v is None else float(v) for k, v in values.items()}
 
 
-def _round(line: Line, wall: float) -> dict[str, Any]:
-  """Returns the fields of a round's event; `wall`: seconds since the epoch."""
-  values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
-  return {
-    "wall_time": wall,
-    "step": line["round"],
-    "summary": {"value": values},
-  }
-
-
-def _write(file: IO[bytes], events: Iterable[dict[str, Any]]) -> None:
-  """Writes events as TFRecord frames."""
-  event, frames = event_library()
-  writer = frames(file)
-  for fields in events:
-    writer.write(event(**fields).SerializeToString())
+def _spread(line: Line) -> dict[str, Any]:
+  names = [name for name in ("std", "worst_tenth") if name in line]
+  return {f"accuracy_{name}": line[name] for name in names}
 
 
 @functools.cache
 def event_library() -> tuple[Any, Any]:
-  """Imports the class of Event messages; returns it and the class Frames.
+  """Imports the class of Event messages, and that of their writer.
 
   Raises:
     UserError: the package is not installed.
   """
   try:
+    from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.record_writer import RecordWriter
   except ImportError as error:
     raise UserError(
       f"event files for TensorBoard need tensorboardX ({error}): pip install"
       " 'tensorboardX>=2.6.4', or --config.tensorboard=False"
     ) from None
-
-  class Frames(RecordWriter):
-    """A RecordWriter for a file that is already open."""
-
-    def __init__(self, file: IO[bytes]):
-      self._writer = file
-
-  return Event, Frames
+  return Event, EventsWriter

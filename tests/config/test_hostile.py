@@ -15,15 +15,15 @@ from splitjax import (
   experiment,
   fleet,
   models,
-  reports,
 )
+from splitjax.reports import numbers
 
 READERS = (
   lambda path: data.load(f"npz:{path}"),
   lambda path: fleet.read_profiles(path, 3),
   lambda path: models.load(str(path), "weights"),
   lambda path: experiment.read_json(path),
-  lambda path: reports.read_report(path.parent),
+  lambda path: numbers.read(path),
 )
 """Of each kind of a user's file."""
 
@@ -39,7 +39,7 @@ class Payload:
 
 
 def test_nothing_is_executed(tmp_path):
-  path, mark = tmp_path / "report.json", tmp_path / "executed"
+  path, mark = tmp_path / "numbers.csv", tmp_path / "executed"
   evil = np.array([Payload(mark)] * 4, object)
   names = "train_image", "train_label", "test_image", "test_label"
   named = dict.fromkeys(names, evil)

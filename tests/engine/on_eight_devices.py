@@ -13,6 +13,7 @@ import runs
 import tiny
 from divided import Outcome, distance, divided, planned, play
 from engine import world
+from selected import values
 
 import splitjax
 from splitjax import experiment
@@ -90,7 +91,7 @@ def test_a_run_moves_between_machines(tmp_path):
   c.data.partition.num_shards = 14
   c.eval.holdout = 0.2
   c.eval.embeddings = 20
-  (row,) = experiment.run(tiny.resolved(c), tmp_path / "many")["rows"]
+  results = experiment.run(tiny.resolved(c), tmp_path / "many")
   c.system.devices = 1
   config = tiny.resolved(c)
   kept = splitjax.load(tmp_path / "many", "harmony")
@@ -99,12 +100,15 @@ def test_a_run_moves_between_machines(tmp_path):
   ):
     leaves = jax.tree.leaves(nets)
     assert {len(leaf) for leaf in leaves} == {len(cohort.ids)}
-  skew = row["summary"].pop("skew")
   for own in (None, config):  # on eight devices, and on one
-    (looked,) = experiment.evaluate_again(tmp_path / "many", own)["rows"]
-    found = looked["summary"].pop("skew")
-    assert found == pytest.approx(skew, abs=1e-4)
-    assert looked["summary"] == row["summary"]
+    again = experiment.evaluate_again(tmp_path / "many", own)
+    for metric in ("silhouette", "distance_ratio"):
+      found = again.value("harmony", metric)
+      assert found == pytest.approx(results.value("harmony", metric), abs=1e-4)
+    for metric in ("accuracy", "offload", "id", "ood", "common", "std"):
+      np.testing.assert_array_equal(
+        values(again, metric), values(results, metric)
+      )
   # The workdir accepts it as the same run.
   facts = experiment.read_config(tmp_path / "many")[1]
   with experiment.owned(tmp_path / "many", config, facts):
@@ -117,4 +121,6 @@ def test_a_killed_run_goes_on_with_a_note_on_rounding(tmp_path):
   draft.system.devices = 1
   runs.stopped(many, tmp_path / "w", 2)
   results = experiment.run(tiny.resolved(draft), tmp_path / "w")
-  assert any("devices (number) 1 instead of" in n for n in results["notes"])
+  assert any(
+    "devices (number) 1 instead of" in n for n in results.runs[0].notes
+  )

@@ -187,7 +187,7 @@ def test_a_run_reports_masked_clients(tmp_path):
     assert line["masked"] == list(range(6))
     assert set(line["loss"].values()) == {None}
     assert line["wire"]["up/prefix"] > 0
-  assert results["rows"]
+  assert results.rows
   about = json.loads((tmp_path / "methods/splitgp/about.json").read_text())
   told, summary = (n for n in about["notes"] if n.startswith("splitgp"))
   everyone = "updates of clients 0, 1, 2, 3, 4, 5 were not finite"

@@ -41,7 +41,6 @@ def trained(name, channel=None):
     state=trial.state(),
     personal=(),
     thresholds=None,
-    by_client=[],
   )
 
 

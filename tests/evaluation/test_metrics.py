@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from splitjax import evaluation
 
@@ -104,25 +103,6 @@ def test_mean_over_clients_leaves_out_the_empty():
   values = np.array([[0.5, 1.0, np.nan], [np.nan] * 3])
   got = evaluation.over_clients(values)
   assert got[0] == 0.75 and math.isnan(got[1])
-
-
-def test_interval_against_the_t_table():
-  # n = 3, mean 2, s = 1: t(0.975, 2) = 4.303; 4.303 / sqrt(3) = 2.484
-  mean, half = evaluation.confidence_interval([1.0, 2.0, 3.0])
-  assert mean == 2 and half == pytest.approx(2.484, abs=5e-4)
-  # n = 2: s = sqrt(2), t(0.975, 1) = 12.706; 12.706 * sqrt(2) / sqrt(2)
-  assert evaluation.confidence_interval([1.0, 3.0])[1] == pytest.approx(
-    12.706, abs=5e-4
-  )
-  # 90 %: t(0.95, 2) = 2.920
-  half = evaluation.confidence_interval([1.0, 2.0, 3.0], 0.9)[1]
-  assert half == pytest.approx(2.920 / math.sqrt(3), abs=5e-4)
-
-
-def test_interval_of_one_seed_and_of_none():
-  assert evaluation.confidence_interval([0.5]) == (0.5, None)
-  with refused("an interval over seeds"):
-    evaluation.confidence_interval([])
 
 
 def test_spread_over_clients():

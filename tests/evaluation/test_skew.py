@@ -13,6 +13,7 @@ from splitjax.evaluation import (
   silhouette,
 )
 from splitjax.reports import figures
+from splitjax.reports.figures import maps
 
 # Two clients, two classes, in the plane: class 0 lies at (1, 0) for both;
 # class 1 at (0, 2) for client 0 and at (0, -3) for client 1.
@@ -104,7 +105,7 @@ def test_the_map_is_the_same_every_time_and_is_drawn(tmp_path):
   places = coordinates(z)
   assert places.shape == (40, 2) and np.isfinite(places).all()
   np.testing.assert_array_equal(places, coordinates(z))
-  given = places, label, client, client + 1
-  figure = figures.draw_embedding_map(*given, title="A method", silhouette=0.5)
+  groups = {"class": label, "split depth": client + 1, "client": client}
+  figure = maps.embeddings(places, groups, title="A method", silhouette=0.5)
   pixels = image.imread(figures.save(figure, tmp_path / "map.png"))[..., :3]
   assert 0.01 < (pixels < 0.99).any(axis=-1).mean() < 0.5

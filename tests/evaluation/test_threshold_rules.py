@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 from refusals import refused
+from selected import selected, timeless, values
 
 import splitjax
 from splitjax import SHIFTS, UserError, experiment
@@ -40,33 +41,46 @@ def other(config, **changes):
 
 def test_the_report_shows_every_rule(ran):
   _, workdir, results = ran
-  plain, tuned, whole = results["rows"]
-  assert "rules" not in whole["summary"]
-  for row in (plain, tuned):
-    rules = row["summary"]["rules"]
-    assert tuple(rules) == RULES
-    found = {k: np.array(v["accuracy"]) for k, v in rules.items()}
-    assert row["summary"]["accuracy"] == rules["calibrated"]["accuracy"]
-    for name in RULES[1:]:
-      gap = found["oracle"] - found[name]
-      assert rules[name]["below"] == pytest.approx(gap)
-    assert min(rules["calibrated"]["below"]) >= 0
-    base = np.maximum(
-      row["summary"]["device_only"], row["summary"]["server_only"]
+  gated = ["own", "own+FT"]
+  assert set(selected(results, "accuracy", part=True).row) == set(gated)
+  for row in gated:
+    parts = selected(results, "accuracy", row, part=True).part
+    assert tuple(dict.fromkeys(parts)) == RULES
+    oracle, calibrated, fixed = (
+      np.array(values(results, "accuracy", row, part=name)) for name in RULES
     )
-    for r, kept in enumerate(rules["fixed"]["kept"]):
-      gain = found["oracle"][r] - base[r]
+    assert values(results, "accuracy", row) == calibrated.tolist()
+    for name, accuracy in (("calibrated", calibrated), ("fixed", fixed)):
+      below = values(results, "below", row, part=name)
+      assert below == pytest.approx(oracle - accuracy)
+    assert min(values(results, "below", row, part="calibrated")) >= 0
+    alone = (
+      values(results, metric, row) for metric in ("device_only", "server_only")
+    )
+    base = np.maximum(*alone)
+    for r, kept in enumerate(values(results, "kept", row, part="fixed")):
+      gain = oracle[r] - base[r]
       if gain < 0.001:
-        assert kept is None
+        assert np.isnan(kept)
       else:
-        assert kept == pytest.approx((found["fixed"][r] - base[r]) / gain)
-  text = (workdir / "report.md").read_text()
-  assert "## Thresholds without labels" in text and "| own+FT, ρ=0.8 |" in text
-  assert "40 % of its samples" in text and "expected ρ of 0.4" in text
-  assert "its own threshold" in text and "calibrated accuracy [%]" in text
+        assert kept == pytest.approx((fixed[r] - base[r]) / gain)
   log = (workdir / "metrics.jsonl").read_text().splitlines()
   last = json.loads(log[1])["accuracy"]["own"]
-  assert list(last.values()) == pytest.approx(plain["summary"]["accuracy"])
+  assert list(last.values()) == values(results, "accuracy", "own")
+
+
+def test_one_threshold_for_all_clients(ran):
+  config, _, results = ran
+  grid = experiment.build(config).thresholds
+  for row in ("own", "own+FT"):
+    for r, name in enumerate(results.sets):
+      line = selected(results, "accuracy", row, set=name, threshold=True)
+      assert line.threshold.tolist() == list(grid)
+      assert line.value.max() == values(results, "common", row)[r]
+      # At 0 the server answers everything, above log C the clients do.
+      offload = values(results, "offload", row, set=name, threshold=True)
+      assert (offload[0], offload[-1]) == (1, 0)
+  assert not values(results, "common", "fedavg")
 
 
 def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
@@ -91,7 +105,7 @@ def test_no_test_label_is_used(ran):
     data=data._replace(test_label=rng.permutation(data.test_label)),
   )
   found = [
-    experiment.thresholds(setup._replace(task=each), seen)
+    experiment.limits_of(setup._replace(task=each), seen)
     for each in (task, garbled)
     for seen in Trainer(setup._replace(task=each)).evaluate(state)
   ]
@@ -100,13 +114,14 @@ def test_no_test_label_is_used(ran):
     np.testing.assert_array_equal(a["calibrated"], b["calibrated"])
     assert a["calibrated"].shape == (6,)
   one, two = (
-    experiment.score(
+    experiment.of_outputs(
       setup._replace(task=each),
+      setup.method.rows[0],
       Trainer(setup._replace(task=each)).evaluate(state)[0],
-    )["accuracy"]
+    ).chosen.accuracy
     for each in (task, garbled)
   )
-  assert one != two
+  assert (one != two).any()
 
 
 def test_held_out_samples_are_not_trained_on(ran):
@@ -148,21 +163,25 @@ def test_held_out_outputs_are_those_of_their_images(ran):
 
 def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   config, workdir, results = ran
-  before = results["rows"][0]["summary"]["rules"]
+  before = {
+    rule: values(results, "accuracy", "own", part=rule) for rule in RULES
+  }
   plain = other(config, threshold_rule="oracle")
-  found = splitjax.evaluate_again(workdir, plain)["rows"][0]["summary"]
-  assert found["rules"] == before
-  assert found["accuracy"] == before["oracle"]["accuracy"]
+  found = splitjax.evaluate_again(workdir, plain)
+  for rule, accuracy in before.items():
+    assert values(found, "accuracy", "own", part=rule) == accuracy
+  assert values(found, "accuracy", "own") == before["oracle"]
   # With a threshold of 9 nothing is offloaded.
   far = other(config, threshold_rule="fixed", threshold=9.0)
-  found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
-  assert found["accuracy"] == found["device_only"]
-  assert found["rules"]["oracle"] == before["oracle"]
+  found = splitjax.evaluate_again(workdir, far)
+  device = values(found, "device_only", "own")
+  assert values(found, "accuracy", "own") == device
+  assert values(found, "accuracy", "own", part="oracle") == before["oracle"]
   for share in (0.0, 0.2):
     changed = other(config, holdout=share, threshold_rule="oracle")
     with pytest.raises(UserError, match=f"eval.holdout={share}: the run was"):
       splitjax.evaluate_again(workdir, changed)
-  assert splitjax.report_again(workdir) == results
+  assert timeless(splitjax.report_again(workdir)) == timeless(results)
 
 
 def test_out_of_client_has_samples_to_choose_on():

@@ -6,9 +6,11 @@ No test here depends on what is learned: runs are of one round, or of none.
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import tiny
 from runs import After
+from selected import timeless
 
 import splitjax
 from splitjax import METHODS, UserError, experiment, files
@@ -33,10 +35,6 @@ def config(*, lams=(), **methods):
   return tiny.resolved(c)
 
 
-def labels(results):
-  return [row["label"] for row in results["rows"]]
-
-
 def methods(workdir):
   return list(experiment.read_saved(workdir)["config"]["methods"])
 
@@ -58,10 +56,11 @@ def grown(tmp_path_factory, quick_compile_all):
 
 def test_values_of_an_option_are_added_later(grown):
   workdir, first, second = grown
-  assert labels(second) == ["own λ=0.5", "own λ=0.2"]
-  assert second["rows"][1] == first["rows"][0], "not trained again"
+  assert second.rows == ["own λ=0.5", "own λ=0.2"]
+  stays = second.numbers[second.numbers.row == "own λ=0.2"]
+  np.testing.assert_array_equal(stays.value, first.numbers.value)
   assert methods(workdir) == ["own_lam_0_5", "own_lam_0_2"]
-  assert splitjax.report_again(workdir) == second
+  assert timeless(splitjax.report_again(workdir)) == timeless(second)
   assert logged(workdir) == ["own_lam_0_2", "own_lam_0_5"]
   logs = {path.name for path in (workdir / "tensorboard").iterdir()}
   assert logs == {"own_lam_0_2", "own_lam_0_5"}
@@ -71,7 +70,7 @@ def test_what_a_config_leaves_out_stays(grown, capsys):
   workdir, _, second = grown
   held = (workdir / "config.json").read_bytes()
   third = experiment.run(config(lams=(0.2,)), workdir)
-  assert third == second
+  assert timeless(third) == timeless(second)
   said = capsys.readouterr().out
   assert "own_lam_0_5: trained by an earlier start, stays in the report" in said
   assert "own_lam_0_2: finished before" in said
@@ -106,9 +105,9 @@ def test_one_that_was_interrupted_goes_on_beside_others(tmp_path, capsys):
   with pytest.raises(experiment.Stopped):
     experiment.run(two(a="local"), tmp_path, stop=After(tmp_path, 1))
   found = experiment.run(two(b="fedavg"), tmp_path)
-  assert labels(found) == ["b"] and methods(tmp_path) == ["b", "a"]
+  assert found.rows == ["b"] and methods(tmp_path) == ["b", "a"]
   found = experiment.run(two(a="local", b="fedavg"), tmp_path)
-  assert labels(found) == ["b", "a"]
+  assert found.rows == ["b", "a"]
   assert "a: resumes after round 1" in capsys.readouterr().out
   assert logged(tmp_path) == ["a", "a", "b", "b"]
 
@@ -146,18 +145,16 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
 
 
 @pytest.mark.slow
-def test_methods_join_seeds(tmp_path, capsys):
+def test_methods_join_seeds(tmp_path):
   one, both = config(a="local"), config(b="fedavg", a="local")
   experiment.run_seeds(one, tmp_path, [0, 1])
   found = experiment.run_seeds(both, tmp_path, [1])
-  assert (found["seeds"], labels(found)) == ([0, 1], ["a"])
-  said = capsys.readouterr().out
-  assert "b is not finished for every seed: left out" in said
-  assert "b is not finished for every seed: left out" in found["notes"]
+  assert (found.seeds, found.rows) == ([0, 1], ["a"])
+  assert "b is not finished for every seed: left out" in found.remarks
   found = experiment.run_seeds(config(b="fedavg"), tmp_path, [0, 1])
-  assert (found["seeds"], labels(found)) == ([0, 1], ["b", "a"])
-  assert splitjax.report_again(tmp_path) == found
+  assert (found.seeds, found.rows) == ([0, 1], ["b", "a"])
+  assert timeless(splitjax.report_again(tmp_path)) == timeless(found)
   again = splitjax.evaluate_again(tmp_path, config(a="local"))
-  assert (again["seeds"], labels(again)) == ([0, 1], ["a"])
+  assert (again.seeds, again.rows) == ([0, 1], ["a"])
   with pytest.raises(UserError, match="holds one run per seed: name"):
     splitjax.load(tmp_path, "a")

@@ -93,7 +93,7 @@ def while_the_end_was_written(runs, three):
 
 
 def before_its_checkpoints_were_deleted(runs, three):
-  names = "state", "exits.npz", "about.json", "rounds.jsonl"
+  names = "state", "exits.npz", "numbers.csv", "about.json", "rounds.jsonl"
   copied(runs, three, "metrics.jsonl", *(f"methods/own/{x}" for x in names))
 
 

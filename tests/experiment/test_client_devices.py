@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import runs
 import tiny
+from selected import values
 
 import splitjax
-from splitjax import ALLOCATIONS, experiment, reports
+from splitjax import ALLOCATIONS, experiment
 
 
 def config(**fleet):
@@ -28,33 +29,28 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
   chosen = config()
   experiment.run_seeds(chosen, tmp_path / "w", [0, 1])
   again = experiment.run_seeds(chosen, tmp_path / "w", [1, 0])
-  assert again["seeds"] == [0, 1]
+  assert again.seeds == [0, 1]
   one, two = (
     experiment.build(dataclasses.replace(chosen, seed=seed)) for seed in (0, 1)
   )
   assert depths(one) != depths(two)
 
   # A target of another evaluation is looked up in the same rounds.
-  row = again["rows"][0]
-  assert "to_target" not in row and row["cost"]["seconds"] > 0
+  assert not values(again, "target_rounds")
+  assert again.value("own", "modelled_seconds") > 0
   for target, reached in ((1e-3, True), (1.0, False)):
     other = dataclasses.replace(chosen.eval, target=target)
     asked = dataclasses.replace(chosen, eval=other)
     found = experiment.evaluate_again(tmp_path / "w" / "seed0", asked)
-    (row,) = found["rows"]
-    assert (row["to_target"] is not None) is reached
-    page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
-    assert f"To an accuracy of {100 * target:g} %" in page
-    assert ("Not reached: " in page) is not reached
+    assert (found.value("own", "target_rounds") > 0) is reached
 
   # On another test set: power by the accuracy that stands beside it.
-  (row,) = again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,))["rows"]
-  accuracy = row["summary"]["accuracy"][0]
-  want = row["cost"]["watts"] / (100 * accuracy)
-  assert row["cost"]["watts_per_point"] == pytest.approx(want)
-  again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,), target=0.2)
-  page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
-  assert "The cost to 20 % is not known" in page
+  # The rounds were not evaluated on it, so no cost to a target is known.
+  other = again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,), target=0.2)
+  accuracy = other.value("own", "accuracy", "0.4")
+  want = other.value("own", "watts") / (100 * accuracy)
+  assert other.value("own", "watts_per_point") == pytest.approx(want)
+  assert not values(other, "target_rounds")
 
 
 def again_on(workdir, config, **fields):
@@ -63,28 +59,6 @@ def again_on(workdir, config, **fields):
   return experiment.evaluate_again(
     workdir, dataclasses.replace(config, eval=asked)
   )
-
-
-def test_a_grid_shows_costs_and_what_was_not_reached():
-  def cell(reached):
-    row = {
-      "label": "A",
-      "method": "a",
-      "summary": {"accuracy": [0.5], "latency": [1.0]},
-      "cost": {"seconds": 3.0, "watts": 2.0},
-      "to_target": {"rounds": 4.0} if reached else None,
-    }
-    return {"config": {}, "sets": ["global"], "rows": [row]}
-
-  found = [
-    record
-    for value in (True, False)
-    for record in reports.collect(cell(value), {"x": value})
-  ]
-  text = "\n".join(reports.of_grid(found))
-  assert "| time [s] |" in text
-  lines = [line for line in text.splitlines() if line.startswith("| False")]
-  assert lines[-1].split("|")[3].strip() == "–"
 
 
 def test_devices_of_a_file_are_kept(tmp_path):
@@ -117,5 +91,7 @@ def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
   monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
   of_its_own = runs.config("local", backbone__width=5)  # counted by no other
   results = experiment.run(of_its_own, tmp_path / "w")
-  assert [x for x in results["notes"] if x.startswith("Cost is not modelled")]
-  assert "cost" not in results["rows"][0]
+  assert [
+    x for x in results.runs[0].notes if x.startswith("Cost is not modelled")
+  ]
+  assert not values(results, "modelled_seconds")

@@ -98,7 +98,7 @@ def test_two_processes_are_one_run(tmp_path):
 
   # The first two rounds are those of one process.
   alone = tmp_path / "one"
-  assert experiment.run(tiny.resolved(draft()), alone)["rows"]
+  assert experiment.run(tiny.resolved(draft()), alone).rows
   two_of_them = lines(workdir), lines(alone)
   assert [x["round"] for x in two_of_them[0]] == [*range(1, ROUNDS + 1)]
   assert len(two_of_them[1]) == 2

@@ -2,18 +2,19 @@
 
 import csv
 import dataclasses
-import json
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 from refusals import refused
 from runs import lines
+from selected import selected, values
 
 import splitjax
 from splitjax import UserError, experiment, models
-from splitjax.experiment import MEASUREMENTS
+from splitjax.reports import numbers
 
 FIGURES = "blank"
 
@@ -31,41 +32,49 @@ def ran(tmp_path_factory):
 
 def test_a_run_leaves_report_figures_and_metrics(ran):
   config, workdir, results = ran
-  assert [row["label"] for row in results["rows"]] == [
+  assert results.rows == [
     "splitgp",
     "fedavg",
     "fedavg+FT",
     "fedavg at the server",
   ]
-  for name in ("report.md", "report.json", "config.json"):
+  assert results.methods["fedavg+FT"] == "fedavg_ft"
+  for name in ("report.md", "report.csv", "numbers.csv", "config.json"):
     assert (workdir / name).stat().st_size > 0
-  figures = {path.name for path in workdir.glob("*.png")}
-  assert figures == {
-    "accuracy_over_cost.png",
-    "accuracy_over_rho.png",
-    "accuracy_latency.png",
-    "accuracy_per_client.png",
-    "accuracy_spread.png",
-    "clients.png",
-    "cost_per_client.png",
-    "effect_of_threshold.png",
-    "learning_curves.png",
-    "power.png",
-    "speed_up.png",
-    "test_sets.png",
-  }
-  assert figures <= set(experiment.figures(config.methods))
+  figures = {path.stem for path in workdir.glob("*.png")}
+  assert {
+    "accuracy_over_cost",
+    "accuracy_over_rho",
+    "accuracy_per_client",
+    "clients",
+    "cost_per_client",
+    "effect_of_threshold",
+    "learning_curves",
+    "test_sets",
+  } <= figures
   seen = [(line["method"], line["round"]) for line in lines(workdir)]
   assert seen == [(m, r) for m in config.methods for r in (1, 2)]
-  assert json.loads((workdir / "report.json").read_text()) == results
+  stored = numbers.read(workdir)
+  pd.testing.assert_frame_equal(stored, results.numbers, check_dtype=False)
+
+
+def test_a_line_for_every_client(ran):
+  config, workdir, _ = ran
+  with (workdir / "clients.csv").open(newline="") as file:
+    table = list(csv.DictReader(file))
+  assert [line["client"] for line in table] == list("012345")
+  assert {line["depth"] for line in table} == {"1", "2"}
+  assert sum(int(line["training_samples"]) for line in table) == 120
 
 
 def test_the_fine_tuned_row_did_not_train_again(ran):
   _, workdir, results = ran
-  plain, tuned = results["rows"][1:3]
-  assert plain["seconds"] == tuned["seconds"]
+  rows = "fedavg", "fedavg+FT"
+  plain, tuned = (values(results, "seconds", r, part="train") for r in rows)
+  assert plain == tuned
   assert sum(line["method"] == "fedavg" for line in lines(workdir)) == 2
-  assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
+  plain, tuned = (values(results, "accuracy", r, client=True) for r in rows)
+  assert plain != tuned
 
 
 def test_evaluations_before_the_last_may_be_of_less(ran, tmp_path):
@@ -74,23 +83,28 @@ def test_evaluations_before_the_last_may_be_of_less(ran, tmp_path):
   only = {"fedavg": config.methods["fedavg"]}
   last = dataclasses.replace(config, eval=evaluation, methods=only)
   results = splitjax.run(last, tmp_path / "run")
-  rounds = {k: each["round"] for k, each in results["learning"].items()}
-  once, twice = [2], [1, 2]
   names = "fedavg", "fedavg+FT", "fedavg at the server"
-  assert rounds == dict(zip(names, (twice, once, twice), strict=True))
-  for row, same in zip(results["rows"], always["rows"][1:], strict=True):
-    mine, usual = row["summary"], same["summary"]
-    assert mine["per_client"] == usual["per_client"]
-    assert mine["accuracy"] == usual["accuracy"]
+  for name, rounds in zip(names, ([1, 2], [2], [1, 2]), strict=True):
+    curve = selected(results, "accuracy", name, set="0.8", round=True)
+    assert curve["round"].tolist() == rounds
+    for client in ("", True):
+      mine, usual = (
+        values(each, "accuracy", name, client=client)
+        for each in (results, always)
+      )
+      assert mine == usual
   before, _ = lines(tmp_path / "run")
   assert set(before["accuracy"]) == {"fedavg", "fedavg at the server"}
-  tuned = results["rows"][1]
-  assert tuned["summary"]["best"] == [None, None] and "to_target" not in tuned
+  assert values(results, "best", "fedavg") and values(always, "best", names[1])
+  for metric in ("best", "best_weighted", "target_rounds"):
+    assert not values(results, metric, "fedavg+FT")
   report = (tmp_path / "run/report.md").read_text()
   assert "fedavg+FT was evaluated only after the last round" in report
   assert "use at most 15 test samples of each client" in report
-  curves = [run["learning"]["fedavg"]["accuracy"] for run in (results, always)]
-  (first, last), (whole, same) = (each["0.8"] for each in curves)
+  (first, last), (whole, same) = (
+    values(each, "accuracy", "fedavg", set="0.8", round=True)
+    for each in (results, always)
+  )
   assert first != whole and last == same
   assert (tmp_path / "run/accuracy_over_cost.png").exists()
 
@@ -99,37 +113,43 @@ def test_evaluations_before_the_last_may_be_of_less(ran, tmp_path):
 def test_the_only_row_may_wait_for_the_last_round(tmp_path):
   c = tiny.changed(tiny.tiny(own="fedbabu"), eval__personal="last")
   results = splitjax.run(c, tmp_path)
-  assert results["learning"]["own"]["round"] == [2]
+  curve = selected(results, "accuracy", set="0.8", round=True)
+  assert curve["round"].tolist() == [2]
   first, last = lines(tmp_path)
   assert first["accuracy"] == {} and set(last["accuracy"]) == {"own"}
 
 
 def test_the_modelled_cost_is_in_metrics_and_report(ran):
   _, workdir, results = ran
-  splitgp = results["rows"][0]
   mine = [x["cost"] for x in lines(workdir) if x["method"] == "splitgp"]
-  for name in ("seconds", "client_joules", "server_joules"):
+  metrics = {
+    "seconds": "modelled_seconds",
+    "client_joules": "client_joules",
+    "server_joules": "server_joules",
+  }
+  for name, metric in metrics.items():
     assert all(each[name] > 0 for each in mine)
     total = sum(each[name] for each in mine)
-    assert splitgp["cost"][name] == pytest.approx(total)
-  spent = splitgp["summary"]["per_client"]["cost"]["joules"]
+    assert results.value("splitgp", metric) == pytest.approx(total)
+  spent = values(results, "joules", "splitgp", client=True)
   assert len(spent) == 6 and min(spent) > 0
-  assert sum(spent) == pytest.approx(splitgp["cost"]["client_joules"], rel=1e-4)
-  until = results["learning"]["splitgp"]["cost"]["seconds"]
+  joules = results.value("splitgp", "client_joules")
+  assert sum(spent) == pytest.approx(joules, rel=1e-4)
+  until = values(results, "modelled_seconds", "splitgp", round=True)
   assert until == pytest.approx(np.cumsum([x["seconds"] for x in mine]))
   # Every round is evaluated; the first has reached a tenth of a per cent.
-  assert splitgp["to_target"]["rounds"] == 1
-  assert splitgp["to_target"]["seconds"] == mine[0]["seconds"]
-  page = (workdir / "report.md").read_text()
-  assert "## Modelled time and energy" in page
-  assert "## To an accuracy of 0.1 %, ρ=0" in page
+  assert results.value("splitgp", "target_rounds") == 1
+  assert results.value("splitgp", "target_seconds") == mine[0]["seconds"]
 
 
 def test_the_ledger_is_in_metrics_and_report(ran):
   _, workdir, results = ran
   wire = lines(workdir)[0]["wire"]
   assert wire["up/features"] > wire["up/labels"] > 0
-  assert results["rows"][0]["wire"].keys() == wire.keys()
+  table = selected(results, "bytes", "splitgp", part=True)
+  assert set(table.part) == wire.keys()
+  whole = results.value("splitgp", "bytes_per_round")
+  assert whole == pytest.approx(table.value.sum())
 
 
 def test_a_loaded_client_answers_as_the_report_says(ran):
@@ -151,8 +171,10 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
     entropy = kept["splitgp/entropy"][n, participating]
     np.testing.assert_array_equal(away, entropy >= threshold)
     right = np.asarray(answer == label)[kept["sets"][1, n, participating]]
-    per_client = results["rows"][0]["summary"]["per_client"]
-    assert right.mean() == pytest.approx(per_client["accuracy"][1][n])
+    (accuracy,) = values(
+      results, "accuracy", "splitgp", set="0.8", client=str(n)
+    )
+    assert right.mean() == pytest.approx(accuracy)
   with refused("client 6"):
     trained.predict(6, task.data.test_image[:1], 0.4)
   with refused("threshold"):
@@ -178,29 +200,35 @@ def test_a_whole_network_answers_without_the_server(ran):
 
 def test_at_the_server_it_says_the_same_at_another_price(ran):
   config, _, results = ran
-  _, device, _, served = (row["summary"] for row in results["rows"])
-  assert served["accuracy"] == device["accuracy"]
-  assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
+  device, served = "fedavg", "fedavg at the server"
+  both = [values(results, "accuracy", row) for row in (device, served)]
+  assert both[0] == both[1]
+  assert values(results, "offload", served) == [1, 1]
+  assert values(results, "offload", device) == [0, 0]
   task = experiment.build(config)
   # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
   size = models.parameters(task.network.backbone)
   whole = sum(n for name, n in size.items() if not name.startswith("exit"))
   each = 28 * 28 / 1.0 + whole / 100
   samples = task.test_sets.sets[0].sum()
-  assert served["latency"][0] == pytest.approx(samples * each)
+  assert results.value(served, "test_samples", "0.0") == samples
+  assert results.value(served, "latency", "0.0") == pytest.approx(each)
+  total = results.value(served, "total_latency", "0.0")
+  assert total == pytest.approx(samples * each)
 
 
 def test_a_finished_method_is_not_trained_again(ran, undrawn, capsys):
   config, workdir, results = ran
   before = (workdir / "metrics.jsonl").read_text()
-  assert splitjax.run(config, workdir) == results
+  again = splitjax.run(config, workdir)
+  pd.testing.assert_frame_equal(again.numbers, results.numbers)
   assert (workdir / "metrics.jsonl").read_text() == before
   assert "not trained again" in capsys.readouterr().out
 
 
 def test_evaluate_again_says_the_same(ran, undrawn):
   config, workdir, results = ran
-  place = workdir / "evaluate"
+  place, before = workdir / "evaluate", numbers.read(workdir)
   place.mkdir()
   names = "thesis.png", "learning.pdf", "class_accuracy.pdf"
   for name in names:
@@ -209,21 +237,48 @@ def test_evaluate_again_says_the_same(ran, undrawn):
   again = splitjax.evaluate_again(
     workdir, dataclasses.replace(config, eval=wider)
   )
-  assert again["sets"] == ["0.0", "0.4"]
+  assert again.sets == ["0.0", "0.4"]
   # Figures of an earlier evaluation go, pictures of other people stay.
   assert [(place / name).exists() for name in names] == [True, True, False]
-  for a, b in zip(again["rows"], results["rows"], strict=True):
-    assert a["summary"]["accuracy"][0] == b["summary"]["accuracy"][0]
-  assert json.loads((workdir / "report.json").read_text()) == results
+  for client in ("", True):
+    mine, theirs = (
+      values(each, "accuracy", set="0.0", client=client)
+      for each in (again, results)
+    )
+    assert mine == theirs
+  # What the training measured stays; its rounds are of other test sets.
+  for metric in ("bytes_per_round", "seconds", "modelled_seconds"):
+    parts = {"part": True} if metric == "seconds" else {}
+    assert values(again, metric, **parts) == values(results, metric, **parts)
+  assert again.numbers["round"].isna().all()
+  assert not values(again, "best")
+  assert again.runs[0].settings["eval"]["rhos"] == [0.0, 0.4]
+  collected = experiment.collect(place)
+  pd.testing.assert_frame_equal(collected.numbers, again.numbers)
+  pd.testing.assert_frame_equal(numbers.read(workdir), before)
   with refused("--workdir"):
     splitjax.evaluate_again(workdir, dataclasses.replace(config, rounds=9))
 
 
+def test_the_same_evaluation_keeps_the_rounds(ran, undrawn):
+  _, workdir, results = ran
+  again = splitjax.evaluate_again(workdir)
+  keys = ["row", "metric", "part", "set", "round", "client", "class"]
+  keys += ["threshold"]
+  one, two = (
+    each.numbers.sort_values(keys, ignore_index=True)
+    for each in (again, results)
+  )
+  pd.testing.assert_frame_equal(one, two)
+
+
 def test_report_again_writes_the_same(ran, undrawn):
   _, workdir, results = ran
-  (workdir / "report.json").unlink()
-  assert splitjax.report_again(workdir) == results
-  assert json.loads((workdir / "report.json").read_text()) == results
+  before = (workdir / "numbers.csv").read_bytes()
+  (workdir / "numbers.csv").unlink()
+  again = splitjax.report_again(workdir)
+  pd.testing.assert_frame_equal(again.numbers, results.numbers)
+  assert (workdir / "numbers.csv").read_bytes() == before
 
 
 @pytest.mark.slow
@@ -232,23 +287,21 @@ def test_several_seeds_give_means_and_intervals(tmp_path):
   c.eval.metrics = {"calibration": {"name": "ece", "bins": 5}}
   config, place = tiny.resolved(c), tmp_path / "s"
   results = splitjax.run_seeds(config, place, [0, 1])
-  assert results["seeds"] == [0, 1]
-  each = [
-    json.loads((place / f"seed{s}" / "report.json").read_text()) for s in (0, 1)
-  ]
-  (row,) = results["rows"]
-  for read in (
-    lambda summary: summary["accuracy"][0],
-    lambda summary: summary["metrics"]["calibration"][0],
-  ):
-    values = [read(run["rows"][0]["summary"]) for run in each]
-    assert read(row["summary"]) == pytest.approx(np.mean(values))
+  assert results.seeds == [0, 1]
+  means = results.means.set_index(["metric", "part", "set"])
+  name = results.sets[0]
+  for metric in ("accuracy", "calibration"):
+    first, second = values(results, metric, set=name)
+    found = means.loc[metric, "", name]
+    assert found.value == pytest.approx((first + second) / 2)
     # Two values: t = 12.706, half-width t |a - b| / 2.
-    half = 12.7062 * abs(values[0] - values[1]) / 2
-    found = read(row["interval"]["summary"])
-    assert found == pytest.approx(half, rel=1e-4)
-  curve, name = results["learning"]["local"], results["sets"][0]
-  assert len(curve["interval"]["metrics"]["calibration"][name]) == 2
+    half = 12.7062 * abs(first - second) / 2
+    assert found.half == pytest.approx(half, rel=1e-4)
+  for seed in (0, 1):
+    alone = experiment.collect(place / f"seed{seed}")
+    mine = results.numbers[results.numbers.seed == seed]
+    one, two = alone.numbers, mine.reset_index(drop=True)
+    pd.testing.assert_frame_equal(one, two)
   assert "±" in (place / "report.md").read_text()
   other = dataclasses.replace(config, batch_size=5)
   with pytest.raises(UserError, match="batch_size"):
@@ -257,47 +310,64 @@ def test_several_seeds_give_means_and_intervals(tmp_path):
     splitjax.run(config, place)
   assert not (place / "seed2").exists()
   again = splitjax.evaluate_again(place)
-  assert again["rows"][0]["summary"] == row["summary"]
+  for metric in ("accuracy", "calibration"):
+    assert values(again, metric) == values(results, metric)
 
 
 def test_four_accuracies_of_every_row(ran):
   """By client and by sample, of the last round and of the best."""
   _, workdir, results = ran
   log = lines(workdir)
-  for row in results["rows"]:
-    label, summary = row["label"], row["summary"]
+  for row in results.rows:
     for kind, best in (("accuracy", "best"), ("weighted", "best_weighted")):
-      curve = [line[kind][label] for line in log if label in line[kind]]
+      curve = [line[kind][row] for line in log if row in line[kind]]
       assert len(curve) == 2
-      assert list(curve[-1].values()) == pytest.approx(summary[kind])
+      assert list(curve[-1].values()) == values(results, kind, row)
       each = zip(*(line.values() for line in curve), strict=True)
-      assert summary[best] == pytest.approx([max(values) for values in each])
-    spread = splitjax.evaluation.spread(
-      np.array(summary["per_client"]["accuracy"], float)
-    )
+      tops = [max(shares) for shares in each]
+      assert values(results, best, row) == tops
+    shares = [
+      values(results, "accuracy", row, set=name, client=True)
+      for name in results.sets
+    ]
+    spread = splitjax.evaluation.spread(np.array(shares))
     for name in ("std", "worst_tenth"):
-      assert summary[name] == pytest.approx(list(spread[name]))
-      (*_, last) = (line[name][label] for line in log if label in line[name])
-      assert list(last.values()) == pytest.approx(summary[name])
-  page = (workdir / "report.md").read_text()
-  assert "## Accuracy by client and by sample, ρ=0.8" in page
-  assert "worst tenth of clients [%]" in page
+      assert values(results, name, row) == pytest.approx(list(spread[name]))
+      (*_, last) = (line[name][row] for line in log if row in line[name])
+      assert list(last.values()) == values(results, name, row)
 
 
 def test_accuracy_of_every_client_over_the_rounds(ran):
-  config, workdir, results = ran
-  with (workdir / "clients_over_rounds.csv").open(newline="") as file:
-    table = list(csv.DictReader(file))
-  rounds = len(results["learning"]["fedavg"]["round"])
-  assert len(table) == 4 * len(results["sets"]) * rounds * config.num_clients
-  for row in results["rows"]:
-    label, shares = row["label"], row["summary"]["per_client"]["accuracy"]
-    last = [x for x in table if x["row"] == label][-config.num_clients :]
-    assert {x["set"] for x in last} == {results["sets"][-1]}
-    want = ["" if x is None else round(x, 4) for x in shares[-1]]
-    assert [x["accuracy"] and float(x["accuracy"]) for x in last] == want
+  """It stands in metrics.jsonl, with four digits; of the end in the table."""
+  _, workdir, results = ran
+  log = lines(workdir)
+  for row in results.rows:
+    (*_, last) = (x["by_client"][row] for x in log if row in x["by_client"])
+    for name in results.sets:
+      shares = values(results, "accuracy", row, set=name, client=True)
+      assert [round(x, 4) for x in shares] == last[name]
 
 
-def test_every_figure_of_a_method_has_a_known_name():
-  drawn = {n for n, each in MEASUREMENTS.items() if hasattr(each, "picture")}
-  assert {"confusion"} <= drawn <= set(experiment.OF_METHODS)
+def test_classes_of_a_client_add_up_to_its_accuracy(ran):
+  config, _, results = ran
+  last = results.sets[-1]
+  held = experiment.class_counts(experiment.build(config))
+  for row in results.rows:
+    where = {"set": last, "client": True, "class": True}
+    accuracy, count, training = (
+      selected(results, metric, row, **where).set_index(["client", "class"])
+      for metric in ("accuracy", "test_samples", "training_samples")
+    )
+    assert training.value.sum() == 120
+    for (n, c), samples in training.value.items():
+      assert held[int(n), int(c)] == samples
+    right = (accuracy.value * count.value).groupby("client").sum()
+    shares = right / count.value.groupby("client").sum()
+    whole = selected(results, "accuracy", row, set=last, client=True)
+    assert shares.tolist() == pytest.approx(whole.value.tolist())
+    # Over all clients a class has the mean over samples.
+    right = (accuracy.value * count.value).groupby("class").sum()
+    shares = right / count.value.groupby("class").sum()
+    where = {"set": last, "class": True}
+    whole = selected(results, "accuracy", row, **where).set_index("class")
+    pd.testing.assert_series_equal(shares, whole.value[shares.index])

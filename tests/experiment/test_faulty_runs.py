@@ -31,7 +31,7 @@ def test_the_log_says_what_went_wrong(tmp_path):
   assert down["loss"]["server"] is None and down["loss"]["client"] > 0
   assert down["wire"]["up/features"] == 0 < up["wire"]["up/features"]
   # What went wrong is the simulation's business, and not a warning.
-  assert not [n for n in found["notes"] if "finite" in n]
+  assert not [n for n in found.runs[0].notes if "finite" in n]
   # With more rounds the server would be away in others.
   more = dataclasses.replace(config, rounds=4)
   with refused("--workdir"):
@@ -62,7 +62,9 @@ def test_giving_up_is_no_other_run(tmp_path):
     experiment.run(tiny.resolved(c), tmp_path / "w")
   c.on_nan = "mask"
   found = experiment.run(tiny.resolved(c), tmp_path / "w")
-  assert any("not finite and left out in 2 rounds" in n for n in found["notes"])
+  assert any(
+    "not finite and left out in 2 rounds" in n for n in found.runs[0].notes
+  )
   for line in lines(tmp_path / "w"):
     assert line["masked"] == [0, 1, 2, 3, 4, 5]
     assert line["loss"] == {"client": None}

@@ -32,7 +32,7 @@ def test_a_folder_of_somebody_else_is_refused(name, text, tmp_path):
 
 
 def test_seeds_do_not_mix_with_a_single_run_or_another_config(runs, tmp_path):
-  report = runs / "whole/report.json"
+  report = runs / "whole/numbers.csv"
   before = report.read_bytes()
   with refused("--workdir"):
     experiment.run_seeds(config(), runs / "whole", [1])

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import tiny
 from refusals import refused
@@ -13,6 +14,7 @@ from refusals import refused
 import splitjax
 from splitjax import commands, experiment
 
+FIGURES = "blank"
 FIELD = "data.partition.k"
 
 
@@ -43,30 +45,32 @@ def done(tmp_path_factory):
 
 def test_a_cell_is_an_ordinary_workdir(done):
   workdir, results = done
-  assert results["fields"] == [FIELD]
-  assert [cell["name"] for cell in results["cells"]] == ["k=1", "k=2"]
-  for cell in results["cells"]:
-    place = workdir / cell["name"]
-    assert json.loads((place / "report.json").read_text()) == cell["results"]
-    data = json.loads((place / "config.json").read_text())["config"]["data"]
-    assert data["partition"]["k"] == cell["values"][FIELD]
+  assert results.axes == [FIELD]
+  assert [run.keys for run in results.runs] == [{FIELD: 1}, {FIELD: 2}]
+  for run in results.runs:
+    k = run.keys[FIELD]
+    alone = experiment.collect(workdir / f"k={k}")
+    mine = results.numbers[results.numbers[FIELD] == k]
+    np.testing.assert_array_equal(mine.value, alone.numbers.value)
+    assert run.settings["data"]["partition"]["k"] == k
+    assert splitjax.load(run.folder, "own").config.seed == 0
 
 
 def test_the_report_has_the_numbers_of_every_cell(done):
   workdir, results = done
   page = (workdir / "report.md").read_text()
-  assert "(k=1/report.md)" in page and "| k | method |" in page
-  assert "(accuracy_over_k.png)" in page
-  assert (workdir / "accuracy_over_k.png").exists()
+  assert "| k |" in page
+  assert "(accuracy_over_field.png)" in page
+  assert (workdir / "accuracy_over_field.png").exists()
+  assert not (workdir / "k=1/learning_curves.png").exists()
   lines = csv.DictReader(io.StringIO((workdir / "report.csv").read_text()))
   accuracy = {
     line[FIELD]: float(line["value"])
     for line in lines
     if (line["metric"], line["set"]) == ("accuracy", "0.8")
   }
-  for k, cell in zip("12", results["cells"], strict=True):
-    (row,) = cell["results"]["rows"]
-    assert accuracy[k] == row["summary"]["accuracy"][1]
+  for k in (1, 2):
+    assert accuracy[str(k)] == results.value("own", "accuracy", "0.8", k=k)
   assert r"\begin{tabular}" in (workdir / "report.tex").read_text()
 
 
@@ -102,7 +106,10 @@ def change_grid(workdir, **changes):
 def missing(workdir):
   """What a new report of a grid says to be missing."""
   assert launch("report", workdir) == 0
-  return json.loads((workdir / "report.json").read_text())["missing"]
+  remarks = experiment.collect(workdir).remarks
+  page = (workdir / "report.md").read_text()
+  assert all(f"- {remark}" in page for remark in remarks)
+  return [remark.removeprefix("not finished: ") for remark in remarks]
 
 
 def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
@@ -116,15 +123,13 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   with pytest.raises(experiment.Stopped):
     experiment.run_grid(cells(1, 2), workdir, [5], stop=stop)
   assert missing(workdir) == ["k=2"]  # which had begun
-  again = json.loads((workdir / "report.json").read_text())
-  (only,) = again["cells"]
-  assert only["name"] == "k=1" and only["results"]["seeds"] == [5]
-  page = (workdir / "report.md").read_text()
-  assert "- not finished: k=2" in page
+  again = experiment.collect(workdir)
+  assert [run.keys for run in again.runs] == [{FIELD: 1}]
+  assert again.seeds == [5]
   capsys.readouterr()
   results = experiment.run_grid(cells(2), workdir, [5])
-  assert [cell["name"] for cell in results["cells"]] == ["k=1", "k=2"]
-  assert results["missing"] == []
+  assert [run.keys[FIELD] for run in results.runs] == [1, 2]
+  assert not results.remarks
   change_grid(workdir, seeds=[5, 6])
   assert missing(workdir) == ["k=1 seed 6", "k=2 seed 6"]
   with refused("--workdir"):
@@ -135,10 +140,9 @@ def test_unfinished_cells_and_methods_are_reported_missing(done, tmp_path):
   workdir = shutil.copytree(done[0], tmp_path / "w")
   (workdir / "k=2/methods/later").mkdir()
   more = {"name": "k=3", "values": {FIELD: 3}}
-  change_grid(workdir, cells=[*done[1]["cells"], more])
+  known = [{"name": f"k={k}", "values": {FIELD: k}} for k in (1, 2)]
+  change_grid(workdir, cells=[*known, more])
   assert missing(workdir) == ["k=2 later", "k=3"]
-  caption = (workdir / "report.tex").read_text()
-  assert "not finished: k=2 later" in caption
 
 
 def test_a_field_of_tuples(done, tmp_path):
@@ -152,7 +156,8 @@ def test_a_field_of_tuples(done, tmp_path):
   change_grid(tmp_path, fields=[field], cells=every)
   assert launch("report", tmp_path) == 0
   page = (tmp_path / "report.md").read_text()
-  assert "| (1, 2) | own |" in page and "| (2) | own |" in page
+  assert "(1, 2)" in page and "(2)" in page
+  assert experiment.collect(tmp_path).axes == [field]
 
 
 def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
@@ -161,12 +166,10 @@ def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   assert launch("evaluate", workdir, given(eval=evaluation)) == 0
   assert "ρ=0.5" in capsys.readouterr().out
   for k in (1, 2):
-    path = workdir / f"k={k}/evaluate/report.json"
-    assert json.loads(path.read_text())["sets"] == ["0.0", "0.5"]
+    place = workdir / f"k={k}/evaluate"
+    assert experiment.collect(place).sets == ["0.0", "0.5"]
   page = (workdir / "evaluate/report.md").read_text()
-  assert "(../k=1/evaluate/report.md)" in page
-  assert "Settings of all cells" in page and "rounds `" in page
-  assert "partition.k `" not in page and "- Hardware: " in page
+  assert "- Hardware: " in page
   longer = given(eval=evaluation, rounds=9)
   assert launch("evaluate", workdir, longer) == 2
   only = "evaluate can change config.eval, privacy.delta and privacy.amplified"
@@ -208,38 +211,36 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert launch("report", out, runs=runs) == 0
   said = capsys.readouterr().out
   assert f"report   {out}/report.md" in said
+  whole = experiment.compare(runs)
+  assert whole.axes == ["run", FIELD]
+  cells = [(run.keys["run"], run.keys[FIELD]) for run in whole.runs]
+  assert cells == [(runs[0], 1), (runs[1], 1), (runs[1], 2)]
+  same = [whole.value("own", "accuracy", "0.8", run=run, k=1) for run in runs]
+  assert same[0] == same[1]
   page = (out / "report.md").read_text()
-  names = [str(alone), f"{grid_}/k=1", f"{grid_}/k=2"]
-  assert all(f"| own | {name} " in page for name in names)
-  numbers = ", ".join(
-    f"{k} ({n})" for k, n in zip((1, 1, 2), names, strict=True)
-  )
-  assert f"- differs, data.partition.k: {numbers}" in page
-  assert page.count("- differs") == 1 and "not finished" not in page
-  # A method's runs stand beside each other, and apart by the first.
-  assert "| method | run |" in page and "| own | " in page
-  assert f"| own | {names[1]} − {names[0]} | 1 | +0.00 |" in page
-  assert f"{names[2]} − {names[0]}" in said
-  links = re.findall(r"\]\((.*/report\.md)\)", page)
-  assert len(links) == 3 and all((out / link).is_file() for link in links)
-  assert (out / "accuracy_by_run.png").stat().st_size > 5_000
+  assert "not finished" not in page and runs[0] in page
   with (out / "report.csv").open() as file:
-    rows = [r for r in csv.DictReader(file) if r["metric"] == "accuracy"]
-  assert len({r["run"] for r in rows}) == 3
-  assert (
-    rows[0]["value"] == [r for r in rows if r["run"] == names[1]][0]["value"]
-  )
-  tree = json.loads((alone / "report.json").read_text())
-  tree["seed"] = 7
-  tree["config"]["methods"]["other"] = tree["config"]["methods"]["own"]
-  changed = shutil.copytree(alone, tmp_path / "changed")
-  (changed / "report.json").write_text(json.dumps(tree))
-  whole = experiment.gather([alone, changed])
-  assert whole["different"]["seed"] == {str(alone): 0, str(changed): 7}
-  assert whole["missing"] == [f"{changed} other"]
+    lines = [r for r in csv.DictReader(file) if r["metric"] == "accuracy"]
+  assert {r["run"] for r in lines} == set(runs)
   # Without a workdir nothing is written.
   assert commands.launch(commands.Command("report", None, runs=runs)) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
+
+
+def test_folders_that_differ_say_in_what(done, tmp_path):
+  alone, changed = (
+    shutil.copytree(done[0] / "k=1", tmp_path / name) for name in "ab"
+  )
+  saved = json.loads((changed / "config.json").read_text())
+  saved["config"]["seed"], saved["config"]["batch_size"] = 7, 9
+  saved["config"]["methods"]["other"] = saved["config"]["methods"]["own"]
+  (changed / "config.json").write_text(json.dumps(saved))
+  (changed / "methods/other").mkdir()
+  whole = experiment.compare([alone, changed])
+  assert whole.remarks == (
+    f"differs, batch_size: 10 ({alone}), 9 ({changed})",
+    f"{changed}: not finished: other",
+  )
 
 
 def test_one_folder_is_reported(done, tmp_path, capsys):
@@ -257,7 +258,7 @@ def test_one_folder_is_reported(done, tmp_path, capsys):
     ("report", ("{}", "{}/k=1"), None, "k=1 is given twice"),
     ("report", ("{}", "{}/."), None, "is given twice"),
     ("report", ("{}/k=1",), "new", "name two or more, or leave --workdir out"),
-    ("report", ("{}", "nowhere"), None, "nowhere has no report"),
+    ("report", ("{}", "nowhere"), None, "nowhere holds no run"),
     ("report", ("{}/k=2", "{}/k=1"), "{}", "holds a run: choose another"),
     ("train", ("{}",), "{}", "unknown argument"),
   ],

@@ -179,17 +179,15 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   cell = workdir / "k=2"
   train = commands.Command("train", c.to_dict(), str(workdir))
   assert commands.launch(train) == 0
-  # Without its registration every mode asks for the config file.
+  # Without its registration it is reported, but not evaluated.
   monkeypatch.delitem(METHODS, "mine")
   words = "'mine' is not known: give the config file that registers it"
-  for flags in (
-    ("--mode=report", f"--workdir={workdir}"),
-    ("--mode=report", f"--workdir={cell}"),
-    ("--mode=evaluate", f"--workdir={cell}"),
-  ):
-    capsys.readouterr()
-    assert launch_here(*flags) == 2
-    assert f"methods.own={words}" in capsys.readouterr().err
+  for place in (workdir, cell):
+    assert launch_here("--mode=report", f"--workdir={place}") == 0
+    assert splitjax.report_again(place).methods == {"own": "mine"}
+  capsys.readouterr()
+  assert launch_here("--mode=evaluate", f"--workdir={cell}") == 2
+  assert f"methods.own={words}" in capsys.readouterr().err
   # With it the grid is reported, and its line loads the method.
   path = config_file(tmp_path, "mine")
   text = path.read_text().replace("get_config()", "get_config(words='')")
@@ -205,7 +203,6 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
     splitjax.load(cell, "own", config="nowhere.py")
   # So do the functions that read a workdir.
   for again in (
-    splitjax.report_again,
     splitjax.evaluate_again,
     functools.partial(splitjax.load, key="own"),
   ):

@@ -107,7 +107,7 @@ def test_a_run_that_is_stopped_between_methods_goes_on(tmp_path):
   c = tiny.tiny(one="local", two="local")
   with pytest.raises(experiment.Stopped, match="two: 0 of 2"):
     experiment.run(tiny.resolved(c), tmp_path, stop=After(tmp_path, 2))
-  assert not (tmp_path / "report.json").exists()
+  assert not (tmp_path / "numbers.csv").exists()
   experiment.run(tiny.resolved(c), tmp_path)
   done = [(x["method"], x["round"]) for x in lines(tmp_path)]
   assert done == [(m, r) for m in ("one", "two") for r in (1, 2)]

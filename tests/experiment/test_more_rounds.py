@@ -8,7 +8,8 @@ import tiny
 from broken import data_file, flip
 from marks import slow
 from refusals import refused
-from runs import config, rows, same_run, stopped
+from runs import config, same_run, stopped
+from selected import timeless
 
 import splitjax
 from splitjax import UserError, experiment
@@ -76,7 +77,7 @@ def test_rows_of_fewer_rounds_are_named(tmp_path):
   experiment.run(two, tmp_path / "w")
   one = {"one": two.methods["one"]}
   more = dataclasses.replace(two, rounds=3, methods=one)
-  notes = experiment.run(more, tmp_path / "w")["notes"]
+  notes = experiment.run(more, tmp_path / "w").runs[0].notes
   (said,) = (x for x in notes if "until now" in x)
   assert said.startswith("two was trained for 2 of 3 rounds")
 
@@ -87,10 +88,10 @@ def test_seeds_of_fewer_rounds_wait(tmp_path):
   experiment.run_seeds(two, tmp_path / "w", (0, 1))
   for seeds in ((0,), (0, 1)):
     merged = experiment.run_seeds(config("local"), tmp_path / "w", seeds)
-    assert merged["seeds"] == list(seeds)
-    assert merged["rows"][0]["rounds"] == 4
+    assert merged.seeds == list(seeds)
+    assert merged.numbers["round"].max() == 4
     again = splitjax.report_again(tmp_path / "w")
-    assert again["seeds"] == list(seeds)
+    assert again.seeds == list(seeds)
 
 
 @pytest.mark.slow
@@ -99,7 +100,7 @@ def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
   experiment.run(config("local", **{**chosen, "rounds": 4}), tmp_path / "two")
   two = experiment.run(config("local", **chosen), tmp_path / "two")
   one = experiment.run(config("local", **chosen), tmp_path / "one")
-  assert one["learning"] == two["learning"] and rows(one) == rows(two)
+  assert timeless(one) == timeless(two)
 
 
 def test_networks_of_chosen_rounds_load(tmp_path):

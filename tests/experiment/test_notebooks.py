@@ -24,14 +24,14 @@ BLANK = """
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from splitjax import figures
+from splitjax.reports.figures import papers
 
-def draw_all(results, workdir):
-  Path(workdir, "accuracy_over_rho.png").touch()
+def draw(results, folder, names=None):
+  Path(folder, "accuracy_over_rho.png").touch()
   return []
 
-figures.draw_all = draw_all
-Figure.savefig = lambda self, path, **_: path.touch()
+papers.draw = draw
+Figure.savefig = lambda self, file, **_: None
 """
 """A first cell of all but the quickstart: the figures of a run take longer than
 the run, and are drawn in tests/reports; those that a notebook shows by itself

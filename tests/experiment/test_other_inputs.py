@@ -8,6 +8,7 @@ import pytest
 import tiny
 from marks import slow
 from refusals import refused
+from selected import values
 
 import splitjax
 from configs import uci_har
@@ -100,7 +101,7 @@ def test_a_run_keeps_inputs_as_they_are(kind, tmp_path):
     flat = x.reshape(-1, x.shape[-1]).astype(float)
     np.testing.assert_allclose(mean, flat.mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(std, flat.std(axis=0), rtol=1e-9)
-  assert results["rows"][0]["summary"]["accuracy"][0] > 0.6
+  assert results.value("own", "accuracy", results.sets[0]) > 0.6
   # Predictions and the exported client.
   trained = splitjax.load(tmp_path / "run", "own")
   assert trained.network.dtype == x.dtype.name
@@ -214,8 +215,7 @@ def test_the_config_of_uci_har_trains(tmp_path):
   assert task.image.shape == (len(written["train"]["image"]), 128, 9)
   assert len(task.network.mean) == 9
   results = experiment.run(tiny.resolved(c), tmp_path / "run")
-  summary = results["rows"][0]["summary"]
-  assert np.isfinite(summary["accuracy"]).all()
+  assert np.isfinite(values(results, "accuracy")).all()
 
 
 def test_a_source_of_ones_own(monkeypatch, tmp_path):

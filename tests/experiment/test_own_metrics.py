@@ -1,6 +1,5 @@
 """Metrics of eval.metrics: by hand, in every place of a report, one's own."""
 
-import csv
 import json
 import math
 import re
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import runs
 from refusals import refused
+from selected import values
 
 import splitjax
 from splitjax import METRICS, evaluation
@@ -129,56 +129,35 @@ def run(tmp_path_factory):
 
 def test_metrics_stand_in_the_report(run):
   place, results = run
-  summary = results["rows"][0]["summary"]
-  assert list(summary["metrics"]) == list(OURS)
   for key in OURS:
-    clients = np.array(summary["per_client"]["metrics"][key], float)
-    means = np.nanmean(clients, axis=1)
-    np.testing.assert_allclose(summary["metrics"][key], means)
-    assert ((means >= 0) & (means <= 1)).all()
+    for name in results.sets:
+      clients = values(results, key, "own", set=name, client=True)
+      mean = results.value("own", key, name)
+      assert mean == pytest.approx(np.nanmean(clients)) and 0 <= mean <= 1
   page = (place / "a/report.md").read_text()
-  table = page.split("## Accuracy, off")[1].split("\n\n")[1].splitlines()
+  (head, *_) = [line for line in page.splitlines() if line.startswith("| m")]
   for key in OURS:
-    assert sum(key.replace("_", " ") in cell for cell in table[0].split("|"))
-  text = (place / "a/report.csv").read_text(encoding="utf-8")
-  found = list(csv.DictReader(text.splitlines()))
-  for key in OURS:
-    mine = [x for x in found if x["metric"] == key]
-    assert [x["set"] for x in mine] == results["sets"]
-    values = [float(x["value"]) for x in mine]
-    assert values == summary["metrics"][key]
+    assert key.replace("_", " ") in head
   names = {path.name for path in (place / "a").glob("*.png")}
   plain = {path.name for path in (place / "b").glob("*.png")}
-  assert names - plain == {"confusion_own.png"} and plain <= names
+  assert names - plain == {"confusion_own.png", "metric_curves.png"}
+  assert plain <= names
 
 
 def test_metrics_have_learning_curves(run):
-  figure = splitjax.figures.learning_curves(run[1])
-  shown = [axes.get_ylabel() for axes in figure.axes]
-  assert shown == ["accuracy [%]"] * 2 + [key.replace("_", " ") for key in OURS]
-  line = figure.axes[2].get_lines()[0]
-  curve = run[1]["learning"]["own"]
-  (_, last), wanted = run[1]["sets"], curve["metrics"]["macro_f1"]
-  np.testing.assert_allclose(
-    line.get_xydata(), np.c_[curve["round"], wanted[last]]
-  )
+  for key in OURS:
+    assert len(values(run[1], key, "own", set="0.8", round=True)) == 2
 
 
 def test_metrics_stand_in_the_log_and_the_curves(run):
   place, results = run
   last = json.loads((place / "a/metrics.jsonl").read_text().splitlines()[-1])
-  summary = results["rows"][0]["summary"]
   for key in OURS:
-    curve = results["learning"]["own"]["metrics"][key]
     logged = last["metrics"]["own"][key]
-    for i, name in enumerate(results["sets"]):
-      assert len(curve[name]) == 2 and curve[name][-1] == logged[name]
-      assert logged[name] == summary["metrics"][key][i]
-  tags = splitjax.reports.scalars(last)
-  assert (
-    tags[f"ece/{results['sets'][0]}"]
-    == last["metrics"]["own"]["ece"][results["sets"][0]]
-  )
+    for name in results.sets:
+      curve = values(results, key, "own", set=name, round=True)
+      assert len(curve) == 2 and curve[-1] == logged[name]
+      assert logged[name] == results.value("own", key, name)
 
 
 def test_what_is_measured_changes_nothing_else(run):
@@ -206,11 +185,12 @@ def test_the_answers_are_counted(run):
   place, results = run
   counts = np.load(place / "a/methods/own/confusion.npz")
   exits = np.load(place / "a/methods/own/exits.npz")
-  for row in results["rows"]:
-    table = counts[row["label"]]
-    per_client = row["summary"]["per_client"]["accuracy"]
+  for row in results.rows:
+    table = counts[row]
     right = np.trace(table, axis1=2, axis2=3) / table.sum(axis=(2, 3))
-    np.testing.assert_allclose(right, np.array(per_client, float))
+    for shares, name in zip(right, results.sets, strict=True):
+      clients = values(results, "accuracy", row, set=name, client=True)
+      np.testing.assert_allclose(shares, clients)
     for r in range(len(exits["sets"])):
       for n, tested in enumerate(exits["sets"][r]):
         every = np.bincount(exits["label"][n][tested], minlength=10)
@@ -222,11 +202,10 @@ def test_a_saved_run_gets_other_metrics(run):
   place, results = run
   saved = config(("balanced_accuracy", "ece"), eval__confusion=False)
   again = splitjax.evaluate_again(place / "b", saved)
-  found = again["rows"][0]["summary"]["metrics"]
-  assert list(found) == ["balanced_accuracy", "ece"]
-  first = results["rows"][0]["summary"]["metrics"]["ece"]
-  np.testing.assert_allclose(found["ece"], first, rtol=1e-6)
-  assert again["rows"][0]["summary"]["best"][0] is not None
+  assert values(again, "balanced_accuracy", "own")
+  found, first = (values(each, "ece", "own") for each in (again, results))
+  np.testing.assert_allclose(found, first, rtol=1e-6)
+  assert all(x > 0 for x in values(again, "best", "own"))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import numpy_vit
 import pytest
 import tiny
 from refusals import refused
+from selected import timeless, values
 from tiny_vit import TINY
 
 import splitjax
@@ -54,7 +55,7 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   said = f"The networks start from weights of {path}"
   assert said in experiment.describe_text(experiment.describe_run(config))
   results = splitjax.run(config, tmp_path / "w")
-  assert any(note.startswith(said) for note in results["notes"])
+  assert any(note.startswith(said) for note in results.runs[0].notes)
   other_weights(path)
   with pytest.raises(UserError, match="pretrained is"):  # though all is trained
     splitjax.run(config, tmp_path / "w")
@@ -63,10 +64,9 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   assert trained.config == config
   moved = at(config, tmp_path / "elsewhere.npz")
   again = splitjax.evaluate_again(tmp_path / "w", moved)
-  assert any(note.startswith(said) for note in again["notes"])
-  assert splitjax.report_again(tmp_path / "w") == results
-  ours, theirs = (r["rows"][0]["summary"]["accuracy"] for r in (again, results))
-  assert ours == theirs
+  assert any(note.startswith(said) for note in again.runs[0].notes)
+  assert timeless(splitjax.report_again(tmp_path / "w")) == timeless(results)
+  assert values(again, "accuracy") == values(results, "accuracy")
   with pytest.raises(UserError, match="backbone.pretrained="):
     splitjax.run(config, tmp_path / "other")
 

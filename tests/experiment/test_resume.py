@@ -9,7 +9,8 @@ import jax
 import pytest
 from marks import slow
 from refusals import refused
-from runs import After, config, lines, rows, same_run, stopped
+from runs import After, config, lines, same_run, stopped
+from selected import timeless
 
 import splitjax
 from splitjax import UserError, experiment
@@ -52,14 +53,14 @@ def test_two_rounds_and_two_are_four(name, changes, tmp_path):
   stopped(resolved, tmp_path / "two", 2)
   two = experiment.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
-  assert rows(one) == rows(two)
-  assert one["learning"] == two["learning"] and one["notes"] == two["notes"]
+  assert timeless(one) == timeless(two)
+  assert one.runs[0].notes == two.runs[0].notes
   # A finished run of two rounds goes on, and is stopped after one more.
   experiment.run(dataclasses.replace(resolved, rounds=2), tmp_path / "more")
   stopped(resolved, tmp_path / "more", 1, 2)
   more = experiment.run(resolved, tmp_path / "more")
   same_run(tmp_path / "one", tmp_path / "more")
-  assert rows(one) == rows(more)
+  assert timeless(one) == timeless(more)
   assert splitjax.load(tmp_path / "more", "own").config.rounds == 4
 
 
@@ -71,7 +72,7 @@ def test_rounds_without_the_server_are_resumed(tmp_path):
   stopped(resolved, tmp_path / "two", 2)
   two = experiment.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
-  assert rows(one) == rows(two)
+  assert timeless(one) == timeless(two)
   with pytest.raises(UserError, match="faults.server_down"):
     experiment.run(dataclasses.replace(resolved, rounds=5), tmp_path / "two")
 
@@ -92,7 +93,7 @@ def test_a_finished_run_keeps_no_checkpoint(runs):
   workdir = runs / "whole"
   names = {path.name for path in (workdir / "methods/own").iterdir()}
   assert names == {
-    "state", "exits.npz", "about.json", "rounds.jsonl", "clients.csv",
+    "state", "exits.npz", "about.json", "rounds.jsonl", "numbers.csv",
   }  # fmt: skip
   assert not (workdir / experiment.LOCK).exists()
 
@@ -168,7 +169,7 @@ def test_another_version_is_said(tmp_path, capsys):
   results = experiment.run(config(), tmp_path / "w")
   said = f"from round 3 on with jax {jax.__version__} instead of 0.1"
   assert said in capsys.readouterr().out
-  assert any(said in note for note in results["notes"])
+  assert any(said in note for note in results.runs[0].notes)
 
 
 @pytest.mark.slow
@@ -177,11 +178,11 @@ def test_seeds_go_on_too(tmp_path):
   with pytest.raises(experiment.Stopped):
     stop = After(tmp_path / "w", 6)
     experiment.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
-  assert (tmp_path / "w/seed0/report.json").exists()
-  assert not (tmp_path / "w/seed1/report.json").exists()
+  assert (tmp_path / "w/seed0/numbers.csv").exists()
+  assert not (tmp_path / "w/seed1/numbers.csv").exists()
   two = experiment.run_seeds(resolved, tmp_path / "w", [0, 1])
   one = experiment.run_seeds(resolved, tmp_path / "one", [0, 1])
-  assert rows(one) == rows(two)
+  assert timeless(one) == timeless(two)
   for n in (0, 1):
     assert lines(tmp_path / f"w/seed{n}") == lines(tmp_path / f"one/seed{n}")
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tiny
 from refusals import refused
+from selected import selected, timeless, values
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError, experiment
 
 # Patched: how many lines a table may have.
-from splitjax.experiment import by_client
+from splitjax.experiment.measure import scores
 
 
 def config(
@@ -42,12 +43,9 @@ def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
     path in experiment.describe_text(facts) for path in facts["figures"]
   )
   results = splitjax.run(made, workdir)
-  assert results["sets"] == sets
-  (row,) = results["rows"]
-  assert len(row["summary"]["accuracy"]) == len(sets)
+  assert results.sets == sets and results.rows == ["splitgp"]
   page, said = (workdir / "report.md").read_text(), capsys.readouterr().out
-  assert all(f"accuracy [%] {name}" in page and name in said for name in sets)
-  assert "## Accuracy in detail, w/ drift" in page
+  assert all(name in page and name in said for name in sets)
   figures = {path.name for path in workdir.glob("*.png")}
   assert {"clients.png", "test_sets.png"} <= figures
   assert all(f"]({name})" in page for name in figures)
@@ -67,11 +65,11 @@ def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
     threshold = trained.thresholds["w/ drift"][n]
     answer, _ = trained.predict(n, task.data.train_image[rows], threshold)
     right = np.asarray(answer) == task.data.train_label[rows]
-    told = row["summary"]["per_client"]["accuracy"][1][n]
-    assert right.mean() == pytest.approx(told)
+    where = {"set": "w/ drift", "client": str(n)}
+    assert values(results, "accuracy", **where) == pytest.approx([right.mean()])
 
 
-def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
+def test_clients_of_the_data_keep_their_names(tmp_path):
   """From the file to every output."""
   rng, run = np.random.default_rng(0), tmp_path / "w"
   owner = np.array(["Oslo", "Bergen", "Molde"])[np.arange(60) % 3]
@@ -109,38 +107,44 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
 
   # Every line of the table, from the saved networks.
   trained = splitjax.load(run, "local")
-  lines = {(x["name"], x["class"]): x["accuracy"] for x in trained.by_client}
   place = held["test_client"]
   for name in names:
     answer, _ = trained.predict(name, held["test_image"], None)
     right = np.asarray(answer) == held["test_label"]
-    assert lines[name, "all"] == pytest.approx(right[place == name].mean())
+    whole = values(results, "accuracy", client=name)
+    assert whole == pytest.approx([right[place == name].mean()])
     of_class = (place == name) & (held["test_label"] == 1)
     if of_class.any():
-      assert lines[name, 1] == pytest.approx(right[of_class].mean())
+      share = values(results, "accuracy", client=name, **{"class": "1"})
+      assert share == pytest.approx([right[of_class].mean()])
   # The headline is over the clients' own samples.
-  own = [lines[name, "all"] for name in names]
-  assert results["sets"] == ["own"]
-  (accuracy,) = results["rows"][0]["summary"]["accuracy"]
-  assert accuracy == pytest.approx(np.mean(own))
+  own = selected(results, "accuracy", client=True)
+  assert own.client.tolist() == names and results.sets == ["own"]
+  accuracy = results.value("local", "accuracy", "own")
+  assert accuracy == pytest.approx(own.value.mean())
   with refused("client 'Tromso'"):
     trained.client("Tromso")
 
   # The report, again without training, and by the evaluation.
-  table = (run / "clients.csv").read_text()
-  page = (run / "report.md").read_text()
-  assert "| 2 (Oslo) | 3 | 5 |" in page
-  assert results["names"] == names
-  assert splitjax.report_again(run)["by_client"] == results["by_client"]
+  table = (run / "clients.csv").read_text().splitlines()
+  assert table[0].startswith("client,name,depth,training_samples,memory")
+  assert table[3].startswith("2,Oslo,") and ",20,3.0," in table[3]
+  assert timeless(splitjax.report_again(run)) == timeless(results)
   again = splitjax.evaluate_again(run)
-  assert again["by_client"] == results["by_client"]
-  assert (run / "evaluate/clients.csv").read_text() == table
-  # Of more lines than a table should have: classes of one client alone.
-  monkeypatch.setattr(by_client, "MOST_OF_CLASSES", 1)
-  splitjax.evaluate_again(run)
-  few = by_client.read_clients(run / "evaluate")
-  assert {x["class"] for x in few} == {"all", 0, 3}
-  assert [x for x in trained.by_client if x in few] == few
+  for class_ in ("", True):
+    where = {"client": True, "class": class_}
+    one, two = (values(x, "accuracy", **where) for x in (again, results))
+    np.testing.assert_array_equal(one, two)  # NaN: a class that it lacks
+
+
+def test_classes_of_too_many_clients_have_no_lines(tmp_path, monkeypatch):
+  monkeypatch.setattr(scores, "MOST_LINES", 10)
+  results = splitjax.run(config(method="local"), tmp_path)
+  where = {"client": True, "class": True}
+  assert selected(results, "accuracy", client=True).client.nunique() == 6
+  assert not values(results, "accuracy", **where)
+  (note,) = (x for x in results.runs[0].notes if "numbers.csv" in x)
+  assert note.startswith("local: the classes of single clients")
 
 
 def test_no_client_trains_on_what_it_is_judged_on():
@@ -191,7 +195,7 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
     return dataclasses.replace(made, eval=config(shift, method="local").eval)
 
   found = experiment.evaluate_again(tmp_path / "w", other("global"))
-  assert found["sets"] == ["global"]
+  assert found.sets == ["global"]
   with refused("eval.shift.name"):
     experiment.evaluate_again(tmp_path / "w", other("local"))
   # Nothing of the config differs, but the partition's code.
@@ -242,9 +246,9 @@ def test_evaluation_and_seeds_show_their_clients(tmp_path, figures, blank):
   made = config("local", method="local")
   splitjax.run_seeds(made, tmp_path / "w", [0])
   found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
-  assert sorted(found["seeds"]) == [0, 1]
+  assert sorted(found.seeds) == [0, 1]
   page = (tmp_path / "w" / "report.md").read_text()
-  assert "](seed0/clients.png)" in page and "](seed0/test_sets.png)" in page
+  assert "](clients.png)" in page and "](test_sets.png)" in page
   seed = tmp_path / "w" / "seed0"
   splitjax.evaluate_again(seed)
   page = (seed / "evaluate" / "report.md").read_text()

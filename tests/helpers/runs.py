@@ -65,19 +65,6 @@ def lines(workdir):
   return [{k: v for k, v in x.items() if k not in own} for x in logged]
 
 
-def rows(results):
-  """The rows of a report without times."""
-
-  def timeless(row):
-    return {
-      k: timeless(v) if k == "interval" else v
-      for k, v in row.items()
-      if k != "seconds"
-    }
-
-  return [timeless(row) for row in results["rows"]]
-
-
 def bits(workdir, key="own"):
   """Every leaf that a finished method saved, as bytes."""
   trained = splitjax.load(workdir, key)

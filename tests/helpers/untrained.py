@@ -53,7 +53,6 @@ def untrained(config, told, key):
     state=state,
     personal=(),
     thresholds=None,
-    by_client=[],
   )
 
 

@@ -1,139 +1,110 @@
 """The papers' numbers beside ours: which cell prints which."""
 
-import re
-
+import made_up
 import pytest
-from example_results import example
-from example_tables import TABLE2, of_data, results, row
 
-from splitjax import config, files, reports
+from splitjax import config
+from splitjax.reports import numbers, results
+from splitjax.types import Number
 
-
-def listed(value):
-  """Whether a summary's value has a number for each of three test sets."""
-  return isinstance(value, list) and len(value) == 3
+SOURCES = config.tables()
 
 
-def best_options(tree):
-  """The lines of a page about the best value of a swept option."""
-  lines = reports.page_text(tree).splitlines()
-  return [line for line in lines if line.startswith("The best lam")]
+def cell_of(line):
+  """The fields of a printed cell."""
+  pairs = [part.split("=", 1) for part in line.cell.split("&") if part]
+  return {field: value for field, value in pairs}
 
 
-def test_the_best_lambda_of_splitgp_s_table_3():
-  """Its own numbers as ours: it says 0.2 in [0, 1] and 0.3 in [0, 0.2].
+def joined(source, lines, scale="paper", keys=(), **fields):
+  """The lines of a cell, ours 0.5 each, with the paper's number or NaN."""
+  tree = made_up.settings(paper=source, scale=scale)
+  for field, value in {**cell_of(lines[0]), **fields}.items():
+    *groups, name = field.split(".")
+    place = tree
+    for group in groups:
+      place = place.setdefault(group, {})
+    place[name] = value
+  ours = []
+  for line in lines:
+    largest = line.set == config.LARGEST
+    sets = {"a": 0.4, "b": 0.5} if largest else {line.set: 0.5}
+    ours += [Number(line.metric, x, line.row, set=k) for k, x in sets.items()]
+  run = results.Run(keys=dict(keys), settings=tree, methods={})
+  table = numbers.over_seeds(numbers.final(numbers.frame(ours, 0)))
+  means = results.with_paper(table.assign(**dict(keys)), [run])
+  found = {(x.row, x.metric, x.set): x for x in means.itertuples()}
+  return [found[line[1:]] for line in lines]
 
-  (95.10 + 90.93 + 87.95 + 85.74 + 84.15) / 5 = 88.774, (96.93 + 91.69) / 2.
-  """
-  printed = config.numbers("SplitGP Table III", {})
-  tree = files.plain(example())
-  tree["sets"] = ["0.0", "0.2", "0.4", "0.6", "0.8"]
-  three = tree["rows"][1]["summary"]
-  five = {k: [*v, *v[:2]] for k, v in three.items() if listed(v)}
-  rows, methods = [], {}
-  for lam in (0.2, 0.3, 0.5, 0.9):
-    label = f"SplitGP λ={lam}"
-    own = [n.value for line, n in printed.items() if line.row == label]
-    summary = {**three, **five, "accuracy": own}
-    rows.append({**tree["rows"][1], "label": label, "summary": summary})
-    methods[f"m{lam}"] = {"name": "splitgp", "label": label, "lam": lam}
-  tree["rows"] = rows
-  tree["config"] |= {"paper": "SplitGP Table III", "scale": "small"}
-  tree["config"]["methods"] = methods
-  (line,) = best_options(tree)
-  assert re.findall(r"(0\.\d) with (\S+) %", line) == [
-    *[("0.2", "88.77")] * 2,  # in [0, 1], ours and the paper's
-    *[("0.3", "94.31")] * 2,  # in [0, 0.2]
-  ]
-  methods["m0.2"]["gamma"] = 0.1  # two options: no sweep of one
-  assert best_options(tree) == []
+
+def compared(source, line, **options):
+  """Whether the paper's number is beside ours."""
+  (number,) = joined(source, [line], **options)
+  return number.paper > 0
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_printed_number_is_beside_ours(source):
+  cells = {}
+  for line in SOURCES[source]:
+    cells.setdefault(line.cell, []).append(line)
+  for lines in cells.values():
+    for line, number in zip(lines, joined(source, lines), strict=True):
+      printed = SOURCES[source][line]
+      assert (number.value, number.paper) == (0.5, printed.value), line
+      assert printed.half is None or number.paper_half == printed.half, line
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_printed_number_can_be(source):
+  for line, number in SOURCES[source].items():
+    assert number.half is None or number.half > 0
+    if line.metric == "total_latency":
+      assert 1e6 < number.value < 1e11
+    elif line.metric == "storage":  # |phi| and |h| of |phi| and |theta|
+      assert 0 < number.value < 0.2
+    elif line.metric in config.SCALE:  # rounds, bytes, seconds, watts
+      assert 1 < number.value < 2e11
+    else:
+      assert 0 < number.value < 1, line
+
+
+def test_another_cell_row_set_or_scale_has_none():
+  source = "Hydra Table 1, MobileNet, CIFAR-10, 80%-DL"
+  line = next(x for x in SOURCES[source] if "num_clients" in x.cell)
+  assert compared(source, line)
+  assert not compared(source, line, num_clients=20)
+  assert not compared(source, line._replace(row="mine"))
+  assert not compared(source, line._replace(set="other"))
+  latency = next(
+    x for x in SOURCES["HARMONY Table 2"] if x.metric == "total_latency"
+  )
+  assert compared("HARMONY Table 2", latency)
+  assert not compared("HARMONY Table 2", latency, scale="small")
+
+
+def test_a_swept_turn_stands_for_the_paper_s_phi():
+  source = "Hydra Table 1, MobileNet, CIFAR-10, 80%-DL"
+  line = next(x for x in SOURCES[source] if "num_clients" in x.cell)
+  turn = {"order.turn": 2}
+  assert not compared(source, line, keys=turn.items())
+  swept = turn | cell_of(line)
+  assert compared(source, line, keys=swept.items())
 
 
 def test_the_averages_of_pgfedsplit_s_table_2_are_means_of_its_columns():
   """PGFedSplit, beta 0.1: (97.62 + 90.57 + 64.41 + 38.45) / 4 = 72.76."""
   titles = "Fashion-MNIST", "CIFAR-10", "CIFAR-100", "Tiny-ImageNet"
-  apart = []
   for alpha in (0.1, 1.0):
     values = {"data.partition.alpha": alpha}
     columns = [
       config.numbers(f"PGFedSplit Table 2, {title}", values) for title in titles
     ]
     average = config.numbers("PGFedSplit Table 2, average", values)
+    assert average
     for line, number in average.items():
-      each = [x for of in columns for at, x in of.items() if at.row == line.row]
-      assert len(each) == 4
-      mean = sum(x.value for x in each) / 4
-      apart.append((line.row, alpha, round(100 * (mean - number.value), 3)))
-  assert [x for x in apart if abs(x[2]) > 0.006] == []
-  cells = [
-    of_data(title, "", {"PGFedSplit": 0.5}, f"PGFedSplit Table 2, {title}")
-    for title in titles
-  ]
-  found = [r for c in cells for r in reports.collect(c["results"], c["values"])]
-  (paper,) = (
-    r.paper for r in reports.over_data_sets(cells, found) if r.metric == "best"
-  )
-  assert 100 * paper.value == pytest.approx(72.7625)
-
-
-def test_what_a_cell_of_a_table_prints():
-  drift = results([row("HARMONY", [0.9, 0.8])], "HARMONY Table 5, CINIC-10")
-  drift["sets"] = ["w/o drift", "w/ drift"]
-  field = "data.partition.alpha"
-  for more in ({}, {"optimizer.lr": 0.05}, {"backbone.depths": [1, 2]}):
-    found = reports.collect(drift, {**more, field: 0.3})
-    printed = {r.set: r.paper for r in found if r.metric == "accuracy"}
-    assert printed["w/o drift"].value == pytest.approx(0.7534), more
-    assert printed["w/ drift"].value == pytest.approx(0.5272), more
-  for other in ({}, {field: 0.2}, {"optimizer.lr": 0.3}, {field: None}):
-    found = reports.collect(drift, other)
-    assert not [r for r in found if r.paper is not None], other
-  one = reports.collect(TABLE2, {"optimizer.lr": 0.05})
-  assert {r.paper for r in one} == {
-    r.paper for r in reports.collect(TABLE2, {})
-  }
-
-
-def test_what_a_cell_of_two_fields_prints():
-  source = "Hydra Table 1, MobileNet, CIFAR-10, 80%-DL"
-
-  def printed(**values):
-    lines = config.numbers(
-      source, {k.replace("__", "."): v for k, v in values.items()}
-    )
-    (number,) = [n for at, n in lines.items() if at.metric == "gap"] or [None]
-    return number and round(100 * number.value, 1)
-
-  assert printed(order__name="cyclic", num_clients=10) == 29
-  assert printed(order__name="cyclic", num_clients=100) == 43.4
-  # Of random order it prints one number, with one client for each label.
-  assert printed(order__name="random", num_clients=10) == 46.4
-  assert printed(order__name="random", num_clients=100) is None
-  assert printed(order__name="random") is None
-  assert printed(order__name="cyclic", num_clients=20) is None
-  assert (
-    printed(order__name="cyclic") is None and printed(num_clients=10) is None
-  )
-
-
-def test_a_page_without_a_paper_has_no_such_table():
-  found = files.plain(example())
-  assert "## Comparison with the paper" not in reports.page_text(found)
-  found["config"] |= {"paper": "HARMONY Table 2", "scale": "small"}
-  text = reports.page_text(found).split("## Comparison with the paper")[1]
-  assert "| HARMONY, paper" in text.split("##")[0]
-
-
-def test_every_printed_number_can_be():
-  for source in config.sources():
-    numbers = config.tables()[source]
-    for at, number in numbers.items():
-      assert number.half is None or number.half > 0
-      if at.metric == "latency":
-        assert 1e6 < number.value < 1e11
-      elif at.metric == "storage":  # |phi| and |h| of |phi| and |theta|
-        assert 0 < number.value < 0.2
-      elif at.metric in config.SCALE:  # rounds, bytes, seconds, watts
-        assert 1 < number.value < 2e11
-      else:
-        assert 0 < number.value < 1, at
+      same = [
+        next(x.value for at, x in column.items() if at.row == line.row)
+        for column in columns
+      ]
+      assert sum(same) / 4 == pytest.approx(number.value, abs=6e-5)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from splitjax.fleet.resources import Profiles
-from splitjax.reports.results import heading
+from splitjax.reports.quantities import heading
 
 
 def describe_text(facts: dict[str, Any]) -> str:

@@ -7,33 +7,31 @@ import numpy as np
 from splitjax.evaluation import early_exit
 from splitjax.evaluation.metrics import ratio
 from splitjax.experiment.measure.scores import End
-from splitjax.reports.figures.forgetting import confusion as heat_maps
+from splitjax.types import Number
 
 
-def on_end(end: End) -> dict[str, np.ndarray]:
+def on_end(end: End) -> tuple[list[Number], dict[str, np.ndarray]]:
   """Counts each client's answers by class, at eval.threshold_rule's thresholds.
 
   Returns:
-    Row label -> [R, N, C, C] int32 by test set, client, class and answer. The
-    sum over N is the matrix of all clients. {} unless the config asks for the
-    matrices (eval.confusion).
+    No numbers, and row label -> [R, N, C, C] int32 by test set, client, class
+    and answer. The sum over N is the matrix of all clients. The arrays are {}
+    unless the config asks for the matrices (eval.confusion).
   """
   if not end.task.config.eval.confusion:
-    return {}
+    return [], {}
   sets, classes = end.task.test_sets, end.task.data.classes
   found = {}
-  for row, each in zip(end.rows, end.outputs, strict=True):
-    limits = row["summary"]["per_client"]["threshold"]
+  for scores in end.scores:
     table = np.zeros((*sets.sets.shape[:2], classes, classes), np.int32)
     for r, tested in enumerate(sets.sets):
-      limit = np.nan if limits is None else np.array(limits[r], float)
-      answers = row["summary"]["answers"]
-      given = early_exit.predictions(each.test, limit, answers)
+      limit = scores.chosen.threshold[r]
+      answers = early_exit.predictions(scores.exits, limit, scores.sides)
       n, m = np.nonzero(tested)
-      label = np.broadcast_to(sets.label, given.shape)[n, m]
-      np.add.at(table[r], (n, label, given[n, m]), tested[n, m])
-    found[row["label"]] = table
-  return found
+      label = np.broadcast_to(sets.label, answers.shape)[n, m]
+      np.add.at(table[r], (n, label, answers[n, m]), 1)
+    found[scores.label] = table
+  return [], found
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
@@ -41,6 +39,8 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
 
   Each entry is divided by the number of samples of its class.
   """
+  from splitjax.reports.figures import maps  # imports matplotlib
+
   every = {row: x[-1].sum(axis=0) for row, x in arrays.items()}
   shares = [ratio(x, x.sum(axis=1, keepdims=True)) for x in every.values()]
-  return heat_maps(np.stack(shares), list(every))
+  return maps.confusion(np.stack(shares), list(every))

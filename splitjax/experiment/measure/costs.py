@@ -1,29 +1,50 @@
 """The modelled cost of a method's rounds, from its plan and its log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from splitjax.evaluation import cost
+from splitjax.evaluation import cost, metrics
 from splitjax.experiment.measure.scores import End
+from splitjax.experiment.setup import data_summary
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
-from splitjax.experiment.storage.history import History
 from splitjax.fleet.resources import Devices
 from splitjax.models import sizes
-from splitjax.types import Metrics
+from splitjax.types import Metrics, Number
+
+OF_CLIENTS = {
+  "modelled_seconds": "seconds",
+  "joules": "joules",
+  "bytes": "bytes",
+}
+"""Metric of a client -> its name in `History.clients`."""
+
+TARGETS = "target_rounds", "target_bytes", "target_seconds", "target_joules"
 
 
-def on_end(end: End) -> dict[str, np.ndarray]:
-  """Adds the cost of the training, and of reaching the target, to every row."""
-  lines = end.whole.lines
-  for row in end.rows:
-    row["summary"]["per_client"]["cost"] = of_clients(end.whole)
-    row |= of_run(end.task, lines, row["summary"]["accuracy"][0])
-    row |= until_target(end.task, lines, row["label"])
-  return {}
+def numbers_of_training(end: End) -> Iterator[Number]:
+  """Yields the traffic and the modelled cost of all rounds, for every row."""
+  lines, clients = end.whole.lines, data_summary.client_names(end.task)
+  sent = {name: size / len(lines) for name, size in wire(lines).items()}
+  for scores in end.scores:
+    label = scores.label
+    for name, size in sent.items():
+      yield Number("bytes", size, label, part=name)
+    yield Number("bytes_per_round", sum(sent.values()), label)
+    if not _priced(lines):
+      continue
+    accuracy = float(metrics.over_clients(scores.chosen.accuracy)[0])
+    for metric, value in of_run(end.task, lines, accuracy).items():
+      yield Number(metric, value, label)
+    for metric, value in until_target(end.task, lines, label).items():
+      yield Number(metric, value, label)
+    for metric, name in OF_CLIENTS.items():
+      values = end.whole.clients[name].tolist()
+      for client, value in zip(clients, values, strict=True):
+        yield Number(metric, value, label, client=client)
 
 
 def whole_round(setup: TrainingSetup) -> cost.RoundWork:
@@ -93,33 +114,32 @@ def _devices(task: Task) -> Devices:
 
 def until_target(
   task: Task, lines: Sequence[dict[str, Any]], label: str
-) -> dict[str, Any]:
+) -> dict[str, float | None]:
   """Returns the cost of training until a row's accuracy reached eval.target.
 
-  The accuracy is on the first test set. "to_target" has the rounds, bytes,
-  seconds and joules up to the first evaluated round that reached the target; it
-  is None if no round did. Returns {} if there is no target, if the row is
-  evaluated only after the last round (eval.personal), or if lines lack costs or
-  the accuracy on the first test set.
+  The accuracy is on the first test set. The cost has the rounds, bytes, seconds
+  and joules up to the first evaluated round that reached the target; they are
+  None if no round did. Returns {} if there is no target, if the row is
+  evaluated only after the last round (eval.personal), or if lines lack the
+  accuracy on the first test set.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
   shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
-  known = _priced(lines) and all(name in x for x in shown)
+  known = all(name in x for x in shown)
   if target is None or history.waited(lines, label) or not known:
     return {}
   for count, line in enumerate(lines, start=1):
     reached = line.get("accuracy", {}).get(label, {}).get(name)
     if reached is not None and reached >= target:
       until = lines[:count]
-      each = [x["cost"] for x in until]
-      took = {
-        "rounds": float(line["round"]),
-        "bytes": sum(history.wire(until).values()),
-        "seconds": sum(x["seconds"] for x in each),
-        "joules": sum(x["client_joules"] + x["server_joules"] for x in each),
+      spent = [x["cost"] for x in until]
+      return {
+        "target_rounds": float(line["round"]),
+        "target_bytes": sum(wire(until).values()),
+        "target_seconds": sum(x["seconds"] for x in spent),
+        "target_joules": sum(map(joules, spent)),
       }
-      return {"to_target": took}
-  return {"to_target": None}
+  return dict.fromkeys(TARGETS)
 
 
 def _priced(lines: Sequence[dict[str, Any]]) -> bool:
@@ -128,48 +148,39 @@ def _priced(lines: Sequence[dict[str, Any]]) -> bool:
 
 
 def of_run(
-  task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
-) -> dict[str, Any]:
+  task: Task, lines: Sequence[dict[str, Any]], accuracy: float
+) -> dict[str, float | None]:
   """Sums up the costs of all rounds, which are in `lines` (see `of_metrics`).
 
-  `accuracy` in [0, 1] is from the last evaluation on the first test set. The
-  result has "cost": seconds, client_joules, server_joules, grams of CO2, watts
-  (the mean power), and watts_per_point (watts per percentage point of
-  accuracy). The result is {} if lines have no cost.
+  `accuracy` in [0, 1], or NaN, is from the last evaluation on the first test
+  set. "grams" are of CO2, "watts" the mean power, and "watts_per_point" watts
+  per percentage point of accuracy.
   """
-  if not _priced(lines):
-    return {}
   _, rates = _devices(task)
-  names = "seconds", "client_joules", "server_joules"
-  total: dict[str, Any] = {
-    name: sum(line["cost"][name] for line in lines) for name in names
+  seconds, clients, server = (
+    sum(line["cost"][name] for line in lines)
+    for name in ("seconds", "client_joules", "server_joules")
+  )
+  watts = (clients + server) / seconds if seconds else None
+  return {
+    "modelled_seconds": seconds,
+    "client_joules": clients,
+    "server_joules": server,
+    "grams": cost.grams(clients + server, rates),
+    "watts": watts,
+    "watts_per_point": watts / (100 * accuracy) if watts and accuracy else None,
   }
-  joules = total["client_joules"] + total["server_joules"]
-  watts = joules / total["seconds"] if total["seconds"] else None
-  per_point = watts / (100 * accuracy) if watts and accuracy else None
-  total |= {"grams": cost.grams(joules, rates), "watts": watts}
-  return {"cost": {**total, "watts_per_point": per_point}}
 
 
-def of_clients(whole: History) -> dict[str, list[float]]:
-  """Sums each client's seconds, joules and bytes over all rounds, [N] each."""
-  names = ("seconds", "joules", "bytes") if _priced(whole.lines) else ()
-  return {name: whole.clients[name].tolist() for name in names}
+def joules(spent: Mapping[str, float]) -> float:
+  """Adds up the energy of a round, from the entry "cost" of its line."""
+  return spent["client_joules"] + spent["server_joules"]
 
 
-def curve(
-  lines: Sequence[dict[str, Any]], label: str
-) -> dict[str, list[float]]:
-  """Returns total bytes, seconds and joules up to each evaluation of a row."""
-  if not _priced(lines):
-    return {}
-  each = {
-    "bytes": [sum(line["wire"].values()) for line in lines],
-    "seconds": [line["cost"]["seconds"] for line in lines],
-    "joules": [
-      line["cost"]["client_joules"] + line["cost"]["server_joules"]
-      for line in lines
-    ],
-  }
-  shown = [i for i, x in enumerate(lines) if history.evaluated(x, label)]
-  return {k: np.cumsum(x)[shown].tolist() for k, x in each.items()}
+def wire(lines: Iterable[dict[str, Any]]) -> dict[str, float]:
+  """Sums bytes over the rounds by message name."""
+  total: dict[str, float] = {}
+  for line in lines:
+    for name, size in line["wire"].items():
+      total[name] = total.get(name, 0.0) + size
+  return total

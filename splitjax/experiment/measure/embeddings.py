@@ -25,8 +25,10 @@ from splitjax.experiment.setup.tasks import chunked
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.methods.method import Method
 from splitjax.models import network
-from splitjax.reports.figures import embedding_map
-from splitjax.types import Client, Net, Server, State
+from splitjax.types import Client, Net, Number, Server, State
+
+MEASURES = "silhouette", "distance_ratio"
+"""Arrays [] of `gather` that are metrics of the row."""
 
 
 def draw(
@@ -176,34 +178,33 @@ def _origin(
   return arrays["label"][image], client, arrays["rows"][image]
 
 
-def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """Returns the "skew" of a result row: its silhouette and distance ratio."""
-  values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
-  return {n: None if np.isnan(x) else x for n, x in values.items()}
-
-
-def on_end(end: End) -> dict[str, np.ndarray]:
-  """Measures the last row's embeddings and adds "skew" to its summary."""
+def on_end(end: End) -> tuple[list[Number], dict[str, np.ndarray]]:
+  """Measures the last row's embeddings; returns their measures and arrays."""
   arrays = gather(end.setup, end.state, end.personal)
-  if arrays:
-    end.rows[-1]["summary"]["skew"] = judge(arrays)
-  return arrays
+  found = [
+    Number(name, float(arrays[name]), end.scores[-1].label)
+    for name in MEASURES
+    if arrays and not np.isnan(arrays[name])
+  ]
+  return found, arrays
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
   """Draws a method's map; returns None if `arrays` have no map."""
   if not len(arrays["map"]):
     return None
+  from splitjax.reports.figures import maps  # imports matplotlib
+
   classes, owner, _ = _origin(arrays, arrays["measured"])
   count, clients = len(arrays["rows"]), len(arrays["depth"])
-  found = judge(arrays)
-  return embedding_map.draw_embedding_map(
+  groups = {"class": classes, "client": owner}
+  if len(np.unique(arrays["depth"])) > 1:
+    depths = arrays["depth"][owner]
+    groups = {"class": classes, "split depth": depths, "client": owner}
+  return maps.embeddings(
     arrays["map"],
-    classes,
-    owner,
-    arrays["depth"][owner],
+    groups,
     title=f"{arrays['row']}: server embeddings of {count} test images at"
     f" each of {clients} clients\n{of}",
-    silhouette=found["silhouette"],
-    distance_ratio=found["distance_ratio"],
+    **{name: float(arrays[name]) for name in MEASURES},
   )

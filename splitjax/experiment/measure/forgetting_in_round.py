@@ -17,8 +17,6 @@ from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.fleet import orders
 from splitjax.fleet.orders import IN_TURN, QueueSpec
-from splitjax.reports.figures.forgetting import confusion
-from splitjax.reports.figures.style import save
 from splitjax.types import State
 
 
@@ -91,6 +89,8 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   row, on the last test set. At each interruption clients and heads are
   aggregated as if the round ended there. `state` is not changed.
   """
+  from splitjax.reports.figures import attempt, maps  # imports matplotlib
+
   setup, task = trainer.setup, trainer.task
   (shard,), test_sets = setup.shards, task.test_sets
   turns = np.asarray(shard.service_order)[:, int(state.round)]
@@ -123,5 +123,7 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
     "before the cycle" if p.label is None else f"after label {p.label}"
     for p in points
   ]
-  place = workdir / f"inside_{setup.key}.png"
-  save(confusion(arrays["confusion"], names), place)
+  attempt(
+    workdir / f"inside_{setup.key}.png",
+    lambda: maps.confusion(arrays["confusion"], names),
+  )

@@ -1,62 +1,66 @@
 """Measurements of a trained method beyond its accuracy.
 
-Each measurement adds numbers to the rows of a `scores.End` and returns arrays,
+Each measurement returns numbers, which become lines of numbers.csv, and arrays,
 which are stored as NAME.npz and drawn as NAME_KEY.png. To add one, write a
 module with the two functions that MEASUREMENTS describes, and add it there.
 """
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from splitjax import files
-from splitjax.config.schema import Config
-from splitjax.experiment.measure import (
-  confusion,
-  costs,
-  embeddings,
-  privacy,
-)
+from splitjax.experiment.measure import confusion, embeddings
 from splitjax.experiment.measure.scores import End
 from splitjax.experiment.storage import workdirs
-from splitjax.reports.figures.style import save
-from splitjax.types import UserError
+from splitjax.reports.results import Settings
+from splitjax.types import Number, UserError
 
 Arrays = dict[str, np.ndarray]
 
 MEASUREMENTS: dict[str, Any] = {
-  "privacy": privacy,
-  "cost": costs,
   "embeddings": embeddings,
   "confusion": confusion,
 }
 """Name -> a module with
 
-  on_end(End) -> Arrays, {} if there are none
+  on_end(End) -> list[Number], Arrays; both are empty if it is not wanted
   picture(Arrays, label, of) -> a figure or None
 
 `label` is the method's label, and `of` names data set and seed, as in "digits,
-seed 0". `picture` is missing where no arrays are stored."""
+seed 0"."""
 
 
-def on_end(end: End) -> dict[str, Arrays]:
-  """Measures a method; returns file name -> content of the file."""
-  found = {name: each.on_end(end) for name, each in MEASUREMENTS.items()}
-  drawn = (k for k, each in MEASUREMENTS.items() if hasattr(each, "picture"))
-  return {f"{name}.npz": found[name] for name in drawn}
+def on_end(end: End) -> tuple[list[Number], dict[str, Arrays]]:
+  """Measures a method; returns numbers, and file name -> its content."""
+  numbers, arrays = list[Number](), dict[str, Arrays]()
+  for name, module in MEASUREMENTS.items():
+    found, content = module.on_end(end)
+    numbers += found
+    arrays[f"{name}.npz"] = content
+  return numbers, arrays
 
 
-def pictures(workdir: Path, config: Config) -> list[Path]:
-  """Draws the stored arrays of each method; returns the PNG files.
+def pictures(source: Path, settings: Settings, folder: Path) -> list[Path]:
+  """Draws the stored arrays of each method of a run; returns the PNG files.
+
+  Args:
+    source: the folder of the run or of its evaluation.
+    settings: the run's config.
+    folder: where the figures are written.
 
   Raises:
     UserError: a file is damaged.
   """
-  drawn, of = [], f"{config.data.name}, seed {config.seed}"
-  for name, each in MEASUREMENTS.items():
-    for key, spec in config.methods.items():
-      path = workdirs.folder(workdir, key) / f"{name}.npz"
+  from splitjax.reports.figures import attempt  # imports matplotlib
+
+  drawn = []
+  of = f"{settings['data']['name']}, seed {settings['seed']}"
+  for name, module in MEASUREMENTS.items():
+    for key, spec in settings["methods"].items():
+      path = workdirs.folder(source, key) / f"{name}.npz"
       if not path.exists():
         continue
       try:
@@ -66,6 +70,8 @@ def pictures(workdir: Path, config: Config) -> list[Path]:
           f"{path} is damaged ({error}): delete it, and the report leaves it"
           " out"
         ) from None
-      if figure := each.picture(arrays, spec.label or key, of):
-        drawn.append(save(figure, workdir / f"{name}_{key}.png"))
+      make = functools.partial(
+        module.picture, arrays, spec.get("label") or key, of
+      )
+      drawn += attempt(folder / f"{name}_{key}.png", make)
   return drawn

@@ -1,55 +1,44 @@
 """The privacy that a run's noise gives each client's samples."""
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from splitjax.evaluation.privacy import Release, epsilon, noise_spread
-from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup import tracing
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage.history import History
+from splitjax.types import Number
 from splitjax.wire.channel import KINDS
 
 
-def on_end(end: End) -> dict[str, Any]:
-  """Adds the privacy account of the training to every row."""
-  account = end.account
-  if account is None:
-    account = of_run(end.setup, end.whole)
-  for row in end.rows:
-    row |= account
-  return {}
+def numbers_of_privacy(
+  setup: TrainingSetup, whole: History
+) -> Iterator[Number]:
+  """Yields the epsilons of the clients' samples after all rounds.
 
-
-def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
-  """Returns the privacy account of all rounds of a method.
-
-  "privacy" maps the name of each noisy message to the "max" and "median" of the
-  clients' epsilons; its entry "up" is for all noisy messages to the server
-  together. Returns {} if no account is asked for or no message has noise.
+  "epsilon" is the largest of the clients and "epsilon_median" their median. The
+  part is the name of a noisy message, or "up" for all noisy messages to the
+  server together. Yields nothing if no account is asked for or no message has
+  noise.
   """
   config = setup.task.config
-  if not config.privacy.accounted:
-    return {}
-  made = releases(setup, whole)
-  if not made:
-    return {}
-  asked = {name: [name] for name in made}
-  if ups := [name for name in made if name.startswith("up/")]:
-    asked["up"] = ups
+  sent = releases(setup, whole) if config.privacy.accounted else {}
+  parts = {name: [name] for name in sent}
+  if ups := [name for name in sent if name.startswith("up/")]:
+    parts["up"] = ups
   delta, amplified = config.privacy.delta, config.privacy.amplified
-  assert delta is not None
-  found = {
-    name: noise_spread(
+  for part, names in parts.items():
+    assert delta is not None
+    spread = noise_spread(
       [
-        epsilon(each, delta, amplified)
-        for each in zip(*(made[one] for one in names), strict=True)
+        epsilon(of_client, delta, amplified)
+        for of_client in zip(*(sent[name] for name in names), strict=True)
       ]
     )
-    for name, names in asked.items()
-  }
-  return {"privacy": found}
+    for label in setup.labels:
+      yield Number("epsilon", spread["max"], label, part)
+      yield Number("epsilon_median", spread["median"], label, part)
 
 
 def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:

@@ -1,19 +1,25 @@
 """Counts, figures and notes of the clients' data and devices."""
 
+import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from splitjax import files
 from splitjax.data import Dataset
 from splitjax.data.test_sets import domain_name, in_own_domain, realised_rho
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
 from splitjax.fleet.fleets import Cohort
 from splitjax.models.network import Pretrained
-from splitjax.reports.figures import client_data
-from splitjax.reports.figures.style import save, titled
-from splitjax.reports.results import client, heading
+from splitjax.reports.quantities import heading
+from splitjax.text import client
+
+CLIENTS = "clients.csv"
+PICTURES = ("clients.png", "test_sets.png", "devices.png")
+"""Names of the files that `pictures` draws."""
 
 MOST = 20
 """The largest number of classes or clients that a note names."""
@@ -21,34 +27,43 @@ MOST = 20
 
 def pictures(task: Task, folder: Path) -> list[Path]:
   """Plots the clients' sample counts and devices; returns the PNG files."""
+  from splitjax.reports.figures import attempt, clients  # imports matplotlib
+
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
-  inside = (test_sets.sets & test_sets.known).sum(axis=-1)
-  names = task.network.names
-  trained = client_data.of_classes({"": class_counts(task)}, names)
-  tested = client_data.of_tests(
-    inside,
-    test_sets.sets.sum(axis=-1) - inside,
-    list(map(heading, test_sets.names)),
-    names,
-  )
-  partition, shift = data.partition.name, task.config.eval.shift.name
-  seed = task.config.seed
-  drawn = [
-    titled(
-      trained,
-      f"{data.name}: training samples, partition {partition}, seed {seed}",
-    ),
-    titled(tested, f"{data.name}: test samples, shift {shift}, seed {seed}"),
-  ]
-  if devices := task.facts.get("devices"):
-    figure = client_data.of_devices(devices["depth"], devices)
+  names, seed = task.network.names, task.config.seed
+
+  def trained():
+    title = f"training samples, partition {data.partition.name}"
+    return clients.training_samples(
+      class_counts(task),
+      f"{data.name}: {title}, seed {seed}",
+      clients=names,
+      classes=class_names(task),
+    )
+
+  def tested():
+    inside = (test_sets.sets & test_sets.known).sum(axis=-1)
+    title = f"test samples, shift {task.config.eval.shift.name}"
+    return clients.test_samples(
+      inside,
+      test_sets.sets.sum(axis=-1) - inside,
+      list(map(heading, test_sets.names)),
+      f"{data.name}: {title}, seed {seed}",
+      clients=names,
+    )
+
+  def owned():
+    profiles = task.facts.get("devices")
     title = f"Devices, split depths by {task.config.fleet.allocation.name}"
-    drawn.append(titled(figure, title))
-  return [
-    save(figure, folder / f"{name}.png")
-    for figure, name in zip(drawn, client_data.FILES, strict=False)
-  ]
+    if not profiles:
+      return None
+    return clients.devices(profiles["depth"], profiles, title)
+
+  drawn = list[Path]()
+  for name, draw in zip(PICTURES, (trained, tested, owned), strict=True):
+    drawn += attempt(folder / name, draw)
+  return drawn
 
 
 def class_counts(task: Task) -> np.ndarray:
@@ -60,6 +75,37 @@ def class_counts(task: Task) -> np.ndarray:
       for part in task.test_sets.parts
     ]
   )
+
+
+def write_clients(task: Task, folder: Path) -> None:
+  """Writes clients.csv: a line for each client of a run.
+
+  Its columns are client, name ("" where the data name none), depth and
+  training_samples; where the config gives devices, also their resources.
+  """
+  fleet, devices = task.network.fleet, task.facts.get("devices") or {}
+  depths = {n: cohort.depth for cohort in fleet.cohorts for n in cohort.ids}
+  names = task.network.names or [""] * fleet.num_clients
+  resources = {k: x for k, x in devices.items() if k != "depth"}
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator="\n")
+  head = "client", "name", "depth", "training_samples"
+  writer.writerow([*head, *resources])
+  for n, part in enumerate(task.test_sets.parts):
+    own = [values[n] for values in resources.values()]
+    writer.writerow([n, names[n], depths[n], len(part), *own])
+  files.write_text(folder / CLIENTS, text.getvalue())
+
+
+def client_names(task: Task) -> list[str]:
+  """Returns the clients' names; their numbers where the data name none."""
+  count = task.network.fleet.num_clients
+  return list(task.network.names or map(str, range(count)))
+
+
+def class_names(task: Task) -> list[str]:
+  """Returns the classes' names; their numbers where the data name none."""
+  return list(task.data.class_names or map(str, range(task.data.classes)))
 
 
 def notes(task: Task) -> list[str]:

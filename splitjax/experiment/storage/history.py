@@ -1,4 +1,4 @@
-"""Log lines of rounds, and the curves, traffic and notes made from them."""
+"""Log lines of rounds, and the sums and notes made from them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,8 @@ import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.evaluation.cost import Cost
-from splitjax.reports.results import client, heading
+from splitjax.reports.quantities import heading
+from splitjax.text import client
 from splitjax.types import Metrics, Row, UserError
 
 
@@ -53,7 +54,7 @@ def due(
 
 
 SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
-"""Entries that every evaluation adds to a line, see `measure.scores.score`."""
+"""Entries that an evaluation adds to a line (`measure.scores.log_scores`)."""
 
 
 def between_rounds(
@@ -174,15 +175,6 @@ def check_masked(
   )
 
 
-def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-  """Sums bytes over the rounds by message name."""
-  total: dict[str, float] = {}
-  for line in lines:
-    for name, size in line["wire"].items():
-      total[name] = total.get(name, 0.0) + size
-  return total
-
-
 def evaluated(line: dict[str, Any], label: str) -> bool:
   """Checks if a round's line has an evaluation of result row `label`."""
   return label in line.get("accuracy", {})
@@ -191,37 +183,6 @@ def evaluated(line: dict[str, Any], label: str) -> bool:
 def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
   """Checks if an evaluation left row `label` out (eval.personal=last)."""
   return any("accuracy" in x and not evaluated(x, label) for x in lines)
-
-
-def curves(
-  lines: Sequence[dict[str, Any]], label: str, sets: Sequence[str]
-) -> dict[str, Any]:
-  """Returns the learning curves of a result row for report.json."""
-  shown = [line for line in lines if evaluated(line, label)]
-
-  def by_set(each):
-    return {name: [values[name] for values in each] for name in sets}
-
-  own = [line["metrics"][label] for line in shown if "metrics" in line]
-  keys = own[-1] if own else ()
-  spread = [n for n in ("std", "worst_tenth") if all(n in x for x in shown)]
-  return {
-    "round": [line["round"] for line in shown],
-    "loss": [_total(line["loss"]) for line in shown],
-    "accuracy": by_set([line["accuracy"][label] for line in shown]),
-    "weighted": by_set([line["weighted"][label] for line in shown]),
-    **{name: by_set([line[name][label] for line in shown]) for name in spread},
-    "per_class": [line["per_class"][label] for line in shown],
-    **(
-      {"metrics": {k: by_set([x[k] for x in own]) for k in keys}} if own else {}
-    ),
-  }
-
-
-def best(curve: dict[str, list[float | None]]) -> list[float | None]:
-  """Returns the maximum of each test set's curve; None if it has no values."""
-  known = ([x for x in each if x is not None] for each in curve.values())
-  return [max(each) if each else None for each in known]
 
 
 def _total(losses: dict[str, float | None]) -> float | None:

@@ -9,22 +9,15 @@ from splitjax.config.nested import specs
 from splitjax.config.schema import Config
 from splitjax.config.validation import NAMED
 from splitjax.registry import flat
-from splitjax.reports.figures import client_data, plots
 from splitjax.types import UserError
 
 # Files and folders of a workdir. LOCK exists while a process uses the workdir.
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 DESCRIBED, EVALUATED = "describe", "evaluate"
-CLIENTS, OVER_ROUNDS = "clients.csv", "clients_over_rounds.csv"
+GRID = "grid.json"
 
 # Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
-
-OF_METHODS = "confusion", "embeddings", "inside"
-"""Figures of single methods: NAME_KEY, such as confusion_splitgp."""
-
-FORMS = ("png", "pdf")
-"""Each figure is written in every one of these formats."""
 
 SEEDS = "one run each"
 """The `seed` in the config.json of a workdir of several seeds."""
@@ -39,17 +32,16 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-def figures(keys: Iterable[str]) -> list[str]:
-  """Returns the names of all figures that a run of these methods can have."""
-  own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
-  every = *client_data.FILES, *plots.FILES, *own
-  return [f"{name}.{form}" for name in every for form in FORMS]
+def is_grid(workdir: Path) -> bool:
+  """Checks if a workdir holds a grid."""
+  return (Path(workdir) / GRID).exists()
 
 
 def seeds_of(workdir: Path) -> list[Path]:
   """Returns folders of single seeds' runs in a workdir, begun or finished."""
   runs = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
-  return sorted(p for p in runs if p.name.removeprefix("seed").isdecimal())
+  known = (p for p in runs if p.name.removeprefix("seed").isdecimal())
+  return sorted(known, key=lambda path: int(path.name.removeprefix("seed")))
 
 
 def is_over_seeds(workdir: Path) -> bool:
@@ -59,10 +51,13 @@ def is_over_seeds(workdir: Path) -> bool:
   return read_own(workdir)["config"]["seed"] == SEEDS
 
 
-def finished(workdir: Path) -> list[str]:
-  """Returns the keys of a run's finished methods."""
-  keys = read_saved(workdir)["config"]["methods"]
-  return [k for k in keys if read_about(workdir, k) is not None]
+def finished(workdir: Path, into: str = "") -> list[str]:
+  """Returns the keys of a run's finished methods.
+
+  With `into` they are those that have numbers in this folder of the workdir.
+  """
+  keys = read_own(workdir)["config"]["methods"]
+  return [k for k in keys if read_about(workdir / into, k) is not None]
 
 
 def trained(workdir: Path, config: Config) -> dict[str, bool]:
@@ -72,20 +67,22 @@ def trained(workdir: Path, config: Config) -> dict[str, bool]:
   return {k: each["rounds"] >= config.rounds for k, each in about.items()}
 
 
-def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
+def comparable(
+  runs: Sequence[Path], into: str = ""
+) -> tuple[list[Path], list[str]]:
   """Chooses runs of several seeds, and methods that all of them have finished.
 
   All chosen methods have equally many rounds in all chosen runs. Of the choices
   with this property, the one with the most networks (runs x methods) is taken.
   A tie is decided by the most runs, then by the most rounds. A method that is
   being added is thus left out until enough seeds have finished it. The same
-  holds for rounds that are being added. Returns runs and keys of methods, both
-  [] if no method is finished.
+  holds for rounds that are being added. `into` is as in `finished`. Returns
+  runs and keys of methods, both [] if no method is finished.
   """
   rounds = {
-    (run, key): (read_about(run, key) or {}).get("rounds", 0)
+    (run, key): (read_about(run / into, key) or {}).get("rounds", 0)
     for run in runs
-    for key in finished(run)
+    for key in finished(run, into)
   }
   choices: list[tuple[int, int, int, list, list]] = [(0, 0, 0, [], [])]
   for count in set(rounds.values()):

@@ -2,22 +2,22 @@
 
 Besides the report, a workdir has `methods/KEY/` for every method: `state/` (the
 state after the last round), `personal/` (personalised clients), `exits.npz`
-(the outputs of both exits for every test sample), `clients.csv` (accuracy by
-client and class), `embeddings.npz` and `confusion.npz` if wanted, and
+(the outputs of both exits for every test sample), `numbers.csv` (see
+`splitjax.reports.numbers`), `embeddings.npz` and `confusion.npz` if wanted, and
 `about.json`, which is written last: where it exists, the rest is complete.
 While a method trains, its folder has `checkpoints/ROUND/`.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from splitjax import files, machine
-from splitjax.experiment import by_client
 from splitjax.experiment.storage import checkpoint, workdirs
+from splitjax.reports import numbers
 from splitjax.types import Net, State
 
 
@@ -28,7 +28,7 @@ def save(
   personal: tuple[Net, ...],
   about: dict,
   *,
-  lines: Sequence[dict[str, Any]] = (),
+  table: pd.DataFrame,
   arrays: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> None:
   """Saves a finished method; deletes its checkpoints unless they are kept.
@@ -36,8 +36,8 @@ def save(
   Each process saves its part of the state; the first process saves everything
   else and writes `about` last. `state` includes padding clients; `personal` has
   the personalised networks of every cohort, () if there are none. Checkpoints
-  are kept if about["checkpoints"] is true. `lines` are the lines of
-  clients.csv, and `arrays` maps names of further files to their content.
+  are kept if about["checkpoints"] is true. `table` has the method's numbers,
+  and `arrays` maps names of further files to their content.
   """
   place = workdirs.folder(workdir, key)
   if machine.is_first_process():
@@ -49,7 +49,7 @@ def save(
     for name, tree in trees.items()
   }
   if machine.is_first_process():
-    by_client.write(place, lines)
+    numbers.write(table, place)
     for name, content in (arrays or {}).items():
       files.write_arrays(place / name, content)
     files.write_json(place / workdirs.ABOUT, {**about, "digests": digests})

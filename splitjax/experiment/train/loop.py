@@ -51,8 +51,8 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   progress.close()
 
   # A run that resumed after its last round has no evaluation yet.
-  if not recorder.outputs:
-    recorder.outputs = trainer.evaluate(state)
+  if not recorder.scores:
+    recorder.judge(recorder.rows, trainer.evaluate(state))
   return state
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from splitjax.evaluation.exits import Outputs
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
 from splitjax.experiment.measure import costs, scores
+from splitjax.experiment.measure.scores import Scores
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history, round_log
 from splitjax.experiment.storage.history import History
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.storage.round_log import RoundLog
-from splitjax.reports import tensorboard
+from splitjax.reports.tensorboard import EventFile
 from splitjax.types import Metrics, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
@@ -37,8 +38,9 @@ class Recorder:
     masked: true if clients were masked in a finished round.
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
-    events: TensorBoard's file in the first process; None if there is none.
-    outputs: the outputs of each result row in the last evaluation.
+    events: TensorBoard's file; None in other processes than the first, and if
+      the config wants none.
+    scores: the scores of each result row in the last evaluation.
     plan: each client's work in a whole round. None if the network's FLOPs are
       unknown; no cost is modelled then.
   """
@@ -60,8 +62,8 @@ class Recorder:
     self.stop, self.done, self.log = stop, 0, RoundLog(workdir, self.key)
     self.seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
     self.notes = list[str]()
-    self.events: Path | None = None
-    self.outputs = list[Outputs]()
+    self.events: EventFile | None = None
+    self.scores = list[Scores]()
     self.plan: RoundWork | None = None
     try:
       self.plan = costs.whole_round(setup)
@@ -87,7 +89,7 @@ class Recorder:
     every = self.task.config.methods
     round_log.rewrite_metrics(self.workdir, every, self.key)
     if self.task.config.tensorboard:
-      self.events = tensorboard.rewrite(self.workdir, self.key, self.log)
+      self.events = EventFile(self.workdir, self.key, self.log)
 
   def record(
     self,
@@ -123,7 +125,7 @@ class Recorder:
     if machine.is_first_process():
       self.log.append(line)
     if self.events is not None:
-      tensorboard.append(self.events, line)
+      self.events.append(line)
     return history.as_text(line, self._accuracy), bool(due and due[0])
 
   def _evaluated(
@@ -138,27 +140,33 @@ class Recorder:
     Returns the line, which is JSON-ready.
     """
     if due is not None:
+      rows, samples = due
       with self.timed("evaluate"):
-        self.outputs = evaluate(*due)
-        line = {**line, **self._scores(due[0])}
+        self.judge(rows, evaluate(rows, samples))
+        line = {**line, **self._scores()}
       self._accuracy = line["accuracy"]
     return files.plain(line)
 
-  def _scores(self, due: tuple[Row, ...]) -> dict[str, Any]:
-    """Returns the scores of some rows' outputs: name -> row label -> value."""
-    every = zip(self.labels, self.rows, strict=True)
-    labels = [label for label, row in every if row in due]
-    found = {
-      label: scores.score(self.setup, each)
-      for label, each in zip(labels, self.outputs, strict=True)
-    }
+  def judge(self, rows: tuple[Row, ...], outputs: Sequence[Outputs]) -> None:
+    """Keeps the scores of some rows' outputs."""
+    self.scores = [
+      scores.of_outputs(self.setup, row, answers)
+      for row, answers in zip(rows, outputs, strict=True)
+    ]
+
+  def _scores(self) -> dict[str, Any]:
+    """Returns the scores of the last evaluation: name -> row label -> value."""
+    found = {each.label: scores.log_scores(each) for each in self.scores}
     # Nothing is found if every row waits for the last round.
     names = next(iter(found.values()), history.SCORES)
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def record_of(self, number: int) -> dict[str, Any]:
     """Returns the JSON-ready record of a checkpoint after round `number`."""
-    self.log.sync()  # a checkpoint has all the lines before it
+    # A checkpoint has all the lines before it.
+    self.log.sync()
+    if self.events is not None:
+      self.events.flush()
     record = {
       **self.conditions,
       "round": number,

@@ -53,7 +53,12 @@ def open_recorder(
       about.unlink(missing_ok=True)
     given = [state]
     del state  # the next round donates it and must be its only owner
-    yield recorder, given.pop()
+    try:
+      yield recorder, given.pop()
+    finally:
+      if recorder.events is not None:
+        recorder.events.close()
+        recorder.events = None
     manager.wait()
 
 

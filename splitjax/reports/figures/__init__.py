@@ -1,37 +1,46 @@
-"""Figures of results, drawn by matplotlib."""
+"""Figures of results, drawn by matplotlib.
+
+`splitjax.figures` is this package. `papers.FIGURES` are the figures of a
+report, `curves` has the kinds of figures for those of one's own.
+"""
 
 import lazy_loader
 
+_PAPERS = """
+  accuracy_over_rho
+  accuracy_over_severity
+  accuracy_by_corruption
+  accuracy_over_field
+  change_by_cell
+  learning_curves
+  metric_curves
+  accuracy_over_cost
+  accuracy_over_latency
+  effect_of_threshold
+  accuracy_over_gap
+  class_accuracy
+  accuracy_over_position
+  position_curves
+  accuracy_per_client
+  class_accuracy_per_client
+  cost_per_client
+""".split()
+
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
-  submodules=["plots"],
+  submodules=["clients", "maps"],
   submod_attrs={
-    "client_data": ["PARTS", "of_classes", "of_devices", "of_tests"],
-    "cost": [
-      "AXES",
-      "accuracy_over_cost",
-      "cost_per_client",
-      "over_bytes",
-      "priced",
-      "raced",
-      "spent",
+    "curves": [
+      "bars",
+      "by_set",
+      "choose",
+      "dots",
+      "heat",
+      "lines",
+      "means",
+      "points",
     ],
-    "embedding_map": ["draw_embedding_map"],
-    "forgetting": ["class_accuracy", "confusion", "position_curves"],
-    "grid": ["changes", "draw_grid"],
-    "intervals": ["frame", "title"],
-    "panels": ["by_class", "of_clients"],
-    "plots": ["drawable", "power", "speed_up"],
-    "style": [
-      "COLOURS",
-      "Figure",
-      "OWN",
-      "finish",
-      "log_if_wide",
-      "make_panels",
-      "round_ticks",
-      "row_styles",
-      "save",
-    ],
+    "papers": ["FIGURES", "draw", *_PAPERS],
+    "style": ["Figure", "attempt", "look", "looks", "save"],
   },
 )

@@ -1,278 +1,239 @@
-"""The common style of all figures: colours, markers, legends, files.
+"""What figures share: colours of rows, panels, legends, titles, files.
 
-A method of COLOURS has one colour and marker in every figure. Variants of a
-method (other labels) differ in shade, line style and marker. A "+FT" row looks
-like the row it fine-tunes, but dashed and with hollow markers.
+A row of a report has one colour and marker in all its figures. Its fine-tuned
+copy has the same colour, a dashed line and hollow markers. Users' texts, such
+as labels and names of clients, are drawn letter by letter.
 """
 
 import functools
 import math
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from splitjax.reports.records import at
-from splitjax.types import UserError
+from splitjax import files
+from splitjax.reports.results import Results
 
-DPI = 150
-MARKERS = "osD^vPXp<>"
-LINES: tuple[Any, ...] = ("-", ":", "-.", (0, (6, 1.5)))
+Look = dict[str, Any]
+"""Options of a matplotlib line."""
+
 FINE_TUNED = "+FT"
-MOST_NAMES = 20
-
-COLOURS = {
-  "harmony": "#D55E00",
-  "splitgp": "#0072B2",
-  "multi_exit": "#009E73",
-  "splitfed_v1": "#000000",
-  "splitfed_v2": "#7F7F7F",
-  "splitfed_v3": "#56B4E9",
-  "splitnn": "#8C564B",
-  "multi_head": "#E69F00",
-  "merge_sfl": "#882255",
-  "hydra": "#CC79A7",
-  "fedavg": "#6A3D9A",
-  "fedavg_ft": "#6A3D9A",
-  "local": "#999933",
-  "fedprox": "#9E9AC8",
-  "fedbn": "#2F4F4F",
-  "fedper": "#17BECF",
-  "fedrep": "#1B7837",
-  "fedbabu": "#A6761D",
-  "fedamp": "#E7298A",
-  "fedfomo": "#66A61E",
-  "fedala": "#4575B4",
-  "fedpac": "#B2182B",
-  "fedgh": "#525252",
-  "fedproto": "#0B7A75",
-  "pgfedsplit": "#FF7F00",
-  "supersfl": "#AD1457",
-  "dfl": "#00796B",
-  "scaffold": "#5D4037",
-  "ditto": "#1F78B4",
-  "pfedme": "#B15928",
-  "per_fedavg": "#33A02C",
-  "moon": "#6B6ECF",
-}
-"""Method -> its colour; seven are Okabe and Ito's, for the colour-blind."""
-
-OWN = ("#117733", "#332288", "#DDCC77", "#44AA99", "#AA4499", "#CC6677")
-"""Colours of methods that are not in COLOURS, in order of appearance."""
+MARKERS = "osD^vPXp<>h"
+LINES = ("-", ":", "-.")
+COLOURS = (
+  "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
+  " #000000 #882255 #999933 #332288 #7F7F7F #A6761D"
+).split()
+"""Colours of rows: Okabe and Ito's, then Paul Tol's, for the colour-blind."""
 
 
-def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
-  """Reads the numbers at a path, and their half-widths; NaN where missing."""
-  values, half = np.array(at(tree, path), float), at(tree.get("interval"), path)
-  if half is None:
-    return values, np.full(values.shape, np.nan)
-  return values, np.array(half, float)
+def looks(results: Results) -> dict[str, Look]:
+  """Returns how the rows of a report are drawn, by their labels."""
+  bases = [label.removesuffix(FINE_TUNED) for label in results.rows]
+  order = {base: number for number, base in enumerate(dict.fromkeys(bases))}
+  found = {}
+  for label, base in zip(results.rows, bases, strict=True):
+    number = order[base]
+    found[label] = look(number, COLOURS[number % len(COLOURS)])
+    found[label]["linestyle"] = LINES[number // len(COLOURS) % len(LINES)]
+    if label != base:
+      found[label] |= {"linestyle": "--", "markerfacecolor": "white"}
+  return found
 
 
-def percent(
-  rows: Iterable[dict[str, Any]], *path: str
-) -> tuple[np.ndarray, np.ndarray]:
-  """Reads K rows' fractions and half-widths, both [K, ...], in per cent."""
-  pairs = 100 * np.array([leaf(row, *path) for row in rows])
-  return pairs[:, 0], pairs[:, 1]
+def look(number: int, colour: Any) -> Look:
+  """Returns a line of a colour with the marker of a number."""
+  marker = MARKERS[number % len(MARKERS)]
+  return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.5}
 
 
-def log_axis(axes: Axes) -> None:
-  """Sets a logarithmic x axis with plain numbers and no minor ticks."""
-  axes.set_xscale("log")
-  axes.xaxis.set_major_formatter("{x:g}")
-  axes.xaxis.set_minor_locator(NullLocator())
+def shades(values: Iterable[Any]) -> dict[Any, Look]:
+  """Returns looks for ordered values: dark to light, even in grey print."""
+  known = list(values)
+  colours = colormaps["viridis"](np.linspace(0, 0.88, len(known)))
+  return {
+    value: look(number, colours[number]) for number, value in enumerate(known)
+  }
 
 
-def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
-  """Makes x axes logarithmic if positive values span more than a decade.
+def plain(text: str, most: int = 48) -> str:
+  """Returns a text that matplotlib draws letter by letter, without formulas.
 
-  Returns whether it did.
+  A text of more than `most` letters loses those in its middle.
   """
-  known = [x for x in np.concatenate(values) if x > 0]
-  wide = bool(known) and max(known) > 10 * min(known)
-  for axes in every if wide else ():
-    log_axis(axes)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+  if len(text) > most:
+    end = most // 3
+    text = f"{text[: most - end - 1]}…{text[-end:]}"
+  text = "".join(c if c.isprintable() else " " for c in text)
+  return text.replace("$", r"\$")
+
+
+def panels(
+  titles: Sequence[str],
+  size: tuple[float, float],
+  names: tuple[str, str],
+  most: int = 3,
+  **options: Any,
+) -> tuple[Figure, list[Axes]]:
+  """Makes a panel of `size` inches for each title, up to `most` side by side.
+
+  `names` are those of the x and the y axis. Panels share both axes unless the
+  `options` of `Figure.subplots` say otherwise.
+  """
+  rows = math.ceil(len(titles) / most)
+  columns = math.ceil(len(titles) / rows)
+  width = max(5.2, 0.9 + columns * size[0])
+  figure = Figure((width, 0.9 + rows * size[1]), layout="constrained")
+  options = {"sharex": True, "sharey": True, **options}
+  grid = figure.subplots(rows, columns, squeeze=False, **options)
+  parts = list(grid.ravel())
+  for axes in parts[len(titles) :]:
+    axes.remove()
+  letters = int(12 * (width - 0.7) / columns)
+  for number, (axes, title) in enumerate(zip(parts, titles, strict=False)):
+    axes.set_title(textwrap.fill(plain(title, 2 * letters), letters), size=10)
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9)
+    if number + columns >= len(titles):
+      axes.tick_params(labelbottom=True)
+      axes.set_xlabel(names[0])
+    if number % columns == 0:
+      axes.set_ylabel(names[1])
+  return figure, parts[: len(titles)]
+
+
+def legend(
+  figure: Figure, named: Mapping[str, Look | Artist], title: str | None = None
+) -> None:
+  """Adds a legend below the panels, with the fewest lines that fit."""
+  texts = [plain(name) for name in named]
+  handles = [
+    Line2D([], [], **how) if isinstance(how, dict) else how
+    for how in named.values()
+  ]
+  width, height = map(float, figure.get_size_inches())
+  room = 0.65 + 0.078 * max(map(len, texts), default=0)
+  lines = math.ceil(len(texts) / max(1, int((width - 0.2) / room)))
+  columns = math.ceil(len(texts) / max(1, lines))  # lines of about equal length
+  figure.set_size_inches(width, height + 0.2 * (lines + bool(title)))
+  # Matplotlib fills columns; readers expect rows.
+  order = [i for c in range(columns) for i in range(len(texts))[c::columns]]
+  drawn = figure.legend(
+    [handles[i] for i in order],
+    [f"name {i}" for i in order],  # matplotlib leaves out names such as "_x"
+    loc="outside lower center",
+    ncols=max(1, columns),
+    fontsize=9,
+    frameon=False,
+    title=title,
+  )
+  for text, i in zip(drawn.get_texts(), order, strict=True):
+    text.set_text(texts[i])
+
+
+def titled(
+  figure: Figure,
+  title: str,
+  results: Results | None = None,
+  intervals: str = "",
+) -> Figure:
+  """Adds a title and, of results, a line on data, seeds and threshold rule.
+
+  `intervals` names what shows the interval over seeds. Returns the figure.
+  """
+  lines = [plain(line, 200) for line in title.splitlines()]
+  if results is not None:
+    settings = [run.settings for run in results.runs]
+    data = dict.fromkeys(str(known["data"]["name"]) for known in settings)
+    rules = {known["eval"]["threshold_rule"] for known in settings}
+    count = len(results.seeds)
+    seeds = f"{count} seeds" if count > 1 else "one seed"
+    if count > 1 and intervals:
+      seeds += f" ({intervals}: 95 % interval)"
+    words = [" and ".join(data), seeds]
+    words += [f"{rule} thresholds" for rule in sorted(rules - {"oracle"})]
+    lines.append(plain(", ".join(words), 200))
+  width = int(11.5 * figure.get_figwidth())
+  wrapped = "\n".join(textwrap.fill(line, width) for line in lines)
+  figure.suptitle(wrapped, fontsize=11)
+  return figure
+
+
+def log_if_wide(parts: Iterable[Axes], values: Any) -> bool:
+  """Makes x axes logarithmic if positive values span a decade; says if so."""
+  known = np.asarray(values, float)
+  known = known[np.isfinite(known)]
+  wide = known.size > 0 and bool(0 < 10 * known.min() <= known.max())
+  for axes in parts if wide else ():
+    few = known.max() < 300 * known.min()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
   return wide
 
 
-def name_clients(
-  axes: Axes, side: Literal["x", "y"], names: Sequence[str]
-) -> None:
-  """Labels an axis with clients' names, if there are 1 to MOST_NAMES names."""
-  if 0 < len(names) <= MOST_NAMES:
-    short = [textwrap.shorten(name, 20, placeholder="…") for name in names]
-    turned = 90 if side == "x" else 0
-    ticks = axes.set_xticks if side == "x" else axes.set_yticks
-    ticks(range(len(names)), short, fontsize=7, rotation=turned)
+def name_ticks(axes: Axes, side: str, names: Sequence[str]) -> None:
+  """Labels the places 0, 1, ... of an axis with names, of many the n-th.
 
-
-def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
-  """Sets ticks at every evaluated round, or every n-th if there are over 8."""
-  evaluated = sorted(set(rounds))
-  step = math.ceil(len(evaluated) / 8)
-  axes.set_xticks(evaluated[::-1][::step][::-1])
-
-
-def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-  """Maps the labels of result rows to drawing styles, by method."""
-  methods: dict[str, dict[str, None]] = {}
-  for row in rows:
-    method = row.get("method", row["label"])
-    methods.setdefault(method, {})[row["label"]] = None
-  others = [method for method in methods if method not in COLOURS]
-  styles = {}
-  for method, labels in methods.items():
-    variants = list(dict.fromkeys(x.removesuffix(FINE_TUNED) for x in labels))
-    variants.sort(key=len)  # the plain name gets the method's colour
-    place = (list(COLOURS) if method in COLOURS else others).index(method)
-    colour = COLOURS.get(method) or OWN[place % len(OWN)]
-    for label in labels:
-      i = variants.index(label.removesuffix(FINE_TUNED))
-      tuned = label.endswith(FINE_TUNED)
-      white = 0.6 * i / max(len(variants) - 1, 2)  # mixed with the colour
-      shade = tuple(x + white * (1 - x) for x in to_rgb(colour))
-      styles[label] = {
-        "color": shade,
-        "marker": MARKERS[(place + i) % len(MARKERS)],
-        "markersize": 5.5,
-        "markerfacecolor": "white" if tuned else shade,
-        "linestyle": "--" if tuned else LINES[i % len(LINES)],
-        "linewidth": 1.5,
-      }
-  return styles
-
-
-def shades(count: int) -> list[tuple[float, ...]]:
-  """Returns colours for ordered values, dark to light even in grey print."""
-  return list(map(tuple, colormaps["viridis"](np.linspace(0, 0.88, count))))
-
-
-def make_panels(
-  count: int,
-  most: int,
-  size: tuple[float, float],
-  names: tuple[str, str],
-  **options: Any,
-) -> tuple[Figure, list[Axes]]:
-  """Makes a figure of `count` panels of `size` inches, up to `most` in a line.
-
-  Panels share both axes unless `options` say otherwise. `names` has the name of
-  the x axis, which the lowest panel of each column shows, and the name of the y
-  axis, which the left panels show.
+  Names that are their places get round steps.
   """
-  rows = math.ceil(count / most)
-  columns = math.ceil(count / rows)
-  whole = max(5.2, 1.2 + columns * size[0]), 1.3 + rows * size[1]
-  figure = Figure(figsize=whole, layout="constrained")
-  options = {"sharex": True, "sharey": True, **options}
-  grid = figure.subplots(rows, columns, squeeze=False, **options)
-  every = list(grid.ravel())
-  for axes in every[count:]:
-    axes.remove()
-  for axes in every[max(0, count - columns) : count]:
-    axes.tick_params(labelbottom=True)
-    axes.set_xlabel(names[0])
-  for axes in grid[:, 0]:
-    axes.set_ylabel(names[1])
-  return figure, every[:count]
-
-
-Draw = Callable[[dict[str, Any]], Figure]
-
-
-def of_results(draw: Draw) -> Draw:
-  """Wraps a figure function so that it refuses other objects than results.
-
-  The wrapper raises UserError if rows or test sets are missing.
-  """
-
-  @functools.wraps(draw)
-  def checked(results: dict[str, Any]) -> Figure:
-    if not isinstance(results, Mapping) or not {"rows", "sets"} <= {*results}:
-      raise UserError(
-        f"figures.{draw.__name__} needs the results of a run, as splitjax.run"
-        " or splitjax.report_again returns them; of a grid those of one cell"
-      )
-    return draw(results)
-
-  return checked
-
-
-def need(known: Any, figure: str, what: str) -> None:
-  """Raises UserError if results lack what a figure shows."""
-  if not known:
-    raise UserError(f"figures.{figure} needs results of {what}")
-
-
-def plain_look(axes: Axes) -> None:
-  """Draws grid lines behind the data, and no frame at the top and the right."""
-  axes.grid(color="0.9", linewidth=0.8)
-  axes.set_axisbelow(True)
-  axes.spines[["top", "right"]].set_visible(False)
-  axes.tick_params(labelsize=9)
-
-
-def finish(
-  figure: Figure,
-  every: Sequence[Axes],
-  styles: dict[str, dict[str, Any]],
-  title: str,
-) -> Figure:
-  """Adds the plain look, the title, and a legend below the panels.
-
-  The legend lists the labels of `styles`; {}: no legend. Returns the figure.
-  """
-  for axes in every:
-    plain_look(axes)
-  handles = [Line2D([], [], label=name, **how) for name, how in styles.items()]
-  if handles:
-    legend(figure, handles)
-  return titled(figure, title)
-
-
-def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
-  """Adds a legend below the panels, with the fewest lines that fit."""
-  width, height = map(float, figure.get_size_inches())
-  longest = max(len(handle.get_label()) for handle in handles)
-  most = max(1, int(width / (0.75 + 0.075 * longest)))
-  lines = math.ceil(len(handles) / most)
-  columns = math.ceil(len(handles) / lines)  # lines of about equal length
-  figure.set_size_inches(width, height + 0.2 * lines)
-  figure.legend(
-    # Matplotlib fills columns; readers expect rows.
-    handles=[h for i in range(columns) for h in handles[i::columns]],
-    loc="outside lower center",
-    ncols=columns,
-    fontsize=9,
-    frameon=False,
-    **options,
-  )
-
-
-def titled(figure: Figure, title: str) -> Figure:
-  """Adds a title, wrapped to the width of the figure; returns the figure."""
-  width = int(11 * figure.get_figwidth())
-  lines = [textwrap.fill(line, width) for line in title.splitlines()]
-  figure.suptitle("\n".join(lines), fontsize=11)
-  return figure
+  line = axes.xaxis if side == "x" else axes.yaxis
+  if all(name == str(place) for place, name in enumerate(names)):
+    line.set_major_locator(MaxNLocator(10, steps=(1, 2, 5, 10), integer=True))
+    return
+  step = math.ceil(len(names) / (12 if side == "x" else 25))
+  texts = [plain(name, 26) for name in names[::step]]
+  letters = sum(map(len, texts)) + 2 * len(texts)
+  inches = axes.bbox.width / axes.figure.dpi
+  turned = side == "x" and letters > 14 * inches
+  if turned:
+    texts = [plain(name, 16) for name in names[::step]]
+  line.set_ticks(range(0, len(names), step), texts, fontsize=8)
+  if turned:
+    axes.tick_params(axis="x", labelrotation=90)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
   """Writes a PNG, and beside it a PDF for print; returns the PNG's path."""
   path = Path(path)
-  figure.savefig(path, dpi=DPI)
-  figure.set_layout_engine("none")  # the PDF keeps the computed layout
+  forms: dict[str, dict[str, Any]] = {
+    "png": {"dpi": 150},
+    "pdf": {"metadata": {"CreationDate": None}},
+  }
   with matplotlib.rc_context({"pdf.fonttype": 42}):  # keeps text as text
-    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    for form, options in forms.items():
+      write = functools.partial(figure.savefig, format=form, **options)
+      files.write_bytes(path.with_suffix(f".{form}"), write)
+      figure.set_layout_engine("none")  # the PDF keeps the computed layout
   return path
+
+
+def attempt(path: Path, draw: Callable[[], Figure | None]) -> list[Path]:
+  """Draws a figure and saves it, if there is one; returns the PNG's path.
+
+  If there is none, an earlier file is removed.
+  A figure that cannot be drawn costs a line of the terminal, and no more.
+  """
+  try:
+    if figure := draw():
+      return [save(figure, path)]
+    for old in (path, path.with_suffix(".pdf")):  # of other numbers
+      old.unlink(missing_ok=True)
+    return []
+  except Exception as error:
+    print(f"{path} is not drawn: {files.reason(error)}", file=sys.stderr)
+    return []

@@ -1,0 +1,204 @@
+"""All numbers of a run as one table, `numbers.csv`, with one number a line.
+
+A line has these columns; those that do not apply are empty:
+
+  seed       the seed of the run
+  row        label of the method, or of its fine-tuned copy ("SplitGP+FT")
+  metric     a key of `quantities.QUANTITIES` or of eval.metrics
+  part       the member of a family: the message of "bytes" and "epsilon", the
+             term of "loss", the activity of "seconds", or the threshold rule
+             whose accuracy it is ("oracle", "calibrated", "fixed")
+  set        the test set; the name of a mixture is its rho
+  round      the round after which it was measured; empty: the last
+  client     the name of a client, or its number where the data name none
+  class      the name of a class, or its number
+  threshold  one threshold for all clients, nats
+  value      the number; empty where it does not exist
+
+A grid has a column for each swept field before the seed, and a comparison of
+folders has the column "run". Tables and figures select lines of this table.
+
+In the file, a text that a spreadsheet would take for a formula (= + - @ at its
+start) begins with an apostrophe; `read` removes it.
+
+  >>> from splitjax.reports import numbers
+  >>> from splitjax.types import Number
+  >>> lines = [
+  ...   Number("accuracy", 0.5, row="FedAvg", set="0.8"),
+  ...   Number("accuracy", 0.7, row="FedAvg", set="0.8", client="3"),
+  ... ]
+  >>> frame = numbers.frame(lines, seed=0)
+  >>> numbers.final(frame)[["row", "metric", "set", "value"]]
+        row    metric  set  value
+  0  FedAvg  accuracy  0.8    0.5
+"""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from splitjax import files
+from splitjax.types import Number, UserError
+
+NUMBERS = "numbers.csv"
+KEYS = ("row", "metric", "part", "set")
+DETAIL = ("round", "client", "class", "threshold")
+COLUMNS = ("seed", *KEYS, *DETAIL, "value")
+TEXTS = (*KEYS, "client", "class")
+MEANS = ("value", "half", "seeds", "paper", "paper_half")
+"""The last columns of a table of means, see `over_seeds`."""
+
+_ACTIVE = ("=", "+", "-", "@", "\t", "\r", "'")
+"""Texts that begin with these get an apostrophe in a file."""
+
+
+def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
+  """Makes the table of a run."""
+  table = pd.DataFrame(lines, columns=list(Number._fields))
+  table = table.rename(columns={"label": "class"}).assign(seed=seed)
+  kinds = dict.fromkeys(TEXTS, "str")
+  kinds |= dict.fromkeys(("round", "threshold", "value"), "float")
+  return table[list(COLUMNS)].astype(kinds)
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+  """Writes a table, completely or not at all.
+
+  Args:
+    table: numbers, or means over seeds.
+    path: the file, or an existing folder in which it is `numbers.csv`.
+  """
+  path = path / NUMBERS if path.is_dir() else path
+  table = table.copy()
+  for name in texts(table):
+    active = table[name].str.startswith(_ACTIVE)
+    table[name] = table[name].mask(active, "'" + table[name])
+  files.write_text(path, table.to_csv(index=False, lineterminator="\n"))
+
+
+def texts(table: pd.DataFrame) -> list[str]:
+  """Lists the columns whose values are texts."""
+  return [
+    str(name) for name in table if pd.api.types.is_string_dtype(table[name])
+  ]
+
+
+def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
+  """Reads a table.
+
+  Args:
+    path: the file, or the folder of `numbers.csv`.
+    columns: the columns that it must have.
+
+  Raises:
+    UserError: there is no such file, or it is no table of numbers.
+  """
+  path = path / NUMBERS if path.is_dir() else path
+  try:
+    text = path.read_text(encoding="utf-8")
+    empty: Mapping[Any, list[str]] = dict.fromkeys(
+      ("round", "threshold", *MEANS), [""]
+    )
+    table = pd.read_csv(
+      io.StringIO(text),
+      dtype=dict.fromkeys((*TEXTS, "run"), str),
+      keep_default_na=False,
+      na_values=empty,
+    )
+  except FileNotFoundError:
+    raise UserError(f"{path} does not exist: train or report first") from None
+  except ValueError as error:
+    raise UserError(f"{path} is damaged ({error}): report again") from None
+  lacking = [name for name in columns if name not in table]
+  if lacking:
+    raise UserError(f"{path} lacks the column {lacking[0]}: report again")
+  for name in texts(table):
+    table[name] = table[name].str.removeprefix("'")
+  return table
+
+
+def gather(
+  tables: Sequence[pd.DataFrame], values: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+  """Joins the tables of several runs.
+
+  Args:
+    tables: one of each run.
+    values: column -> value of each run, such as {"data.partition.alpha": 0.1};
+      numbers and texts, see `key`. A column that a run lacks is "" there.
+  """
+  named = [
+    table.assign(**value)[[*value, *table]]
+    for table, value in zip(tables, values, strict=True)
+  ]
+  joined = pd.concat(named, ignore_index=True)
+  for name in axes(joined):
+    if joined[name].isna().any():
+      joined[name] = joined[name].astype(object).fillna("")
+  return joined
+
+
+def key(value: Any) -> int | float | str:
+  """Converts a field's value to what a column holds: a number or a text."""
+  if isinstance(value, list | tuple):
+    return f"({', '.join(map(str, value))})"
+  number = isinstance(value, int | float) and not isinstance(value, bool)
+  return value if number else str(value)
+
+
+def axes(table: pd.DataFrame) -> list[str]:
+  """Lists the columns that name a cell of a grid, or the folder of a run."""
+  known = {*COLUMNS, *MEANS}
+  return [str(name) for name in table if name not in known]
+
+
+def final(table: pd.DataFrame) -> pd.DataFrame:
+  """Keeps the numbers of whole rows after the last round."""
+  unset = table.client.eq("") & table["class"].eq("")
+  unset &= table[["round", "threshold"]].isna().all(axis=1)
+  return table[unset].drop(columns=list(DETAIL))
+
+
+def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
+  """Replaces each number's seeds by mean, interval and count.
+
+  Returns:
+    The table without "seed". "value" is the mean, NaN if a seed has no number;
+    "half" the half-width of Student's 95 % interval, NaN for one seed; "seeds"
+    the count.
+  """
+  keys = [name for name in table if name not in ("seed", "value")]
+  groups = table.groupby(keys, sort=False, dropna=False)
+  means = groups.value.mean(skipna=False).to_frame()
+  count = groups.size()
+  quantile = special.stdtrit(np.maximum(count - 1, 1), 0.975)
+  half = quantile * groups.value.std(skipna=False) / np.sqrt(count)
+  means["half"] = half.where(count > 1)
+  means["seeds"] = count
+  return means.reset_index()
+
+
+def differences(
+  table: pd.DataFrame, base: str, by: str = "row"
+) -> pd.DataFrame:
+  """Subtracts the numbers of `base`, seed by seed, from those of the others.
+
+  Args:
+    table: numbers of several seeds.
+    base: the row, or the run, that is subtracted.
+    by: "row" to compare methods, "run" to compare folders.
+
+  Returns:
+    Means and intervals of the differences over the seeds that both have, as of
+    `over_seeds`.
+  """
+  keys = [name for name in table if name not in (by, "value")]
+  wide = table.pivot(index=keys, columns=by, values="value")
+  apart = wide.drop(columns=base).sub(wide[base], axis=0)
+  long = apart.melt(ignore_index=False).reset_index()
+  return over_seeds(long.dropna(subset="value"))

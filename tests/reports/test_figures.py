@@ -1,0 +1,354 @@
+"""Figures show the numbers of the table, at every size, legibly."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from full_results import full_results
+from marks import slow
+from matplotlib import image
+from matplotlib.patches import Rectangle
+
+import splitjax
+from splitjax.reports import figures, numbers
+from splitjax.reports.figures import clients, maps
+
+FIGURES = True
+ROWS = ("HARMONY", "SplitGP", "SplitGP+FT")
+HOSTILE = ("A $label$ that is long and ends in _x" * 3, "_x", "$$", "α_{2}^3")
+OF_A_RUN = {
+  "accuracy_over_rho",
+  "learning_curves",
+  "accuracy_over_cost",
+  "accuracy_over_latency",
+  "effect_of_threshold",
+  "accuracy_over_gap",
+  "class_accuracy",
+  "accuracy_over_position",
+  "position_curves",
+  "accuracy_per_client",
+  "class_accuracy_per_client",
+  "cost_per_client",
+}
+OF_SEVERAL = OF_A_RUN - {"class_accuracy_per_client"}
+OF_A_GRID = OF_SEVERAL - {"class_accuracy", "cost_per_client"} | {
+  "change_by_cell"
+}
+SEVERITIES = [f"{c} {s}" for c in ("blur", "pixel noise") for s in (1, 2, 3)]
+GRID = [{"data.partition.alpha": alpha} for alpha in (0.1, 0.3, 1.0)]
+RUNS = [{"run": "runs/a$"}, {"run": "runs/b"}]
+MANY = {"rows": HOSTILE, "seeds": 2, "clients": 100, "classes": 30}
+CASES = {
+  "one row": ({"rows": ROWS[:1], "clients": 2, "classes": 2}, OF_A_RUN),
+  "one round": ({"rounds": (7,)}, OF_A_RUN),
+  "seeds": ({"seeds": 3}, OF_SEVERAL),
+  "many": (
+    {
+      **MANY,
+      "rounds": tuple(range(1, 31)),
+      "client_names": [f"Hospital ${n} of a long name" for n in range(100)],
+      "class_names": [f"$class {n}_" for n in range(30)],
+    },
+    OF_SEVERAL,
+  ),
+  "14 rows": ({"rows": [f"row {n}" for n in range(14)]}, None),
+  "severities": (
+    {"sets": SEVERITIES},
+    OF_A_RUN - {"accuracy_over_rho", "effect_of_threshold"}
+    | {"accuracy_over_severity", "accuracy_by_corruption"},
+  ),
+  "grid": ({"cells": GRID, "seeds": 2}, OF_A_GRID | {"accuracy_over_field"}),
+  "folders": ({"cells": RUNS}, OF_A_GRID),
+  "large grid": (
+    {"cells": [{"a": a, "b": b} for a in range(6) for b in range(4)]},
+    {"accuracy_over_field"},
+  ),
+}  # fmt: skip
+
+
+def drawn(results):
+  """Name -> figure, of all that the results have the numbers for."""
+  each = {name: draw(results) for name, draw in figures.FIGURES.items()}
+  return {name: figure for name, figure in each.items() if figure}
+
+
+def assert_legible(figure):
+  """Nothing is cut off; no two panels, legends or tick labels overlap."""
+  figure.draw_without_rendering()
+  box = figure.get_tightbbox().padded(-0.02)
+  assert box.x0 >= 0 and box.x1 <= figure.get_figwidth()
+  assert box.y0 >= 0 and box.y1 <= figure.get_figheight()
+  boxes = [part.get_tightbbox() for part in (*figure.axes, *figure.legends)]
+  for one, other in itertools.combinations(boxes, 2):
+    assert not one.padded(-2).overlaps(other)
+  for axes in figure.axes:
+    if axes.get_label() != "<colorbar>":
+      assert min(axes.get_window_extent().size) > 40
+    for place, axis in enumerate((axes.xaxis, axes.yaxis)):
+      shown = [tick for tick in axis.get_ticklabels() if tick.get_text()]
+      ends = sorted(
+        tick.get_window_extent().get_points()[:, place].tolist()
+        for tick in shown
+      )
+      for (_, end), (start, _) in itertools.pairwise(ends):
+        assert end <= start + 1, axis
+
+
+@pytest.mark.parametrize(
+  "name",
+  ["one row", "many", "grid", "severities"]
+  + slow("one round", "seeds", "14 rows", "folders", "large grid"),
+)
+def test_what_is_drawn_is_legible(name):
+  options, wanted = CASES[name]
+  found = drawn(full_results(**options))
+  assert wanted is None or set(found) == wanted
+  for figure in found.values():
+    assert_legible(figure)
+
+
+def test_lines_are_means_over_seeds_with_students_interval():
+  results = full_results(seeds=3)
+  figure = splitjax.figures.accuracy_over_rho(results)
+  (axes,) = figure.axes
+  table = results.numbers
+  table = table[(table.metric == "accuracy") & (table.row == "SplitGP")]
+  table = numbers.final(table)
+  values = table.pivot(index="set", columns="seed", values="value")
+  line = [x for x in axes.get_lines() if x.get_linestyle() != "None"][1]
+  assert line.get_xdata().tolist() == [0, 0.4, 0.8]
+  np.testing.assert_allclose(line.get_ydata(), 100 * values.mean(axis=1))
+  # Student's t for two degrees of freedom is 4.302653.
+  half = 100 * 4.302653 * values.std(axis=1) / np.sqrt(3)
+  (bars,) = axes.containers[1].lines[2]
+  ends = np.array(bars.get_segments())[:, :, 1]
+  np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) / 2, half, rtol=1e-6)
+  assert "3 seeds (bars: 95 % interval)" in figure.get_suptitle()
+  assert "one seed" in drawn(full_results())["accuracy_over_rho"].get_suptitle()
+
+
+def test_a_row_looks_the_same_in_every_figure():
+  results = full_results(rows=[*ROWS, "a", "b"], seeds=2)
+  looks = figures.looks(results)
+  base, tuned = looks["SplitGP"], looks["SplitGP+FT"]
+  assert base["color"] == tuned["color"] and tuned["linestyle"] == "--"
+  assert tuned["markerfacecolor"] == "white"
+  assert len({look["color"] for look in looks.values()}) == 4
+  found = drawn(results)
+  for name in ("accuracy_over_rho", "accuracy_over_gap", "learning_curves"):
+    (legend,) = found[name].legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    lines = [line.get_color() for line in legend.get_lines()]
+    shown = dict(zip(texts, lines, strict=True))
+    assert shown == {row: look["color"] for row, look in looks.items()}
+
+
+def test_numbers_of_each_kind():
+  results = full_results(rows=ROWS[:1], sets=("0.0", "0.8"), order=True)
+  found, table = drawn(results), results.numbers
+  whole = table[table.client.eq("") & table["class"].eq("")]
+
+  def of(metric, *keys, lines=table):
+    return lines[lines.metric == metric].set_index(list(keys)).value
+
+  # Accuracy over bytes: both after the same round.
+  axes = found["accuracy_over_cost"].axes
+  rounds = whole[whole["round"].notna() & (whole.set != "0.8")]
+  for part, (cost, scale) in zip(
+    axes, (("bytes", 1e-6), ("modelled_seconds", 1), ("joules", 1)), strict=True
+  ):
+    line, target = part.get_lines()
+    np.testing.assert_allclose(
+      line.get_xdata(), scale * of(cost, "round", lines=rounds)
+    )
+    np.testing.assert_allclose(
+      line.get_ydata(), 100 * of("accuracy", "round", lines=rounds)
+    )
+    assert set(target.get_ydata()) == {70}
+  # Accuracy against latency: thresholds as a line, the report's as a point.
+  axes = found["accuracy_over_latency"].axes[1]
+  swept = whole[whole.threshold.notna() & (whole.set == "0.8")]
+  line, point = axes.get_lines()[:2]
+  np.testing.assert_allclose(
+    line.get_ydata(), 100 * of("accuracy", "threshold", lines=swept)
+  )
+  assert point.get_ydata()[0] == pytest.approx(
+    100 * results.value("HARMONY", "accuracy", "0.8")
+  )
+  # Late accuracy by position: the median of the last five evaluated rounds.
+  by_class = table[table["class"].ne("") & table.client.eq("")]
+  order = of("position", "class", lines=by_class).sort_values()
+  late = by_class[(by_class.metric == "accuracy") & by_class["round"].notna()]
+  late = late.groupby("class").value.apply(lambda x: x.tail(5).median())
+  (line,) = found["accuracy_over_position"].axes[0].get_lines()
+  np.testing.assert_allclose(line.get_ydata(), 100 * late[order.index])
+  # Clients: a dot each.
+  line = found["accuracy_per_client"].axes[0].get_lines()[0]
+  own = table[
+    table.client.ne("") & table["class"].eq("") & (table.set == "0.0")
+  ]
+  np.testing.assert_allclose(
+    line.get_xdata(), sorted(100 * of("accuracy", "client", lines=own))
+  )
+
+
+def test_metrics_of_one_s_own_have_curves():
+  results = full_results(rows=ROWS[:1], sets=("0.0", "0.8"))
+  assert "metric_curves" not in drawn(results)
+  table = results.numbers
+  std = table[(table.metric == "accuracy") & table["round"].notna()]
+  std = std[std["class"].eq("") & (std.set == "0.8")]
+  own = [std.assign(metric="ece"), std.assign(metric="macro_f1")]
+  every = pd.concat([table, *own], ignore_index=True)
+  results = splitjax.reports.Results("t", every, results.runs)
+  figure = figures.metric_curves(results)
+  assert [axes.get_title() for axes in figure.axes] == ["ece", "macro f1"]
+  (line,) = figure.axes[1].get_lines()
+  np.testing.assert_allclose(line.get_ydata(), std.value)
+
+
+def test_heat_maps_are_tables():
+  results = full_results(rows=ROWS[:1], sets=SEVERITIES, seeds=2)
+  axes = drawn(results)["accuracy_by_corruption"].axes[0]
+  means = results.means[results.means.metric == "accuracy"]
+  shown = axes.get_images()[0].get_array()
+  np.testing.assert_allclose(shown.ravel(), 100 * means.value)
+  assert [x.get_text() for x in axes.get_yticklabels()] == [
+    "blur",
+    "pixel noise",
+  ]
+  results = full_results(rows=ROWS[:1], clients=12, classes=11)
+  share, accuracy, _ = drawn(results)["class_accuracy_per_client"].axes
+  held = share.get_images()[0].get_array()
+  np.testing.assert_allclose(np.nansum(held, axis=1), 100)
+  table = results.numbers
+  for n, c in ((0, 1), (7, 10), (11, 3)):
+    line = table[(table.client == str(n)) & (table["class"] == str(c))]
+    value = line.value[line.metric == "accuracy"].item()
+    assert accuracy.get_images()[0].get_array()[n, c] == pytest.approx(
+      100 * value
+    )
+
+
+def test_a_grid_s_field_is_an_axis():
+  results = full_results(cells=[*GRID[::-1], {"data.partition.alpha": 3.0}])
+  found = drawn(results)
+  first, last = found["accuracy_over_field"].axes
+  assert first.get_xscale() == "log" and last.get_title() == "ρ=0.8"
+  line = last.get_lines()[0]
+  assert line.get_xdata().tolist() == [0.1, 0.3, 1.0, 3.0]
+  values = [
+    results.value("HARMONY", "accuracy", "0.8", alpha=alpha)
+    for alpha in (0.1, 0.3, 1.0, 3.0)
+  ]
+  np.testing.assert_allclose(line.get_ydata(), 100 * np.array(values))
+  late, gap = found["change_by_cell"].axes
+  heights = [bar.get_height() for bar in late.containers[0]]
+  wanted = [
+    results.value("HARMONY", "late_accuracy", "0.8", alpha=c)
+    for c in (1.0, 0.3, 0.1, 3.0)
+  ]
+  np.testing.assert_allclose(heights, 100 * np.array(wanted))
+  change = results.value("SplitGP", "gap", "0.8", alpha=1.0) / results.value(
+    "HARMONY", "gap", "0.8", alpha=1.0
+  )
+  assert gap.texts[0].get_text() == f"{100 * (change - 1):+.0f}%"
+
+
+def test_lacking_numbers_are_no_figure():
+  results = full_results(sets=("global",))
+  table = results.numbers
+  whole = table.index.isin(numbers.final(table).index)
+  only = table[whole & (table.metric == "accuracy")]
+  few = splitjax.reports.Results("t", only, results.runs)
+  assert not drawn(few)
+  nothing = splitjax.reports.Results(
+    "t", table.assign(value=np.nan), results.runs
+  )
+  assert not drawn(nothing)
+  # A lacking number is a gap of a line.
+  results = full_results()
+  line = results.numbers.eval("metric == 'accuracy' and set == '0.4'")
+  gap = results.numbers.assign(value=results.numbers.value.mask(line))
+  results = splitjax.reports.Results("t", gap, results.runs)
+  line = drawn(results)["accuracy_over_rho"].axes[0].get_lines()[0]
+  assert np.isnan(line.get_ydata()).tolist() == [False, True, False]
+
+
+def test_files_and_a_figure_that_fails(tmp_path, monkeypatch, capsys):
+  def fails(results):
+    raise ValueError("no\nfigure")
+
+  monkeypatch.setitem(figures.FIGURES, "learning_curves", fails)
+  names = ["accuracy_over_rho", "learning_curves", "accuracy_over_field"]
+  old = tmp_path / "new/accuracy_over_field.png"
+  old.parent.mkdir()
+  old.touch()
+  (path,) = figures.draw(full_results(), tmp_path / "new", names)
+  assert path == tmp_path / "new/accuracy_over_rho.png"
+  assert path.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+  share = (image.imread(path)[..., :3] < 0.99).any(axis=-1).mean()
+  assert 0.01 < share < 0.5
+  (line,) = capsys.readouterr().err.splitlines()
+  assert not old.exists(), "it showed other numbers"
+  assert "learning_curves.png is not drawn: ValueError: no figure" in line
+  assert set(figures.FIGURES) <= set(dir(splitjax.figures))
+
+
+def counts_of(clients, classes):
+  """[N, C]; where there are several, one client and one class have none."""
+  counts = np.random.default_rng(0).integers(1, 500, (clients, classes))
+  if clients > 1:
+    counts[clients // 2] = 0
+    counts[:, classes // 3] = 0
+  return counts
+
+
+@pytest.mark.parametrize(("count", "classes"), [(1, 2), (30, 11), (1000, 3)])
+@pytest.mark.parametrize("named", [False, True])
+def test_bars_of_clients_are_the_counts(count, classes, named):
+  counts = counts_of(count, classes)
+  names = [f"Hospital $ number {n} of all" for n in range(count * named)]
+  kinds = [f"_{c} $" for c in range(classes * named)]
+  figure = clients.training_samples(counts, "a $b", names, kinds)
+  assert_legible(figure)
+  if counts.size > clients.MOST_BARS:
+    return
+  bars = [x for x in figure.axes[0].patches if isinstance(x, Rectangle)]
+  shown = np.array([bar.get_height() for bar in bars])
+  assert (shown.reshape(classes, count).T == counts).all()
+
+
+def test_test_sets_stack_ood_on_id():
+  inside = np.tile(np.arange(20), (5, 1))
+  outside = np.array([np.rint(inside[0] * r / 5) for r in range(5)], int)
+  names = [f"ρ={r / 5:g}" for r in range(5)]
+  figure = clients.test_samples(inside, outside, names, "tests")
+  axes = figure.axes[-1]
+  heights = np.array([bar.get_height() for bar in axes.patches])
+  assert (heights.reshape(2, 20) == [inside[-1], outside[-1]]).all()
+  assert axes.get_title() == "ρ=0.8: mean 17 samples, 44% OOD"
+  assert_legible(figure)
+  empty = clients.test_samples(0 * inside, 0 * outside, names, "tests")
+  assert "mean 0 samples, 0% OOD" in empty.axes[0].get_title()
+
+
+def test_devices_and_maps():
+  names = ("memory", "latency", "compute", "bandwidth")
+  profiles = {name: np.arange(1.0, 4) for name in names}
+  figure = clients.devices([4, 3, 4], profiles, "Devices")
+  texts = [text.get_text() for text in figure.legends[0].get_texts()]
+  assert texts == ["depth 3: 1 clients", "depth 4: 2 clients"]
+  shares = np.full((7, 10, 10), 0.1)
+  shares[0, 3] = np.nan
+  steps = [f"after label {k}" for k in range(7)]
+  figure = maps.confusion(shares, steps)
+  assert [axes.get_title() for axes in figure.axes[:7]] == steps
+  assert_legible(figure)
+  rng = np.random.default_rng(0)
+  groups = {"class": rng.integers(0, 4, 90), "client": rng.integers(0, 50, 90)}
+  figure = maps.embeddings(rng.random((90, 2)), groups, title="$x\ny")
+  assert figure.get_suptitle() == "\\$x\ny"
+  assert len(figure.axes) == 2 and "unknown" in figure.axes[0].get_title()
+  figure.draw_without_rendering()

@@ -1,0 +1,157 @@
+"""The table of numbers: files, seeds, intervals, differences, cells."""
+
+import made_up
+import numpy as np
+import pandas as pd
+import pytest
+
+from splitjax.reports import numbers, results
+from splitjax.types import Number, UserError
+
+HOSTILE = ["=1+1", "+1", "-1", "@x", "'quoted", "a,b", 'say "x"', "NA", "", "1"]
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+  lines = [
+    Number("accuracy", 1 / 3, text, set=text, client=text, label=text, round=2)
+    for text in HOSTILE
+  ]
+  lines.append(Number("loss", None, "a", part="-", threshold=0.05))
+  table = numbers.frame(lines, seed=7)
+  numbers.write(table, tmp_path)
+  pd.testing.assert_frame_equal(numbers.read(tmp_path), table)
+  text = (tmp_path / numbers.NUMBERS).read_text()
+  assert "\n7,'=1+1,accuracy" in text and "\n7,NA,accuracy" in text
+
+
+def test_means_and_cells_are_read_as_they_were_written(tmp_path):
+  cells = [
+    {"optimizer.lr": 0.1, "run": "1"},
+    {"optimizer.lr": 1e-5, "run": "2"},
+  ]
+  grid = results.gather("", [made_up.seeds(2), made_up.seeds(2)], cells)
+  path = tmp_path / "report.csv"
+  numbers.write(grid.means, path)
+  read = numbers.read(path, ("row", "metric", "part", "set", *numbers.MEANS))
+  pd.testing.assert_frame_equal(read, grid.means)
+  numbers.write(grid.numbers, tmp_path)
+  assert numbers.axes(numbers.read(tmp_path)) == ["optimizer.lr", "run"]
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    (None, "does not exist"),
+    ("seed,row\n0,a\n", "lacks the column metric"),
+    ('seed,row\n0,"a\n', "damaged"),
+    ("", "damaged"),
+  ],
+)
+def test_a_file_that_is_no_table_is_one_line(tmp_path, text, message):
+  if text is not None:
+    (tmp_path / numbers.NUMBERS).write_text(text)
+  with pytest.raises(UserError, match=message):
+    numbers.read(tmp_path)
+
+
+def of_seeds(*values, row="a"):
+  """One number, by seed."""
+  tables = [
+    numbers.frame([Number("accuracy", value, row, set="x")], seed)
+    for seed, value in enumerate(values)
+  ]
+  return pd.concat(tables, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+  ("values", "mean", "half"),
+  [
+    # s / sqrt(2) = 0.1, t = 12.706; s = 0.1, t = 4.303 at two degrees.
+    ([0.5, 0.7], 0.6, 1.2706),
+    ([0.5, 0.6, 0.7], 0.6, 0.24841),
+    ([0.5], 0.5, np.nan),
+    ([0.5, None], np.nan, np.nan),
+  ],
+)
+def test_intervals_over_seeds(values, mean, half):
+  (line,) = numbers.over_seeds(of_seeds(*values)).itertuples()
+  assert line.value == pytest.approx(mean, nan_ok=True)
+  assert line.half == pytest.approx(half, rel=1e-4, nan_ok=True)
+  assert line.seeds == len(values)
+
+
+def test_differences_are_paired_by_seed():
+  # Seed by seed b is 0.1, 0.1, 0.1 above a, however far the seeds are apart.
+  table = pd.concat([of_seeds(0.2, 0.5, 0.8), of_seeds(0.3, 0.6, 0.9, row="b")])
+  (line,) = numbers.differences(table, "a").itertuples()
+  assert (line.row, line.seeds) == ("b", 3)
+  assert line.value == pytest.approx(0.1)
+  assert line.half == pytest.approx(0, abs=1e-12)
+  # Only seeds that both have count.
+  (line,) = numbers.differences(table[table.value < 0.85], "a").itertuples()
+  assert line.seeds == 2
+
+
+def test_folders_are_compared_seed_by_seed():
+  table = numbers.gather(
+    [of_seeds(0.2, 0.5), of_seeds(0.3, 0.8)], [{"run": "x"}, {"run": "y"}]
+  )
+  (line,) = numbers.differences(table, "x", by="run").itertuples()
+  assert (line.run, line.value) == ("y", pytest.approx(0.2))
+
+
+def test_final_are_whole_rows_after_the_last_round():
+  final = made_up.run().final
+  assert len(final) == 3 * (2 * 4 + 3)
+  assert set(final.metric[final.part != ""]) == {"bytes", "seconds"}
+
+
+@pytest.mark.parametrize(
+  ("value", "key"),
+  [
+    (0.1, 0.1),
+    (3, 3),
+    (True, "True"),
+    (None, "None"),
+    ((1, 2), "(1, 2)"),
+    ([4], "(4)"),
+    ("iid", "iid"),
+  ],
+)
+def test_a_cell_s_value_is_a_number_or_a_text(value, key):
+  assert numbers.key(value) == key
+
+
+def test_a_field_that_a_folder_lacks_is_empty():
+  parts = [made_up.run(), made_up.run()]
+  cells = [{"run": "a", "k": (1, 2)}, {"run": "b"}]
+  joined = results.gather("", parts, cells)
+  assert joined.axes == ["run", "k"]
+  assert [run.keys["k"] for run in joined.runs] == ["(1, 2)", ""]
+  assert set(joined.means.k) == {"(1, 2)", ""}
+
+
+def test_one_number_is_asked_for_by_names():
+  grid = results.gather(
+    "", [made_up.seeds(2), made_up.seeds(2)], [{"a.lr": 0.1}, {"a.lr": 0.2}]
+  )
+  seeds = made_up.seeds(2)
+  assert seeds.value("SplitGP", "accuracy", "0.8") == pytest.approx(0.505)
+  assert seeds.value("SplitGP", "bytes:up/features") == 5.7e6
+  assert grid.value("SplitGP", "accuracy", "0.8", lr=0.2) > 0.5
+  for cell, message in (
+    ({}, "several cells"),
+    ({"lr": 0.3}, "lr=0.3 is not there"),
+    ({"rate": 0.3}, "a cell is named by lr"),
+  ):
+    with pytest.raises(UserError, match=message):
+      grid.value("SplitGP", "accuracy", "0.8", **cell)
+  with pytest.raises(UserError, match="HARMONY, SplitGP, SplitGP"):
+    seeds.value("FedAvg", "accuracy", "0.8")
+
+
+def test_a_note_of_some_cells_names_them():
+  parts = [made_up.run(notes=["all", "one"]), made_up.run(notes=["all"])]
+  cells = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
+  joined = results.gather("", parts, cells)
+  assert results.notes(joined) == ["all", "optimizer.lr=0.1: one"]

@@ -1,0 +1,221 @@
+"""The page of a run, of seeds, of a grid and of folders."""
+
+from pathlib import Path
+
+import made_up
+import pytest
+
+from splitjax.reports import numbers, page, results
+from splitjax.types import Number
+
+GOLDEN = Path(__file__).with_name("page_of_two_seeds.md")
+
+
+def pages(found, tmp_path, figures=()):
+  """The page as a dict: title of a section -> its text."""
+  text = page.write(found, tmp_path, figures).read_text(encoding="utf-8")
+  first, *sections = text.split("\n## ")
+  parts = [section.partition("\n") for section in sections]
+  return {"": first} | {title: body for title, _, body in parts}
+
+
+def cells(text):
+  """The lines of a table as lists of cells, without the heads."""
+  lines = [x for x in text.splitlines() if x.startswith("|")]
+  return [[c.strip() for c in x.strip("|").split("|")] for x in lines[2:]]
+
+
+def test_the_page_of_two_seeds(tmp_path):
+  """Golden: to look at a change, delete the file and run the test twice."""
+  found = made_up.seeds(2, paper="HARMONY Table 2", scale="small")
+  text = page.text(found, tmp_path, [tmp_path / "learning curves.png"])
+  if not GOLDEN.exists():
+    GOLDEN.write_text(text, encoding="utf-8")
+  assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_all_files_are_written_and_the_numbers_are_read_again(tmp_path):
+  found = made_up.seeds(2)
+  page.write(found, tmp_path)
+  names = {path.name for path in tmp_path.iterdir()}
+  assert names == {"numbers.csv", "report.csv", "report.md", "report.tex"}
+  assert len(numbers.read(tmp_path)) == len(found.numbers)
+
+
+@pytest.mark.parametrize(
+  ("count", "said", "not_said"),
+  [
+    (1, ["One seed"], ["bold", "12.7"]),
+    (2, ["over 2 seeds", "12.7 standard errors"], ["One seed"]),
+    (3, ["over 3 seeds", "bold"], ["12.7"]),
+  ],
+)
+def test_what_is_said_of_intervals(count, said, not_said):
+  remarks = " ".join(page.remarks(made_up.seeds(count)))
+  assert all(words in remarks for words in said)
+  assert not any(words in remarks for words in not_said)
+
+
+def test_what_is_said_of_thresholds_and_of_the_paper_s_setting():
+  plain = " ".join(page.remarks(made_up.run()))
+  assert "oracle" in plain and "parentheses" not in plain
+  fixed = made_up.run(
+    paper="HARMONY Table 2",
+    scale="small",
+    changed=("rounds=3",),
+    eval={"threshold_rule": "fixed", "target": None},
+  )
+  remarks = " ".join(page.remarks(fixed))
+  for words in ("is fixed", "HARMONY Table 2", "rounds=3", "small scale"):
+    assert words in remarks
+  whole = made_up.run(paper="HARMONY Table 2", scale="paper")
+  assert "small scale" not in " ".join(page.remarks(whole))
+
+
+def grid(**options):
+  parts = [
+    made_up.seeds(3, accuracy={"a": (0.5, value), "b": (0.5, 0.4)}, **options)
+    for value in (0.3, 0.6, 0.45)
+  ]
+  fields = [{"optimizer.lr": lr} for lr in (0.1, 0.2, 0.3)]
+  return results.gather("Grid", parts, fields)
+
+
+def test_a_grid_names_the_best_cell_of_each_row(tmp_path):
+  body = pages(grid(methods={"a": "x", "b": "y"}), tmp_path)
+  best = body["Best cell of each method"]
+  assert [line[:2] for line in cells(best)] == [["a", "0.2"], ["b", "0.1"]]
+  assert cells(best)[0][2].startswith("61.00 ± ")
+  first = cells(body["Accuracy, offloading, latency, traffic, time"])
+  assert [line[:2] for line in first[:3]] == [
+    ["0.1", "a"], ["0.1", "b"], ["0.2", "a"],
+  ]  # fmt: skip
+
+
+def test_the_headline_is_compared_with_other_methods_alone(tmp_path):
+  """HARMONY 0.92 and 0.70, SplitGP 0.90 and 0.50, the same in every seed."""
+  body = pages(made_up.seeds(3), tmp_path)["HARMONY minus the others"]
+  assert cells(body) == [
+    ["SplitGP", "+2.00 ± 0.00", "+20.00 ± 0.00"],
+    ["SplitGP+FT", "+1.00 ± 0.00", "+30.00 ± 0.00"],
+  ]
+  other = pages(made_up.seeds(3, headline="second"), tmp_path)
+  assert cells(other["SplitGP minus the others"]) == [
+    ["HARMONY", "−2.00 ± 0.00", "−20.00 ± 0.00"]
+  ]
+
+
+def test_rows_of_one_method_are_not_compared(tmp_path):
+  same = grid(methods={"a": "splitgp", "b": "splitgp"})
+  assert not [title for title in pages(same, tmp_path) if "minus" in title]
+
+
+def test_folders_are_compared_by_the_seeds_that_both_have(tmp_path):
+  more = {"a": (0.6, 0.5)}
+  parts = [
+    made_up.seeds(2, accuracy={"a": (0.5, 0.3)}, methods={"a": "x"}),
+    made_up.seeds(3, accuracy=more, methods={"a": "x"}),
+  ]
+  found = results.gather("Both", parts, [{"run": "x|1"}, {"run": "y"}])
+  body = pages(found, tmp_path)
+  (line,) = cells(body["Differences between the runs"])[:1]
+  assert "y − x\\" in line[1]
+  assert line[-3:] == ["2", "+10.00 ± 0.00", "+20.00 ± 0.00"]
+  first = body["Accuracy, offloading, latency, traffic, time"]
+  heads = next(x for x in first.splitlines() if x.startswith("|"))
+  assert heads.startswith("| method | run | seeds |")
+  assert "2 or 3 seeds" in first
+
+
+def of_clients(count, named=False):
+  for n in range(count):
+    client = f"city {n}" if named else str(n)
+    for name in ("0.0", "0.8"):
+      yield Number("accuracy", 0.5, "HARMONY", set=name, client=client)
+
+
+@pytest.mark.parametrize(
+  ("found", "lines"),
+  [
+    (lambda: made_up.run(), 2),
+    (lambda: made_up.run(more=list(of_clients(60))[4:]), 60),
+    (lambda: made_up.run(more=list(of_clients(61))[4:]), 0),
+    (lambda: made_up.seeds(2), 0),  # client 1 is another one
+  ],
+)
+def test_single_clients_are_shown_where_they_are_few(found, lines, tmp_path):
+  body = pages(found(), tmp_path)["Accuracy of each client"]
+  assert len(cells(body)) == lines
+  assert lines or "numbers.csv" in body
+
+
+def test_the_largest_sections_are_left_out(tmp_path):
+  accuracy = {f"m{i}": (0.5, 0.5) for i in range(61)}
+  body = pages(made_up.run(accuracy=accuracy, methods={}), tmp_path)
+  assert len(cells(body["Accuracy, offloading, latency, traffic, time"])) == 61
+  assert "61 lines are too many" in body["Accuracy in detail, ρ=0.8"]
+
+
+def test_traffic_labels_and_what_has_no_noise(tmp_path):
+  more = [
+    Number("bytes", 359.2, "HARMONY", part="down/prefix"),
+    Number("bytes", 11_500.0, "SplitGP", part="up/labels"),
+    Number("epsilon", 12.3456, "SplitGP", part="up/features"),
+    Number("server_bytes", 4_876_543.0, "SplitGP"),
+  ]
+  body = pages(made_up.run(more=more), tmp_path)
+  traffic = body["Traffic per round by message"]
+  assert cells(traffic) == [
+    ["down/prefix", "359.2 B", "–", "–"],
+    ["up/features", "5.7 MB", "5.7 MB", "5.7 MB"],
+    ["up/labels", "–", "11.5 kB", "–"],
+    ["all", "5.7 MB", "5.7 MB", "5.7 MB"],
+    ["held by the server", "–", "4.877 MB", "–"],
+  ]
+  assert "Raw labels go up in SplitGP;" in traffic
+  privacy = body["Privacy"]
+  assert cells(privacy) == [["SplitGP", "12.35"]]
+  assert "δ = 1e-05" in privacy and "SplitGP `up/labels`" in privacy
+
+
+def test_sections_of_what_was_measured_alone(tmp_path):
+  titles = list(pages(made_up.run(), tmp_path))
+  assert "Privacy" not in titles and "To the target accuracy" not in titles
+  more = [Number("target_rounds", None, "HARMONY")]
+  missed = made_up.run(
+    more=more, eval={"threshold_rule": "oracle", "target": 0.8}
+  )
+  body = pages(missed, tmp_path)["To the target accuracy"]
+  assert cells(body) == [["HARMONY", "–"]]
+  assert "80 % on ρ=0; –: not reached" in body
+
+
+def test_what_users_wrote_is_text(tmp_path):
+  label = "<b>x</b> | [y](http://z)"
+  found = made_up.run(
+    accuracy={label: (0.5, 0.5)},
+    methods={label: "x"},
+    notes=["<script>"],
+    title="`a`",
+    comment="</details> `code`",
+  )
+  text = page.write(found, tmp_path).read_text(encoding="utf-8")
+  assert "<b>" not in text and "<script>" not in text
+  assert "[y\\](http://z)" in text
+  assert "comment `` </details> `code` ``" in text
+
+
+def test_figures_are_links_from_the_page(tmp_path):
+  other = tmp_path / "a b"
+  body = pages(made_up.run(), tmp_path, [other / "accuracy_over_rho.png"])
+  assert (
+    body["Figures"]
+    .strip()
+    .startswith("![accuracy over rho](a%20b/accuracy_over_rho.png)")
+  )
+
+
+def test_the_table_for_a_terminal_is_brief():
+  text = str(made_up.seeds(2))
+  assert "92.5±6.4" in text and "compile" not in text
+  assert max(map(len, text.splitlines())) <= 100
