@@ -62,10 +62,16 @@ class Blended(Method):
     def blended(tree: Tree, mean: Tree, share: nets.Share | None) -> Tree:
       if share is None:  # no holder participates
         return tree
-      mean = trees.repeat(mean, len(took_part))
-      mixed = trees.add(trees.scale(lam, tree), trees.scale(1 - lam, mean))
-      mixed = trees.where(jnp.asarray(lam) == 0, mean, mixed)
-      return trees.where(gets & (share.weight > 0), mixed, tree)
+      takes = gets & (share.weight > 0)
+
+      def mixed(leaf: Array, mean: Array | None) -> Array:
+        if mean is None:  # of batch normalisation that stays with the client
+          return leaf
+        mean = trees.repeat(mean, len(took_part))
+        mix = jnp.where(lam == 0, mean, lam * leaf + (1 - lam) * mean)
+        return trees.where(takes, mix, leaf)
+
+      return jax.tree.map(mixed, tree, mean)
 
     return nets.map_blocks(blended, kept, common, sums)
 

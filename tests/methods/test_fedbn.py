@@ -36,14 +36,14 @@ def networks(trial, state):
 
 
 @functools.cache
-def play(name, participants=None, local_norm=True):
+def play(name, participants=None, local_norm=True, **options):
   """Two rounds of six clients.
 
   Returns the trial, every client's network before the first round and after
   each, the bytes of the last round, and the last state.
   """
   method = METHODS[name](
-    backbone=NET, optimizer=Optimizer(lr=0.1), local_norm=local_norm
+    backbone=NET, optimizer=Optimizer(lr=0.1), local_norm=local_norm, **options
   )
   fleet = sandbox.fleet_of(method, participants=participants)
   trial = sandbox.build(method, fleet)
@@ -107,6 +107,18 @@ def test_fedbn_needs_batch_norm():
   c.backbone.batch_norm, c.batch_norm = True, "group_norm"
   with refused("methods.mine"):
     experiment.build(tiny.resolved(c))
+
+
+@pytest.mark.parametrize("name", ["fedavg", *slow("splitgp")])
+def test_a_blend_leaves_out_local_norm(name):
+  """After a round from equal networks lam mixes what lam = 0 and 1 give."""
+  of_lam = {lam: play(name, lam=lam)[1][1] for lam in (0.0, 0.25, 1.0)}
+  for mean, blend, kept in zip(*of_lam.values(), strict=True):
+    assert all(same(mean, kept, norm=True) + same(blend, kept, norm=True))
+    mean, blend, kept = (leaves(net, False) for net in (mean, blend, kept))
+    for path, leaf in blend.items():
+      want = 0.25 * kept[path] + 0.75 * mean[path]
+      np.testing.assert_allclose(leaf, want, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
