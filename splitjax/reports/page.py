@@ -5,11 +5,10 @@ their columns.
 """
 
 import os
-import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -24,21 +23,6 @@ PAGE, MEANS, TEX = "report.md", "report.csv", "report.tex"
 EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
 MOST = 60
 """Limit of the lines of a table, other than the first table of a page."""
-
-BARE = (
-  "up/features", "up/labels", "up/match", "up/embedding_gradient",
-  "up/head_gradient", "up/prototypes", "up/statistics",
-)  # fmt: skip
-"""Uploads in training, other than models, that carry data about samples."""
-
-RULES = {
-  "oracle": "Thresholds are the oracle's, the best of the grid for each client"
-  " and test set, chosen with the test labels: no choice is better.",
-  "fixed": "The threshold is fixed, the same for all clients and test sets.",
-  "calibrated": "Each client chooses its threshold without test labels, the"
-  " same for all test sets.",
-}
-"""eval.threshold_rule -> how the thresholds of the numbers are chosen."""
 
 
 class Section(NamedTuple):
@@ -90,13 +74,14 @@ def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
     *_ahead(results),
     *_between_runs(results),
     *(part for section in SECTIONS for part in _section(results, section)),
-    *_traffic(results),
-    *_seeds(results),
     *_clients(results),
     *_cells(results, folder),
   ]
   if figures:
-    parts += ["## Figures", *(_figure(path, folder) for path in figures)]
+    parts.append("## Figures")
+    for path in figures:
+      name = escaped(path.stem.replace("_", " "))
+      parts.append(f"![{name}]({_link(path, folder)})")
   if lines := [*_uncounted(results), *notes(results)]:
     parts += ["## Notes", _bullets([escaped(line) for line in lines])]
   return "\n\n".join(parts) + "\n"
@@ -110,21 +95,15 @@ def remarks(results: Results) -> list[str]:
   if counts != [1]:
     others = "run of its method" if "run" in results.axes else "row"
     said = [
-      "Mean ± half-width of the 95 % interval (Student's t) over"
+      "Mean ± half-width of the 95 % interval over"
       f" {' or '.join(map(str, counts))} seeds; bold is ahead of every other"
-      f" {others} by more than √(h² + h′²), h and h′ being their half-widths."
+      f" {others} by more than the interval of the difference."
     ]
-  if 2 in counts:
-    said.append(
-      "Intervals over two seeds tell little: ± is 12.7 standard errors."
-    )
   if not means[means.metric == "common"].value.isna().all():
     rules = dict.fromkeys(s["eval"]["threshold_rule"] for s in metas)
-    said += [RULES[rule] for rule in rules]
-  if means.metric.isin(main_table.FORGETTING).any():
     said.append(
-      "Late accuracy, gap and transfer: medians of each seed's last five"
-      " evaluated rounds."
+      f"Thresholds: {' and '.join(rules)} (the oracle's are chosen with the"
+      " test labels)."
     )
   if means.paper.notna().any():
     sources = dict.fromkeys(s["paper"] for s in metas if s.get("paper"))
@@ -141,38 +120,18 @@ def remarks(results: Results) -> list[str]:
 
 
 def settings(results: Results) -> str:
-  """Writes the settings that all runs share, folded."""
-  trees = [{**run.settings, "seed": results.seeds} for run in results.runs]
-  general = [
-    {k: v for k, v in tree.items() if k not in ("methods", "title")}
-    for tree in trees
+  """Writes the settings that all runs share, folded, one a line."""
+  first, *others = [
+    flat({**run.settings, "seed": results.seeds}) for run in results.runs
   ]
-  lines = [_shared(general)]
-  methods = [tree.get("methods", {}) for tree in trees]
-  for key in dict.fromkeys(key for each in methods for key in each):
-    specs = [each[key] for each in methods if key in each]
-    lines.append(f"{_code(key)}: {_shared(specs)}")
-  title = "Settings" if len(results.runs) == 1 else "Settings of all runs"
-  return (
-    f"<details><summary>{title}</summary>\n\n{_bullets(lines)}\n\n</details>"
-  )
-
-
-def _shared(trees: Sequence[Mapping[str, Any]]) -> str:
-  """Lists the fields and values that all trees share."""
-  flats = [flat(tree) for tree in trees]
-  return " · ".join(
-    f"{name} {_code(value)}"
-    for name, value in flats[0].items()
-    if all(name in each and each[name] == value for each in flats)
-    and (name, value) not in (("changed", []), ("changed", ()))
-  )
-
-
-def _code(value: object) -> str:
-  shown = files.printable(value)
-  mark = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-  return f"{mark}{shown}{mark}" if len(mark) == 1 else f"{mark} {shown} {mark}"
+  lines = [
+    f"{name} = {files.printable(value)}"
+    for name, value in first.items()
+    if all(name in other and other[name] == value for other in others)
+  ]
+  title = "Settings of all runs" if others else "Settings"
+  block = "\n".join(["```text", *lines, "```"])
+  return f"<details><summary>{title}</summary>\n\n{block}\n\n</details>"
 
 
 def _section(results: Results, section: Section) -> list[str]:
@@ -192,9 +151,9 @@ def _section(results: Results, section: Section) -> list[str]:
       for each in parts
       for set_ in dict.fromkeys(known.set[known.part == each])
     ]
-  if not {column.metric for column in columns} - {"accuracy", "offload"}:
-    if not any(column.part for column in columns):
-      return []
+  first = {"accuracy", "offload", "bytes_per_round"}  # in the first table
+  if all(column.metric in first and not column.part for column in columns):
+    return []
   title = f"## {section.title}"
   if any(column.set for column in columns) and not placed:
     title += f", {escaped(heading(shown[0]))}"
@@ -216,10 +175,7 @@ def _best_cells(results: Results) -> list[str]:
   best = known.loc[known.groupby("row", sort=False).value.idxmax()]
   best = best.reset_index(drop=True)
   table = tables.table(best, [Column("accuracy", last)], ["row", *results.axes])
-  words = (
-    "The cell with the highest mean over the seeds, chosen by the test labels:"
-    " the best of many cells is high by chance, too."
-  )
+  words = "Chosen by the test labels: the best of many is high by chance, too."
   return ["## Best cell of each method", tables.markdown(table), words]
 
 
@@ -245,16 +201,12 @@ def _ahead(results: Results) -> list[str]:
   if not others or base not in set(lines.row):
     return []
   apart = numbers.differences(lines, base)
-  apart = apart.assign(value=-apart.value, metric="difference")
-  columns = [
-    Column("difference", name) for name in main_table.ends(results.sets)
-  ]
-  table = tables.table(apart, columns, [*results.axes, "row"])
+  table = _differences(
+    results, apart.assign(value=-apart.value), [*results.axes, "row"]
+  )
   if len(table) > MOST:
     return []
-  title = f"## {escaped(base)} minus the others"
-  words = "Points of accuracy, seed by seed, with the interval over the seeds."
-  return [title, tables.markdown(table), words]
+  return [f"## {escaped(base)} minus the others", tables.markdown(table)]
 
 
 def _between_runs(results: Results) -> list[str]:
@@ -269,18 +221,19 @@ def _between_runs(results: Results) -> list[str]:
       parts.append(apart.assign(run=apart.run + f" − {base}"))
   if not parts or pd.concat(parts).empty:
     return []
-  apart = pd.concat(parts, ignore_index=True).assign(metric="difference")
-  columns = [
-    Column("difference", name) for name in main_table.ends(results.sets)
-  ]
-  table = tables.table(apart, columns, ["row", "run"])
+  apart = pd.concat(parts, ignore_index=True)
+  table = _differences(results, apart, ["row", "run"])
   counts = apart.groupby(["row", "run"]).seeds.max()
   table.insert(0, "seeds", [str(counts[key]) for key in table.index])
-  words = (
-    "Points of accuracy, paired by the seeds that both have. Within a seed,"
-    " runs share clients and data unless a setting that decides them differs."
-  )
-  return ["## Differences between the runs", tables.markdown(table), words]
+  return ["## Differences between the runs", tables.markdown(table)]
+
+
+def _differences(
+  results: Results, apart: pd.DataFrame, by: Sequence[str]
+) -> pd.DataFrame:
+  ends = main_table.ends(results.sets)
+  columns = [Column("difference", name) for name in ends]
+  return tables.table(apart.assign(metric="difference"), columns, by)
 
 
 def _accuracies(results: Results) -> pd.DataFrame:
@@ -290,74 +243,16 @@ def _accuracies(results: Results) -> pd.DataFrame:
   return lines[lines.set.isin(main_table.ends(results.sets))]
 
 
-def _traffic(results: Results) -> list[str]:
-  """Tabulates bytes per round by message; a method is a column."""
-  if results.axes:
-    return []
-  means = results.means
-  sent = means[means.metric.eq("bytes") & means.part.ne("")]
-  parts = [
-    sent.sort_values("part", kind="stable"),
-    means[means.metric == "bytes_per_round"].assign(part="all"),
-    means[means.metric == "server_bytes"].assign(part="held by the server"),
-  ]
-  lines = pd.concat(parts, ignore_index=True)
-  if lines.empty:
-    return []
-  sizes = lines.assign(size=[_size(value) for value in lines.value])
-  table = pd.DataFrame(
-    {
-      row: sizes[sizes.row == row].set_index("part")["size"]
-      for row in dict.fromkeys(sizes.row)
-    },
-    index=pd.Index(dict.fromkeys(sizes.part), name="message"),
-  )
-  table = table.astype(object).fillna(tables.ABSENT)
-  raw = [r for r in dict.fromkeys(sent.row) if _sends(sent, r, "up/labels")]
-  said = "No method sends raw labels"
-  if raw:
-    said = f"Raw labels go up in {', '.join(map(escaped, raw))}"
-  return [
-    "## Traffic per round by message",
-    tables.markdown(table),
-    f"{said}; gradients, statistics and match bits tell of labels, too.",
-  ]
-
-
-def _sends(sent: pd.DataFrame, row: str, message: str) -> bool:
-  return bool(
-    sent[(sent.row == row) & (sent.part == message)].value.gt(0).any()
-  )
-
-
-def _size(count: float) -> str:
-  """Formats 1234567 as "1.235 MB": four digits, powers of 1000."""
-  if not count or pd.isna(count):
-    return tables.ABSENT
-  step = 0
-  while count >= 1000 and step < 4:
-    count, step = count / 1000, step + 1
-  return f"{count:.4g} {('B', 'kB', 'MB', 'GB', 'TB')[step]}"
-
-
 def _privacy(results: Results) -> str:
-  """Says δ, and which uploads about samples carry no noise."""
-  means = results.means
-  sent = means[means.metric.eq("bytes") & means.part.ne("")]
-  noisy = means[means.metric == "epsilon"]
-  bare = []
-  for row in dict.fromkeys(noisy.row):
-    covered = set(noisy.part[noisy.row == row])
-    messages = [m for m in BARE if m not in covered and _sends(sent, row, m)]
-    if messages:
-      bare.append(f"{escaped(row)} {', '.join(f'`{m}`' for m in messages)}")
+  """Says δ, and what has no ε."""
   options = [run.settings["privacy"] for run in results.runs]
   deltas = dict.fromkeys(f"{x['delta']:g}" for x in options if x.get("delta"))
-  said = f"δ = {' or '.join(deltas)}; *up* is all noisy uploads together."
+  said = (
+    f"δ = {' or '.join(deltas)}; *up* is all noisy uploads together. A message"
+    " of the traffic that has no column here has no noise and is not covered."
+  )
   if any(x.get("amplified") for x in options):
     said += " With `privacy.amplified` ε is an estimate, no bound."
-  if bare:
-    said += f" Without noise, and not covered, go up: {'; '.join(bare)}."
   return said
 
 
@@ -369,62 +264,32 @@ def _target(results: Results) -> str:
   return f"{' or '.join(shown)} on {first}; {tables.ABSENT}: not reached."
 
 
-def _seeds(results: Results) -> list[str]:
-  """Tabulates the accuracy of each seed."""
-  if len(results.seeds) < 2:
-    return []
-  lines = _accuracies(results).assign(half=float("nan"))
-  lines = lines.assign(set=lines.set + "\n" + lines.seed.astype(str))
-  columns = [
-    Column("accuracy", f"{name}\n{seed}", head=f"{heading(name)}, seed {seed}")
-    for name in main_table.ends(results.sets)
-    for seed in results.seeds
-  ]
-  table = tables.table(lines, columns, [*results.axes, "row"])
-  words = (
-    "In per cent. Methods of one run and seed have the same clients, data and"
-    " first network."
-  )
-  return ["## Accuracy of each seed", tables.markdown(table), words]
-
-
 def _clients(results: Results) -> list[str]:
-  """Tabulates the accuracy of each client of a single cell.
+  """Tabulates the accuracy of few clients of a single cell.
 
   Client 7 of one seed is not client 7 of another, unless clients have names.
   """
   lines = results.numbers
   lines = lines[(lines.metric == "accuracy") & (lines.part == "")]
   lines = lines[lines.client.ne("") & lines["class"].eq("")]
-  lines = lines[
-    lines["round"].isna() & lines.set.isin(main_table.ends(results.sets))
-  ]
-  if lines.empty:
+  ends = main_table.ends(results.sets)
+  lines = lines[lines["round"].isna() & lines.set.isin(ends)]
+  numbered = lines.client.str.isdecimal().any()
+  if lines.empty or results.axes or (len(results.seeds) > 1 and numbered):
     return []
-  named = not lines.client.str.isdecimal().any()
-  count = lines.client.nunique()
-  title = "## Accuracy of each client"
-  if results.axes or count > MOST or (len(results.seeds) > 1 and not named):
-    where = f"`{numbers.NUMBERS}`, column `client`, has"
-    return [title, f"{where} the accuracy of every client."]
   means = numbers.over_seeds(lines.drop(columns=["round", "threshold"]))
-  means = means.assign(set=means.set + "\n" + means.row)
-  columns = [
-    Column("accuracy", f"{name}\n{row}", head=f"{row}, {heading(name)}")
-    for name in main_table.ends(results.sets)
-    for row in results.rows
-  ]
-  columns = [column for column in columns if len(column.lines(means))]
-  table = tables.table(means.assign(half=float("nan")), columns, ["client"])
-  return [title, tables.markdown(table), "In per cent."]
+  columns = [Column("accuracy", name) for name in ends]
+  table = tables.table(means, columns, ["client", "row"])
+  if len(table) > MOST:
+    return []
+  return ["## Accuracy of each client", tables.markdown(table)]
 
 
 def _cells(results: Results, folder: Path) -> list[str]:
   """Links the reports of a grid's cells, or of the compared folders."""
   runs: dict[str, list[Path]] = {}
   for run in results.runs if results.axes else ():
-    if run.folder:
-      runs.setdefault(run.cell, []).append(Path(run.folder))
+    runs.setdefault(run.cell, []).append(Path(run.folder))
   links = []
   for cell, seeds in runs.items():
     place = seeds[0].parent if len(seeds) > 1 else seeds[0]
@@ -443,11 +308,6 @@ def _uncounted(results: Results) -> list[str]:
     "Accuracies are means over the clients that have samples in a set, of which"
     f" there are: {each}."
   ]
-
-
-def _figure(path: Path, folder: Path) -> str:
-  name = path.stem.replace("_", " ")
-  return f"![{escaped(name)}]({_link(path, folder)})"
 
 
 def _link(path: Path, folder: Path) -> str:
@@ -482,6 +342,9 @@ SECTIONS = (
   Section("To the target accuracy", (
     "target_rounds", "target_bytes", "target_seconds", "target_joules",
   ), words=_target),
+  Section("Traffic per round by message", (
+    "bytes:*", "bytes_per_round", "server_bytes",
+  )),
   Section("Privacy", ("epsilon:*", "epsilon_median:*"), words=_privacy),
   Section("Representation skew", ("silhouette", "distance_ratio")),
 )  # fmt: skip

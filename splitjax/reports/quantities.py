@@ -28,18 +28,24 @@ class Quantity(NamedTuple):
   sign: Literal["+", ""] = ""
 
   def fitted(self, values: Iterable[float]) -> "Quantity":
-    """Returns it in a power of ten that gives the smallest value one digit.
+    """Returns it in a unit that gives the smallest value one digit or more.
 
-    Only units such as "×10⁶" change, others have a power of their own.
+    Units such as "×10⁶" become another power of ten, "MB" another of 1000.
     """
     positive = [value for value in values if value > 0]
-    if not self.unit.startswith("×10") or not positive:
+    if not positive:
       return self
     power = math.floor(math.log10(min(positive)))
+    if self.unit == "MB":
+      step = min(max(power // 3, 0), len(_SIZES) - 1)
+      return self._replace(unit=_SIZES[step], scale=1000.0**-step)
+    if not self.unit.startswith("×10"):
+      return self
     raised = str(power).translate(_RAISED)
     return self._replace(unit=f"×10{raised}", scale=10.0**-power, digits=2)
 
 
+_SIZES = ("B", "kB", "MB", "GB", "TB")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 QUANTITIES = {

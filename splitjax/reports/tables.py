@@ -91,7 +91,11 @@ def table(
   index = list(lines.itertuples(index=False, name=None))
   body = {}
   for column, numbers in zip(columns, shown, strict=True):
-    same = [x for c, x in zip(columns, shown, strict=True) if c[0] == column[0]]
+    same = [
+      lines
+      for other, lines in zip(columns, shown, strict=True)
+      if (other.metric, other.part) == (column.metric, column.part)
+    ]
     quantity = quantities.quantity(column.metric)
     quantity = quantity.fitted(pd.concat(same).value)
     if column.digits is not None:
