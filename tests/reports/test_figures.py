@@ -35,7 +35,7 @@ OF_SEVERAL = OF_A_RUN - {"class_accuracy_per_client"}
 OF_A_GRID = OF_SEVERAL - {"class_accuracy", "cost_per_client"} | {
   "change_by_cell"
 }
-SEVERITIES = [f"{c} {s}" for c in ("blur", "pixel noise") for s in (1, 2, 3)]
+SEVERITIES = ["pixelate 1", "pixelate 3", "rotation 1", "rotation 2"]
 GRID = [{"data.partition.alpha": alpha} for alpha in (0.1, 0.3, 1.0)]
 RUNS = [{"run": "runs/a$"}, {"run": "runs/b"}]
 MANY = {"rows": HOSTILE, "seeds": 2, "clients": 100, "classes": 30}
@@ -56,7 +56,7 @@ CASES = {
   "severities": (
     {"sets": SEVERITIES},
     OF_A_RUN - {"accuracy_over_rho", "effect_of_threshold"}
-    | {"accuracy_over_severity", "accuracy_by_corruption"},
+    | {"accuracy_over_severity"},
   ),
   "grid": ({"cells": GRID, "seeds": 2}, OF_A_GRID | {"accuracy_over_field"}),
   "folders": ({"cells": RUNS}, OF_A_GRID),
@@ -209,15 +209,6 @@ def test_metrics_of_one_s_own_have_curves():
 
 
 def test_heat_maps_are_tables():
-  results = full_results(rows=ROWS[:1], sets=SEVERITIES, seeds=2)
-  axes = drawn(results)["accuracy_by_corruption"].axes[0]
-  means = results.means[results.means.metric == "accuracy"]
-  shown = axes.get_images()[0].get_array()
-  np.testing.assert_allclose(shown.ravel(), 100 * means.value)
-  assert [x.get_text() for x in axes.get_yticklabels()] == [
-    "blur",
-    "pixel noise",
-  ]
   results = full_results(rows=ROWS[:1], clients=12, classes=11)
   share, accuracy, _ = drawn(results)["class_accuracy_per_client"].axes
   held = share.get_images()[0].get_array()
@@ -254,6 +245,14 @@ def test_a_grid_s_field_is_an_axis():
     "HARMONY", "gap", "0.8", alpha=1.0
   )
   assert gap.texts[0].get_text() == f"{100 * (change - 1):+.0f}%"
+
+
+def test_only_corruptions_have_severities():
+  figure = drawn(full_results(sets=(*SEVERITIES, "ward 7")))
+  titles = [x.get_title() for x in figure["accuracy_over_severity"].axes]
+  assert titles == ["pixelate", "rotation"]
+  words = full_results(sets=("hospital 1", "hospital 2"))
+  assert "accuracy_over_severity" not in drawn(words)
 
 
 def test_lacking_numbers_are_no_figure():
@@ -334,12 +333,7 @@ def test_test_sets_stack_ood_on_id():
   assert "mean 0 samples, 0% OOD" in empty.axes[0].get_title()
 
 
-def test_devices_and_maps():
-  names = ("memory", "latency", "compute", "bandwidth")
-  profiles = {name: np.arange(1.0, 4) for name in names}
-  figure = clients.devices([4, 3, 4], profiles, "Devices")
-  texts = [text.get_text() for text in figure.legends[0].get_texts()]
-  assert texts == ["depth 3: 1 clients", "depth 4: 2 clients"]
+def test_maps():
   shares = np.full((7, 10, 10), 0.1)
   shares[0, 3] = np.nan
   steps = [f"after label {k}" for k in range(7)]

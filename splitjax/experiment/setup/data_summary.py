@@ -18,7 +18,7 @@ from splitjax.reports.quantities import heading
 from splitjax.text import client
 
 CLIENTS = "clients.csv"
-PICTURES = ("clients.png", "test_sets.png", "devices.png")
+PICTURES = ("clients.png", "test_sets.png")
 """Names of the files that `pictures` draws."""
 
 MOST = 20
@@ -26,7 +26,7 @@ MOST = 20
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
-  """Plots the clients' sample counts and devices; returns the PNG files."""
+  """Plots the clients' numbers of samples; returns the PNG files."""
   from splitjax.reports.figures import attempt, clients  # imports matplotlib
 
   folder.mkdir(parents=True, exist_ok=True)
@@ -53,15 +53,8 @@ def pictures(task: Task, folder: Path) -> list[Path]:
       clients=names,
     )
 
-  def owned():
-    profiles = task.facts.get("devices")
-    title = f"Devices, split depths by {task.config.fleet.allocation.name}"
-    if not profiles:
-      return None
-    return clients.devices(profiles["depth"], profiles, title)
-
   drawn = list[Path]()
-  for name, draw in zip(PICTURES, (trained, tested, owned), strict=True):
+  for name, draw in zip(PICTURES, (trained, tested), strict=True):
     drawn += attempt(folder / name, draw)
   return drawn
 

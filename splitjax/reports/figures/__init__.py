@@ -9,7 +9,6 @@ import lazy_loader
 _PAPERS = """
   accuracy_over_rho
   accuracy_over_severity
-  accuracy_by_corruption
   accuracy_over_field
   change_by_cell
   learning_curves

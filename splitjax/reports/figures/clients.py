@@ -5,7 +5,6 @@ clients of unequal size look unequal.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,38 +96,6 @@ def test_samples(
   figure = _stacks(sets, list(PARTS.values()), "test samples", clients)
   patches = {name: Patch(color=colour) for name, colour in PARTS.items()}
   style.legend(figure, patches)
-  return style.titled(figure, title)
-
-
-def devices(
-  depths: Sequence[int], profiles: Mapping[str, Any], title: str
-) -> Figure:
-  """Draws every client's device as a dot, coloured by its split depth.
-
-  Args:
-    depths: [N], the clients' split depths.
-    profiles: memory, latency, compute, bandwidth -> [N], see
-      `engine.resources.Profiles`.
-    title: a user's text.
-  """
-  pairs = {
-    "latency": ("latency of a round trip [ms]", "memory", "memory [GB]"),
-    "compute": ("compute [GFLOP/s]", "bandwidth", "bandwidth [Mbit/s]"),
-  }
-  free = {"sharex": False, "sharey": False}
-  figure, parts = style.panels(["", ""], (3.1, 2.8), ("", ""), 2, **free)
-  counts = Counter(depths)
-  looks = style.shades(sorted(counts))
-  for axes, (x, (xlabel, y, ylabel)) in zip(parts, pairs.items(), strict=True):
-    for depth, named in looks.items():
-      named |= {"linestyle": "none", "alpha": 0.8}
-      members = [n for n, each in enumerate(depths) if each == depth]
-      axes.plot(
-        np.take(profiles[x], members), np.take(profiles[y], members), **named
-      )
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-  key = {f"depth {d}: {counts[d]} clients": how for d, how in looks.items()}
-  style.legend(figure, key)
   return style.titled(figure, title)
 
 

@@ -66,11 +66,8 @@ def choose(
   cells = pd.Series("", table.index, dtype="str")
   for axis in results.axes:
     word = "" if axis == "run" else f"{field_name(axis)} "
-    cells += (
-      (", " if cells.any() else "")
-      + word
-      + table[axis].map("{}".format).astype("str")
-    )
+    comma = ", " if cells.any() else ""
+    cells += comma + word + table[axis].map("{}".format).astype("str")
   value = quantity(metric).scale * table.value
   return table.assign(value=value, cell=cells, panel=cells)
 
@@ -97,7 +94,7 @@ def means(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 
 def lines(
-  results: Results | None,
+  results: Results,
   table: pd.DataFrame,
   x: str,
   *,
@@ -111,7 +108,7 @@ def lines(
   """Draws a line for each value of the column `hue`, over the column `x`.
 
   Args:
-    results: those that `table` is chosen of; None: of none.
+    results: those that `table` is chosen of.
     table: chosen numbers; those of the same `x` are seeds.
     x: the column of numbers on the x axis.
     title: the first line of the title.
@@ -127,79 +124,47 @@ def lines(
   titles = list(dict.fromkeys(table.panel))
   if not 0 < len(titles) <= MOST_PANELS:
     return None
-  if named is None:
-    named = {} if results is None else style.looks(results)
+  named = style.looks(results) if named is None else named
   averaged = means(table, hue, "panel", x)
   metric = table.metric.iloc[0]
   axes_names = xlabel or field_name(x), ylabel or label(metric)
   figure, parts = style.panels(titles, (3.6, 2.7), axes_names, **options)
-  shown = [key for key in named if (averaged[hue] == key).any()]
+  shown = {key: named[key] for key in named if (averaged[hue] == key).any()}
   long = averaged.groupby("panel")[x].nunique().max() > MOST_BARS
   for panel, axes in zip(titles, parts, strict=True):
-    of_panel = averaged[averaged.panel == panel]
-    shared = averaged if options.get("sharex", True) else of_panel
-    wide = x not in LINEAR and style.log_if_wide([axes], shared[x])
-    for number, key in enumerate(shown):
-      curve = of_panel[of_panel[hue] == key].sort_values(x)
-      if curve.empty:
-        continue
-      shift = (number + 0.5) / len(shown) - 0.5
-      _line(axes, curve, x, None if long else shift, wide, named[key])
+    of_panel = averaged[averaged.panel == panel].sort_values(x)
+    for key, look in shown.items():
+      _line(axes, of_panel[of_panel[hue] == key], x, look, long)
     known = sorted(set(of_panel[x]))
-    if not wide and (x in LINEAR or len(known) <= 6):
+    if x not in LINEAR and style.log_if_wide([axes], known):
+      continue
+    if x in LINEAR or len(known) <= 6:
       axes.set_xticks(known[:: -(-len(known) // 8)])
       axes.xaxis.set_major_formatter("{x:g}")
   if quantity(metric).unit == "%":
-    _frame(parts[0], averaged)
-  style.legend(figure, {str(key): named[key] for key in shown})
+    _within_percent(parts[0])
+  style.legend(figure, {str(key): look for key, look in shown.items()})
   return style.titled(figure, title, results, "bands" if long else "bars")
 
 
 def _line(
-  axes: Axes,
-  curve: pd.DataFrame,
-  x: str,
-  shift: float | None,
-  wide: bool,
-  named: Look,
+  axes: Axes, curve: pd.DataFrame, x: str, look: Look, long: bool
 ) -> None:
-  """Draws a line, and its interval as a band or as bars beside other rows'."""
-  at, value = curve[x].to_numpy(float), curve.value.to_numpy(float)
-  half = curve.half.fillna(0).to_numpy(float)
-  axes.plot(at, value, markevery=max(1, len(at) // 8), **named)
-  if shift is None:
-    shade = {"color": named["color"], "alpha": 0.15, "linewidth": 0}
-    axes.fill_between(at, value - half, value + half, **shade)
-    return
-  # Only the bars are shifted: points stay where they belong.
-  place = np.log10(at) if wide else at
-  gap = np.diff(place).min(initial=0.1 * np.ptp(place) or 0.2)
-  place = place + 0.4 * gap * shift
-  bars = np.flatnonzero(half)
-  axes.errorbar(
-    (10**place if wide else place)[bars],
-    value[bars],
-    half[bars],
-    fmt="none",
-    ecolor=named["color"],
-    elinewidth=1,
-    capsize=2,
-    alpha=0.7,
-  )
+  """Draws a line, and its interval as a band if it is long, else as bars."""
+  spread, colour = curve.dropna(subset="half"), look["color"]
+  axes.plot(curve[x], curve.value, markevery=max(1, len(curve) // 8), **look)
+  if long:
+    ends = spread.value - spread.half, spread.value + spread.half
+    axes.fill_between(spread[x], *ends, color=colour, alpha=0.15, linewidth=0)
+  elif len(spread):
+    bars: Any = {"fmt": "none", "ecolor": colour, "capsize": 2, "alpha": 0.7}
+    axes.errorbar(spread[x], spread.value, spread.half, **bars)
 
 
-def _frame(axes: Axes, averaged: pd.DataFrame) -> None:
-  """Shows all means, and the intervals that do not flatten the means.
-
-  The interval of two seeds, or of a method that diverges, can be wider than all
-  differences; then its bars leave the frame.
-  """
-  half = averaged.half.fillna(0)
-  spread = float(np.ptp(averaged.value.dropna()))
-  half = half.where(half <= max(3 * min(half.median(), spread), 3), 0)
-  low, high = (averaged.value - half).min(), (averaged.value + half).max()
-  margin = 0.05 * (high - low) or 1
-  axes.set_ylim(max(low - margin, -2), min(high + margin, 102))
+def _within_percent(axes: Axes) -> None:
+  """Cuts what an interval has beyond 0 and 100."""
+  low, high = axes.get_ylim()
+  axes.set_ylim(max(low, -2), min(high, 102))
 
 
 def points(
@@ -221,7 +186,8 @@ def points(
   if not 0 < len(titles) <= MOST_PANELS:
     return None
   looks = {k: v for k, v in style.looks(results).items() if k in set(both.row)}
-  along = None if paths is None else _pairs(paths, x, y, *KEYS, "threshold")
+  keys = "row", "panel", "threshold"
+  along = None if paths is None else _pairs(paths, x, y, *keys)
   figure, parts = style.panels(titles, (3.3, 2.8), (label(x), label(y)))
   for panel, axes in zip(titles, parts, strict=True):
     for row, named in looks.items():
@@ -235,16 +201,12 @@ def points(
         axes.errorbar(at[x], at[y], half[1] or None, half[0] or None, **bar)
     axes.margins(0.08)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-  if quantity(y).unit == "%":  # intervals may go beyond
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -2), min(high, 102))
+  if quantity(y).unit == "%":
+    _within_percent(axes)
   known = both[x] if along is None else pd.concat([both[x], along[x]])
   style.log_if_wide(parts, known)
   style.legend(figure, looks)
   return style.titled(figure, title, results, "bars")
-
-
-KEYS = ("row", "panel")
 
 
 def _pairs(table: pd.DataFrame, x: str, y: str, *keys: str) -> pd.DataFrame:
@@ -278,71 +240,51 @@ def bars(
     [""] * len(tables), size, ("", ""), 1, sharey=False
   )
   for axes, table in zip(parts, tables, strict=True):
-    averaged = means(table, "row", "cell").set_index(["row", "cell"])
-    wide = averaged.value.unstack("row").reindex(
-      index=cells, columns=list(looks)
-    )
-    half = averaged.half.unstack("row").reindex_like(wide).fillna(0)
-    first = wide.iloc[:, 0]
-    for number, (row, named) in enumerate(looks.items()):
+    averaged = means(table, "row", "cell").set_index("cell")
+    first = averaged.value[averaged.row == results.rows[0]].reindex(cells)
+    for number, (row, look) in enumerate(looks.items()):
+      of_row = averaged[averaged.row == row].reindex(cells)
+      half = of_row.half.fillna(0) if of_row.half.any() else None
       at = np.arange(len(cells)) + width * (number + 0.5) - 0.4
-      fill = {"color": named["color"], "width": 0.94 * width, "capsize": 2}
-      if "markerfacecolor" in named:  # a fine-tuned copy
+      fill = {"color": look["color"], "width": 0.94 * width, "capsize": 2}
+      if "markerfacecolor" in look:  # a fine-tuned copy
         fill |= {"hatch": "//", "edgecolor": "white"}
-      error = half[row] if half[row].any() else None
-      axes.bar(at, wide[row], yerr=error, **fill)
-      change = 100 * (wide[row] / first.where(first > 0) - 1)
-      for place, top, share in zip(
-        at, wide[row] + half[row], change, strict=True
-      ):
-        if number and np.isfinite(share):
-          axes.annotate(
-            f"{share:+.0f}%", (place, top), ha="center", va="bottom", size=7
-          )
+      drawn = axes.bar(at, of_row.value, yerr=half, **fill)
+      change = 100 * (of_row.value / first.where(first > 0) - 1)
+      if number:
+        texts = change.map("{:+.0f}%".format).where(change.notna(), "")
+        axes.bar_label(drawn, texts, size=7)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(label(table.metric.iloc[0]))
   style.name_ticks(parts[-1], "x", cells)
   thick = {"marker": "", "linewidth": 7, "linestyle": "-"}
-  style.legend(
-    figure, {row: {**named, **thick} for row, named in looks.items()}
-  )
+  style.legend(figure, {row: look | thick for row, look in looks.items()})
   return style.titled(figure, title, results, "bars")
 
 
 def dots(
-  results: Results,
-  table: pd.DataFrame,
-  *,
-  title: str,
-  xlabels: Sequence[str] = (),
+  results: Results, table: pd.DataFrame, *, title: str, sharex: bool = True
 ) -> Figure | None:
   """Draws every client as a dot, with quartiles, median and mean of each row.
 
-  Clients of all seeds are pooled. `xlabels` name the axes of the panels; ():
-  the panels share the axis of the metric.
+  Clients of all seeds are pooled. If panels do not share their x axis, their
+  titles name it.
   """
   titles = list(dict.fromkeys(table.panel))
   if not 0 < len(titles) <= MOST_PANELS:
     return None
   looks = {k: v for k, v in style.looks(results).items() if k in set(table.row)}
-  shared = "" if xlabels else label(table.metric.iloc[0])
+  names = label(table.metric.iloc[0]) if sharex else "", ""
   size = 3.2, 0.6 + 0.36 * len(looks)
-  figure, parts = style.panels(
-    [""] * len(titles) if xlabels else titles,
-    size,
-    (shared, ""),
-    sharex=not xlabels,
-  )
-  for number, (panel, axes) in enumerate(zip(titles, parts, strict=True)):
+  figure, parts = style.panels(titles, size, names, sharex=sharex)
+  for panel, axes in zip(titles, parts, strict=True):
     of_panel = table[(table.panel == panel)].dropna(subset="value")
-    for place, (row, named) in enumerate(looks.items()):
+    for place, (row, look) in enumerate(looks.items()):
       values = of_panel.value[of_panel.row == row].to_numpy(float)
       if values.size:
-        _spread(axes, place, values, named)
-    if xlabels:
-      axes.set_xlabel(xlabels[number])
-      if not style.log_if_wide([axes], of_panel.value):
-        axes.set_xlim(left=0)
+        _spread(axes, place, values, look)
+    if not (sharex or style.log_if_wide([axes], of_panel.value)):
+      axes.set_xlim(left=0)
     style.name_ticks(axes, "y", list(looks))
     axes.set_ylim(len(looks) - 0.5, -0.5)
   title += " (box: quartiles, line: median, diamond: mean)"
@@ -372,7 +314,7 @@ def heat(
   """Draws tables of percentages as colours, each in a panel; NaN is white.
 
   `names` are those of the columns and of the index; `key` is that of the
-  colours. Few numbers are written out.
+  colours.
   """
   if not 0 < len(tables) <= MOST_PANELS:
     return None
@@ -391,11 +333,5 @@ def heat(
     axes.grid(visible=False)
     style.name_ticks(axes, "x", [str(name) for name in table.columns])
     style.name_ticks(axes, "y", [str(name) for name in table.index])
-    few = columns <= 8 and lines <= 16
-    for (line, column), value in np.ndenumerate(values) if few else ():
-      if np.isfinite(value):
-        centre: Any = {"ha": "center", "va": "center", "size": 7}
-        colour = "black" if value > 55 else "white"
-        axes.text(column, line, f"{value:.0f}", color=colour, **centre)
   figure.colorbar(image, ax=parts, label=key, shrink=0.9)
   return style.titled(figure, title, results)

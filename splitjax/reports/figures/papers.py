@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from splitjax.data.corruptions import CORRUPTIONS
 from splitjax.reports.figures import style
 from splitjax.reports.figures.curves import (
   bars,
@@ -59,21 +60,11 @@ def accuracy_over_severity(results: Results) -> Figure | None:
   return lines(results, table.assign(panel=panel), "severity", title=title)
 
 
-def accuracy_by_corruption(results: Results) -> Figure | None:
-  """Draws each row's accuracy by corruption and severity, as colours."""
-  table = _severities(choose(results, "accuracy"))
-  if table.corruption.nunique() < 2:
-    return None
-  shown = _tables(results, table, "corruption", "severity")
-  title = "Accuracy by corruption and severity"
-  return heat(results, shown, title=title, names=("severity", "corruption"))
-
-
 def _severities(table: pd.DataFrame) -> pd.DataFrame:
-  """Keeps test sets such as "blur 3": a corruption and its severity."""
-  parts = table.set.str.extract(r"^(.*\D) (\d+)$")
-  table = table.assign(corruption=parts[0], severity=parts[1].astype(float))
-  return table.dropna(subset="severity")
+  """Keeps test sets such as "rotation 3": a corruption and its severity."""
+  names = table.set.str.extract(r"(?P<corruption>.*) (?P<severity>\d)")
+  table = table.join(names.astype({"severity": float}))
+  return table[table.corruption.isin(list(CORRUPTIONS))]
 
 
 def learning_curves(results: Results) -> Figure | None:
@@ -149,11 +140,14 @@ def effect_of_threshold(results: Results) -> Figure | None:
   step = -(-len(known) // MOST_THRESHOLDS) or 1
   named = style.shades(f"{value:.3g} nats" for value in known[::step])
   hue = table.threshold.map("{:.3g} nats".format)
-  panel = table.row + table.cell.map(lambda cell: cell and f", {cell}")
-  table = table.assign(hue=hue, panel=panel)[hue.isin(named)]
+  table = table.assign(hue=hue, panel=_row_and_cell(table))[hue.isin(named)]
   title = "Accuracy over ρ at one threshold for all clients"
   options: dict[str, Any] = {"hue": "hue", "named": named, "xlabel": RHO}
   return lines(results, table, "rho", title=title, **options)
+
+
+def _row_and_cell(table: pd.DataFrame) -> pd.Series:
+  return table.row + table.cell.map(lambda cell: cell and f", {cell}")
 
 
 def accuracy_over_field(results: Results) -> Figure | None:
@@ -206,8 +200,6 @@ def _tables(
   if table.cell.nunique() != 1:
     return {}
   averaged = means(table, "row", index, columns)
-  if columns != "class":
-    averaged[columns] = averaged[columns].astype(int)
   order, across = _ordered(averaged[index]), _ordered(averaged[columns])
   return {
     str(row): part.pivot(index=index, columns=columns, values="value").reindex(
@@ -220,11 +212,10 @@ def _tables(
 def _ordered(names: pd.Series) -> list[Any]:
   """Lists names as they come, and numbers by their size."""
   known = list(dict.fromkeys(names))
-  return sorted(known, key=float) if all(map(_is_number, known)) else known
-
-
-def _is_number(name: Any) -> bool:
-  return str(name).isdecimal()
+  try:
+    return sorted(known, key=float)
+  except ValueError:
+    return known
 
 
 def accuracy_over_position(results: Results) -> Figure | None:
@@ -240,9 +231,8 @@ def position_curves(results: Results) -> Figure | None:
   """Draws the last ten positions over the rounds (Hydra Figures 13 to 18)."""
   table = _positions(results)
   last = table.position > table.position.max() - MOST_POSITIONS
-  panel = table.row + table.cell.map(lambda cell: cell and f", {cell}")
   hue = table.position.map("position {:g}".format)
-  table = table.assign(panel=panel, hue=hue)[last]
+  table = table.assign(panel=_row_and_cell(table), hue=hue)[last]
   named = style.shades(dict.fromkeys(table.sort_values("position").hue))
   title = "Accuracy by position in the order of service"
   options: dict[str, Any] = {"hue": "hue", "named": named}
@@ -286,12 +276,11 @@ def class_accuracy_per_client(results: Results) -> Figure | None:
 def cost_per_client(results: Results) -> Figure | None:
   """Draws what the training costs every client (SuperSFL Figure 5)."""
   costs = "modelled_seconds", "joules", "bytes"
-  tables = [choose(results, cost, "client") for cost in costs]
-  table = pd.concat(tables).assign(panel=lambda x: x.metric)
+  table = pd.concat(choose(results, cost, "client") for cost in costs)
   if table.cell.nunique() > 1:
     return None
-  names = list(map(label, dict.fromkeys(table.metric)))
-  return dots(results, table, title="Cost of every client", xlabels=names)
+  table = table.assign(panel=table.metric.map(label))
+  return dots(results, table, title="Cost of every client", sharex=False)
 
 
 FIGURES: dict[str, Callable[[Results], Figure | None]] = {
@@ -299,7 +288,6 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
   for figure in (
     accuracy_over_rho,
     accuracy_over_severity,
-    accuracy_by_corruption,
     accuracy_over_field,
     change_by_cell,
     learning_curves,
