@@ -6,7 +6,6 @@ evaluated, so no config file and no data are needed.
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -170,19 +169,19 @@ def _of_run(
     settings |= each.get("evaluated", {})
   places = [workdirs.folder(folder / into, key) for key in about]
   left = workdirs.unfinished(folder, stored, None) if not into else []
-  found = results.of_run(
-    settings["title"] or "splitjax",
-    pd.concat(map(numbers.read, places), ignore_index=True),
-    Run(
-      folder=str(folder),
-      keys={},
-      settings=settings,
-      methods={k: v for x in about.values() for k, v in x["methods"].items()},
-      notes=tuple(_notes(settings, list(about.values()))),
-    ),
+  run = Run(
+    folder=str(folder),
+    keys={},
+    settings=settings,
+    methods={k: v for x in about.values() for k, v in x["methods"].items()},
+    notes=tuple(_notes(settings, list(about.values()))),
   )
-  remarks = tuple(f"not finished: {key}" for key in left)
-  return dataclasses.replace(found, remarks=remarks)
+  return Results(
+    title=settings["title"] or "splitjax",
+    numbers=pd.concat(map(numbers.read, places), ignore_index=True),
+    runs=(run,),
+    remarks=tuple(f"not finished: {key}" for key in left),
+  )
 
 
 def _notes(settings: Settings, about: Sequence[Mapping[str, Any]]) -> list[str]:

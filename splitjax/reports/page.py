@@ -135,35 +135,24 @@ def settings(results: Results) -> str:
 
 
 def _section(results: Results, section: Section) -> list[str]:
-  means = results.means
-  shown = {
-    "ends": main_table.ends(results.sets),
-    "last": main_table.ends(results.sets)[-1:],
-  }[section.sets]
-  placed = section.sets != "last"
+  means, sets = results.means, main_table.ends(results.sets)
+  shown = ["", *(sets if section.sets == "ends" else sets[-1:])]
   columns = []
   for name in section.metrics:
     metric, _, part = name.partition(":")
-    known = means[(means.metric == metric) & means.set.isin(["", *shown])]
-    parts = dict.fromkeys(known.part) if part == "*" else [part]
-    columns += [
-      Column(metric, set_, each, placed=placed)
-      for each in parts
-      for set_ in dict.fromkeys(known.set[known.part == each])
-    ]
+    known = means[means.metric.eq(metric) & means.set.isin(shown)]
+    known = known[known.part == part] if part != "*" else known
+    pairs = known[["set", "part"]].drop_duplicates()
+    columns += [Column(metric, *pair) for pair in pairs.to_numpy()]
   first = {"accuracy", "offload", "bytes_per_round"}  # in the first table
   if all(column.metric in first and not column.part for column in columns):
     return []
-  title = f"## {section.title}"
-  if any(column.set for column in columns) and not placed:
-    title += f", {escaped(heading(shown[0]))}"
   means = means.drop(columns=["paper", "paper_half"])  # the first table has it
   table = main_table.by_row(means, columns)
+  text = tables.markdown(table)
   if len(table) > MOST:
-    words = f"{len(table)} lines are too many for a page: see `{MEANS}`."
-    return [title, words]
-  said = section.words(results)
-  return [title, tables.markdown(table), *filter(None, [said])]
+    text = f"{len(table)} lines are too many for a page: see `{MEANS}`."
+  return [f"## {section.title}", text, *filter(None, [section.words(results)])]
 
 
 def _best_cells(results: Results) -> list[str]:

@@ -152,11 +152,6 @@ class Results:
     return tables.terminal(self.table())
 
 
-def of_run(title: str, table: pd.DataFrame, run: Run) -> Results:
-  """Makes the results of a single run."""
-  return Results(title=title, numbers=table, runs=(run,))
-
-
 NONE = Results(title="", numbers=numbers.frame([], seed=0), runs=())
 """The results of a process that is not the first one."""
 
@@ -197,18 +192,10 @@ def with_paper(means: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
   axes = numbers.axes(means)
   cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}
   parts = [
-    _with_printed(means[_inside(means, axes, cell)], printed(run))
+    _with_printed(means[means[axes].eq(list(cell)).all(axis=1)], printed(run))
     for cell, run in cells.items()
   ]
   return pd.concat(parts, ignore_index=True)
-
-
-def _inside(means: pd.DataFrame, axes: list[str], cell: tuple) -> pd.Series:
-  """Checks of each line if it belongs to a cell."""
-  inside = pd.Series(True, means.index)
-  for axis, value in zip(axes, cell, strict=True):
-    inside &= means[axis] == value
-  return inside
 
 
 def printed(run: Run) -> dict[paper_numbers.Line, paper_numbers.Printed]:
@@ -244,30 +231,20 @@ def _with_printed(
   tops = known.groupby(["row", "metric"], sort=False).tail(1)
   tops = tops.assign(set=paper_numbers.LARGEST)
   means = pd.concat([means, tops], ignore_index=True)
-  by_row: dict[tuple, list[tuple[str, paper_numbers.Printed]]] = {}
+  means = means.assign(paper=float("nan"), paper_half=float("nan"))
   for at, number in found.items():
-    by_row.setdefault((at.row, at.metric, ""), []).append((at.set, number))
-  absent = paper_numbers.Printed(float("nan"), None)
-  columns = []
-  for row, metric, part, name in zip(
-    means.row, means.metric, means.part, means.set, strict=True
-  ):
-    fits = [
-      number
-      for set_, number in by_row.get((row, metric, part), ())
-      if paper_numbers.same_set(set_, name)
-    ]
-    columns.append([*fits, absent][0])
-  frame = pd.DataFrame(columns, means.index, ["value", "half"], "float")
-  return means.assign(paper=frame.value, paper_half=frame.half)
+    same = means.row.eq(at.row) & means.metric.eq(at.metric) & means.part.eq("")
+    for i, name in means.set[same].items():
+      if paper_numbers.same_set(at.set, name):
+        means.loc[i, "paper"] = number.value
+        means.loc[i, "paper_half"] = number.half
+  return means
 
 
 def notes(results: Results) -> list[str]:
   """Lists remarks, then the notes of the runs, each once.
 
-  A note of some cells begins with their names.
-
-  Seeds of one cell are not told apart.
+  A note of some cells begins with their names; seeds are not told apart.
   """
   holders: dict[str, list[str]] = {}
   for run in results.runs:

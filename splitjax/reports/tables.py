@@ -40,7 +40,6 @@ class Column(NamedTuple):
   Attributes:
     metric, set, part: of the lines that it shows, see `numbers`.
     head: its head; "": the quantity's name and unit, and the test set.
-    placed: a head that is not given names the test set.
     digits: digits after the point; None: those of the quantity.
   """
 
@@ -48,7 +47,6 @@ class Column(NamedTuple):
   set: str = ""
   part: str = ""
   head: str = ""
-  placed: bool = True
   digits: int | None = None
 
   def named(self, quantity: Quantity) -> str:
@@ -57,8 +55,7 @@ class Column(NamedTuple):
       return self.head
     name = ", ".join(filter(None, [quantity.name, self.part]))
     unit = f"[{quantity.unit}]" if quantity.unit else ""
-    place = quantities.heading(self.set) if self.placed else ""
-    return " ".join(filter(None, [name, unit, place]))
+    return " ".join(filter(None, [name, unit, quantities.heading(self.set)]))
 
   def lines(self, means: pd.DataFrame) -> pd.DataFrame:
     """The lines of a table of means that the column shows."""
@@ -85,9 +82,7 @@ def table(
   """
   shown = [column.lines(means) for column in columns]
   lines = pd.concat(shown)[[*by]].drop_duplicates().sort_index()
-  if by[:-1]:  # lines of one group are neighbours
-    group = lines.groupby(list(by[:-1]), sort=False).ngroup()
-    lines = lines.loc[group.sort_values(kind="stable").index]
+  lines = pd.concat(_groups(lines, by))
   index = list(lines.itertuples(index=False, name=None))
   body = {}
   for column, numbers in zip(columns, shown, strict=True):
@@ -107,14 +102,18 @@ def table(
   return frame
 
 
+def _groups(lines: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
+  """Splits lines into those that differ in the last of `by` alone."""
+  names = list(by[:-1])
+  parts = lines.groupby(names, sort=False) if names else [("", lines)]
+  return [part for _, part in parts]
+
+
 def _texts(
   numbers: pd.DataFrame, quantity: Quantity, by: Sequence[str]
 ) -> dict[tuple, str]:
   """Formats the numbers of a column: the values of `by` -> text."""
-  groups = [numbers]
-  if by[:-1]:
-    groups = [x for _, x in numbers.groupby(list(by[:-1]), sort=False)]
-  marked = {leader(group, quantity.best) for group in groups}
+  marked = {leader(group, quantity.best) for group in _groups(numbers, by)}
   text = {}
   for i, line in numbers.iterrows():
     ours = number(line.value, line.half, quantity)

@@ -34,20 +34,21 @@ class EventFile:
     A reader forgets later rounds of earlier files, which a killed process may
     have written. Without earlier files the rounds of `log` are written first.
     """
-    event, writer = event_library()
+    self._event, writer = event_library()
     folder = workdir / FOLDER / key
     resumed = is_there(workdir, key)
     folder.mkdir(parents=True, exist_ok=True)
     # Readers take files by name, so by time; two may begin in one second.
     self._writer = writer(str(folder / "events"), f".{time.time_ns()}")
-    self._event, self._flushed, done = event, time.monotonic(), 0
-    for line in log:
-      done = line["round"]
-      if not resumed:
-        self.append(line)
+    self._flushed, finished = time.monotonic(), list(log)
+    for line in () if resumed else finished:
+      self.append(line)
     if resumed:
-      start = {"step": done + 1, "session_log": {"status": "START"}}
-      self._writer.write_event(event(wall_time=time.time(), **start))
+      start = {"session_log": {"status": "START"}}
+      step = 1 + (finished[-1]["round"] if finished else 0)
+      self._writer.write_event(
+        self._event(wall_time=time.time(), step=step, **start)
+      )
 
   def append(self, line: Line) -> None:
     """Adds a round."""
@@ -91,17 +92,14 @@ def scalars(line: Line) -> dict[str, float]:
   labels = list(line.get("accuracy", {}))
   for label in labels:
     suffix = label.removeprefix(labels[0])
-    by_set = {"accuracy": line["accuracy"], **_spread(line)}
-    measured = {key: by_row[label] for key, by_row in by_set.items()}
+    measured = {"accuracy": line["accuracy"][label]}
+    for name in ("std", "worst_tenth"):
+      if name in line:
+        measured[f"accuracy_{name}"] = line[name][label]
     measured |= line.get("metrics", {}).get(label, {})
     for key, numbers in measured.items():
       values |= {f"{key}{suffix}/{name}": x for name, x in numbers.items()}
   return {k: math.nan if v is None else float(v) for k, v in values.items()}
-
-
-def _spread(line: Line) -> dict[str, Any]:
-  names = [name for name in ("std", "worst_tenth") if name in line]
-  return {f"accuracy_{name}": line[name] for name in names}
 
 
 @functools.cache

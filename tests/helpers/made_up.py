@@ -60,7 +60,8 @@ def run(seed=0, more=(), accuracy=None, methods=None, notes=(), **changes):
     methods=methods or METHODS,
     notes=tuple(notes),
   )
-  return results.of_run("Made up", numbers.frame(every, seed), meta)
+  table = numbers.frame(every, seed)
+  return reports.Results(title="Made up", numbers=table, runs=(meta,))
 
 
 def seeds(count=3, **options):

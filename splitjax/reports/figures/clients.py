@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports.figures import style
@@ -56,8 +55,7 @@ def training_samples(
     colours = colormaps["viridis"](np.linspace(0, 0.96, count))
   figure = _stacks({"": counts}, colours, "training samples", clients)
   if few:
-    patches = [Patch(color=colour) for colour in colours]
-    key = dict(zip(names, patches, strict=True))
+    key = dict(zip(names, map(style.thick, colours), strict=True))
     style.legend(figure, key, title="class")
   else:
     scale = ScalarMappable(
@@ -94,8 +92,7 @@ def test_samples(
     text = f"{name}: mean {mean:,.0f} samples, {share:.0%} OOD"
     sets[text] = np.stack([known, other], axis=-1)
   figure = _stacks(sets, list(PARTS.values()), "test samples", clients)
-  patches = {name: Patch(color=colour) for name, colour in PARTS.items()}
-  style.legend(figure, patches)
+  style.legend(figure, {k: style.thick(c) for k, c in PARTS.items()})
   return style.titled(figure, title)
 
 

@@ -257,8 +257,8 @@ def bars(
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(label(table.metric.iloc[0]))
   style.name_ticks(parts[-1], "x", cells)
-  thick = {"marker": "", "linewidth": 7, "linestyle": "-"}
-  style.legend(figure, {row: look | thick for row, look in looks.items()})
+  colours = {row: style.thick(look["color"]) for row, look in looks.items()}
+  style.legend(figure, colours)
   return style.titled(figure, title, results, "bars")
 
 
@@ -320,10 +320,8 @@ def heat(
     return None
   lines = max(table.shape[0] for table in tables.values())
   columns = max(table.shape[1] for table in tables.values())
-  size = (
-    np.clip(0.5 + 0.3 * columns, 2.4, 5),
-    np.clip(1.2 + 0.2 * lines, 2.6, 5),
-  )
+  shape = np.array([0.5 + 0.3 * columns, 1.2 + 0.2 * lines])
+  size = np.clip(shape, 2.5, 5)
   figure, parts = style.panels(list(tables), size, names, 4, sharex=False)
   colours = colormaps["cividis"].with_extremes(bad="white")
   for axes, table in zip(parts, tables.values(), strict=True):

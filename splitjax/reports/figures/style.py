@@ -16,7 +16,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -116,32 +115,31 @@ def panels(
 
 
 def legend(
-  figure: Figure, named: Mapping[str, Look | Artist], title: str | None = None
+  figure: Figure, named: Mapping[str, Look], title: str | None = None
 ) -> None:
-  """Adds a legend below the panels, with the fewest lines that fit."""
+  """Adds a legend below the panels, with as many columns as fit."""
   texts = [plain(name) for name in named]
-  handles = [
-    Line2D([], [], **how) if isinstance(how, dict) else how
-    for how in named.values()
-  ]
   width, height = map(float, figure.get_size_inches())
   room = 0.65 + 0.078 * max(map(len, texts), default=0)
-  lines = math.ceil(len(texts) / max(1, int((width - 0.2) / room)))
-  columns = math.ceil(len(texts) / max(1, lines))  # lines of about equal length
+  columns = max(1, int((width - 0.2) / room))
+  lines = math.ceil(len(texts) / columns)
   figure.set_size_inches(width, height + 0.2 * (lines + bool(title)))
-  # Matplotlib fills columns; readers expect rows.
-  order = [i for c in range(columns) for i in range(len(texts))[c::columns]]
   drawn = figure.legend(
-    [handles[i] for i in order],
-    [f"name {i}" for i in order],  # matplotlib leaves out names such as "_x"
+    [Line2D([], [], **look) for look in named.values()],
+    list(map(str, range(len(texts)))),  # names such as "_x" are left out
     loc="outside lower center",
-    ncols=max(1, columns),
+    ncols=columns,
     fontsize=9,
     frameon=False,
     title=title,
   )
-  for text, i in zip(drawn.get_texts(), order, strict=True):
-    text.set_text(texts[i])
+  for text, name in zip(drawn.get_texts(), texts, strict=True):
+    text.set_text(name)
+
+
+def thick(colour: Any) -> Look:
+  """Returns a line of a legend that stands for bars of a colour."""
+  return {"color": colour, "linewidth": 7}
 
 
 def titled(
