@@ -99,6 +99,10 @@ def remarks(results: Results) -> list[str]:
       f" {' or '.join(map(str, counts))} seeds; bold is ahead of every other"
       f" {others} by more than the interval of the difference."
     ]
+  if 2 in counts:
+    said.append(
+      "Intervals over two seeds tell little: ± is 12.7 standard errors."
+    )
   if not means[means.metric == "common"].value.isna().all():
     rules = dict.fromkeys(s["eval"]["threshold_rule"] for s in metas)
     said.append(

@@ -129,36 +129,73 @@ def lines(
   metric = table.metric.iloc[0]
   axes_names = xlabel or field_name(x), ylabel or label(metric)
   figure, parts = style.panels(titles, (3.6, 2.7), axes_names, **options)
-  shown = {key: named[key] for key in named if (averaged[hue] == key).any()}
+  shown = [key for key in named if (averaged[hue] == key).any()]
   long = averaged.groupby("panel")[x].nunique().max() > MOST_BARS
   for panel, axes in zip(titles, parts, strict=True):
-    of_panel = averaged[averaged.panel == panel].sort_values(x)
-    for key, look in shown.items():
-      _line(axes, of_panel[of_panel[hue] == key], x, look, long)
+    of_panel = averaged[averaged.panel == panel]
+    shared = averaged if options.get("sharex", True) else of_panel
+    wide = x not in LINEAR and style.log_if_wide([axes], shared[x])
+    for number, key in enumerate(shown):
+      curve = of_panel[of_panel[hue] == key].sort_values(x)
+      if curve.empty:
+        continue
+      shift = (number + 0.5) / len(shown) - 0.5
+      _line(axes, curve, x, None if long else shift, wide, named[key])
     known = sorted(set(of_panel[x]))
-    if x not in LINEAR and style.log_if_wide([axes], known):
-      continue
-    if x in LINEAR or len(known) <= 6:
+    if not wide and (x in LINEAR or len(known) <= 6):
       axes.set_xticks(known[:: -(-len(known) // 8)])
       axes.xaxis.set_major_formatter("{x:g}")
   if quantity(metric).unit == "%":
-    _within_percent(parts[0])
-  style.legend(figure, {str(key): look for key, look in shown.items()})
+    _frame(parts[0], averaged)
+  style.legend(figure, {str(key): named[key] for key in shown})
   return style.titled(figure, title, results, "bands" if long else "bars")
 
 
 def _line(
-  axes: Axes, curve: pd.DataFrame, x: str, look: Look, long: bool
+  axes: Axes,
+  curve: pd.DataFrame,
+  x: str,
+  shift: float | None,
+  wide: bool,
+  named: Look,
 ) -> None:
-  """Draws a line, and its interval as a band if it is long, else as bars."""
-  spread, colour = curve.dropna(subset="half"), look["color"]
-  axes.plot(curve[x], curve.value, markevery=max(1, len(curve) // 8), **look)
-  if long:
-    ends = spread.value - spread.half, spread.value + spread.half
-    axes.fill_between(spread[x], *ends, color=colour, alpha=0.15, linewidth=0)
-  elif len(spread):
-    bars: Any = {"fmt": "none", "ecolor": colour, "capsize": 2, "alpha": 0.7}
-    axes.errorbar(spread[x], spread.value, spread.half, **bars)
+  """Draws a line, and its interval as a band or as bars beside other rows'."""
+  at, value = curve[x].to_numpy(float), curve.value.to_numpy(float)
+  half = curve.half.fillna(0).to_numpy(float)
+  axes.plot(at, value, markevery=max(1, len(at) // 8), **named)
+  if shift is None:
+    shade = {"color": named["color"], "alpha": 0.15, "linewidth": 0}
+    axes.fill_between(at, value - half, value + half, **shade)
+    return
+  # Only the bars are shifted: points stay where they belong.
+  place = np.log10(at) if wide else at
+  gap = np.diff(place).min(initial=0.1 * np.ptp(place) or 0.2)
+  place = place + 0.4 * gap * shift
+  bars = np.flatnonzero(half)
+  axes.errorbar(
+    (10**place if wide else place)[bars],
+    value[bars],
+    half[bars],
+    fmt="none",
+    ecolor=named["color"],
+    elinewidth=1,
+    capsize=2,
+    alpha=0.7,
+  )
+
+
+def _frame(axes: Axes, averaged: pd.DataFrame) -> None:
+  """Shows all means, and the intervals that do not flatten the means.
+
+  The interval of two seeds, or of a method that diverges, can be wider than all
+  differences; then its bars leave the frame.
+  """
+  half = averaged.half.fillna(0)
+  spread = float(np.ptp(averaged.value.dropna()))
+  half = half.where(half <= max(3 * min(half.median(), spread), 3), 0)
+  low, high = (averaged.value - half).min(), (averaged.value + half).max()
+  margin = 0.05 * (high - low) or 1
+  axes.set_ylim(max(low - margin, -2), min(high + margin, 102))
 
 
 def _within_percent(axes: Axes) -> None:
@@ -314,7 +351,7 @@ def heat(
   """Draws tables of percentages as colours, each in a panel; NaN is white.
 
   `names` are those of the columns and of the index; `key` is that of the
-  colours.
+  colours. Few numbers are written out.
   """
   if not 0 < len(tables) <= MOST_PANELS:
     return None
@@ -331,5 +368,11 @@ def heat(
     axes.grid(visible=False)
     style.name_ticks(axes, "x", [str(name) for name in table.columns])
     style.name_ticks(axes, "y", [str(name) for name in table.index])
+    few = columns <= 8 and lines <= 16
+    for (line, column), value in np.ndenumerate(values) if few else ():
+      if np.isfinite(value):
+        centre: Any = {"ha": "center", "va": "center", "size": 7}
+        colour = "black" if value > 55 else "white"
+        axes.text(column, line, f"{value:.0f}", color=colour, **centre)
   figure.colorbar(image, ax=parts, label=key, shrink=0.9)
   return style.titled(figure, title, results)
