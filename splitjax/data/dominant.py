@@ -46,9 +46,8 @@ def dominant_label(
   p = 100 / L is an even split.
 
   Hydra section 3.1 and appendix E.1. The appendix distributes the remainder
-  "among the other labels" of a client, section 3.1 "among the other clients".
-  For labels of equal size both are the same; otherwise this function follows
-  section 3.1, as Hydra's public code does.
+  "among the other labels" of a client, section 3.1 "among the other clients";
+  for labels of unequal size this follows section 3.1, as the public code does.
   """
   classes = _count_labels(labels, num_clients, "dominant_label", 2)
   near = num_clients // classes * classes

@@ -42,11 +42,9 @@ def shard(
 ) -> list[np.ndarray]:
   """Gives each client k of num_shards equal chunks of label-sorted samples.
 
-  The samples are sorted by label (stably) and cut into `num_shards` chunks; if
-  there is a remainder, the first ones have one sample more. Each client gets k
-  random chunks, so N k chunks are used; "auto" means N k. This is the Shard-k
-  of HARMONY and SplitGP (Han et al., INFOCOM 2023), after McMahan et al.,
-  AISTATS 2017.
+  The first chunks have one sample more if there is a remainder. Each client
+  gets k random chunks; "auto" means N k. This is the Shard-k of HARMONY and
+  SplitGP (Han et al., INFOCOM 2023), after McMahan et al., AISTATS 2017.
   """
   require_clients(num_clients, len(labels))
   check_shards(num_clients, k=k, num_shards=num_shards)
@@ -98,9 +96,8 @@ def natural(
   """Gives each client all samples of one owner: a hospital, writer or device.
 
   It takes the owner of each sample, [Z] int, instead of labels. Client n is the
-  n-th owner in ascending order. If there are more than N owners with
-  `min_samples`, N of them are first chosen at random; else the seed has no
-  effect.
+  n-th owner in ascending order, of N chosen at random if there are more than N
+  with `min_samples`.
   """
   names, counts = np.unique(owners, return_counts=True)
   names = names[counts >= min_samples]
@@ -112,11 +109,9 @@ def natural(
     " (data.partition.min_samples)",
   )
   drawn = np.random.default_rng(seed).permutation(names)[:num_clients]
-  chosen = np.sort(drawn)
   order = np.argsort(owners, kind="stable")
-  starts = np.searchsorted(owners[order], chosen, side="left")
-  ends = np.searchsorted(owners[order], chosen, side="right")
-  return [order[a:b] for a, b in zip(starts, ends, strict=True)]
+  bounds = np.searchsorted(owners[order], np.sort(drawn)[:, None] + (0, 1))
+  return [order[start:end] for start, end in bounds]
 
 
 natural.of_clients = True  # type: ignore[attr-defined]
@@ -213,11 +208,10 @@ def pathological(
   """Gives each client samples of exactly k classes.
 
   One client after another takes the k classes that the fewest clients hold so
-  far (ties are random); finally the clients are shuffled. So the k classes are
-  distinct, and the numbers of clients per class differ by at most one. The
-  holders of a class share all its samples, equally or in proportion to numbers
-  drawn from U(0.4, 0.6). If N k is less than the number of classes, some
-  classes have no client and are not used.
+  far (ties are random); finally the clients are shuffled. So the numbers of
+  clients per class differ by at most one; with N k below the number of classes,
+  some have none and are not used. The holders of a class share all its samples,
+  equally or in proportion to numbers drawn from U(0.4, 0.6).
 
   McMahan et al., AISTATS 2017, assign shards (see `shard`); Shamsian et al.,
   Personalized Federated Learning using Hypernetworks, ICML 2021, assign
@@ -277,8 +271,7 @@ def round_fairly(
   Row by row, every share is rounded down. The samples that a row then lacks go,
   one each, to the columns that have lost most by rounding so far; ties are
   broken at random. Shares [C, G] float64, whose rows sum to whole numbers,
-  become [C, G] int64 with the same row sums. A result is at least `least`. It
-  differs from `exact` by less than 1, unless `least` requires more.
+  become [C, G] int64 with the same row sums, each at least `least`.
   """
   whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   rest = exact - whole
@@ -305,8 +298,7 @@ def shuffled_by_class(
 def columns(sizes: np.ndarray) -> np.ndarray:
   """Returns the column of `sizes` to which each sample belongs, [Z] int64.
 
-  sizes[c, g] samples of class c belong to column g. Samples are ordered by
-  class and, within a class, by column.
+  sizes[c, g] samples of class c, which come first by class, then by column.
   """
   classes, groups = sizes.shape
   return np.repeat(np.tile(np.arange(groups), classes), sizes.ravel())
@@ -317,14 +309,13 @@ def rows_by_client(
 ) -> list[np.ndarray]:
   """Collects the sorted rows of each client: N arrays [S_n] int64.
 
-  `rows` [Z] has every row once, `client` [Z] the client of each of them;
-  num_clients stands for an unused row.
+  `client` [Z] has the client of each of `rows` [Z], or num_clients for none.
   """
   by_row = np.empty_like(client)
   by_row[rows] = client
-  sizes = np.bincount(by_row, minlength=num_clients)[:num_clients]
   order = np.argsort(by_row, kind="stable")
-  return np.split(order, np.cumsum(sizes))[:num_clients]
+  ends = np.cumsum(np.bincount(by_row, minlength=num_clients))
+  return np.split(order, ends)[:num_clients]
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
@@ -351,10 +342,9 @@ def deal(
   seed: int,
   options: Mapping[str, Any],
 ) -> list[np.ndarray]:
-  """Calls a partition, ours or a user's, and checks what it returns.
+  """Calls a partition, which gets the labels or owners [Z] read-only.
 
-  `basis` [Z] are the labels or owners, which it gets read-only; `name` is its
-  key in PARTITIONS.
+  `name` is its key in PARTITIONS; `check_parts` checks what it returns.
   """
   basis = basis.view()
   basis.flags.writeable = False
@@ -372,37 +362,30 @@ def check_parts(
       client has no sample, or a sample is dealt twice.
   """
   where = f"data.partition={name}"
-  kind = type(parts).__name__
   if not isinstance(parts, Sequence | np.ndarray) or len(parts) != num_clients:
     count = f" of {len(parts)}" if hasattr(parts, "__len__") else ""
     raise UserError(
-      f"{where}: gave {kind}{count}; it must give a list, the rows of each of"
-      f" {num_clients} clients"
+      f"{where}: gave {type(parts).__name__}{count}; it must give a list, the"
+      f" rows of each of {num_clients} clients"
     )
   dealt = []
-  owner = np.full(samples, -1)
+  used = np.zeros(samples, bool)
   for n, part in enumerate(parts):
-    rows = _row_numbers(part)
-    if not len(rows) or rows.min() < 0 or rows.max() >= samples:
+    try:
+      rows = np.asarray(part)
+    except ValueError:  # rows of several lengths
+      rows = np.empty(0)
+    fits = rows.ndim == 1 and rows.dtype.kind in "iu" and len(rows)
+    if not fits or rows.min() < 0 or rows.max() >= samples:
       raise UserError(
         f"{where}: client {n} has {part!r:.60}; it must have the numbers of its"
         f" training samples, [S] int among 0..{samples - 1}, one at least"
       )
-    if len(np.unique(rows)) < len(rows) or owner[rows].max() >= 0:
+    if len(np.unique(rows)) < len(rows) or used[rows].any():
       raise UserError(
         f"{where}: client {n} has a sample twice, or one of another client;"
         " give each sample to one client, once"
       )
-    owner[rows] = n
-    dealt.append(rows)
+    used[rows] = True
+    dealt.append(rows.astype(np.int64))
   return dealt
-
-
-def _row_numbers(part: Any) -> np.ndarray:
-  """Returns a client's rows, [S] int64; [0] where they are no list of ints."""
-  try:
-    rows = np.asarray(part)
-  except ValueError:  # rows of several lengths
-    return np.empty(0, np.int64)
-  whole = rows.ndim == 1 and rows.dtype.kind in "iu"
-  return rows.astype(np.int64) if whole else np.empty(0, np.int64)

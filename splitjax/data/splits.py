@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.data.dataset import Dataset
+from splitjax.data.dataset import SPLITS, Dataset
 from splitjax.data.partitions import require
 
 SPLIT, HOLD, VALIDATE, _PROXY = 0x5B117, 0x401D, 0x7A11, 0x9A12
@@ -33,18 +33,11 @@ def client_split(
   cut moves if a piece would be empty. Each client has a separate random stream,
   so its split does not depend on the number of clients. PGFedSplit uses (0.75,
   0.25) for training and test. FedTHE (Jiang and Lin, ICLR 2023) uses (0.6, 0.2,
-  0.2) for training, validation and test.
-
-  Args:
-    parts: N arrays [S_n] of rows, as a partition returns them.
-    seed: fixes the shuffles.
-    fractions: K positive shares that sum to 1.
-    stream: separates the draws of several splits with one seed.
+  0.2) for training, validation and test. `parts` are N arrays [S_n] of rows;
+  `stream` separates the draws of several splits with one seed.
 
   Returns:
-    For each fraction, N sorted arrays of rows, not empty; together they are
-    `parts`. A piece differs from its share by at most one sample, unless the
-    share is below one sample.
+    For each fraction, N sorted arrays of rows, not empty.
 
   Raises:
     UserError: fractions are not positive or do not sum to 1, or a client has
@@ -121,7 +114,7 @@ class Holdout(NamedTuple):
 def holdout(
   label: np.ndarray, aside: Sequence[np.ndarray], seed: int
 ) -> Holdout:
-  """Arranges held-out rows `aside`, N arrays [H_n], with the labels [Z]."""
+  """Arranges held-out rows, N arrays [H_n], with the labels [Z]."""
   rows = padded(aside)
   draw = np.zeros_like(rows)
   streams = np.random.SeedSequence((seed, _PROXY)).spawn(len(aside))
@@ -142,22 +135,12 @@ def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def merged(data: Dataset) -> Dataset:
   """Merges both splits into Z + M training samples and an empty test split."""
-  return data._replace(
-    train_image=np.concatenate([data.train_image, data.test_image]),
-    train_label=np.concatenate([data.train_label, data.test_label]),
-    test_image=data.test_image[:0],
-    test_label=data.test_label[:0],
-    train_client=_joined(data.train_client, data.test_client, data),
-    test_client=None,
-    train_domain=_joined(data.train_domain, data.test_domain, data),
-    test_domain=None,
-  )
-
-
-def _joined(
-  train: np.ndarray | None, test: np.ndarray | None, data: Dataset
-) -> np.ndarray | None:
-  """Joins a column of both splits; None where a split with samples lacks it."""
-  if train is None or not len(data.test_label):
-    return train
-  return None if test is None else np.concatenate([train, test])
+  joined = dict[str, np.ndarray | None]()
+  for field in ("image", "label", "client", "domain"):
+    train, test = (getattr(data, f"{split}_{field}") for split in SPLITS)
+    named = test is None or field in ("client", "domain")
+    joined[f"test_{field}"] = None if named else test[:0]
+    if train is not None and len(data.test_label):
+      train = None if test is None else np.concatenate([train, test])
+    joined[f"train_{field}"] = train
+  return data._replace(**joined)

@@ -80,8 +80,7 @@ class TestSets(NamedTuple):
   def in_random_order(self, seed: int) -> "TestSets":
     """Shuffles each client's test samples, so that any prefix is a random part.
 
-    Every client has a different order, fixed by `seed`, so that clients with
-    the same samples are judged on different parts of them. Padding comes last.
+    Clients with the same samples get different orders. Padding comes last.
     """
     rng = np.random.default_rng((seed, _PART))
     rank = rng.random(self.rows.shape)
@@ -105,23 +104,12 @@ class TestSets(NamedTuple):
 def id_ood(
   data: Dataset, parts: Parts, rhos: Rhos, seed: int, *, ood: Ood = "balanced"
 ) -> TestSets:
-  """Mixes ID and OOD samples of the test split at every rho (HARMONY eq. 11).
+  """Mixes ID and OOD samples of the test split at every rho (None: RHOS).
 
-  See `id_ood_sets`, SplitGP section VI and HARMONY section 5. Both kinds of
-  samples are in domains that the client trains in, if the data have domains.
-
-  Args:
-    data: the data set.
-    parts: training rows.
-    rhos: R ratios; None: RHOS.
-    seed: fixes which OOD samples a client gets.
-    ood: "balanced": the classes of the OOD samples are equally frequent;
-      "natural": they are as frequent as in the test split. The papers leave
-      this open.
-
-  Returns:
-    For each rho, one test set that has rows of the test split. Raises UserError
-    if the data have no test split.
+  See `id_ood_sets`, SplitGP section VI and HARMONY section 5, eq. 11. Both
+  kinds of samples are in domains that the client trains in, if the data have
+  domains. The papers leave `ood` open. Raises UserError if the data have no
+  test split.
   """
   require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
@@ -133,11 +121,7 @@ def id_ood(
 
 
 def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
-  """Tests every client on the whole test split: global accuracy (Hydra).
-
-  Arguments are those of `id_ood`; there is one set, "global". Raises UserError
-  if rhos are given or there is no test split.
-  """
+  """Tests every client on the whole test split: global accuracy (Hydra)."""
   del seed
   require_no_rhos(rhos, "global")
   require_test_split(data)
@@ -149,9 +133,8 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on the test samples that the data name as its own.
 
   These are the samples of its owner (test_client), in a domain that the client
-  trains in. Arguments are those of `id_ood`; there is one set, "own". Raises
-  UserError if rhos are given, the data do not name the test samples' clients, a
-  client has samples of several owners, or no client has a test sample.
+  trains in. Raises UserError if the data do not name them, a client has samples
+  of several owners, or no client has a test sample.
   """
   del seed
   require_no_rhos(rhos, "own_test")
@@ -181,9 +164,6 @@ def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   There is a set for each domain, by its name: all test samples of the client's
   classes in this domain. A set "own domain" comes before them, of the domains
   that the client trains in, unless all clients train in the same ones.
-
-  Arguments are those of `id_ood`. Raises UserError if rhos are given or the
-  data have no test split or no domains.
   """
   del seed
   require_no_rhos(rhos, "by_domain")
@@ -219,9 +199,7 @@ def local(
 ) -> TestSets:
   """Tests each client on those of its samples that it does not train on.
 
-  PGFedSplit tests on 25 %. Arguments are those of `id_ood`; there is one set,
-  "local", of rows of the training split. Raises UserError if rhos are given, or
-  if a client has fewer than two samples.
+  PGFedSplit tests on 25 %. The rows are of the training split.
   """
   require_no_rhos(rhos, "local")
   kept, held = client_split(parts, seed, (train_fraction, 1 - train_fraction))
@@ -242,15 +220,11 @@ def out_of_client(
   Each client splits its samples into a training, a validation and a test part.
   The set "w/o drift" is the client's test part. The set "w/ drift" has as many
   samples of other clients, drawn with replacement from all their test parts.
-  Both have rows of the training split. HARMONY's Table 5 follows Jiang and Lin
+  Both have rows of the training split; thresholds may be chosen on the
+  validation part (eval.threshold_rule). HARMONY's Table 5 follows Jiang and Lin
   (Test-Time Robust Personalization for Federated Learning, ICLR 2023), whose
   public code first merges the official splits (`data.pool=all`), then splits
   them by Dirichlet draws within groups of ten clients.
-
-  Arguments are those of `id_ood`; thresholds may be chosen on the validation
-  part (eval.threshold_rule). Raises UserError if rhos are given, the fractions
-  leave no test part, there are fewer than two clients, or a client has fewer
-  than three samples.
   """
   require_no_rhos(rhos, "out_of_client")
   test_fraction = 1 - train_fraction - validation_fraction
@@ -271,10 +245,7 @@ def out_of_client(
 
 
 def main_classes(labels: np.ndarray, parts: Parts, classes: int) -> np.ndarray:
-  """Finds the classes in each client's training samples: [N, C] bool.
-
-  `labels` [Z] belong to the training split; `parts` are N arrays [S_n] of rows.
-  """
+  """Finds the classes in each client's training samples: [N, C] bool."""
   counts = [np.bincount(labels[rows], minlength=classes) for rows in parts]
   return np.stack(counts) > 0
 
@@ -310,16 +281,15 @@ def id_ood_sets(
   drawn without replacement. "balanced" draws equally many from each class, to
   within one, as long as the class has samples left; "natural" draws uniformly
   from all samples of the other classes. A client's OOD samples are ordered
-  once, and each rho takes a prefix of that order. So the set of a smaller rho
-  is a subset of the set of a larger one, and a set depends neither on the other
-  rhos nor on the other clients.
+  once, and each rho takes a prefix of that order: sets are nested, and depend
+  neither on the other rhos nor on the other clients.
 
   Args:
     test_label: [M] integer, labels of the test split.
     main: [N, C] bool, the classes that each client trained on.
     rhos: R ratios #OOD / #ID, each at least 0.
     seed: fixes the order of the OOD samples.
-    ood: class frequencies of the OOD samples.
+    ood: see `Ood`.
     within: [N, M] bool, the test samples to choose from; None: all.
 
   Returns:
@@ -348,9 +318,8 @@ def id_ood_sets(
 def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
   """Reorders shuffled rows so that every prefix is class-balanced.
 
-  The rows are sorted by the number of earlier rows of the same class: the first
-  rows of all classes come before the second rows, and so on. First rows keep
-  their random order, as do second rows, so that no class is favoured.
+  The first rows of all classes come before the second rows, and so on. First
+  rows keep their random order, as do second rows: no class is favoured.
   """
   by_class = np.argsort(label[rows], kind="stable")
   sizes = np.bincount(label[rows])
@@ -365,8 +334,7 @@ def realised_rho(sets: np.ndarray, known: np.ndarray) -> np.ndarray:
 
   It differs from the requested rho by at most 0.5 / #ID, unless the classes
   that the client lacks have too few samples: then it is smaller. It is NaN for
-  a client without a test sample of its classes. `sets` [R, N, M] bool are the
-  samples in each set; `known` [N, M] bool is true for the client's classes.
+  a client without a test sample of its classes, `known` [N, M].
   """
   count_id = (sets & known).sum(axis=-1)
   count_ood = (sets & ~known).sum(axis=-1)
