@@ -1,15 +1,9 @@
 """A data set as arrays on the host: the record, its checks and its scale.
 
-| inputs | array |
-| :-- | :-- |
-| images | uint8 [Z, H, W, c] |
-| series | [Z, T, c], c channels (sensors) at T steps |
-| tables | [Z, F] |
-| other arrays | [Z, ...], such as spectrograms float32 [Z, H, W, c] |
-| token ids | integers [Z, T], 0 to V - 1 |
-
-Arrays keep their shape and dtype on host and device; numbers of 64 bits are
-cast to 32. Names such as `train_image` stand for inputs of every kind.
+Inputs, all named `image`, are images uint8 [Z, H, W, c], series [Z, T, c] of c
+channels at T steps, tables [Z, F], other arrays [Z, ...], such as spectrograms
+float32 [Z, H, W, c], or token ids, integers [Z, T] of 0 to V - 1. They keep
+shape and dtype on host and device; numbers of 64 bits are cast to 32.
 """
 
 import math
@@ -27,9 +21,8 @@ Standardise = Literal["channel", "feature", "none"]
 """How inputs x are standardised, with statistics of the training samples.
 
 channel: x becomes (x - mean) / std, with one mean and std for each entry of the
-last axis, that is, for each channel of images and series and each feature of a
-table. feature: likewise, but with one mean and std for each number of a sample;
-for a table this is the same as channel. none: networks get the numbers as they
+last axis: each channel of images and series, each feature of a table. feature:
+likewise for each number of a sample. none: networks get the numbers as they
 are. Token ids are never standardised."""
 
 OBJECTS = {
@@ -61,20 +54,18 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image; M may be 0.
     test_label: [M] int32.
-    train_client: [Z] int32, the number of each sample's client, counted from 0;
+    train_client: [Z] int, the number of each sample's client, counted from 0;
       None: not known.
-    test_client: [M] int32, the number of each test sample's client, or None.
-    train_domain: [Z] int32, the number of each sample's domain, such as the
+    test_client: [M] int, likewise.
+    train_domain: [Z] int, the number of each sample's domain, such as the
       device that recorded it; None: not known.
-    test_domain: [M] int32, or None.
-    client_names: the clients' names, in the order of their numbers; (): the
-      numbers serve as names.
-    class_names: the C classes' names, likewise.
-    domain_names: the domains' names, likewise.
+    test_domain: [M] int, likewise.
+    client_names: names of the clients, by number; (): numbers serve as names.
+    class_names: names of the C classes, likewise.
+    domain_names: names of the domains, likewise.
     standardise: how inputs are standardised.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    note: a sentence for reports, which says that the data were prepared from
-      modified files, or how a user's arrays were read; "" if neither applies.
+    note: a sentence for reports, such as that files were modified, or "".
   """
 
   name: str
@@ -133,11 +124,9 @@ class Dataset(NamedTuple):
     return self.class_names[number] if self.class_names else str(number)
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Returns the owner of each of N clients, [N]; `parts` has their rows.
+    """Returns the number in train_client that a client's rows share, [N].
 
-    A client's owner is the number in train_client that all rows of the client
-    share. Returns None if a client's rows have different numbers, or if the
-    data set has no train_client.
+    Returns None if rows of a client differ in it, or there is no train_client.
     """
     if self.train_client is None:
       return None
@@ -196,7 +185,6 @@ def checked(data: Dataset) -> Dataset:
 
 
 def _require(fits: object, text: str) -> None:
-  """Raises UserError with a text unless something `fits`."""
   if not fits:
     raise UserError(text)
 
@@ -225,6 +213,7 @@ def _check_how(data: Dataset) -> None:
 
 
 def _array(data: Dataset, key: str) -> np.ndarray:
+  """Returns a field that is an array, without Python objects."""
   array, field = getattr(data, key), "image" if "image" in key else "label"
   _require(
     isinstance(array, np.ndarray),
@@ -308,9 +297,7 @@ def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _check_ranges(low: np.ndarray, high: np.ndarray, key: str) -> None:
   """Raises UserError if float32 does not hold an entry's numbers apart.
 
-  Near 1.7e9, where times in seconds lie, float32 numbers are 128 apart, so that
-  different times may become equal. `low` and `high` [c] are the entries' least
-  and largest numbers.
+  Near 1.7e9, where times in seconds lie, float32 numbers are 128 apart.
   """
   size = np.maximum(np.abs(low), np.abs(high))
   with np.errstate(invalid="ignore"):  # of infinite numbers
@@ -333,10 +320,7 @@ def _check_ranges(low: np.ndarray, high: np.ndarray, key: str) -> None:
 def _in_32_bits(
   image: np.ndarray, low: float, high: float, key: str
 ) -> np.ndarray:
-  """Casts 64-bit numbers and uint32 to float32 or int32, in native byte order.
-
-  `low` and `high` are the least and the largest number of the array.
-  """
+  """Casts 64-bit numbers and uint32, of `low` to `high`, to 32 bits."""
   image = image.astype(image.dtype.newbyteorder("="), copy=False)
   if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
     return image
@@ -414,14 +398,8 @@ def fitting(
 ) -> np.ndarray:
   """Returns inputs that a network takes: [B, *shape] of its `dtype`.
 
-  Integers and floats of other widths and byte orders are cast, as `checked`
-  casts training samples; grey images may lack the axis of channels.
-
-  Args:
-    image: the inputs, an array of one sample at least.
-    shape: shape of a sample.
-    dtype: name of the training samples' dtype.
-    vocabulary: V, if the inputs are token ids; else 0.
+  Numbers of other widths and byte orders are cast; grey images may lack the
+  axis of channels. B is at least 1; `vocabulary` is 0 but for token ids.
 
   Raises:
     UserError: the inputs have another shape or kind of numbers, or numbers that
@@ -438,27 +416,28 @@ def fitting(
   if given.shape[1:] == shape[:-1] and dtype == "uint8" and shape[-1:] == (1,):
     given = given[..., None]
   kinds = {"u": "iu", "i": "iu", "f": "iuf"}[kind]
-  if given.dtype.kind not in kinds or given.shape[1:] != shape:
-    wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
-    single = ", of one sample image[None]" if given.shape == shape else ""
-    raise UserError(
-      f"image is {given.dtype} {list(given.shape)}: give {wanted}{single}"
-    )
-  if not len(given):
-    raise UserError("image has no samples: give one at least")
+  wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
+  single = ", of one sample image[None]" if given.shape == shape else ""
+  _require(
+    given.dtype.kind in kinds and given.shape[1:] == shape,
+    f"image is {given.dtype} {list(given.shape)}: give {wanted}{single}",
+  )
+  _require(len(given), "image has no samples: give one at least")
   low, high = float(given.min()), float(given.max())
-  if not math.isfinite(low + high):
-    raise UserError("image has NaN or infinite numbers: fill what is missing")
+  _require(
+    math.isfinite(low + high),
+    "image has NaN or infinite numbers: fill what is missing",
+  )
   ends = -LARGEST, LARGEST
   if vocabulary:
     ends = 0, vocabulary - 1
   elif kind != "f":
     ends = np.iinfo(dtype).min, np.iinfo(dtype).max
-  if not ends[0] <= low <= high <= ends[1]:
-    raise UserError(
-      f"image has numbers from {low:g} to {high:g}: the network takes"
-      f" {ends[0]:g} to {ends[1]:g}"
-    )
+  _require(
+    ends[0] <= low <= high <= ends[1],
+    f"image has numbers from {low:g} to {high:g}: the network takes"
+    f" {ends[0]:g} to {ends[1]:g}",
+  )
   return given.astype(dtype, copy=False)
 
 
@@ -477,15 +456,10 @@ def scale(
   standardise: Standardise = "channel",
   vocabulary: int = 0,
 ) -> Scale:
-  """Computes mean and standard deviation per channel, or per feature.
+  """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
 
   The data are read in float64 and block by block, as they may be memory-mapped.
-
-  Args:
-    image: [Z, ..., c].
-    rows: [S] rows to use; None for all.
-    standardise: see `Standardise`.
-    vocabulary: V, if the inputs are token ids; else 0.
+  `vocabulary` is 0 but for token ids.
 
   Returns:
     mean and std, c numbers each, or one for each number of a sample; the std of
@@ -501,12 +475,12 @@ def scale(
   moments = _byte_moments if image.dtype == np.uint8 else _moments
   mean, std = moments(image, rows)
   tiny = (std > 0) & (std < SMALLEST)
-  if tiny.any():
-    k = int(tiny.argmax())
-    raise UserError(
-      f"{standardise} {k} of the inputs deviates by {std[k]:g} from its mean"
-      f" {mean[k]:g}: scale it to more than {SMALLEST:g}"
-    )
+  k = int(tiny.argmax())
+  _require(
+    not tiny[k],
+    f"{standardise} {k} of the inputs deviates by {std[k]:g} from its mean"
+    f" {mean[k]:g}: scale it to more than {SMALLEST:g}",
+  )
   return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
 

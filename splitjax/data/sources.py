@@ -27,13 +27,7 @@ from splitjax.types import UserError, naming
 
 
 class Form(NamedTuple):
-  """What is known of a data set without reading it.
-
-  Attributes:
-    shape: shape of a sample.
-    classes: C.
-    vocabulary: V, if inputs are token ids; else 0.
-  """
+  """What is known of a data set without reading it."""
 
   shape: tuple[int, ...]
   classes: int
@@ -91,11 +85,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepared(data_dir: Place = None, *, name: str) -> Dataset:
-  """Loads a data set prepared from its official files, in their order.
-
-  Raises:
-    UserError: it is not prepared in data_dir, or damaged.
-  """
+  """Loads a data set prepared from its official files, in their order."""
   return store.dataset(name, *_read(name, data_dir))
 
 
@@ -126,33 +116,20 @@ def femnist(data_dir: Place = None) -> Dataset:
   ten samples has none for test. The data take 640 MB of memory.
   """
   arrays, facts = _read("emnist_byclass", data_dir)
-  fields = "image", "label", "client"
-  joined = {
-    field: np.concatenate([arrays[f"{split}_{field}"] for split in SPLITS])
-    for field in fields
-  }
-  in_test = _rank(joined["client"]) >= 0.9 - 1e-9
-  rows = {"train": ~in_test, "test": in_test}
-  divided = {
-    f"{split}_{field}": joined[field][rows[split]]
-    for split in SPLITS
-    for field in fields
-  }
-  return store.dataset("femnist", divided, facts)
+  clients = np.concatenate([arrays[f"{split}_client"] for split in SPLITS])
+  in_test = _rank(clients) >= 0.9 - 1e-9
+  for field in ("image", "label", "client"):
+    both = np.concatenate([arrays[f"{split}_{field}"] for split in SPLITS])
+    arrays |= {f"train_{field}": both[~in_test], f"test_{field}": both[in_test]}
+  return store.dataset("femnist", arrays, facts)
 
 
 def tensorflow_datasets(name: str, data_dir: Place) -> tuple[Arrays, Facts]:
   """Reads what TensorFlow Datasets prepared as array_record.
 
   Inputs and labels are the data set's `supervised_keys`, or else "image" and
-  "label". TensorFlow is not needed.
-
-  Args:
-    name: its name there, such as "mnist" or "mnist:3.0.1".
-    data_dir: its data_dir there; None: TFDS_DATA_DIR or TFDS's own default.
-
-  Raises:
-    UserError: it is not prepared there as array_record.
+  "label". A version may follow the name, as in "mnist:3.0.1". `data_dir` is the
+  library's; None: its default. TensorFlow is not needed.
   """
   import tensorflow_datasets as tfds
 
@@ -229,7 +206,7 @@ def load(
     name: a name in SOURCES, npz:PATH or tfds:NAME.
     data_dir: folder of the prepared data, see `store.root`.
     train_samples: training samples to keep; None: all.
-    test_samples: test samples to keep; None: all.
+    test_samples: likewise.
     classes: C, if some classes have no samples; None: as many as the data have.
 
   Raises:
@@ -237,10 +214,11 @@ def load(
       invalid, a part is larger than its split or too small to have each of its
       classes, or there are more classes than `classes`.
   """
-  with naming(f"data.name = {known(name)!r}"):
+  where = f"data.name = {known(name)!r}"
+  with naming(where):
     data = _unchecked(name, data_dir, classes)
   data = _with_classes(data, classes)
-  with naming(f"data.name = {name!r}"):
+  with naming(where):
     data = checked(data)
   for split, samples in zip(SPLITS, (train_samples, test_samples), strict=True):
     if samples is None:

@@ -34,14 +34,8 @@ FIELDS = ("image", "label", "client", "domain")
 class Facts(TypedDict, total=False):
   """What a data set says beside its arrays; in an npz file, arrays.
 
-  Attributes:
-    classes: C, or the names of the classes in the order of their numbers.
-    coarse_classes: names of CIFAR-100's superclasses, the arrays `coarse`.
-    clients: names of the clients, if their arrays are numbers.
-    domains: names of the domains, likewise.
-    standardise: see `dataset.Standardise`.
-    vocabulary: V, if the inputs are token ids.
-    note: a sentence for reports.
+  Names are in the order of their numbers. CIFAR-100 alone has `coarse_classes`,
+  the names of its superclasses, whose numbers are in the arrays `coarse`.
   """
 
   classes: int | list[str]
@@ -53,9 +47,8 @@ class Facts(TypedDict, total=False):
   note: str
 
 
-_ARRAYS = {f"train_{field}" for field in (*FIELDS, "coarse")} | {
-  f"test_{field}" for field in (*FIELDS, "coarse")
-}
+_FIELDS = *FIELDS, "coarse"
+_ARRAYS = {*map("train_{}".format, _FIELDS), *map("test_{}".format, _FIELDS)}
 
 
 def root(data_dir: Place) -> Path:
@@ -69,9 +62,8 @@ def write(
 ) -> None:
   """Writes the arrays and facts that `make` returns, all of them or none.
 
-  They are written into a folder beside `folder`, which is then renamed. If
-  another process does the same, this one waits for it. If `folder` exists in
-  the end, `make` is not called.
+  If another process does the same, this one waits for it. If `folder` exists
+  then, `make` is not called.
 
   Raises:
     OSError: the folder cannot be written, or the disk is full.
@@ -164,7 +156,7 @@ def _plain(array: np.ndarray) -> Any:
 
 
 def _texts(array: np.ndarray) -> np.ndarray:
-  """Decodes bytes; returns other arrays as they are."""
+  """Decodes bytes; returns arrays of other kinds as they are."""
   if array.dtype.kind == "S":
     return np.char.decode(array, "utf-8", "backslashreplace")
   return array.astype(str) if array.dtype.kind == "T" else array
@@ -175,11 +167,10 @@ def _check_fact(key: str, fact: object) -> None:
   count = isinstance(fact, int) and not isinstance(fact, bool) and fact >= 2
   names = isinstance(fact, list) and all(isinstance(x, str) for x in fact)
   standards = get_args(Standardise)
+  listed = names, "a list of names"
   fits, wanted = {
     "classes": (count or names, "their number, 2 or more, or their names"),
-    "coarse_classes": (names, "a list of names"),
-    "clients": (names, "a list of names"),
-    "domains": (names, "a list of names"),
+    **dict.fromkeys(("coarse_classes", "clients", "domains"), listed),
     "vocabulary": (count, "the number of token ids, an integer of 2 or more"),
     "standardise": (fact in standards, f"one of {', '.join(standards)}"),
     "note": (isinstance(fact, str), "a text"),
@@ -197,13 +188,9 @@ def dataset(
   Labels, clients and domains may be texts. Those of both splits are numbered in
   the order of the names in `facts`, or else in ascending order of the names
   that occur. Clients and domains that are integers are numbered in ascending
-  order, unless `facts` has their names.
-
-  Args:
-    name: the data set's name.
-    arrays: see `Arrays`; all arrays of the test split may be missing.
-    facts: what the arrays do not say.
-    classes: C; None: as `facts` say, or else one more than the highest label.
+  order, unless `facts` has their names. All arrays of the test split may be
+  missing. C is `classes`, or else as `facts` say, or one more than the highest
+  label.
 
   Raises:
     UserError: an array is missing, a name is not in `facts`, or C is not known.
