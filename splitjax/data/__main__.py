@@ -93,14 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs a command.
-
-  Args:
-    argv: the arguments; None: sys.argv[1:].
-
-  Returns:
-    The exit code: 0 after success, 2 after a user error, 130 if interrupted.
-  """
+  """Runs a command; returns 0, 2 after a user error, 130 if interrupted."""
   args = _parser().parse_args(argv)
   try:
     if args.command == "list":

@@ -46,11 +46,7 @@ def of_image(change: Callable[[Array, Array], Array]) -> Augmentation:
 
 
 def crop(image: Array, key: Array) -> Array:
-  """Crops images at random with zero padding.
-
-  Each image is padded by PAD black pixels on every side and cropped to its size
-  at one of (2 PAD + 1)^2 offsets drawn uniformly.
-  """
+  """Pads images by PAD black pixels on every side, and crops them at random."""
   return _cropped(image, key, mirror=False)
 
 

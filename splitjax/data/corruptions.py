@@ -51,10 +51,9 @@ _DEAL, _DRAW = 0xD0A1, 0xC0DE
 
 
 def rotation(image: Array, severity: Array, key: Array) -> Array:
-  """Rotates counter-clockwise about the centre by 15 to 75 degrees.
+  """Rotates counter-clockwise by 15 to 75 degrees, interpolated bilinearly.
 
-  Pixels are interpolated bilinearly, and places that the rotated image leaves
-  empty become black.
+  What the rotated image leaves empty becomes black.
   """
   del key
   angle = jnp.deg2rad(15.0 * severity)
@@ -130,10 +129,7 @@ def gaussian_noise(image: Array, severity: Array, key: Array) -> Array:
 
 
 def pixelate(image: Array, severity: Array, key: Array) -> Array:
-  """Shrinks each side by 5 % (severity 1) to 35 % (5), then enlarges it again.
-
-  Both steps resize as Pillow's BOX filter does.
-  """
+  """Shrinks each side by 5 % to 35 % and enlarges it, as Pillow's BOX does."""
   del key
   return _along_sides(image, severity, _coarse, (0.95, 0.9, 0.85, 0.75, 0.65))
 
@@ -174,10 +170,7 @@ def _smooth(side: int, sigma: float) -> np.ndarray:
 
 
 def _coarse(side: int, share: float) -> np.ndarray:
-  """Returns weights [side, side] that shrink a side, then enlarge it again.
-
-  The shrunk side is `share` times `side`, rounded down, but at least 1.
-  """
+  """Returns weights [side, side] that shrink a side, then enlarge it again."""
   few = max(1, int(side * share))
   return _box(few, side) @ _box(side, few)
 
@@ -185,9 +178,8 @@ def _coarse(side: int, share: float) -> np.ndarray:
 def _box(before: int, after: int) -> np.ndarray:
   """Returns weights [after, before] that resize as Pillow's BOX does.
 
-  If new pixels are larger than old ones, each is the mean of the old pixels
-  whose centres it covers. If they are smaller, each is equal to the old pixel
-  that covers its centre.
+  A larger pixel is the mean of the old ones whose centres it covers, a smaller
+  one equal to the old pixel that covers its centre.
   """
   wide = before / after
   centre = wide * (np.arange(after)[:, None] + 0.5)
@@ -208,12 +200,7 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 def read_domains(names: Sequence[str], where: str) -> tuple[str, ...]:
-  """Checks domains; a corruption's name alone stands for its five severities.
-
-  Raises:
-    UserError: a name is unknown, a severity is not one of 1 to 5, or a domain
-      occurs twice.
-  """
+  """Checks domains; a corruption's name stands for its five severities."""
   domains: list[str] = []
   for text in names:
     name, _, severity = text.partition(" ")
@@ -252,8 +239,7 @@ def corrupted(
     data: images without domains.
     train_domain: [Z] int, the number of each training image's domain.
     domains: names, as `read_domains` returns them.
-    seed: fixes the draws; those of an image depend on its row besides, but not
-      on other images or on its severity.
+    seed: fixes the draws with an image's row, whatever its severity.
 
   Raises:
     UserError: the inputs are no images, a corruption does not suit their shape,

@@ -46,14 +46,10 @@ class BatchPlan(NamedTuple):
   def of_round(
     self, size: np.ndarray, epochs: int | None = None
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the local steps of a round, and the samples in them.
+    """Counts the local steps of a round, and the samples in them, [N] int each.
 
-    Args:
-      size: [N] int, samples of each client.
-      epochs: replaces the plan's epochs and lifts its limit, unless None.
-
-    Returns:
-      steps and samples, [N] int each.
+    `size` [N] counts each client's samples. `epochs`, unless None, replaces the
+    plan's epochs and lifts its limit.
     """
     each = -(-size // self.batch)
     if epochs is not None or self.limit is None:
@@ -65,12 +61,7 @@ class BatchPlan(NamedTuple):
 
 
 class Samples(NamedTuple):
-  """One client's data and batch plan, as passed to a method's functions.
-
-  Attributes:
-    shard: the data.
-    plan: batch size, epochs, augmentation.
-  """
+  """One client's data and batch plan, as passed to a method's functions."""
 
   shard: Shard
   plan: BatchPlan
@@ -141,23 +132,19 @@ class Samples(NamedTuple):
   def for_draws(self, rows: Array, real: Array, key: Array) -> Batch:
     """Makes a batch that is not augmented, with a key for random layers.
 
-    `key` belongs to a whole pass over the data. The batch gets a key of its
-    own: `key` folded with the batch's first row.
+    The key is that of a pass over the data, folded with the batch's first row.
     """
     own = jax.random.fold_in(key, rows[0])
     return self.batch(rows, real)._replace(key=own)
 
 
 def draw_order(key: Array, held: int, size: Array) -> Array:
-  """Draws a permutation of a client's sample indices.
+  """Draws the order of a client's samples, padded to `held`: [S] int32.
 
-  `held` is S, the padded length, and `size` [] the client's number of samples.
-  Returns [S] int32: the indices below `size` in random order, then the rest.
+  The indices below `size` [] come first, at random, then those of padding.
   """
-  place = jnp.arange(held)
-  # Sort by random numbers in [0, 1), padding last.
   draw = jax.random.uniform(key, (held,))
-  return jnp.argsort(jnp.where(place < size, draw, 2.0))
+  return jnp.argsort(jnp.where(jnp.arange(held) < size, draw, 2.0))
 
 
 def standardise(
@@ -200,10 +187,9 @@ def epochs(
   sizes: Sequence[int] | np.ndarray,
   batch: int,
 ) -> int:
-  """Returns how many epochs give each client `local_steps` steps in a round.
+  """Returns how many epochs give each of N clients `local_steps` steps.
 
-  `sizes` [N] are the clients' numbers of samples and `batch` is their batch
-  size. If `local_steps` is None, returns `local_epochs`.
+  If `local_steps` is None, these are `local_epochs`.
   """
   if local_steps is None:
     return local_epochs
@@ -238,11 +224,10 @@ def shards(
   classes: int,
   numbers: Sequence[int],
 ) -> Shard:
-  """Stacks the data of a cohort's clients.
+  """Stacks the data of a cohort's clients; `numbers` are theirs in the fleet.
 
-  `image` [Z, ...] and `label` [Z] int32 are the training split. `parts` are the
-  clients' rows and `numbers` their indices in the fleet. The Shard has rows
-  [N, S], size [N], counts [N, C] and number [N].
+  `image` [Z, ...] and `label` [Z] int32 are the training split. The Shard has
+  rows [N, S], size [N], counts [N, C] and number [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)

@@ -6,9 +6,8 @@ downloads them into DATA_DIR/downloads/cifar10, checks them and writes the
 arrays into DATA_DIR/cifar10. A file that lies there already is not downloaded;
 one with another checksum needs --allow-modified, and reports then say so.
 
-A reader takes the paths of the files, in the order of `Official.files`, and
-returns the arrays of `store.Arrays` in official order, with facts that are in
-the files. The files' checksums are verified before.
+A reader takes the paths of verified files, in the order of `Official.files`,
+and returns the arrays of `store.Arrays` in official order, with facts.
 """
 
 import csv
@@ -140,9 +139,9 @@ def cinic10(path: Path) -> Read:
 def uci_har(path: Path) -> Read:
   """Reads the nine raw signals of 30 people, [128, 9] float32.
 
-  A window is 2.56 s at 50 Hz and overlaps the one before by a half. The
-  channels are the acceleration of the body in g, its angular velocity in rad/s
-  and the acceleration with gravity in g, each along x, y and z.
+  A window is 2.56 s at 50 Hz and overlaps the one before by a half. Channels:
+  acceleration of the body in g, angular velocity in rad/s and acceleration with
+  gravity in g, each along x, y and z.
   """
   archive = zipfile.ZipFile(path)
   inner = "UCI HAR Dataset"
@@ -268,41 +267,31 @@ class Official(NamedTuple):
   remark: str = ""
 
 
-_IDX = (
-  "train-images-idx3-ubyte.gz",
-  "train-labels-idx1-ubyte.gz",
-  "t10k-images-idx3-ubyte.gz",
-  "t10k-labels-idx1-ubyte.gz",
-)
-_MNIST = (
-  "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-  "md5:d53e105ee54ea40749a09fcbcd1e9432",
-  "md5:9fb629c4189551a2d022fa330f9573f3",
-  "md5:ec29112dd5afa0611ce80d1b7f02629c",
-)
-_FASHION = (
-  "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-  "md5:25c81989df183df01b3e8a0aad5dffbe",
-  "md5:bef4ecab320f06d8554ea6380940ec79",
-  "md5:bb300cfdad3c16e7a12a480ee83cd310",
-)
-_UCI_HAR = (
-  "sha256:c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
-)
-_EMNIST = (
-  "sha256:e1fa805cdeae699a52da0b77c2db17f6feb77eed125f9b45c022e7990444df95"
-)
+_MNIST = {
+  "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+  "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+  "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+  "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+}
+_FASHION = {
+  "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+  "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+  "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+  "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+}
+_UCI_HAR = "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
+_EMNIST = "e1fa805cdeae699a52da0b77c2db17f6feb77eed125f9b45c022e7990444df95"
 
 OFFICIAL = {
   "mnist": Official(
-    files=dict(zip(_IDX, _MNIST, strict=True)),
+    files=_MNIST,
     place="https://storage.googleapis.com/cvdf-datasets/mnist",
     read=idx,
     shape=(28, 28, 1),
     classes=10,
   ),
   "fashion_mnist": Official(
-    files=dict(zip(_IDX, _FASHION, strict=True)),
+    files=_FASHION,
     place="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     read=idx,
     shape=(28, 28, 1),
@@ -338,7 +327,7 @@ OFFICIAL = {
     remark="the official extra images are not kept",
   ),
   "emnist_byclass": Official(
-    files={"matlab.zip": _EMNIST},
+    files={"matlab.zip": f"sha256:{_EMNIST}"},
     place="https://biometrics.nist.gov/cs_links/EMNIST",
     read=emnist,
     shape=(28, 28, 1),
@@ -362,7 +351,9 @@ OFFICIAL = {
     remark="the test split is the official val, since test has no labels",
   ),
   "uci_har": Official(
-    files={"human+activity+recognition+using+smartphones.zip": _UCI_HAR},
+    files={
+      "human+activity+recognition+using+smartphones.zip": f"sha256:{_UCI_HAR}"
+    },
     place="https://archive.ics.uci.edu/static/public/240",
     read=uci_har,
     shape=(128, 9),
@@ -390,14 +381,8 @@ def prepare(
 ) -> Path:
   """Downloads, checks and converts a data set, unless it is there already.
 
-  Args:
-    name: a name in OFFICIAL.
-    data_dir: folder of all prepared data.
-    allow_modified: accept files in DATA_DIR/downloads/NAME that differ from the
-      official ones; the note of the data set says so.
-
-  Returns:
-    The folder of the data set.
+  With `allow_modified`, files in DATA_DIR/downloads/NAME may differ from the
+  official ones; the note of the data set says so. Returns its folder.
 
   Raises:
     UserError: a file is damaged or not the official one, or the download
@@ -416,9 +401,7 @@ def prepare(
     ]
     try:
       arrays, facts = official.read(*paths)
-      facts["classes"] = facts.get("classes", list(official.names))
-      if not facts["classes"]:
-        facts["classes"] = official.classes
+      facts.setdefault("classes", list(official.names) or official.classes)
       checked(store.dataset(name, arrays, facts))
     except (OSError, MemoryError):
       raise

@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -135,7 +135,7 @@ def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def merged(data: Dataset) -> Dataset:
   """Merges both splits into Z + M training samples and an empty test split."""
-  joined = dict[str, np.ndarray | None]()
+  joined = dict[str, Any]()
   for field in ("image", "label", "client", "domain"):
     train, test = (getattr(data, f"{split}_{field}") for split in SPLITS)
     named = test is None or field in ("client", "domain")

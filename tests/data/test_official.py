@@ -14,7 +14,7 @@ import pytest
 from refusals import refused
 
 from splitjax import config
-from splitjax.data import OFFICIAL, SOURCES, load, prepare, token_ids
+from splitjax.data import OFFICIAL, SOURCES, load, prepare
 
 # A package hands no __main__ on, and a command's process takes seconds.
 from splitjax.data.__main__ import main
@@ -96,11 +96,6 @@ def samples(data):
   return sorted(
     (x.tobytes(), int(y), int(w)) for x, y, w in zip(*fields, strict=True)
   )
-
-
-def test_token_ids_are_fixed():
-  ids = token_ids("Oil, oil prices")
-  assert ids[:4].tolist() == [7262, 7262, 150, 0] and not ids[4:].any()
 
 
 @pytest.fixture(name="served")

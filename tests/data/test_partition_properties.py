@@ -159,14 +159,6 @@ def test_dominant_label(labels, phi, seed, p, given):
   assert np.abs(own - whole(labels) * p / 100).max() < 1 + 1e-6
 
 
-@budget(labelings(), st.integers(1, 60), seeds)
-def test_dominant_label_needs_phi_times_l_clients(labels, clients, seed):
-  classes = len(np.unique(labels))
-  if clients % classes:
-    assert deal("dominant_label", labels, clients, seed) is None
-  assert deal("dominant_label", labels, clients, seed, phi=61) is None
-
-
 @budget(labelings(3), seeds, percents, st.data())
 def test_custom_shard(labels, seed, p, data):
   classes = len(np.unique(labels))

@@ -86,11 +86,6 @@ def test_shard_gives_at_most_k_classes_and_deals_at_random(k):
   assert len(np.unique(LABELS[np.concatenate(parts)])) > 3 * k
 
 
-def test_iid_is_mixed():
-  # Of 67 of a class expected; sorted data would give 0.
-  assert table(LABELS, deal("iid", LABELS, 3)).min() > 40
-
-
 def test_natural_by_hand():
   owners = np.array([7, 3, 7, 5, 3, 7])
   parts = deal("natural", owners, 3)
