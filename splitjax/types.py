@@ -201,8 +201,8 @@ class Metrics(NamedTuple):
   steps: Array  #: [N] local steps of each participant
   alone: Array  #: [N] of these, steps without the server
   #: "dropped", "stragglers", "alone" -> [] int32, clients that a fault left
-  #: out, that took fewer steps, that took a step without the server; () without
-  #: faults
+  #: out, that took fewer steps than planned, that took a step without the
+  #: server; () without faults
   faults: Tree = ()
 
 

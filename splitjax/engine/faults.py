@@ -14,7 +14,7 @@ import numpy as np
 
 from splitjax.fields import PROBABILITY, Bounds
 from splitjax.methods.method import Method
-from splitjax.types import Array, Tree
+from splitjax.types import Array
 
 DROPOUT, STRAGGLER = 0, 1
 """Numbers folded into the key of the faults, for what is drawn for a client."""
@@ -100,7 +100,7 @@ class Struck(NamedTuple):
   active: Array  #: [] bool, whether it participates
   share: Array | None = None  #: [] float, share of its steps that it takes
   server_down: Array | None = None  #: [] bool, it trains without the server
-  counts: Tree = ()  #: "dropped", "stragglers" -> [] float, 1 if it struck
+  dropped: Array | None = None  #: [] float, 1 if faults leave it out
 
 
 def strike(
@@ -120,12 +120,8 @@ def strike(
   if down is not None and any(s.alone is None for s in method.stages()):
     present &= ~down
     down = None
-  slow = jnp.bool_(False) if share is None else present & (share < 1)
-  missing = active & ~present
-  counts = {
-    "dropped": missing.astype(float), "stragglers": slow.astype(float),
-  }  # fmt: skip
-  return Struck(present, share=share, server_down=down, counts=counts)
+  dropped = (active & ~present).astype(float)
+  return Struck(present, share=share, server_down=down, dropped=dropped)
 
 
 def truncated(real: Array, share: Array | None) -> Array:

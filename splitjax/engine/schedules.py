@@ -52,6 +52,7 @@ class Schedule(NamedTuple):
   real: Array  #: [T, B] bool, False on padding; a step not taken is padding
   step_key: Array  #: []
   augment_keys: Array  #: [V]
+  planned: Array  #: [] int32, the number of steps without faults
 
   @property
   def taken(self) -> Array:
@@ -128,6 +129,7 @@ def schedule(
     real=truncated(real, struck.share) & struck.active,
     step_key=draws.step_keys[number],
     augment_keys=draws.augment_keys[number],
+    planned=real.any(axis=1).sum(),
   )
 
 

@@ -277,14 +277,20 @@ class ClientRound:
     """Reports what the client sent, and its losses if it `counts`."""
     active, struck = self.visit.active, self.visit.struck
     participates, counted = active.astype(float), counts.astype(float)
-    taken = [s.taken.sum() for s in self.schedules if s is not None]
-    steps = participates * sum(taken, jnp.zeros(()))
+    schedules = [steps for steps in self.schedules if steps is not None]
+    taken = sum((s.taken.sum() for s in schedules), jnp.zeros(()))
+    planned = sum((s.planned for s in schedules), jnp.zeros(()))
+    steps = participates * taken
     alone = jnp.zeros(())
     if struck.server_down is not None:
       alone = jnp.where(struck.server_down, steps, 0.0)
-    faults = struck.counts
-    if faults:
-      faults = faults | {"alone": (alone > 0).astype(float)}
+    faults: Tree = ()
+    if struck.dropped is not None:
+      faults = {
+        "dropped": struck.dropped,
+        "stragglers": participates * (taken < planned),
+        "alone": (alone > 0).astype(float),
+      }
     means = jax.tree.map(
       lambda x, n: x / jnp.maximum(n, 1), tally.losses, tally.with_loss
     )

@@ -29,6 +29,7 @@ def test_rounds_with_faults_by_hand():
   down[:, [0, 2]] = False
   share = np.ones((6, 3), np.float32)
   share[4, 0], share[2, 2] = 0.5, 0.01
+  share[3, 0] = 0.99  # rounded up, these are all its steps
   place = planned(place, dropped=dropped, share=share, server_down=down)
   state = place.state()
   before = by_number(place.world, state)
