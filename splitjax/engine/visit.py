@@ -230,7 +230,7 @@ class ClientRound:
       return pair._replace(client=client), tally
 
     with jax.named_scope("local_step"):
-      if down is None or stage.alone is None:
+      if down is None:
         return with_server()
       blank = trees.zeros(jax.eval_shape(with_server)[1])
       return jax.lax.cond(down, without_server, with_server)
