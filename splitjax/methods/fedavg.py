@@ -67,7 +67,8 @@ class FedProx(FineTuning, WholeNetwork):
   """Clients descend F_n(w) + mu / 2 |w - w0|^2 (Li et al., MLSys 2020, eq. 2).
 
   w0 is the network that the client received. The paper tunes mu in 0.001..1 for
-  each data set; the default is ours.
+  each data set; the default is ours. The reported loss is F_n alone, without
+  the proximal term.
   """
 
   mu: Annotated[float, NOT_NEGATIVE] = 0.01
