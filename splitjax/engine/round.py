@@ -39,6 +39,10 @@ from splitjax.types import (
 ROUND, TUNE, FAULT = 0, 1, 2
 """Numbers folded into the run's key, one for each purpose of random draws."""
 
+SAMPLE, CLIENTS = range(2)
+"""Numbers that follow ROUND and the round's own: who takes part, and the key
+from which the clients' keys are derived."""
+
 
 class Sample(NamedTuple):
   """The n clients of a cohort that a round computes.
@@ -114,7 +118,7 @@ def run_round(
     _one_of(layout.devices, "device")
     _one_of(len(method.stages()), "stage")
   method = method.at(state.round)
-  paths = [(ROUND, state.round, use) for use in range(2)]
+  paths = [(ROUND, state.round, use) for use in (SAMPLE, CLIENTS)]
   sample_key, client_key = fold(state.key, *paths)
 
   # Sample the clients of every cohort, and gather them.
@@ -273,8 +277,8 @@ def aggregate(
     outer, shares = method.outer.step(outer, state.server, shares)
   before = state.server
   server = before._replace(
-    net=nets.means(shares["theta"], before.net),
-    common=nets.means(shares.get("common", NO_BLOCKS), before.common),
+    net=nets.means(shares[nets.THETA], before.net),
+    common=nets.means(shares.get(nets.COMMON, NO_BLOCKS), before.common),
   )
   server, clients = method.merge(server, shares, clients, counted)
   return state._replace(
