@@ -326,7 +326,8 @@ def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
   sums = group.total(group.visits, reports)
   # The one server has the only share of its mean.
   theta = group.method.copies(crowd.server, (), fine.astype(float))
-  return (clients, counts), sums._replace(shares=sums.shares | {"theta": theta})
+  shares = sums.shares | {nets.THETA: theta}
+  return (clients, counts), sums._replace(shares=shares)
 
 
 TOPOLOGIES: dict[str, Callable[[Group], Trained]] = {

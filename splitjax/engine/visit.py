@@ -22,7 +22,7 @@ from splitjax.engine.schedules import (
 )
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.types import Batch, Client, Half, Server, Shard, Tree
+from splitjax.types import Batch, Client, Half, Server, Shard, Tree, UserError
 
 SMALL = 2**14
 """Largest leaf that `finite` joins with other leaves."""
@@ -138,7 +138,7 @@ def run(
   client, counts, report = client_round.upload(pair, context, tally, counts)
   weight = client_round.weight(pair.client, counts)
   theta = method.copies(pair.server, context, weight)
-  report = report._replace(shares=report.shares | {"theta": theta})
+  report = report._replace(shares=report.shares | {nets.THETA: theta})
   return client, counts, report
 
 
@@ -261,8 +261,13 @@ class ClientRound:
       client, shares = self.method.send(
         *pair, context, self.samples, weight, self.draws.send_key
       )
-    # The networks, which are in "common", have been looked at before.
-    computed = client.memory, shares | {"common": ()}
+    if nets.THETA in shares:
+      raise UserError(
+        f'send: "{nets.THETA}" names the shares of `copies`; give the shares'
+        f" of {type(self.method).__name__} another name"
+      )
+    # The networks, which are in COMMON, have been looked at before.
+    computed = client.memory, shares | {nets.COMMON: ()}
     if jax.tree.leaves(computed):
       sound = finite(computed)
       shares = jax.tree.map(lambda x: jnp.where(sound, x, 0), shares)

@@ -54,8 +54,10 @@ Choice = Callable[[str], bool]
 class Method:
   """A federated method.
 
-  The round calls, in this order: `receive`; for each of `stages` its steps;
-  `send`; and, after the sums over clients, `merge`. `predict` answers.
+  The round calls, in this order: `at`; for each client `receive`, the steps of
+  `stages`, `weight`, `send` and `copies`; and, after the sums over clients,
+  `merge`. With one server `copies` is called once, for that server, and `lend`
+  and `take_back` are around each client's turn. `predict` answers.
   With `local_norm` clients keep their batch normalisation, parameters and
   running statistics (FedBN); servers always average theirs.
   """
@@ -65,7 +67,8 @@ class Method:
   channels: Wire = Wire()  #: the config's forms of features and gradients
   outer: Outer | None = None  #: of a round's means; None: taken as they are
   local_norm: bool = False
-  mean: Literal["size", "uniform"] = "size"  #: weight in means; or 1
+  #: weight of a client in means: "size", its number of samples; "uniform", 1
+  mean: Literal["size", "uniform"] = "size"
   form: Form = "float32"  #: of features, if the config's channel names none
 
   topology: ClassVar[str] = "parallel"  #: key of TOPOLOGIES
@@ -212,18 +215,22 @@ class Method:
   ) -> tuple[Client, dict[str, Any]]:
     """Ends a client's round -> what it keeps, {name: its shares}.
 
-    The shares add up over clients; `weight` is 0 if they must not count.
+    The shares add up over clients; `weight` is 0 if they must not count. Two
+    names are reserved: "common" has a Net of shares whose mean is the next
+    `server.common`, and "theta" is added by the round, from `copies`.
     """
     self.exchange("up", half.net)
     sent = nets.select(half.net, self.sends)
     kept = nets.select(half.net, self.keeps)
-    shares = {"common": nets.shares(sent, weight)}
+    shares = {nets.COMMON: nets.shares(sent, weight)}
     return Client(net=kept, memory=half.memory), shares
 
   def copies(self, copy: Half, context: Tree, weight: Array) -> Net:
     """Shares of a client's copy in the mean that is the next `server.net`.
 
     A block that no features passed is left out: it would hold the mean back.
+    Where one server trains with all clients, it is the only copy, and `context`
+    is ().
     """
     weights = jax.tree.map(lambda on: weight * on, copy.touched)
     return nets.shares(copy.net, weights)
@@ -240,8 +247,8 @@ class Method:
     """Makes the next server, and the clients of all cohorts [N, ...].
 
     `server` has the new means already: of the copies in `net`, of what clients
-    sent in `common`. Clients [N] that `counted` have updates in the sums of
-    `shares`.
+    sent in `common`. `counted` [N] bool of each cohort tells which clients have
+    updates in the sums of `shares`.
     """
     return server, clients
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
+from splitjax.methods import nets
 from splitjax.methods.splitfed import SplitFed
 from splitjax.models import network
 from splitjax.parameters import pytree
@@ -54,7 +55,7 @@ class MultiHead(SplitFed):
     return shares(copy, context, weights)
 
   def merge(self, server, shares, clients, counted):
-    trained = shares["theta"].params["head"].weight > 0
+    trained = shares[nets.THETA].params["head"].weight > 0
     return server._replace(memory=server.memory | trained), clients
 
   def part_two(self, client, server):

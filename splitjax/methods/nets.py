@@ -9,6 +9,9 @@ from jax import Array
 
 from splitjax.types import Net, Tree, UserError
 
+COMMON, THETA = "common", "theta"
+"""Names of a round's shares: their means are Server.common and Server.net."""
+
 
 def select(net: Net, wanted: Callable[[str], bool]) -> Net:
   """Replaces by None all leaves but those whose path is `wanted`.

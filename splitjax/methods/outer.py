@@ -77,10 +77,10 @@ class Outer:
     `server` is that before the round. `shares` has "theta", and "common" unless
     the method takes no mean of what clients send.
     """
-    sent = shares.get("common", NO_BLOCKS)
+    sent = shares.get(nets.COMMON, NO_BLOCKS)
     common, sent = self._part(slots.common, server.common, sent)
-    net, theta = self._part(slots.net, server.net, shares["theta"])
-    shares = shares | {"common": sent, "theta": theta}
+    net, theta = self._part(slots.net, server.net, shares[nets.THETA])
+    shares = shares | {nets.COMMON: sent, nets.THETA: theta}
     return Slots(common=common, net=net), shares
 
   def _part(

@@ -45,7 +45,7 @@ class Blended(Method):
     server, clients = super().merge(server, shares, clients, counted)
     if self.lam is None:
       return server, clients
-    means = server.common, shares["common"]
+    means = server.common, shares[nets.COMMON]
     blends = tuple(
       cohort._replace(net=self.blend(cohort.net, *means, took_part))
       for cohort, took_part in zip(clients, counted, strict=True)

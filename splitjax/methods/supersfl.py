@@ -170,7 +170,7 @@ class SuperSFL(Split):
 
     theta = nets.select(server.net, self.sends)
     holders = Net(params=shares["holders"], stats=shares["holders"])
-    theta = nets.map_blocks(mixed, theta, shares["common"], holders)
+    theta = nets.map_blocks(mixed, theta, shares[nets.COMMON], holders)
     return server._replace(net=nets.join(theta, server.net)), clients
 
 

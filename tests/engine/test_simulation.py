@@ -62,6 +62,22 @@ def test_one_server_takes_clients_of_one_depth():
     sim.round(method, sim.start(method))
 
 
+def test_a_name_of_shares_that_the_round_needs_is_refused():
+  @pytree
+  class Renamed(FedAvg):
+    """Its shares would be taken for those of the server's copies."""
+
+    def send(self, half, copy, context, samples, weight, key):
+      arguments = half, copy, context, samples, weight, key
+      client, shares = super().send(*arguments)
+      return client, shares | {"theta": weight}
+
+  method = Renamed(backbone=NET, optimizer=Optimizer(lr=0.1))
+  sim = simulate(method, IMAGE, LABEL, PARTS)
+  with refused("send"):
+    sim.round(method, sim.start(method))
+
+
 def test_a_leaf_that_nobody_has_is_named():
   @pytree
   class Nobodys(FedAvg):
