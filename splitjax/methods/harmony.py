@@ -1,10 +1,10 @@
 """HARMONY: heterogeneity-aware hybrid split federated learning.
 
 In every local step meta-adaptation simulates two personalised extractors, each
-of which takes the batch that it was not adapted to. The early view (a dagger in
-the paper) enters the server at a random depth, the late view (a double dagger)
-at the client's cut, and the server aligns both by class. Labels stay with the
-client. `Harmony.step` is figure 3; sections 3.3 to 3.5 follow it.
+of which takes the batch that it was not adapted to. The early view (', a dagger
+in the paper) enters the server at a random depth, the late view ('', a double
+dagger) at the client's cut, and the server aligns both by class. Labels stay
+with the client. `Harmony.step` is figure 3; sections 3.3 to 3.5 follow it.
 """
 
 from collections.abc import Callable
@@ -114,13 +114,15 @@ class Harmony(Adapting, Blended, Split):
   def step(self, half, copy, context, batches, key):
     b1, b2 = batches
 
-    # Client: adapts to both batches (eq. 3), and sends the late view (eq. 4).
+    # Client: adapts to both batches (eq. 3), and sends the late view,
+    # z_C'' = phi''(x1) (eq. 4).
     views = self.adapt(half.net, b1, b2, early=self.aligned or self.both)
     late = self.front(views.late, b1)
     z = self.cross("up/features", late.features, b1)
 
     # Server: embeds it, and, if it aligns, embeds the early view too and
-    # compares both by class (eq. 6-7); no gradient of this goes down.
+    # compares both by class (eq. 6-7); no gradient of this goes down. The late
+    # view's is z_S'' = theta_{depth + 1 : -1}(z_C'').
     trunk = self.trunk(copy.net, z, late.depth, b1)
     if self.aligned:
       alignment = self.align(views.early, copy.net, trunk.output, b1, b2, key)
@@ -145,7 +147,7 @@ class Harmony(Adapting, Blended, Split):
     # Running statistics are those of the late view.
     copy = self.optimizer.at_server.step(copy, grads, trunk.stats, passed)
 
-    # Client: its step (eq. 8).
+    # Client: its step on gamma l_C + (1 - gamma) l_S (eq. 8).
     half, reported["client"] = self.client_step(
       half, views, late, dz, b2, self.gamma
     )
@@ -162,7 +164,10 @@ class Harmony(Adapting, Blended, Split):
   # Section 3.3: meta-adaptation.
 
   def adapt(self, net: Net, b1: Batch, b2: Batch, *, early: bool) -> Views:
-    """Adapts phi and h to each batch by M steps of plain SGD (eq. 3)."""
+    """Adapts phi and h to each batch by M steps of plain SGD (eq. 3).
+
+    (phi', h') = Adapt((phi, h); B1), (phi'', h'') = Adapt((phi, h); B2)
+    """
     batches = jax.tree.map(lambda *x: jnp.stack(x), *(b2, b1)[: 1 + early])
 
     def adapted(params):
@@ -222,6 +227,7 @@ class Harmony(Adapting, Blended, Split):
   ) -> tuple[Array, dict[int, Array]]:
     """Draws K, and computes the early view's features -> K, {cut: [B, ...]}.
 
+    z_C' = {phi'}_{1 .. K}(x2) (eq. 4), the entry of cut K.
     K is drawn for every client and step, uniformly from the cuts up to the
     client's depth: the server has no block in front of the shallowest.
     """
@@ -244,7 +250,7 @@ class Harmony(Adapting, Blended, Split):
     same = wire.send_match(b1.label == b2.label, b1.real)
     how = {"train": True, "real": b2.real, "key": b2.key}
 
-    def trunk(params):  # from depth K on (eq. 6)
+    def trunk(params):  # z_S' = theta_{K + 1 : -1}(z_C') (eq. 6)
       net = theta._replace(params=params)
       e, _, passed = network.inject(self.backbone, net, taps, k, **how)
       return e.reshape(len(e), -1), passed
@@ -286,8 +292,8 @@ def csa(
   """Contrastive semantic alignment l_CSA, the mean over a batch's pairs, [].
 
   mean_i { I_i d_i^2 / 2 + (1 - I_i) max(0, m - d_i)^2 / 2 } (eq. 7; the pair
-  loss of Motiian et al. 2017), where d_i = ||z_i - z'_i|| for `early` z and
-  `late` z' [B, D], I is `same` [B] bool and m the `margin`. Without `normalize`
+  loss of Motiian et al. 2017), where d_i = ||z'_i - z''_i|| for `early` z' and
+  `late` z'' [B, D], I is `same` [B] bool and m the margin. If not `normalize`,
   embeddings need a smaller weight and a larger margin, because their squared
   distance dominates the loss.
   """

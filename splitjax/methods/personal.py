@@ -142,9 +142,10 @@ def refresh(method: Method, net: Net, samples: Samples, key: Array) -> Net:
 
 @pytree
 class Adapting(Method):
-  """Adapt((phi, h); D_n) before an evaluation: HARMONY eq. 5, "+FT".
+  """(phi_n, h_n) = Adapt((phi, h); D_n) before an evaluation, HARMONY eq. 5.
 
-  M steps are on mini-batches of shuffled epochs over D_n.
+  In SplitGP and others that is "+FT". M steps are on mini-batches of shuffled
+  epochs over D_n.
   """
 
   inner_lr: Annotated[float, NOT_NEGATIVE] = 0.01  #: alpha
