@@ -125,8 +125,8 @@ def map_clients(function: Callable, visits: Visit) -> Tree:
 class Crowd(NamedTuple):
   """Clients [n, ...] at their one server, during a round."""
 
-  clients: Half
-  server: Half  #: unstacked
+  halves: Half
+  server_half: Half  #: unstacked
   contexts: Tree
   tally: Tally  #: of their steps so far, with the messages of the download
   visits: Visit  #: with the schedules of their steps
@@ -138,17 +138,17 @@ class Crowd(NamedTuple):
     assert steps is not None
     return steps.taken
 
-  def after(self, clients: Half, server: Half, tally: Tally) -> "Crowd":
+  def after(self, halves: Half, server_half: Half, tally: Tally) -> "Crowd":
     """Returns the crowd after its steps, whose `tally` is added."""
     tally = nets.add(tally, self.tally)
-    return self._replace(clients=clients, server=server, tally=tally)
+    return self._replace(halves=halves, server_half=server_half, tally=tally)
 
 
 class Turns(NamedTuple):
   """What changes from turn to turn."""
 
-  clients: Half  #: [n, ...]; in a relay [1, ...]
-  server: Half
+  halves: Half  #: [n, ...]; in a relay [1, ...]
+  server_half: Half
   tally: Tally  #: [n]
   failed: Array  #: [n] bool, clients with a loss that was not finite
   holder: Array  #: [] int32, as `last_holder`
@@ -176,22 +176,22 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     client_round = ClientRound(method, group.plan, common, served)
     after, tally = client_round.step(0, pair, context, t)
     if relay:
-      handed = hand_on(method, pair.client, who, holder)
+      handed = hand_on(method, pair.half, who, holder)
       tally = tally._replace(wire=nets.add(tally.wire, handed))
     return after, tally
 
   def pair_of(clients, server, who):
     place: Any = 0 if relay else who
     lent = method.lend(server, trees.take(crowd.contexts, who))
-    return Pair(client=trees.take(clients, place), server=lent)
+    return Pair(half=trees.take(clients, place), copy=lent)
 
   zero = jnp.int32(0)
-  pair = pair_of(crowd.clients, crowd.server, zero)
+  pair = pair_of(crowd.halves, crowd.server_half, zero)
   none = trees.zeros(jax.eval_shape(serve, pair, zero, zero, zero)[1])
 
   def turn(q, turns):
     who, t = jnp.divmod(queue[q], position.shape[1])
-    before = pair_of(turns.clients, turns.server, who)
+    before = pair_of(turns.halves, turns.server_half, who)
     on = ~turns.failed[who]
     # Without `cond` XLA copies the leaves of all clients in every turn.
     after, tally = jax.lax.cond(
@@ -206,25 +206,25 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     place: Any = 0 if relay else who
     context = trees.take(crowd.contexts, who)
     return Turns(
-      clients=trees.put(turns.clients, place, client),
-      server=method.take_back(turns.server, context, lent),
+      halves=trees.put(turns.halves, place, client),
+      server_half=method.take_back(turns.server_half, context, lent),
       tally=trees.put(turns.tally, who, tally),
       failed=turns.failed.at[who].set(~fine),
       holder=jnp.where(on, who, turns.holder).astype(jnp.int32),
     )
 
   start = Turns(
-    clients=trees.window(crowd.clients, 0, 1 if relay else group.clients),
-    server=crowd.server,
+    halves=trees.window(crowd.halves, 0, 1 if relay else group.clients),
+    server_half=crowd.server_half,
     tally=trees.repeat(none, group.clients),
     failed=jnp.zeros(group.clients, bool),
     holder=last_holder(group),
   )
   turns = jax.lax.fori_loop(0, queued.sum(), turn, start)
-  clients = turns.clients
+  clients = turns.halves
   if relay:
     clients = trees.repeat(trees.take(clients, 0), group.clients)
-  crowd = crowd.after(clients, turns.server, turns.tally)
+  crowd = crowd.after(clients, turns.server_half, turns.tally)
   return end(group, crowd, turns.failed)
 
 
@@ -280,16 +280,16 @@ def merged(group: Group) -> Trained:
     after, of_step = step(before, t)
     # Clients without a batch in this step stay as they are.
     on = crowd.taken[:, t]
-    clients = trees.where(on, after.client, before.client)
-    server = trees.where(on.any(), after.server, before.server)
+    clients = trees.where(on, after.half, before.half)
+    server = trees.where(on.any(), after.copy, before.copy)
     tally = trees.add(tally, zeroed(on, of_step))
-    return (Pair(client=clients, server=server), tally), None
+    return (Pair(half=clients, copy=server), tally), None
 
-  pair = Pair(client=crowd.clients, server=crowd.server)
+  pair = Pair(half=crowd.halves, copy=crowd.server_half)
   none = trees.zeros(jax.eval_shape(step, pair, jnp.int32(0))[1])
   steps = jnp.arange(crowd.taken.shape[1])
   (pair, tally), _ = jax.lax.scan(next_step, (pair, none), steps)
-  crowd = crowd.after(pair.client, pair.server, tally)
+  crowd = crowd.after(pair.half, pair.copy, tally)
   return end(group, crowd, jnp.zeros(group.clients, bool))
 
 
@@ -300,32 +300,32 @@ def begin(group: Group) -> Crowd:
     (client, server), context, tally = client_round.download()
     visit = client_round.visit._replace(schedules=client_round.schedules)
     return Crowd(
-      clients=client,
-      server=server,
+      halves=client,
+      server_half=server,
       contexts=context,
       tally=tally,
       visits=visit,
     )
 
-  axes: Any = dict.fromkeys(Crowd._fields, 0) | {"server": None}
+  axes: Any = dict.fromkeys(Crowd._fields, 0) | {"server_half": None}
   return group.over_clients(download, out_axes=Crowd(**axes))
 
 
 def end(group: Group, crowd: Crowd, failed: Array) -> Trained:
   """Runs all clients' uploads; `failed` [n] leaves clients out."""
-  fine = finite((crowd.server.net, crowd.server.memory))
+  fine = finite((crowd.server_half.net, crowd.server_half.memory))
 
   def upload(client_round, client, context, tally, failed):
     counts = client_round.visit.active & ~failed & fine
     counts &= finite((client.net, client.memory, tally.losses))
-    pair = Pair(client=client, server=crowd.server)
+    pair = Pair(half=client, copy=crowd.server_half)
     return client_round.upload(pair, context, tally, counts)
 
-  of_clients = crowd.clients, crowd.contexts, crowd.tally, failed
+  of_clients = crowd.halves, crowd.contexts, crowd.tally, failed
   clients, counts, reports = group.over_clients(upload, *of_clients)
   sums = group.total(group.visits, reports)
   # The one server has the only share of its mean.
-  theta = group.method.copies(crowd.server, (), fine.astype(float))
+  theta = group.method.copies(crowd.server_half, (), fine.astype(float))
   shares = sums.shares | {nets.THETA: theta}
   return (clients, counts), sums._replace(shares=shares)
 

@@ -60,10 +60,10 @@ class Visit(NamedTuple):
 
 
 class Pair(NamedTuple):
-  """A client and the server that it trains with."""
+  """A client's half, and the copy or the part of a server beside it."""
 
-  client: Half
-  server: Half
+  half: Half
+  copy: Half
 
 
 class Tally(NamedTuple):
@@ -136,8 +136,8 @@ def run(
   lasting = [(half.net, half.memory) for half in pair]
   counts = visit.active & finite((lasting, tally.losses))
   client, counts, report = client_round.upload(pair, context, tally, counts)
-  weight = client_round.weight(pair.client, counts)
-  theta = method.copies(pair.server, context, weight)
+  weight = client_round.weight(pair.half, counts)
+  theta = method.copies(pair.copy, context, weight)
   report = report._replace(shares=report.shares | {nets.THETA: theta})
   return client, counts, report
 
@@ -177,7 +177,7 @@ class ClientRound:
         self.draws.receive_key,
       )
     tally = Tally(losses={}, with_loss={}, wire=sent)
-    return Pair(client=client, server=server), context, tally
+    return Pair(half=client, copy=server), context, tally
 
   def run_stage(
     self, number: int, pair: Pair, context: Tree, ragged: bool
@@ -224,10 +224,10 @@ class ClientRound:
     def without_server():
       assert stage.alone is not None
       with wire.ledger() as sent:
-        client, losses = stage.alone(pair.client, context, batches, key)
+        client, losses = stage.alone(pair.half, context, batches, key)
       # The losses and messages of `step` that are missing here are zero.
       tally = nets.add(blank, tally_of(losses, sent))
-      return pair._replace(client=client), tally
+      return pair._replace(half=client), tally
 
     with jax.named_scope("local_step"):
       if down is None:
@@ -256,7 +256,7 @@ class ClientRound:
 
     It counts only if what the upload computes is finite too.
     """
-    weight = self.weight(pair.client, counts)
+    weight = self.weight(pair.half, counts)
     with wire.ledger() as uploaded:
       client, shares = self.method.send(
         *pair, context, self.samples, weight, self.draws.send_key
@@ -317,7 +317,7 @@ def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:
   """Calls a stage's step -> the pair after it, its losses and messages."""
   with wire.ledger() as sent:
     client, server, losses = step(*arguments)
-  return Pair(client=client, server=server), tally_of(losses, sent)
+  return Pair(half=client, copy=server), tally_of(losses, sent)
 
 
 def tally_of(losses: dict[str, Array], sent: wire.Ledger) -> Tally:

@@ -110,7 +110,7 @@ def average(trees):
 
 def next_clients(old, found, lam):
   """HARMONY eq. 2: a block is shared among the participants that own it."""
-  new = {n: blocks(pair.client.net) for n, (pair, _) in found.items()}
+  new = {n: blocks(pair.half.net) for n, (pair, _) in found.items()}
   out = []
   for n, net in enumerate(old):
     mine = dict(new.get(n, blocks(net)))
@@ -129,9 +129,9 @@ def next_server(old, found):
   out = blocks(old)
   for name in out:
     passed = {
-      n: blocks(pair.server.net)[name]
+      n: blocks(pair.copy.net)[name]
       for n, (pair, _) in found.items()
-      if pair.server.touched.params[name]
+      if pair.copy.touched.params[name]
     }
     out[name] = average(passed) if passed else out[name]
   return out

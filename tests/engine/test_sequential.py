@@ -78,7 +78,7 @@ def one_by_one(made, state, order):
   def step(n, client, server, context, t):
     lent = method.lend(server, context)
     pair, _ = in_round(visit(n)).step(0, Pair(client, lent), context, t)
-    return pair.client, method.take_back(server, context, pair.server)
+    return pair.half, method.take_back(server, context, pair.copy)
 
   # Download.
   halves, contexts, left = [], [], []
@@ -137,10 +137,10 @@ def in_visits(group):
     client, context, visit = row
     alone = ClientRound(group.method, group.plan, group.common, visit)
     pair, tally = alone.run_stage(0, Pair(client, server), context, True)
-    return pair.server, (pair.client, tally)
+    return pair.copy, (pair.half, tally)
 
-  rows = crowd.clients, crowd.contexts, group.visits
-  server, (clients, tally) = jax.lax.scan(visit, crowd.server, rows)
+  rows = crowd.halves, crowd.contexts, group.visits
+  server, (clients, tally) = jax.lax.scan(visit, crowd.server_half, rows)
   crowd = crowd.after(clients, server, tally)
   return loops.end(group, crowd, jnp.zeros(group.clients, bool))
 

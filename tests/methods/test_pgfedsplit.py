@@ -143,7 +143,7 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
   def epoch(key):
     pair, mixed, _ = in_round.download()
     after = method.train_head(*pair, mixed, in_round.samples, key)
-    return pair.client, mixed, after
+    return pair.half, mixed, after
 
   before, mixed, (after, _, losses) = epoch(key)
   (key,) = jax.random.split(key, 1)

@@ -143,7 +143,7 @@ def test_a_stage_moves_its_own_part_alone():
     client_round = toys.client_round(clients, method)
     before, context, _ = client_round.download()
     after, tally = client_round.run_stage(0, before, context, True)
-    return before.client.net.params, after.client.net.params, tally
+    return before.half.net.params, after.half.net.params, tally
 
   before, after, tally = run()
   for block, old in before.items():
@@ -219,5 +219,5 @@ def test_one_client_and_clients_of_one_sample(name, sizes):
 def test_means_weigh_by_samples_or_all_alike(mean, weight):
   client_round = toys.client_round(world(), make("fedbabu", mean=mean), 2)
   pair, *_ = client_round.download()
-  assert client_round.weight(pair.client, True) == weight
-  assert client_round.weight(pair.client, False) == 0
+  assert client_round.weight(pair.half, True) == weight
+  assert client_round.weight(pair.half, False) == 0
