@@ -98,7 +98,8 @@ def write(
     figures: "none" draws nothing.
   """
   folder.mkdir(parents=True, exist_ok=True)
-  path = page.write(found, folder)
+  page.write(found, folder)
+  path = page.write_page(found, folder)
   if figures == "none":
     return path
   from splitjax.reports.figures import papers  # imports matplotlib
@@ -112,7 +113,7 @@ def write(
     names = [*data_summary.PICTURES, *inside]
     for place in dict.fromkeys((folder, source)):
       drawn += [place / name for name in names if (place / name).exists()]
-  return page.write(found, folder, drawn)
+  return page.write_page(found, folder, drawn)
 
 
 def drawn_names(keys: Collection[str]) -> list[str]:

@@ -42,21 +42,18 @@ class Section(NamedTuple):
   words: Callable[[Results], str] = lambda results: ""
 
 
-def write(results: Results, folder: Path, figures: Sequence[Path] = ()) -> Path:
-  """Writes numbers.csv, report.csv, report.tex and report.md to a folder.
-
-  Args:
-    results: of one or several runs.
-    folder: an existing folder.
-    figures: PNG files that the page shows.
-
-  Returns:
-    The path of report.md.
-  """
+def write(results: Results, folder: Path) -> None:
+  """Writes numbers.csv, report.csv and report.tex to an existing folder."""
   table = main_table.main_table(results.means, brief=False)
   numbers.write(results.numbers, folder)
   numbers.write(results.means, folder / MEANS)
   files.write_text(folder / TEX, tables.latex(table, results.title))
+
+
+def write_page(
+  results: Results, folder: Path, figures: Sequence[Path] = ()
+) -> Path:
+  """Writes report.md, which shows `figures`, PNG files; returns its path."""
   files.write_text(folder / PAGE, text(results, folder, figures))
   return folder / PAGE
 

@@ -137,7 +137,7 @@ class Results:
       kept = found[found[column] == value]
       if kept.empty:
         known = ", ".join(map(str, dict.fromkeys(found[column]))) or "none"
-        raise UserError(f"{name}={value!r} is not there: choose of {known}")
+        raise UserError(f"{name}={value!r} is not there, but {known}: name one")
       found = kept
     if len(found) > 1:
       raise UserError(f"several cells have this number: name {', '.join(axes)}")
@@ -244,16 +244,30 @@ def _with_printed(
 def notes(results: Results) -> list[str]:
   """Lists remarks, then the notes of the runs, each once.
 
-  A note of some cells begins with their names; seeds are not told apart.
+  A note that not all runs have begins with the names of its cells, or of its
+  seeds where some seeds of a cell have it.
   """
-  holders: dict[str, list[str]] = {}
+  cells: dict[str, list[int]] = {}
+  holders: dict[str, dict[str, list[int]]] = {}
   for run in results.runs:
+    seed = run.settings["seed"]
+    cells.setdefault(run.cell, []).append(seed)
     for note in run.notes:
-      holders.setdefault(note, []).append(run.cell)
-  every = {run.cell for run in results.runs}
+      holders.setdefault(note, {}).setdefault(run.cell, []).append(seed)
   return [*results.remarks] + [
-    note
-    if set(cells) == every
-    else f"{'; '.join(dict.fromkeys(cells))}: {note}"
-    for note, cells in holders.items()
+    note if seeds == cells else f"{_holders(seeds, cells)}: {note}"
+    for note, seeds in holders.items()
   ]
+
+
+def _holders(
+  seeds: Mapping[str, Sequence[int]], cells: Mapping[str, Sequence[int]]
+) -> str:
+  """Names cells, with those of their seeds that are meant unless it is all."""
+  names = []
+  for cell, some in seeds.items():
+    parts = [cell] if cell else []
+    if some != cells[cell]:
+      parts.append(f"seed {', '.join(map(str, some))}")
+    names.append(", ".join(parts))
+  return "; ".join(names)

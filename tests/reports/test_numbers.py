@@ -155,3 +155,14 @@ def test_a_note_of_some_cells_names_them():
   cells = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
   joined = results.gather("", parts, cells)
   assert results.notes(joined) == ["all", "optimizer.lr=0.1: one"]
+
+
+def test_a_note_of_some_seeds_names_them():
+  parts = [
+    made_up.run(seed, notes=["all", *["masked"] * (seed > 0)])
+    for seed in range(3)
+  ]
+  seeds = results.gather("", parts)
+  assert results.notes(seeds) == ["all", "seed 1, 2: masked"]
+  grid = results.gather("", [seeds, parts[0]], [{"lr": 0.1}, {"lr": 0.2}])
+  assert results.notes(grid) == ["all", "lr=0.1, seed 1, 2: masked"]

@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).with_name("page_of_two_seeds.md")
 
 def pages(found, tmp_path, figures=()):
   """The page as a dict: title of a section -> its text."""
-  text = page.write(found, tmp_path, figures).read_text(encoding="utf-8")
+  text = page.write_page(found, tmp_path, figures).read_text(encoding="utf-8")
   first, *sections = text.split("\n## ")
   parts = [section.partition("\n") for section in sections]
   return {"": first} | {title: body for title, _, body in parts}
@@ -37,6 +37,7 @@ def test_the_page_of_two_seeds(tmp_path):
 def test_all_files_are_written_and_the_numbers_are_read_again(tmp_path):
   found = made_up.seeds(2)
   page.write(found, tmp_path)
+  page.write_page(found, tmp_path)
   names = {path.name for path in tmp_path.iterdir()}
   assert names == {"numbers.csv", "report.csv", "report.md", "report.tex"}
   assert len(numbers.read(tmp_path)) == len(found.numbers)
@@ -193,7 +194,8 @@ def test_what_users_wrote_is_text(tmp_path):
     title="`a`",
     comment="</details>\n```",
   )
-  text = page.write(found, tmp_path).read_text(encoding="utf-8")
+  page.write(found, tmp_path)
+  text = page.write_page(found, tmp_path).read_text(encoding="utf-8")
   assert "<b>" not in text and "<script>" not in text
   assert "[y\\](http://z)" in text
   assert "\ncomment = </details>\\n```\n" in text
