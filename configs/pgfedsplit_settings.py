@@ -55,7 +55,7 @@ BETAS = (0.1, 1.0)
 
 
 def begin(text: str, what: str, usual: str, *, printed: bool = True):
-  """A ConfigDict in the paper's setting, or in that of the scale small.
+  """A config in the paper's setting, or in that of the scale small.
 
   Args:
     text: the words after the colon.

@@ -36,7 +36,7 @@ MIDDLE = "middle"
 
 
 def begin(text: str, title: str, paper: str = ""):
-  """Makes a ConfigDict with defaults, at the scale that `text` names.
+  """Makes a config with defaults, at the scale that `text` names.
 
   Args:
     text: the words after the colon of --config=FILE:text, separated by

@@ -43,7 +43,7 @@ FIRST = "cifar10", 50
 
 
 def begin(text: str, what: str, *, every: bool = False):
-  """A ConfigDict in the paper's setting, or in that of the scale small.
+  """A config in the paper's setting, or in that of the scale small.
 
   Args:
     text: the words after the colon.

@@ -47,7 +47,7 @@ print(*jax.devices(), sep=", ")
 # %% [markdown]
 # ## A run is a config
 #
-# Every field has a default; `splitjax/config/schema.py` and `groups.py` document them. The options of
+# Every field has a default; `splitjax/config/config.py` documents them. The options of
 # a method are the fields of its class.
 
 # %%

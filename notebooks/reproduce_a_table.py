@@ -56,7 +56,7 @@ SEEDS = [0, 1, 2]
 
 
 def get_config():
-  """As in configs/: a function that returns a ConfigDict."""
+  """As in configs/: a function that returns a config."""
   c = splitjax.default(backbone="toy")
   c.title = "Digits, 12 clients, Shard-2, two split depths"
   c.data.name = "digits"

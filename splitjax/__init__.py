@@ -6,8 +6,7 @@ import lazy_loader
 
 if TYPE_CHECKING:
   from splitjax.check import check_method
-  from splitjax.config.schema import Config
-  from splitjax.config.template import compare, default, spec, vary
+  from splitjax.config.config import Config, compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.data.corruptions import CORRUPTIONS
@@ -47,8 +46,7 @@ _attached, _, _names = lazy_loader.attach(
   submodules=_PACKAGES,
   submod_attrs={
     "check": ["check_method"],
-    "config.schema": ["Config"],
-    "config.template": ["compare", "default", "spec", "vary"],
+    "config.config": ["Config", "compare", "default", "spec", "vary"],
     "data": ["PARTITIONS", "SHIFTS", "SOURCES"],
     "data.augmentations": ["AUGMENTATIONS"],
     "data.corruptions": ["CORRUPTIONS"],

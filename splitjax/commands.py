@@ -1,55 +1,52 @@
-"""Runs a parsed command line; prints its errors and returns an exit status.
+"""The modes of the command line: what each runs, and how each ends.
 
 The packages for training and figures are imported inside the functions that use
-them, so that an error in a flag or a config is reported at once.
+them, so that an error in a config is reported at once.
 """
 
-import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from splitjax import machine
-from splitjax.config import sweep, validation
+from splitjax.config.sweep import Cell, Sweep
 from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
-from splitjax.fields import literal
-from splitjax.files import blame, expanded
+from splitjax.files import blame, expanded, printable
 from splitjax.types import UserError, naming
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """The parsed command line; launch.py describes its flags.
+class Command(NamedTuple):
+  """A parsed command line; `cli` describes its flags.
 
   Attributes:
-    config: the config as a nested dict; None: the config stored in the workdir.
-      --mode=report always uses the stored config.
-    workdir: output folder of a run. If it is given, --mode=describe writes
-      figures there.
-    swept: one text FIELD=VALUE,VALUE per swept field, see `sweep.plan`.
-    overridden: field -> the value that the command line sets.
-    file: path of the config file if it is a user's, else None.
-    runs: finished workdirs that --mode=report compares.
+    mode: key of MODES.
+    plan: the checked runs of the config; None: the config that the workdir
+      keeps, which report always uses.
+    workdir: output folder of a run. If it is given, describe writes figures
+      there.
+    seeds: seeds of --seeds.
+    swept: whether the command line names values of fields.
+    file: path of the config file if it is a user's.
+    runs: finished workdirs that report compares.
     figures: which reports get figures: none, report or all.
+    as_json: whether describe prints JSON.
     debug: if true, errors show their whole traceback.
   """
 
   mode: str
-  config: Mapping[str, Any] | None = None
-  workdir: str | None = None
-  seeds: Sequence[str] | None = None
-  as_json: bool = False
-  swept: Sequence[str] = ()
-  overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  plan: Sweep | None = None
+  workdir: Path | None = None
+  seeds: tuple[int, ...] | None = None
+  swept: bool = False
   file: str | None = None
-  runs: Sequence[str] = ()
+  runs: Sequence[str | Path] = ()
   figures: Any = "report"
+  as_json: bool = False
   debug: bool = False
 
 
@@ -61,8 +58,12 @@ def launch(command: Command) -> int:
     error, which is printed in one line; 130 after Ctrl-C. With `debug` an error
     is raised instead.
   """
+  from splitjax import machine
+
   try:
-    check_flags(command)
+    if command.mode != "train" and machine.is_distributed():
+      text = "runs in one process: start it without the flags of several"
+      raise UserError(f"--mode={command.mode} {text}")
     text = MODES[command.mode](command)
     if machine.is_first_process():
       print(text)
@@ -77,45 +78,17 @@ def launch(command: Command) -> int:
   except Exception as error:
     if command.debug:
       raise
-    print(f"error: {_one_line(error)}", file=sys.stderr)
-    return 2
+    return fail(error)
   return 0
 
 
-def check_flags(command: Command) -> None:
-  """Raises UserError if flags contradict each other or the mode."""
-  if command.mode != "train" and machine.is_distributed():
-    raise UserError(
-      f"--mode={command.mode} runs in one process: start it without the flags"
-      " of several"
-    )
-  if command.runs and command.mode != "report":
-    word = command.runs[0]
-    remedy = f": the flag is --mode={word}" if word in MODES else ""
-    raise UserError(f"unknown argument {word!r}{remedy}")
-  swept = [text.partition("=")[0] for text in command.swept]
-  for flag, given, used in (
-    ("--seeds", command.seeds is not None, ("train",)),
-    ("--format=json", command.as_json, ("describe",)),
-    ("--sweep=seed", "seed" in swept, ("train", "describe")),
-    ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
-    *(
-      (f"--config.{field}", True, ("train", "describe", "evaluate"))
-      for field in command.overridden
-    ),
-  ):
-    if given and command.mode not in used:
-      raise UserError(
-        f"{flag} has no meaning with --mode={command.mode}: leave it out"
-      )
-  if command.seeds is not None and "seed" in (*command.overridden, *swept):
-    raise UserError(
-      f"--seeds={','.join(command.seeds)}: the command line sets the seed"
-      " another time; leave one of them out"
-    )
+def fail(error: Exception) -> int:
+  """Prints an error as one line; returns the exit status."""
+  print(f"error: {one_line(error)}", file=sys.stderr)
+  return 2
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
   """Formats an error as one line.
 
   For a UserError or an OSError the line has only the message. If the device's
@@ -123,18 +96,18 @@ def _one_line(error: Exception) -> str:
   the message and the place in the code.
   """
   if isinstance(error, UserError | OSError):  # such as a full disk
-    return str(error)
+    return printable(error)
   if "RESOURCE_EXHAUSTED" in str(error):
     reason = str(error).partition("\n")[0]
-    return (
-      f"the device's memory is full ({reason}): lower"
-      " --config.system.clients_per_chunk or --config.eval.batch_size"
-    )
+    remedy = "--config.system.clients_per_chunk or --config.eval.batch_size"
+    return f"the device's memory is full ({reason}): lower {remedy}"
   return blame(error)
 
 
 def _stopped(stopped: Stopped) -> int:
   """Prints how to continue the run; returns the exit status."""
+  from splitjax import machine
+
   if machine.is_first_process():
     command = shlex.join(["python", *sys.argv])
     print(
@@ -147,36 +120,26 @@ def _stopped(stopped: Stopped) -> int:
 
 def _workdir(command: Command) -> Path:
   if command.workdir is None:
-    raise UserError(f"--mode={command.mode} needs --workdir=FOLDER")
-  return expanded(command.workdir)
+    raise UserError(f"--workdir: --mode={command.mode} needs --workdir=FOLDER")
+  return command.workdir
 
 
-def _plan(command: Command) -> sweep.Sweep:
-  if command.config is None:
-    raise UserError(
-      f"--mode={command.mode} needs --config=FILE, or a name such as"
-      " quickstart, fmnist_small or harmony_figure2:small"
-    )
-  return sweep.plan(command.config, command.swept, command.overridden)
-
-
-def _check_first(plan: sweep.Sweep) -> None:
-  """Makes the checks that need no data, before the training libraries load."""
+def _plan(command: Command) -> Sweep:
+  """Returns the runs of the config, after the checks that need no data."""
   from splitjax.experiment.setup import checks
 
-  for cell in plan.cells:
+  if command.plan is None:
+    raise UserError(f"--config: --mode={command.mode} needs --config=FILE")
+  for cell in command.plan.cells:
     with naming(cell.name):
       checks.check_first(cell.config)
+  return command.plan
 
 
 def _train(command: Command) -> str:
   """Trains all unfinished runs and writes their reports."""
-  plan, workdir = _plan(command), _workdir(command)
-  numbers, first = plan.seeds, plan.cells[0]
-  if command.seeds is not None:
-    numbers = [literal(seed) for seed in command.seeds]
-    validation.check_seeds(numbers, "--seeds")
-  _check_first(plan)
+  workdir, plan = _workdir(command), _plan(command)
+  numbers, first = command.seeds or plan.seeds, plan.cells[0]
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.console.progress import say
   from splitjax.experiment.storage import workdirs
@@ -187,10 +150,8 @@ def _train(command: Command) -> str:
     if first.values:
       results = grid.run_grid(plan.cells, workdir, numbers, **options)
     elif workdirs.is_grid(workdir):
-      raise UserError(
-        f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
-        " another"
-      )
+      text = "holds a grid: sweep the same fields, or choose another"
+      raise UserError(f"--workdir={workdir} {text}")
     elif numbers is None:
       results = runner.run(first.config, workdir, **options)
     else:
@@ -200,33 +161,30 @@ def _train(command: Command) -> str:
 
 def _report(command: Command) -> str:
   """Rewrites the reports of a workdir from saved results, or compares runs."""
-  if len(command.runs) == 1 and command.workdir is None:
-    command = dataclasses.replace(command, workdir=command.runs[0], runs=())
+  runs = [expanded(run) for run in command.runs]
+  if len(runs) == 1 and command.workdir is None:
+    command, runs = command._replace(workdir=runs[0]), []
   from splitjax.experiment import reporting
 
-  if command.runs:
-    into = None if command.workdir is None else _workdir(command)
-    return reporting.report_folders(command.runs, into, command.figures)
-  results = reporting.report_again(_workdir(command), figures=command.figures)
-  return _show(command, results)
+  if runs:
+    return reporting.report_folders(runs, command.workdir, command.figures)
+  again = reporting.report_again(_workdir(command), figures=command.figures)
+  return _show(command, again)
 
 
 def _evaluate(command: Command) -> str:
-  if command.swept and command.config is None:
-    raise UserError("--sweep needs --config=FILE, whose fields it varies")
-  cells = None if command.config is None else _plan(command).cells
   workdir = _workdir(command)
+  cells: Sequence[Cell] = () if command.plan is None else command.plan.cells
   from splitjax.experiment import grid, reevaluate
   from splitjax.experiment.storage import workdirs
 
   figures = command.figures
   if workdirs.is_grid(workdir):
-    only = [cell.name for cell in cells or ()] if command.swept else None
-    results = grid.evaluate_again(workdir, cells, only, figures)
+    only = [cell.name for cell in cells] if command.swept else None
+    results = grid.evaluate_again(workdir, cells or None, only, figures)
   elif cells and cells[0].values:
-    raise UserError(
-      f"--workdir={workdir} holds a single run, not a grid: remove the sweep"
-    )
+    text = "holds a single run, not a grid: remove the sweep"
+    raise UserError(f"--workdir={workdir} {text}")
   else:
     config = cells[0].config if cells else None
     results = reevaluate.evaluate_again(workdir, config, figures=figures)
@@ -247,13 +205,12 @@ def _show(command: Command, results: Any, into: str = "") -> str:
 def _describe(command: Command) -> str:
   """Describes a config; for a grid, lists all cells and describes the first."""
   plan = _plan(command)
-  _check_first(plan)
   from splitjax.experiment.describe import describe, description
   from splitjax.experiment.storage import workdirs
 
   folder = None
   if command.workdir is not None:
-    folder = _workdir(command) / workdirs.DESCRIBED
+    folder = command.workdir / workdirs.DESCRIBED
   facts = describe.describe_run(plan.cells[0].config, folder)
   facts["runs"] = len(plan.cells) * len(plan.seeds or (0,))
   names = [cell.name for cell in plan.cells]

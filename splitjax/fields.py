@@ -1,23 +1,23 @@
-"""Types and bounds of config fields, read by one checker.
+"""Types and bounds of fields and options, read by one checker.
 
-The type of a field is its annotation. `Annotated` adds bounds, and the field's
-effect on results:
+The type is the annotation; `Annotated` adds bounds:
 
   rounds: Annotated[int, Bounds(at_least=1)] = 120
+
+Nothing here imports numpy, so that a mistake on the command line is answered at
+once.
 """
 
 import ast
 import dataclasses
-import enum
+import difflib
 import math
 import os
 import types
 import typing
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
-
-import numpy as np
 
 from splitjax.types import UserError
 
@@ -56,24 +56,11 @@ NOT_NEGATIVE = Bounds(at_least=0)
 SHARE = Bounds(at_least=0, below=1)
 PROBABILITY = Bounds(at_least=0, at_most=1)
 
+RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
+LATENCY = Bounds(at_least=0, at_most=1e9)
+"""Of a device. They keep the squares of costs far inside float32's range."""
 
-class Effect(enum.IntEnum):
-  """The effect of a config field; unmarked fields are a SETTING.
-
-  Attributes:
-    NONE: changes no result: bookkeeping, the machine, or where files are
-      stored. Runs that differ only in such fields count as the same run.
-    NUMERICS: changes random draws, rounding, or the measurements and reports.
-      Runs that differ only in such fields are runs of the same experiment.
-    SETTING: changes the experiment.
-  """
-
-  NONE = 0
-  NUMERICS = 1
-  SETTING = 2
-
-
-LARGEST = float(np.finfo(np.float32).max), int(np.iinfo(np.int32).max)
+LARGEST = 3.4028234663852886e38, 2**31 - 1
 """Largest float and largest integer: devices compute in float32 and int32."""
 
 _FORBIDDEN = ("Cc", "Cs", "Zl", "Zp")
@@ -118,18 +105,18 @@ def native(value: Any) -> Any:
   """Converts a config, or a part of one, to built-in Python values.
 
   NumPy's and jax's numbers and arrays become numbers and tuples of numbers (a
-  float32 0.1 becomes 0.1). Paths become texts, ranges become tuples, and
-  ConfigDicts become dicts. Other values stay.
+  float32 0.1 becomes 0.1). Paths become texts, ranges become tuples. Other
+  values stay.
   """
   if isinstance(value, type):
     return value
-  if hasattr(value, "to_dict"):
-    value = value.to_dict()
   if isinstance(value, os.PathLike):
     return os.fspath(value)
   if isinstance(value, range):
     return tuple(value)
   if hasattr(value, "tolist"):
+    import numpy as np
+
     if value.dtype in (np.float16, np.float32):
       value = np.asarray(value).astype(str).astype(float)
     value = value.tolist()
@@ -257,3 +244,30 @@ def _describe(hint) -> str:
     else:
       words.append(_WORDS[kind])
   return " or ".join(words)
+
+
+MOST = 10
+"""Above this number of names, an error shows only the nearest three."""
+
+
+def nearest(text: str, names: Iterable[str]) -> list[str]:
+  """Returns the three names most similar to a text."""
+  return difflib.get_close_matches(text, list(names), 3, cutoff=0.0)
+
+
+def unknown(
+  path: str, name: Any, names: Iterable[str], kind: str = "name"
+) -> str:
+  """Writes the error for an unknown name, with the choices.
+
+  If there are more than MOST choices, it has only the nearest three.
+  """
+  names = [str(name) for name in names]
+  text = written(name).strip("'")
+  similar = difflib.get_close_matches(text, names, 1)
+  hint = f"; did you mean {similar[0]!r}?" if similar else ""
+  choices = f"choices: {', '.join(names)}" if names else "there are none"
+  if len(names) > MOST:
+    closest = ", ".join(nearest(text, names))
+    choices = f"the nearest of {len(names)}: {closest}"
+  return f"{path}: unknown {kind} {written(name)}{hint} ({choices})"

@@ -8,13 +8,15 @@ import logging
 import math
 import os
 import platform
+import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:  # a mistake on the command line must not wait for numpy
+  import numpy as np
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers that file systems without locks give."""
@@ -32,6 +34,22 @@ def one_line(error: object) -> str:
   """Returns an error's message in one line, cut after 300 characters."""
   text = printable(" ".join(str(error).split()))
   return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def print_anywhere() -> None:
+  """Makes stdout write "?" for letters outside its encoding.
+
+  Printing the first ρ would otherwise end the training, such as on a Windows
+  pipe. stderr escapes such letters already.
+  """
+  stream: Any = sys.stdout
+  if hasattr(stream, "reconfigure"):  # a notebook's stdout takes any letter
+    stream.reconfigure(errors="replace")
+
+
+def client(n: int, names: Sequence[str]) -> str:
+  """Formats a client as its number, and its name if it has one."""
+  return f"{n} ({names[n]})" if names else str(n)
 
 
 def expanded(path: str | Path) -> Path:
@@ -149,11 +167,13 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
   beside.replace(path)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: "Mapping[str, np.ndarray]") -> None:
   """Writes an npz file atomically; removes the file if there are no arrays."""
   if not arrays:
     path.unlink(missing_ok=True)
     return
+  import numpy as np
+
   path.parent.mkdir(parents=True, exist_ok=True)
   write_bytes(
     path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -162,7 +182,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def read_arrays(
   path: Path, used: Container[str] | None = None
-) -> dict[str, np.ndarray]:
+) -> "dict[str, np.ndarray]":
   """Reads the arrays of an npz file; nothing is unpickled.
 
   Arrays whose names are not in `used` are left empty; None: all are read.
@@ -171,6 +191,8 @@ def read_arrays(
     OSError: the file cannot be opened.
     ValueError: the file is damaged, or not a file of plain arrays.
   """
+  import numpy as np
+
   arrays, key = dict[str, np.ndarray](), ""
   with path.open("rb") as raw:
     try:

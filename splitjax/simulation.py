@@ -13,12 +13,11 @@ from splitjax.data.dataset import fitting, scale
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import layout, round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
-from splitjax.fields import COUNT, check_value
+from splitjax.fields import COUNT, check_value, unknown
 from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.models import network
-from splitjax.registry import unknown
 from splitjax.types import (
   Array,
   Client,

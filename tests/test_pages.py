@@ -162,7 +162,7 @@ def test_the_shift_and_the_augmentation_of_the_page_are_tasks(monkeypatch):
   monkeypatch.setitem(splitjax.AUGMENTATIONS, "fade", None)
   monkeypatch.setitem(splitjax.SHIFTS, "first_classes", None)
   c = splitjax.default(backbone="toy")
-  c.data.update(name="digits", train_samples=120, test_samples=50)
+  c.data.name, c.data.train_samples, c.data.test_samples = "digits", 120, 50
   c.num_clients, c.data.partition.num_shards = 6, 12
   scope = {"splitjax": splitjax, "c": c}
   for example in blocks(DOCS / "data.md"):

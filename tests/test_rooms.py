@@ -14,9 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Package -> what it may import of splitjax. Lowest first: a package knows
 # nothing below its own row. The modules of a package know each other.
-VOCABULARY = (
-  "types target trees losses files text fields registry parameters wire"
-)
+VOCABULARY = "types target trees losses files fields options parameters wire"
 ROUND = f"{VOCABULARY} models data fleet machine methods engine"
 BELOW = f"{ROUND} evaluation config"
 ROOMS = {
@@ -25,9 +23,8 @@ ROOMS = {
   "trees": "types",
   "losses": "types",
   "files": "types",
-  "text": "",
   "fields": "types",
-  "registry": "types fields files",
+  "options": "types fields",
   "parameters": "types fields",
   "wire": "types trees fields parameters",
   "models": VOCABULARY,
@@ -45,12 +42,12 @@ ROOMS = {
   "experiment": f"{BELOW} reports",
   "__init__": f"{BELOW} reports experiment check simulation",
   "commands": f"{VOCABULARY} machine config reports experiment",
-  "flags": "commands machine config files types text",
-  "__main__": "flags data text",
+  "cli": f"{VOCABULARY} data machine config commands",
+  "__main__": "cli",
   "configs": "__init__ config data evaluation reports",
-  "launch": "flags",
+  "launch": "cli",
 }
-HOST = "files fields registry data config reports commands text".split()
+HOST = "files fields options data config reports commands cli".split()
 """Rooms that must not import jax themselves, but for ON_DEVICE."""
 ON_DEVICE = ("data.feed", "data.augmentations", "data.corruptions")
 
@@ -76,8 +73,7 @@ LIBRARIES = {
   "filelock": "files",
   "lazy_loader": "__init__ config data engine evaluation experiment fleet"
   " methods models reports",
-  "ml_collections": "config.template configs flags",
-  "absl": "flags launch",
+  "absl": "cli",
   "configs": "configs",
 }
 LAZY = "tensorflow_datasets pooch tensorboardX dp_accounting"
@@ -140,7 +136,7 @@ def complaints(module: str, source: str) -> list[str]:
       if room in HOST and module not in ON_DEVICE:
         out.append(f"{module} imports jax")
     elif name.startswith("importlib.import_module") or top == "importlib":
-      loads = module == "config.shipped"  # config files
+      loads = module == "config.loading"  # config files
       if not loads and not name.startswith("importlib.metadata"):
         out.append(f"{module} imports {name}")
     elif top not in sys.stdlib_module_names | {"numpy"}:

@@ -1,11 +1,11 @@
-"""Configs: the checked schema, templates to override, sweeps over fields."""
+"""Configs: the tree of checked fields, sweeps over them, config files."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "groups": ["Checkpoint"],
+    "config": ["Checkpoint", "Config", "significant"],
     "paper_numbers": [
       "Line",
       "Printed",
@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "sources",
       "tables",
     ],
-    "schema": ["Config", "significant", "with_values"],
     "sweep": ["plan"],
+    "tree": ["assign", "check", "flat"],
   },
 )

@@ -1,32 +1,33 @@
-"""Sweeps: a config with lists instead of values stands for many runs.
+"""Sweeps: a config with several values of a field stands for many runs.
 
-`sweep` of a config, or --sweep of launch.py, maps fields to values. All
-combinations of the values are trained. If the field is `seed`, every run is
-trained once per seed. Any other field gives one cell per value, which is a run
-in a separate workdir.
+`c.sweep` (`vary`) and --sweep=FIELD=VALUE,VALUE name the values. Every
+combination is a cell, a run in a folder of its own; if a field is `seed`, each
+cell is trained once per seed.
 """
 
+import ast
+import copy
 import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from splitjax.config import validation
-from splitjax.config.schema import Config, significant, with_values
-from splitjax.fields import Effect, literal, native, written
-from splitjax.registry import flat
+from splitjax.config import tree
+from splitjax.config.config import BOOKKEEPING, MEASURING, Config, within
+from splitjax.fields import NOT_NEGATIVE, native, written
+from splitjax.options import Spec, Text, checked
 from splitjax.types import UserError, naming
 
 MOST_RUNS = 1_000
 """Largest number of combinations of a sweep, its seeds included."""
 
-FIXED = ("changed", "headline", "paper", "scale", "title")
+FIXED = ("changed", "headline", "paper", "scale", "sweep", "title")
 """Fields that describe a config and change no run; they cannot be swept."""
 
 
 class Cell(NamedTuple):
-  """One run of a grid, or one run per seed if the sweep has seeds.
+  """A run of a grid, or one run per seed if the sweep has seeds.
 
   Attributes:
     name: name of its folder, such as alpha=0.1; "" if only seeds are swept.
@@ -50,139 +51,166 @@ class Sweep(NamedTuple):
   """
 
   cells: list[Cell]
-  seeds: list[int] | None
+  seeds: tuple[int, ...] | None
 
 
 def plan(
-  given: Mapping[str, Any],
-  more: Sequence[str] = (),
-  overridden: Mapping[str, Any] = {},
+  config: Config,
+  swept: Sequence[str] = (),
+  overridden: Mapping[str, Any] | None = None,
 ) -> Sweep:
   """Expands a config into its runs.
 
   Args:
-    given: the config as a nested dict, with or without `sweep`.
-    more: FIELD=VALUE,VALUE from the command line; replaces the config's values
+    config: the config, with or without `sweep`.
+    swept: FIELD=VALUE,VALUE of the command line; replaces the config's values
       of the same field.
-    overridden: field -> the single value that --config.FIELD sets. The report
+    overridden: field -> the one value that the command line sets. The report
       lists these fields beside a paper's numbers.
 
   Raises:
     UserError: an unknown field, an invalid or repeated value, or a field that
       is both swept and overridden.
   """
-  tree: dict[str, Any] = native(given)
-  axes = _axes(tree.pop("sweep", None) or {}, more)
+  overridden = dict(overridden or {})
+  axes = _axes(config.sweep, swept)
   for path in axes:
     if path in overridden:
-      raise UserError(
-        f"--config.{path}: the field is swept: give its values as"
-        f" --sweep={path}=VALUE,VALUE"
-      )
-  tree = with_values(tree, overridden, "--config")
-  if tree.get("paper") and (changed := _changes(tree, overridden)):
-    tree["changed"] = changed
+      remedy = f"give its values as --sweep={path}=VALUE,VALUE"
+      raise UserError(f"--config.{path}: the field is swept: {remedy}")
   seeds = axes.pop("seed", None)
-  if seeds is not None:
-    validation.check_seeds(seeds, "sweep.seed")
-  return Sweep(_cells(tree, axes, overridden), seeds)
-
-
-def _changes(
-  tree: Mapping[str, Any], overridden: Mapping[str, Any]
-) -> list[str]:
-  """Lists overrides that change a paper's setting, as FIELD=VALUE."""
-  setting = flat(significant(tree, Effect.SETTING))
-  return [
-    f"{path}={value}"
-    for path, value in overridden.items()
-    if any(f"{each}.".startswith(f"{path}.") for each in setting)
-  ]
-
-
-def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
-  """Merges the sweeps of the config (`group`) and of --sweep (`more`).
-
-  Returns field -> distinct values. If both sweep a field, `more` decides.
-  """
-  if not isinstance(group, Mapping):
-    raise UserError(f"sweep={written(group)} must be a group of fields")
-  asked = [_read(text) for text in more]
-  for i, (path, _) in enumerate(asked):
-    if path in dict(asked[:i]):
-      raise UserError(f"--sweep={path}: given twice: name all values in one")
-  axes = {**(flat(dict(group)) if group else {}), **dict(asked)}
-  counts = [len(v) for v in axes.values() if isinstance(v, list | tuple)]
-  if (runs := math.prod(counts)) > MOST_RUNS:
-    raise UserError(
-      f"sweep: the values of {', '.join(axes)} are {runs} runs, more than"
-      f" {MOST_RUNS}: sweep fewer in one workdir"
-    )
-  for path, values in axes.items():
-    where = f"sweep.{path}"
-    if path in FIXED:
-      raise UserError(
-        f"{where}: cannot be swept, it changes no run; set it in the config"
-      )
-    if not isinstance(values, list | tuple) or not values:
-      raise UserError(f"{where}={written(values)} must be values, as (1, 2)")
-    repeated = [v for i, v in enumerate(values) if v in values[:i]]
-    if repeated:
-      raise UserError(f"{where}: {written(repeated[0])} occurs twice")
-  return {path: list(values) for path, values in axes.items()}
-
-
-def _read(text: str) -> tuple[str, list]:
-  """Reads FIELD=VALUE,VALUE; a value that is not a Python literal is text.
-
-  Commas within brackets do not separate values: backbone.depths=(1,2),(2,).
-  """
-  path, _, values = text.partition("=")
-  if not (path and values):
-    raise UserError(
-      f"--sweep={text} must be FIELD=VALUE,VALUE, as in"
-      " --sweep=optimizer.lr=0.01,0.05"
-    )
-  literals = literal(f"[{values}]")
-  if isinstance(literals, list):
-    return path, literals
-  parts = [part.strip() for part in values.split(",")]
-  if "" in parts:
-    raise UserError(f"--sweep={text}: an empty value: remove a comma")
-  return path, [literal(part) for part in parts]
-
-
-def _cells(
-  tree: dict[str, Any], axes: dict[str, list], overridden: Mapping[str, Any]
-) -> list[Cell]:
-  """Builds and checks a cell for every combination of the axes' values.
-
-  Options in `overridden` are set in every cell, also if a swept name, such as
-  data.partition.name, resets the options to defaults.
-  """
+  numbers = None if seeds is None else check_seeds(seeds, "sweep.seed")
 
   def at(values: Mapping[str, Any]) -> Config:
-    return Config.from_dict(with_values(tree, {**overridden, **values}))
+    # Every cell starts from the file: a swept name must not keep the options
+    # of the name before it; what the command line sets holds in all cells.
+    cell = copy.deepcopy(config)
+    cell.sweep = {}
+    values = {**overridden, **values}
+    tree.assign(cell, values)
+    # The file's headline may be a method that the command line leaves out.
+    if "methods" in values and cell.headline not in cell.methods:
+      cell.headline = ""
+    if cell.paper and (changed := changes(overridden)):
+      cell.changed = changed
+    tree.check(cell)
+    return cell
 
-  last = [path.rpartition(".")[2] for path in axes]
   cells: dict[str, Cell] = {}
-  for values in itertools.product(*axes.values()):
-    chosen = dict(zip(axes, values, strict=True))
-    # Folders are named by the last word of each field if these words differ.
-    parts = [
-      f"{word if last.count(word) == 1 else path}={_folder(value)}"
-      for word, (path, value) in zip(last, chosen.items(), strict=True)
-    ]
-    name = ",".join(parts)
-    with naming(written(name).strip("'")):
-      config = at(chosen)
+  for combination in itertools.product(*axes.values()):
+    chosen = dict(zip(axes, combination, strict=True))
+    with naming(written(_folder(chosen)).strip("'")):
+      cell = at(chosen)
+    # Folders are named by values as read: 0.10 and 0.1 are one cell.
+    chosen = {path: _plain(tree.value_of(cell, path)) for path in axes}
+    name = _folder(chosen)
     if name.casefold() in cells:
       raise UserError(f"sweep: two combinations have the folder {name}")
-    cells[name.casefold()] = Cell(name, chosen, config, at)
-  return list(cells.values())
+    cells[name.casefold()] = Cell(name=name, values=chosen, config=cell, at=at)
+  return Sweep(cells=list(cells.values()), seeds=numbers)
 
 
-def _folder(value: Any) -> str:
+def changes(overridden: Mapping[str, Any]) -> tuple[str, ...]:
+  """Lists the overrides that change a paper's setting, as FIELD=VALUE."""
+  others = BOOKKEEPING + MEASURING
+  return tuple(
+    f"{path}={value}"
+    for path, value in overridden.items()
+    if not within(path, others)
+  )
+
+
+def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
+  """Returns seeds; `path` is the flag or field that gives them.
+
+  Raises:
+    UserError: a seed is invalid or given twice, or none is given.
+  """
+  numbers = native(numbers)
+  if isinstance(numbers, str):
+    numbers = tuple(map(Text, numbers.split(",")))
+  if not isinstance(numbers, list | tuple) or not numbers:
+    text = "must be different whole numbers, as in 0,1,2"
+    raise UserError(f"{path}={written(numbers)} {text}")
+  seeds = [checked(n, Annotated[int, NOT_NEGATIVE], path) for n in numbers]
+  for place, seed in enumerate(seeds):
+    if seed in seeds[:place]:
+      raise UserError(f"{path}={seed} occurs twice: name each seed once")
+  return tuple(seeds)
+
+
+def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
+  """Merges the sweeps of the config and of --sweep -> field, distinct values.
+
+  If both sweep a field, the command line decides.
+  """
+  typed: dict[str, tuple] = {}
+  for text in swept:
+    path, values = read_axis(text)
+    if path in typed:
+      raise UserError(f"--sweep={path}: given twice: name all values in one")
+    typed[path] = values
+  axes = {path: native(values) for path, values in fields.items()} | typed
+  counts = [len(v) for v in axes.values() if isinstance(v, list | tuple)]
+  if (runs := math.prod(counts)) > MOST_RUNS:
+    text = f"{runs} runs, more than {MOST_RUNS}: sweep fewer in one workdir"
+    raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
+  for path, values in axes.items():
+    if path in FIXED:
+      text = "cannot be swept, it changes no run; set it in the config"
+      raise UserError(f"sweep.{path}: {text}")
+    if not isinstance(values, list | tuple) or not values:
+      text = f"sweep.{path}={written(values)}"
+      raise UserError(f"{text} must be values, as (1, 2)")
+    repeated = [v for place, v in enumerate(values) if v in values[:place]]
+    if repeated:
+      raise UserError(f"sweep.{path}: {written(repeated[0])} occurs twice")
+  return {path: tuple(values) for path, values in axes.items()}
+
+
+def read_axis(text: str) -> tuple[str, tuple[Text, ...]]:
+  """Reads FIELD=VALUE,VALUE; commas within brackets separate nothing."""
+  path, _, values = text.partition("=")
+  call = " ".join(f"_({values})".split())
+  words = [word.strip() for word in values.split(",")]
+  try:
+    node = ast.parse(call, mode="eval").body
+    if isinstance(node, ast.Call):
+      items: list[Any] = [*node.args, *node.keywords]
+      ends = sorted((item.col_offset, item.end_col_offset) for item in items)
+      source = call.encode()
+      words = [source[start:end].decode() for start, end in ends]
+  except (SyntaxError, ValueError, MemoryError, RecursionError):
+    pass  # such as npz:a.npz,npz:b.npz
+  if not path or not words or "" in words:
+    form = "must be FIELD=VALUE,VALUE, as in --sweep=optimizer.lr=0.01,0.05"
+    raise UserError(f"--sweep={written(text)[1:-1]} {form}")
+  return path, tuple(map(Text, words))
+
+
+def _plain(value: Any) -> Any:
+  """Turns names into the texts that say them."""
+  if isinstance(value, Spec):
+    return str(value)
+  if isinstance(value, dict):
+    names = [
+      str(s) if key == s.name else f"{key}={s}" for key, s in value.items()
+    ]
+    return ",".join(names)
+  return value
+
+
+def _folder(values: Mapping[str, Any]) -> str:
+  """Names a cell's folder by the last words of its fields, if they differ."""
+  words = [path.rpartition(".")[2] for path in values]
+  parts = [
+    f"{word if words.count(word) == 1 else path}={_component(value)}"
+    for word, (path, value) in zip(words, values.items(), strict=True)
+  ]
+  return ",".join(parts)
+
+
+def _component(value: Any) -> str:
   """Writes a value as part of a folder's name."""
   text = str(value).replace(" ", "")
   return re.sub(r"[^\w.+-]", "_", text).strip(".") or "_"

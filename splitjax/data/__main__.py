@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from splitjax.data import official, sources, store
 from splitjax.data.store import Place
-from splitjax.text import print_anywhere
+from splitjax.files import print_anywhere
 from splitjax.types import UserError
 
 _OF = {"cifar100_coarse": "cifar100", "femnist": "emnist_byclass"}

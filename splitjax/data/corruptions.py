@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data.dataset import Dataset
-from splitjax.registry import unknown
+from splitjax.fields import unknown
 from splitjax.types import Array, UserError, naming
 
 Corruption = Callable[[Array, Array, Array], Array]

@@ -22,7 +22,7 @@ from splitjax.data import store
 from splitjax.data.dataset import SPLITS, Dataset, checked
 from splitjax.data.official import OFFICIAL
 from splitjax.data.store import Arrays, Facts, Place
-from splitjax.registry import nearest
+from splitjax.fields import nearest, written
 from splitjax.types import UserError, naming
 
 
@@ -182,8 +182,9 @@ def known(name: str) -> str:
   prefix = next((x for x in (NPZ, TFDS) if name.startswith(x)), "")
   if name == prefix or not (prefix or name in SOURCES):
     raise UserError(
-      f"data.name = {name!r}: no such data set; the nearest of {len(SOURCES)}"
-      f" are {', '.join(nearest(name, SOURCES))}; your own arrays are {NPZ}PATH"
+      f"data.name = {written(name)}: no such data set; the nearest of"
+      f" {len(SOURCES)} are {', '.join(nearest(name, SOURCES))}; your"
+      f" own arrays are {NPZ}PATH"
     )
   return name
 

@@ -6,13 +6,12 @@ on devices, chunks, other clients or other faults.
 """
 
 import dataclasses
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.fields import PROBABILITY, Bounds
 from splitjax.methods.method import Method
 from splitjax.types import Array
 
@@ -28,19 +27,19 @@ class Faults:
   """Probabilities of simulated faults."""
 
   #: probability that a sampled client does not participate
-  dropout: Annotated[float, PROBABILITY] = 0.0
+  dropout: float = 0.0
   #: probability that a participant takes only the first local steps of each
   #: stage. Its update is still weighted by all its samples.
-  straggler: Annotated[float, PROBABILITY] = 0.0
+  straggler: float = 0.0
   #: share of a stage's local steps that a straggler takes, rounded up
-  straggler_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.5
+  straggler_share: float = 0.5
   #: share of the rounds in which the server is unavailable for training. The
   #: seed chooses exactly round(server_down R) of the R rounds (SuperSFL, Table
   #: III). Clients with an exit then train their half alone. Clients that need
   #: the server do not participate. DFL's clients hold the whole network but
   #: need the server too; other clients with the whole network train as usual.
   #: Download and aggregation still take place.
-  server_down: Annotated[float, PROBABILITY] = 0.0
+  server_down: float = 0.0
 
   @property
   def on(self) -> bool:

@@ -32,9 +32,9 @@ from splitjax.engine.visit import (
   tallied,
   zeroed,
 )
+from splitjax.fields import unknown
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.registry import unknown
 from splitjax.types import Client, Half, Tree, UserError
 
 Trained = tuple[tuple[Client, Array], Report]

@@ -26,7 +26,7 @@ import numpy as np
 
 from splitjax.evaluation import early_exit
 from splitjax.evaluation.exits import Exits
-from splitjax.registry import Spec
+from splitjax.options import Spec
 from splitjax.types import UserError
 
 

@@ -26,7 +26,7 @@ from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.files import plain
 from splitjax.models import BACKBONES, sizes
 from splitjax.models.build import cut
-from splitjax.registry import read_spec
+from splitjax.options import Spec
 from splitjax.types import UserError
 
 
@@ -117,7 +117,7 @@ def split_depths(
     [1, 2, 3, 4, 5, 6]
   """
   check_setting(setting)
-  spec = read_spec(BACKBONES, {"name": name, **options}, "backbone")
+  spec = Spec.of(BACKBONES, {"name": name, **options}, "backbone")
   if depths is None:
     whole = cut(name, shape, classes, spec.options, vocabulary)
     depths = range(1, whole.length)

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from splitjax import files
-from splitjax.config import shipped
-from splitjax.config.schema import Config
+from splitjax.config import loading
+from splitjax.config.config import Config
+from splitjax.config.tree import flat, plain
 from splitjax.evaluation.privacy import dp_library
 from splitjax.experiment import reporting, trained_method
 from splitjax.experiment.console.progress import say
@@ -33,7 +34,6 @@ from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.storage import history, identity, round_log, workdirs
 from splitjax.experiment.train import finish
 from splitjax.experiment.trainers.trainer import Trainer
-from splitjax.registry import flat, plain
 from splitjax.reports import numbers
 from splitjax.reports.results import Results
 from splitjax.types import UserError
@@ -49,7 +49,7 @@ def evaluate_again(
 
   Args:
     workdir: the folder of the run, or of one run per seed.
-    config: a Config, ConfigDict or nested dict that may differ from the run's
+    config: a Config or nested dict that may differ from the run's
       in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own.
       If it is the path of a config file, the run's own config is used, and the
       file is executed only for what it registers (see `splitjax.load`).
@@ -72,7 +72,7 @@ def evaluate_again(
   """
   workdir = files.expanded(workdir)
   if isinstance(config, str | Path):
-    shipped.execute(config)
+    loading.execute(config)
     config = None
   if config is not None:
     config = Config.from_dict(config)

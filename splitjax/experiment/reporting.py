@@ -13,11 +13,11 @@ from typing import Any, Literal
 import pandas as pd
 
 from splitjax import files, target
+from splitjax.config.tree import flat
 from splitjax.experiment.measure import measurements
 from splitjax.experiment.setup import data_summary
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
-from splitjax.registry import flat
 from splitjax.reports import numbers, page, results
 from splitjax.reports.results import Results, Run, Settings
 from splitjax.types import UserError

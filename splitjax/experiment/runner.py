@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files, machine
-from splitjax.config import validation
-from splitjax.config.schema import Config
+from splitjax.config.config import Config
+from splitjax.config.sweep import check_seeds
 from splitjax.experiment import reporting
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop, never
@@ -19,7 +19,6 @@ from splitjax.experiment.storage import ownership, round_log, workdirs
 from splitjax.experiment.train import finish, finished, loop, resume
 from splitjax.experiment.trainers.programs import announcing
 from splitjax.experiment.trainers.trainer import that_fit
-from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.results import NONE, Results
 from splitjax.types import Net
@@ -40,7 +39,7 @@ def run(
   earlier starts that the config leaves out stay in the report.
 
   Args:
-    config: the run's config; a ConfigDict or a nested dict is checked first.
+    config: the run's config; a nested dict is checked first.
     workdir: the folder for everything that is written.
     stop: a function called after every round; it returns who asks to end early,
       or None to go on. A run that ends early writes a checkpoint and no report.
@@ -141,8 +140,7 @@ def run_seeds(
     [0, 1]
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
-  numbers, built = native(numbers), built or Tasks()
-  validation.check_seeds(numbers, "seed")
+  numbers, built = check_seeds(numbers, "seed"), built or Tasks()
   first = dataclasses.replace(config, seed=numbers[0])
   # These facts may differ by seed: the first three may describe a seed's own
   # training samples; the seed chooses the clients' names and draws devices.

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from splitjax import files, registry, trees
-from splitjax.config import shipped
-from splitjax.config.schema import Config
+from splitjax import files, trees
+from splitjax.config import loading
+from splitjax.config.config import Config
 from splitjax.data import feed
 from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
@@ -27,6 +27,7 @@ from splitjax.experiment.setup.network import (
 )
 from splitjax.experiment.storage import checkpoint, workdirs
 from splitjax.experiment.storage.checkpoint import Damaged
+from splitjax.fields import nearest
 from splitjax.fleet import Fleet, without_padding
 from splitjax.methods import nets
 from splitjax.methods.method import Method
@@ -83,7 +84,7 @@ class Trained(NamedTuple):
       return names.index(client)
     if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
       return int(client)
-    near = ", ".join(registry.nearest(str(client), names))
+    near = ", ".join(nearest(str(client), names))
     raise UserError(
       f"client {client!r}: the run has {count} clients; give a number in"
       f" 0..{count - 1}" + (f", or a name, such as {near}" if near else "")
@@ -405,7 +406,7 @@ def load(
   """
   workdir = files.expanded(workdir)
   if config is not None:
-    shipped.execute(config)
+    loading.execute(config)
   settings, facts = workdirs.read_config(workdir)
   about = None
   if key in settings.methods:

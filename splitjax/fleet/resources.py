@@ -9,14 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.fields import Bounds
+from splitjax.fields import LATENCY, RESOURCE
 from splitjax.files import expanded, one_line
 from splitjax.types import UserError
-
-RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
-LATENCY = Bounds(at_least=0, at_most=1e9)
-"""Bounds of a latency; the other resources have the bounds RESOURCE. Both keep
-the squares of costs far inside float32's range."""
 
 _STREAM = 0xDE71CE
 """Separates the draws of profiles from other draws of the same seed."""

@@ -23,9 +23,15 @@ import optax
 from jax import Array
 
 from splitjax import trees
-from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds
+from splitjax.fields import (
+  COUNT,
+  NOT_NEGATIVE,
+  POSITIVE,
+  SHARE,
+  Bounds,
+  unknown,
+)
 from splitjax.parameters import STATIC, pytree
-from splitjax.registry import unknown
 from splitjax.types import Half, Net, Tree, UserError
 
 

@@ -19,7 +19,7 @@ from flax.errors import InvalidRngError
 from splitjax.models import network, sizes
 from splitjax.models.build import axes_of
 from splitjax.models.network import Backbone
-from splitjax.registry import options
+from splitjax.options import declared
 from splitjax.types import Array, Net, Tree, UserError
 
 SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
@@ -61,7 +61,7 @@ def check_backbone(
     'it is a Backbone, equal to another of the same options'
   """
   try:
-    known = options(factory)
+    known = declared(factory)
     if "depths" not in known:
       raise UserError("it has no option depths, the cuts in use")
     depths = getattr(factory, "keywords", {}).get("depths", known["depths"][1])

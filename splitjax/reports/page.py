@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from splitjax import files
-from splitjax.registry import flat
+from splitjax.config.tree import flat
 from splitjax.reports import main_table, numbers, tables
 from splitjax.reports.quantities import heading
 from splitjax.reports.results import Results, notes

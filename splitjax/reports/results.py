@@ -12,12 +12,12 @@ from typing import Any
 import pandas as pd
 
 from splitjax.config import paper_numbers
-from splitjax.registry import flat
+from splitjax.config.tree import flat
 from splitjax.reports import main_table, numbers, tables
 from splitjax.types import UserError
 
 Settings = Mapping[str, Any]
-"""A config as nested dicts, see `splitjax.config.schema.Config.to_dict`."""
+"""A config as nested dicts, see `splitjax.config.config.Config.to_dict`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,18 +58,11 @@ def test_nothing_is_executed(tmp_path):
   assert mark.exists()  # the payload works
 
 
-@pytest.mark.parametrize(
-  ("field", "value"),
-  [
-    ("eval.rhos", tuple(range(2000))),
-    ("eval.thresholds", tuple(range(20_000))),
-  ],
-  ids=["eval.rhos", "eval.thresholds"],
-)
-def test_configs_beyond_the_machine(field, value):
-  fields = {field.replace(".", "__"): value}
-  with refused(field):
-    experiment.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
+def test_a_config_beyond_the_machine():
+  c = tiny.tiny()
+  c.eval.thresholds = tuple(range(20_000))
+  with refused("eval.thresholds"):
+    experiment.build(c)
 
 
 @pytest.mark.parametrize(
@@ -91,5 +84,5 @@ def test_configs_beyond_the_machine(field, value):
 def test_sweeps(more, field):
   begun = time.monotonic()
   with refused(field):
-    config.plan(tiny.tiny().to_dict(), more)
+    config.plan(tiny.tiny(), more)
   assert time.monotonic() - begun < 5

@@ -53,7 +53,7 @@ def get(name, text="paper"):
 
 @functools.cache
 def plan(name, text="paper"):
-  return splitjax.config.plan(get(name, text).to_dict())
+  return splitjax.config.plan(get(name, text))
 
 
 def structure(methods):
@@ -163,7 +163,7 @@ def test_words_behind_the_colon():
   assert list(largest.methods) == ["largest"]
   ten = get("harmony_figure4", "ten_clients")
   assert (ten.num_clients, ten.scale, ten.backbone.width) == (10, "small", 0.25)
-  assert ten.methods.no_csa_both.csa_weight is None
+  assert ten.methods["no_csa_both"].csa_weight is None
   middle = plan("harmony_figure4", "middle")
   assert (len(middle.seeds), middle.cells[0].config.rounds) == (8, 100)
   apart = get("classes_by_depth", "small")
@@ -192,7 +192,7 @@ def test_reports_show_the_gain_of_the_papers_own_method():
   c = get("harmony_table2")
   c.headline = "harmny"
   with refused("headline"):
-    splitjax.config.plan(c.to_dict())
+    splitjax.config.plan(c)
 
 
 def test_a_cell_for_every_form():
@@ -237,7 +237,7 @@ def test_words_for_hydra():
   c = get("hydra_table1", "small,resnet101,cifar100_coarse,dl60,deep")
   assert c.backbone.name == "resnet101" and c.backbone.depths == (33,)
   assert (c.data.name, c.data.partition.p) == ("cifar100_coarse", 60)
-  assert c.sweep.num_clients == (20, 200) and c.paper == ""
+  assert c.sweep["num_clients"] == (20, 200) and c.paper == ""
   assert c.title.endswith("ResNet101, CIFAR-100 superclasses, 60%-DL, deep cut")
   with refused("--config"):
     get("hydra_table1", "dl80,iid")
@@ -252,7 +252,7 @@ def test_words_for_hydra():
 def test_superclasses_hold_each_label_once():
   for name, labels in (("cifar10", 10), ("cifar100", 100)):
     for spec in get("hydra_table4", name).methods.values():
-      if spec.get("superclasses"):
+      if getattr(spec, "superclasses", ()):
         assert len(spec.superclasses) == spec.groups
         assert sorted(sum(spec.superclasses, ())) == list(range(labels))
 

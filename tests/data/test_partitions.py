@@ -13,7 +13,7 @@ from refusals import refused
 import splitjax
 from splitjax import experiment
 from splitjax.data import PARTITIONS, check_parts, load, round_fairly
-from splitjax.registry import read_spec
+from splitjax.options import Spec
 
 # 2,000 samples, ten classes of 200, in no order.
 LABELS = np.random.default_rng(7).permutation(np.repeat(np.arange(10), 200))
@@ -265,7 +265,7 @@ def test_refuses(name, labels, clients, options, field):
 def test_an_option_out_of_bounds_is_refused(name, option, values):
   for value in values:
     with refused(f"data.partition.{option}"):
-      read_spec(PARTITIONS, {"name": name, option: value}, "data.partition")
+      Spec.of(PARTITIONS, {"name": name, option: value}, "data.partition")
 
 
 def rounded(exact, seed, least=0):

@@ -12,7 +12,7 @@ from splitjax.data import (
   merged,
   realised_rho,
 )
-from splitjax.registry import read_spec
+from splitjax.options import Spec
 
 CLASSES = 4
 TRAIN = np.tile(np.arange(CLASSES, dtype=np.int32), 50)
@@ -170,7 +170,7 @@ def test_bad_input_is_named(name, given, field):
 def test_a_fraction_out_of_bounds_is_refused():
   given = {"name": "local", "train_fraction": 0.0}
   with refused("eval.shift.train_fraction"):
-    read_spec(SHIFTS, given, "eval.shift")
+    Spec.of(SHIFTS, given, "eval.shift")
 
 
 @pytest.mark.parametrize("name", ["id_ood", "global", "local", "out_of_client"])

@@ -97,14 +97,13 @@ def test_chunks_by_hand():
 )
 def test_invalid_system_fields(field, value):
   c = tiny.tiny()
-  c.system.unlock()
-  c.system[field] = value
+  setattr(c.system, field, value)
   with refused("system.clients_per_chunk"):
     tiny.resolved(c)
 
 
 def test_more_devices_than_there_are():
   c = tiny.tiny()
-  c.system.update({"devices": 1000})
+  c.system.devices = 1000
   with refused("system.devices"):
     experiment.build(tiny.resolved(c))

@@ -17,7 +17,7 @@ COUNT = 23
 def config(count=COUNT, **methods):
   """The tiny run of SplitGP, fine-tuned in its last row, and of others."""
   c = tiny.tiny(splitgp="splitgp", **methods)
-  c.methods.splitgp.finetune = True
+  c.methods["splitgp"].finetune = True
   c.eval.embeddings = count
   return tiny.resolved(c)
 

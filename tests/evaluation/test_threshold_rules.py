@@ -20,9 +20,10 @@ RULES = ("oracle", "calibrated", "fixed")
 def draft(rule="calibrated", **changes):
   """The tiny run of SplitGP with a +FT row and of FedAvg."""
   c = tiny.tiny(own="splitgp", fedavg="fedavg")
-  c.methods.own.finetune = True
+  c.methods["own"].finetune = True
   c.eval.threshold_rule, c.eval.holdout, c.eval.threshold = rule, 0.4, 0.8
-  c.eval.update(changes)
+  for name, value in changes.items():
+    setattr(c.eval, name, value)
   return c
 
 

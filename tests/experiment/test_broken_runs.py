@@ -174,18 +174,15 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
     raise OSError(errno.ENOSPC, "No space left on device")
 
   monkeypatch.setattr(ocp.StandardCheckpointer, "save", full)
-  given = config().to_dict()
-  assert (
-    commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 2
-  )
+  plan = splitjax.config.plan(config())
+  train = commands.Command("train", plan, tmp_path / "w")
+  assert commands.launch(train) == 2
   err = capsys.readouterr().err
   assert err.startswith("error:") and len(err.splitlines()) == 1
   assert "No space left on device" in err and "same command resumes" in err
   monkeypatch.undo()
   assert step(tmp_path / "w", 1).exists()
-  assert (
-    commands.launch(commands.Command("train", given, str(tmp_path / "w"))) == 0
-  )
+  assert commands.launch(train) == 0
   same_run(runs / "whole", tmp_path / "w")
 
 

@@ -16,7 +16,8 @@ from splitjax import ALLOCATIONS, experiment
 def config(**fleet):
   draft = tiny.tiny(own="splitgp")
   draft.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl", alpha=0.1)
-  draft.fleet.update(fleet)
+  for name, value in fleet.items():
+    setattr(draft.fleet, name, value)
   return tiny.resolved(draft)
 
 

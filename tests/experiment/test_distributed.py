@@ -38,7 +38,7 @@ get_config = test_distributed.draft
 
 
 def draft():
-  """The ConfigDict of the run; its clients do not fill all devices."""
+  """The config of the run; its clients do not fill all devices."""
   c = tiny.tiny(splitgp="splitgp")
   c.num_clients = 7
   c.data.partition.num_shards = 14

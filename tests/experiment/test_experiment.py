@@ -24,7 +24,7 @@ def ran(tmp_path_factory):
   """A finished run of a method with both exits and one with three rows."""
   workdir = tmp_path_factory.mktemp("run") / "tiny"
   draft = tiny.tiny(splitgp="splitgp", fedavg="fedavg_ft")
-  draft.methods.fedavg.at_server = True
+  draft.methods["fedavg"].at_server = True
   draft.eval.target = 1e-3
   config = tiny.resolved(draft)
   return config, workdir, splitjax.run(config, workdir)

@@ -13,7 +13,8 @@ from splitjax import experiment
 
 def drafted(method="splitgp", **fields):
   c = tiny.tiny(own=method)
-  c.faults.update(fields)
+  for name, value in fields.items():
+    setattr(c.faults, name, value)
   return c
 
 

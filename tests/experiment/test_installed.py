@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from launched import python
 
-from splitjax import __main__
+from splitjax import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = """
@@ -81,7 +81,7 @@ def checkouts(folder):
   for left in ("build/lib/splitjax/gone.py", "splitjax.egg-info/PKG-INFO"):
     (used / left).parent.mkdir(parents=True)
     (used / left).write_text("old = 1\n")
-  (used / "splitjax/flags.py").chmod(0o700)
+  (used / "splitjax/cli.py").chmod(0o700)
   (used / "splitjax/commands.py").write_text("not committed")
   return new, used
 
@@ -184,7 +184,8 @@ def test_what_lies_beside_the_sources_changes_no_check(tmp_path):
 def test_help_lists_the_flags(capsys, monkeypatch):
   # As the console script calls it, whose own module is another.
   monkeypatch.setattr(sys, "argv", ["splitjax", "describe", "--help"])
-  __main__.main()
+  with pytest.raises(SystemExit):
+    cli.run()
   said = capsys.readouterr().out
   for flag in ("config", "workdir", "cpu_devices"):
     assert f"  --{flag}: " in said or f"  --[no]{flag}: " in said
@@ -194,7 +195,7 @@ def test_help_lists_the_flags(capsys, monkeypatch):
 def test_what_is_no_command_or_config_is_one_line():
   told = python("-m", "splitjax", "fly")
   assert told.returncode == 2
-  assert told.stderr.startswith("error: 'fly'")
+  assert told.stderr.startswith("error: splitjax: unknown command 'fly'")
   assert all(x in told.stderr for x in ("train", "describe", "data"))
   told = python(
     "-m", "splitjax", "describe", "--config=quickstart", "--mode=train"

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from launched import config_file, launch, launch_here, parsed, python
+from launched import config_file, launch, launch_here, python
 from refusals import refused
 
 import splitjax
@@ -21,11 +21,6 @@ from splitjax import (
   machine,
   models,
 )
-
-pytestmark = [
-  # ml_collections loads config files with a method that importlib deprecates.
-  pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +63,8 @@ def test_a_finished_run_is_reported_and_evaluated(trained, capsys):
 
 LOGS = """
 import logging, sys
-from absl import app, logging as absl_logging
-import launch
-from splitjax import commands
+from absl import logging as absl_logging
+from splitjax import cli, commands
 
 def log(command):
   logging.getLogger("jax._src.xla_bridge").warning("a GPU may be present")
@@ -79,8 +73,7 @@ def log(command):
   return 0
 
 commands.launch = log
-argv = ["launch.py", "--mode=report", *sys.argv[1:]]
-app.run(launch.main, argv, flags_parser=launch.parse)
+cli.main(["launch.py", "--mode=report", "--workdir=w", *sys.argv[1:]])
 """
 """launch.py, with log lines of libraries instead of a command."""
 
@@ -102,16 +95,6 @@ def test_an_override_reaches_the_run(config, capsys):
   )
   steps = json.loads(capsys.readouterr().out)["methods"]["own"]["local_steps"]
   assert steps == {"round": 4, "run": 28}  # 20 samples in batches of 5
-
-
-def test_overrides_in_every_form_of_a_flag(config):
-  """A value behind a space, and flags alone."""
-  words = "--config.seed", "7", "--config.tensorboard", "--noconfig.optimizer"
-  given = [f"--config={config}", *words, "--config.seed=8", "--mode=describe"]
-  command = parsed(*given)
-  assert command.mode == "describe" and command.overridden == {
-    "seed": "8", "tensorboard": "True", "optimizer": "False",
-  }  # fmt: skip
 
 
 def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
@@ -177,7 +160,7 @@ def test_a_registered_method_is_reported(monkeypatch, tmp_path, capsys):
   splitjax.vary(c, {"data.partition.k": (2,)})
   workdir = tmp_path / "w"
   cell = workdir / "k=2"
-  train = commands.Command("train", c.to_dict(), str(workdir))
+  train = commands.Command("train", splitjax.config.plan(c), workdir)
   assert commands.launch(train) == 0
   # Without its registration it is reported, but not evaluated.
   monkeypatch.delitem(METHODS, "mine")

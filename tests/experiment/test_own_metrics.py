@@ -15,7 +15,7 @@ import splitjax
 from splitjax import METRICS, evaluation
 from splitjax.evaluation import predictions
 from splitjax.evaluation.exits import Exits
-from splitjax.registry import read_spec
+from splitjax.options import Spec
 
 FIGURES = "blank"
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +87,7 @@ def test_the_exit_that_answers_gives_the_probabilities():
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(METRICS, "look", look)
-    specs = {"look": read_spec(METRICS, "look", "")}
+    specs = {"look": Spec.of(METRICS, "look", "")}
     given = specs, exits, labels, samples, threshold, ("client", "server")
     found = evaluation.measure(*given)["look"]
   counts = samples[0].sum(axis=1)
@@ -244,7 +244,7 @@ def test_a_mistaken_metric_of_ones_own_is_one_line(answer, monkeypatch):
 @pytest.mark.parametrize(
   ("metrics", "field"),
   [
-    ("macro_f2", "eval.metrics.name"),
+    ("macro_f2", "eval.metrics.macro_f2"),
     (("ece", "ece"), "eval.metrics"),
     ({"e": {"name": "ece", "bins": 0}}, "eval.metrics.e"),
     ({"accuracy": {"name": "ece"}}, "eval.metrics.accuracy"),

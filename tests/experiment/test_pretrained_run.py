@@ -37,8 +37,7 @@ def save_start(tmp_path):
 
 def at(config, path):
   """The config with another checkpoint, or None."""
-  options = {**config.backbone.options, "pretrained": path and str(path)}
-  spec = dataclasses.replace(config.backbone, options=options)
+  spec = config.backbone.with_options(pretrained=path and str(path))
   return dataclasses.replace(config, backbone=spec)
 
 

@@ -30,7 +30,8 @@ def programs_of(config, key="own"):
 
 def config(name="splitgp", *, options=(), **changes):
   draft = tiny.changed(tiny.tiny(own=name), **changes)
-  draft.methods.own.update(dict(options))
+  own = draft.methods["own"]
+  draft.methods["own"] = own.with_options(**dict(options))
   return tiny.resolved(draft)
 
 

@@ -28,7 +28,8 @@ def config(
   c.data.train_samples = samples
   if partition:
     c.data.partition = partition
-  c.data.update(changes)
+  for name, value in changes.items():
+    setattr(c.data, name, value)
   return tiny.resolved(c)
 
 

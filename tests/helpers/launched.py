@@ -4,10 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from absl.testing import flagsaver
-
-import launch as launch_py
-from splitjax import commands
+from splitjax import cli, commands
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -38,21 +35,19 @@ def python(*arguments):
 
 def parsed(*arguments) -> commands.Command:
   """Parses the arguments of launch.py."""
-  before = sys.argv
-  with flagsaver.flagsaver():
-    try:
-      rest = launch_py.parse(["launch.py", *map(str, arguments)])
-      return launch_py.command(rest[1:])
-    finally:
-      sys.argv = before
+  command, _ = cli.parse(["launch.py", *map(str, arguments)])
+  return command
 
 
 def launch_here(*arguments) -> int:
   """Parses flags and carries them out in this process; the exit status."""
   try:
-    return commands.launch(parsed(*arguments))
-  except SystemExit as end:
-    return int(end.code)
+    command = parsed(*arguments)
+  except Exception as error:
+    if "--debug" in arguments:
+      raise
+    return commands.fail(error)
+  return commands.launch(command)
 
 
 def config_file(folder, name):

@@ -16,7 +16,7 @@ ROUNDS = 4
 
 
 def draft(name):
-  """A ConfigDict of four rounds with a checkpoint after each."""
+  """A config of four rounds with a checkpoint after each."""
   c = tiny.tiny(own=name)
   c.rounds, c.eval.every = ROUNDS, 2
   c.checkpoint.every = 1

@@ -1,8 +1,5 @@
 """A run that takes seconds: digits, the toy backbone, two rounds."""
 
-import functools
-import operator
-
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
 
@@ -11,7 +8,7 @@ ONE_SERVER = {"splitfed_v2", "splitnn", "merge_sfl", "hydra"}
 
 
 def tiny(**methods):
-  """A ConfigDict of a tiny run; methods as key=name, harmony by default."""
+  """A config of a tiny run; methods as key=name, harmony by default."""
   c = splitjax.default(backbone="toy")
   c.data.name = "digits"
   c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=12)
@@ -36,13 +33,13 @@ def tiny(**methods):
 
 
 def changed(c, **fields):
-  """A ConfigDict, or its dict, with fields such as eval__every=1."""
-  for path, value in fields.items():
-    *groups, name = path.split("__")
-    functools.reduce(operator.getitem, groups, c)[name] = value
+  """Sets fields such as eval__every=1, and returns the config."""
+  splitjax.config.assign(
+    c, {path.replace("__", "."): value for path, value in fields.items()}
+  )
   return c
 
 
 def resolved(c=None, **methods) -> Config:
-  """The checked Config of a ConfigDict, `tiny` by default."""
-  return Config.from_dict((tiny(**methods) if c is None else c).to_dict())
+  """The checked config, of `tiny` by default."""
+  return Config.from_dict(tiny(**methods) if c is None else c)

@@ -114,7 +114,7 @@ def test_the_work_of_local_steps_by_hand():
 )
 def test_what_does_not_fit_is_one_line(field, value):
   draft = tiny.tiny(own="fedavg")
-  draft.optimizer[field] = value
+  setattr(draft.optimizer, field, value)
   with refused(f"optimizer.{field}"):
     experiment.build(tiny.resolved(draft))
 

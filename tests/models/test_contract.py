@@ -187,7 +187,7 @@ MISTAKES = [
   (changed(exits={2: Flat(4)}), OTHER),
   (bare, "option depths of bare needs a default"),
   (mine((4, 4, 1), 4), "a Backbone is no factory: give the function"),
-  (lambda shape, classes, *, depths=(1,): None, "annotate its option depths"),
+  (lambda shape, classes, *, depths=(1,): None, "option depths of"),
 ]
 
 
@@ -226,7 +226,7 @@ def test_options_that_no_config_can_hold(monkeypatch):
     with pytest.raises(models.Broken, match=factory.__name__):
       SMALL(factory)
     monkeypatch.setitem(BACKBONES, "mine", factory)
-    with refused(factory.__name__):
+    with refused("mine=mine"):
       splitjax.spec(BACKBONES, "mine")
 
 

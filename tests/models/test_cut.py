@@ -4,12 +4,13 @@ import jax
 import pytest
 from refusals import refused
 
-from splitjax import models, registry
+from splitjax import models
 from splitjax.models import BACKBONES
+from splitjax.options import Spec, declared
 
 
 def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
-  spec = registry.read_spec(BACKBONES, {"name": name, **given}, "backbone")
+  spec = Spec.of(BACKBONES, {"name": name, **given}, "backbone")
   return models.cut(name, shape, 10, spec.options, vocabulary)
 
 
@@ -58,7 +59,7 @@ def test_what_cannot_be_is_one_line(name, given, field):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_every_number_of_an_option_has_an_end(name):
   numbers = {int, float, tuple[int, ...]}
-  known = registry.options(BACKBONES[name]).items()
+  known = declared(BACKBONES[name]).items()
   free = {key for key, (hint, _) in known if hint in numbers}
   assert not free
 

@@ -9,7 +9,7 @@ import time
 from tqdm import tqdm
 
 from splitjax import machine
-from splitjax.text import print_anywhere
+from splitjax.files import print_anywhere
 
 
 class Progress:

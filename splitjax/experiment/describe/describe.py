@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.config.schema import Config
+from splitjax.config.config import Config
 from splitjax.engine import faults
 from splitjax.engine.loops import one_server
 from splitjax.experiment.describe import traffic
@@ -23,6 +23,7 @@ def describe_run(config: Config, folder: Path | None = None) -> dict[str, Any]:
   If `folder` is given, figures of the clients' data are drawn into it.
   """
   task = tasks.build(config)
+  chosen = faults.Faults(**vars(config.faults))
   drawn = [] if folder is None else data_summary.pictures(task, folder)
   return {
     "backbone": _backbone(task),
@@ -32,7 +33,7 @@ def describe_run(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "training": _training(task.config),
     "clients": _clients(task),
     "methods": {key: _method(task, key) for key in config.methods},
-    "faults": faults.describe_faults(config.faults) if config.faults.on else "",
+    "faults": faults.describe_faults(chosen) if chosen.on else "",
     "notes": data_summary.origin(task) + data_summary.notes(task),
     "figures": list(map(str, drawn)),
   }

@@ -30,7 +30,7 @@ from splitjax.experiment.storage.history import History
 from splitjax.experiment.trainers.evaluation_images import tested
 from splitjax.methods.method import Method
 from splitjax.models import sizes
-from splitjax.registry import Spec
+from splitjax.options import Spec
 from splitjax.types import Net, Number, Row, State
 
 LEAST_GAIN = 0.001

@@ -1,7 +1,7 @@
 """Checks of a config against its data, network and methods, before compiling.
 
-`fields` checks single fields; `config.validation` checks fields against each
-other.
+`fields` checks single fields; the groups of `config.config` check fields
+against each other.
 """
 
 import inspect
@@ -10,9 +10,7 @@ import jax
 import numpy as np
 
 from splitjax import machine
-from splitjax.config.groups import Data
-from splitjax.config.messages import CHANNELS, Noise, Rows
-from splitjax.config.schema import Config
+from splitjax.config.config import CHANNELS, Config, Data, Noise, Rows
 from splitjax.data import PARTITIONS, Dataset, TestSets, partitions
 from splitjax.data.sources import FORMS
 from splitjax.engine import layout

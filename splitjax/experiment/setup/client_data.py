@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.config.schema import Config
+from splitjax.config.config import Config
 from splitjax.data import (
   GROUPS,
   PARTITIONS,

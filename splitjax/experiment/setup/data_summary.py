@@ -12,10 +12,10 @@ from splitjax.data import Dataset
 from splitjax.data.test_sets import domain_name, in_own_domain, realised_rho
 from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
+from splitjax.files import client
 from splitjax.fleet.fleets import Cohort
 from splitjax.models.network import Pretrained
 from splitjax.reports.quantities import heading
-from splitjax.text import client
 
 CLIENTS = "clients.csv"
 PICTURES = ("clients.png", "test_sets.png")

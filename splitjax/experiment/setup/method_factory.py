@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
-from splitjax.config.groups import OptimizerConfig
-from splitjax.config.messages import CHANNELS
-from splitjax.config.schema import Config
+from splitjax.config.config import CHANNELS, Config, OptimizerConfig
 from splitjax.engine import layout, round
 from splitjax.experiment.setup.network import Network
 from splitjax.fleet import fleets

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.config.groups import FleetConfig
-from splitjax.config.schema import Config
+from splitjax.config.config import Config, FleetConfig
 from splitjax.fleet import fleets
 from splitjax.fleet.allocation import ALLOCATIONS
 from splitjax.fleet.fleets import Fleet
@@ -70,10 +69,9 @@ def from_scratch(config: Config) -> Config:
   Only training reads their file. Without it, the returned config can be
   checked, or used to evaluate a finished run.
   """
-  options = dict(config.backbone.options)
-  if options.get("pretrained") is not None:
-    options["pretrained"] = None
-  net = dataclasses.replace(config.backbone, options=options)
+  net = config.backbone
+  if net.options.get("pretrained") is not None:
+    net = net.with_options(pretrained=None)
   return dataclasses.replace(config, backbone=net)
 
 

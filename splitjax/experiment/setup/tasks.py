@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import machine, target
-from splitjax.config.schema import Config
+from splitjax.config.config import Config
 from splitjax.data import (
   PARTITIONS,
   Dataset,
@@ -157,7 +157,7 @@ def build(
     if config.privacy.accounted:
       privacy.dp_library()
   drawn = faults.draw_faults(
-    config.faults,
+    faults.Faults(**vars(config.faults)),
     jax.random.fold_in(run_key(config.seed), FAULT),
     config.num_clients,
     config.rounds,

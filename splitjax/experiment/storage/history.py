@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax.config.schema import Config
+from splitjax.config.config import Config
 from splitjax.evaluation.cost import Cost
+from splitjax.files import client
 from splitjax.reports.quantities import heading
-from splitjax.text import client
 from splitjax.types import Metrics, Row, UserError
 
 

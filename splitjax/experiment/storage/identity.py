@@ -10,8 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from splitjax.config.groups import OptimizerConfig
-from splitjax.config.schema import Config, significant
+from splitjax.config.config import Config, OptimizerConfig, significant
 from splitjax.experiment.setup.method_factory import make_optimizer
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from splitjax import machine
-from splitjax.config.groups import Checkpoint
+from splitjax.config.config import Checkpoint
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import checkpoint
 from splitjax.experiment.storage.checkpoint import Damaged

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files, machine
-from splitjax.config.schema import Config
+from splitjax.config.config import Config
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import identity, workdirs
 from splitjax.types import UserError, naming

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax.config.nested import specs
-from splitjax.config.schema import Config
-from splitjax.config.validation import NAMED
-from splitjax.registry import flat
+from splitjax.config import tree
+from splitjax.config.config import Config
+from splitjax.options import registry_of
 from splitjax.types import UserError
 
 # Files and folders of a workdir. LOCK exists while a process uses the workdir.
@@ -154,11 +153,8 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   """Reads config.json; raises UserError for a name that is not registered."""
   path = Path(workdir) / CONFIG
   saved = read_own(workdir)
-  config = saved["config"]
-  named, leaves = [*specs(Config, config)], flat(config)
-  named += [(field, known, leaves.get(field)) for field, known in NAMED.items()]
-  for field, registry, name in named:
-    if name is not None and name not in registry:
+  for field, registry, name in tree.named_in(saved["config"]):
+    if name is not None and name not in registry_of(registry):
       raise UserError(
         f"{path}: {field}={name!r} is not known: give the config file that"
         " registers it as --config=FILE, in Python as config=FILE"

@@ -20,6 +20,7 @@ from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
 from splitjax.evaluation import calibration
+from splitjax.evaluation.client_metrics import take_probabilities
 from splitjax.evaluation.evaluate import evaluate_clients
 from splitjax.evaluation.exits import Outputs
 from splitjax.evaluation.personalisation import personalise_clients
@@ -208,7 +209,7 @@ class Trainer:
       name,
       evaluate_clients,
       arguments,
-      probabilities=task.config.eval.probabilities,
+      probabilities=take_probabilities(task.config.eval.metrics),
     )
     if task.aside is None or len(self.setup.method.answers) < 2:
       return [(test, arguments)]

@@ -1,0 +1,327 @@
+"""The command `splitjax`, also `python -m splitjax` and `python launch.py`.
+
+  splitjax train --config=quickstart --workdir=runs/quickstart
+  splitjax train --config=FILE.py:WORDS --workdir=DIR --config.optimizer.lr=0.05
+  splitjax describe --config=harmony_figure2:small
+  splitjax evaluate --workdir=DIR [--config=... --config.eval.FIELD=VALUE]
+  splitjax report DIR [DIR ...] [--workdir=DIR]   one table over several folders
+  splitjax data list|prepare
+
+--config takes a file, the name of one that comes with splitjax, or a run's
+config.json to repeat it; words follow a colon. --config.FIELD=VALUE sets a
+field: --config.rounds=60, --config.methods=harmony,fedavg,
+--config.data.partition="dirichlet(alpha=0.3)". A mistake is one line, with exit
+status 2; fields and values are read before jax is imported.
+"""
+
+import copy
+import difflib
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from absl import flags
+
+from splitjax import commands
+from splitjax.commands import Command
+from splitjax.config import loading, tree
+from splitjax.config.config import Config
+from splitjax.config.sweep import check_seeds, plan, read_axis
+from splitjax.fields import unknown
+from splitjax.files import print_anywhere
+from splitjax.options import Text
+from splitjax.types import UserError
+
+MODES = ("train", "evaluate", "report", "describe")
+HELP = ("-h", "-help", "--help", "help")
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_string(
+  "config",
+  None,
+  "A config file, the name of one of splitjax's own, or a run's config.json."
+  " report needs none: numbers and configs are stored.",
+  FLAGS,
+)
+flags.DEFINE_string(
+  "mode",
+  "train",
+  "train: train what is not finished in the workdir, then report. evaluate:"
+  " evaluate the saved networks again, with another config.eval or"
+  " privacy.delta if given. report: write tables and figures again from saved"
+  " results; of several folders, report DIR DIR, one table over all. describe:"
+  " print sizes, steps, FLOPs and traffic of the config without training; with"
+  " --workdir also draw the clients' data.",
+  FLAGS,
+)
+flags.DEFINE_string(
+  "workdir", None, "Folder for everything that a run writes.", FLAGS
+)
+flags.DEFINE_string(
+  "data_dir",
+  None,
+  "Folder of all prepared data, as `python -m splitjax.data` takes it; the same"
+  " as --config.data.dir.",
+  FLAGS,
+)
+flags.DEFINE_string(
+  "seeds",
+  None,
+  "Train once per seed, as in --seeds=0,1,2, and report over them.",
+  FLAGS,
+)
+flags.DEFINE_multi_string(
+  "sweep",
+  [],
+  "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
+  " several flags: every combination.",
+  FLAGS,
+)
+flags.DEFINE_enum(
+  "figures",
+  "report",
+  ["none", "report", "all"],
+  "Which reports have figures: report: the one that is asked for. all: those of"
+  " its seeds and of a grid's cells, too.",
+  FLAGS,
+)
+flags.DEFINE_enum(
+  "format", "text", ["text", "json"], "How describe prints.", FLAGS
+)
+flags.DEFINE_string(
+  "compilation_cache",
+  "~/.cache/splitjax",
+  "Folder of compiled programs, for the next start of the same config; an"
+  " empty string disables it.",
+  FLAGS,
+)
+flags.DEFINE_integer(
+  "cpu_devices",
+  None,
+  "Number of devices that the CPU counts as, so that clients train on all"
+  " cores; by default one per core, at most 8.",
+  flag_values=FLAGS,
+)
+flags.DEFINE_string(
+  "coordinator_address",
+  None,
+  "HOST:PORT of process 0, for a run of several processes.",
+  FLAGS,
+)
+flags.DEFINE_integer(
+  "num_processes", None, "Number of processes of the run.", flag_values=FLAGS
+)
+flags.DEFINE_integer(
+  "process_id", None, "Number of this process, from 0 on.", flag_values=FLAGS
+)
+flags.DEFINE_bool(
+  "debug",
+  False,
+  "Show the whole traceback of an error instead of one line.",
+  FLAGS,
+)
+
+
+def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
+  """Reads a command line, with the program's name -> the command, all flags.
+
+  Fields are found and values read before the config file is executed, which
+  imports jax for its registries.
+
+  Raises:
+    UserError: a flag, a field or a value is wrong.
+  """
+  # `splitjax train` is `launch.py --mode=train`.
+  words = list(argv)
+  if len(words) > 1 and words[1] in MODES:
+    again = [w for w in words[2:] if w.lstrip("-").startswith("mode=")]
+    if again:
+      raise UserError(f"{again[0]}: the command is {words[1]}; leave it out")
+    words[1] = f"--mode={words[1]}"
+  values, runs, overridden = read_flags(words)
+  check_flags(values, runs, overridden)
+  look(overridden, values.sweep)
+  # The file registers methods and networks of its own: only now are names
+  # and options known.
+  runs_of_config, file = None, None
+  if values.config:
+    config = loading.load(values.config)
+    path, _ = loading.find(values.config)
+    file = str(path) if loading.is_own(path) and path.suffix == ".py" else None
+    if values.mode != "report":
+      runs_of_config = plan(config, values.sweep, overridden)
+  command = Command(
+    mode=values.mode,
+    workdir=Path(values.workdir).expanduser() if values.workdir else None,
+    plan=runs_of_config,
+    seeds=check_seeds(values.seeds, "--seeds") if values.seeds else None,
+    swept=bool(values.sweep),
+    file=file,
+    runs=tuple(runs),
+    figures=values.figures,
+    as_json=values.format == "json",
+    debug=values.debug,
+  )
+  return command, values
+
+
+def read_flags(
+  argv: Sequence[str],
+) -> tuple[flags.FlagValues, list[str], dict[str, Text]]:
+  """Lets absl read the flags -> values, positional arguments, fields."""
+  values = copy.deepcopy(FLAGS)
+  try:
+    words = values.read_flags_from_files(argv, force_gnu=False)
+    rest, overridden = split(words)
+    runs = values(rest)[1:]
+    if values.data_dir is not None:
+      overridden["data.dir"] = Text(values.data_dir)
+    return values, runs, overridden
+  except flags.UnrecognizedFlagError as error:
+    # Fields are often given as flags of their own, as other libraries have it.
+    similar = difflib.get_close_matches(error.flagname, list(FLAGS), 1)
+    similar = [f"--{flag}" for flag in similar]
+    similar += [f"--config.{field}" for field in tree.near(error.flagname)]
+    hint = f"did you mean {' or '.join(similar)}?" if similar else "see --help"
+    raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
+  except flags.Error as error:
+    last = [line for line in str(error).splitlines() if line.strip()][-1]
+    raise UserError(last.strip()) from None
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
+  """Takes --config.FIELD=VALUE out of the arguments -> the rest, the fields.
+
+  --config.FIELD VALUE does the same; --config.FIELD alone is True, and
+  --noconfig.FIELD False. If a field is given twice, the last value counts.
+  """
+  rest: list[str] = []
+  overridden: dict[str, Text] = {}
+  words = list(argv)
+  while words and words[0] != "--":
+    word = words.pop(0)
+    flag = re.fullmatch(r"--?(no)?config\.([^=]+)(?:=(.*))?", word, re.DOTALL)
+    if flag is None:
+      rest.append(word)
+      continue
+    negated, path, text = flag.groups()
+    if text is None:
+      # As absl has it for flags: a switch alone, or a value behind a space.
+      text = "False" if negated else "True"
+      if not negated and words and not re.match(r"--?[a-z]", words[0]):
+        text = words.pop(0)
+    overridden[path] = Text(text)
+  return rest + words, overridden
+
+
+def check_flags(
+  values: flags.FlagValues, runs: Sequence[str], overridden: Mapping[str, Text]
+) -> None:
+  """Raises UserError if flags are missing, or contradict each other."""
+  mode, swept = values.mode, [text.partition("=")[0] for text in values.sweep]
+  if mode not in MODES:
+    raise UserError(unknown("--mode", mode, MODES, "mode"))
+  if runs and mode != "report":
+    raise UserError(unknown("splitjax", runs[0], [*MODES, "data"], "command"))
+  if values.workdir is not None and not values.workdir.strip():
+    raise UserError("--workdir: is empty; name a folder")
+  if overridden and not values.config:
+    raise UserError(f"--config.{next(iter(overridden))} needs --config=FILE")
+  if "scale" in overridden:
+    # The field records the file's choice; setting it changes nothing.
+    raise UserError("--config.scale: choose it as --config=FILE:small")
+  configured = ("train", "describe", "evaluate")
+  for flag, present, modes in (
+    ("--seeds", values.seeds is not None, ("train",)),
+    ("--format=json", values.format == "json", ("describe",)),
+    ("--sweep=seed", "seed" in swept, ("train", "describe")),
+    ("--sweep", bool(swept), configured),
+    *((f"--config.{path}", True, configured) for path in overridden),
+  ):
+    if present and mode not in modes:
+      raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
+  if swept and not values.config:
+    raise UserError("--sweep needs --config=FILE, whose fields it varies")
+  if values.seeds is not None:
+    check_seeds(values.seeds, "--seeds")
+    if "seed" in (*overridden, *swept):
+      text = "the command line sets the seed another time; leave one out"
+      raise UserError(f"--seeds={values.seeds}: {text}")
+  if mode in ("train", "describe") and not values.config:
+    names = "quickstart, fmnist_small or harmony_figure2:small"
+    text = f"--mode={mode} needs --config=FILE, or a name such as {names}"
+    raise UserError(f"--config: {text}")
+  if mode != "describe" and not values.workdir and not runs:
+    raise UserError(f"--workdir: --mode={mode} needs --workdir=FOLDER")
+
+
+def look(overridden: Mapping[str, Text], swept: Sequence[str]) -> None:
+  """Sets what lies in no registered name in a config of defaults.
+
+  So a misspelt field is an error before the config file is executed.
+  """
+  settings = [overridden]
+  for path, texts in map(read_axis, swept):
+    settings += [{path: text} for text in texts]
+  for values in settings:
+    slots = {path: tree.slot_of(path) for path in values}
+    named = {path for path, slot in slots.items() if slot and slot.registry}
+    tree.assign(Config(), {p: x for p, x in values.items() if p not in named})
+
+
+def run() -> NoReturn:
+  """Runs the program with its arguments, and exits."""
+  print_anywhere()
+  _, *words = sys.argv
+  if words[:1] == ["data"]:
+    from splitjax.data.__main__ import run as data
+
+    data(words[1:])
+  if not words or words[0] == "help" or {*HELP[:-1]} & {*words}:
+    print(f"{str(__doc__).strip()}\n{FLAGS.get_help()}")
+    sys.exit(0)
+  status = main(sys.argv)
+  if status == commands.INTERRUPTED:
+    # A normal exit would wait for the running round.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+  sys.exit(status)
+
+
+def main(argv: Sequence[str]) -> int:
+  """Carries a command line out; returns the exit status.
+
+  With --debug an error is raised instead of printed.
+  """
+  try:
+    command, values = parse(argv)
+    _join(values)
+  except Exception as error:
+    if "--debug" in argv:
+      raise
+    return commands.fail(error)
+  return commands.launch(command)
+
+
+def _join(values: flags.FlagValues) -> None:
+  """Sets up the cache and the devices, and connects the processes of a run."""
+  from absl import logging
+
+  from splitjax import machine
+
+  # Show libraries' warnings, such as jax's fallback to the CPU, but not
+  # orbax's, which logs every thread; this program prints its errors itself.
+  logging.use_absl_handler()
+  logging.set_verbosity(logging.WARNING)
+  logging.get_absl_logger().setLevel("CRITICAL")
+  machine.keep_compiled(values.compilation_cache)
+  # Processes that share a machine must say how many CPU devices each takes.
+  if values.num_processes is None or values.cpu_devices is not None:
+    machine.use_cores(values.cpu_devices)
+  process = values.num_processes, values.process_id
+  machine.initialize(values.coordinator_address, *process)
+  machine.check_platform()
