@@ -8,7 +8,7 @@ Without `small` it runs at the paper's scale. The words :fmnist (the default),
 :cifar10, :cifar100 and :tiny_imagenet name the data set; beta is a grid,
 `--sweep=data.partition.alpha=0.1` one of its cells; :pathological is the
 appendix's partition. The paper's averages are those of a report over runs of
-different data sets (docs/running.md). The setting, and what
+different data sets (docs/sweeps.md). The setting, and what
 `small` is: configs/pgfedsplit_settings.py. FedRep's head has one epoch to the
 body's five, as FedPAC's: the paper gives five in all.
 

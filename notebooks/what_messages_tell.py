@@ -152,5 +152,5 @@ plt.show()
 # `privacy.features` or `wire.features` set and record again.
 # [What crosses the cut](https://github.com/splitjax/splitjax/blob/main/docs/privacy.md)
 # has both and the account of ε;
-# [Leakage](https://github.com/splitjax/splitjax/blob/main/docs/leakage.md) says what
+# [Leakage](https://github.com/splitjax/splitjax/blob/main/docs/privacy.md#attacks) says what
 # these attacks assume and what their numbers do not prove.

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import splitjax
-from splitjax import cli, experiment
+from splitjax import experiment
 from splitjax.cli import MODES
 from splitjax.config.tree import value_of
 from splitjax.methods import METHODS
@@ -76,20 +76,23 @@ def test_links_lead_somewhere(page):
       assert anchor in anchors(there), target
 
 
-def test_every_page_is_in_the_table_of_contents():
-  index = (DOCS / "index.md").read_text(encoding="utf-8")
-  listed = re.findall(r"^([a-z_/]+)$", index, flags=re.MULTILINE)
-  pages = {path.stem for path in DOCS.glob("*.md")} - {"index"}
-  assert pages <= set(listed)
-  notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.py")}
-  assert {f"notebooks/{name}" for name in notebooks} <= set(listed)
+LISTED = {
+  "drift": {*splitjax.CORRUPTIONS, "clean"},
+  "methods": METHODS.keys(),
+  # "difference" is a page's own.
+  "reports": (
+    quantities.QUANTITIES.keys() - {"difference"}
+    | {*numbers.COLUMNS, *numbers.MEANS}
+  ),
+}
+"""Page -> what the first cells of its tables name."""
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "methods.md"])
-def test_every_method_is_in_the_table(page):
-  rows = tables(page.read_text(encoding="utf-8"))
-  named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-  assert METHODS.keys() <= named
+@pytest.mark.parametrize(("page", "names"), LISTED.items())
+def test_the_tables_of_a_page_have_all_there_is(page, names):
+  rows = tables((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+  listed = {name for row in rows for name in re.findall(r"`([\w.]+)`", row[0])}
+  assert names <= listed
 
 
 def test_the_readmes_numbers_are_the_committed_reports():
@@ -122,24 +125,13 @@ def beside(name):
 def test_result_tables_are_made_from_the_committed_reports():
   module = beside("tables")
   pages = [x.read_text(encoding="utf-8") for x in DOCS.glob("results/*.md")]
-  assert len(module.MARKED.findall("".join(pages))) >= 25
   for page in pages:
     assert module.filled(page) == page, "run: python -m docs.tables"
 
 
-def test_every_metric_and_column_is_explained():
-  rows = tables((DOCS / "reports.md").read_text(encoding="utf-8"))
-  named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row[0])}
-  metrics = quantities.QUANTITIES.keys() - {"difference"}  # a page's own
-  assert metrics | {*numbers.COLUMNS, *numbers.MEANS} <= named
-
-
 @each
-def test_commands_exist(page):
-  text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-  for line in re.findall(r"python launch\.py ([^\n`#)]*)", text):
-    for flag in re.findall(r"--([a-z_]+)", line):
-      assert flag in cli.FLAGS, flag
+def test_programs_and_targets_exist(page):
+  text = page.read_text(encoding="utf-8")
   for module in re.findall(r"-m ((?:splitjax|configs|benchmarks)[.\w]*)", text):
     # Installed, the configs are a part of splitjax.
     module = re.sub(r"^splitjax\.configs\.", "configs.", module)
@@ -150,7 +142,10 @@ def test_commands_exist(page):
     assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-COMMAND = r"(?:python launch\.py|splitjax(?= [a-z])) ([^\n`#)\"']*)"
+COMMAND = (
+  r"(?:python launch\.py|splitjax(?= [a-z]))"
+  r" ((?:[^\n`#)\"']|(?<==)\"[^\"\n]*\")*)"
+)
 
 
 def commands(page):
@@ -171,10 +166,6 @@ def commands(page):
 
 
 EVERY = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
-
-
-def test_there_are_commands():
-  assert len(EVERY) > 30 and any("--sweep" in line for line in EVERY)
 
 
 @functools.cache
@@ -236,17 +227,6 @@ def test_tests_and_files_that_are_named_exist(page):
     r"`((?:splitjax|configs|tests|docs|benchmarks|notebooks)/[\w/.]+)`", text
   ):
     assert (ROOT / path).exists() or path.startswith("notebooks/NAME"), path
-
-
-LISTED = {
-  "drift": {*splitjax.CORRUPTIONS, "clean"},
-}
-
-
-@pytest.mark.parametrize(("page", "known"), LISTED.items())
-def test_the_table_of_a_page_has_all_there_are(page, known):
-  rows = tables((DOCS / f"{page}.md").read_text(encoding="utf-8"))
-  assert known <= {re.sub(r"\W", "", row[0]) for row in rows}
 
 
 @each

@@ -91,9 +91,9 @@ def test_the_network_of_the_page_keeps_the_contract(tried, monkeypatch):
       return [*models.shapes(make((8, 8, 1), 4)).params]
 
     monkeypatch.setattr(splitjax, "check_backbone", built)
-  (example,) = blocks(DOCS / "networks.md")
+  (example,) = blocks(DOCS / "own_networks.md")
   scope = {}
-  exec(compile(example, "networks.md", "exec"), scope)
+  exec(compile(example, "own_networks.md", "exec"), scope)
   assert "my_network" in splitjax.BACKBONES
 
 

@@ -2,7 +2,7 @@
 
 The server follows the protocol and keeps all that it receives. `record`
 collects the messages about some samples of a client, and an attack computes
-from them what the client has not sent. docs/leakage.md has the references.
+from them what the client has not sent. docs/privacy.md has the references.
 """
 
 import math

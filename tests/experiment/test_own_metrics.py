@@ -222,13 +222,13 @@ def test_clients_may_share_the_answers(tmp_path, undrawn):
 def test_the_metric_of_the_page(monkeypatch):
   monkeypatch.setattr(splitjax, "METRICS", METRICS)
   monkeypatch.setitem(METRICS, "brier", None)  # undone afterwards
-  text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+  text = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
   (example,) = (
     each
     for each in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     if "METRICS" in each
   )
-  exec(compile(example, "running.md", "exec"), {})
+  exec(compile(example, "sweeps.md", "exec"), {})
   by_hand = ((SURE - np.eye(4)[LABELS]) ** 2).sum(axis=1).mean()
   score = METRICS["brier"](LABELS, ANSWERS, SURE)
   assert math.isclose(score, by_hand)
