@@ -197,6 +197,7 @@ class Metrics(NamedTuple):
   wire: dict[str, Array]  #: message name -> [] bytes, over all participants
   participants: Array  #: [] int32
   masked: Array  #: [N] bool, participants whose update was not finite
+  undone: Array  #: [] bool, a step of the server was not finite, and is undone
   bytes: Array  #: [N] sent and received by each participant
   steps: Array  #: [N] local steps of each participant
   alone: Array  #: [N] of these, steps without the server

@@ -150,15 +150,15 @@ class Turns(NamedTuple):
   halves: Half  #: [n, ...]; in a relay [1, ...]
   server_half: Half
   tally: Tally  #: [n]
-  failed: Array  #: [n] bool, clients with a loss that was not finite
+  failed: Array  #: [n] bool, clients with a turn that was undone
   holder: Array  #: [] int32, as `last_holder`
 
 
 def sequential(group: Group, *, relay: bool = False) -> Trained:
   """One server takes the clients' batches in turns (Shard.service_order).
 
-  A turn whose loss is not finite is undone, and its client takes no more turns
-  in this round. If the server is not finite at the end, nothing counts.
+  A turn that leaves a loss or a half not finite is undone, and its client takes
+  no more turns in this round: the next client would start from its numbers.
   """
   crowd = begin(group)
   group = group._replace(visits=crowd.visits)
@@ -199,7 +199,8 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
       lambda: serve(before, who, t, turns.holder),
       lambda: (before, none),
     )
-    fine = on & jnp.isfinite(sum(tally.losses.values(), jnp.zeros(())))
+    # Also the optimiser's slots, which outlive the turn.
+    fine = on & finite((tuple(after), tally.losses))
     client, lent = trees.where(fine, after, before)
     tally = tally._replace(losses=zeroed(fine, tally.losses))
     tally = trees.add(trees.take(turns.tally, who), tally)

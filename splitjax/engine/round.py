@@ -21,7 +21,7 @@ from splitjax.engine.faults import NO_FAULTS, FaultTable, strike
 from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.loops import Group, loop_of, one_server
 from splitjax.engine.schedules import fold
-from splitjax.engine.visit import Common, Report, Visit, with_draws
+from splitjax.engine.visit import Common, Report, Visit, finite, with_draws
 from splitjax.methods import nets
 from splitjax.methods.method import Method
 from splitjax.models import network
@@ -146,8 +146,8 @@ def run_round(
   clients, counted = zip(*pairs, strict=True)
 
   # Aggregate.
-  state = aggregate(method, state, clients, counted, sums.shares)
-  return devices.laid_out(state, mesh), metrics_of(sums)
+  state, sound = aggregate(method, state, clients, counted, sums.shares)
+  return devices.laid_out(state, mesh), metrics_of(sums, ~sound)
 
 
 def _one_of(count: int, what: str) -> None:
@@ -175,14 +175,13 @@ def sample(
   for cohort, number in zip(layout.cohorts, numbers, strict=True):
     place = rank[number[: cohort.size]]
     active = place < layout.participants
-    chunk = cohort.chunk or 1
     most = layout.computed(cohort)
-    if -(-most // chunk) >= -(-cohort.size // chunk):
+    extra = -most % (layout.devices * (cohort.chunk or 1))
+    if most + extra >= cohort.places:  # whole chunks on all devices: no fewer
       samples.append(_all_places(cohort, active))
       continue
-    # Gather the first of them; pad to whole chunks on all devices.
+    # Gather the first of them.
     chosen = jnp.argsort(place)[:most]
-    extra = -most % (layout.devices * chunk)
     beyond = jnp.full(extra, cohort.places, chosen.dtype)
     slots = jnp.concatenate([chosen, beyond])
     on = jnp.concatenate([active[chosen], jnp.zeros(extra, bool)])
@@ -266,33 +265,45 @@ def aggregate(
   clients: tuple[Client, ...],
   counted: tuple[Array, ...],
   shares: dict[str, Any],
-) -> State:
+) -> tuple[State, Array]:
   """Ends a round: the means over clients, then `Method.merge`.
 
   A mean is, block by block, the total of the clients' shares by their weights;
-  a block of which nobody has a share stays.
+  a block of which nobody has a share stays. A mean of sound updates is sound,
+  but a step of the server on it may overflow, and then its network stays.
+
+  Returns:
+    The next state, and whether the server's steps were finite, [] bool.
   """
-  outer = state.outer
+  old, outer, sound = state.server, state.outer, jnp.bool_(True)
   if method.outer is not None:
-    outer, shares = method.outer.step(outer, state.server, shares)
-  before = state.server
-  server = before._replace(
-    net=nets.means(shares[nets.THETA], before.net),
-    common=nets.means(shares.get(nets.COMMON, NO_BLOCKS), before.common),
+    outer, shares = method.outer.step(outer, old, shares)
+  server = old._replace(
+    net=nets.means(shares[nets.THETA], old.net),
+    common=nets.means(shares.get(nets.COMMON, NO_BLOCKS), old.common),
   )
-  server, clients = method.merge(server, shares, clients, counted)
-  return state._replace(
-    round=state.round + 1, clients=clients, server=server, outer=outer
+  if method.outer is not None:
+    sound = finite((server.net, server.common, outer))
+    server = trees.where(sound, server, old)
+    outer = trees.where(sound, outer, state.outer)
+  merged, clients = method.merge(server, shares, clients, counted)
+  if merged.net is not server.net or merged.common is not server.common:
+    sound &= finite((merged.net, merged.common))
+    merged = trees.where(sound, merged, server)
+  state = state._replace(
+    round=state.round + 1, clients=clients, server=merged, outer=outer
   )
+  return state, sound
 
 
-def metrics_of(sums: Report) -> Metrics:
+def metrics_of(sums: Report, undone: Array) -> Metrics:
   """Makes a round's metrics from sums over its clients."""
   return Metrics(
     losses=jax.tree.map(jnp.divide, sums.losses, sums.with_loss),
     wire=sums.wire,
     participants=sums.participants.astype(jnp.int32),
     masked=sums.masked > 0,
+    undone=undone,
     bytes=sums.bytes,
     steps=sums.steps,
     alone=sums.alone,

@@ -190,11 +190,10 @@ class ClientRound:
     steps = self.schedules[number]
     if steps is None:
       key = self.draws.step_keys[number]
-      step = self.stages[number].step
-      return tallied(step, *pair, context, self.samples, key)
+      return self.take(number, pair, context, self.samples, key)
 
     @functools.partial(jax.jit, inline=True)  # traced once, for both uses
-    def take(pair, t):
+    def step(pair, t):
       return self.step(number, pair, context, t)
 
     count: Array | int = len(steps.rows)
@@ -205,18 +204,23 @@ class ClientRound:
 
     def next_step(i, carry):
       pair, tally = carry
-      pair, of_step = take(pair, order[i])
+      pair, of_step = step(pair, order[i])
       return pair, trees.add(tally, of_step)
 
-    none = trees.zeros(jax.eval_shape(take, pair, jnp.int32(0))[1])
+    none = trees.zeros(jax.eval_shape(step, pair, jnp.int32(0))[1])
     return jax.lax.fori_loop(0, count, next_step, (pair, none))
 
   def step(
     self, number: int, pair: Pair, context: Tree, t: Array
   ) -> tuple[Pair, Tally]:
-    """Takes step t of a stage: `Method.step`, or `alone` without the server."""
+    """Takes step t of a stage with its batches."""
+    return self.take(number, pair, context, *self.batches(number, t))
+
+  def take(
+    self, number: int, pair: Pair, context: Tree, batches: Tree, key: Array
+  ) -> tuple[Pair, Tally]:
+    """Calls a stage's `step`, or its `alone` while the server is down."""
     stage, down = self.stages[number], self.visit.struck.server_down
-    batches, key = self.batches(number, t)
 
     def with_server():
       return tallied(stage.step, *pair, context, batches, key)

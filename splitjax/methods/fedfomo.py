@@ -19,11 +19,14 @@ from splitjax.types import NO_BLOCKS, Half, Net, UserError
 NEVER = 1e-12
 """Networks that are closer to theta_i than this get no weight."""
 
+LEAST = 1e-9
+"""The least sum that slopes are divided by; also in the authors' code."""
+
 
 class Memory(NamedTuple):
   """Memory of a client."""
 
-  affinity: Array  #: [N], p_i, the sums of the weights that others have got
+  affinity: Array  #: [N], p_i, sums of the slopes of others' networks
   start: Net  #: theta_i, with which its last local training began
 
 
@@ -32,12 +35,15 @@ class FedFomo(Unaveraged):
   """A client mixes networks of others by first-order weights (eq. 6-8).
 
   theta_i <- theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD.
-  w_n is max(0, (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|), with
-  losses on the client's validation samples, divided by the sum of all (eq.
-  6-7). If none is positive, the client goes back to theta_i, as in the authors'
-  code. theta_i is the network that its last local training began with; the
-  network that resulted is one of the theta_n (baseline_model=first_model in the
-  authors' commands). The M - 1 others are downloaded, see `choose`.
+  w_n is max(0, s_n) divided by the sum of all, where the slope s_n is
+  (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|, with losses on the
+  client's validation samples (eq. 6-7). If none is positive, the client goes
+  back to theta_i, as in the authors' code. As there, p_i adds the slopes
+  themselves, divided by |sum_n s_n|: a client whose network hurt ranks below
+  one that was never tried. theta_i is the network that its last local training
+  began with; the network that resulted is one of the theta_n (first_model as
+  the baseline in the authors' commands). The M - 1 others are downloaded, see
+  `choose`.
 
   The server stores N networks. A client in training stores M + 1 networks
   beside its own; system.clients_per_chunk=1 needs the least memory.
@@ -79,14 +85,18 @@ class FedFomo(Unaveraged):
       lambda x, others: jnp.concatenate([x[None], others]), trained, others
     )
     # Their weights against the network before the last training.
-    weights = self.first_order(start, candidates, samples)
+    slopes = self.slopes(start, candidates, samples)
+    gains = jnp.maximum(slopes, 0)
+    total = gains.sum()
+    weights = gains / jnp.where(total > 0, total, 1.0)
     gaps = jax.tree.map(jnp.subtract, candidates, start)
     net = trees.add(start, nets.combine(weights, gaps))
     # Local normalisation is the client's, as it was trained.
     net = nets.join(nets.select(net, self.sends), trained)
     for _ in range(count):
       self.exchange("down", net)
-    affinity = affinity.at[chosen].add(weights[1:])
+    scale = jnp.maximum(jnp.abs(slopes.sum()), LEAST)
+    affinity = affinity.at[chosen].add(slopes[1:] / scale)
     memory = Memory(affinity=affinity, start=net)
     return self.optimizer.start(net, memory), Half(net=NO_BLOCKS, slots={}), ()
 
@@ -97,19 +107,16 @@ class FedFomo(Unaveraged):
     stock = trees.take(nets.select(cohort.net, self.sends), slice(size))
     return server._replace(memory=stock), clients
 
-  def first_order(self, start: Net, others: Net, samples: Samples) -> Array:
-    """Computes the weights [M] of networks [M, ...] from theta_i (eq. 6-7)."""
+  def slopes(self, start: Net, networks: Net, samples: Samples) -> Array:
+    """Computes the slopes [M] of networks [M, ...] from theta_i (eq. 6)."""
     before = self.validation_loss(start, samples)
 
-    def weight(other):
-      gain = before - self.validation_loss(other, samples)
-      apart = jnp.sqrt(squared_distance(other.params, start.params))
-      slope = jnp.maximum(gain, 0) / jnp.maximum(apart, NEVER)
-      return jnp.where(apart > NEVER, slope, 0.0)
+    def slope(net):
+      gain = before - self.validation_loss(net, samples)
+      apart = jnp.sqrt(squared_distance(net.params, start.params))
+      return jnp.where(apart > NEVER, gain / jnp.maximum(apart, NEVER), 0.0)
 
-    weights = jax.lax.map(weight, others)
-    total = weights.sum()
-    return weights / jnp.where(total > 0, total, 1.0)
+    return jax.lax.map(slope, networks)
 
   def validation_loss(self, net: Net, samples: Samples) -> Array:
     """Computes the mean task loss on the held-back samples, [] float."""

@@ -102,12 +102,15 @@ class Harmony(Adapting, Blended, Split):
     late = 3.0 * self.inner_steps + 3
     # An early view that l_C does not need has no backward pass of its own.
     early = late if self.both else (late - 2) * self.aligned
-    server = 3.0 * (1 + self.aligned)
+    # Of the late view the gradients of l_S alone and of both losses are pulled
+    # back, since only the former goes down: no pass serves both.
+    server = 3.0 + 4.0 * self.aligned
     alone = late * (1 + self.both)
     return Passes(client=late + early, server=server, trips=2, alone=alone)
 
   def receive(self, client, server, samples, round, key):
-    # The client computes the server's loss, with its copy of the head.
+    # The client computes the server's loss with the head, which it gets once:
+    # of a block's step it knows everything, and so takes it too.
     wire.send_tree("down/server_head", network.select(server.net, ("head",)))
     return super().receive(client, server, samples, round, key)
 
@@ -133,6 +136,9 @@ class Harmony(Adapting, Blended, Split):
     loss, d_head, d_e = self.head_pass(copy.net, e, b1)
     d_e = self.cross("up/embedding_gradient", d_e, b1)
     wire.send_tree("up/head_gradient", d_head)
+    if self.optimizer.clip is not None:
+      # The norm runs over the trunk's gradient too, which the client lacks.
+      wire.record("down/statistics", 4.0)
 
     # Server: the features' gradient, of l_S alone, goes down. Its step.
     grads, dz = trunk.pull(d_e)

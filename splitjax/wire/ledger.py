@@ -51,7 +51,7 @@ MESSAGES: dict[str, str] = {
   "down/head": "heads of whole models",
   "down/prototypes": "class means of features",
   "down/control_variate": "the server's control variate, a mean gradient",
-  "down/statistics": "label counts, losses, variances, coefficients",
+  "down/statistics": "label counts, losses, variances, coefficients, norms",
 }
 """Message name -> its content. "up" is from client to server. To register a
 message of your own: MESSAGES["up/variance"] = "variance of the features"."""

@@ -1,13 +1,17 @@
 """Rounds with client faults, against their definition."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from divided import distance, divided, planned, same_bits
-from engine import SIZES, by_number, networks, spied, world
+from engine import SIZES, Spy, by_number, networks, spied, world
 
+from splitjax import wire
 from splitjax.engine.round import run_round
 from splitjax.fleet.fleets import assign_depths
+from splitjax.parameters import pytree
+from splitjax.types import Stage
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -60,6 +64,46 @@ def test_rounds_with_faults_by_hand():
       sum(weights[n] * steps[n] for n in on),
     ]
     before = after
+
+
+@pytree
+class Prepared(Spy):
+  """A spy that begins its round with a computation, with or without server."""
+
+  def stages(self):
+    prepare = Stage(step=self.prepared, alone=self.prepared_alone, once=True)
+    return prepare, Stage(step=self.step, alone=self.step_alone)
+
+  def prepared(self, half, copy, context, samples, key):
+    wire.record("up/statistics", 1.0)
+    return self.noted(half, 1000), copy, {"start": jnp.ones(())}
+
+  def prepared_alone(self, half, context, samples, key):
+    return self.noted(half, 2000), {"start": jnp.zeros(())}
+
+  def step_alone(self, half, context, batches, key):
+    return self.noted(half, 100), {}
+
+  def noted(self, half, count):
+    memory = half.memory._replace(steps=half.memory.steps + count)
+    return half._replace(memory=memory)
+
+
+def test_a_computation_of_a_round_can_do_without_the_server_too():
+  made = spied(assign_depths(6, (1, 2), 0))
+  parts = {k: getattr(made.method, k) for k in ("backbone", "optimizer")}
+  method = Prepared(**parts, total=made.method.total)
+  place = divided(made._replace(method=method))
+  down = only(1, 4)
+  state, metrics = planned(place, server_down=down).round(place.state())
+  counts = [client.memory.steps for client in by_number(place.world, state)]
+  assert counts == [
+    2000 + 100 * steps if away else 1000 + steps
+    for steps, (away,) in zip(STEPS, down, strict=True)
+  ]
+  assert float(metrics.wire["up/statistics"]) == 4
+  assert float(metrics.losses["start"]) == pytest.approx(4 / 6)
+  assert np.flatnonzero(metrics.alone).tolist() == [1, 4]
 
 
 def server_down(name, *who):

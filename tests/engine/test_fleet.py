@@ -137,7 +137,13 @@ def test_participants_train_and_the_others_stay(n, depths, p):
 
 @pytest.mark.parametrize(
   ("n", "participants", "devices", "chunk"),
-  [(20, 7, 1, 2), (20, 3, 3, 2), (30, 7, 3, 1), (11, None, 4, 1)],
+  [
+    (20, 7, 1, 2),
+    (20, 3, 3, 2),
+    (30, 7, 3, 1),
+    (9, 2, 4, 1),
+    (11, None, 4, 1),
+  ],
 )
 def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   fleet = assign_depths(n, (1, 2, 3), 0, participants=participants)
@@ -150,6 +156,7 @@ def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
     active, slots = np.asarray(sample.active), np.arange(len(cohort.places))
     if sample.slots is not None:  # the sampled clients of a cohort are dealt
       slots = np.asarray(sample.slots)
+      assert len(slots) < len(cohort.places)  # or it would gather for nothing
       load = active.reshape(devices, -1).sum(axis=1)
       assert load.max() - load.min() <= 1
     assert len(slots) % lot == 0 == len(cohort.places) % lot

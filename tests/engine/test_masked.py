@@ -15,6 +15,7 @@ from splitjax import experiment, trees
 from splitjax.engine.visit import SMALL, finite
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.outer import Outer
 from splitjax.parameters import pytree
 from splitjax.types import Net, UserError
 
@@ -204,6 +205,94 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
     assert word in message
   assert not list((tmp_path / "methods").glob("*/checkpoints/*"))
   assert not (tmp_path / "metrics.jsonl").read_text()
+
+
+def overflowing(kind, side):
+  """The method, in which a step of client 1 makes a half infinite, no loss."""
+
+  @pytree
+  class Overflowing(kind):
+    on: float = 1.0
+
+    def receive(self, client, server, samples, round, key):
+      *halves, context = super().receive(client, server, samples, round, key)
+      return *halves, (samples.shard.number, context)
+
+    def lend(self, server_half, context):
+      return super().lend(server_half, context[1])
+
+    def take_back(self, server_half, context, lent):
+      return super().take_back(server_half, context[1], lent)
+
+    def step(self, half, copy, context, batches, key):
+      number, context = context
+      half, copy, losses = super().step(half, copy, context, batches, key)
+      bad = jnp.where((number == 1) & (self.on > 0), jnp.inf, 0.0)
+      if side == "client":
+        return add(half, bad), copy, losses
+      return half, add(copy, bad), losses
+
+    def send(self, half, copy, context, samples, weight, key):
+      _, context = context
+      return super().send(half, copy, context, samples, weight, key)
+
+  return Overflowing
+
+
+@pytest.mark.parametrize(
+  ("name", "side"),
+  [
+    ("splitfed_v2", "server"),
+    *slow(
+      ("splitfed_v2", "client"),
+      ("hydra", "server"),
+      ("splitnn", "client"),
+      ("splitnn", "server"),
+    ),
+  ],
+)
+def test_a_turn_that_overflows_is_undone_and_its_client_named(name, side):
+  """At one server the others go on, as if that client had not come."""
+  made = world(name)
+  plain, dropped = made.method, np.array([[n == 1] for n in range(6)])
+  kind = overflowing(METHODS[name], side)
+
+  def outcome(on, dropped):
+    method = kind(backbone=plain.backbone, optimizer=plain.optimizer, on=on)
+    place = divided(made._replace(method=method))
+    place = planned(place, dropped=dropped)
+    state, metrics = place.round(place.state())
+    return jax.device_get((networks(place.world, state), state.server, metrics))
+
+  nets, server, metrics = outcome(1.0, dropped & False)
+  nets_without, server_without, without = outcome(0.0, dropped)
+  assert np.flatnonzero(metrics.masked).tolist() == [1]
+  assert same_bits((nets, server), (nets_without, server_without))
+  assert same_bits(metrics.losses, without.losses)
+  assert metrics.participants == 6 and without.participants == 5
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("fedavg", {"outer": Outer(name="fedavgm", lr=3e38)}),
+    *slow(
+      ("splitgp", {"outer": Outer(name="fedadam", lr=3e38)}),
+      ("fedgh", {"server_lr": 3e38}),
+    ),
+  ],
+)
+def test_a_servers_step_that_overflows_is_undone_and_told(name, options):
+  made = world(name, options=tuple(options.items()))
+  state = made.state()
+  before = jax.device_get((state.server, state.outer))
+  for count in range(2):
+    state, metrics = made.round(state)
+    assert metrics.undone and not metrics.masked.any(), count
+  assert same_bits((state.server, state.outer), before)
+  nets = networks(made, state)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(nets))
+  assert not world(name).round(world(name).state())[1].undone
 
 
 def test_finite():

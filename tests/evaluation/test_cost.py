@@ -10,7 +10,7 @@ from splitjax import evaluation, models
 from splitjax.fleet import Profiles, Rates
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
-from splitjax.models import cnn4
+from splitjax.models.nets import cnn4, cnn8
 from splitjax.types import Batch
 
 PROFILES = Profiles(
@@ -69,7 +69,7 @@ def test_nobody_takes_part():
   ("name", "options", "within"),
   [
     ("splitgp", {}, 0.05),
-    ("harmony", {"inner_steps": 0, "stochastic_depth": False}, 0.15),
+    ("harmony", {"inner_steps": 0, "stochastic_depth": False}, 0.05),
     ("fedavg", {}, 0.05),
     *slow(
       ("supersfl", {}, 0.1),
@@ -89,7 +89,9 @@ def test_nobody_takes_part():
 )
 def test_the_declared_work_is_what_xla_counts(name, options, within):
   """FLOPs of a step as lowered, against `Passes` and the FLOPs of the cut."""
-  net, size = cnn4((12, 12, 1), 4, depths=(1,)), 8
+  # Aligned, two passes end behind the first block: it must not be the largest.
+  aligned = name == "harmony" and "csa_weight" not in options
+  net, size = (cnn8 if aligned else cnn4)((12, 12, 1), 4, depths=(1,)), 8
   method = METHODS[name](
     backbone=net, optimizer=Optimizer(lr=0.1, momentum=None), **options
   )

@@ -161,8 +161,10 @@ def test_fedfomo_weighs_its_own_training_by_hand(better):
   def apart(net):
     return np.linalg.norm(toys.flat(net) - toys.flat(start))
 
-  w = [max(0, loss(start) - loss(net)) / apart(net) for net in candidates]
+  slopes = np.array([(loss(start) - loss(n)) / apart(n) for n in candidates])
+  w = np.maximum(slopes, 0)
   assert (w[0] > 0) == better and (sum(w) > 0) == better
+  assert (slopes[1:] < 0).any()  # a network that hurts
   w = [x / sum(w) if better else 0.0 for x in w]
   want = jax.tree.map(
     lambda old, *new: old + np.tensordot(w, np.stack(new) - old, 1),
@@ -175,9 +177,9 @@ def test_fedfomo_weighs_its_own_training_by_hand(better):
   data = toys.samples(NET, range(6), held=(*HELD, -1))
   half, sent = begun(method, client, server, data, round=3)
   toys.assert_close(by_hand.arrays(half.net.params), want, 1e-12)
-  # What it remembers: weights of others, and where its training begins.
+  # What it remembers: slopes of others, and where its training begins.
   affinity = np.array(AFFINITY)
-  affinity[[2, 1]] += w[1:]
+  affinity[[2, 1]] += slopes[1:] / abs(slopes.sum())
   np.testing.assert_allclose(half.memory.affinity, affinity, atol=1e-12)
   toys.assert_close(half.memory.start, half.net, 0.0)
   # Its own network is no download.

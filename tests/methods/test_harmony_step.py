@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import by_hand
 import jax
+import numpy as np
 import pytest
 import toy_world as toys
 from by_hand import blocks
@@ -181,6 +182,29 @@ def test_without_alignment_there_is_no_early_view():
   )(*sides, batches, jax.random.key(0))
   assert set(losses) == {"client", "server"} and "up/match" not in sent
   assert entry(server) == 2 and float(sent["up/features"]) == 6 * 7 * 2
+
+
+def test_a_client_can_take_the_heads_step_too():
+  """A round's later steps use the head as updated, which goes down once.
+
+  A client has the head's gradient, of which the step is a function; with a clip
+  also of the joint norm, a number that goes down.
+  """
+  sides = toys.pair(toys.network(), 2, Optimizer(lr=0.1, momentum=None))
+  batches, key = (toys.batch(0), toys.batch(1)), jax.random.key(0)
+  steps = {}
+  for clip in (None, 1e-3):
+    optimizer = Optimizer(lr=0.1, momentum=None, clip=clip)
+    method = METHODS["harmony"](backbone=toys.network(), optimizer=optimizer)
+    run = toys.hasty(step(method), *sides, batches, key)
+    _, server, _, sent = run(*sides, batches, key)
+    moved = jax.tree.map(np.subtract, server.net.params, sides[1].net.params)
+    steps[clip] = toys.flat(moved["head"])
+    assert float(sent.get("down/statistics", 0)) == (4 if clip else 0)
+    norm = np.linalg.norm(toys.flat(moved)) / 0.1
+  factor = np.linalg.norm(steps[1e-3]) / np.linalg.norm(steps[None])
+  np.testing.assert_allclose(steps[1e-3], factor * steps[None], 1e-9)
+  assert 0 < factor < 1 and norm == pytest.approx(1e-3)
 
 
 def test_only_the_late_view_writes_statistics():

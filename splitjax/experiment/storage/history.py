@@ -134,6 +134,8 @@ def log_line(
       **{name: _short(np.asarray(x)[on]) for name, x in every.items()},
     },
   }
+  if metrics.undone:
+    line["undone"] = True
   if metrics.faults:
     line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
   if cost is not None:
@@ -156,23 +158,27 @@ def check_masked(
 ) -> str:
   """Makes the note on a round's masked clients; "" if none were masked.
 
-  Raises UserError if clients were masked and `on_nan` is "stop".
+  The same note is on a server's step that was undone. Raises UserError if there
+  is one or the other and `on_nan` is "stop".
   """
-  if not line["masked"]:
+  where = f"{label}: in round {line['round']} the"
+  if line.get("undone"):
+    what = f"{where} server's step was not finite"
+    outcome = "its network stayed, as in later such rounds"
+    remedy = "a smaller mean_optimizer.lr (fedgh: server_lr)"
+  elif line["masked"]:
+    clients = _clients(line["masked"], names)
+    what = f"{where} updates of {clients} were not finite"
+    outcome = "they were left out, as later ones are"
+    remedy = "a smaller optimizer.lr or inner_lr, or optimizer.clip,"
+  else:
     return ""
-  what = (
-    f"{label}: in round {line['round']} the updates of"
-    f" {_clients(line['masked'], names)} were not finite"
-  )
   if on_nan == "stop":
     raise UserError(
-      f"{what} (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
-      " optimizer.clip, or leave such updates out with on_nan=mask"
+      f"{what} (on_nan=stop): {remedy} may help; on_nan=mask leaves out what is"
+      " not finite"
     )
-  return (
-    f"{what} and left out, as later ones are; a smaller optimizer.lr or"
-    " inner_lr, or optimizer.clip, may help."
-  )
+  return f"{what}: {outcome}; {remedy} may help."
 
 
 def evaluated(line: dict[str, Any], label: str) -> bool:

@@ -35,7 +35,7 @@ class Recorder:
     conditions: what the bits of results depend on, for checkpoints, as JSON.
     done: the number of rounds that were done when the recorder was opened.
     log: the lines of the finished rounds.
-    masked: true if clients were masked in a finished round.
+    masked: true if a finished round left out what was not finite.
     seconds: wall time by activity: "train", "compile" and "evaluate".
     notes: sentences for a reader of the report.
     events: TensorBoard's file; None in other processes than the first, and if
@@ -82,7 +82,7 @@ class Recorder:
   def remember(self, line: dict[str, Any]) -> None:
     """Updates `masked` from the line of a finished round."""
     self._last = history.between_rounds(line, self.task.config, self.rows)
-    self.masked |= bool(line["masked"])
+    self.masked |= bool(line["masked"]) or "undone" in line
 
   def rewrite_logs(self) -> None:
     """Writes the logs again, up to the last finished round."""
