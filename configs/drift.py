@@ -17,7 +17,7 @@ no client has trained on.
 
 `:small`: ten clients of 200 samples, twenty rounds of twenty steps, an eighth
 of the width, evaluated after the last round; run with and without the word
-(docs/results/beyond.md). The scale paper was not run.
+(docs/results/ours.md). The scale paper was not run.
 """
 
 import splitjax

@@ -13,7 +13,7 @@ accuracy over megabytes.
 of the width, evaluated after every other round on 60 samples of each client, on
 all of them after the last (fine-tuned rows after it alone: they have no
 megabytes until an accuracy); half a minute a form, method and seed on a busy
-core (docs/results/fewer_bits.md, features alone, evaluated after every round on
+core (docs/results/ours.md, features alone, evaluated after every round on
 all samples). Not run at the scale paper.
 """
 

@@ -38,7 +38,7 @@ one busy core. Over three seeds at rho 0.8: SplitGP 54.8 ± 2.1, SplitGP lam=0.2
 with fine-tuning 66.6 ± 4.0, multi-exit with fine-tuning 68.0 ± 2.3, HARMONY
 67.3 ± 1.8, without CSA 65.5 ± 1.3 and of fixed depth 65.0 ± 0.8 (both with all
 copies of theta in its mean, an option up to commit 47eb65d; see
-docs/results/harmony.md for the training that diverged).
+docs/results/harmony_scales.md for the training that diverged).
 
 `:middle`: twice the rounds of `small` and eight seeds, with Figure 2(b)'s other
 rows, so that differences of 1 to 2 points can be told from none; an hour a seed
