@@ -30,9 +30,8 @@ from splitjax.commands import Command
 from splitjax.config import loading, tree
 from splitjax.config.config import Config
 from splitjax.config.sweep import check_seeds, plan, read_axis
-from splitjax.fields import unknown
+from splitjax.fields import Text, unknown
 from splitjax.files import print_anywhere
-from splitjax.options import Text
 from splitjax.types import UserError
 
 MODES = ("train", "evaluate", "report", "describe")

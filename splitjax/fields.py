@@ -1,6 +1,7 @@
-"""Types and bounds of fields and options, read by one checker.
+"""Types and bounds of fields and options, read by one converter.
 
-The type is the annotation; `Annotated` adds bounds:
+The annotation says what a field takes: int, float, str, bool, Literal[...],
+tuple[T, ...], or a union of these; `Annotated` adds bounds:
 
   rounds: Annotated[int, Bounds(at_least=1)] = 120
 
@@ -11,12 +12,11 @@ once.
 import ast
 import dataclasses
 import difflib
-import math
 import os
 import types
 import typing
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from splitjax.types import UserError
@@ -41,11 +41,10 @@ class Bounds:
     return " and ".join(words)
 
   def __contains__(self, number: float) -> bool:
-    low, high = self.at_least, self.at_most
     return (
-      (low is None or number >= low)
-      and (high is None or number <= high)
+      (self.at_least is None or number >= self.at_least)
       and (self.above is None or number > self.above)
+      and (self.at_most is None or number <= self.at_most)
       and (self.below is None or number < self.below)
     )
 
@@ -55,174 +54,172 @@ POSITIVE = Bounds(above=0)
 NOT_NEGATIVE = Bounds(at_least=0)
 SHARE = Bounds(at_least=0, below=1)
 PROBABILITY = Bounds(at_least=0, at_most=1)
-
+# Of a device. They keep the squares of costs far inside float32's range.
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
 LATENCY = Bounds(at_least=0, at_most=1e9)
-"""Of a device. They keep the squares of costs far inside float32's range."""
 
-LARGEST = 3.4028234663852886e38, 2**31 - 1
-"""Largest float and largest integer: devices compute in float32 and int32."""
+Count = Annotated[int, COUNT]
+Natural = Annotated[int, NOT_NEGATIVE]
+Positive = Annotated[float, POSITIVE]
+NotNegative = Annotated[float, NOT_NEGATIVE]
+Share = Annotated[float, SHARE]
+Probability = Annotated[float, PROBABILITY]
+Fraction = Annotated[float, Bounds(above=0, at_most=1)]
 
-_FORBIDDEN = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode categories that no text field may hold: terminal control characters,
-unpaired surrogates (which cannot be written to a file) and line separators."""
+LARGEST: dict[type, float] = {float: 3.4028234663852886e38, int: 2**31 - 1}
+"""Largest number of a type: devices compute in float32 and int32."""
 
-
-def alternatives(hint: Any) -> tuple:
-  """Lists the types that a hint allows: one, or the members of a union.
-
-  Bounds and other metadata are dropped.
-  """
-  if get_origin(hint) is Annotated:
-    hint = get_args(hint)[0]
-  union = get_origin(hint) in (types.UnionType, typing.Union)
-  return get_args(hint) if union else (hint,)
-
-
-_WORDS = {
+WORDS = {
   int: "a whole number",
   float: "a number",
   str: "a text",
   bool: "True or False",
   type(None): "None",
 }
+"""Type -> its name in an error."""
+
+
+class Text(str):
+  """A value as it was typed, still to be read by its field's annotation."""
+
+
+def kinds(
+  hint: Any, bounds: Bounds | None = None
+) -> Iterator[tuple[Any, Bounds | None]]:
+  """Yields each type that an annotation allows, with its bounds."""
+  if get_origin(hint) is Annotated:
+    inner, *marks = get_args(hint)
+    for mark in marks:
+      bounds = mark if isinstance(mark, Bounds) else bounds
+    yield from kinds(inner, bounds)
+  elif get_origin(hint) in (types.UnionType, typing.Union):
+    for member in get_args(hint):
+      yield from kinds(member, bounds)
+  else:
+    yield hint, bounds
+
+
+def alternatives(hint: Any) -> tuple:
+  """Lists the types that an annotation allows."""
+  return tuple(kind for kind, _ in kinds(hint))
 
 
 def readable(hint: Any) -> bool:
-  """Checks if `check_value` can read values of this annotation."""
+  """Checks if `convert` can read values of this annotation."""
   for kind in alternatives(hint):
     if get_origin(kind) is tuple:
-      each, *rest = get_args(kind)
-      known = rest == [...] and readable(each)
+      item, *length = get_args(kind)
+      supported = length == [...] and readable(item)
     else:
-      known = get_origin(kind) is Literal or kind in list(_WORDS)
-    if not known:
+      supported = get_origin(kind) is Literal or kind in list(WORDS)
+    if not supported:
       return False
   return True
 
 
+def convert(value: Any, hint: Any, path: str) -> Any:
+  """Converts a value to the type of its field: 1 to 1.0, a list to a tuple.
+
+  A number stands for a tuple of one, and words separated by commas for a tuple
+  of texts. A `Text` is read first; numbers and arrays may be NumPy's.
+
+  Args:
+    value: the value.
+    hint: the annotation, with `Bounds` if it has any.
+    path: dotted path of the field.
+
+  Raises:
+    UserError: the type is wrong, a number is out of bounds, or a text has
+      characters that no field may hold.
+  """
+  value = read(value, hint) if isinstance(value, Text) else native(value)
+  for kind, bounds in kinds(hint):
+    if get_origin(kind) is tuple:
+      item_hint: Any = get_args(kind)[0]
+      if isinstance(value, str) and item_hint is str:
+        value = [word.strip() for word in value.split(",") if word.strip()]
+      if type(value) in (int, float):
+        value = (value,)
+      if isinstance(value, list | tuple):
+        if bounds and not 0 < len(value) <= bounds.count:
+          text = f"must have 1 to {bounds.count} numbers"
+          raise UserError(f"{path}={written(value)} {text}")
+        bounded: Any = Annotated[item_hint, bounds]
+        return tuple(convert(item, bounded, path) for item in value)
+    elif get_origin(kind) is Literal:
+      if isinstance(value, str) and value in get_args(kind):
+        return value
+    elif type(value) is kind or kind is float and type(value) is int:
+      _check(value, kind, bounds, path)
+      return float(value) if kind is float else value
+  raise UserError(f"{path}={written(value)} must be {_describe(hint)}")
+
+
+def _check(value: Any, kind: type, bounds: Bounds | None, path: str) -> None:
+  """Raises UserError unless a device holds the number, a file the text."""
+  if kind in LARGEST and not abs(value) <= LARGEST[kind]:  # also NaN
+    text = f"must be {WORDS[kind]}, at most {LARGEST[kind]:.10g}"
+    raise UserError(f"{path}={written(value)} {text}")
+  if bounds is not None and kind in LARGEST and value not in bounds:
+    raise UserError(f"{path}={written(value)} must be {bounds}")
+  if kind is str:
+    # Control characters of terminals, line separators, and unpaired
+    # surrogates, which cannot be written to a file.
+    forbidden = ("Cc", "Cs", "Zl", "Zp")
+    odd = [c for c in value if unicodedata.category(c) in forbidden]
+    if odd:
+      text = f"must be one line of text, without {odd[0]!r}"
+      raise UserError(f"{path}={written(value)} {text}")
+
+
 def native(value: Any) -> Any:
-  """Converts a config, or a part of one, to built-in Python values.
+  """Converts a value to built-in Python values.
 
   NumPy's and jax's numbers and arrays become numbers and tuples of numbers (a
   float32 0.1 becomes 0.1). Paths become texts, ranges become tuples. Other
   values stay.
   """
-  if isinstance(value, type):
-    return value
   if isinstance(value, os.PathLike):
     return os.fspath(value)
   if isinstance(value, range):
     return tuple(value)
-  if hasattr(value, "tolist"):
+  if hasattr(value, "tolist") and not isinstance(value, type):
     import numpy as np
 
     if value.dtype in (np.float16, np.float32):
       value = np.asarray(value).astype(str).astype(float)
     value = value.tolist()
-    value = tuple(value) if isinstance(value, list) else value
-  if isinstance(value, Mapping):
-    return {key: native(each) for key, each in value.items()}
-  if type(value) in (list, tuple):
-    return type(value)(map(native, value))
+    return tuple(value) if isinstance(value, list) else value
   return value
 
 
-def literal(text: str) -> Any:
-  """Reads a Python literal; returns any other text unchanged."""
+def read(text: str, hint: Any) -> Any:
+  """Reads a text by an annotation; what it cannot read stays a text."""
+  text = str(text)  # no `Text` any more
+  allowed = alternatives(hint)
+  if text == "None" and type(None) in allowed:
+    return None
+  # A text must not be evaluated: the title 12, the form int8, a file's name.
+  if str in allowed or any(text in get_args(kind) for kind in allowed):
+    return text
+  if bool in allowed and text.lower() in ("true", "false"):
+    return text.lower() == "true"
   try:
     return ast.literal_eval(text)
   except (SyntaxError, ValueError, MemoryError, RecursionError):
     return text
 
 
-_SWITCH = {"true": True, "t": True, "false": False, "f": False}
-
-
-def read(text: str, hint: Any) -> Any:
-  """Reads a value of the command line by its field's annotation.
-
-  A single number becomes a tuple of one if the field takes a tuple. A value
-  that cannot be read stays text, which `check_value` refuses.
-  """
-  kinds = alternatives(hint)
-  if text == "None" and type(None) in kinds:
-    return None
-  texts = [t for k in kinds if get_origin(k) is Literal for t in get_args(k)]
-  if text in texts or str in kinds:
-    return text
-  if bool in kinds and text.lower() in _SWITCH:
-    return _SWITCH[text.lower()]
-  value = literal(text)
-  several = any(get_origin(kind) is tuple for kind in kinds)
-  return (value,) if several and type(value) in (int, float) else value
-
-
-def check_value(value: Any, hint: Any, where: str) -> Any:
-  """Converts a value to the type of its field: 1 to 1.0, a list to a tuple.
-
-  A text of words separated by commas becomes a tuple of texts.
-
-  Args:
-    value: the value in a config.
-    hint: the annotation, with `Bounds` if it has any.
-    where: dotted path of the field.
-
-  Raises:
-    UserError: the type is wrong, a number is out of bounds, or a text has
-      characters that no field may hold.
-  """
-  value = _typed(value, hint, where)
-  marks = getattr(hint, "__metadata__", ())
-  for bounds in (mark for mark in marks if isinstance(mark, Bounds)):
-    several = isinstance(value, tuple)
-    each = value if several else [value]
-    numbers = [v for v in each if type(v) in (int, float)]
-    if several and not numbers:
-      raise UserError(f"{where}=() must have one number at least")
-    if several and len(value) > bounds.count:
-      raise UserError(
-        f"{where} has {len(value)} numbers: give at most {bounds.count}"
-      )
-    if any(number not in bounds for number in numbers):
-      more = ", each" if several else ""
-      raise UserError(f"{where}={written(value)} must be {bounds}{more}")
-  return value
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-  """Converts a value as `check_value` does, but ignores declared bounds."""
-  finite = not isinstance(value, float) or math.isfinite(value)
-  if finite:
-    _check_representable(value, hint, where)
-  for kind in alternatives(hint) if finite else ():
-    if type(value) is kind:
-      return value
-    if isinstance(value, str) and value in get_args(kind):
-      return value
-    if kind is float and type(value) is int:
-      return float(value)
-    if get_origin(kind) is tuple and isinstance(value, str):
-      if get_args(kind)[0] is str:
-        value = [word.strip() for word in value.split(",") if word.strip()]
-    if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
-      return tuple(_typed(v, get_args(kind)[0], where) for v in value)
-  raise UserError(f"{where}={written(value)} must be {_describe(hint)}")
-
-
-def _check_representable(value: Any, hint: Any, where: str) -> None:
-  """Raises UserError for a number or a text that no field can hold."""
-  if isinstance(value, (int, float)):
-    whole = isinstance(value, int) and float not in alternatives(hint)
-    most = LARGEST[whole]
-    if abs(value) > most:
-      raise UserError(f"{where}={written(value)} must be at most {most:.10g}")
-  if isinstance(value, str):
-    odd = [c for c in value if unicodedata.category(c) in _FORBIDDEN]
-    if odd:
-      raise UserError(
-        f"{where}={written(value)} must be one line of text, without {odd[0]!r}"
-      )
+def _describe(hint: Any) -> str:
+  words = []
+  for kind in alternatives(hint):
+    if get_origin(kind) is Literal:
+      words += [repr(choice) for choice in get_args(kind)]
+    elif get_origin(kind) is tuple:
+      words.append(f"a tuple, each {_describe(get_args(kind)[0])}")
+    else:
+      words.append(WORDS[kind])
+  return " or ".join(words)
 
 
 def written(value: Any) -> str:
@@ -232,18 +229,6 @@ def written(value: Any) -> str:
   except ValueError:  # Python refuses to print integers of thousands of digits
     text = "(thousands of digits)"
   return text if len(text) <= 200 else f"{text[:197]}..."
-
-
-def _describe(hint) -> str:
-  words = []
-  for kind in alternatives(hint):
-    if get_origin(kind) is Literal:
-      words += [repr(v) for v in get_args(kind)]
-    elif get_origin(kind) is tuple:
-      words.append(f"a tuple, each {_describe(get_args(kind)[0])}")
-    else:
-      words.append(_WORDS[kind])
-  return " or ".join(words)
 
 
 MOST = 10

@@ -5,22 +5,15 @@ class its fields, annotated with types that `fields` reads.
 """
 
 import ast
+import copy
 import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from splitjax.fields import (
-  alternatives,
-  check_value,
-  native,
-  read,
-  readable,
-  unknown,
-  written,
-)
+from splitjax.fields import Text, convert, readable, unknown, written
 from splitjax.types import UserError
 
 Registry = Mapping[str, Callable]
@@ -34,18 +27,15 @@ LONGEST_KEY = 100
 """Maximum length of a key: the key of a method names a folder."""
 
 RESERVED = frozenset(
-  ["con", "prn", "aux", "nul"]
-  + [f"{port}{number}" for port in ("com", "lpt") for number in range(10)]
+  "con prn aux nul".split()
+  + [f"com{number}" for number in range(10)]
+  + [f"lpt{number}" for number in range(10)]
 )
 """Names that no folder can have on Windows."""
 
 
 class NoSuchField(UserError, AttributeError):
   """Raised for a field or an option that there is not."""
-
-
-class Text(str):
-  """A value as it was typed, still to be read by its field's annotation."""
 
 
 @functools.cache
@@ -76,15 +66,15 @@ def declared(factory: Callable) -> dict[str, tuple[Any, Any]]:
   for option, argument in inspect.signature(function).parameters.items():
     if argument.kind is not argument.KEYWORD_ONLY or option in bound:
       continue
+    fault = ""
     if option not in hints or not readable(hints[option]):
-      remedy = "as int, float, str, bool, Literal, tuple[int, ...] or a union"
-      raise UserError(f"option {option} of {name}: annotate it {remedy}")
-    if argument.default is argument.empty:
-      text = "needs a default, which configs start from"
-      raise UserError(f"option {option} of {name} {text}")
-    if hasattr(Spec, option):
-      text = "rename it, every Spec has this attribute"
-      raise UserError(f"option {option} of {name}: {text}")
+      fault = "annotate it as int, float, str, bool, Literal, tuple[int, ...]"
+    elif argument.default is argument.empty:
+      fault = "it needs a default, which configs start from"
+    elif hasattr(Spec, option):
+      fault = "rename it, every Spec has this attribute"
+    if fault:
+      raise UserError(f"option {option} of {name}: {fault}")
     declarations[option] = hints[option], argument.default
   return declarations
 
@@ -140,7 +130,9 @@ class Spec:
   def __init__(
     self, registry: Registry | str, name: str, label: str = "", **options: Any
   ):
-    self._registry, self._name, self._path = registry, name, ""
+    self._registry = registry
+    self._name = name
+    self._path = ""
     self._chosen: dict[str, Any] = {}
     self.label = label
     for option, value in options.items():
@@ -158,7 +150,7 @@ class Spec:
 
   @property
   def options(self) -> dict[str, Any]:
-    """All options: the given ones, and the factory's defaults."""
+    """All options: the set ones, and the factory's defaults."""
     declarations = declared(self.factory).items()
     return {name: default for name, (_, default) in declarations} | self._chosen
 
@@ -166,18 +158,20 @@ class Spec:
     """Sets the name, the label or an option; `path` is its dotted path."""
     path = path or f"{self._path or self._name}.{option}"
     if option == "name":
-      value = checked(value, str, path)
+      value = convert(value, str, path)
       if value != self._name:  # the same name again changes nothing
         check_name(self._registry, value, path.removesuffix(".name"))
-        self._name, self._chosen, self.label = value, {}, ""
+        self._name = value
+        self._chosen = {}
+        self.label = ""
     elif option == "label":
-      object.__setattr__(self, "label", checked(value, str, path))
+      object.__setattr__(self, "label", convert(value, str, path))
     else:
       declarations = declared(self.factory)
       if option not in declarations:
         raise NoSuchField(self._lacks(option, path))
       hint, default = declarations[option]
-      value = checked(value, hint, path)
+      value = convert(value, hint, path)
       # Equal Specs are to have equal texts.
       self._chosen.pop(option, None)
       if (type(value), value) != (type(default), default):
@@ -211,18 +205,11 @@ class Spec:
       self.set(option, value)
 
   def __eq__(self, other: object) -> bool:
-    if not isinstance(other, Spec):
-      return NotImplemented
-    mine = self._name, self.label, self._chosen
-    return mine == (other._name, other.label, other._chosen)
+    return isinstance(other, Spec) and self._said() == other._said()
 
-  def __reduce__(self):
-    # By the registry's name: what it holds may be no module's function.
-    parts = self._registry, self._name, self.label, self._path, self._chosen
-    return Spec.restored, parts
-
-  def __deepcopy__(self, memo: dict) -> "Spec":
-    return self.placed(self._registry, self._path)
+  def _said(self) -> dict[str, Any]:
+    """Returns the name, the label and what differs from the defaults."""
+    return {"name": self._name, "label": self.label, **self._chosen}
 
   def __repr__(self) -> str:
     return self._name + _arguments(self.options)
@@ -230,25 +217,13 @@ class Spec:
   def __str__(self) -> str:
     return self._name + (_arguments(self._chosen) if self._chosen else "")
 
-  @classmethod
-  def restored(
-    cls,
-    registry: Registry | str,
-    name: str,
-    label: str,
-    path: str,
-    chosen: Mapping[str, Any],
-  ) -> "Spec":
-    """Makes a Spec of checked parts."""
-    spec = cls(registry, name)
-    object.__setattr__(spec, "label", label)
-    spec._path, spec._chosen = path, dict(chosen)
-    return spec
-
   def placed(self, registry: Registry | str, path: str) -> "Spec":
     """Returns a copy that names itself by its path in a config."""
-    parts = self._name, self.label, path, self._chosen
-    return Spec.restored(registry, *parts)
+    spec = copy.copy(self)
+    spec._registry = registry
+    spec._path = path
+    spec._chosen = dict(self._chosen)
+    return spec
 
   def with_options(self, **options: Any) -> "Spec":
     """Returns a copy with other options."""
@@ -262,10 +237,6 @@ class Spec:
     label = {"label": self.label} if self.label else {}
     return {"name": self._name, **label, **self.options}
 
-  def is_bare(self) -> bool:
-    """Tells whether this is a name alone."""
-    return not self._chosen and not self.label
-
   @classmethod
   def of(cls, registry: Registry | str, source: Any, path: str) -> "Spec":
     """Makes a checked Spec from a Spec, a dict as of `to_dict`, or a call.
@@ -274,42 +245,24 @@ class Spec:
       UserError: the name or an option is unknown, or a value is wrong.
     """
     if isinstance(source, Spec):
-      spec = source.placed(registry, path)
-      check_name(registry, spec._name, path)
-      # The Spec of another registry may have other options.
-      for option, value in source._chosen.items():
-        spec.set(option, value, f"{path}.{option}")
-      return spec
-    if isinstance(source, Mapping):
-      if "name" not in source:
-        choices = ", ".join(registry_of(registry))
-        raise UserError(f"{path}: needs a name (choices: {choices})")
-      spec = cls(registry, checked(source["name"], str, f"{path}.name"))
-      check_name(registry, spec._name, path)
-      for option, value in source.items():
-        spec.set(str(option), value, f"{path}.{option}")
-      return spec.placed(registry, path)
-    if not isinstance(source, str):
-      form = "must be NAME or NAME(OPTION=1)"
-      raise UserError(f"{path}={written(source)} {form}")
-    (found, *others) = calls(registry, source, path)
-    if others or "=" in source.partition("(")[0]:
-      raise UserError(f"{path}={written(source)} must be one name")
-    return found[1].placed(registry, path)
-
-
-def checked(value: Any, hint: Any, path: str) -> Any:
-  """Converts a value by an annotation; a `Text` is read first.
-
-  A number stands for a tuple of one.
-  """
-  if isinstance(value, Text):
-    value = read(str(value), hint)
-  value = native(value)
-  several = any(typing.get_origin(x) is tuple for x in alternatives(hint))
-  if several and type(value) in (int, float):
-    value = (value,)
-  return check_value(value, hint, path)
+      if isinstance(registry, str) and source._registry == registry:
+        return source.placed(registry, path)  # looks nothing up
+      source = source._said()
+    elif isinstance(source, str):
+      items = calls(registry, source)
+      if len(items) != 1 or "=" in source.partition("(")[0]:
+        text = "must be one name, as in NAME or NAME(OPTION=1)"
+        raise UserError(f"{path}={written(str(source))} {text}")
+      source = items[0][1]
+    if not isinstance(source, Mapping) or "name" not in source:
+      choices = ", ".join(registry_of(registry))
+      text = f"needs a name (choices: {choices})"
+      raise UserError(f"{path}={written(source)} {text}")
+    spec = cls(registry, convert(source["name"], str, f"{path}.name"))
+    check_name(registry, spec.name, path)
+    for option, value in source.items():
+      spec.set(str(option), value, f"{path}.{option}")
+    return spec.placed(registry, path)
 
 
 def _arguments(options: Mapping[str, Any]) -> str:
@@ -322,7 +275,7 @@ def keyed(
   registry: Registry | str,
   value: Any,
   path: str,
-  present: Mapping[str, Spec] | None = None,
+  present: Mapping[str, Spec],
 ) -> dict[str, Spec]:
   """Reads several names: a dict, a sequence of names, or "a, KEY=b(x=1)".
 
@@ -331,22 +284,18 @@ def keyed(
   Raises:
     UserError: a key cannot name a folder, or occurs twice; see `Spec.of`.
   """
-  present = present or {}
+  pairs: list[tuple[Any, Any]] = []
   if isinstance(value, Mapping):
     pairs = list(value.items())
-  elif value is None or isinstance(value, str) and value in ("", "None"):
-    pairs = []
-  elif isinstance(value, str | list | tuple):
-    text = value if isinstance(value, str) else ",".join(map(str, value))
-    pairs = [
-      (key, present[key])
-      if key in present and spec.is_bare() and spec.name == key
-      else (key, spec)
-      for key, spec in calls(registry, text, path, present)
-    ]
-  else:
-    form = "must be names, as in NAME,KEY=NAME(OPTION=1)"
-    raise UserError(f"{path}={written(value)} {form}")
+  elif value is not None and value not in ("", "None", (), []):
+    names = map(str, value) if isinstance(value, list | tuple) else [value]
+    text = ",".join(names) if not isinstance(value, int | float) else ""
+    for key, source in calls(registry, text):
+      bare = key in present and source == {"name": key}
+      pairs.append((key, present[key] if bare else source))
+    if not pairs:
+      text = "must be names, as in NAME,KEY=NAME(OPTION=1)"
+      raise UserError(f"{path}={written(value)} {text}")
   check_keys([key for key, _ in pairs], path)
   return {
     key: Spec.of(registry, source, f"{path}.{key}") for key, source in pairs
@@ -360,70 +309,46 @@ def check_keys(keys: Sequence[Any], path: str) -> None:
     if not name or len(key) > LONGEST_KEY or key.lower() in RESERVED:
       form = "must be an ASCII identifier, such as a_1, and name a folder"
       raise UserError(f"{path}: key {written(key)} {form}")
-    same = [k for k in keys[:number] if k.lower() == key.lower()]
-    if same:
-      text = f"{written(key)} and {written(same[0])} are one folder"
+    # On macOS and Windows they would be the same folder.
+    twins = [k for k in keys[:number] if k.lower() == key.lower()]
+    if twins:
+      text = f"{written(key)} and {written(twins[0])} are one folder"
       raise UserError(f"{path}: {text}: write KEY={key}(...) with other keys")
 
 
 def calls(
-  registry: Registry | str,
-  text: str,
-  path: str,
-  keys: Collection[str] | None = None,
-) -> list[tuple[str, Spec]]:
-  """Reads names with options: "harmony, mine=splitgp(lam=0.9)" -> key, Spec.
+  registry: Registry | str, text: str
+) -> list[tuple[str, dict[str, Any]]]:
+  """Reads names with options, but checks neither; [] if the text is no list.
 
-  Python's own parser reads the text as the arguments of a call. `keys` are
-  names that need not be registered, if keys are a part of paths.
-
-  Raises:
-    UserError: the text is no such list, or a name or an option is wrong.
+  "harmony, a=splitgp(lam=0.9)" gives ("harmony", {"name": "harmony"}) and
+  ("a", {"name": "splitgp", "lam": "0.9"}). Python's own parser reads the text
+  as the arguments of a call.
   """
   if text in registry_of(registry):  # also one that is no identifier
-    check_name(registry, str(text), path)
-    return [(str(text), Spec(registry, str(text)))]
-  nodes: list[tuple[str, ast.expr]] = []
-  specs: list[tuple[str, Spec]] = []
+    return [(str(text), {"name": str(text)})]
   try:
-    arguments = ast.parse(f"_({text})", mode="eval").body
-    if isinstance(arguments, ast.Call):
-      nodes = [(ast.unparse(n).partition("(")[0], n) for n in arguments.args]
-      nodes += [(str(item.arg), item.value) for item in arguments.keywords]
+    call = ast.parse(f"_({text})", mode="eval").body
+    if not isinstance(call, ast.Call):
+      return []
+    items = [(ast.unparse(n).partition("(")[0], n) for n in call.args]
+    items += [(str(item.arg), item.value) for item in call.keywords]
+    return [(key, _source(node)) for key, node in items]
   except (SyntaxError, ValueError, MemoryError, RecursionError):
-    nodes = []
-  try:
-    for key, node in nodes:
-      place = path if keys is None else f"{path}.{key}"
-      specs.append((key, _call(registry, key, node, place, keys or ())))
-  except SyntaxError:
-    specs = []
-  if not specs:
-    form = "must be NAME or NAME(OPTION=1)"
-    raise UserError(f"{path}={written(str(text))} {form}")
-  return specs
+    return []
 
 
-def _call(
-  registry: Registry | str,
-  key: str,
-  node: ast.expr,
-  path: str,
-  keys: Collection[str],
-) -> Spec:
-  """Turns NAME or NAME(OPTION=VALUE, ...) into a Spec; SyntaxError if not."""
-  if isinstance(node, ast.Name) and node.id == key and key in keys:
-    return Spec(registry, key)
+def _source(node: ast.expr) -> dict[str, Any]:
+  """Reads NAME or NAME(OPTION=VALUE, ...); SyntaxError if it is neither."""
   call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
   if not isinstance(call.func, ast.Name) or call.args:
     raise SyntaxError
-  if any(option.arg is None for option in call.keywords):
-    raise SyntaxError
-  spec = Spec(registry, call.func.id)
-  check_name(registry, spec.name, path)
+  source: dict[str, Any] = {"name": call.func.id}
   for option in call.keywords:
+    if option.arg is None:
+      raise SyntaxError
     value = option.value
     text = value.value if isinstance(value, ast.Constant) else None
     text = text if isinstance(text, str) else ast.unparse(value)
-    spec.set(str(option.arg), Text(text), f"{path}.{option.arg}")
-  return spec
+    source[option.arg] = Text(text)
+  return source

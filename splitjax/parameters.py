@@ -8,7 +8,7 @@ from typing import Any, get_origin
 import jax
 import numpy as np
 
-from splitjax.fields import alternatives, check_value, native, readable, written
+from splitjax.fields import alternatives, convert, native, readable, written
 from splitjax.types import UserError
 
 STATIC = "static"
@@ -75,7 +75,7 @@ def checked(value: Any, hint: Any, name: str) -> Any:
       return value
     value = native(value)  # as an array it would be another program
   if readable(hint):
-    return check_value(value, hint, name)
+    return convert(value, hint, name)
   kinds = alternatives(hint)
   types = all(isinstance(kind, type) for kind in kinds)
   if types and not isinstance(value, kinds):

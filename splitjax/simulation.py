@@ -13,7 +13,7 @@ from splitjax.data.dataset import fitting, scale
 from splitjax.data.feed import BatchPlan
 from splitjax.engine import layout, round
 from splitjax.engine.faults import NO_FAULTS, FaultTable
-from splitjax.fields import COUNT, check_value, unknown
+from splitjax.fields import COUNT, convert, unknown
 from splitjax.fleet import fleets, orders
 from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
@@ -146,7 +146,7 @@ def simulate(
   classes = method.backbone.classes
   _check(method, image, np.asarray(label), parts)
   for name, count in (("batch", batch), ("epochs", epochs)):
-    check_value(count, Annotated[int, COUNT], name)
+    convert(count, Annotated[int, COUNT], name)
   if order not in orders.ORDERS:
     raise UserError(unknown("order", order, orders.ORDERS, "order"))
   mean, std = scale(image, vocabulary=method.backbone.vocabulary)

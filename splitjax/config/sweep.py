@@ -11,12 +11,12 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from splitjax.config import tree
 from splitjax.config.config import BOOKKEEPING, MEASURING, Config, within
-from splitjax.fields import NOT_NEGATIVE, native, written
-from splitjax.options import Spec, Text, checked
+from splitjax.fields import Natural, Text, convert, native, written
+from splitjax.options import Spec
 from splitjax.types import UserError, naming
 
 MOST_RUNS = 1_000
@@ -27,31 +27,20 @@ FIXED = ("changed", "headline", "paper", "scale", "sweep", "title")
 
 
 class Cell(NamedTuple):
-  """A run of a grid, or one run per seed if the sweep has seeds.
+  """A run of a grid, or one run per seed if the sweep has seeds."""
 
-  Attributes:
-    name: name of its folder, such as alpha=0.1; "" if only seeds are swept.
-    values: field -> value.
-    config: the run's config.
-    at: function that returns the config of any cell from the cell's values.
-  """
-
-  name: str
-  values: dict[str, Any]
+  name: str  #: of its folder, such as alpha=0.1; "" if only seeds are swept
+  values: dict[str, Any]  #: field -> value
   config: Config
+  #: the config of any cell, by the cell's values
   at: Callable[[Mapping[str, Any]], Config]
 
 
 class Sweep(NamedTuple):
-  """The runs of a config.
+  """The runs of a config."""
 
-  Attributes:
-    cells: at least one; all are checked.
-    seeds: seeds of the sweep; None if it has none.
-  """
-
-  cells: list[Cell]
-  seeds: tuple[int, ...] | None
+  cells: list[Cell]  #: at least one; all are checked
+  seeds: tuple[int, ...] | None  #: None if the sweep has none
 
 
 def plan(
@@ -91,33 +80,30 @@ def plan(
     # The file's headline may be a method that the command line leaves out.
     if "methods" in values and cell.headline not in cell.methods:
       cell.headline = ""
-    if cell.paper and (changed := changes(overridden)):
-      cell.changed = changed
+    if cell.paper:
+      cell.changed = changes(overridden) or cell.changed
     tree.check(cell)
     return cell
 
   cells: dict[str, Cell] = {}
   for combination in itertools.product(*axes.values()):
-    chosen = dict(zip(axes, combination, strict=True))
-    with naming(written(_folder(chosen)).strip("'")):
-      cell = at(chosen)
+    values = dict(zip(axes, combination, strict=True))
+    with naming(written(_folder(values)).strip("'")):
+      cell = at(values)
     # Folders are named by values as read: 0.10 and 0.1 are one cell.
-    chosen = {path: _plain(tree.value_of(cell, path)) for path in axes}
-    name = _folder(chosen)
+    values = {path: _plain(tree.value_of(cell, path)) for path in axes}
+    name = _folder(values)
     if name.casefold() in cells:
       raise UserError(f"sweep: two combinations have the folder {name}")
-    cells[name.casefold()] = Cell(name=name, values=chosen, config=cell, at=at)
+    cells[name.casefold()] = Cell(name=name, values=values, config=cell, at=at)
   return Sweep(cells=list(cells.values()), seeds=numbers)
 
 
 def changes(overridden: Mapping[str, Any]) -> tuple[str, ...]:
   """Lists the overrides that change a paper's setting, as FIELD=VALUE."""
-  others = BOOKKEEPING + MEASURING
-  return tuple(
-    f"{path}={value}"
-    for path, value in overridden.items()
-    if not within(path, others)
-  )
+  free = BOOKKEEPING + MEASURING
+  items = overridden.items()
+  return tuple(f"{path}={v}" for path, v in items if not within(path, free))
 
 
 def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
@@ -132,11 +118,15 @@ def check_seeds(numbers: Any, path: str) -> tuple[int, ...]:
   if not isinstance(numbers, list | tuple) or not numbers:
     text = "must be different whole numbers, as in 0,1,2"
     raise UserError(f"{path}={written(numbers)} {text}")
-  seeds = [checked(n, Annotated[int, NOT_NEGATIVE], path) for n in numbers]
-  for place, seed in enumerate(seeds):
-    if seed in seeds[:place]:
-      raise UserError(f"{path}={seed} occurs twice: name each seed once")
-  return tuple(seeds)
+  seeds = tuple(convert(number, Natural, path) for number in numbers)
+  _check_repeated(seeds, path)
+  return seeds
+
+
+def _check_repeated(values: Sequence[Any], path: str) -> None:
+  for number, value in enumerate(values):
+    if value in values[:number]:
+      raise UserError(f"{path}={written(value)} occurs twice: name it once")
 
 
 def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
@@ -151,20 +141,18 @@ def _axes(fields: Mapping[str, Any], swept: Sequence[str]) -> dict[str, tuple]:
       raise UserError(f"--sweep={path}: given twice: name all values in one")
     typed[path] = values
   axes = {path: native(values) for path, values in fields.items()} | typed
-  counts = [len(v) for v in axes.values() if isinstance(v, list | tuple)]
-  if (runs := math.prod(counts)) > MOST_RUNS:
-    text = f"{runs} runs, more than {MOST_RUNS}: sweep fewer in one workdir"
-    raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
   for path, values in axes.items():
     if path in FIXED:
       text = "cannot be swept, it changes no run; set it in the config"
       raise UserError(f"sweep.{path}: {text}")
     if not isinstance(values, list | tuple) or not values:
-      text = f"sweep.{path}={written(values)}"
-      raise UserError(f"{text} must be values, as (1, 2)")
-    repeated = [v for place, v in enumerate(values) if v in values[:place]]
-    if repeated:
-      raise UserError(f"sweep.{path}: {written(repeated[0])} occurs twice")
+      text = "must be values, as (1, 2)"
+      raise UserError(f"sweep.{path}={written(values)} {text}")
+  if (runs := math.prod(map(len, axes.values()))) > MOST_RUNS:
+    text = f"{runs} runs, more than {MOST_RUNS}: sweep fewer in one workdir"
+    raise UserError(f"sweep: the values of {', '.join(axes)} are {text}")
+  for path, values in axes.items():
+    _check_repeated(values, f"sweep.{path}")
   return {path: tuple(values) for path, values in axes.items()}
 
 
@@ -190,27 +178,18 @@ def read_axis(text: str) -> tuple[str, tuple[Text, ...]]:
 
 def _plain(value: Any) -> Any:
   """Turns names into the texts that say them."""
-  if isinstance(value, Spec):
-    return str(value)
   if isinstance(value, dict):
-    names = [
-      str(s) if key == s.name else f"{key}={s}" for key, s in value.items()
-    ]
-    return ",".join(names)
-  return value
+    words = {key: str(spec) for key, spec in value.items()}
+    return ",".join(w if k == w else f"{k}={w}" for k, w in words.items())
+  return str(value) if isinstance(value, Spec) else value
 
 
 def _folder(values: Mapping[str, Any]) -> str:
   """Names a cell's folder by the last words of its fields, if they differ."""
   words = [path.rpartition(".")[2] for path in values]
-  parts = [
-    f"{word if words.count(word) == 1 else path}={_component(value)}"
-    for word, (path, value) in zip(words, values.items(), strict=True)
-  ]
+  parts = []
+  for word, (path, value) in zip(words, values.items(), strict=True):
+    name = word if words.count(word) == 1 else path
+    text = re.sub(r"[^\w.+-]", "_", str(value).replace(" ", ""))
+    parts.append(f"{name}={text.strip('.') or '_'}")
   return ",".join(parts)
-
-
-def _component(value: Any) -> str:
-  """Writes a value as part of a folder's name."""
-  text = str(value).replace(" ", "")
-  return re.sub(r"[^\w.+-]", "_", text).strip(".") or "_"

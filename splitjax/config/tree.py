@@ -1,10 +1,10 @@
 """A tree of plain dataclasses whose fields are set by dotted paths.
 
-Overrides, sweeps, cells of a grid and stored configs all go through `assign`.
-An unknown field is an error at the line that sets it; `check` later reads every
-value by its annotation and asks each group whether its fields fit together.
-Nothing here imports jax: a registry is looked up when somebody asks for a
-name's options.
+Overrides, sweeps, cells of a grid and stored configs go through `assign`, and
+Python sets attributes: both convert a value by its field's annotation where it
+is set, so that an error has the line of the file. `check` later asks each group
+whether its fields fit together. Nothing here imports jax: a registry is looked
+up when somebody asks for a name's options.
 """
 
 import dataclasses
@@ -14,15 +14,14 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from splitjax.fields import MOST, nearest, unknown, written
-from splitjax.options import (
-  NoSuchField,
-  Spec,
-  checked,
-  keyed,
-  registry_of,
-)
+from splitjax.fields import MOST, convert, nearest, unknown, written
+from splitjax.options import NoSuchField, Spec, check_name, keyed, registry_of
 from splitjax.types import UserError
+
+
+def group(cls: type) -> Any:
+  """A field that holds a group of fields."""
+  return dataclasses.field(default_factory=cls)
 
 
 def named(registry: str, name: str) -> Any:
@@ -52,6 +51,7 @@ class FieldGroup:
   A subclass made with `root=True` is the whole config: paths begin there.
   """
 
+  __slots__ = ("_path",)
   root: ClassVar[type["FieldGroup"]]
 
   def __init_subclass__(cls, *, root: bool = False):
@@ -62,29 +62,28 @@ class FieldGroup:
     """Raises UserError if fields of the group contradict one another."""
 
   def __setattr__(self, name: str, value: Any) -> None:
+    if name == "_path":
+      object.__setattr__(self, name, value)
+      return
     slot = slots(type(self)).get(name)
-    path = path_of(type(self)) + name
+    path = getattr(self, "_path", "") + name
     if slot is None:
       raise NoSuchField(unknown_field(path))
-    # A name is taken at once, so that its options can be set next.
-    if slot.hint is Spec:
-      if isinstance(value, Spec):
-        value = value.placed(slot.registry, path)
-      elif isinstance(value, str):
-        value = Spec.of(slot.registry, value, path)
-    elif slot.keyed and not isinstance(value, bytes):
-      if not isinstance(value, Mapping):
-        value = keyed(slot.registry, value, path, vars(self).get(name))
-      value = {
-        k: v.placed(slot.registry, f"{path}.{k}") if isinstance(v, Spec) else v
-        for k, v in value.items()
-      }
+    value = slot.convert(value, vars(self).get(name), path)
     object.__setattr__(self, name, value)
 
   def __getattr__(self, name: str) -> Any:  # only of names that are no fields
-    if name.startswith("__"):  # copy and pickle look for their hooks
+    if name.startswith("_"):  # copy and pickle look for their hooks
       raise AttributeError(name)
-    raise NoSuchField(unknown_field(path_of(type(self)) + name))
+    raise NoSuchField(unknown_field(getattr(self, "_path", "") + name))
+
+  def placed(self, path: str) -> "FieldGroup":
+    """Returns the group, which names its fields by their paths from now on."""
+    self._path = f"{path}."
+    for name, slot in slots(type(self)).items():
+      if slot.is_group or slot.registry:
+        setattr(self, name, getattr(self, name))
+    return self
 
 
 class Slot(typing.NamedTuple):
@@ -94,9 +93,38 @@ class Slot(typing.NamedTuple):
   registry: str
 
   @property
+  def is_group(self) -> bool:
+    """Tells whether the field is a group of fields."""
+    return isinstance(self.hint, type) and issubclass(self.hint, FieldGroup)
+
+  @property
   def keyed(self) -> bool:
     """Tells whether the field holds several names, each under a key."""
     return typing.get_origin(self.hint) is dict and self.registry != ""
+
+  def convert(self, value: Any, present: Any, path: str) -> Any:
+    """Converts a value to what the field holds, beside its present value."""
+    if self.is_group:
+      if isinstance(value, self.hint):
+        return value.placed(path)
+      if not isinstance(value, Mapping):
+        fields = ", ".join(f"{path}.{name}" for name in [*slots(self.hint)][:3])
+        text = f"must be a group of fields: set {fields}, ..."
+        raise UserError(f"{path}={written(value)} {text}")
+      for name, item in value.items():
+        setattr(present, name, item)
+      return present
+    if self.hint is Spec:
+      # The same name again keeps its options.
+      same = isinstance(present, Spec) and value == present.name
+      return present if same else Spec.of(self.registry, value, path)
+    if self.keyed:
+      return keyed(self.registry, value, path, present or {})
+    if typing.get_origin(self.hint) is dict:  # the sweep
+      if isinstance(value, Mapping):
+        return dict(value)
+      raise UserError(f"{path}: say --sweep=FIELD=VALUE,VALUE, or use vary")
+    return convert(value, self.hint, path)
 
 
 def _slots(cls: Any) -> dict[str, Slot]:
@@ -107,71 +135,41 @@ def _slots(cls: Any) -> dict[str, Slot]:
   }
 
 
-slots: Callable[[type], dict[str, Slot]] = functools.cache(_slots)
+slots: Callable[[Any], dict[str, Slot]] = functools.cache(_slots)
 """FieldGroup -> its fields -> their slots."""
 
 
-def is_group(hint: Any) -> bool:
-  """Tells whether an annotation is a group of fields."""
-  return isinstance(hint, type) and issubclass(hint, FieldGroup)
-
-
-def paths(
-  cls: type[FieldGroup] | None = None, prefix: str = ""
-) -> Iterator[str]:
+def paths(cls: Any = None, prefix: str = "") -> Iterator[str]:
   """Yields the paths of all fields, without the options of names."""
   for name, slot in slots(cls or FieldGroup.root).items():
-    if is_group(slot.hint):
+    if slot.is_group:
       yield from paths(slot.hint, f"{prefix}{name}.")
     else:
       yield prefix + name
 
 
-def path_of(cls: type[FieldGroup]) -> str:
-  """Returns the path of a group, with its dot; "" for the config itself."""
-  for name, slot in slots(FieldGroup.root).items():
-    if slot.hint is cls:
-      return f"{name}."
-  return ""
-
-
-def leaves(
-  tree: Mapping, cls: type[FieldGroup] | None = None, prefix: str = ""
-) -> Iterator[tuple[str, Any]]:
-  """Yields path and value of a nested dict, names whole with their options."""
-  for name, value in tree.items():
-    slot = slots(cls or FieldGroup.root).get(name)
-    if slot and is_group(slot.hint) and isinstance(value, Mapping):
-      yield from leaves(value, slot.hint, f"{prefix}{name}.")
-    else:
-      yield f"{prefix}{name}", value
-
-
-def named_in(tree: Mapping) -> Iterator[tuple[str, str, Any]]:
-  """Yields path, registry and name of all that a config's dict registers."""
-  for path, value in leaves(tree):
-    slot = slot_of(path)
-    if slot is None or not slot.registry:
-      continue
-    if isinstance(value, str | list | tuple):
-      for name in [value] if isinstance(value, str) else value:
-        yield path, slot.registry, name
-    elif slot.keyed and isinstance(value, Mapping):
-      for word, item in value.items():
-        yield f"{path}.{word}", slot.registry, item.get("name")
-    elif isinstance(value, Mapping):
-      yield path, slot.registry, value.get("name")
-
-
 def slot_of(path: str) -> Slot | None:
   """Finds the field that a path leads to or into; None if there is none."""
-  cls, slot = FieldGroup.root, None
+  slot: Slot | None = Slot(FieldGroup.root, "")
   for word in path.split("."):
-    slot = slots(cls).get(word)
-    if slot is None or not is_group(slot.hint):
-      break
-    cls = slot.hint
+    if slot is not None and slot.is_group:
+      slot = slots(slot.hint).get(word)
   return slot
+
+
+def named_in(tree: Mapping, cls: Any = None) -> Iterator[tuple[str, str, Any]]:
+  """Yields field, registry and name of all that a config's dict registers."""
+  for field, slot in slots(cls or FieldGroup.root).items():
+    value = tree.get(field)
+    if slot.is_group and isinstance(value, Mapping):
+      yield from named_in(value, slot.hint)
+    elif slot.keyed and isinstance(value, Mapping):
+      for spec in value.values():
+        yield field, slot.registry, spec.get("name")
+    elif slot.registry:
+      names = [value.get("name")] if isinstance(value, Mapping) else value
+      for name in [names] if isinstance(names, str) else names or ():
+        yield field, slot.registry, name
 
 
 def plain(value: Any) -> Any:
@@ -197,15 +195,12 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
   return values
 
 
-# Setting fields.
-
-
 def assign(config: FieldGroup, values: Mapping[str, Any]) -> None:
   """Sets fields by their dotted paths, whatever the order of `values`.
 
   Groups come before their fields and names before their options, so that
   `data.partition.name` and `data.partition.alpha` may be given either way. A
-  value of type `options.Text` is read by its field's annotation.
+  value of type `Text` is read by its field's annotation.
 
   Raises:
     UserError: there is no such field, or it does not take the value.
@@ -215,88 +210,66 @@ def assign(config: FieldGroup, values: Mapping[str, Any]) -> None:
     return path.count("."), not path.endswith(".name")
 
   for path in sorted(values, key=order):
-    _assign(config, path.split("."), values[path], path, None)
-
-
-def _assign(
-  holder: Any, words: list[str], value: Any, path: str, slot: Slot | None
-) -> None:
-  """Sets what lies at `words` below a holder; `slot` is that of the holder."""
-  # A holder is a name with options, several of them by key, or a group.
-  word, *below = words
-  if isinstance(holder, Spec) and not below:
-    holder.set(word, value, path)
-  elif isinstance(holder, dict) and slot and slot.registry:
-    field = path.removesuffix(".".join(["", *words]))
-    if not below:
-      holder[word] = keyed(slot.registry, {word: value}, field)[word]
-    elif word in holder:
-      _assign(holder[word], below, value, path, None)
+    group, _, word = path.rpartition(".")
+    holder = value_of(config, group, path)
+    slot = slot_of(group)
+    if isinstance(holder, Spec):
+      holder.set(word, values[path], path)
+    elif isinstance(holder, FieldGroup):
+      setattr(holder, word, values[path])
+    elif isinstance(holder, dict) and slot is not None and slot.keyed:
+      holder |= keyed(slot.registry, {word: values[path]}, group, holder)
     else:
-      text = unknown(path, word, holder, "key")
-      raise UserError(f"{text}; to add it, name it first: --config.{field}=...")
-  elif isinstance(holder, FieldGroup) and word in slots(type(holder)):
-    slot, present = slots(type(holder))[word], getattr(holder, word)
-    if below:
-      _assign(present, below, value, path, slot)
-    else:
-      setattr(holder, word, converted(slot, value, present, path))
-  else:
-    raise NoSuchField(unknown_field(path))
+      raise NoSuchField(unknown_field(path))
 
 
-def converted(slot: Slot, value: Any, present: Any, path: str) -> Any:
-  """Converts a value to what a field holds; `present` is its present value."""
-  if is_group(slot.hint):
-    if isinstance(value, slot.hint):
-      return value
-    fields = ", ".join(f"{path}.{name}" for name in list(slots(slot.hint))[:3])
-    text = f"must be a group of fields: set {fields}, ..."
-    raise UserError(f"{path}={written(value)} {text}")
-  if slot.hint is Spec:
-    # The same name again keeps its options.
-    same = isinstance(present, Spec) and value == present.name
-    return present if same else Spec.of(slot.registry, value, path)
-  if slot.keyed:
-    present = present if isinstance(present, Mapping) else {}
-    return keyed(slot.registry, value, path, present)
-  if typing.get_origin(slot.hint) is dict:  # the sweep
-    if isinstance(value, Mapping):
-      return dict(value)
-    raise UserError(f"{path}: say --sweep=FIELD=VALUE,VALUE, or use vary")
-  return checked(value, slot.hint, path)
+def value_of(config: FieldGroup, path: str, whole: str = "") -> Any:
+  """Returns the value at a dotted path; "" is the config itself.
 
-
-def value_of(config: FieldGroup, path: str) -> Any:
-  """Returns the value at a path that `assign` accepts."""
+  Raises:
+    UserError: there is no such field, or it has no such key; the line begins
+      with `whole`, if the path is a part of it.
+  """
   holder: Any = config
-  for word in path.split(".") if path else ():
-    by_key = isinstance(holder, dict)
-    holder = holder[word] if by_key else getattr(holder, word)
+  words = path.split(".") if path else []
+  for number, word in enumerate(words):
+    if isinstance(holder, dict) and word not in holder:
+      field = ".".join(words[:number])
+      text = unknown(whole or path, word, holder, "key")
+      raise UserError(f"{text}; to add it, name it first: --config.{field}=...")
+    if isinstance(holder, dict):
+      holder = holder[word]
+    elif isinstance(holder, Spec) or word in slots(type(holder)):
+      holder = getattr(holder, word)
+    else:
+      raise NoSuchField(unknown_field(whole or path))
   return holder
 
 
-def check(holder: FieldGroup, prefix: str = "") -> None:
-  """Reads every value by its annotation, then lets each group check itself.
+def check(group: FieldGroup) -> None:
+  """Looks up registered names, then lets each group check itself.
 
   Raises:
     UserError: one line that begins with the field.
   """
-  for name, slot in slots(type(holder)).items():
-    value, path = getattr(holder, name), prefix + name
+  for name, slot in slots(type(group)).items():
+    value = getattr(group, name)
+    path = getattr(group, "_path", "") + name
     if isinstance(value, FieldGroup):
-      check(value, f"{path}.")
-      continue
-    # Python sets fields freely; here each gets its type, as 1 becomes 1.0: an
-    # int in the place of a float would be another compiled program.
-    value = converted(slot, value, value, path)
-    setattr(holder, name, value)
-    if slot.registry and isinstance(value, str | tuple):
+      check(value)
+    elif isinstance(value, dict):  # whose entries Python sets freely
+      setattr(group, name, value)
+      for word in value if slot.keyed else ():
+        spec = getattr(group, name)[word]
+        check_name(slot.registry, spec.name, f"{path}.{word}")
+    elif isinstance(value, Spec):
+      check_name(slot.registry, value.name, path)
+    elif slot.registry and isinstance(value, str | tuple):
       choices = registry_of(slot.registry)
       for word in [value] if isinstance(value, str) else value:
         if word not in choices:
           raise UserError(unknown(path, word, choices))
-  holder.check()
+  group.check()
 
 
 # Fields that there are not.
@@ -339,9 +312,8 @@ def near(path: str) -> list[str]:
   """Lists the fields that somebody may mean who writes this path."""
   word = path.rpartition(".")[2]
   fields = list(paths())
-  groups = [
-    name for name, s in slots(FieldGroup.root).items() if is_group(s.hint)
-  ]
+  root = slots(FieldGroup.root)
+  groups = [name for name, slot in root.items() if slot.is_group]
   # Other libraries' words first: by letters learning_rate is near to nothing.
   if word in ELSEWHERE:
     return [ELSEWHERE[word]]

@@ -176,7 +176,7 @@ def check_setting(setting: Setting) -> None:
   """Raises a UserError if a setting is invalid."""
   hints = typing.get_type_hints(Setting, include_extras=True)
   for field, hint in hints.items():
-    fields.check_value(getattr(setting, field), hint, field)
+    fields.convert(getattr(setting, field), hint, field)
   if setting.limit is not None and not (
     setting.server_power > setting.offloaded * setting.client_power
   ):

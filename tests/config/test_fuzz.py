@@ -6,7 +6,7 @@ import tiny
 
 from splitjax import Config, UserError, config
 from splitjax.config.tree import paths
-from splitjax.options import Text
+from splitjax.fields import Text
 
 TEXTS = """0 1 -1 1.5 1e400 nan inf -inf None True false , 1,2 (1,2) [1,2]
 (1,(2,3)) {} {'name':'iid'} {'a':1} a a,b a=b harmony harmony,fedavg harmony(

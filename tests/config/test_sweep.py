@@ -7,7 +7,7 @@ from refusals import refused
 
 import splitjax
 from splitjax import Config, config
-from splitjax.options import Text
+from splitjax.fields import Text
 
 
 def draft(*, vary=None, **methods):
