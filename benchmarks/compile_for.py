@@ -1,7 +1,6 @@
 """Rounds compiled for an H100 and a TPU v5e, on a machine without either.
 
-  JAX_PLATFORMS=cpu python -m benchmarks.compile_for [--methods hydra ...]
-      [--targets h100 ...] [--clients=12] [--width=1] [--json]
+  JAX_PLATFORMS=cpu python -m benchmarks.compile_for
 
 `make test-accelerators` has the compilers, which are in jax's plugins. Nothing
 runs, but the program, its memory and the compiler's errors are real: `cnn8`,
@@ -10,8 +9,6 @@ device can time them; a TPU's program is compiled at the lowest effort. Fails if
 a round does not compile, or if its memory is not known.
 """
 
-import argparse
-import json
 import os
 import sys
 import time
@@ -28,7 +25,7 @@ from splitjax.methods import METHODS, Optimizer
 from splitjax.models import BACKBONES
 
 ROUNDS = ("harmony", "splitgp", "pgfedsplit", "hydra")
-IMAGE, CUT, BATCH = (28, 28, 1), 3, 50
+IMAGE, CUT, BATCH, CLIENTS = (28, 28, 1), 3, 50, 12
 
 # From openxla/xla, xla/backends/gpu/target_config/specs/h100_sxm.txtpb.
 H100 = """
@@ -62,17 +59,17 @@ os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
 os.environ["TPU_ACCELERATOR_TYPE"] = "v5litepod-4"
 
 
-def compiled(name: str, word: str, given: argparse.Namespace) -> dict[str, Any]:
+def compiled(name: str, word: str) -> dict[str, Any]:
   """Compiles a method's round; returns its seconds and its megabytes."""
   platform, topology, how, options = TARGETS[word]
   found = topologies.get_topology_desc(topology, platform=platform, **how)
   device = found.devices[0]
 
   make = BACKBONES["cnn8"]
-  net = make(IMAGE, sandbox.CLASSES, depths=(CUT,), width=given.width)
+  net = make(IMAGE, sandbox.CLASSES, depths=(CUT,))
   method = METHODS[name](backbone=net, optimizer=Optimizer(lr=0.025))
-  sizes = (60,) * given.clients
-  fleet = sandbox.fleet_of(method, clients=given.clients)
+  sizes = (60,) * CLIENTS
+  fleet = sandbox.fleet_of(method, clients=CLIENTS)
   blank = np.zeros((sum(sizes) + 5, *IMAGE), np.uint8)
   trial = sandbox.build(method, fleet, sizes, batch=BATCH, image=blank)
 
@@ -88,33 +85,24 @@ def compiled(name: str, word: str, given: argparse.Namespace) -> dict[str, Any]:
     traced = run_round.trace(method, state, shards, **trial.how)
     lowered = traced.lower(lowering_platforms=(platform,))
     memory = lowered.compile(options).memory_analysis()
-  sums = {
-    "arguments": memory.argument_size_in_bytes,
-    "temporaries": memory.temp_size_in_bytes,
+  megabytes = {
+    "arguments": memory.argument_size_in_bytes / 1e6,
+    "temporaries": memory.temp_size_in_bytes / 1e6,
   }
-  if min(sums.values()) <= 0:
-    raise RuntimeError(f"{name}, {word}: no memory is known ({sums})")
-  megabytes = {name: size / 1e6 for name, size in sums.items()}
+  if min(megabytes.values()) <= 0:
+    raise RuntimeError(f"{name}, {word}: no memory is known ({megabytes})")
   return {"compile": time.monotonic() - start, **megabytes}
 
 
 def main() -> None:
-  """Prints a table, or one JSON object."""
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--methods", nargs="+", default=ROUNDS)
-  parser.add_argument("--targets", nargs="+", default=[*TARGETS])
-  parser.add_argument("--clients", type=int, default=12)
-  parser.add_argument("--width", type=float, default=1.0)
-  parser.add_argument("--json", action="store_true")
-  given = parser.parse_args()
+  """Prints a table."""
   rows = list[dict[str, Any]]()
-  for word in given.targets:
-    for name in given.methods:
+  for word in TARGETS:
+    for name in ROUNDS:
       print(f"{name} for {word} ...", file=sys.stderr, flush=True)
-      found = compiled(name, word, given)
+      found = compiled(name, word)
       rows.append({"method": name, "target": word, **found})
-  table = tabulate(rows, headers="keys", floatfmt=".1f")
-  print(json.dumps(rows) if given.json else table)
+  print(tabulate(rows, headers="keys", floatfmt=".1f"))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 The code of a competent user: a loop over clients, channels_last, tensors that
 are standardised beforehand, foreach SGD, no unused gradients. The network is
-`cnn8`. `round_speed.py` runs this file as a process of its own, which reads
-one JSON object a line and answers with one.
+`cnn8`. `round_speed.py` runs this file as a process of its own: its argument is
+a JSON object, and it reads one a line and answers with one.
 """
 
-import argparse
-import functools
 import json
 import sys
 import time
@@ -26,14 +24,7 @@ GAMMA, LR, MOMENTUM, INNER_LR, INNER_STEPS, MARGIN = 0.5, 0.025, 0.9, 0.01, 3, 1
 
 
 class World(NamedTuple):
-  """The clients of a benchmark.
-
-  Attributes:
-    depths: of every client, its cut.
-    images: of every client [S, 1, 28, 28], channels last.
-    labels: of every client [S].
-    batch: B.
-  """
+  """The clients: cuts, images [S, 1, 28, 28], channels last, and labels [S]."""
 
   depths: list[int]
   images: list[torch.Tensor]
@@ -71,7 +62,6 @@ def copy(params: Params) -> Params:
 
 
 def flat(params: Params) -> list[torch.Tensor]:
-  """All tensors of a segment."""
   return [p for own in params.values() for p in own]
 
 
@@ -227,35 +217,26 @@ def fresh(world: World, width: float) -> tuple[list[Params], Params]:
 
 def main() -> None:
   """Serves: {"method": ...} runs a round."""
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--depths", type=json.loads, required=True)
-  parser.add_argument("--samples", type=int, required=True)
-  parser.add_argument("--batch", type=int, required=True)
-  parser.add_argument("--width", type=float, default=1.0)
-  parser.add_argument("--threads", type=int, required=True)
-  parser.add_argument("--device", default="cpu", help="cpu or cuda")
-  given = parser.parse_args()
-  torch.set_num_threads(given.threads)
-  torch.set_default_device(given.device)
-  if given.device != "cpu":
+  point = json.loads(sys.argv[1])
+  torch.set_num_threads(point["threads"])
+  torch.set_default_device(point["device"])
+  if point["device"] != "cpu":
     # What XLA does by default there: products of 19-bit TF32.
     torch.set_float32_matmul_precision("high")
   torch.manual_seed(0)
+  depths = point["depths"]
   world = World(
-    given.depths,
-    [torch.randn(given.samples, 1, 28, 28) for _ in given.depths],
-    [torch.randint(10, (given.samples,)) for _ in given.depths],
-    given.batch,
+    depths,
+    [torch.randn(point["samples"], 1, 28, 28) for _ in depths],
+    [torch.randint(10, (point["samples"],)) for _ in depths],
+    point["batch"],
   )
-  play_one = {
-    name: functools.partial(play, name, world, *fresh(world, given.width))
-    for name in STEPS
-  }
+  halves = {name: fresh(world, point["width"]) for name in STEPS}
   print(json.dumps({"torch": torch.__version__}), flush=True)
   for line in sys.stdin:
-    asked = json.loads(line)
+    method = json.loads(line)["method"]
     start = time.perf_counter()
-    play_one[asked["method"]]()
+    play(method, world, *halves[method])
     if torch.cuda.is_initialized():
       torch.cuda.synchronize()
     seconds = time.perf_counter() - start

@@ -3,81 +3,91 @@
 import argparse
 import json
 import sys
+import time
 
+import launched
 import pytest
 
-from benchmarks import gpu, scaling, subprocesses
+import splitjax
+from benchmarks import gpu, subprocesses
 
-GIVEN = argparse.Namespace(quick=True)
 
-
-def last(command, seconds=300):
-  """The JSON object that a benchmark ends with."""
+def printed(name, *arguments, seconds=600):
+  """The JSON objects that a benchmark prints, joined."""
+  command = subprocesses.module(name, *arguments)
   text, why = subprocesses.run(command, seconds, subprocesses.HASTY)
   assert not why, text
-  return json.loads(text.splitlines()[-1])
+  return subprocesses.merged(text)
+
+
+def part(name, text, seconds=0.1):
+  """A part that runs a line of Python."""
+  return gpu.Part(name, seconds, [sys.executable, "-c", text])
+
+
+def test_a_queue_keeps_what_is_finished(tmp_path, capsys):
+  options = argparse.Namespace(out=tmp_path, data_dir=None)
+  queue = [
+    part("done", "print('{\"a\": 1}')"),
+    part("fails", "raise ValueError('no')"),
+    part("large", "print('{}')", seconds=99),
+    part(
+      "slow", "import time; print('{\"b\": 2}', flush=True); time.sleep(60)"
+    ),
+  ]
+  start = time.monotonic()
+  gpu.serve(queue, options, start + 3)
+  assert time.monotonic() - start < 20
+  assert [p.name for p in tmp_path.glob("*.json")] == ["done.json"]
+  assert json.loads((tmp_path / "done.json").read_text())["a"] == 1
+  lines = capsys.readouterr().out.splitlines()
+  assert "ValueError: no" in lines[1] and "99 s are not there" in lines[2]
+  assert '"b": 2' in lines[3] and "stopped after" in lines[3]
+
+  gpu.serve(queue[:2], options, time.monotonic() + 3)
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[0] == "done: finished before" and "no" in lines[1]
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+def test_every_training_of_the_queue_is_a_command_of_one_run():
+  trainings = list(gpu.trainings())
+  assert len({row.name for row in trainings}) == len(trainings)
+  for row in trainings:
+    command = launched.parsed(*row.command[2:])
+    plan = splitjax.config.plan(
+      command.config, command.swept, command.overridden
+    )
+    (cell,) = plan.cells
+    assert len(cell.config.methods) == 1, row.name
 
 
 @pytest.mark.slow
-def test_gpu_ends_with_its_parts(tmp_path):
-  """The quicker ones; `python -m benchmarks.gpu --quick` runs them all."""
-  out = tmp_path / "gpu.json"
-  some = ["--parts", "clients", "--minutes=20"]
-  module = subprocesses.module("gpu", "--quick", *some, f"--out={out}")
-  found = last(module, 1200)
-  assert found == json.loads(out.read_text())
-  assert found.keys() == {"device", "clients"}
-  assert all("failed" not in part for part in found.values())
-  assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
-  assert {"device", "cores", "jax", "width"} <= found["clients"].keys()
-  one = found["clients"]["points"]["cnn8, splitgp, 3"]
-  assert one["client_ms"] > 0 and one["client_cpu_ms"] > 0
-  assert one["own_peak_mb"] > one["program_mb"] > 0
+def test_the_queue_of_a_gpu_is_rehearsed(tmp_path):
+  command = ("--toy", "--minutes=10", f"--out={tmp_path}")
+  text, why = subprocesses.run(subprocesses.module("gpu", *command), 900)
+  assert not why, text
+  assert {"device", "jax", "jaxlib"} <= json.loads(text.splitlines()[0]).keys()
+  files = {p.stem: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
+  assert files["golden"]["local"] < 1e-9
+  (forms,) = files["layers"]["vgg11"].values()
+  assert forms["splitjax"] > 0 and forms["XLA"] > 0
+  assert files["bound"]["bound_s"] > 0 and files["bound"]["rounds_s"]
+  (accuracy,) = files["quickstart_multi_exit_0"]["accuracy"].values()
+  assert 0 <= accuracy["0.8"] <= 1
 
 
 @pytest.mark.slow
-def test_methods_are_compared_with_fedavg():
-  found = last(
-    subprocesses.module("round_speed", "--quick", "--whole", "--methods=fedper")
-  )
-  (row,) = found["rounds"].values()
-  assert row["ratio"] > 0 and row["seconds"] > 0
-
-
-def test_parts_that_are_tables_have_commands_of_scaling(monkeypatch):
-  given = argparse.Namespace(quick=False)
-  for name in ("clients", "compile"):
-    _, _, *words = gpu.command(name, given, {}, 99.0)
-    monkeypatch.setattr(sys, "argv", words)
-    assert scaling.options().table == name
-
-
-def test_numbers_of_a_table_keep_three_digits():
-  points = {"big": {"a": 1234.5, "b": None}, "small": {"a": 0.01234, "b": None}}
-  _, _, *rows = subprocesses.table_of({"A": "a", "B": "b"}, points).split("\n")
-  found = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
-  assert found == [["big", "1234"], ["small", "0.0123"]]
-
-
-def test_a_process_that_ends_says_why():
-  other = subprocesses.Asked([sys.executable, "-c", "raise ValueError('no')"])
-  with pytest.raises(RuntimeError, match="ValueError: no"):
-    other.answer()
-  other.close()
-
-
-def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():
-  found = gpu.measure("clients", GIVEN, {}, 3.0)
-  assert found == {"skipped": "3 s were left"}
-  found = gpu.measure("round_speed", GIVEN, {"torch": None}, 99.0)
-  assert found == {"skipped": "PyTorch is not installed"}
+def test_points_of_a_table_are_measured(tmp_path):
+  sizes = "clients=[3, 6]", "width=0.03125", "samples=20", "rounds=2"
+  table = printed("scaling", "clients", *sizes, f"--out={tmp_path}/t.json")
+  assert table == json.loads((tmp_path / "t.json").read_text())
+  point = table["points"]["cnn8, splitgp, 3"]
+  assert point["client_ms"] > 0 and point["client_cpu_ms"] > 0
+  assert point["own_peak_mb"] > point["program_mb"] > 0
 
 
 def test_a_process_that_takes_too_long_has_told_what_it_knew():
   lines = "print('{\"a\": 1}', flush=True); import time; time.sleep(60)"
   text, why = subprocesses.run([sys.executable, "-c", lines], 2)
-  assert (subprocesses.objects(text), why) == ([{"a": 1}], "stopped after 2 s")
-  _, why = subprocesses.run(
-    [sys.executable, "-c", "raise ValueError('no')"], 60
-  )
-  assert why == "exit status 1 ValueError: no"
+  assert (subprocesses.merged(text), why) == ({"a": 1}, "stopped after 2 s")

@@ -1,9 +1,12 @@
 """Golden numbers: three rounds of every method, computed in float64.
 
-They hold on any processor, to 1e-9. A change that is meant to alter what a
-method computes writes them anew, from the root of the repository:
+They hold on any processor, to 1e-9. From the root of the repository:
 
-  python -m tests.helpers.golden [METHOD ...]
+  python -m tests.helpers.golden write [CASE ...]  after a change on purpose
+  python -m tests.helpers.golden check [CASE ...]  on another kind of processor
+
+`check` prints a JSON object: case -> the largest deviation. A case is a method,
+or a method with batch norm: "splitgp, batch norm". Without cases it is all.
 """
 
 import functools
@@ -20,36 +23,21 @@ from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.nets import toy
 
-FOLDER = Path(__file__).resolve().parents[1] / "golden"
-FAMILIES = {
-  "harmony": ("harmony",),
-  "splitgp": ("splitgp", "multi_exit"),
-  "splitfed": ("splitfed_v1", "splitfed_v3", "multi_head"),
-  "one_server": ("splitfed_v2", "splitnn", "merge_sfl"),
-  "hydra": ("hydra",),
-  "local": ("fedavg", "fedavg_ft", "local"),
-  "fedbn": ("fedbn",),
-  "partial_sharing": ("fedrep", "fedper", "fedbabu", "fedprox"),
-  "collaborative": ("fedpac", "fedamp", "fedgh", "fedproto"),
-  "adaptive": ("fedala", "fedfomo"),
-  "scaffold": ("scaffold",),
-  "personal_networks": ("ditto", "pfedme", "per_fedavg", "moon"),
-  "pgfedsplit": ("pgfedsplit",),
-  "supersfl": ("supersfl", "dfl"),
-}
-"""One file per family; of its first method also a run with batch norm."""
+FILE = Path(__file__).resolve().parents[1] / "golden" / "rounds.json"
+NORMED = (
+  "fedala", "fedavg", "fedbn", "fedpac", "fedrep", "ditto", "harmony", "hydra",
+  "pgfedsplit", "scaffold", "splitfed_v1", "splitfed_v2", "splitgp", "supersfl",
+)  # fmt: skip
+"""Methods with a run on batch norm besides."""
+CASES = (*METHODS, *(f"{name}, batch norm" for name in NORMED))
 ROUNDS = 3
 OPTIONS = {"pgfedsplit": {"tau": 1}}
 """Options that differ from the defaults: a head is sent in these rounds."""
 
-
-def cases(family: str) -> tuple[str, ...]:
-  """The runs of a family's file."""
-  methods = FAMILIES[family]
-  return (*methods, f"{methods[0]}, batch norm")
+Numbers = dict[str, list[float]]
 
 
-def play(case: str) -> dict:
+def play(case: str) -> Numbers:
   """Three rounds on the sandbox in float64: losses, and all parameters.
 
   Clients have two depths, or one where the method has one server. With batch
@@ -65,24 +53,29 @@ def play(case: str) -> dict:
                     optimizer=Optimizer(lr=0.05))  # fmt: skip
     fleet = sandbox.fleet_of(method, participants=4 if batch_norm else None)
     trial = sandbox.build(method, fleet)
-    state, losses = trial.state(), []
+    state, losses = trial.state(), list[dict]()
     for _ in range(ROUNDS):
       state, metrics = trial.round(state)
-      losses.append({k: float(x) for k, x in sorted(metrics.losses.items())})
-    summaries = {
-      f"clients {cohort.depth}": summary(kept(clients, nets), clients.memory)
-      for cohort, clients, nets in zip(
-        fleet.cohorts, state.clients, trial.networks(state), strict=True
-      )
+      losses.append({k: float(x) for k, x in metrics.losses.items()})
+    numbers = {
+      f"{name} loss": [of_round[name] for of_round in losses]
+      for name in sorted(losses[0])
     }
-    summaries["server"] = summary(state.server.net, state.server.memory)
-    return {"losses": losses, "state": summaries}
+    for cohort, clients, nets in zip(
+      fleet.cohorts, state.clients, trial.networks(state), strict=True
+    ):
+      stored = kept(clients, nets)
+      numbers[f"clients of depth {cohort.depth}"] = summary(stored)
+      numbers[f"memory of depth {cohort.depth}"] = summary(clients.memory)
+    numbers["server"] = summary(state.server.net)
+    numbers["memory of the server"] = summary(state.server.memory)
+    return {name: values for name, values in numbers.items() if values}
 
 
 def kept(clients, nets):
   """What clients hold after a round: their own network, or the common one."""
-  whole = len(jax.tree.leaves(clients.net)) == len(jax.tree.leaves(nets))
-  return clients.net if whole else nets
+  complete = len(jax.tree.leaves(clients.net)) == len(jax.tree.leaves(nets))
+  return clients.net if complete else nets
 
 
 def network(depths, batch_norm):
@@ -91,31 +84,48 @@ def network(depths, batch_norm):
              batch_norm=batch_norm)  # fmt: skip
 
 
-def summary(net, memory) -> dict[str, list[float]]:
-  """Block name -> sum, sum of absolute values, a projection of its leaves.
+def summary(tree) -> list[float]:
+  """Sum, sum of absolute values, and a projection of all numbers of a tree."""
+  leaves = jax.tree.leaves(tree)
+  if not leaves:
+    return []
+  x = np.concatenate([np.ravel(leaf).astype(float) for leaf in leaves])
+  direction = np.cos(np.arange(1, x.size + 1))
+  return [float(x.sum()), float(np.abs(x).sum()), float(x @ direction)]
 
-  What a method remembers counts as a block.
-  """
-  blocks = {name: (tree, net.stats[name]) for name, tree in net.params.items()}
-  blocks["memory"] = memory
-  out = {}
-  for name, tree in sorted(blocks.items()):
-    leaves = jax.tree.leaves(tree)
-    if leaves:
-      x = np.concatenate([np.ravel(leaf).astype(float) for leaf in leaves])
-      direction = np.cos(np.arange(1, x.size + 1))
-      out[name] = [float(x.sum()), float(np.abs(x).sum()), float(x @ direction)]
-  return out
+
+def read() -> dict[str, Numbers]:
+  """The golden numbers: case -> numbers."""
+  return json.loads(FILE.read_text())
+
+
+def deviation(got: Numbers, want: Numbers) -> float:
+  """The largest difference, of numbers above 1 relative to their size."""
+  if got.keys() != want.keys():
+    raise ValueError(f"{sorted(got)} are not {sorted(want)}")
+  pairs = ((np.array(got[name]), np.array(want[name])) for name in want)
+  return max(
+    float((np.abs(x - y) / np.maximum(1, np.abs(y))).max()) for x, y in pairs
+  )
+
+
+def write(cases: tuple[str, ...]) -> None:
+  """Writes the numbers of cases anew, a line a case."""
+  numbers = (read() if FILE.exists() else {}) | {c: play(c) for c in cases}
+  lines = [f"{json.dumps(c)}: {json.dumps(numbers[c])}" for c in CASES]
+  FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> None:
-  """Writes the files of the families of the methods named, or all."""
+  """Writes or checks the numbers of cases."""
   jax.config.update("jax_disable_most_optimizations", True)  # compiles faster
-  named = set(sys.argv[1:])
-  for family, methods in FAMILIES.items():
-    if not named or named & set(methods):
-      text = json.dumps({case: play(case) for case in cases(family)}, indent=1)
-      (FOLDER / f"{family}.json").write_text(text + "\n")
+  verb, *named = sys.argv[1:]
+  cases = tuple(named) or CASES
+  if verb == "write":
+    write(cases)
+  else:
+    golden = read()
+    print(json.dumps({c: deviation(play(c), golden[c]) for c in cases}))
 
 
 if __name__ == "__main__":
