@@ -62,6 +62,7 @@ def copy(params: Params) -> Params:
 
 
 def flat(params: Params) -> list[torch.Tensor]:
+  """All tensors of a segment."""
   return [p for own in params.values() for p in own]
 
 
@@ -239,8 +240,7 @@ def main() -> None:
     play(method, world, *halves[method])
     if torch.cuda.is_initialized():
       torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds}), flush=True)
+    print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import time
 import launched
 import pytest
 
-import splitjax
 from benchmarks import gpu, subprocesses
 
 
@@ -49,15 +48,11 @@ def test_a_queue_keeps_what_is_finished(tmp_path, capsys):
   assert lines[0] == "done: finished before" and "no" in lines[1]
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 def test_every_training_of_the_queue_is_a_command_of_one_run():
-  trainings = list(gpu.trainings())
+  trainings = [*gpu.trainings(), gpu.toys()[-1]]
   assert len({row.name for row in trainings}) == len(trainings)
   for row in trainings:
-    command = launched.parsed(*row.command[2:])
-    plan = splitjax.config.plan(
-      command.config, command.swept, command.overridden
-    )
+    plan = launched.parsed(*row.command[2:], "--workdir=w").plan
     (cell,) = plan.cells
     assert len(cell.config.methods) == 1, row.name
 
