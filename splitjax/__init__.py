@@ -11,8 +11,8 @@ if TYPE_CHECKING:
   from splitjax.data.augmentations import AUGMENTATIONS
   from splitjax.data.corruptions import CORRUPTIONS
   from splitjax.engine.loops import TOPOLOGIES
-  from splitjax.evaluation.client_metrics import METRICS
-  from splitjax.evaluation.split_points import Setting, split_depths
+  from splitjax.evaluation.latency import Setting, split_depths
+  from splitjax.evaluation.metrics import METRICS
   from splitjax.experiment.reevaluate import evaluate_again
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runner import run, run_seeds
@@ -51,8 +51,8 @@ _attached, _, _names = lazy_loader.attach(
     "data.augmentations": ["AUGMENTATIONS"],
     "data.corruptions": ["CORRUPTIONS"],
     "engine.loops": ["TOPOLOGIES"],
-    "evaluation.client_metrics": ["METRICS"],
-    "evaluation.split_points": ["Setting", "split_depths"],
+    "evaluation.latency": ["Setting", "split_depths"],
+    "evaluation.metrics": ["METRICS"],
     "experiment.reevaluate": ["evaluate_again"],
     "experiment.reporting": ["report_again"],
     "experiment.runner": ["run", "run_seeds"],

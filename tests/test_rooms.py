@@ -59,7 +59,7 @@ LIBRARIES = {
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
   "PIL": "data",
-  "sklearn": "data.sources evaluation.skew evaluation.client_metrics",
+  "sklearn": "data.sources evaluation.skew evaluation.metrics",
   "threadpoolctl": "evaluation.skew",
   "scipy": "evaluation data.official reports",
   "pandas": "reports experiment configs",
@@ -69,14 +69,13 @@ LIBRARIES = {
   "chex": "check",
   "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
-  "dp_accounting": "evaluation.privacy",
   "filelock": "files",
   "lazy_loader": "__init__ config data engine evaluation experiment fleet"
   " methods models reports",
   "absl": "cli",
   "configs": "configs",
 }
-LAZY = "tensorflow_datasets pooch tensorboardX dp_accounting"
+LAZY = "tensorflow_datasets pooch tensorboardX"
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 
@@ -238,7 +237,7 @@ def test_the_engine_knows_no_method_by_name():
   ("module", "source"),
   [
     ("types", "from splitjax import trees"),
-    ("methods.new", "def f():\n  import splitjax.evaluation.evaluate"),
+    ("methods.new", "def f():\n  import splitjax.evaluation.exits"),
     ("methods.new", "from flax import linen"),
     ("data.sources", "import tensorflow_datasets as tfds"),
     ("data.sources", "import jax.numpy as jnp"),

@@ -203,9 +203,6 @@ class Privacy(FieldGroup):
   gradients: Noise = group(Noise)  #: on those of `wire.gradients`
   #: of the epsilon in the report; None: no epsilon
   delta: Annotated[float | None, Bounds(above=0, below=1)] = 1e-5
-  #: assume that each step draws its batch anew. In fact an epoch is a
-  #: permutation, for which no such bound is proven.
-  amplified: bool = False
 
   def noisy(self) -> tuple[str, ...]:
     """Lists the channels that add noise."""
@@ -575,8 +572,7 @@ system.clients_per_chunk system.devices tensorboard""".split()
 
 MEASURING = """eval.batch_size eval.confusion eval.embeddings eval.every
 eval.metrics eval.personal eval.samples eval.target fleet.grid fleet.radio_watts
-fleet.server fleet.server_watts fleet.watts privacy.amplified privacy.delta seed
-title""".split()
+fleet.server fleet.server_watts fleet.watts privacy.delta seed title""".split()
 """Fields that change random draws or what is measured, not the experiment."""
 
 

@@ -93,7 +93,7 @@ class Holdout(NamedTuple):
   """The samples on which each client chooses its thresholds, padded.
 
   They are rows of the training split. For an out-of-distribution proxy
-  (`splitjax.evaluation.calibration`), each sample comes with a random number.
+  (`splitjax.evaluation.gate`), each sample comes with a random number.
 
   Attributes:
     rows: [N, H] int32; -1 for padding.

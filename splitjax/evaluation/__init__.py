@@ -1,57 +1,34 @@
-"""Evaluation of trained networks: outputs, early exit, metrics, latency."""
+"""Evaluation: answers of both exits, the gate, scores and measurements.
+
+A trained network is evaluated in three steps: `exits` runs both exits on all
+test samples, `gate` decides who answers, `scores` makes means of the answers.
+`measurements` lists what else is measured at the end, a file each.
+"""
 
 import lazy_loader
 
+_PUBLIC = {
+  "cost": "Cost RoundWork grams of_round until_target whole_round",
+  "exits": "Exits Outputs alike evaluate_clients most_confident"
+  " personalise_clients",
+  "forgetting": "backward_transfer confusion interruptions late late_numbers"
+  " performance_gap positions queue",
+  "gate": "GRID aside best default_grid estimate patches predictions score"
+  " sweep",
+  "latency": "Resources Sizes deployments inference_times largest_bandwidth"
+  " largest_power needs round_trip_latency Setting sizes_of split_depths",
+  "leakage": "Messages embedding_gradient match_graph reconstruction record",
+  "means": "over_clients over_samples spread",
+  "measurements": "MEASUREMENTS",
+  "metrics": "measure",
+  "privacy": "Release epsilon noise_for releases",
+  "rounds": "numbers_of_rounds",
+  "scores": "Scores limits_of log_scores",
+  "skew": "chosen coordinates distance_ratio draw measures silhouette",
+  "subject": "End Finding Subject",
+}
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
-  submodules=["leakage"],
-  submod_attrs={
-    "calibration": ["ProxyPlan", "estimate", "patches", "with_proxies"],
-    "client_metrics": ["measure"],
-    "confident_path": ["most_confident"],
-    "cost": ["Cost", "RoundWork", "grams", "of_round"],
-    "early_exit": [
-      "GRID",
-      "best",
-      "default_grid",
-      "predictions",
-      "score",
-      "sweep",
-    ],
-    "evaluate": ["alike", "evaluate_clients"],
-    "forgetting": [
-      "backward_transfer",
-      "confusion",
-      "late",
-      "late_numbers",
-      "performance_gap",
-    ],
-    "latency": [
-      "Resources",
-      "Sizes",
-      "deployments",
-      "inference_times",
-      "largest_bandwidth",
-      "largest_power",
-      "needs",
-      "round_trip_latency",
-    ],
-    "leakage": [
-      "Messages",
-      "embedding_gradient",
-      "match_graph",
-      "reconstruction",
-      "record",
-    ],
-    "metrics": [
-      "held_elsewhere",
-      "over_clients",
-      "over_samples",
-      "spread",
-    ],
-    "personalisation": ["personalise_clients"],
-    "privacy": ["Release", "dp_library", "epsilon", "noise_spread"],
-    "skew": ["chosen", "coordinates", "distance_ratio", "silhouette"],
-    "split_points": ["Setting", "split_depths"],
-  },
+  submodules=["leakage", "scores"],
+  submod_attrs={module: names.split() for module, names in _PUBLIC.items()},
 )

@@ -1,12 +1,13 @@
-"""The cost of training: seconds, joules and grams of CO2, by a model.
+"""The cost of training: bytes, and seconds, joules, grams of CO2 by a model.
 
-Nothing is measured: cost follows from the devices' profiles, the FLOPs of the
-network, and each client's bytes and steps in a round. The model is ours.
+No second and no joule is measured: they follow from the devices' profiles, the
+FLOPs of the network, and each client's bytes and steps in a round. The model is
+ours.
 
 A client's seconds are its FLOPs over its computing power, plus its bytes over
 its bandwidth, plus a latency for each message whose answer it awaits. A round
 has one such message for download and upload together, and each step with the
-server adds `Work.trips` messages. Latency is the time of a round trip, as
+server adds `Passes.trips` messages. Latency is the time of a round trip, as
 clients measure it in SuperSFL (Section II-A). Before a step without the server
 a client waits for TIMEOUT (SuperSFL's Algorithm 3).
 
@@ -25,54 +26,54 @@ evaluation and idle power. The FLOPs at a client include its exit, if the
 network has one, even if the method does not train it.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from splitjax.evaluation import means
+from splitjax.evaluation.rounds import joules
+from splitjax.evaluation.subject import End, Finding, Line, Subject
 from splitjax.fleet import Profiles, Rates
+from splitjax.models.sizes import flops_of_cut
+from splitjax.types import Metrics, Number
 
 JOULES_PER_KWH = 3.6e6
 
 TIMEOUT = 5.0
 """Seconds that a client waits in vain before a step without the server."""
 
+TARGETS = "target_rounds", "target_bytes", "target_seconds", "target_joules"
+
+OF_CLIENTS = {
+  "modelled_seconds": "seconds",
+  "joules": "joules",
+  "bytes": "bytes",
+}
+"""Metric of a client -> its name in `End.totals`."""
+
 
 class RoundWork(NamedTuple):
-  """The work of each client in a whole round, [N] each.
+  """The work of each client in a whole round, [N] each."""
 
-  Attributes:
-    client: FLOPs at the client, in all its local steps.
-    server: FLOPs at the server.
-    steps: number of local steps.
-    trips: number of messages to the server whose answer the client awaits, in
-      all local steps.
-    alone: FLOPs at the client if it takes all steps without the server.
-    once: FLOPs at the client outside of local steps, in stages without steps.
-      They count in full even if the client takes fewer steps.
-  """
-
-  client: np.ndarray
-  server: np.ndarray
-  steps: np.ndarray
+  client: np.ndarray  #: FLOPs at the client, in all its local steps
+  server: np.ndarray  #: FLOPs at the server
+  steps: np.ndarray  #: number of local steps
+  #: messages to the server whose answer the client awaits, in all local steps
   trips: np.ndarray
-  alone: np.ndarray
+  alone: np.ndarray  #: FLOPs at the client if all steps are without the server
+  #: FLOPs at the client outside of local steps, in stages without steps, which
+  #: count in full even if the client takes fewer steps
   once: np.ndarray | float = 0.0
 
 
 class Cost(NamedTuple):
-  """The cost of a round.
+  """The cost of a round."""
 
-  Attributes:
-    seconds: duration of the round.
-    busy: [N], seconds that each client computes, sends or waits for messages.
-    joules: [N], energy of each client.
-    server_joules: energy of the server.
-  """
-
-  seconds: float
-  busy: np.ndarray
-  joules: np.ndarray
-  server_joules: float
+  seconds: float  #: duration of the round
+  busy: np.ndarray  #: [N], seconds that a client computes, sends or waits
+  joules: np.ndarray  #: [N], energy of each client
+  server_joules: float  #: energy of the server
 
 
 def of_round(
@@ -125,3 +126,147 @@ def of_round(
 def grams(joules: float, rates: Rates) -> float:
   """Converts an energy to grams of CO2."""
   return joules / JOULES_PER_KWH * rates.grid
+
+
+# The cost of a run.
+
+
+def whole_round(subject: Subject) -> RoundWork:
+  """Returns each client's work in a round in which it takes all its steps.
+
+  A client is cut at its depth by Method.cuts, or else at its cohort's depth.
+  The server has no work where clients hold whole networks without cuts.
+  """
+  method = subject.method
+  served = method.needs_server
+  cuts = method.cuts(subject.fleet)
+  table = np.zeros((6, subject.fleet.num_clients))
+  for cohort, plan in zip(subject.fleet.cohorts, subject.plans, strict=True):
+    ids = list(cohort.ids)
+    size = subject.sizes[ids]
+    depths = [cohort.depth] * len(ids) if cuts is None else cuts[ids]
+    flops = [flops_of_cut(subject.backbone, int(depth)) for depth in depths]
+    at_client, at_server = np.array(flops).T
+    for stage in method.stages():
+      passes = stage.passes
+      local = not stage.once
+      steps, samples = plan.of_round(size, stage.epochs)
+      if stage.once:
+        steps = 0 * steps
+        samples = size
+      table[:, ids] += (
+        local * samples * passes.client * at_client,
+        samples * passes.server * at_server * served,
+        steps,
+        steps * passes.trips * served,
+        local * samples * passes.alone * at_client,
+        stage.once * samples * passes.client * at_client,
+      )
+  return RoundWork(**dict(zip(RoundWork._fields, table, strict=True)))
+
+
+def round_flops(subject: Subject) -> float:
+  """Counts the FLOPs of a round with all clients."""
+  work = whole_round(subject)
+  return float((work.client + work.once + work.server).sum())
+
+
+def of_metrics(subject: Subject, plan: RoundWork, metrics: Metrics) -> Cost:
+  """Returns the cost of a trained round; `plan` is that of `whole_round`."""
+  assert subject.fleet.hardware is not None  # of every run
+  profiles, rates = subject.fleet.hardware
+  return of_round(
+    plan,
+    profiles,
+    rates,
+    np.asarray(metrics.bytes, np.float64),
+    np.asarray(metrics.steps, np.float64),
+    np.asarray(metrics.alone, np.float64),
+    relay=subject.method.topology == "relay",
+  )
+
+
+def on_end(end: End) -> Finding:
+  """Finds the traffic and the modelled cost of all rounds, for every row."""
+  return Finding(list(_numbers(end)))
+
+
+def _numbers(end: End) -> Iterator[Number]:
+  sent = {name: size / len(end.lines) for name, size in wire(end.lines).items()}
+  for scores in end.scores:
+    label = scores.label
+    yield Number("server_bytes", end.server_bytes, label)
+    for name, size in sent.items():
+      yield Number("bytes", size, label, part=name)
+    yield Number("bytes_per_round", sum(sent.values()), label)
+    # The network's FLOPs may be unknown, and costs with them.
+    if not all("cost" in line for line in end.lines):
+      continue
+    accuracy = float(means.over_clients(scores.chosen.accuracy)[0])
+    modelled = of_run(end, accuracy) | until_target(end, label)
+    for metric, value in modelled.items():
+      yield Number(metric, value, label)
+    for metric, name in OF_CLIENTS.items():
+      values = end.totals[name].tolist()
+      for client, value in zip(end.subject.clients, values, strict=True):
+        yield Number(metric, value, label, client=client)
+
+
+def of_run(end: End, accuracy: float) -> dict[str, float | None]:
+  """Sums up the costs of all rounds.
+
+  `accuracy` in [0, 1], or NaN, is from the last evaluation on the first test
+  set. "grams" are of CO2, "watts" the mean power, and "watts_per_point" watts
+  per percentage point of accuracy.
+  """
+  assert end.subject.fleet.hardware is not None  # of every run
+  seconds, clients, server = (
+    sum(line["cost"][name] for line in end.lines)
+    for name in ("seconds", "client_joules", "server_joules")
+  )
+  watts = (clients + server) / seconds if seconds else None
+  return {
+    "modelled_seconds": seconds,
+    "client_joules": clients,
+    "server_joules": server,
+    "grams": grams(clients + server, end.subject.fleet.hardware.rates),
+    "watts": watts,
+    "watts_per_point": watts / (100 * accuracy) if watts and accuracy else None,
+  }
+
+
+def until_target(end: End, label: str) -> dict[str, float | None]:
+  """Returns the cost of training until a row's accuracy reached eval.target.
+
+  The accuracy is on the first test set. The cost has the rounds, bytes, seconds
+  and joules up to the first evaluated round that reached the target; they are
+  None if no round did. Returns {} if there is no target, if the row is
+  evaluated only after the last round (eval.personal), or if lines lack the
+  accuracy on the first test set.
+  """
+  target = end.subject.config.eval.target
+  name = end.subject.test_sets.names[0]
+  shown = [line["accuracy"] for line in end.lines if "accuracy" in line]
+  if target is None or not all(name in x.get(label, {}) for x in shown):
+    return {}
+  for count, line in enumerate(end.lines, start=1):
+    reached = line.get("accuracy", {}).get(label, {}).get(name)
+    if reached is not None and reached >= target:
+      until = end.lines[:count]
+      values = (
+        float(line["round"]),
+        sum(wire(until).values()),
+        sum(x["cost"]["seconds"] for x in until),
+        sum(map(joules, until)),
+      )
+      return dict(zip(TARGETS, values, strict=True))
+  return dict.fromkeys(TARGETS)
+
+
+def wire(lines: Iterable[Line]) -> dict[str, float]:
+  """Sums bytes over the rounds by message name."""
+  total: dict[str, float] = {}
+  for line in lines:
+    for name, size in line["wire"].items():
+      total[name] = total.get(name, 0.0) + size
+  return total

@@ -1,15 +1,34 @@
-"""Predictions of both exits, from which an evaluation computes its numbers."""
+"""From networks to the answers of both exits, as one compiled program.
 
-from typing import NamedTuple
+Every client's networks run once over the samples of its test sets. Thresholds,
+ratios and metrics are then arithmetic on these answers (`gate`, `scores`). A
+client's network is made where it runs, so that clients that start from a mean
+need no copies of it.
+"""
 
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh, NamedSharding
+
+from splitjax import losses, target, trees
+from splitjax.data.feed import BatchPlan, Samples, standardise
+from splitjax.engine import devices
+from splitjax.engine.layout import CohortShape, Layout
+from splitjax.engine.round import TUNE
+from splitjax.methods.method import Method
+from splitjax.models import network, sizes
+from splitjax.types import Client, Logits, Net, Server, Shard, State, Tree
 
 
 class Exits(NamedTuple):
-  """Predictions of both exits for every test sample.
+  """Predictions of both exits for every sample.
 
-  Thresholds and gates are arithmetic on these numbers: no network runs twice.
   Clients with the same answers may share one evaluation. If their exits do not
   answer, the exits' floats are then NaN and `client` is -1, because the values
   would be those of another client's exit.
@@ -22,15 +41,340 @@ class Exits(NamedTuple):
   #: [N, M, 2, C] float32, the softmax of the client's exit and of the server;
   #: None unless a metric needs them
   probabilities: Array | np.ndarray | None = None
+  #: [N, M, 2] bool, whether the logits of client and server are finite; None:
+  #: they are
+  finite: Array | np.ndarray | None = None
 
 
 class Outputs(NamedTuple):
-  """Predictions of one result row's networks, on test and held-out samples."""
+  """Predictions of one result row's networks."""
 
   test: Exits  #: [N, M], of the test samples
-  #: [N, H], of the clients' held-out samples; None unless thresholds are chosen
-  #: on them
-  own: Exits | None = None
-  #: [N, H], of out-of-distribution samples that are made from the held-out
-  #: ones; None if `own` is None
-  proxy: Exits | None = None
+  #: [N, H], of held-out samples; None unless thresholds are calibrated on them
+  holdout: Exits | None = None
+  proxy: Exits | None = None  #: [N, H], of their proxies (`gate.proxies`)
+
+
+@functools.partial(
+  jax.jit, static_argnames=("layout", "plans", "probabilities", "mesh")
+)
+def evaluate_clients(
+  method: Method,
+  clients: tuple[Client, ...],
+  server: Server,
+  personal: tuple[Net, ...] | None,
+  numbers: tuple[Array, ...],
+  image: Array,
+  shown: Array,
+  chunks: Array | None = None,
+  *,
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
+  probabilities: bool = False,
+  mesh: Mesh | None = None,
+) -> Exits:
+  """Evaluates all clients of a trained method.
+
+  Args:
+    method: the trained method.
+    clients: of each cohort, leaves [N, ...].
+    server: as it is after a round.
+    personal: for each cohort the clients' personalised networks [N, ...]; None:
+      their networks as `Method.model` makes them.
+    numbers: of each cohort's clients, [N] int32.
+    image: [P, ...], the inputs.
+    shown: [N, chunks, B] int32, by client number the rows of `image` that each
+      is evaluated on.
+    chunks: [N] int32, how many leading chunks are computed for each client,
+      the answers to others are 0; None: all.
+    layout: the cohorts, static.
+    plans: of each cohort, static.
+    probabilities: whether Exits keep probabilities.
+    mesh: the devices; None for one.
+
+  Returns:
+    Exits of arrays [N, chunks * B], by client number.
+  """
+  if chunks is None:
+    chunks = jnp.full(len(shown), shown.shape[1], jnp.int32)
+  tables = [trees.take((shown, chunks), number) for number in numbers]
+
+  if method.pick:
+    # All clients share the answers: compute them once, then take samples.
+    real = [
+      trees.window(stacked, 0, cohort.size)
+      for stacked, cohort in zip(clients, layout.cohorts, strict=True)
+    ]
+    split = picked_outputs(
+      method, plans[0], real, server, image, shown.shape[-1], probabilities
+    )
+    cohorts = [
+      trees.take(split, rows.reshape(len(rows), -1)) for rows, _ in tables
+    ]
+  else:
+
+    def exits_of(plan, common, of_client):
+      method, server, image = common
+      client, personal, (rows, count) = of_client
+      net, rest = answering(method, client, server, personal)
+
+      def chunk(i):
+        x = standardise(image[rows[i]], plan.mean, plan.std)
+        return to_exits(method.predict(net, rest, x), probabilities)
+
+      return leading(chunk, len(rows), count)
+
+    nets: Sequence = (None,) * len(clients) if personal is None else personal
+    cohorts = map_clients(
+      exits_of,
+      layout,
+      plans,
+      mesh,
+      (method, server, image),
+      list(zip(clients, nets, tables, strict=True)),
+    )
+
+  order = in_order(layout.cohorts, numbers)
+  exits = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
+  return copied(exits, mesh)
+
+
+def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
+  """Reduces the logits [B, C] of both exits to Exits of arrays [B]."""
+  at_client = jax.nn.softmax(logits.client.astype(float))
+  both = None
+  if probabilities:
+    at_server = jax.nn.softmax(logits.server.astype(float))
+    both = jnp.stack([at_client, at_server], axis=-2)
+  return Exits(
+    entropy=losses.entropy(logits.client),
+    confidence=at_client.max(axis=-1),
+    client=logits.client.argmax(axis=-1).astype(jnp.int32),
+    server=logits.server.argmax(axis=-1).astype(jnp.int32),
+    probabilities=both,
+    finite=jnp.stack([jnp.isfinite(x).all(axis=-1) for x in logits], axis=-1),
+  )
+
+
+def answering(
+  method: Method, client: Client, server: Server, personal: Net | None = None
+) -> tuple[Net, Net]:
+  """Makes the networks that answer for a client: its own, and the server's.
+
+  `personal` is the client's personalised network, if it has one.
+  """
+  net = method.model(client, server) if personal is None else personal
+  return net, method.part_two(client, server)
+
+
+def alike(method: Method, depth: int) -> bool:
+  """Tells whether all clients of a depth give the same answers after a round.
+
+  They do if a client keeps no parameter or statistic that answers: none at all,
+  or those of an exit alone where only the server answers. Besides, the server
+  must have one network for all of them, and no other client's path may answer
+  (`pick`). Such clients may share an evaluation. Copies that were personalised
+  are never alike.
+  """
+  if method.pick or type(method).part_two is not Method.part_two:
+    return False
+  full = sizes.shapes(method.backbone)
+  part = network.prefix(method.backbone, full, depth, with_exit=method.exits)
+  keeps = jax.eval_shape(lambda net: method.first_client(net, 1), part).net
+  return not any(
+    jax.tree.leaves([net.get(name) for net in keeps])
+    for name in keeps.params | keeps.stats
+    if "client" in method.answers or not network.is_exit(name)
+  )
+
+
+# The most confident of all clients' paths (Hydra).
+
+
+def picked_outputs(
+  method: Method,
+  plan: BatchPlan,
+  clients: Sequence[Client],
+  server: Server,
+  image: Array,
+  batch: int,
+  probabilities: bool,
+) -> Exits:
+  """Computes the most confident path's outputs for all samples of a split.
+
+  `clients` are those of each cohort, without padding; `image` has the inputs
+  [P, ...], which pass the networks `batch` at a time. Returns Exits of arrays
+  [P].
+  """
+
+  def chunk(rows):
+    x = standardise(image[rows], plan.mean, plan.std)
+    logits = most_confident_path(method, clients, server, x)
+    return to_exits(Logits(logits, logits), probabilities)
+
+  size = min(batch, len(image))
+  count = -(-len(image) // size)
+  rows = jnp.minimum(jnp.arange(count * size), len(image) - 1)
+  outputs = jax.lax.map(chunk, rows.reshape(count, size))
+  return jax.tree.map(
+    lambda x: jax.lax.collapse(x, 0, 2)[: len(image)], outputs
+  )
+
+
+def most_confident_path(
+  method: Method, clients: Sequence[Client], server: Server, x: Array
+) -> Array:
+  """Computes the logits [B, C] of the most confident path for inputs x.
+
+  `clients` are those of each cohort, [N, ...], without padding.
+  """
+  paths = [method.paths(cohort, server, x) for cohort in clients]
+  return most_confident(jnp.concatenate(paths))
+
+
+def most_confident(logits: Array) -> Array:
+  """Selects the most confident of N answers, [N, B, C] float -> [B, C].
+
+  It is argmax_n max_c softmax(logits)_c. Hydra's code compares the logits
+  themselves, although those of different networks have no common scale.
+  """
+  best = jax.nn.softmax(logits).max(axis=-1).argmax(axis=0)
+  return jnp.take_along_axis(logits, best[None, :, None], axis=0)[0]
+
+
+# Personalised copies, which are made before they are evaluated.
+
+
+@functools.partial(jax.jit, static_argnames=("layout", "plans", "mesh"))
+def personalise_clients(
+  method: Method,
+  state: State,
+  shards: tuple[Shard, ...],
+  *,
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
+  mesh: Mesh | None = None,
+) -> tuple[Net, ...]:
+  """Makes the networks that answer in a row of results that is personal.
+
+  The state stays as it is. Arguments are those of `engine.round.run_round`.
+  Returns each cohort's networks, leaves [N, ...].
+  """
+
+  def of_client(plan, common, part):
+    method, server, image, label = common
+    client, shard, key = part
+    shard = shard._replace(image=image, label=label)
+    return method.personalise(client, server, Samples(shard, plan), key)
+
+  key = tuning_key(state.key, state.round)
+  shared: Any = ()  # image and label, which all clients share
+  stacked = [
+    (
+      clients,
+      shard._replace(image=shared, label=shared),
+      jax.vmap(functools.partial(jax.random.fold_in, key))(shard.number),
+    )
+    for clients, shard in zip(state.clients, shards, strict=True)
+  ]
+  common = method, state.server, shards[0].image, shards[0].label
+  return tuple(map_clients(of_client, layout, plans, mesh, common, stacked))
+
+
+def tuning_key(key: Array, round: Array) -> Array:
+  """Derives the key of a round's personalisation from the key of the run.
+
+  A client folds its number in.
+  """
+  return jax.random.fold_in(jax.random.fold_in(key, TUNE), round)
+
+
+# Over the clients.
+
+
+def chunked(rows: np.ndarray, size: int) -> np.ndarray:
+  """Cuts [N, K] into [N, chunks, size] int32, padded with row 0."""
+  clients, count = rows.shape
+  size = min(size, count)
+  chunks = -(-count // size)
+  padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
+  return padded.reshape(clients, chunks, size)
+
+
+def leading(chunk: Callable, most: int, count: Array) -> Exits:
+  """Computes one client's outputs for its leading chunks only.
+
+  `chunk` maps the number of a chunk, below `most`, to Exits [B]. Returns Exits
+  of arrays [most * B], which are 0 from chunk `count` on.
+  """
+  outputs = jax.tree.map(
+    lambda x: jnp.zeros((most, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
+  )
+  outputs = jax.lax.fori_loop(
+    0, count, lambda i, done: trees.put(done, i, chunk(i)), outputs
+  )
+  return jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), outputs)
+
+
+def map_clients(
+  function: Callable,
+  layout: Layout,
+  plans: Sequence[BatchPlan],
+  mesh: Mesh | None,
+  common: Tree,
+  stacked: Sequence[Tree],
+) -> list[Any]:
+  """Applies a function to every client, on the device that holds it.
+
+  The function is called with the plan of the client's cohort, with `common`,
+  which all clients share, and with the client's part of `stacked`, which has an
+  item per cohort with arrays [N, ...]. What it needs of traced arrays must be
+  among its arguments. Returns the results, also an item per cohort with arrays
+  [N, ...].
+  """
+  on_cpu = target.current().platform == "cpu"
+
+  def on_device(common, stacked):
+    results = []
+    for cohort, plan, part in zip(layout.cohorts, plans, stacked, strict=True):
+
+      def of_client(client, plan=plan):
+        return function(plan, common, client)
+
+      # As many clients at a time as a round trains, which may be few of all.
+      # On a CPU one, without a client axis, even if a round trains all at once.
+      places = cohort.places // layout.devices
+      chunk = cohort.chunk or -(-layout.computed(cohort) // layout.devices)
+      if chunk <= 1 or on_cpu:
+        results.append(jax.lax.map(of_client, part))
+      elif chunk >= places:
+        results.append(jax.vmap(of_client)(part))
+      else:
+        results.append(jax.lax.map(of_client, part, batch_size=chunk))
+    return results
+
+  into = (devices.COPIED, devices.DIVIDED)
+  return devices.over_devices(on_device, mesh, into, devices.DIVIDED)(
+    common, list(stacked)
+  )
+
+
+def copied(tree: Tree, mesh: Mesh | None) -> Tree:
+  """Copies results to all devices, inside a program."""
+  if mesh is None:
+    return tree
+  everywhere = NamedSharding(mesh, devices.COPIED)
+  return jax.lax.with_sharding_constraint(tree, everywhere)
+
+
+def in_order(cohorts: Sequence[CohortShape], numbers: Sequence[Array]) -> Array:
+  """Finds each client's row in the joined cohorts: [num_clients] int32.
+
+  `numbers` has the client numbers of each cohort, [N] int32. Padding clients
+  repeat a number and are skipped.
+  """
+  real = np.concatenate(
+    [np.arange(cohort.places) < cohort.size for cohort in cohorts]
+  )
+  rows = jnp.asarray(np.flatnonzero(real))
+  return rows[jnp.argsort(jnp.concatenate(numbers)[rows])]

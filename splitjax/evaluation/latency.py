@@ -1,50 +1,61 @@
-"""Inference latency: HARMONY eq. 12, SplitGP eq. 28-33.
+"""Inference latency and split depths: HARMONY eq. 12, SplitGP eq. 28-33.
 
 This is the papers' model, not a measured time: parameters over computing power
 plus channels over bandwidth, in the units of the papers' tables.
 
+Given P_C, P_S, R (BW), the offload ratio beta, a latency limit tau' and the
+smallest |phi|, `split_depths` evaluates SplitGP's Propositions 1-3 at every
+depth at which a network can be cut:
+
+  split_depths(
+    "vgg11", (32, 32, 3), 10, Setting(client_power=40, limit=20_000)
+  )
+
 References:
   SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
   HARMONY (Youn et al., 2026), Sec. 5, eq. 12.
+  Hydra (Tirana et al., AAAI 2026), Section 4 and appendix D.2.
 """
 
-from typing import NamedTuple
+import dataclasses
+import math
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from splitjax.evaluation.metrics import ratio
+from splitjax import fields
+from splitjax.evaluation.means import ratio
+from splitjax.evaluation.subject import Subject
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
+from splitjax.files import plain
+from splitjax.models import BACKBONES
+from splitjax.models.build import cut
+from splitjax.models.sizes import outputs, parts_at
+from splitjax.options import Spec
+from splitjax.types import UserError
 
 
 class Sizes(NamedTuple):
-  """Numbers of parameters of each client's network, [N] each.
+  """Numbers of parameters of each client's network.
 
-  For a single client they are numbers without an axis.
-
-  Attributes:
-    prefix: |phi_n|; the whole network with its head if the client holds it all.
-    exit: |h_n|; 0 if there is none or if `prefix` includes it.
-    server: |theta|, only the blocks that this client's features pass.
-    channels: dim_cut, the number of channels at the cut, not parameters.
+  They are [N], or numbers without an axis for a single client.
   """
 
+  #: |phi_n|; the whole network with its head if the client holds it all
   prefix: np.ndarray
-  exit: np.ndarray
-  server: np.ndarray
-  channels: np.ndarray
+  exit: np.ndarray  #: |h_n|; 0 if there is none or if `prefix` includes it
+  server: np.ndarray  #: |theta|, only the blocks that these features pass
+  channels: np.ndarray  #: dim_cut, the channels at the cut, not parameters
 
 
 class Resources(NamedTuple):
-  """Computing powers and bandwidth, in the units of the papers.
+  """Computing powers and bandwidth, in the units of the papers."""
 
-  Attributes:
-    client: [N] float, P_C; a number for one client.
-    server: P_S.
-    bandwidth: BW of HARMONY, R of SplitGP.
-  """
-
-  client: np.ndarray | float
-  server: float = 100.0
-  bandwidth: float = 1.0
+  client: np.ndarray | float  #: [N] P_C; a number for one client
+  server: float = 100.0  #: P_S
+  bandwidth: float = 1.0  #: BW of HARMONY, R of SplitGP
 
 
 def round_trip_latency(
@@ -52,7 +63,7 @@ def round_trip_latency(
   resources: Resources,
   samples: np.ndarray | int,
   offloaded: np.ndarray | float,
-  answers: tuple[str, ...],
+  sides: tuple[str, ...],
 ) -> np.ndarray:
   """Inference time of a client's test set (HARMONY eq. 12, SplitGP eq. 30).
 
@@ -67,58 +78,88 @@ def round_trip_latency(
     resources: P_C, P_S and BW.
     samples: [..., N] int, test samples |D|.
     offloaded: [..., N] float in [0, 1], Pr(Tx); NaN if there is no sample.
-    answers: which exits can answer, as in `Method.answers`.
+    sides: which exits can answer, as in `Method.answers`.
 
   Returns:
     [..., N] float64, in parameters over power (units of |phi| / P_C); 0 for a
     client without samples.
   """
   sent = np.where(np.asarray(samples) > 0, offloaded, 0.0)
-  if "server" not in answers:
+  if "server" not in sides:
     sent = np.zeros_like(sent)
-  if "client" not in answers:
+  if "client" not in sides:
     sent = np.ones_like(sent)
-  device = (
-    sizes.prefix + sizes.exit * ("client" in answers)
-  ) / resources.client
+  device = (sizes.prefix + sizes.exit * ("client" in sides)) / resources.client
   return samples * (device + sent * _remote(sizes, resources))
 
 
+def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
+  """The time of one offloaded sample, dim_cut / BW + |theta| / P_S."""
+  sending = sizes.channels / resources.bandwidth
+  return sending + sizes.server / resources.server
+
+
 class Needs(NamedTuple):
-  """The columns of SplitGP's Table I, for each client.
+  """The columns of SplitGP's Table I, for each client."""
 
-  Attributes:
-    storage: [N] parameters that a client stores.
-    computation: [..., N] number of samples times the parameters that each of
-      them passes at the client.
-    communication: [..., N] numbers that a client sends.
-  """
-
-  storage: np.ndarray
+  storage: np.ndarray  #: [N] parameters that a client stores
+  #: [..., N] samples times the parameters that each passes at the client
   computation: np.ndarray
-  communication: np.ndarray
+  communication: np.ndarray  #: [..., N] numbers that a client sends
 
 
 def needs(
   sizes: Sizes,
   samples: np.ndarray | int,
   offloaded: np.ndarray | float,
-  answers: tuple[str, ...],
+  sides: tuple[str, ...],
 ) -> Needs:
   """The storage, computation and communication of a test set (SplitGP Table I).
 
   These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|. Each is computed by
   `round_trip_latency`: an infinite power or bandwidth removes the other terms.
-
-  Args as in `round_trip_latency`.
   """
   computing = Resources(1.0, np.inf, np.inf)
   sending = Resources(np.inf, np.inf, 1.0)
   return Needs(
-    round_trip_latency(sizes, computing, 1, offloaded, answers),
-    round_trip_latency(sizes, computing, samples, offloaded, answers),
-    round_trip_latency(sizes, sending, samples, offloaded, answers),
+    round_trip_latency(sizes, computing, 1, offloaded, sides),
+    round_trip_latency(sizes, computing, samples, offloaded, sides),
+    round_trip_latency(sizes, sending, samples, offloaded, sides),
   )
+
+
+def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
+  """Returns each client's |phi|, |h| and |theta|, and the channels at its cut.
+
+  |theta| is the size of the part behind the client's cut. If clients train the
+  whole network, |phi| is the size of the network and the rest is 0. But if the
+  server evaluates that network (`at_server`), |theta| is the size of the
+  network and |phi| is 0. Clients then send inputs, and the count of numbers in
+  an input replaces the channels (SplitGP eq. 29).
+  """
+  net = subject.backbone
+  table = np.zeros((subject.fleet.num_clients, 4), np.int64)
+  for cohort in subject.fleet.cohorts:
+    part = parts_at(net, net.cuts[0] if subject.method.whole else cohort.depth)
+    numbers = [part["phi"], part["h"], part["theta"], part["cut"][-1]]
+    if subject.method.whole:
+      everything = part["phi"] + part["theta"]
+      numbers = [everything, 0, 0, 0]
+      if at_server:
+        numbers = [0, 0, everything, math.prod(net.shape)]
+    table[list(cohort.ids)] = numbers
+  prefix, exit, server, channels = table.T
+  return Sizes(prefix=prefix, exit=exit, server=server, channels=channels)
+
+
+def resources(subject: Subject) -> Resources:
+  """Returns P_C of each client, P_S and BW of a run."""
+  system = subject.config.system
+  power = np.asarray(subject.fleet.power)
+  return Resources(power, system.server_power, system.bandwidth)
+
+
+# Where to deploy a network, and where to cut it.
 
 
 def deployments(
@@ -130,12 +171,29 @@ def deployments(
   (SplitGP eq. 28), in "server" the server has it (eq. 29). In "server" raw
   samples are sent, which have `pixels` numbers.
   """
-  whole, none = sizes.prefix + sizes.server, 0 * sizes.prefix
+  network = sizes.prefix + sizes.server
+  none = 0 * sizes.prefix
   return {
     "cut": (sizes, ("client", "server")),
-    "client": (Sizes(whole, none, none, none), ("client",)),
-    "server": (Sizes(none, none, whole, none + pixels), ("server",)),
+    "client": (Sizes(network, none, none, none), ("client",)),
+    "server": (Sizes(none, none, network, none + pixels), ("server",)),
   }
+
+
+def inference_times(
+  sizes: Sizes, resources: Resources, offloaded: float, pixels: float
+) -> np.ndarray:
+  """Latency of one sample in each of `deployments`, in their order.
+
+  `sizes` are those of one client, `offloaded` is beta and `pixels` q, the
+  numbers of one test sample. Returns [3] float64, parameters over power.
+  """
+  return np.stack(
+    [
+      round_trip_latency(deployed, resources, 1, offloaded, sides)
+      for deployed, sides in deployments(sizes, pixels).values()
+    ]
+  )
 
 
 def largest_prefix(
@@ -194,35 +252,178 @@ def largest_bandwidth(
   alone.
   """
   saved = pixels - offloaded * sizes.channels
-  whole = (sizes.prefix + (1 - offloaded) * sizes.server) / resources.server
-  slower = (sizes.prefix + sizes.exit) / resources.client - whole
-  return ratio(saved, slower, otherwise=np.inf)
+  network = sizes.prefix + (1 - offloaded) * sizes.server
+  slower = (sizes.prefix + sizes.exit) / resources.client
+  return ratio(saved, slower - network / resources.server, otherwise=np.inf)
 
 
-def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
-  """Latency [N] of one offloaded sample: dim_cut / BW + |theta| / P_S."""
-  sending = sizes.channels / resources.bandwidth
-  return sending + sizes.server / resources.server
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """A client, its link and its requirements; defaults are the paper's.
+
+  Attributes:
+    client_power: P_C, parameters per unit of time.
+    server_power: P_S, parameters per unit of time.
+    bandwidth: R of SplitGP, BW of HARMONY, numbers per unit of time.
+    offloaded: beta, the share of samples that the server answers.
+    limit: tau', the latency allowed for one sample; None: no limit.
+    smallest: |phi_min|, parameters that personalisation needs.
+
+  Example:
+    >>> import splitjax
+    >>> phone = splitjax.Setting(client_power=5.0, bandwidth=2.0)
+    >>> phone.server_power
+    100.0
+  """
+
+  client_power: Annotated[float, POSITIVE] = 20.0
+  server_power: Annotated[float, POSITIVE] = 100.0
+  bandwidth: Annotated[float, POSITIVE] = 1.0
+  offloaded: Annotated[float, PROBABILITY] = 0.1
+  limit: Annotated[float | None, POSITIVE] = None
+  smallest: Annotated[int, NOT_NEGATIVE] = 0
+
+  def resources(self) -> Resources:
+    """Returns P_C, P_S and R."""
+    return Resources(self.client_power, self.server_power, self.bandwidth)
 
 
-def inference_times(
-  sizes: Sizes, rates: Resources, offloaded: float, pixels: float
-) -> np.ndarray:
-  """Latency of one sample in each of `deployments`, in their order.
+class SplitDepth(TypedDict):
+  """A depth at which a network can be cut, JSON-ready."""
+
+  depth: int
+  behind: str  #: the name of the client's last block
+  phi: int  #: parameters of the client's blocks, and below of exit and server
+  h: int
+  theta: int
+  channels: int  #: q_c, the channel dimension at the cut (HARMONY eq. 12)
+  features: int  #: how many numbers one sample has at the cut
+  #: whether no shallower cut sends fewer numbers (Hydra, appendix D.2)
+  bottleneck: bool
+  #: bytes that the server's blocks take in float32: their parameters, and their
+  #: outputs for a batch. One of Hydra's heads takes as many bytes if the heads
+  #: begin at this depth.
+  memory: int
+  cut: float  #: latency of one sample (SplitGP eq. 30)
+  at_client: float  #: eq. 28
+  at_server: float  #: eq. 29
+  largest_prefix: float | None  #: the bound of Prop. 1; None without a limit
+  largest_power: float | None  #: of Prop. 2; None if infinite
+  largest_bandwidth: float | None  #: of Prop. 3; None if infinite
+  within_limit: bool  #: whether the upper bound of Prop. 1 is met
+  large_enough: bool  #: whether its lower bound is met
+  feasible: bool  #: whether both are met
+  beats_client: bool  #: whether Prop. 2 is met
+  beats_server: bool  #: whether Prop. 3 is met
+
+
+def split_depths(
+  name: str,
+  shape: tuple[int, ...],
+  classes: int,
+  setting: Setting = Setting(),
+  *,
+  depths: Sequence[int] | None = None,
+  batch: int = 64,
+  vocabulary: int = 0,
+  **options: Any,
+) -> list[SplitDepth]:
+  """Evaluates the depths at which a backbone can be cut.
 
   Args:
-    sizes: sizes of one client; channels is q_c.
-    rates: P_C, P_S and R.
-    offloaded: beta.
-    pixels: q, numbers in one test sample.
+    name: key of BACKBONES.
+    shape: shape of one input, (H, W, c) of images. A raw sample sent to the
+      server has q numbers, the product of `shape`.
+    classes: C.
+    setting: the client, its link and its requirements.
+    depths: the depths to evaluate, ascending; None: all.
+    batch: samples of a step, for the memory of the server's blocks.
+    vocabulary: V, for a backbone of token ids.
+    **options: options of the backbone.
 
   Returns:
-    [3] float64, parameters over power.
+    A dict with the entries of `SplitDepth` for each depth.
+
+  Raises:
+    UserError: an unknown backbone, or an invalid option or setting.
+
+  Example:
+    >>> import splitjax
+    >>> depths = splitjax.split_depths("cnn8", (28, 28, 1), 10)
+    >>> [row["depth"] for row in depths if row["feasible"]]
+    [1, 2, 3, 4, 5, 6]
   """
-  every = deployments(sizes, pixels).values()
-  return np.stack(
-    [
-      round_trip_latency(each, rates, 1, offloaded, answers)
-      for each, answers in every
-    ]
+  check_setting(setting)
+  spec = Spec.of(BACKBONES, {"name": name, **options}, "backbone")
+  if depths is None:
+    uncut = cut(name, shape, classes, spec.options, vocabulary)
+    depths = range(1, uncut.length)
+  chosen = {**spec.options, "depths": tuple(depths)}
+  net = cut(name, shape, classes, chosen, vocabulary)
+  sent = {k: math.prod(x) for k, x in outputs(net).items()}
+  rows = []
+  for depth in depths:
+    part = parts_at(net, depth)
+    part["channels"] = part.pop("cut")[-1]
+    passed = [sent[block] for block in net.names(0, depth)]
+    behind = sum(sent[block] for block in net.names(depth)) + classes
+    part["features"] = passed[-1]
+    part["bottleneck"] = passed[-1] <= min(passed)
+    part["memory"] = 4 * (part["theta"] + batch * behind)
+    rows.append(plain(part | _judged(part, setting, math.prod(shape))))
+  return rows
+
+
+def sizes_of(depth: SplitDepth) -> Sizes:
+  """Reads |phi|, |h|, |theta| and q_c from a row of `split_depths`."""
+  return Sizes(
+    prefix=np.asarray(depth["phi"]),
+    exit=np.asarray(depth["h"]),
+    server=np.asarray(depth["theta"]),
+    channels=np.asarray(depth["channels"]),
   )
+
+
+def _judged(depth: Any, setting: Setting, pixels: int) -> dict[str, object]:
+  """Computes latencies, bounds and checks of these bounds for a cut."""
+  sizes = sizes_of(depth)
+  rates = setting.resources()
+  beta = setting.offloaded
+  limit = math.inf
+  bound = None
+  if setting.limit is not None:
+    limit = setting.limit
+    bound = largest_prefix(sizes, rates, beta, limit)
+  split, client, server = inference_times(sizes, rates, beta, pixels)
+  # Compare latencies, not bounds: with beta = 0 a bound is infinite.
+  within = split <= limit
+  enough = depth["phi"] >= setting.smallest
+  return {
+    "cut": split,
+    "at_client": client,
+    "at_server": server,
+    "largest_prefix": bound,
+    "largest_power": largest_power(sizes, rates, beta),
+    "largest_bandwidth": largest_bandwidth(sizes, rates, beta, pixels),
+    "within_limit": within,
+    "large_enough": enough,
+    "beats_client": split <= client,
+    "beats_server": split <= server,
+    "feasible": within and enough,
+  }
+
+
+def check_setting(setting: Setting) -> None:
+  """Raises a UserError if a setting is invalid."""
+  hints = typing.get_type_hints(Setting, include_extras=True)
+  for field, hint in hints.items():
+    fields.convert(getattr(setting, field), hint, field)
+  if setting.limit is not None and not (
+    setting.server_power > setting.offloaded * setting.client_power
+  ):
+    raise UserError(
+      f"limit={setting.limit}: Proposition 1 wants server_power"
+      f" ({setting.server_power}) above offloaded x client_power"
+      f" ({setting.offloaded} x {setting.client_power}): raise server_power, or"
+      " leave limit out"
+    )

@@ -1,91 +1,192 @@
-"""Means over clients."""
+"""METRICS: name -> function of one client's answers that returns a number.
+
+  f(labels, answers, probabilities, *, options) -> number
+
+  labels: [T] int, the classes of the client's T test samples, T >= 1.
+  answers: [T] int, the classes that the client's exit or the server predicts,
+    depending on the thresholds of eval.threshold_rule.
+  probabilities: [T, C] float, the softmax of the exit that answered.
+
+If all metrics take (labels, answers) alone, the probabilities of the test
+samples are not kept, which saves memory. Keyword-only arguments are options of
+a config. A metric returns NaN for a client for whom it is not defined; means
+over clients leave that client out.
+
+  >>> import numpy as np, splitjax
+  >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
+  >>> round(float(splitjax.METRICS["balanced_accuracy"](labels, answers)), 3)
+  0.833
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from splitjax.evaluation import gate
+from splitjax.evaluation.exits import Exits
+from splitjax.options import Spec
+from splitjax.types import UserError
 
-def ratio(
-  over: np.ndarray,
-  under: np.ndarray,
+
+def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
+  """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
+
+  The mean is over the classes that the client's test samples have. An answer of
+  any other class counts only as a false negative of the true class.
+  """
+  from sklearn import metrics
+
+  present = np.unique(labels)
+  return metrics.f1_score(
+    labels, answers, labels=present, average="macro", zero_division=0.0
+  )
+
+
+def balanced_accuracy(labels: np.ndarray, answers: np.ndarray) -> float:
+  """The mean over classes of the recall; classes are those of `macro_f1`."""
+  from sklearn import metrics
+
+  present = np.unique(labels)
+  return metrics.recall_score(labels, answers, labels=present, average="macro")
+
+
+def auroc(
+  labels: np.ndarray, answers: np.ndarray, probabilities: np.ndarray
+) -> float:
+  """The mean over classes of the area under the ROC curve, one against rest.
+
+  Classes without a test sample of this client are left out. NaN if its samples
+  have a single class, or if a probability is NaN.
+  """
+  from sklearn import metrics
+
+  present = np.unique(labels)
+  if len(present) < 2 or np.isnan(probabilities).any():
+    return np.nan
+  areas = [
+    metrics.roc_auc_score(labels == c, probabilities[:, c]) for c in present
+  ]
+  return float(np.mean(areas))
+
+
+def ece(
+  labels: np.ndarray,
+  answers: np.ndarray,
+  probabilities: np.ndarray,
   *,
-  where: np.ndarray | None = None,
-  otherwise: float = np.nan,
-) -> np.ndarray:
-  """Divides two arrays, with a fixed value where the quotient has no meaning.
+  bins: int = 15,
+) -> float:
+  """Expected calibration error (Guo et al., ICML 2017, eq. 3).
 
-  Args:
-    over: [...] numbers.
-    under: [...] numbers.
-    where: [...] bool, where to divide; None: where `under` is above 0.
-    otherwise: the value elsewhere.
+  ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)| over M = `bins` bins. Bin B_m has
+  the samples whose answer has a probability in ((m - 1) / M, m / M]; an empty
+  bin adds 0. NaN if an answer's probability is NaN. scikit-learn lacks ECE.
   """
-  where = np.asarray(under) > 0 if where is None else where
-  out = np.full(np.broadcast(over, under).shape, otherwise)
-  return np.divide(over, under, out=out, where=where)
+  if bins < 1:
+    raise UserError(f"bins={bins} must be at least 1")
+  sure = probabilities[np.arange(len(labels)), answers]
+  if np.isnan(sure).any():
+    return np.nan
+  bin_of = np.maximum(np.ceil(sure * bins).astype(int) - 1, 0)
+  apart = np.bincount(bin_of, (answers == labels) - sure, bins)
+  return float(np.abs(apart).sum() / len(labels))
 
 
-def over_clients(values: np.ndarray) -> np.ndarray:
-  """Mean over the clients that have a value; NaN marks an empty test set.
+METRICS: dict[str, Callable[..., float]] = {
+  "macro_f1": macro_f1,
+  "balanced_accuracy": balanced_accuracy,
+  "auroc": auroc,
+  "ece": ece,
+}
 
-  Args:
-    values: [..., N] float.
+
+def take_probabilities(specs: Mapping[str, Spec]) -> bool:
+  """Checks if any metric of a config takes a third argument, probabilities."""
+  return any(_arguments(spec) > 2 for spec in specs.values())
+
+
+def _arguments(spec: Spec) -> int:
+  """Counts the arguments of a metric that are not options."""
+  parameters = inspect.signature(METRICS[spec.name]).parameters.values()
+  return sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+
+
+def check_metrics(
+  specs: Mapping[str, Spec], classes: int, taken: Collection[str]
+) -> None:
+  """Tries each metric on two made-up samples of every class.
+
+  Raises UserError if a metric returns no number, or if its key is in `taken`,
+  which has the names of a report's other numbers.
+  """
+  for key in specs.keys() & taken:
+    raise UserError(
+      f"eval.metrics.{key}: a report has another {key}; choose another key"
+    )
+  label = np.tile(np.arange(classes, dtype=np.int32), 2)
+  sure = np.full((len(label), classes), 1 / classes, np.float32)
+  for key, spec in specs.items():
+    _number(key, spec, (label, label, sure))
+
+
+def measure(
+  specs: Mapping[str, Spec],
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  threshold: np.ndarray,
+  sides: tuple[str, ...],
+) -> dict[str, np.ndarray]:
+  """Computes every metric of every client on every test set.
+
+  `specs` maps keys to names in METRICS and options; other arguments are as in
+  `gate.score`, with probabilities in `exits` if `take_probabilities` is true.
 
   Returns:
-    [...] float64; NaN if no client has a value.
+    Key -> [R, N] float64; NaN for a client without samples.
+
+  Raises:
+    UserError: a metric returned no number.
   """
-  values = np.asarray(values, np.float64)
-  valid = ~np.isnan(values)
-  return ratio(np.where(valid, values, 0.0).sum(axis=-1), valid.sum(axis=-1))
+  out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
+  labels = np.broadcast_to(labels, samples.shape[1:])
+  for r, n in np.ndindex(*samples.shape[:2]) if specs else ():
+    rows = np.repeat(np.arange(samples.shape[2]), samples[r, n].astype(int))
+    if not len(rows):
+      continue
+    limit = np.broadcast_to(threshold[r, n], 1)
+    away = gate.offloads(np.asarray(exits.entropy[n])[rows], limit, sides)
+    by_side = np.asarray(exits.client[n]), np.asarray(exits.server[n])
+    answers = np.where(away, by_side[1][rows], by_side[0][rows])
+    arguments = [labels[n][rows], answers]
+    if exits.probabilities is not None:
+      both = np.asarray(exits.probabilities[n])
+      arguments.append(both[rows, away.astype(int)])
+    for key, spec in specs.items():
+      out[key][r, n] = _number(key, spec, arguments)
+  return out
 
 
-def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-  """Mean over clients weighted by their test samples; NaN without samples.
-
-  Args:
-    values: [..., N] float, one per client.
-    sizes: [..., N] int, test samples of each client.
-
-  Returns:
-    [...] float64.
-  """
-  sizes = np.asarray(sizes, np.float64)
-  known = np.where(sizes > 0, values, 0.0)
-  return ratio((known * sizes).sum(axis=-1), sizes.sum(axis=-1))
-
-
-def spread(values: np.ndarray) -> dict[str, np.ndarray]:
-  """Measures how unequal the values of clients are, leaving out NaN.
-
-  Args:
-    values: [..., N] float; NaN marks an empty test set.
-
-  Returns:
-    Key -> [...] float64; NaN if no client has a value. "std" is the standard
-    deviation (with n in its denominator). "worst_tenth" is the mean of the
-    ceil(n / 10) lowest values.
-
-  Example:
-    >>> import numpy as np
-    >>> {k: float(v) for k, v in spread(np.array([0.5, 0.7, np.nan])).items()}
-    {'std': 0.1, 'worst_tenth': 0.5}
-  """
-  values = np.sort(np.asarray(values, np.float64), axis=-1)  # NaN comes last
-  count = (~np.isnan(values)).sum(axis=-1)
-  apart = values - over_clients(values)[..., None]
-  lowest = np.arange(values.shape[-1]) < -(-count // 10)[..., None]
-  worst = over_clients(np.where(lowest, values, np.nan))
-  return {"std": np.sqrt(over_clients(apart**2)), "worst_tenth": worst}
-
-
-def held_elsewhere(counts: np.ndarray) -> np.ndarray:
-  """Counts for each client the OOD classes that another client holds.
-
-  The OOD classes that no client holds cannot have been learnt by anybody.
-
-  Args:
-    counts: [N, C] int, training samples of each class.
-
-  Returns:
-    [N] int64, at most C minus the number of classes that the client holds.
-  """
-  held = np.asarray(counts) > 0
-  return (~held & held.any(axis=0)).sum(axis=1)
+def _number(key: str, spec: Spec, arguments: Sequence[np.ndarray]) -> float:
+  """Calls a metric with labels, answers and, if it takes them, the rest."""
+  metric = METRICS[spec.name]
+  field = f"eval.metrics.{key}"
+  count = 3 if take_probabilities({key: spec}) else 2
+  try:
+    value = np.asarray(metric(*arguments[:count], **spec.options))
+  except UserError as error:
+    raise UserError(f"{field} ({spec.name}): {error}") from None
+  except TypeError as error:
+    if error.__traceback__ and error.__traceback__.tb_next:  # inside the metric
+      raise
+    raise UserError(
+      f"{field}: {spec.name} must take (labels, answers) or (labels, answers,"
+      f" probabilities): {error}"
+    ) from None
+  if value.shape or value.dtype.kind not in "biuf":
+    raise UserError(
+      f"{field}: {spec.name} must return a number, not an array"
+      f" {list(value.shape)} of {value.dtype}"
+    )
+  return float(value)

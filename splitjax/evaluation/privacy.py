@@ -1,4 +1,4 @@
-"""Privacy accounting: epsilon of one sample's rows, by dp-accounting.
+"""Privacy accounting: epsilon of one sample's rows in messages with noise.
 
 An observer who sees a sample's rows in the noisy messages, and knows the
 networks that made them, cannot tell the sample from any other better than
@@ -7,87 +7,160 @@ Two clipped rows are at most 2 clip apart, which is the sensitivity; the noise
 multiplier is therefore `noise` / 2. docs/privacy.md lists what epsilon does not
 cover.
 
-By default every transmission of a sample counts in full. k Gaussian mechanisms
-of equal sensitivity are equivalent to a single one with 1 / k of the variance,
-whose epsilon is known exactly (Balle and Wang, ICML 2018). An epoch sends each
-sample once, in any order, so k is the number of epochs. If each step sends two
-views, as HARMONY does with features, k is twice this number. The amplified
-account assumes that each step draws its batch anew without replacement (Wang,
-Balle and Kasiviswanathan, AISTATS 2019, by Renyi orders). Training shuffles
-each epoch instead, so the amplified epsilon is an estimate and not a bound.
+Every transmission of a sample counts in full. k Gaussian mechanisms of equal
+sensitivity are equivalent to a single one with 1 / k of the variance, whose
+epsilon is known exactly (Balle and Wang, ICML 2018, theorem 8). An epoch sends
+each sample once, in any order, so k is the number of epochs. If each step sends
+two views, as HARMONY does with features, k is twice this number.
 """
 
-import functools
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from splitjax.types import UserError
+import numpy as np
+from scipy import optimize, special
+
+from splitjax.evaluation.subject import End, Finding
+from splitjax.types import Number
+from splitjax.wire.channel import KINDS
+
+LARGE = 10.0
+"""An epsilon from which a note says that the noise protects nothing.
+
+An observer may then be right in e^10 / (1 + e^10), 99.995 %, of the cases."""
 
 
 class Release(NamedTuple):
-  """One client's messages of one name, such as up/features, over all rounds.
+  """One client's messages of one name, such as up/features, over all rounds."""
 
-  Attributes:
-    noise: standard deviation of the noise, in multiples of the clip.
-    times: how often one sample was sent, at most.
-    steps: how often a batch was sent.
-    batch: largest number of samples in a batch.
-    samples: |D_n|, the number of the client's samples.
-  """
-
-  noise: float
-  times: int
-  steps: int
-  batch: int
-  samples: int
+  noise: float  #: standard deviation of the noise, in multiples of the clip
+  times: int  #: how often one sample was sent, at most
 
 
-def dp_library() -> Any:
-  """Imports the package dp_accounting.
-
-  Raises:
-    UserError: it is not installed.
-  """
-  try:
-    import dp_accounting
-  except ImportError as error:
-    raise UserError(
-      f"the account of noise needs dp-accounting ({error}): pip install"
-      " 'dp-accounting>=0.4.4', or set privacy.delta=None for noise without an"
-      " account"
-    ) from None
-  return dp_accounting
-
-
-@functools.lru_cache(maxsize=4096)
-def epsilon(
-  releases: tuple[Release, ...], delta: float, amplified: bool = False
-) -> float:
+def epsilon(releases: Sequence[Release], delta: float) -> float:
   """Computes the epsilon of one client's sample over all `releases`.
 
-  If `amplified`, computes epsilon by the default account and by the amplified
-  account, which is loose for large batches, and returns the smaller epsilon.
+  Example:
+    >>> round(epsilon([Release(noise=4.0, times=4)], delta=1e-5), 3)
+    4.377
   """
-  sent = [r for r in releases if r.times]
-  if not sent:
+  precision = sum(r.times / (r.noise / 2) ** 2 for r in releases)
+  apart = math.sqrt(precision)
+  if _log_delta(0.0, apart) <= math.log(delta):
     return 0.0
-  known = dp_library()
-  precision = sum(r.times / (r.noise / 2) ** 2 for r in sent)
-  plain = known.get_epsilon_gaussian(1 / math.sqrt(precision), delta)
-  if not amplified:
-    return float(plain)
-  relation = known.NeighboringRelation.REPLACE_ONE
-  accountant = known.rdp.RdpAccountant(neighboring_relation=relation)
-  for r in sent:
-    event = known.GaussianDpEvent(r.noise / 2)
-    if r.batch < r.samples:
-      event = known.SampledWithoutReplacementDpEvent(r.samples, r.batch, event)
-    accountant.compose(event, r.steps)
-  return float(min(plain, accountant.get_epsilon(delta)))
+  # The bound of the moments account is never smaller.
+  most = precision / 2 + apart * math.sqrt(2 * math.log(1 / delta))
+
+  def excess(value: float) -> float:
+    return _log_delta(value, apart) - math.log(delta)
+
+  return float(optimize.brentq(excess, 0.0, most, xtol=1e-12, rtol=1e-14))
 
 
-def noise_spread(values: Sequence[float]) -> dict[str, float]:
-  """Returns the "max" and the "median" of the clients' epsilons."""
-  return {"max": max(values), "median": statistics.median(values)}
+def noise_for(epsilon: float, delta: float, times: int) -> float:
+  """Computes the noise with which one sample, sent `times`, has an epsilon.
+
+  It is the smallest `privacy.features.noise` or `privacy.gradients.noise` of a
+  client whose sample is sent so often, in multiples of the clip.
+
+  Args:
+    epsilon: the epsilon that is wanted, above 0.
+    delta: as in privacy.delta.
+    times: epochs of the whole training, times two if a step sends two views.
+
+  Example:
+    >>> round(noise_for(epsilon=1.0, delta=1e-5, times=120), 1)
+    81.7
+  """
+
+  def excess(apart: float) -> float:
+    return _log_delta(epsilon, apart) - math.log(delta)
+
+  most = 20 + 2 * math.sqrt(2 * epsilon)  # delta is 1 there, but for rounding
+  apart = optimize.brentq(excess, 1e-9 * min(epsilon, 1.0), most, xtol=1e-15)
+  return 2 * math.sqrt(times) / apart
+
+
+def _log_delta(epsilon: float, apart: float) -> float:
+  """The smallest log delta of a Gaussian mechanism (Balle and Wang, th. 8).
+
+  `apart` is the sensitivity in standard deviations of the noise.
+  """
+  if not apart:
+    return -math.inf
+  right = special.log_ndtr(apart / 2 - epsilon / apart)
+  wrong = epsilon + special.log_ndtr(-apart / 2 - epsilon / apart)
+  return right + np.log1p(-np.exp(wrong - right)) if wrong < right else -np.inf
+
+
+# The account of a run.
+
+
+def on_end(end: End) -> Finding:
+  """Finds the epsilons of the clients' samples after all rounds.
+
+  "epsilon" is the largest of the clients and "epsilon_median" their median. The
+  part is the name of a noisy message, or "up" for all noisy messages to the
+  server together. Finds nothing if no account is asked for or no message has
+  noise.
+  """
+  options = end.subject.config.privacy
+  if not options.accounted:
+    return Finding()
+  assert options.delta is not None
+  sent = releases(end)
+  parts = {name: [name] for name in sent}
+  if ups := [name for name in sent if name.startswith("up/")]:
+    parts["up"] = ups
+  numbers = list[Number]()
+  notes = list[str]()
+  for part, names in parts.items():
+    by_client = list(zip(*(sent[name] for name in names), strict=True))
+    values = [epsilon(client, options.delta) for client in by_client]
+    for label in end.subject.labels:
+      numbers += [
+        Number("epsilon", max(values), label, part),
+        Number("epsilon_median", statistics.median(values), label, part),
+      ]
+    if max(values) > LARGE and part in sent:
+      times = max(release.times for release in sent[part])
+      enough = noise_for(1.0, options.delta, times)
+      notes.append(
+        f"{end.subject.labels[0]}: ε = {max(values):.3g} of {part} protects"
+        " nothing, since an observer may tell two samples apart in more than"
+        f" 99.99 % of the cases. A training that sends a sample {times} times"
+        f" needs privacy.{KINDS[part]}.noise={enough:.3g} for ε = 1."
+      )
+  return Finding(numbers, notes=notes)
+
+
+def releases(end: End) -> dict[str, list[Release]]:
+  """Maps the name of each message with noise to a Release for every client.
+
+  If one step sends the message k times, a pass over the data sends each sample
+  k times. In HARMONY k is 2, for two views, which take the data in different
+  orders. If the server was unavailable for only some of a client's steps in a
+  round, the client is taken to have made all passes of the round.
+  """
+  subject = end.subject
+  config = subject.config
+  epochs = np.asarray(config.local_epochs)
+  if config.local_steps is not None:
+    batches = -(-subject.sizes // subject.batch)
+    epochs = -(-config.local_steps // np.maximum(batches, 1))
+  out: dict[str, list[Release]] = {}
+  for name, kind in KINDS.items():
+    counts = [stage.get(name, 0) for stage in end.sent]
+    if kind not in config.privacy.noisy() or not any(counts):
+      continue
+    passes = sum(
+      count * (stage.epochs or epochs)
+      for count, stage in zip(counts, subject.method.stages(), strict=True)
+    )
+    noise = getattr(config.privacy, kind).noise
+    steps = max(counts) * end.totals["served"]
+    times = np.minimum(passes * end.totals["visits"], steps)
+    out[name] = [Release(noise, int(count)) for count in times]
+  return out

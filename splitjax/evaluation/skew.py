@@ -1,8 +1,11 @@
-"""Measures of representation skew between clients.
+"""Representation skew between clients: server embeddings and their measures.
 
-An embedding z_S is the input of the server's last dense layer. Prefixes with
-different depths or training data map the same image to different embeddings.
-HARMONY's Figure 5 shows this skew. Two numbers measure it:
+An embedding z_S is the input of the server's last dense layer for an input that
+passed a client's prefix. Prefixes with different depths or training data map
+the same input to different embeddings. HARMONY's Figure 5 shows this skew. All
+clients embed the same test samples, so that embeddings differ by the prefixes
+alone; prefixes are personalised if the method's last result row is. Two numbers
+measure the skew:
 
   silhouette: the mean silhouette of all clients' embeddings, grouped by class;
     from -1 to 1, larger if the classes are better separated.
@@ -22,16 +25,36 @@ References:
   van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008.
 """
 
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.sharding import Mesh
 from scipy import spatial
 
-from splitjax.evaluation.metrics import ratio
+from splitjax.data import TestSets
+from splitjax.data.feed import BatchPlan, standardise
+from splitjax.engine import devices
+from splitjax.engine.layout import Layout
+from splitjax.evaluation import exits
+from splitjax.evaluation.means import ratio
+from splitjax.evaluation.subject import Arrays, End, Finding
+from splitjax.methods.method import Method
+from splitjax.models import network
+from splitjax.types import Client, Net, Number, Server
 
 MOST = 2000
 """Largest number of embeddings to measure and map.
 
 If there are more, a fixed sample is taken, since the time for a map and for all
 pairs grows with the square of the number."""
+
+MEASURES = "silhouette", "distance_ratio"
+"""Arrays [] of `measures` that are metrics of the row."""
 
 
 def chosen(embeddings: np.ndarray) -> np.ndarray:
@@ -95,9 +118,9 @@ def distance_ratio(
   images = np.arange(len(z)) if images is None else images
   distance = spatial.distance.cdist(z, z)
   apart = clients[:, None] != clients
-  same = classes[:, None] == classes
-  within = distance[apart & same & (images[:, None] != images)]
-  between = distance[apart & ~same]
+  alike = classes[:, None] == classes
+  within = distance[apart & alike & (images[:, None] != images)]
+  between = distance[apart & ~alike]
   if not within.size or not between.sum() > 0:
     return None
   return float(within.mean() / between.mean())
@@ -131,3 +154,168 @@ def _unit(embeddings: np.ndarray) -> np.ndarray:
   z = np.asarray(embeddings, np.float64)
   length = np.linalg.norm(z, axis=1, keepdims=True)
   return ratio(z, length, where=length > 0, otherwise=0.0)
+
+
+# The embeddings of a trained method.
+
+
+def draw(
+  test_sets: TestSets, count: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Draws `count` test samples balanced over classes, or all if fewer exist.
+
+  Returns:
+    rows [S] int32 in the test sets' pool and label [S] int32. The counts of two
+    classes differ by at most one, unless the smaller class is exhausted.
+  """
+  real = test_sets.rows >= 0
+  rows, index = np.unique(test_sets.rows[real], return_index=True)
+  label = test_sets.label[real][index]
+  mixed = np.random.default_rng([seed, 0xE4BED]).permutation(len(rows))
+  # Rank of each sample within its class: the lowest ranks are chosen.
+  rank = np.zeros(len(rows), int)
+  for c in np.unique(label):
+    of_class = mixed[label[mixed] == c]
+    rank[of_class] = np.arange(len(of_class))
+  drawn = mixed[np.argsort(rank[mixed], kind="stable")][:count]
+  return rows[drawn].astype(np.int32), label[drawn].astype(np.int32)
+
+
+@functools.partial(jax.jit, static_argnames=("layout", "plans", "mesh"))
+def embed(
+  method: Method,
+  clients: tuple[Client, ...],
+  server: Server,
+  personal: tuple[Net, ...] | None,
+  image: Array,
+  shown: Array,
+  *,
+  layout: Layout,
+  plans: tuple[BatchPlan, ...],
+  mesh: Mesh | None = None,
+) -> list[Array]:
+  """Embeds the same inputs at every client.
+
+  Arguments are those of `evaluate_clients`, except `shown` [chunks, B] int32,
+  the rows of `image` [P, ...]. Returns each cohort's [N, chunks * B, D].
+  """
+
+  def of_client(plan, common, part):
+    method, server, image, shown = common
+    client, personal, _ = part
+    net, rest = exits.answering(method, client, server, personal)
+
+    def chunk(rows):
+      x = standardise(image[rows], plan.mean, plan.std)
+      return network.embedding(method.backbone, net, rest, x)
+
+    z = jax.lax.map(chunk, shown)
+    return z.reshape(-1, z.shape[-1])
+
+  # A client may keep nothing: its place makes it one of a stack.
+  nets: Sequence = personal or [None] * len(clients)
+  places = [jnp.arange(cohort.places) for cohort in layout.cohorts]
+  stacked = list(zip(clients, nets, places, strict=True))
+  common = method, server, image, shown
+  return exits.copied(
+    exits.map_clients(of_client, layout, plans, mesh, common, stacked), mesh
+  )
+
+
+def on_end(end: End) -> Finding:
+  """Embeds test samples by the networks of the last row, and measures them.
+
+  Finds nothing if no embeddings are wanted or clients hold the whole network.
+  The arrays, of embeddings.npz, are:
+
+    - row: the label of the result row.
+    - pool: the split that the images are from.
+    - rows [S], label [S]: the images' rows in the split, and their classes.
+    - depth [N]: the split depth of each client.
+    - embedding [N, S, D] float32.
+    - measured [K]: indices of the measured embeddings in [N * S, D].
+    - silhouette, distance_ratio: NaN stands for None.
+    - map [K, 2]: t-SNE of the measured embeddings, empty if none was computed.
+  """
+  subject = end.subject
+  options = subject.config.eval
+  if not options.embeddings or subject.method.whole:
+    return Finding()
+  rows, label = draw(subject.test_sets, options.embeddings, subject.config.seed)
+  shown = exits.chunked(rows[None], options.batch_size)[0]
+  by_cohort = embed(
+    subject.method,
+    end.state.clients,
+    end.state.server,
+    end.personal or None,
+    subject.pool,
+    devices.put_on_devices(subject.mesh, shown),
+    layout=subject.layout,
+    plans=subject.plans,
+    mesh=subject.mesh,
+  )
+
+  # From cohorts to the order of clients; padding clients come last.
+  cohorts = subject.fleet.cohorts
+  order = np.argsort(np.concatenate([cohort.ids for cohort in cohorts]))
+  z = [
+    np.asarray(part)[: len(cohort.ids), : len(rows)]
+    for cohort, part in zip(cohorts, jax.device_get(by_cohort), strict=True)
+  ]
+  depth = [np.full(len(cohort.ids), cohort.depth) for cohort in cohorts]
+  arrays = {
+    "row": np.array(subject.labels[-1]),
+    "pool": np.array(subject.test_sets.pool),
+    "rows": rows,
+    "label": label,
+    "depth": np.concatenate(depth)[order].astype(np.int32),
+    "embedding": np.concatenate(z)[order],
+  }
+  arrays |= measures(arrays)
+  numbers = [
+    Number(name, float(arrays[name]), subject.labels[-1])
+    for name in MEASURES
+    if not np.isnan(arrays[name])
+  ]
+  return Finding(numbers, arrays)
+
+
+def measures(arrays: Arrays) -> dict[str, np.ndarray]:
+  """Measures a sample of the embeddings and maps it to two dimensions."""
+  z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
+  measured = chosen(z)
+  classes, clients, images = _origin(arrays, measured)
+  places = coordinates(z[measured])
+  apart = distance_ratio(z[measured], classes, clients, images)
+  return {
+    "measured": measured,
+    "silhouette": np.array(silhouette(z[measured], classes), np.float64),
+    "distance_ratio": np.array(apart, np.float64),
+    "map": np.zeros((0, 2), np.float32) if places is None else places,
+  }
+
+
+def _origin(
+  arrays: Arrays, measured: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns class, client and image of the measured embeddings, [K] each."""
+  client, image = np.divmod(measured, len(arrays["rows"]))
+  return arrays["label"][image], client, arrays["rows"][image]
+
+
+def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
+  """Draws a method's map; returns None if `arrays` have no map."""
+  del label  # the row's stands in the arrays
+  if not len(arrays["map"]):
+    return None
+  classes, owner, _ = _origin(arrays, arrays["measured"])
+  groups = {"class": classes}
+  if len(np.unique(arrays["depth"])) > 1:
+    groups["split depth"] = arrays["depth"][owner]
+  return maps.embeddings(
+    arrays["map"],
+    groups | {"client": owner},
+    title=f"{arrays['row']}: server embeddings of {len(arrays['rows'])} test"
+    f" images at each of {len(arrays['depth'])} clients\n{of}",
+    **{name: float(arrays[name]) for name in MEASURES},
+  )

@@ -12,17 +12,9 @@ from splitjax import files
 from splitjax.config import loading
 from splitjax.config.config import Config
 from splitjax.config.tree import flat, plain
-from splitjax.evaluation.privacy import dp_library
+from splitjax.evaluation import measurements, scores
 from splitjax.experiment import reporting, trained_method
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.measure import (
-  costs,
-  measurements,
-  privacy,
-  rounds,
-  scores,
-)
-from splitjax.experiment.measure.scores import End
 from splitjax.experiment.setup import (
   checks,
   data_summary,
@@ -50,7 +42,7 @@ def evaluate_again(
   Args:
     workdir: the folder of the run, or of one run per seed.
     config: a Config or nested dict that may differ from the run's
-      in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own.
+      in `eval` and `privacy.delta`; None: the run's own.
       If it is the path of a config file, the run's own config is used, and the
       file is executed only for what it registers (see `splitjax.load`).
     figures: see `runner.run`.
@@ -128,17 +120,13 @@ def _build_task(
   workdir: Path, own: Config, config: Config, facts: dict[str, Any]
 ) -> Task:
   """Builds the task of `config` that evaluates a run trained with `own`."""
-  same = dataclasses.replace(
-    config.privacy, delta=own.privacy.delta, amplified=own.privacy.amplified
-  )
+  same = dataclasses.replace(config.privacy, delta=own.privacy.delta)
   trained = dataclasses.replace(config, eval=own.eval, privacy=same)
   if differs := identity.unlike(own, trained):
     raise UserError(
       f"--workdir={workdir} belongs to another config ({differs}): evaluate can"
-      " change config.eval, privacy.delta and privacy.amplified alone"
+      " change config.eval and privacy.delta alone"
     )
-  if config.privacy != own.privacy and config.privacy.accounted:
-    dp_library()
   # Files of a pretrained network and of devices are not needed: the trained
   # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)
@@ -193,36 +181,23 @@ def _evaluate_method(
   state = trainer.place(trained.state)
   log = round_log.RoundLog(workdir, key)
   outputs = zip(setup.method.rows, trainer.evaluate(state), strict=True)
-  end = End(
-    setup=setup,
-    whole=history.read_history(log, setup.fleet.num_clients),
-    scores=[scores.of_outputs(setup, row, each) for row, each in outputs],
-    state=state,
-    personal=trained.personal and trainer.place_clients(trained.personal),
+  before = vars(own.eval)
+  end = training_setup.end_of(
+    setup,
+    [scores.score(setup.subject, row, answers) for row, answers in outputs],
+    state,
+    trained.personal and trainer.place_clients(trained.personal),
+    *history.read_history(log, setup.fleet.num_clients),
+    same=all(
+      before[name] == value
+      for name, value in vars(config.eval).items()
+      if name not in EXTRAS
+    ),
   )
-  measured, arrays = measurements.on_end(end)
-  lines = [
-    *scores.numbers_at_end(end),
-    *measured,
-    *costs.numbers_of_training(end),
-  ]
-
-  # Of the training itself, keep what still holds.
-  kept = ["seconds"]
-  if config.privacy == own.privacy:
-    kept += ["epsilon", "epsilon_median"]
-  else:
-    lines += privacy.numbers_of_privacy(setup, end.whole)
-  asked, before = vars(config.eval), vars(own.eval)
-  if all(before[k] == x for k, x in asked.items() if k not in EXTRAS):
-    lines += rounds.numbers_of_rounds(
-      end.whole.lines,
-      data_summary.class_names(task),
-      shared=config.eval.shift.name == "global",
-    )
+  found, arrays = measurements.measure(end)
   stored = numbers.read(workdirs.folder(workdir, key))
-  table = numbers.frame(lines, config.seed)
-  table = pd.concat([table, stored[stored.metric.isin(kept)]])
+  table = numbers.frame(found.numbers, config.seed)
+  table = pd.concat([table, stored[stored.metric == "seconds"]])
 
   place = workdirs.folder(workdir / workdirs.EVALUATED, key)
   place.mkdir(parents=True, exist_ok=True)
@@ -233,5 +208,9 @@ def _evaluate_method(
   changed = {field: settings[field] for field in ("eval", "privacy")}
   names = "rounds", "notes", "hardware"
   kept_about = {name: about[name] for name in names}
-  evaluated = {**kept_about, **finish.about_end(end), "evaluated": changed}
+  evaluated = {
+    **kept_about,
+    **finish.about_end(setup, end, found.notes),
+    "evaluated": changed,
+  }
   files.write_json(place / workdirs.ABOUT, files.plain(evaluated))

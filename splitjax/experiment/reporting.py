@@ -6,6 +6,7 @@ evaluated, so no config file and no data are needed.
 """
 
 import contextlib
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import pandas as pd
 
 from splitjax import files, target
 from splitjax.config.tree import flat
-from splitjax.experiment.measure import measurements
+from splitjax.evaluation import measurements
 from splitjax.experiment.setup import data_summary
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
@@ -108,7 +109,7 @@ def write(
   run = found.runs[0]
   if all(other.keys == run.keys for other in found.runs):
     source = Path(run.folder) / into
-    drawn += measurements.pictures(source, run.settings, folder)
+    drawn += pictures(source, run.settings, folder)
     inside = [f"inside_{key}.png" for key in run.settings["methods"]]
     names = [*data_summary.PICTURES, *inside]
     for place in dict.fromkeys((folder, source)):
@@ -116,11 +117,44 @@ def write(
   return page.write_page(found, folder, drawn)
 
 
+def pictures(source: Path, settings: Settings, folder: Path) -> list[Path]:
+  """Draws the stored arrays of each method of a run; returns the PNG files.
+
+  Args:
+    source: the folder of the run or of its evaluation.
+    settings: the run's config.
+    folder: where the figures are written.
+
+  Raises:
+    UserError: a file is damaged.
+  """
+  from splitjax.reports.figures import attempt, maps  # imports matplotlib
+
+  written = []
+  of = f"{settings['data']['name']}, seed {settings['seed']}"
+  for name, module in measurements.drawn().items():
+    for key, spec in settings["methods"].items():
+      path = workdirs.folder(source, key) / f"{name}.npz"
+      if not path.exists():
+        continue
+      try:
+        arrays = files.read_arrays(path)
+      except (OSError, ValueError) as error:
+        raise UserError(
+          f"{path} is damaged ({error}): delete it, and the report leaves it"
+          " out"
+        ) from None
+      label = spec.get("label") or key
+      make = functools.partial(module.picture, arrays, label, of, maps)
+      written += attempt(folder / f"{name}_{key}.png", make)
+  return written
+
+
 def drawn_names(keys: Collection[str]) -> list[str]:
   """Returns the names of all figures that a run of these methods can have."""
   from splitjax.reports.figures import FIGURES  # imports matplotlib
 
-  kinds = *measurements.MEASUREMENTS, "inside"
+  kinds = *measurements.drawn(), "inside"
   names = [*FIGURES, *(f"{kind}_{key}" for kind in kinds for key in keys)]
   return [*data_summary.PICTURES, *(f"{name}.png" for name in names)]
 

@@ -17,8 +17,8 @@ from splitjax.config.config import Config
 from splitjax.data import feed
 from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
-from splitjax.evaluation import confident_path, early_exit, evaluate
-from splitjax.evaluation.personalisation import tuning_key
+from splitjax.evaluation import exits, gate
+from splitjax.evaluation.exits import tuning_key
 from splitjax.experiment.setup import method_factory
 from splitjax.experiment.setup.network import (
   Network,
@@ -349,20 +349,18 @@ class Trained(NamedTuple):
       x = self._standardised(image)
       # Logits of both exits, or of the most confident path.
       if method.pick:
-        path = confident_path.most_confident_path(
+        path = exits.most_confident_path(
           method, self.state.clients, self.state.server, x
         )
         logits = Logits(path, path)
       else:
         logits = method.predict(net, rest, x)
-      exits = evaluate.to_exits(logits)
+      both = exits.to_exits(logits)
       if len(answers) == 1:
-        away = jnp.full(exits.client.shape, answers == ("server",))
+        away = jnp.full(both.client.shape, answers == ("server",))
       else:
-        away = jnp.asarray(
-          early_exit.offloads(exits.entropy, threshold, answers)
-        )
-      return jnp.where(away, exits.server, exits.client), away
+        away = jnp.asarray(gate.offloads(both.entropy, threshold, answers))
+      return jnp.where(away, both.server, both.client), away
 
     return predictor
 

@@ -237,13 +237,10 @@ def _privacy(results: Results) -> str:
   """Says δ, and what has no ε."""
   options = [run.settings["privacy"] for run in results.runs]
   deltas = dict.fromkeys(f"{x['delta']:g}" for x in options if x.get("delta"))
-  said = (
+  return (
     f"δ = {' or '.join(deltas)}; *up* is all noisy uploads together. A message"
     " of the traffic that has no column here has no noise and is not covered."
   )
-  if any(x.get("amplified") for x in options):
-    said += " With `privacy.amplified` ε is an estimate, no bound."
-  return said
 
 
 def _target(results: Results) -> str:

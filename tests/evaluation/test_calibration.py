@@ -7,6 +7,7 @@ import pytest
 from refusals import refused
 
 from splitjax import data, evaluation
+from splitjax.data.splits import Holdout
 from splitjax.evaluation.exits import Exits
 
 GRID = (0.3, 0.9, 1.5)
@@ -124,8 +125,10 @@ def test_held_out_samples_are_arranged_by_client():
 def test_patches_are_all_there_in_another_order():
   rng = np.random.default_rng(0)
   image = jnp.asarray(rng.integers(0, 256, (6, 9, 8, 3)), jnp.uint8)
-  plan = evaluation.ProxyPlan(jnp.array([2, 2]), jnp.array([1, 2]))
-  shown = np.asarray(jax.jit(evaluation.with_proxies)(image, plan))
+  table = Holdout(np.array([[2, 2]]), np.zeros((1, 2)), np.array([[1, 2]]))
+  made = evaluation.aside(image, table)
+  assert made.rows.tolist() == [[0, 1, 2, 3]]
+  shown = np.asarray(made.image)
   assert shown.shape == (4, 9, 8, 3) and shown.dtype == np.uint8
   own, made = shown[:2], shown[2:]
   np.testing.assert_array_equal(own, image[jnp.array([2, 2])])

@@ -7,7 +7,7 @@ from refusals import refused
 from selected import selected, values
 
 import splitjax
-from splitjax import UserError, experiment
+from splitjax import UserError, evaluation, experiment
 from splitjax.data import TestSets
 
 pytestmark = pytest.mark.slow
@@ -112,14 +112,14 @@ def test_images_are_the_same_for_all_and_their_classes_take_turns():
     [[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]],
   )
   for seed in range(5):
-    rows, label = experiment.draw(own, 6, seed)
+    rows, label = evaluation.draw(own, 6, seed)
     assert len(set(rows)) == 6 and 10 in rows
     assert sorted(np.bincount(label)) == [1, 2, 3]
-    rows, label = experiment.draw(own, 3, seed)
+    rows, label = evaluation.draw(own, 3, seed)
     assert sorted(label) == [0, 1, 2]
-  rows, label = experiment.draw(own, 99, 0)
+  rows, label = evaluation.draw(own, 99, 0)
   assert sorted(rows) == list(range(11)) and 9 not in label
-  first, second = (experiment.draw(own, 6, seed)[0] for seed in (0, 1))
+  first, second = (evaluation.draw(own, 6, seed)[0] for seed in (0, 1))
   assert not np.array_equal(first, second)
 
 
@@ -130,10 +130,10 @@ def test_a_client_that_diverged_is_left_out():
     "embedding": np.random.default_rng(0).normal(size=(4, 6, 5)),
   }
   arrays["embedding"][2] = np.nan
-  found = experiment.measures(arrays)
+  found = evaluation.measures(arrays)
   assert set(found["measured"] // 6) == {0, 1, 3}
   assert np.isfinite(found["silhouette"]) and len(found["map"]) == 18
   arrays["embedding"][:] = np.nan
-  found = experiment.measures(arrays)
+  found = evaluation.measures(arrays)
   assert np.isnan(found["silhouette"]) and np.isnan(found["distance_ratio"])
   assert len(found["map"]) == 0

@@ -48,7 +48,7 @@ def line(number, accuracy, **more):
 
 
 def numbers(log, **options):
-  found = experiment.numbers_of_rounds(log, ["0"], **options)
+  found = evaluation.numbers_of_rounds(log, ["0"], **options)
   return {
     (x.metric, x.part, x.row, x.set, x.round, x.label): x.value for x in found
   }
@@ -105,5 +105,5 @@ def test_a_run_on_the_whole_test_split(tmp_path):
   assert share[order] @ shares.iloc[-1] == pytest.approx(accuracy[-1])
   places = selected(results, "position", **{"class": True})
   setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "hydra")
-  want = experiment.positions(setup)
+  want = evaluation.positions(setup.subject)
   assert [want[int(x)] for x in places["class"]] == places.value.tolist()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from splitjax import evaluation
+from splitjax import evaluation, experiment
 
 BOTH = ("client", "server")
 # two clients: a shallow one at power 10, a deep one at power 40
@@ -118,7 +118,7 @@ def test_held_elsewhere_by_hand():
   # client 0 lacks 2, 3, 4: 2 is held by client 1, the others by nobody;
   # client 1 lacks 0, 3, 4: 0 is held; client 2 lacks 0, 2, 3, 4: 0 and 2
   counts = np.array([[3, 1, 0, 0, 0], [0, 2, 5, 0, 0], [0, 9, 0, 0, 0]])
-  assert evaluation.held_elsewhere(counts).tolist() == [1, 1, 2]
+  assert experiment.held_elsewhere(counts).tolist() == [1, 1, 2]
 
 
 def test_a_mean_over_samples_counts_each_sample_once():

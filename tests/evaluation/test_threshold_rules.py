@@ -10,7 +10,7 @@ from refusals import refused
 from selected import selected, timeless, values
 
 import splitjax
-from splitjax import SHIFTS, UserError, experiment
+from splitjax import SHIFTS, UserError, evaluation, experiment
 from splitjax.experiment import Trainer
 
 pytestmark = pytest.mark.slow
@@ -106,7 +106,7 @@ def test_no_test_label_is_used(ran):
     data=data._replace(test_label=rng.permutation(data.test_label)),
   )
   found = [
-    experiment.limits_of(setup._replace(task=each), seen)
+    evaluation.limits_of(setup._replace(task=each).subject, seen)
     for each in (task, garbled)
     for seen in Trainer(setup._replace(task=each)).evaluate(state)
   ]
@@ -115,8 +115,8 @@ def test_no_test_label_is_used(ran):
     np.testing.assert_array_equal(a["calibrated"], b["calibrated"])
     assert a["calibrated"].shape == (6,)
   one, two = (
-    experiment.of_outputs(
-      setup._replace(task=each),
+    evaluation.scores.score(
+      setup._replace(task=each).subject,
       setup.method.rows[0],
       Trainer(setup._replace(task=each)).evaluate(state)[0],
     ).chosen.accuracy
@@ -155,11 +155,11 @@ def test_held_out_outputs_are_those_of_their_images(ran):
   for n in range(6):
     image = task.data.train_image[task.held.rows[n]]
     answer, away = trained.predict(n, image, 0.8)
-    entropy = kept["own+FT/own/entropy"][n]
+    entropy = kept["own+FT/holdout/entropy"][n]
     np.testing.assert_array_equal(away, ~(entropy < 0.8))
-    parts = kept["own+FT/own/client"][n], kept["own+FT/own/server"][n]
+    parts = kept["own+FT/holdout/client"][n], kept["own+FT/holdout/server"][n]
     np.testing.assert_array_equal(answer, np.where(away, *parts[::-1]))
-  assert (kept["own+FT/proxy/entropy"] != kept["own+FT/own/entropy"]).any()
+  assert (kept["own+FT/proxy/entropy"] != kept["own+FT/holdout/entropy"]).any()
 
 
 def test_evaluate_may_change_the_rule_and_not_the_samples(ran):

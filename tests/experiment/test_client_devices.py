@@ -10,7 +10,7 @@ import tiny
 from selected import values
 
 import splitjax
-from splitjax import ALLOCATIONS, experiment
+from splitjax import ALLOCATIONS, evaluation, experiment
 
 
 def config(**fleet):
@@ -82,8 +82,10 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   draft.backbone.depths = (2,)
   task = experiment.build(tiny.resolved(draft))
   dfl, split = (experiment.make_setup(task, key) for key in task.config.methods)
-  got = experiment.whole_round(dfl)
-  for mine, want in zip(got, experiment.whole_round(split), strict=True):
+  got = evaluation.whole_round(dfl.subject)
+  for mine, want in zip(
+    got, evaluation.whole_round(split.subject), strict=True
+  ):
     np.testing.assert_allclose(mine, want)
   assert (got.server > 0).all()
 

@@ -174,7 +174,7 @@ def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   assert "- Hardware: " in page
   longer = given(**evaluation, rounds=9)
   assert launch("evaluate", workdir, longer) == 2
-  only = "evaluate can change config.eval, privacy.delta and privacy.amplified"
+  only = "evaluate can change config.eval and privacy.delta"
   said = capsys.readouterr().err
   assert f"(rounds is 1 there and 9 here): {only} alone" in said
   # A sweep names the cells that are evaluated.

@@ -15,7 +15,7 @@ import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError, experiment
 
 # Patched: how many lines a table may have.
-from splitjax.experiment.measure import scores
+from splitjax.evaluation import scores
 
 
 def config(

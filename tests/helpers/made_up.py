@@ -42,7 +42,7 @@ def settings(seed=0, **changes):
     "data": {"name": "digits"},
     "optimizer": {"lr": 0.1},
     "eval": {"threshold_rule": "oracle", "target": None},
-    "privacy": {"delta": 1e-5, "amplified": False},
+    "privacy": {"delta": 1e-5},
     "methods": {
       "first": {"name": "harmony", "label": "HARMONY"},
       "second": {"name": "splitgp", "label": "SplitGP"},

@@ -10,7 +10,7 @@ from refusals import refused
 from selected import timeless, values
 
 import splitjax
-from splitjax import SHIFTS, experiment
+from splitjax import SHIFTS, evaluation, experiment
 from splitjax.engine.round import run_round
 from splitjax.experiment import Trainer
 from splitjax.fleet import orders
@@ -98,13 +98,13 @@ def test_the_partitions_groups_are_served_one_after_another():
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(experiment.positions(setup))
+  place = np.array(evaluation.positions(setup.subject))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert experiment.queue(setup).label.tolist() == group.tolist()
+  assert evaluation.queue(setup.subject).label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():
-  stops = experiment.interruptions
+  stops = evaluation.interruptions
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
   line = orders.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)

@@ -14,7 +14,7 @@ import toy_world as toys
 from refusals import refused
 from repeated import LR, first, gradient, minus, played
 
-from splitjax import experiment
+from splitjax import evaluation, experiment
 from splitjax.data import BatchPlan
 from splitjax.methods.optimizer import SCHEDULES, Optimizer
 
@@ -122,6 +122,6 @@ def test_what_does_not_fit_is_one_line(field, value):
 def test_costs_and_batches_have_the_local_steps_of_the_config():
   draft = tiny.changed(tiny.tiny(own="fedavg"), local_steps=7, batch_size=8)
   setup = experiment.make_setup(experiment.build(tiny.resolved(draft)), "own")
-  assert experiment.whole_round(setup).steps.tolist() == [7] * 6
+  assert evaluation.whole_round(setup.subject).steps.tolist() == [7] * 6
   (plan,) = setup.plans
   assert (plan.epochs * -(-setup.sizes // plan.batch)).min() >= 7

@@ -8,8 +8,8 @@ import numpy as np
 from splitjax.config.config import Config
 from splitjax.engine import faults
 from splitjax.engine.loops import one_server
+from splitjax.evaluation import cost
 from splitjax.experiment.describe import traffic
-from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import data_summary, tasks, training_setup
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.training_setup import TrainingSetup
@@ -162,7 +162,7 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   which does the counting, or if it cannot count.
   """
   try:
-    flops = costs.round_flops(setup)
+    flops = cost.round_flops(setup.subject)
   except UserError:
     return None
   config, few = setup.task.config, setup.fleet.participants

@@ -10,7 +10,6 @@ import numpy as np
 from splitjax import files
 from splitjax.data import Dataset
 from splitjax.data.test_sets import domain_name, in_own_domain, realised_rho
-from splitjax.evaluation import metrics
 from splitjax.experiment.setup.tasks import Task
 from splitjax.files import client
 from splitjax.fleet.fleets import Cohort
@@ -104,7 +103,7 @@ def class_names(task: Task) -> list[str]:
 def notes(task: Task) -> list[str]:
   """Returns sentences on data and test sets for the notes of a report."""
   counts, cohorts = class_counts(task), task.network.fleet.cohorts
-  held = metrics.held_elsewhere(counts)
+  held = held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
   lacking = (
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
@@ -121,6 +120,16 @@ def notes(task: Task) -> list[str]:
     *_domains(task),
     *_augment(task),
   ]
+
+
+def held_elsewhere(counts: np.ndarray) -> np.ndarray:
+  """Counts for each client the OOD classes that another client holds.
+
+  The OOD classes that no client holds cannot have been learnt by anybody.
+  `counts` [N, C] are training samples of each class. Returns [N] int64.
+  """
+  present = np.asarray(counts) > 0
+  return (~present & present.any(axis=0)).sum(axis=1)
 
 
 def _domains(task: Task) -> list[str]:

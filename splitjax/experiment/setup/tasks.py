@@ -9,7 +9,6 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import machine, target
@@ -27,8 +26,9 @@ from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import FAULT
-from splitjax.evaluation import client_metrics, early_exit, privacy
-from splitjax.evaluation.calibration import ProxyPlan
+from splitjax.evaluation import gate, metrics
+from splitjax.evaluation.exits import chunked
+from splitjax.evaluation.gate import Aside
 from splitjax.experiment.setup import checks, client_data
 from splitjax.experiment.setup.method_factory import abstract_state, make_method
 from splitjax.experiment.setup.network import (
@@ -68,7 +68,8 @@ class Task(NamedTuple):
     faults: drawn faults [N, R], on the device.
     held: the held-out samples that serve to choose thresholds, on the host;
       None if nothing is calibrated.
-    aside: `held` in chunks [N, chunks, B] on the device; None without `held`.
+    aside: their inputs and proxies, on the device, with rows in chunks
+      [N, chunks, B]; None without `held`.
   """
 
   config: Config
@@ -85,7 +86,7 @@ class Task(NamedTuple):
   mesh: Mesh | None
   faults: FaultTable
   held: Holdout | None = None
-  aside: ProxyPlan | None = None
+  aside: Aside | None = None
 
 
 def build(
@@ -148,14 +149,12 @@ def build(
   made = {
     key: make_method(config, network.backbone, key) for key in config.methods
   }
-  client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
+  metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
   for key, method in made.items():
     with naming(f"methods.{key}"):
       abstract_state(method, network)
   if not trained:
     checks.check_methods(config, network, made, test_sets)
-    if config.privacy.accounted:
-      privacy.dp_library()
   drawn = faults.draw_faults(
     faults.Faults(**vars(config.faults)),
     jax.random.fold_in(run_key(config.seed), FAULT),
@@ -175,12 +174,9 @@ def build(
   held, aside, validation = None, None, test_sets.validation
   if config.eval.calibrates:
     held = holdout(data.train_label, validation, config.seed)
-    half = max(1, config.eval.batch_size // 2)  # each row also has a proxy
-    rows, draw = (
-      devices.put_on_devices(mesh, chunked(table, half))
-      for table in (held.rows, held.draw)
-    )
-    aside = ProxyPlan(rows, draw)
+    aside = gate.aside(image, held, mesh)
+    rows = chunked(aside.rows, config.eval.batch_size)
+    aside = aside._replace(rows=devices.put_on_devices(mesh, rows))
   from_train = test_sets.pool == "train"
   return Task(
     config,
@@ -189,7 +185,7 @@ def build(
     data,
     test_sets,
     known,
-    config.eval.thresholds or early_exit.default_grid(data.classes),
+    config.eval.thresholds or gate.default_grid(data.classes),
     image,
     devices.put_on_devices(mesh, data.train_label),
     image if from_train else devices.put_on_devices(mesh, data.test_image),
@@ -255,15 +251,6 @@ def _devices(config: Config, network: Network) -> int | None:
   if config.system.devices is not None or several:
     return config.system.devices
   return min(len(goal.devices), max(fleets.slots(network.fleet)))
-
-
-def chunked(rows: np.ndarray, size: int) -> np.ndarray:
-  """Cuts [N, K] into [N, chunks, size] int32, padded with row 0."""
-  clients, count = rows.shape
-  size = min(size, count)
-  chunks = -(-count // size)
-  padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
-  return padded.reshape(clients, chunks, size)
 
 
 def run_key(seed: Any) -> Array:

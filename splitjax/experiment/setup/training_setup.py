@@ -1,6 +1,6 @@
 """The setup of one method in a task: cohorts, data, and state on devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -13,7 +13,9 @@ from splitjax.engine import devices
 from splitjax.engine.layout import Layout
 from splitjax.engine.layout import of as layout_of
 from splitjax.engine.loops import one_server
-from splitjax.experiment.setup import tracing
+from splitjax.evaluation.scores import Scores
+from splitjax.evaluation.subject import End, Line, Subject
+from splitjax.experiment.setup import data_summary, tracing
 from splitjax.experiment.setup.method_factory import make_method, own_fleet
 from splitjax.experiment.setup.tasks import Task
 from splitjax.fleet import fleets, orders
@@ -21,7 +23,7 @@ from splitjax.fleet.fleets import Cohort, Fleet
 from splitjax.fleet.orders import IN_TURN
 from splitjax.methods.method import Method
 from splitjax.models.network import Backbone
-from splitjax.types import Shard
+from splitjax.types import Net, Shard, State
 
 
 class TrainingSetup(NamedTuple):
@@ -67,6 +69,31 @@ class TrainingSetup(NamedTuple):
   def backbone(self) -> Backbone:
     """The network."""
     return self.task.network.backbone
+
+  @property
+  def subject(self) -> Subject:
+    """What measurements know of the method."""
+    task = self.task
+    return Subject(
+      config=task.config,
+      key=self.key,
+      labels=self.labels,
+      method=self.method,
+      backbone=self.backbone,
+      fleet=self.fleet,
+      layout=self.layout,
+      plans=self.plans,
+      sizes=self.sizes,
+      batch=self.batch,
+      counts=data_summary.class_counts(task),
+      clients=data_summary.client_names(task),
+      classes=data_summary.class_names(task),
+      test_sets=task.test_sets,
+      holdout=task.held,
+      thresholds=task.thresholds,
+      pool=task.pool,
+      mesh=task.mesh,
+    )
 
   @property
   def places(self) -> list[int]:
@@ -177,6 +204,33 @@ def _divide(
 def server_bytes(setup: TrainingSetup) -> int:
   """Returns the bytes of the server's parameters, see `tracing.at_server`."""
   return tracing.at_server(setup.method, setup.layout, setup.plans[0])
+
+
+def end_of(
+  setup: TrainingSetup,
+  scores: Sequence[Scores],
+  state: State,
+  personal: tuple[Net, ...],
+  lines: Sequence[Line],
+  totals: Mapping[str, np.ndarray],
+  *,
+  same: bool = True,
+) -> End:
+  """Makes what the measurements of a trained method get; see `End`."""
+  sent: Sequence[Mapping[str, int]] = ()
+  if setup.task.config.privacy.accounted:
+    sent = tracing.of_steps(setup.method, setup.layout).counts
+  return End(
+    subject=setup.subject,
+    scores=scores,
+    state=state,
+    personal=personal,
+    lines=lines,
+    totals=totals,
+    server_bytes=server_bytes(setup),
+    sent=sent,
+    same=same,
+  )
 
 
 def _shard(

@@ -54,7 +54,7 @@ def due(
 
 
 SCORES = "accuracy", "weighted", "per_class", "by_client", "std", "worst_tenth"
-"""Entries that an evaluation adds to a line (`measure.scores.log_scores`)."""
+"""Entries that an evaluation adds to a line (`scores.log_scores`)."""
 
 
 def between_rounds(

@@ -1,21 +1,18 @@
 """The end of a training: its numbers, its files and one printed line."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from splitjax import files
+from splitjax.evaluation import measurements
+from splitjax.evaluation.subject import End
 from splitjax.experiment.console import machine
 from splitjax.experiment.console.progress import say
-from splitjax.experiment.measure import (
-  costs,
-  measurements,
-  privacy,
-  rounds,
-  scores,
-)
-from splitjax.experiment.measure.scores import End
-from splitjax.experiment.setup import data_summary
+from splitjax.experiment.setup import data_summary, training_setup
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history
 from splitjax.experiment.train import finished
 from splitjax.experiment.train.recorder import Recorder
@@ -46,12 +43,6 @@ PARTS = (
 )
 """The note on evaluations with some of the test samples."""
 
-MANY = (
-  "{}: the classes of single clients have no lines in numbers.csv, because they"
-  f" would be more than {scores.MOST_LINES:,}."
-)
-"""The note on a method whose clients and classes are too many."""
-
 
 def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   """Measures a trained method and saves everything that is kept of it."""
@@ -59,26 +50,14 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   personal = trainer.personalise(state)
   record = recorder.record_of(int(state.round))
   whole = recorder.close()
-  end = End(setup, whole, recorder.scores, state, personal)
-  measured, arrays = measurements.on_end(end)
-  lines = [
-    *scores.numbers_at_end(end),
-    *measured,
-    *costs.numbers_of_training(end),
-    *privacy.numbers_of_privacy(setup, whole),
-    *(
-      Number("seconds", value, label, part=activity)
-      for label in recorder.labels
-      for activity, value in recorder.seconds.items()
-    ),
-    *rounds.numbers_of_rounds(
-      whole.lines,
-      data_summary.class_names(recorder.task),
-      shared=config.eval.shift.name == "global",
-    ),
-  ]
+  end = training_setup.end_of(setup, recorder.scores, state, personal, *whole)
+  found, arrays = measurements.measure(end)
+  lines = list(found.numbers)
+  for label in recorder.labels:
+    for activity, value in recorder.seconds.items():
+      lines.append(Number("seconds", value, label, part=activity))
   about = {
-    **about_end(end),
+    **about_end(setup, end, found.notes),
     "record": record,
     "rounds": config.rounds,
     "checkpoints": config.checkpoint.stay,
@@ -92,27 +71,30 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
     personal,
     files.plain(about),
     table=numbers.frame(lines, config.seed),
-    arrays={**arrays, "exits.npz": _exits(end)},
+    arrays={**arrays, "exits.npz": _exits(setup.task, end)},
   )
   seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
   say(f"{recorder.labels[0]}: {record['round']} rounds done ({seconds})")
 
 
-def about_end(end: End) -> dict[str, Any]:
+def about_end(
+  setup: TrainingSetup, end: End, notes: Sequence[str]
+) -> dict[str, Any]:
   """Returns the entries of about.json that an evaluation decides.
 
   "methods" maps the labels of rows to the method's key in METHODS, "tests" has
-  notes on the test sets, and "thresholds" maps test sets to each client's
-  threshold by the config's rule; it is None for a method with one exit.
+  notes on the test sets and of measurements, "thresholds" maps test sets to
+  each client's threshold by the config's rule; it is None for a method with one
+  exit.
   """
-  task, last = end.task, end.scores[-1]
-  name = task.config.methods[end.setup.key].name
+  task, last = setup.task, end.scores[-1]
+  name = task.config.methods[setup.key].name
   limits = None
   if last.swept is not None:
     limits = dict(zip(last.sets.names, last.chosen.threshold, strict=True))
   return {
     "methods": {row.label: name for row in end.scores},
-    "tests": data_summary.notes(task),
+    "tests": [*data_summary.notes(task), *notes],
     "thresholds": limits,
   }
 
@@ -120,7 +102,7 @@ def about_end(end: End) -> dict[str, Any]:
 def _notes(recorder: Recorder, end: End) -> list[str]:
   """Returns sentences on the training for a reader of the report."""
   task, label = recorder.task, recorder.labels[0]
-  chosen, lines = task.config.eval, end.whole.lines
+  chosen, lines = task.config.eval, end.lines
   some = chosen.samples is not None and chosen.every < task.config.rounds
   cut = recorder.setup.method.cuts(recorder.setup.fleet) is not None
   return [
@@ -133,18 +115,16 @@ def _notes(recorder: Recorder, end: End) -> list[str]:
       if history.waited(lines, row)
     ),
     *([PARTS.format(chosen.samples)] if some else []),
-    *([] if scores.with_classes(end) else [MANY.format(label)]),
   ]
 
 
-def _exits(end: End) -> dict[str, np.ndarray]:
+def _exits(task: Task, end: End) -> dict[str, np.ndarray]:
   """Returns exits.npz's content: samples, and the outputs of both exits.
 
   Held-out samples are under held/. A result row's outputs for test samples are
-  under ROW/, those for held-out samples are under ROW/own/, and those for
+  under ROW/, those for held-out samples are under ROW/holdout/, those for
   proxies of the held-out samples are under ROW/proxy/.
   """
-  task = end.task
   names = "pool", "rows", "label", "main", "sets", "names"
   arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}
   if task.held is not None:

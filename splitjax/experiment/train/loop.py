@@ -2,11 +2,16 @@
 
 import functools
 import time
+from pathlib import Path
 
-from splitjax import machine
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import files, machine
+from splitjax.evaluation import forgetting
 from splitjax.experiment.console.progress import Progress
 from splitjax.experiment.console.signals import Stop, Stopped
-from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import State
@@ -32,7 +37,7 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
     # Train, then log the round and evaluate it where due.
     begun = time.monotonic()
     if number == inside:
-      forgetting_in_round.evaluate_within(trainer, state, recorder.workdir)
+      _look_inside(trainer, state, recorder.workdir)
     state, metrics = trainer.step(state)
     seconds = time.monotonic() - begun
     evaluate = functools.partial(trainer.evaluate, state)
@@ -54,6 +59,36 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   if not recorder.scores:
     recorder.judge(recorder.rows, trainer.evaluate(state))
   return state
+
+
+def _look_inside(trainer: Trainer, state: State, workdir: Path) -> None:
+  """Evaluates the network within the next round; `state` is not changed.
+
+  Writes the matrices of `forgetting.within_round` and draws them. They are of
+  the method's first result row.
+  """
+  from splitjax.reports.figures import attempt, maps  # imports matplotlib
+
+  setup = trainer.setup
+  (shard,) = setup.shards
+
+  def answers(order: np.ndarray) -> np.ndarray:
+    served = (shard._replace(service_order=jnp.asarray(order)),)
+    donated = jax.tree.map(jnp.copy, state)
+    program = trainer.round(donated)
+    after, _ = program(trainer.method, donated, served, trainer.task.faults)
+    (outputs,) = trainer.evaluate(after, setup.method.rows[:1])
+    return np.asarray(outputs.test.server)
+
+  order = np.asarray(shard.service_order)
+  arrays = forgetting.within_round(
+    setup.subject, order, int(state.round), answers
+  )
+  files.write_arrays(workdir / f"inside_{setup.key}.npz", arrays)
+  attempt(
+    workdir / f"inside_{setup.key}.png",
+    lambda: forgetting.picture_within(arrays, maps),
+  )
 
 
 def raise_if_stopped(recorder: Recorder) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files, machine
+from splitjax.evaluation import cost, scores
 from splitjax.evaluation.cost import RoundWork
 from splitjax.evaluation.exits import Outputs
+from splitjax.evaluation.scores import Scores
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
-from splitjax.experiment.measure import costs, scores
-from splitjax.experiment.measure.scores import Scores
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import history, round_log
 from splitjax.experiment.storage.history import History
@@ -66,7 +66,7 @@ class Recorder:
     self.scores = list[Scores]()
     self.plan: RoundWork | None = None
     try:
-      self.plan = costs.whole_round(setup)
+      self.plan = cost.whole_round(setup.subject)
     except UserError as error:
       self.notes.append(f"Cost is not modelled. {error}")
     self.masked, self._last = False, dict[str, Any]()
@@ -105,8 +105,10 @@ class Recorder:
     was evaluated. Raises UserError if clients were masked and on_nan is "stop".
     """
     config = self.task.config
-    cost = self.plan and costs.of_metrics(self.setup, self.plan, metrics)
-    line = history.log_line(self.key, number, metrics, seconds, cost)
+    spent = None
+    if self.plan is not None:
+      spent = cost.of_metrics(self.setup.subject, self.plan, metrics)
+    line = history.log_line(self.key, number, metrics, seconds, spent)
     names = self.task.network.names
     note = history.check_masked(self.labels[0], line, config.on_nan, names)
     if note and not self.masked:
@@ -150,7 +152,7 @@ class Recorder:
   def judge(self, rows: tuple[Row, ...], outputs: Sequence[Outputs]) -> None:
     """Keeps the scores of some rows' outputs."""
     self.scores = [
-      scores.of_outputs(self.setup, row, answers)
+      scores.score(self.setup.subject, row, answers)
       for row, answers in zip(rows, outputs, strict=True)
     ]
 

@@ -7,7 +7,6 @@ classifies a part, and the answers for a client's samples are looked up. One
 compiled program serves both cases.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -139,14 +138,9 @@ def show(
 
 def split_proxies(task: Task, both: Exits) -> list[Exits]:
   """Splits `both` into the exits of held-out samples and of proxies, [N, H]."""
-  assert task.held is not None and task.aside is not None
-  clients, chunks, size = task.aside.rows.shape
+  assert task.held is not None
   count = task.held.rows.shape[1]
-
-  def part(which, leaf):
-    pairs = np.asarray(leaf).reshape(clients, chunks, 2, size)[:, :, which]
-    return pairs.reshape(clients, -1)[:, :count]
-
   return [
-    jax.tree.map(functools.partial(part, which), both) for which in (0, 1)
+    jax.tree.map(lambda x, rows=rows: np.asarray(x)[:, rows], both)
+    for rows in (slice(count), slice(count, 2 * count))
   ]

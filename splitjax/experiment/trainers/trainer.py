@@ -19,11 +19,12 @@ from splitjax.engine import devices
 from splitjax.engine.layout import Layout
 from splitjax.engine.loops import one_server
 from splitjax.engine.round import run_round, start
-from splitjax.evaluation import calibration
-from splitjax.evaluation.client_metrics import take_probabilities
-from splitjax.evaluation.evaluate import evaluate_clients
-from splitjax.evaluation.exits import Outputs
-from splitjax.evaluation.personalisation import personalise_clients
+from splitjax.evaluation.exits import (
+  Outputs,
+  evaluate_clients,
+  personalise_clients,
+)
+from splitjax.evaluation.metrics import take_probabilities
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.setup import training_setup
 from splitjax.experiment.setup.method_factory import abstract_state
@@ -213,13 +214,8 @@ class Trainer:
     )
     if task.aside is None or len(self.setup.method.answers) < 2:
       return [(test, arguments)]
-    held = *clients, task.image, task.aside
-    aside = self._program(
-      f"{name} on samples held out",
-      evaluate_clients,
-      held,
-      gather=calibration.with_proxies,
-    )
+    held = *clients, *task.aside
+    aside = self._program(f"{name} on samples held out", evaluate_clients, held)
     return [(test, arguments), (aside, held)]
 
   def _personaliser(self, state: State) -> Any:

@@ -1,12 +1,11 @@
 """The numbers of a method's rounds, from the lines of its log."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from splitjax.evaluation import forgetting
-from splitjax.experiment.measure import costs
+from splitjax.evaluation.subject import End, Finding, Line
 from splitjax.types import Number
 
 BY_SET = "accuracy", "weighted", "std", "worst_tenth"
@@ -15,12 +14,23 @@ BY_SET = "accuracy", "weighted", "std", "worst_tenth"
 BEST = {"best": "accuracy", "best_weighted": "weighted"}
 """Metric of the best round -> the metric whose largest value it is."""
 
-Line = dict[str, Any]
-"""A line of rounds.jsonl, see `history.log_line` and `scores.log_scores`."""
+
+def on_end(end: End) -> Finding:
+  """Finds the numbers of rounds, if their scores are of this evaluation.
+
+  Only if all clients have the same test set there are forgetting's numbers:
+  elsewhere the accuracy of a class depends on the few clients that hold it, not
+  on what the model forgot.
+  """
+  if not end.same:
+    return Finding()
+  shared = end.subject.config.eval.shift.name == "global"
+  found = numbers_of_rounds(end.lines, end.subject.classes, shared=shared)
+  return Finding(list(found))
 
 
 def numbers_of_rounds(
-  lines: Iterable[Line], classes: Sequence[str], *, shared: bool
+  lines: Sequence[Line], classes: Sequence[str], *, shared: bool
 ) -> Iterator[Number]:
   """Yields the numbers of every evaluated round, and of the rounds together.
 
@@ -29,9 +39,7 @@ def numbers_of_rounds(
   Args:
     lines: the lines of all rounds.
     classes: names of the classes.
-    shared: whether all clients have the same test set. Only then there are
-      forgetting's numbers: elsewhere the accuracy of a class depends on the few
-      clients that hold it, not on what the model forgot.
+    shared: whether there are forgetting's numbers, see `on_end`.
   """
   spent = {"bytes": 0.0, "modelled_seconds": 0.0, "joules": 0.0}
   evaluated = list[Line]()
@@ -39,18 +47,18 @@ def numbers_of_rounds(
     spent["bytes"] += sum(line["wire"].values())
     if "cost" in line:
       spent["modelled_seconds"] += line["cost"]["seconds"]
-      spent["joules"] += costs.joules(line["cost"])
+      spent["joules"] += joules(line)
     if "accuracy" not in line:
       continue
     evaluated.append(line)
     priced = spent if "cost" in line else {"bytes": spent["bytes"]}
     for label in line["accuracy"]:
-      at = {"row": label, "round": line["round"]}
+      columns = {"row": label, "round": line["round"]}
       for metric, value in priced.items():
-        yield Number(metric, value, **at)
-      yield Number("loss", _total(line["loss"]), **at)
+        yield Number(metric, value, **columns)
+      yield Number("loss", total(line["loss"]), **columns)
       for name, value in line["loss"].items():
-        yield Number("loss", value, part=name, **at)
+        yield Number("loss", value, part=name, **columns)
       yield from _scores(line, label, classes)
   for label in evaluated[-1]["accuracy"] if evaluated else ():
     yield from _over_rounds(evaluated, label, shared=shared)
@@ -58,15 +66,15 @@ def numbers_of_rounds(
 
 def _scores(line: Line, label: str, classes: Sequence[str]) -> Iterator[Number]:
   """Yields the scores of a row after a round."""
-  at = {"row": label, "round": line["round"]}
+  columns = {"row": label, "round": line["round"]}
   measured = {metric: line[metric][label] for metric in BY_SET}
   measured |= line.get("metrics", {}).get(label, {})
   for metric, by_set in measured.items():
     for name, value in by_set.items():
-      yield Number(metric, value, set=name, **at)
-  last = list(line["accuracy"][label])[-1]
+      yield Number(metric, value, set=name, **columns)
+  columns["set"] = list(line["accuracy"][label])[-1]
   for name, value in zip(classes, line["per_class"][label], strict=True):
-    yield Number("accuracy", value, set=last, label=name, **at)
+    yield Number("accuracy", value, label=name, **columns)
 
 
 def _over_rounds(
@@ -81,8 +89,8 @@ def _over_rounds(
   for best, metric in BEST.items() if len(shown) == len(evaluated) else ():
     for name in sets:
       curve = [line[metric][label][name] for line in shown]
-      known = [value for value in curve if value is not None]
-      yield Number(best, max(known, default=None), label, set=name)
+      values = [value for value in curve if value is not None]
+      yield Number(best, max(values, default=None), label, set=name)
   if shared:
     accuracy = [line["accuracy"][label][sets[-1]] for line in shown]
     per_class = [line["per_class"][label] for line in shown]
@@ -93,7 +101,12 @@ def _over_rounds(
       yield Number(metric, value, label, set=sets[-1])
 
 
-def _total(losses: dict[str, float | None]) -> float | None:
+def total(losses: dict[str, float | None]) -> float | None:
   """Adds losses up; returns None if one is not finite."""
-  known = [x for x in losses.values() if x is not None]
-  return sum(known) if len(known) == len(losses) else None
+  finite = [x for x in losses.values() if x is not None]
+  return sum(finite) if len(finite) == len(losses) else None
+
+
+def joules(line: Line) -> float:
+  """Returns the energy of a round."""
+  return line["cost"]["client_joules"] + line["cost"]["server_joules"]

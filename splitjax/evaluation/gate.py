@@ -1,0 +1,276 @@
+"""The entropy gate: the client's exit or the server answers a test sample.
+
+Arithmetic on the outputs of both exits (`exits.Exits`), on the host. No network
+runs, so a further threshold costs milliseconds.
+
+With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
+the sample exits on the device iff E < e_n; otherwise it is offloaded. As
+0 <= E <= log C, e_n = 0 offloads all samples, and an e_n above log C offloads
+none. If a network diverged and the entropy is NaN, the sample is always
+offloaded.
+
+`best` of a sweep over test samples is the oracle of both papers. `estimate`
+chooses thresholds without test labels, which HARMONY leaves to future work: a
+client uses held-out images of its own, and the same images with their patches
+in random order. For these proxies of out-of-distribution samples none of its
+classes is the right answer: its exit should be unsure and offload them.
+
+A client may have no sample in a set (for example if no class of its own is in
+the test split). Its accuracy and its offload ratio are then NaN, and
+`means.over_clients` leaves it out of every mean.
+
+References:
+  SplitGP (Han et al., INFOCOM 2023), Sec. III, eq. 11.
+  HARMONY (Youn et al., 2026), Sec. 4 and 6.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from splitjax.data.splits import Holdout
+from splitjax.evaluation.exits import Exits, copied
+from splitjax.evaluation.means import ratio
+from splitjax.types import Array, UserError
+
+GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
+"""Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.
+
+At 0 all samples are offloaded. At 2.4, which is above log 10, no sample is
+offloaded. JSON can hold 2.4, but not infinity."""
+
+BOTH = ("client", "server")
+
+
+class Gated(NamedTuple):
+  """Results of one threshold per client and test set.
+
+  For a grid of E thresholds the shapes are [E, R, N].
+  """
+
+  threshold: np.ndarray  #: [R, N] float64, e_n, nats
+  accuracy: np.ndarray  #: [R, N] float64, share of correct answers
+  offloaded: np.ndarray  #: [R, N] float64, share sent to the server, Pr(Tx)
+  size: np.ndarray  #: [R, N] int64, number of a client's test samples, |D|
+
+
+def default_grid(classes: int) -> tuple[float, ...]:
+  """Scales GRID by log C / log 10, since entropy is at most log C.
+
+  C is at least two. Returns the thresholds in increasing order, nats.
+
+  Raises:
+    UserError: there are fewer than two classes, so that entropy is always 0.
+  """
+  if classes < 2:
+    raise UserError(
+      f"classes = {classes}: a threshold grid needs at least two classes; "
+      "give eval.thresholds yourself"
+    )
+  scale = math.log(classes) / math.log(10)
+  return tuple(scale * threshold for threshold in GRID)
+
+
+def offloads(
+  entropy: Array | np.ndarray,
+  threshold: Array | np.ndarray,
+  sides: tuple[str, ...],
+) -> Array | np.ndarray:
+  """Tells which samples are offloaded, [..., M] bool.
+
+  `entropy` is [..., M] and `threshold` [..., 1]. `sides` are the exits that can
+  answer, as in `Method.answers`: ("server",) offloads every sample, ("client",)
+  none, whatever the threshold is.
+  """
+  if len(sides) == 1:
+    shape = np.broadcast_shapes(threshold.shape, entropy.shape)
+    return np.full(shape, sides == ("server",))
+  # not (E < e) rather than E >= e: a NaN entropy offloads
+  return ~(entropy < threshold)
+
+
+def score(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  threshold: np.ndarray | float,
+  sides: tuple[str, ...],
+) -> Gated:
+  """Computes accuracy and offload ratio at given thresholds.
+
+  `sides=("client",)` gives the case "device only" of SplitGP's Table IV, and
+  ("server",) its case "server only". For the accuracy on a part of the samples,
+  such as ID or OOD, select that part in `samples`.
+
+  Args:
+    exits: arrays [N, M].
+    labels: [M] int; or [N, M] if each client has its own samples.
+    samples: [R, N, M] bool, the samples of each test set; or int, the weight
+      of each sample.
+    threshold: [R, N] float, or one for all, nats.
+    sides: which exits can answer, see `offloads`.
+  """
+  entropy, client, server = map(
+    np.asarray, (exits.entropy, exits.client, exits.server)
+  )
+  labels = np.broadcast_to(labels, entropy.shape)
+  size = samples.sum(axis=-1, dtype=np.int64)
+  limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
+  correct = np.empty(size.shape)
+  sent = np.empty(size.shape)
+  for n in range(size.shape[1]):  # one at a time, since [R, N, M] is large
+    offload = offloads(entropy[n], limit[:, n, None], sides)
+    right = np.where(offload, server[n] == labels[n], client[n] == labels[n])
+    weight = samples[:, n].astype(np.float64)
+    correct[:, n] = (right * weight).sum(axis=-1)
+    sent[:, n] = (offload * weight).sum(axis=-1)
+  return Gated(limit, ratio(correct, size), ratio(sent, size), size)
+
+
+def sweep(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  thresholds: Sequence[float],
+  sides: tuple[str, ...],
+) -> Gated:
+  """Computes `score` at each of E thresholds, in any order; [E, R, N]."""
+  scores = [score(exits, labels, samples, e, sides) for e in thresholds]
+  return jax.tree.map(lambda *rows: np.stack(rows), *scores)
+
+
+def best(swept: Gated) -> Gated:
+  """Chooses the most accurate threshold for every client and set.
+
+  Of equally accurate thresholds it takes the largest, which offloads least. A
+  client without samples gets the threshold NaN. Of a `sweep` over test samples
+  this is the oracle: it uses the test labels, so no choice from the same grid
+  is more accurate. Of an `estimate` it uses no test labels.
+
+  Args:
+    swept: arrays [E, R, N], thresholds in any order.
+  """
+  order = np.argsort(swept.threshold[:, 0, 0])[::-1]
+  # The largest threshold first: argmax returns the first maximum.
+  falling = jax.tree.map(lambda x: x[order], swept)
+  top = np.nan_to_num(falling.accuracy, nan=-1.0).argmax(axis=0)[None]
+  chosen = jax.tree.map(lambda x: np.take_along_axis(x, top, 0)[0], falling)
+  threshold = np.where(chosen.size > 0, chosen.threshold, np.nan)
+  return chosen._replace(threshold=threshold)
+
+
+def predictions(
+  exits: Exits, threshold: np.ndarray | float, sides: tuple[str, ...]
+) -> np.ndarray:
+  """Selects the answer to every sample at given thresholds, [N, M] int32.
+
+  `exits` has arrays [N, M]. `threshold` is [N] float, or one for all, nats; a
+  client with threshold NaN offloads every sample.
+  """
+  limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
+  offload = offloads(np.asarray(exits.entropy), limit[:, None], sides)
+  return np.where(offload, exits.server, exits.client)
+
+
+# Thresholds without test labels.
+
+PATCHES = 4
+"""Patches along each side of an image."""
+
+
+def estimate(
+  holdout: Exits,
+  label: np.ndarray,
+  real: np.ndarray,
+  proxy: Exits,
+  thresholds: Sequence[float],
+  expected_rho: float,
+) -> Gated:
+  """Estimates each threshold's results on a mixture of ID and OOD samples.
+
+  a(e) = (a_ID(e) + rho' Pr(Tx | proxy, e) a_S) / (1 + rho')
+
+  a_ID(e) is the accuracy of the gate at e on the client's held-out samples.
+  Pr(Tx | proxy, e) is the share of the proxies that the gate offloads. a_S is
+  the server's accuracy on the held-out samples; it stands for the unknown
+  accuracy on out-of-distribution samples, which is lower (42 % against 84 %:
+  SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so thresholds are
+  too low if few samples are out of distribution. An out-of-distribution sample
+  that exits on the device counts as a wrong answer.
+
+  Args:
+    holdout: arrays [N, H], outputs for held-out samples.
+    label: [N, H] int, their classes.
+    real: [N, H] bool, false for padding.
+    proxy: arrays [N, H], outputs for the proxies made from the same samples.
+    thresholds: [E] float, nats, in any order.
+    expected_rho: rho', #OOD / #ID at deployment, >= 0.
+
+  Returns:
+    The estimates, arrays [E, 1, N]. accuracy and offloaded are those on the
+    mixture; size is the number of held-out samples. From them `best` chooses
+    one threshold per client for all test sets, since a client does not know
+    which mixture comes.
+  """
+  samples = real[None]
+  inside = sweep(holdout, label, samples, thresholds, BOTH)
+  outside = sweep(proxy, label, samples, thresholds, BOTH).offloaded
+  server = score(holdout, label, samples, np.nan, ("server",)).accuracy
+  right = inside.accuracy + expected_rho * outside * server
+  sent = inside.offloaded + expected_rho * outside
+  total = 1 + expected_rho
+  return inside._replace(accuracy=right / total, offloaded=sent / total)
+
+
+class Aside(NamedTuple):
+  """Held-out inputs and their proxies, as an evaluation takes them."""
+
+  image: Array  #: [2 N H, ...], the inputs, then a proxy of each
+  rows: np.ndarray  #: [N, 2 H] int32, a client's inputs, then its proxies
+
+
+def aside(image: Array, holdout: Holdout, mesh: Mesh | None = None) -> Aside:
+  """Makes proxies of the held-out rows [N, H] of the training split `image`."""
+  clients, count = holdout.rows.shape
+  rows = np.maximum(holdout.rows, 0).ravel()
+  numbers = np.arange(rows.size, dtype=np.int32).reshape(clients, count)
+  return Aside(
+    image=_with_proxies(image, rows, holdout.draw.ravel(), mesh),
+    rows=np.concatenate([numbers, rows.size + numbers], axis=1),
+  )
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _with_proxies(
+  image: Array, rows: Array, draw: Array, mesh: Mesh | None
+) -> Array:
+  """Gathers images [K] of `rows`, then their proxies by the seeds `draw`."""
+
+  def proxy(picture, number):
+    return patches(picture, jax.random.fold_in(jax.random.key(0), number))
+
+  inputs = image[rows]
+  return copied(jnp.concatenate([inputs, jax.vmap(proxy)(inputs, draw)]), mesh)
+
+
+def patches(image: Array, key: Array) -> Array:
+  """Cuts an image [H, W, c] into PATCHES x PATCHES parts, in random order.
+
+  This keeps colours, strokes and textures and destroys the shape. A remainder
+  at the border, where PATCHES does not divide the size, stays in place.
+  """
+  height, width, channels = image.shape
+  n = min(PATCHES, height, width)
+  h = height // n
+  w = width // n
+  cut = image[: n * h, : n * w].reshape(n, h, n, w, channels)
+  cut = cut.swapaxes(1, 2).reshape(n * n, h, w, channels)
+  cut = cut[jax.random.permutation(key, n * n)]
+  cut = cut.reshape(n, n, h, w, channels).swapaxes(1, 2)
+  return image.at[: n * h, : n * w].set(cut.reshape(n * h, n * w, channels))

@@ -1,0 +1,60 @@
+"""Means over clients."""
+
+import numpy as np
+
+
+def ratio(
+  over: np.ndarray,
+  under: np.ndarray,
+  *,
+  where: np.ndarray | None = None,
+  otherwise: float = np.nan,
+) -> np.ndarray:
+  """Divides two arrays, with a fixed value where the quotient has no meaning.
+
+  `where` [...] says where to divide, by default where `under` is above 0;
+  `otherwise` is the value elsewhere.
+  """
+  where = np.asarray(under) > 0 if where is None else where
+  out = np.full(np.broadcast(over, under).shape, otherwise)
+  return np.divide(over, under, out=out, where=where)
+
+
+def over_clients(values: np.ndarray) -> np.ndarray:
+  """Mean over the clients that have a value, [..., N] -> [...] float64.
+
+  NaN marks an empty test set; the mean is NaN if no client has a value.
+  """
+  values = np.asarray(values, np.float64)
+  valid = ~np.isnan(values)
+  return ratio(np.where(valid, values, 0.0).sum(axis=-1), valid.sum(axis=-1))
+
+
+def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+  """Mean over clients [..., N] weighted by their numbers of test samples.
+
+  Returns [...] float64; NaN without samples.
+  """
+  sizes = np.asarray(sizes, np.float64)
+  total = (np.where(sizes > 0, values, 0.0) * sizes).sum(axis=-1)
+  return ratio(total, sizes.sum(axis=-1))
+
+
+def spread(values: np.ndarray) -> dict[str, np.ndarray]:
+  """Measures how unequal the values [..., N] of clients are, leaving out NaN.
+
+  Returns key -> [...] float64; NaN if no client has a value. "std" is the
+  standard deviation (with n in its denominator). "worst_tenth" is the mean of
+  the ceil(n / 10) lowest values.
+
+  Example:
+    >>> import numpy as np
+    >>> {k: float(v) for k, v in spread(np.array([0.5, 0.7, np.nan])).items()}
+    {'std': 0.1, 'worst_tenth': 0.5}
+  """
+  values = np.sort(np.asarray(values, np.float64), axis=-1)  # NaN comes last
+  count = (~np.isnan(values)).sum(axis=-1)
+  apart = values - over_clients(values)[..., None]
+  lowest = np.arange(values.shape[-1]) < -(-count // 10)[..., None]
+  worst = over_clients(np.where(lowest, values, np.nan))
+  return {"std": np.sqrt(over_clients(apart**2)), "worst_tenth": worst}

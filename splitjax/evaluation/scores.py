@@ -1,0 +1,429 @@
+"""Scores of a method: what its networks' answers to test samples are worth.
+
+`score` judges the answers of a result row. The line of a round (`log_scores`)
+and the lines of numbers.csv (`on_end`) are made from the same `Scores`, so a
+client's accuracy is computed once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax.data import TestSets
+from splitjax.evaluation import gate, latency, means, metrics
+from splitjax.evaluation.exits import Exits, Outputs
+from splitjax.evaluation.gate import Gated
+from splitjax.evaluation.subject import End, Finding, Subject
+from splitjax.types import Number, Row
+
+LEAST_GAIN = 0.001
+"""If the oracle gains less, shares of its gain are NaN: they would be noise."""
+
+MOST_LINES = 100_000
+"""Above so many lines of a method, classes of single clients have no lines."""
+
+MOST_NAMED = 20
+"""The largest number of clients that a note names."""
+
+CURVES = "accuracy", "offload", "latency"
+"""What is known of every threshold rule, and of every threshold of the grid."""
+
+
+class Scores(NamedTuple):
+  """The answers of a result row to the clients' test samples, and their worth.
+
+  Attributes:
+    label: label of the row.
+    outputs: the outputs of its networks, arrays [N, M].
+    sets: the test sets, of M samples of each client.
+    sides: which exits can answer, as in `Method.answers`.
+    limits: rule -> its thresholds [N], or one for all clients, nats; of all
+      rules that need no test labels.
+    chosen: results at the thresholds of the config's rule, [R, N].
+    swept: results of every threshold of the grid, [E, R, N]; None where one
+      exit answers.
+    right: [N, C], right answers by client and class, on the last set.
+    counted: [N, C], test samples, likewise.
+    extra: key of eval.metrics -> values [R, N].
+  """
+
+  label: str
+  outputs: Outputs
+  sets: TestSets
+  sides: tuple[str, ...]
+  limits: Mapping[str, np.ndarray | float]
+  chosen: Gated
+  swept: Gated | None
+  right: np.ndarray
+  counted: np.ndarray
+  extra: dict[str, np.ndarray]
+
+  @property
+  def exits(self) -> Exits:
+    """The outputs for test samples."""
+    return self.outputs.test
+
+  @property
+  def per_class(self) -> np.ndarray:
+    """[C], accuracy over all clients' samples of a class, on the last set."""
+    return means.ratio(self.right.sum(axis=0), self.counted.sum(axis=0))
+
+  @property
+  def summary(self) -> dict[str, np.ndarray]:
+    """Means and spreads over clients, metric -> [R]."""
+    accuracy = self.chosen.accuracy
+    return {
+      "accuracy": means.over_clients(accuracy),
+      "weighted": means.over_samples(accuracy, self.chosen.size),
+      **means.spread(accuracy),
+    }
+
+  def at(
+    self,
+    threshold: np.ndarray | float,
+    sides: tuple[str, ...] = (),
+    part: np.ndarray | bool = True,
+  ) -> Gated:
+    """Returns the results at other thresholds, of one exit, or of a part.
+
+    `sides` are the exits that may answer, by default those of the method, and
+    `part` [N, M] bool selects samples. Arrays are [R, N].
+    """
+    samples = self.sets.sets & part
+    return gate.score(
+      self.exits, self.sets.label, samples, threshold, sides or self.sides
+    )
+
+
+def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
+  """Judges the outputs of one of a method's rows, by the config's rule.
+
+  Without thresholds of that rule it takes the oracle's.
+  """
+  options = subject.config.eval
+  sets = subject.test_sets.first(outputs.test.entropy.shape[1])
+  sides = ("server",) if row.at_server else subject.method.answers
+  answered = outputs.test, sets.label, sets.sets
+  limits = limits_of(subject, outputs)
+  swept = None
+  if len(sides) > 1:
+    swept = gate.sweep(*answered, subject.thresholds, sides)
+  if swept is None or options.threshold_rule in limits:
+    # With one exit no threshold matters.
+    limit = limits.get(options.threshold_rule, np.nan)
+    chosen = gate.score(*answered, limit, sides)
+  else:
+    chosen = gate.best(swept)
+  right, counted = _by_class(
+    gate.predictions(outputs.test, chosen.threshold[-1], sides), sets
+  )
+  return Scores(
+    label=subject.labels[subject.method.rows.index(row)],
+    outputs=outputs,
+    sets=sets,
+    sides=sides,
+    limits=limits,
+    chosen=chosen,
+    swept=swept,
+    right=right,
+    counted=counted,
+    extra=metrics.measure(options.metrics, *answered, chosen.threshold, sides),
+  )
+
+
+def limits_of(
+  subject: Subject, outputs: Outputs
+) -> dict[str, np.ndarray | float]:
+  """Returns the thresholds of all rules that need no test labels, nats.
+
+  Returns:
+    "fixed": a number, if the config has one; "calibrated": [N] float64, if
+    samples are held out. A method with one exit has neither.
+  """
+  options = subject.config.eval
+  limits = dict[str, np.ndarray | float]()
+  if len(subject.method.answers) < 2:
+    return limits
+  if outputs.holdout is not None:
+    table = subject.holdout
+    assert table is not None and outputs.proxy is not None
+    estimated = gate.estimate(
+      outputs.holdout,
+      table.label,
+      table.real,
+      outputs.proxy,
+      subject.thresholds,
+      options.expected_rho,
+    )
+    limits["calibrated"] = gate.best(estimated).threshold[0]
+  if options.threshold is not None:
+    limits["fixed"] = options.threshold
+  return limits
+
+
+def _by_class(
+  predicted: np.ndarray, sets: TestSets
+) -> tuple[np.ndarray, np.ndarray]:
+  """Counts right answers and samples of the last set by client and class."""
+  right = np.zeros(sets.main.shape, np.int64)
+  counted = np.zeros(sets.main.shape, np.int64)
+  client, sample = np.nonzero(sets.sets[-1])
+  label = np.broadcast_to(sets.label, predicted.shape)[client, sample]
+  np.add.at(counted, (client, label), 1)
+  np.add.at(right, (client, label), predicted[client, sample] == label)
+  return right, counted
+
+
+def log_scores(scores: Scores) -> dict[str, Any]:
+  """Returns what a row's evaluation adds to the line of a round.
+
+  Returns:
+    "accuracy" and "weighted" map test sets to the mean over clients, plain or
+    weighted by their test samples. "per_class" [C] is the accuracy of every
+    class over all clients' samples of the LAST set; NaN for a class without a
+    sample. In the papers' mixtures the LAST set is the one with the largest
+    rho; with the shift out_of_client it is the set "w/ drift". "by_client"
+    maps test sets to each client's accuracy [N], rounded to four digits, NaN
+    without samples. "std" and "worst_tenth" map test sets to the spread of
+    these accuracies, see `means.spread`. "metrics" maps the keys of
+    eval.metrics, if there are any, to test set -> mean over clients.
+  """
+
+  def by_set(values):
+    return dict(zip(scores.sets.names, values.tolist(), strict=True))
+
+  line = {metric: by_set(x) for metric, x in scores.summary.items()}
+  line["per_class"] = scores.per_class.tolist()
+  line["by_client"] = by_set(np.round(scores.chosen.accuracy, 4))
+  if scores.extra:
+    line["metrics"] = {
+      key: by_set(means.over_clients(x)) for key, x in scores.extra.items()
+    }
+  return line
+
+
+# The numbers of the last state, on all test samples.
+
+
+def on_end(end: End) -> Finding:
+  """Finds the numbers of rows, clients and classes, and what to say of them."""
+  numbers = list[Number]()
+  detailed = _detailed(end)
+  for row, scores in zip(end.subject.method.rows, end.scores, strict=True):
+    numbers += _of_row(end.subject, row, scores)
+    numbers += _of_clients(scores, end.subject.clients)
+    numbers += _of_classes(scores, end.subject.classes)
+    if detailed:
+      numbers += _of_clients_and_classes(scores, end.subject)
+  return Finding(numbers, notes=_notes(end, detailed))
+
+
+def _detailed(end: End) -> bool:
+  """Checks if there are few enough clients and classes for a line of each."""
+  pairs = end.subject.counts + end.scores[0].counted > 0
+  return 3 * int(pairs.sum()) * len(end.scores) <= MOST_LINES
+
+
+def _notes(end: End, detailed: bool) -> list[str]:
+  """Says which numbers mean less than they seem to."""
+  label = end.subject.labels[0]
+  clients = np.array(end.subject.clients)
+  notes = list[str]()
+  for scores in end.scores:
+    lost = _lost(scores)
+    if lost.any():
+      notes.append(
+        f"{scores.label}: the outputs of {_listed(clients[lost.any(axis=1)])}"
+        f" are not finite for {lost.sum()} of {scores.counted.sum()} test"
+        f" samples ({scores.sets.names[-1]}); the accuracy counts their answers"
+        " like all others."
+      )
+  idle = (end.totals["steps"] == 0) & (end.totals["bytes"] == 0)
+  if idle.any():
+    notes.append(
+      f"{label}: {_listed(clients[idle])} never took part in the training, and"
+      " stand in every mean over clients."
+    )
+  if not detailed:
+    notes.append(
+      f"{label}: the classes of single clients have no lines in numbers.csv,"
+      f" because they would be more than {MOST_LINES:,}."
+    )
+  return notes
+
+
+def _lost(scores: Scores) -> np.ndarray:
+  """Tells which answers on the last set come from outputs that are not finite.
+
+  Returns [N, M] bool.
+  """
+  exits = scores.exits
+  if exits.finite is None:
+    return np.zeros(exits.client.shape, bool)
+  limit = scores.chosen.threshold[-1][:, None]
+  away = gate.offloads(np.asarray(exits.entropy), limit, scores.sides)
+  finite = np.where(away, exits.finite[..., 1], exits.finite[..., 0])
+  return scores.sets.sets[-1] & ~finite
+
+
+def _listed(clients: np.ndarray) -> str:
+  """Counts clients and names the first of them."""
+  rest = ", ..." if len(clients) > MOST_NAMED else ""
+  names = ", ".join(clients[:MOST_NAMED])
+  return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{rest})"
+
+
+def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
+  """Yields a row's numbers over all clients."""
+  chosen = scores.chosen
+  sizes = latency.client_sizes(subject, at_server=row.at_server)
+  needs = latency.needs(sizes, chosen.size, chosen.offloaded, scores.sides)
+  parts = _parts(scores)
+
+  def curves(gated: Gated) -> dict[str, np.ndarray]:
+    """Means over clients, [..., R]; the latency in sum and per sample."""
+    total = latency.round_trip_latency(
+      sizes,
+      latency.resources(subject),
+      gated.size,
+      gated.offloaded,
+      scores.sides,
+    ).sum(axis=-1)
+    return {
+      "accuracy": means.over_clients(gated.accuracy),
+      "offload": means.over_clients(gated.offloaded),
+      "latency": means.ratio(total, gated.size.sum(axis=-1)),
+      "total_latency": total,
+    }
+
+  yield from _by_set(
+    scores,
+    {
+      **curves(chosen),
+      "clients": (chosen.size > 0).sum(axis=-1),
+      "test_samples": chosen.size.sum(axis=-1),
+      **scores.summary,
+      **parts,
+      "computation": needs.computation.sum(axis=-1),
+      "communication": needs.communication.sum(axis=-1),
+      **{key: means.over_clients(x) for key, x in scores.extra.items()},
+    },
+  )
+  share = needs.storage / (sizes.prefix + sizes.server)
+  yield Number("storage", float(share.mean()), scores.label)
+  if scores.swept is None:
+    return
+
+  # The rules without test labels, then one threshold for all clients.
+  if scores.limits:
+    rules = {"oracle": curves(gate.best(scores.swept))}
+    rules |= {name: curves(scores.at(x)) for name, x in scores.limits.items()}
+    yield from _rules(scores, rules, parts)
+  single = curves(scores.swept)
+  yield from _by_set(scores, {"common": single["accuracy"].max(axis=0)})
+  for e, limit in enumerate(scores.swept.threshold[:, 0, 0].tolist()):
+    values = {metric: single[metric][e] for metric in CURVES}
+    yield from _by_set(scores, values, threshold=limit)
+
+
+def _by_set(
+  scores: Scores, measured: Mapping[str, np.ndarray], **columns: Any
+) -> Iterator[Number]:
+  """Yields the values [R] of each metric, with what other columns have."""
+  for metric, values in measured.items():
+    for name, value in zip(scores.sets.names, values, strict=True):
+      yield Number(metric, float(value), scores.label, set=name, **columns)
+
+
+def _parts(scores: Scores) -> dict[str, np.ndarray]:
+  """Scores ID samples, OOD samples, and each exit by itself: [R] each.
+
+  An exit that cannot answer has no accuracy.
+  """
+  parts = dict[str, np.ndarray]()
+  inside = scores.sets.known
+  for name, part in (("id", inside), ("ood", ~inside)):
+    chosen = scores.at(scores.chosen.threshold, part=part)
+    parts[name] = means.over_clients(chosen.accuracy)
+    parts[f"offload_{name}"] = means.over_clients(chosen.offloaded)
+  for name, side in (("device_only", "client"), ("server_only", "server")):
+    if side in scores.sides:
+      parts[name] = means.over_clients(scores.at(np.nan, (side,)).accuracy)
+  return parts
+
+
+def _rules(
+  scores: Scores,
+  rules: Mapping[str, Mapping[str, np.ndarray]],
+  parts: Mapping[str, np.ndarray],
+) -> Iterator[Number]:
+  """Compares the rules with the oracle.
+
+  Each rule has accuracy, offload and latency. Each rule except the oracle also
+  has below = a_oracle - a_rule, and kept, the share of the oracle's gain
+
+    (a_rule - a_base) / (a_oracle - a_base)
+
+  where a_base is the better of device only and server only. kept is NaN if the
+  oracle gains less than LEAST_GAIN.
+  """
+  base = np.fmax(parts["device_only"], parts["server_only"])
+  top = rules["oracle"]["accuracy"]
+  gain = top - base
+  for rule, values in rules.items():
+    measured = {metric: values[metric] for metric in CURVES}
+    if rule != "oracle":
+      accuracy = values["accuracy"]
+      measured["below"] = top - accuracy
+      measured["kept"] = means.ratio(
+        accuracy - base, gain, where=gain >= LEAST_GAIN
+      )
+    yield from _by_set(scores, measured, part=rule)
+
+
+def _of_clients(scores: Scores, clients: Sequence[str]) -> Iterator[Number]:
+  """Yields the numbers of every client, by test set."""
+  chosen = scores.chosen
+  measured = {
+    "accuracy": chosen.accuracy,
+    "offload": chosen.offloaded,
+    "test_samples": chosen.size,
+    **({"threshold": chosen.threshold} if scores.swept is not None else {}),
+    **scores.extra,
+  }
+  for n, client in enumerate(clients):
+    values = {metric: x[:, n] for metric, x in measured.items()}
+    yield from _by_set(scores, values, client=client)
+
+
+def _of_classes(scores: Scores, classes: Sequence[str]) -> Iterator[Number]:
+  """Yields the accuracy of every class over all clients, on the last set."""
+  last_set = scores.sets.names[-1]
+  for name, value in zip(classes, scores.per_class.tolist(), strict=True):
+    yield Number("accuracy", value, scores.label, set=last_set, label=name)
+
+
+def _of_clients_and_classes(
+  scores: Scores, subject: Subject
+) -> Iterator[Number]:
+  """Yields the numbers of the classes of which a client has samples.
+
+  They are those of the last set, and the training samples.
+  """
+  measured = {
+    "accuracy": means.ratio(scores.right, scores.counted),
+    "test_samples": scores.counted,
+    "training_samples": subject.counts,
+  }
+  pairs = np.argwhere(subject.counts + scores.counted > 0).tolist()
+  for client, label in pairs:
+    for metric, values in measured.items():
+      yield Number(
+        metric,
+        float(values[client, label]),
+        scores.label,
+        set=scores.sets.names[-1],
+        client=subject.clients[client],
+        label=subject.classes[label],
+      )
