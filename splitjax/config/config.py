@@ -53,8 +53,6 @@ class Data(FieldGroup):
   #: key of SOURCES, npz:PATH (your own arrays) or tfds:NAME
   name: str = "fashion_mnist"
   partition: Spec = named("PARTITIONS", "shard")  #: samples to clients
-  #: C, if some classes have no samples; None: as the data set says
-  classes: Annotated[int | None, Bounds(at_least=2)] = None
   train_samples: Count | None = None  #: of a stratified subset; None: all
   test_samples: Count | None = None  #: likewise of the test split
   #: what is divided. train: the training split; all: both splits together, as
@@ -418,9 +416,14 @@ class Config(FieldGroup, root=True):
     # These take a second to import.
     from splitjax.data import corruptions, sources
 
-    sources.known(self.data.name)
+    sources.check_name(self.data.name)
     corruptions.read_domains(self.data.domains, "data.domains")
     corruptions.read_domains(self.eval.domains, "eval.domains")
+    shift = self.eval.shift.name
+    if self.data.domains and shift in ("id_ood", "own_test"):
+      domains = written(self.data.domains)
+      text = f"{shift} does not tell domains apart; choose eval.shift by_domain"
+      raise UserError(f"data.domains={domains}: {text}")
     printed = paper_numbers.sources()
     if self.paper and self.paper not in printed:
       raise UserError(unknown("paper", self.paper, printed, "source"))

@@ -18,40 +18,12 @@ imports it only inside functions.
   ['by_domain', 'global']
 """
 
-from collections.abc import Callable
-
 import lazy_loader
-import numpy as np
 
-from splitjax.data import dominant, partitions, test_sets
 from splitjax.data.dataset import Dataset
+from splitjax.data.partitions import GROUPS, PARTITIONS, client_split
 from splitjax.data.sources import SOURCES, load
-from splitjax.data.splits import client_split
-from splitjax.data.test_sets import TestSets
-
-PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
-  "shard": partitions.shard,
-  "dirichlet": partitions.dirichlet,
-  "dominant_label": dominant.dominant_label,
-  "custom_shard": dominant.custom_shard,
-  "pathological": partitions.pathological,
-  "iid": partitions.iid,
-  "natural": partitions.natural,
-}
-
-SHIFTS: dict[str, Callable[..., TestSets]] = {
-  "id_ood": test_sets.id_ood,
-  "out_of_client": test_sets.out_of_client,
-  "global": test_sets.whole_test,
-  "local": test_sets.local,
-  "own_test": test_sets.own_test,
-  "by_domain": test_sets.by_domain,
-}
-
-GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
-"""Name of a partition -> function `(labels, num_clients) -> [N] int`, which
-returns each client's group. The number of a group is its first dominant label.
-Partitions without groups are not listed."""
+from splitjax.data.test_sets import SHIFTS, TestSets
 
 __all__ = [
   "GROUPS",
@@ -67,16 +39,20 @@ __all__ = [
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "augmentations": ["AUGMENTATIONS"],
+    "augmentations": ["AUGMENTATIONS", "of_image"],
     "corruptions": ["corrupted", "deal_domains", "read_domains"],
-    "dominant": ["custom_shard", "dominant_label"],
-    "dataset": ["Standardise", "checked", "fitting", "scale", "unscaled"],
+    "dataset": [
+      "Standardise",
+      "checked",
+      "fitting",
+      "merged",
+      "scale",
+      "unscaled",
+    ],
     "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
-    "official": ["OFFICIAL", "prepare", "token_ids"],
-    "partitions": ["check_parts", "deal", "round_fairly"],
-    "sources": ["FORMS", "known"],
-    "splits": ["hold_out", "holdout", "merged"],
-    "store": ["Facts"],
-    "test_sets": ["id_ood_sets", "main_classes", "realised_rho"],
+    "official": ["OFFICIAL", "prepare"],
+    "partitions": ["deal", "hold_out", "round_fairly"],
+    "sources": ["FORMS", "check_name"],
+    "test_sets": ["holdout", "id_ood_sets", "main_classes", "realised_rho"],
   },
 )

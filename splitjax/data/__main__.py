@@ -10,55 +10,50 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from splitjax.data import official, sources, store
-from splitjax.data.store import Place
+from splitjax.data.store import Folder
 from splitjax.files import print_anywhere
 from splitjax.types import UserError
 
-_OF = {"cifar100_coarse": "cifar100", "femnist": "emnist_byclass"}
-"""Data set -> the prepared one that it is read from."""
 
-
-def _list(data_dir: Place) -> None:
-  """Prints the name, classes, inputs and place of every data set."""
+def _list(data_dir: Folder) -> None:
+  """Prints the name, classes, inputs and folder of every data set."""
   row = "{:<16}{:>8}{:>10}  {}"
   print(row.format("name", "classes", "inputs", "where"))
-  for name in sources.SOURCES:
-    classes, sizes, where = "-", "-", _where(name, data_dir)
-    if form := sources.FORMS.get(name):
-      classes, sizes = str(form.classes), "x".join(map(str, form.shape))
-    print(row.format(name, classes, sizes, where))
-  for name, where in (
-    (f"{sources.NPZ}PATH", "an npz file or a folder of your own"),
-    (f"{sources.TFDS}NAME", "prepared by TensorFlow Datasets"),
-  ):
-    print(row.format(name, "-", "-", where))
+  for name, (shape, classes) in sources.FORMS.items():
+    sizes = "x".join(map(str, shape))
+    print(row.format(name, classes, sizes, _state(name, data_dir)))
+  texts = {
+    f"{sources.NPZ}PATH": "an npz file or a folder of your own",
+    f"{sources.TFDS}NAME": "prepared by TensorFlow Datasets",
+  }
+  for name, text in texts.items():
+    print(row.format(name, "-", "-", text))
 
 
-def _where(name: str, data_dir: Place) -> str:
-  """Says where a data set lies."""
-  folder = store.root(data_dir) / _OF.get(name, name)
-  if folder.name not in official.OFFICIAL:
+def _state(name: str, data_dir: Folder) -> str:
+  """Says whether a data set is prepared, and where it lies."""
+  folder = store.root(data_dir) / name
+  if name not in official.OFFICIAL:
     return "needs no preparing"
+  if not folder.exists():
+    return f"not prepared in {folder.parent}"
   try:
-    facts = store.read(folder)[1] if folder.exists() else None
+    facts = store.read(folder)[1]
   except UserError as error:
     return f"unusable: {error}"
-  if facts is None:
-    return f"not prepared in {folder.parent}"
-  return f"prepared in {folder}" + " (modified)" * bool(facts.get("note"))
+  return f"prepared in {folder}" + " (modified)" * ("note" in facts)
 
 
-def _prepare(name: str, data_dir: Place, *, allow_modified: bool) -> None:
-  name = sources.known(name)
-  if (base := _OF.get(name, name)) in official.OFFICIAL:
-    folder = official.prepare(base, data_dir, allow_modified=allow_modified)
-    _, facts = store.read(folder)
-    for remark in (official.OFFICIAL[base].remark, facts.get("note")):
+def _prepare(name: str, data_dir: Folder, *, allow_modified: bool) -> None:
+  if name in official.OFFICIAL:
+    folder = official.prepare(name, data_dir, allow_modified=allow_modified)
+    note = store.read(folder)[1].get("note")
+    for remark in (official.OFFICIAL[name].remark, note):
       if remark:
         print(f"{name}: {remark}")
   else:
     sources.load(name, data_dir=data_dir)  # raises UserError if it is invalid
-  print(f"{name}: {_where(name, data_dir)}")
+  print(f"{name}: {_state(name, data_dir)}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,18 +62,18 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  place = argparse.ArgumentParser(add_help=False)
-  place.add_argument(
+  folder = argparse.ArgumentParser(add_help=False)
+  folder.add_argument(
     "--data_dir",
     metavar="DIR",
     help="folder of all prepared data (SPLITJAX_DATA or ~/splitjax_data); a run"
     " takes the same as --data_dir=DIR",
   )
   commands = parser.add_subparsers(dest="command", required=True)
-  commands.add_parser("list", parents=[place], help="all data sets")
+  commands.add_parser("list", parents=[folder], help="all data sets")
   prepare = commands.add_parser(
     "prepare",
-    parents=[place],
+    parents=[folder],
     help="convert official files to the arrays that runs read; files are"
     " downloaded into DIR/downloads/NAME unless they lie there already",
   )

@@ -3,15 +3,11 @@
 A domain is "clean", or a corruption's name and its severity, such as
 "gaussian_blur 3". Unlike an augmentation, it is a property of an image: the
 change is computed once, on the device, from the image and the run's seed. Names
-and parameters are those of CIFAR-10-C, except for `rotation`, which turns by 15
-degrees per severity: "clean" and its five severities are the six domains of
-rotated MNIST.
-
-References:
-  Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common
-  Corruptions and Perturbations, ICLR 2019, with their script for CIFAR-10-C.
-  Ghifary et al., Domain Generalization for Object Recognition with Multi-task
-  Autoencoders, ICCV 2015.
+and parameters are those of CIFAR-10-C (Hendrycks and Dietterich, Benchmarking
+Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019),
+except for `rotation`, which turns by 15 degrees per severity: "clean" and its
+five severities are the six domains of rotated MNIST (Ghifary et al., ICCV
+2015).
 
 >>> import splitjax
 >>> from splitjax.data import read_domains
@@ -32,9 +28,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data.dataset import Dataset
+from splitjax.data.dataset import Dataset, require
 from splitjax.fields import unknown
-from splitjax.types import Array, UserError, naming
+from splitjax.types import Array
 
 Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image
@@ -46,8 +42,9 @@ CLEAN = "clean"
 BLOCK = 256
 """Number of images that the device changes at a time."""
 
-_DEAL, _DRAW = 0xD0A1, 0xC0DE
-"""Numbers that separate these draws from others of the same seed."""
+_DEAL = 0xD0A1
+"""Separates the draw of domains from others of the same seed; likewise:"""
+_DRAW = 0xC0DE
 
 
 def rotation(image: Array, severity: Array, key: Array) -> Array:
@@ -57,11 +54,11 @@ def rotation(image: Array, severity: Array, key: Array) -> Array:
   """
   del key
   angle = jnp.deg2rad(15.0 * severity)
-  h, w, _ = image.shape
-  middle = (h - 1) / 2
-  centre = (w - 1) / 2
-  y = jnp.arange(h)[:, None] - middle
-  x = jnp.arange(w)[None, :] - centre
+  height, width, _ = image.shape
+  middle = (height - 1) / 2
+  centre = (width - 1) / 2
+  y = jnp.arange(height)[:, None] - middle
+  x = jnp.arange(width)[None, :] - centre
   cos = jnp.cos(angle)
   sin = jnp.sin(angle)
   source = [cos * y + sin * x + middle, cos * x - sin * y + centre]
@@ -72,45 +69,12 @@ def rotation(image: Array, severity: Array, key: Array) -> Array:
   return jax.vmap(of_channel, in_axes=-1, out_axes=-1)(image)
 
 
-def brightness(image: Array, severity: Array, key: Array) -> Array:
-  """Raises V of HSV, which is the largest channel; keeps hue and saturation."""
-  del key
-  added = 255 * _at(severity, 0.05, 0.1, 0.15, 0.2, 0.3)
-  value = image.max(axis=-1, keepdims=True)
-  share = jnp.where(value > 0, image / jnp.where(value > 0, value, 1), 1)
-  return share * jnp.minimum(value + added, 255)
-
-
 def contrast(image: Array, severity: Array, key: Array) -> Array:
   """Shrinks the distance of pixels from the mean of their channel."""
   del key
   share = _at(severity, 0.75, 0.5, 0.4, 0.3, 0.15)
   mean = image.mean(axis=(0, 1), keepdims=True)
   return mean + share * (image - mean)
-
-
-def saturate(image: Array, severity: Array, key: Array) -> Array:
-  """Changes the saturation S of HSV: paler at 1 and 2, more vivid from 3 on.
-
-  The new S is a * S + b, where b > 0 at severities 4 and 5. At these, grey
-  pixels turn red, because their hue is 0.
-  """
-  del key
-  if image.shape[-1] != 3:
-    raise UserError(
-      f"saturate changes colours, and the images have {image.shape[-1]}"
-      " channel(s): choose corruptions without it"
-    )
-  scale = _at(severity, 0.3, 0.1, 1.5, 2.0, 2.5)
-  added = _at(severity, 0.0, 0.0, 0.0, 0.1, 0.2)
-  value = image.max(axis=-1, keepdims=True)
-  spread = value - image.min(axis=-1, keepdims=True)
-  saturation = spread / jnp.where(value > 0, value, 1)
-  changed = jnp.clip(scale * saturation + added, 0, 1)
-  # A channel is V (1 - S depth), with depth 0 in the largest, 1 in the least.
-  grey = jnp.array((0.0, 1.0, 1.0))
-  depth = (value - image) / jnp.where(spread > 0, spread, 1)
-  return value * (1 - changed * jnp.where(spread > 0, depth, grey))
 
 
 def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
@@ -171,53 +135,51 @@ def _smooth(side: int, sigma: float) -> np.ndarray:
 
 def _coarse(side: int, share: float) -> np.ndarray:
   """Returns weights [side, side] that shrink a side, then enlarge it again."""
-  few = max(1, int(side * share))
-  return _box(few, side) @ _box(side, few)
+  small = max(1, int(side * share))
+  return _box(small, side) @ _box(side, small)
 
 
-def _box(before: int, after: int) -> np.ndarray:
-  """Returns weights [after, before] that resize as Pillow's BOX does.
+def _box(source: int, target: int) -> np.ndarray:
+  """Returns weights [target, source] that resize as Pillow's BOX does.
 
   A larger pixel is the mean of the old ones whose centres it covers, a smaller
   one equal to the old pixel that covers its centre.
   """
-  wide = before / after
-  centre = wide * (np.arange(after)[:, None] + 0.5)
-  offset = (np.arange(before) + 0.5 - centre) / max(wide, 1)
+  wide = source / target
+  centre = wide * (np.arange(target)[:, None] + 0.5)
+  offset = (np.arange(source) + 0.5 - centre) / max(wide, 1)
   inside = (offset > -0.5) & (offset <= 0.5)
   return inside / inside.sum(axis=1, keepdims=True)
 
 
 CORRUPTIONS: dict[str, Corruption] = {
   "rotation": rotation,
-  "brightness": brightness,
   "contrast": contrast,
-  "saturate": saturate,
   "gaussian_blur": gaussian_blur,
   "gaussian_noise": gaussian_noise,
   "pixelate": pixelate,
 }
 
 
-def read_domains(names: Sequence[str], where: str) -> tuple[str, ...]:
+def read_domains(names: Sequence[str], field: str) -> tuple[str, ...]:
   """Checks domains; a corruption's name stands for its five severities."""
   domains: list[str] = []
   for text in names:
     name, _, severity = text.partition(" ")
-    if name != CLEAN and name not in CORRUPTIONS:
-      known = [CLEAN, *CORRUPTIONS]
-      raise UserError(unknown(where, name, known, "corruption"))
-    if name == CLEAN or severity:
-      domains.append(text)
-    else:
-      domains += [f"{name} {level}" for level in range(1, 6)]
-    if severity not in ("", *"12345") or text == f"{CLEAN} {severity}":
-      raise UserError(
-        f"{where}={text!r}: give {CLEAN}, a corruption, or one with a severity"
-        " of 1 to 5, as in 'rotation 3'"
-      )
-  if len(set(domains)) < len(domains):
-    raise UserError(f"{where}={tuple(names)}: name each domain once")
+    choices = [CLEAN, *CORRUPTIONS]
+    require(name in choices, unknown(field, name, choices, "corruption"))
+    require(
+      text == CLEAN or (name != CLEAN and severity in ("", *"12345")),
+      f"{field}={text!r}: give {CLEAN}, a corruption, or one with a severity of"
+      " 1 to 5, as in 'rotation 3'",
+    )
+    complete = text == CLEAN or severity
+    levels = [text] if complete else [f"{name} {s}" for s in range(1, 6)]
+    domains += levels
+  require(
+    len(set(domains)) == len(domains),
+    f"{field}={tuple(names)}: name each domain once",
+  )
   return tuple(domains)
 
 
@@ -269,30 +231,25 @@ def corrupted(
 
 def _check_images(data: Dataset, domains: Sequence[str]) -> None:
   """Raises UserError if the inputs cannot be in the domains."""
-  where = f"domains {', '.join(domains)}"
-  if data.kind != "images":
-    raise UserError(
-      f"{where}: they are of images, uint8 [Z, H, W, c], and the inputs of"
-      f" {data.name} are {data.kind}; leave data.domains and eval.domains ()"
-    )
-  if data.train_domain is not None or data.test_domain is not None:
-    raise UserError(
-      f"{where}: {data.name} has domains of its own (train_domain, test_domain)"
-      "; leave data.domains and eval.domains ()"
-    )
-  shape = data.train_image.shape[1:]
-  image = jax.ShapeDtypeStruct((1, *shape), np.uint8)
+  text = f"domains {', '.join(domains)}"
+  named = data.train_domain is not None or data.test_domain is not None
+  require(
+    data.kind == "images" and not named,
+    f"{text}: they are of images, uint8 [Z, H, W, c], without domains of their"
+    f" own, and {data.name} has {data.kind}{' in domains' * named}; leave"
+    " data.domains and eval.domains ()",
+  )
+  image = jax.ShapeDtypeStruct((1, *data.train_image.shape[1:]), np.uint8)
   row = jax.ShapeDtypeStruct((1,), np.int32)
   names = {domain.partition(" ")[0] for domain in domains}
   for name in sorted(names - {CLEAN}):
     change = functools.partial(_change, CORRUPTIONS[name])
-    with naming(where):
-      result = jax.eval_shape(change, image, 1, jax.random.key(0), row)
-    if result.shape != image.shape:
-      raise UserError(
-        f"{where}: {name} makes {list(result.shape[1:])} of images"
-        f" {list(shape)}: an entry of CORRUPTIONS keeps their shape"
-      )
+    result = jax.eval_shape(change, image, 1, jax.random.key(0), row)
+    require(
+      result.shape == image.shape,
+      f"{text}: {name} makes {list(result.shape[1:])} of images"
+      f" {list(image.shape[1:])}: an entry of CORRUPTIONS keeps their shape",
+    )
 
 
 def _changed(

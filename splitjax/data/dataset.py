@@ -1,4 +1,4 @@
-"""A data set as arrays on the host: the record, its checks and its scale.
+"""A data set as arrays on the host: the record, its check and its scale.
 
 Inputs, all named `image`, are images uint8 [Z, H, W, c], series [Z, T, c] of c
 channels at T steps, tables [Z, F], other arrays [Z, ...], such as spectrograms
@@ -6,7 +6,6 @@ float32 [Z, H, W, c], or token ids, integers [Z, T] of 0 to V - 1. They keep
 shape and dtype on host and device; numbers of 64 bits are cast to 32.
 """
 
-import math
 import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -16,32 +15,48 @@ import numpy as np
 from splitjax.types import UserError
 
 SPLITS = ("train", "test")
+FIELDS = ("image", "label", "client", "domain")
 
-Standardise = Literal["channel", "feature", "none"]
+Standardise = Literal["channel", "none"]
 """How inputs x are standardised, with statistics of the training samples.
 
 channel: x becomes (x - mean) / std, with one mean and std for each entry of the
-last axis: each channel of images and series, each feature of a table. feature:
-likewise for each number of a sample. none: networks get the numbers as they
-are. Token ids are never standardised."""
+last axis: each channel of images and series, each feature of a table. none:
+networks get the numbers as they are. Token ids are never standardised."""
 
-OBJECTS = {
-  "image": "pad series to one length, resize images to one shape, write"
-  " categories one-hot, fill what is None",
-  "label": "give numbers, or names as text, np.array(names, str)",
+REMEDIES = {
+  "image": "give images as uint8 [Z, H, W, c] of one shape, series padded to"
+  " one length as [Z, T, c], tables as [Z, F], categories one-hot, and words as"
+  " token ids, integers [Z, T], with their number, vocabulary; fill what is"
+  " missing",
+  "label": "give each sample one class, an integer or a name, np.array(names,"
+  " str); of one-hot rows give the argmax; there is no regression",
+  "client": "give each sample an integer from 0 on, or a name",
+  "domain": "give each sample an integer from 0 on, or a name",
 }
-"""What to do about an array of Python objects, by the field it is for."""
+"""What a field must be."""
 
 MOST_CLASSES = 100_000
-STEPS = 256
-"""The fewest float32 steps that an entry of the last axis, unless constant, may
-span."""
 LARGEST = 1e18
 """Networks compute in float32, which holds the square of this number."""
 SMALLEST = 1e-30
-"""The least span or deviation that float32 can be divided by safely."""
+"""The least deviation that float32 can be divided by safely."""
+STEPS = 4
+"""The fewest float32 steps that a deviation may span: near 1.7e9, where times
+in seconds lie, numbers are 128 apart."""
 
 _BLOCK = 2**22  # numbers read at a time from arrays that may be memory-mapped
+
+
+def require(condition: object, text: str) -> None:
+  """Raises UserError with the text unless the condition holds."""
+  if not condition:
+    raise UserError(text)
+
+
+def keys(split: str) -> list[str]:
+  """Returns the names of a split's arrays."""
+  return [f"{split}_{field}" for field in FIELDS]
 
 
 class Dataset(NamedTuple):
@@ -54,8 +69,7 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image; M may be 0.
     test_label: [M] int32.
-    train_client: [Z] int, the number of each sample's client, counted from 0;
-      None: not known.
+    train_client: [Z] int, the number of each sample's client; None: not known.
     test_client: [M] int, likewise.
     train_domain: [Z] int, the number of each sample's domain, such as the
       device that recorded it; None: not known.
@@ -91,37 +105,22 @@ class Dataset(NamedTuple):
     image = self.train_image
     if self.vocabulary:
       return "token ids"
-    if image.ndim == 4:
-      return "images" if image.dtype == np.uint8 else "arrays"
+    if image.ndim == 4 and image.dtype == np.uint8:
+      return "images"
     return {2: "table", 3: "series"}.get(image.ndim, "arrays")
 
   @property
-  def told(self) -> str:
+  def description(self) -> str:
     """A sentence that describes inputs other than images; "" for images."""
-    sizes, kind = self.train_image.shape[1:], self.kind
-    if kind == "images":
-      return ""
-    if most := self.vocabulary:
-      return f"Inputs are texts of {sizes[0]} token ids below {most}."
-    what = {
-      "table": f"a table of {sizes[-1]} features",
-      "series": f"series of {sizes[0]} steps and {sizes[-1]} channels",
-      "arrays": f"arrays {'x'.join(map(str, sizes))}",
-    }[kind]
-    scaled = "not standardised"
-    if self.standardise != "none":
-      entry = "feature" if kind == "table" else self.standardise
-      scaled = f"standardised per {entry}"
-    return f"Inputs are {what} ({self.train_image.dtype}), {scaled}."
-
-  def names(self, owners: np.ndarray) -> list[str]:
-    """Returns the names of the clients that have the numbers `owners` [K]."""
-    known = self.client_names
-    return [known[i] if known else str(i) for i in owners.tolist()]
-
-  def class_name(self, number: int) -> str:
-    """Returns a class's name, or its number if the classes have no names."""
-    return self.class_names[number] if self.class_names else str(number)
+    image = self.train_image
+    form = "x".join(map(str, image.shape[1:]))
+    scaled = "standardised per entry of the last axis"
+    if self.vocabulary:
+      scaled = f"below {self.vocabulary}"
+    elif self.standardise == "none":
+      scaled = "not standardised"
+    text = f"Inputs are {self.kind} of shape {form} ({image.dtype}), {scaled}."
+    return "" if self.kind == "images" else text
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Returns the number in train_client that a client's rows share, [N].
@@ -130,21 +129,29 @@ class Dataset(NamedTuple):
     """
     if self.train_client is None:
       return None
-    found = [np.unique(self.train_client[part]) for part in parts]
-    return np.concatenate(found) if {*map(len, found)} <= {1} else None
+    owners = [np.unique(self.train_client[part]) for part in parts]
+    return np.concatenate(owners) if {*map(len, owners)} <= {1} else None
 
-  def keep(self, split: str, rows: np.ndarray) -> "Dataset":
-    """Keeps `rows` [K] int of a split, train or test, and all of the other."""
-    fields = "image", "label", "client", "domain"
-    arrays = {f"{split}_{x}": getattr(self, f"{split}_{x}") for x in fields}
-    kept = {key: x[rows] for key, x in arrays.items() if x is not None}
-    return self._replace(**kept)
+
+def merged(data: Dataset) -> Dataset:
+  """Merges both splits into Z + M training samples and an empty test split.
+
+  Clients or domains that one split alone names are left out.
+  """
+  fields = dict[str, Any]()
+  for key, beside in zip(keys("train"), keys("test"), strict=True):
+    train, test = getattr(data, key), getattr(data, beside)
+    if len(data.test_label):
+      both = train is not None and test is not None
+      train = np.concatenate([train, test]) if both else None
+    fields |= {key: train, beside: None if test is None else test[:0]}
+  return data._replace(**fields)
 
 
 def checked(data: Dataset) -> Dataset:
   """Checks a data set, wherever it came from, and casts it to its final dtypes.
 
-  Grey images uint8 [Z, H, W] get an axis of channels; the note says so.
+  Grey images uint8 [Z, H, W] get an axis of channels.
 
   Raises:
     UserError: a field is invalid, or fields do not fit together.
@@ -157,240 +164,114 @@ def checked(data: Dataset) -> Dataset:
     'float32'
     >>> checked(data._replace(classes=2))
     Traceback (most recent call last):
-    splitjax.types.UserError: train_label has labels 0 to 2 and there are 2
-    classes: number them from 0, or set data.classes=3
+    splitjax.types.UserError: train_label has numbers 0 to 2 of 2: number them
+    from 0, and state how many there are, or all names
   """
-  _check_how(data)
+  _check_facts(data)
   fields = dict[str, Any]()
   for split in SPLITS:
-    image, label = f"{split}_image", f"{split}_label"
-    fields[image] = _inputs(_array(data, image), image, data.vocabulary)
-    samples = len(fields[image])
-    fields[label] = _labels(_array(data, label), label, samples, data.classes)
-    for field in ("client", "domain"):
-      if getattr(data, key := f"{split}_{field}") is not None:
-        names = len(getattr(data, f"{field}_names"))
-        _check_numbers(_array(data, key), key, samples, names)
-  _require(len(fields["train_image"]), "there are no training samples")
-  train, test = (fields[f"{split}_image"] for split in SPLITS)
-  _require(
+    image, label, client, domain = keys(split)
+    fields[image] = _inputs(data, image)
+    counts = {
+      label: data.classes,
+      client: len(data.client_names),
+      domain: len(data.domain_names),
+    }
+    for key, count in counts.items():
+      if getattr(data, key) is not None:
+        fields[key] = _numbers(data, key, len(fields[image]), count or 2**31)
+  train, test = fields["train_image"], fields["test_image"]
+  require(len(train), "there are no training samples")
+  require(
     train.shape[1:] == test.shape[1:] and train.dtype == test.dtype,
     f"test_image has samples {test.dtype} {list(test.shape[1:])} and"
     f" train_image {train.dtype} {list(train.shape[1:])}: make them alike",
   )
-  if train.ndim > data.train_image.ndim:
-    grey = "Images without a channel axis were read as grey."
-    fields["note"] = f"{data.note} {grey}".strip()
   return data._replace(**fields)
 
 
-def _require(fits: object, text: str) -> None:
-  if not fits:
-    raise UserError(text)
-
-
-def _check_how(data: Dataset) -> None:
+def _check_facts(data: Dataset) -> None:
   """Checks the number of classes, names, vocabulary and standardisation."""
-  classes, size, how = data.classes, data.vocabulary, data.standardise
-  _require(
-    2 <= classes <= MOST_CLASSES,
-    f"{classes} classes: there must be 2 to {MOST_CLASSES}",
+  classes, size = data.classes, data.vocabulary
+  require(
+    isinstance(classes, int | np.integer)
+    and 2 <= classes <= MOST_CLASSES
+    and len(data.class_names) in (0, classes),
+    f"classes is {classes!r:.60} with {len(data.class_names)} names: give their"
+    f" number, 2 to {MOST_CLASSES}, or a list of all names",
   )
-  _require(
-    len(data.class_names) in (0, classes),
-    f"{len(data.class_names)} class names for {classes} classes: name all",
+  require(
+    isinstance(size, int) and (size == 0 or 2 <= size < 2**31),
+    f"vocabulary is {size!r:.60}: give the number of token ids, an integer of 2"
+    " or more",
   )
-  _require(
-    size == 0 or 2 <= size < 2**31,
-    f"vocabulary is {size}: give the number of token ids, 2 or more",
+  options = get_args(Standardise)
+  require(
+    data.standardise in options,
+    f"standardise is {data.standardise!r:.60}: give {' or '.join(options)}",
   )
-  known = get_args(Standardise)
-  _require(
-    how in known, f"standardise is {how!r}: give one of {', '.join(known)}"
-  )
-  for field in ("class", "client", "domain"):
-    _check_names(getattr(data, f"{field}_names"), f"{field} names")
+  for field in ("class_names", "client_names", "domain_names"):
+    seen = dict[str, str]()
+    for name in getattr(data, field):
+      # What readers and file systems can tell apart.
+      key = unicodedata.normalize("NFC", str(name)).strip().casefold()
+      require(
+        key and key not in seen,
+        f"{field}: {seen.get(key)!r} and {name!r} differ in nothing but spaces,"
+        " case or the form of accents, or are empty: write them alike, or tell"
+        " them apart",
+      )
+      seen[key] = name
 
 
-def _array(data: Dataset, key: str) -> np.ndarray:
-  """Returns a field that is an array, without Python objects."""
-  array, field = getattr(data, key), "image" if "image" in key else "label"
-  _require(
-    isinstance(array, np.ndarray),
-    f"{key} is a {type(array).__name__}: give a NumPy array",
-  )
-  _require(
-    array.dtype.kind != "O", f"{key} holds Python objects: {OBJECTS[field]}"
-  )
-  return array
-
-
-def _inputs(image: np.ndarray, key: str, vocabulary: int) -> np.ndarray:
-  """Checks the inputs of a split; see `checked`."""
+def _inputs(data: Dataset, key: str) -> np.ndarray:
+  """Checks the inputs of a split; casts numbers of 64 bits, and uint32."""
+  image, vocabulary = np.asanyarray(getattr(data, key)), data.vocabulary
   if image.ndim == 3 and image.dtype == np.uint8 and not vocabulary:
     image = image[..., None]
-  _check_form(image, key, vocabulary)
-  if not len(image):
-    return _in_32_bits(image, 0, 0, key)
-  if image.dtype == np.uint8 and not vocabulary:
-    first = image.flat[0]
-    _require(
-      key == "test_image" or any((x != first).any() for x in blocks(image)),
-      f"{key} has the one value {first} everywhere: multiply pixels of 0 to 1"
-      " by 255 before you cast them to uint8",
-    )
-    return image
-  low, high = _ranges(image)
-  if vocabulary:
-    _require(
-      0 <= low.min() <= high.max() < vocabulary,
-      f"{key} has token ids {low.min():g} to {high.max():g}: number them 0 to"
-      f" vocabulary - 1 = {vocabulary - 1}",
-    )
-  else:
-    _check_ranges(low, high, key)
-  _require(
-    key == "test_image" or low.min() < high.max(),
-    f"{key} has the one value {low[0]:g} everywhere: give inputs that differ",
+  shape, kind = image.shape, image.dtype.kind
+  text = f"{key} is {image.dtype} {list(shape)}"
+  fits = image.ndim == 2 and kind in "iu" if vocabulary else kind in "iuf"
+  require(
+    fits and image.ndim > 1 and 0 not in shape[1:],
+    f"{text}: {REMEDIES['image']}",
   )
-  return _in_32_bits(image, low.min(), high.max(), key)
-
-
-def _check_form(image: np.ndarray, key: str, vocabulary: int) -> None:
-  """Raises UserError if a network takes no inputs of this shape and dtype."""
-  shape, kind = list(image.shape), image.dtype.kind
-  told = f"{key} is {image.dtype} {shape}"
-  _require(
-    kind not in "UST",
-    f"{told}: give words as token ids with their number, vocabulary, and"
-    " categories one-hot",
-  )
-  _require(
-    image.ndim > 1 and kind in "iuf" and 0 not in shape[1:],
-    f"{told}: give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as"
-    " [Z, F], or token ids, integers [Z, T], with their number, vocabulary",
-  )
-  _require(
-    not vocabulary or (kind != "f" and image.ndim == 2),
-    f"{told}: with vocabulary={vocabulary} it must be token ids, integers"
-    " [Z, T]; leave vocabulary out for other inputs",
-  )
-  first = image.ndim == 4 and shape[1] in (1, 3) and min(shape[2:]) > 4
-  _require(
-    not first,
-    f"{told}, channels first: transpose images with (0, 2, 3, 1) to"
+  require(
+    len(shape) != 4 or shape[1] not in (1, 3) or min(shape[2:]) < 5,
+    f"{text}, channels first: transpose images with (0, 2, 3, 1) to"
     " [Z, H, W, c]",
   )
-
-
-def _ranges(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the least and the largest number of each entry of the last axis.
-
-  Both are float64 [c].
-  """
-  axes = tuple(range(image.ndim - 1))
-  low = [x.min(axes).astype(float) for x in blocks(image)]
-  high = [x.max(axes).astype(float) for x in blocks(image)]
-  return np.min(low, axis=0), np.max(high, axis=0)
-
-
-def _check_ranges(low: np.ndarray, high: np.ndarray, key: str) -> None:
-  """Raises UserError if float32 does not hold an entry's numbers apart.
-
-  Near 1.7e9, where times in seconds lie, float32 numbers are 128 apart.
-  """
-  size = np.maximum(np.abs(low), np.abs(high))
-  with np.errstate(invalid="ignore"):  # of infinite numbers
-    span = high - low
-  few = (span > 0) & (span < STEPS * size * 2.0**-23)
-  for bad, remedy in (
-    (~np.isfinite(size), "fill or leave out what is missing or infinite"),
-    (size > LARGEST, f"scale it below {LARGEST:g}, or fill what is missing"),
-    ((span > 0) & (span < SMALLEST), f"scale it to more than {SMALLEST:g}"),
-    (few, f"float32 has fewer than {STEPS} numbers there: subtract an offset"),
-  ):
-    k = int(bad.argmax())
-    _require(
-      not bad[k],
-      f"{key}: entry {k} of the last axis ranges from {low[k]:.10g} to"
-      f" {high[k]:.10g}: {remedy}",
-    )
-
-
-def _in_32_bits(
-  image: np.ndarray, low: float, high: float, key: str
-) -> np.ndarray:
-  """Casts 64-bit numbers and uint32, of `low` to `high`, to 32 bits."""
   image = image.astype(image.dtype.newbyteorder("="), copy=False)
+  if vocabulary:
+    low, high = image.min(initial=0), image.max(initial=0)
+    require(
+      low >= 0 and high < vocabulary,
+      f"{key} has token ids {low} to {high}: number them 0 to vocabulary - 1 ="
+      f" {vocabulary - 1}",
+    )
+  elif image.dtype != np.uint8 and len(image):
+    _moments(image, key, spread=key == "train_image")
   if image.dtype.itemsize <= 4 and image.dtype != np.uint32:
     return image
-  if image.dtype.kind == "f":
-    return image.astype(np.float32)
-  _require(
-    -(2**31) <= low <= high < 2**31,
-    f"{key} is {image.dtype}, from {low:g} to {high:g}, which int32 does not"
-    " hold: scale it, or cast it to float32",
-  )
-  return image.astype(np.int32)
+  small = image.dtype.kind != "f" and np.abs(image).max(initial=0) < 2**31
+  return image.astype(np.int32 if small else np.float32)
 
 
-def _labels(
-  label: np.ndarray, key: str, samples: int, classes: int
-) -> np.ndarray:
-  """Checks the labels of a split; returns them as [Z] int32."""
-  if label.ndim == 2 and label.shape[1] == 1:
-    label = label[:, 0]
-  told = f"{key} is {label.dtype} {list(label.shape)}"
-  _require(
-    label.ndim != 2,
-    f"{told}: give one class a sample, the argmax of one-hot rows",
+def _numbers(data: Dataset, key: str, samples: int, count: int) -> np.ndarray:
+  """Checks numbers of classes, clients or domains: [Z] int32 below `count`."""
+  number = np.asanyarray(getattr(data, key))
+  require(
+    number.dtype.kind in "iu" and number.shape == (samples,),
+    f"{key} is {number.dtype} {list(number.shape)} for {samples} samples:"
+    f" {REMEDIES[key.partition('_')[2]]}",
   )
-  _require(
-    label.dtype.kind in "iu",
-    f"{told}: give numbers of classes as integers, or names as text; there is"
-    " no regression",
+  low, high = number.min(initial=0), number.max(initial=0)
+  require(
+    low >= 0 and high < count,
+    f"{key} has numbers {low} to {high} of {count}: number them from 0, and"
+    " state how many there are, or all names",
   )
-  _require(
-    label.shape == (samples,), f"{told}: give one for each of {samples} samples"
-  )
-  low, high = label.min(initial=0), label.max(initial=0)
-  _require(
-    0 <= low and high < classes,
-    f"{key} has labels {low} to {high} and there are {classes} classes: number"
-    f" them from 0, or set data.classes={high + 1}",
-  )
-  return label.astype(np.int32)
-
-
-def _check_numbers(
-  number: np.ndarray, key: str, samples: int, names: int
-) -> None:
-  """Checks the numbers of the samples' clients or domains, [Z] int."""
-  fits = number.dtype.kind in "iu" and number.shape == (samples,)
-  _require(
-    fits and (number >= 0).all(),
-    f"{key} is {number.dtype} {list(number.shape)}: give each of {samples}"
-    " samples a number from 0 on, or a name",
-  )
-  high = number.max(initial=0)
-  _require(
-    not names or high < names,
-    f"{key} has the number {high} and there are {names} names: name all",
-  )
-
-
-def _check_names(names: Sequence[str], what: str) -> None:
-  """Raises UserError unless readers and file systems can tell names apart."""
-  seen = dict[str, str]()
-  for name in names:
-    key = unicodedata.normalize("NFC", name).strip().casefold()
-    _require(key, f"{what}: one is empty: give it a name")
-    _require(
-      key not in seen,
-      f"{what}: {seen.get(key)!r} and {name!r} differ in nothing but spaces,"
-      " case or the form of accents: write them alike, or tell them apart",
-    )
-    seen[key] = name
+  return number.astype(np.int32)
 
 
 def fitting(
@@ -404,41 +285,29 @@ def fitting(
   Raises:
     UserError: the inputs have another shape or kind of numbers, or numbers that
       no network takes.
-
-  Example:
-    >>> fitting(np.arange(4.0).reshape(2, 2), (2,), "float32").dtype.name
-    'float32'
   """
-  try:
-    given, kind = np.asarray(image), np.dtype(dtype).kind
-  except ValueError:  # lists of several lengths
-    raise UserError(f"image: {OBJECTS['image']}") from None
-  if given.shape[1:] == shape[:-1] and dtype == "uint8" and shape[-1:] == (1,):
-    given = given[..., None]
-  kinds = {"u": "iu", "i": "iu", "f": "iuf"}[kind]
-  wanted = f"{dtype} [B, {', '.join(map(str, shape))}]"
-  single = ", of one sample image[None]" if given.shape == shape else ""
-  _require(
-    given.dtype.kind in kinds and given.shape[1:] == shape,
-    f"image is {given.dtype} {list(given.shape)}: give {wanted}{single}",
+  array = np.asarray(image)
+  if dtype == "uint8" and (*array.shape[1:], 1) == shape:
+    array = array[..., None]
+  kinds = "iuf" if np.dtype(dtype).kind == "f" else "iu"
+  single = ", of one sample image[None]" if array.shape == shape else ""
+  require(
+    array.dtype.kind in kinds and array.shape[1:] == shape and len(array),
+    f"image is {array.dtype} {list(array.shape)}: give {dtype} [B,"
+    f" {', '.join(map(str, shape))}], B at least 1{single}",
   )
-  _require(len(given), "image has no samples: give one at least")
-  low, high = float(given.min()), float(given.max())
-  _require(
-    math.isfinite(low + high),
-    "image has NaN or infinite numbers: fill what is missing",
-  )
-  ends = -LARGEST, LARGEST
+  lowest, highest = -LARGEST, LARGEST
+  if kinds == "iu":
+    lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
   if vocabulary:
-    ends = 0, vocabulary - 1
-  elif kind != "f":
-    ends = np.iinfo(dtype).min, np.iinfo(dtype).max
-  _require(
-    ends[0] <= low <= high <= ends[1],
+    lowest, highest = 0, vocabulary - 1
+  low, high = float(array.min()), float(array.max())
+  require(
+    lowest <= low and high <= highest,  # False for NaN
     f"image has numbers from {low:g} to {high:g}: the network takes"
-    f" {ends[0]:g} to {ends[1]:g}",
+    f" {lowest:g} to {highest:g}; fill what is missing",
   )
-  return given.astype(dtype, copy=False)
+  return array.astype(dtype, copy=False)
 
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
@@ -458,67 +327,67 @@ def scale(
 ) -> Scale:
   """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
 
-  The data are read in float64 and block by block, as they may be memory-mapped.
   `vocabulary` is 0 but for token ids.
 
   Returns:
-    mean and std, c numbers each, or one for each number of a sample; the std of
-    a constant channel is set to 1.
+    mean and std, c numbers each; the std of a constant channel is set to 1.
 
   Raises:
-    UserError: a deviation is too small to divide by in float32.
+    UserError: float32 does not hold a channel's numbers apart.
   """
   if vocabulary or standardise == "none":
     return unscaled(vocabulary)
-  if standardise == "feature":
-    image = image.reshape(len(image), -1)
-  moments = _byte_moments if image.dtype == np.uint8 else _moments
-  mean, std = moments(image, rows)
-  tiny = (std > 0) & (std < SMALLEST)
-  k = int(tiny.argmax())
-  _require(
-    not tiny[k],
-    f"{standardise} {k} of the inputs deviates by {std[k]:g} from its mean"
-    f" {mean[k]:g}: scale it to more than {SMALLEST:g}",
-  )
+  mean, std = _moments(image, "image", rows)
   return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
 
-def _byte_moments(
-  image: np.ndarray, rows: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-  """Computes mean and std [c] from histograms, exactly and six times faster."""
-  channels = image.shape[-1]
-  counts = np.zeros((channels, 256), np.int64)
-  for block in blocks(image, rows):
-    for c in range(channels):
-      counts[c] += np.bincount(block[..., c].ravel(), minlength=256)
-  value = np.arange(256.0)
-  share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-  mean = share @ value
-  return mean, np.sqrt((share * (value - mean[:, None]) ** 2).sum(axis=1))
-
-
 def _moments(
-  image: np.ndarray, rows: np.ndarray | None
+  image: np.ndarray,
+  key: str,
+  rows: np.ndarray | None = None,
+  *,
+  spread: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Computes mean and std [c] in two passes.
+  """Computes mean and std [c] of an array in float64, block by block.
 
-  The first sample's numbers are subtracted first, so that a constant channel
-  has a deviation of exactly 0.
+  Raises UserError if an entry of the last axis has numbers that float32 does
+  not hold, or, unless `spread` is false, does not hold apart.
   """
-  wide = image.shape[-1]
-  first = image[:1].reshape(-1, wide)[0].astype(float)
-  count, total, square = 0, np.zeros(wide), np.zeros(wide)
-  for block in blocks(image, rows):
-    shifted = block.reshape(-1, wide) - first
-    count += len(shifted)
-    total += np.einsum("zc->c", shifted)
-  mean = total / max(count, 1)
-  for block in blocks(image, rows):
-    shifted = block.reshape(-1, wide) - first - mean
-    square += np.einsum("zc,zc->c", shifted, shifted)
-  return first + mean, np.sqrt(square / max(count, 1))
+  channels = image.shape[-1]
+  # One sample's numbers are subtracted, so that a constant entry has a
+  # deviation of exactly 0.
+  offset = image[:1].reshape(-1, channels)[:1].astype(float)
+  sizes = []
+  means = []
+  variances = []
+  with np.errstate(invalid="ignore", over="ignore"):  # of infinite numbers
+    for block in blocks(image, rows):
+      shifted = block.reshape(len(block), -1, channels) - offset
+      sizes.append(np.full(shifted.shape[1], len(block)))
+      means.append(shifted.mean(axis=0))
+      variances.append(shifted.var(axis=0))
+    size = np.concatenate(sizes)
+    share = size / size.sum()
+    shift = share @ np.concatenate(means)
+    square = np.concatenate(variances) + (np.concatenate(means) - shift) ** 2
+    mean = offset[0] + shift
+    std = np.sqrt(share @ square)
+    largest = np.abs(mean) + std
+  fits = largest <= LARGEST  # False for NaN
+  if spread:
+    apart = np.maximum(STEPS * 2.0**-23 * largest, SMALLEST)
+    fits &= (std == 0) | (std >= apart)
+  k = int(fits.argmin())
+  if not fits[k]:
+    low, high = image[..., k].min(), image[..., k].max()
+    remedy = "subtract an offset and scale it to about 1, as float32 needs it"
+    if not np.isfinite([low, high]).all():
+      remedy = "fill or leave out what is missing or infinite"
+    raise UserError(
+      f"{key}: entry {k} of the last axis ranges from {low:.10g} to"
+      f" {high:.10g}: {remedy}"
+    )
+  return mean, std
 
 
 def blocks(

@@ -15,7 +15,7 @@ import numpy as np
 
 from splitjax.data.augmentations import augmented
 from splitjax.data.dataset import blocks
-from splitjax.data.splits import padded
+from splitjax.data.partitions import padded
 from splitjax.types import Array, Batch, Shard
 
 
@@ -51,13 +51,13 @@ class BatchPlan(NamedTuple):
     `size` [N] counts each client's samples. `epochs`, unless None, replaces the
     plan's epochs and lifts its limit.
     """
-    each = -(-size // self.batch)
+    of_epoch = -(-size // self.batch)
     if epochs is not None or self.limit is None:
       epochs = epochs or self.epochs
-      return epochs * each, epochs * size
-    steps = np.minimum(self.limit, self.epochs * each)
-    passes, rest = np.divmod(steps, np.maximum(each, 1))
-    return steps, passes * size + np.minimum(rest * self.batch, size)
+      return epochs * of_epoch, epochs * size
+    steps = np.minimum(self.limit, self.epochs * of_epoch)
+    passes, partial = np.divmod(steps, np.maximum(of_epoch, 1))
+    return steps, passes * size + np.minimum(partial * self.batch, size)
 
 
 class Samples(NamedTuple):
@@ -77,27 +77,27 @@ class Samples(NamedTuple):
     False for padding. Padding comes last, and fills the last steps of a client
     with little data.
     """
-    held = self.shard.rows.shape[0]
-    return self.in_batches(draw_order(key, held, self.shard.size))
+    order = draw_order(key, len(self.shard.rows), self.shard.size)
+    return self.in_batches(order)
 
   def in_batches(self, order: Array) -> tuple[Array, Array]:
     """Cuts an order [S] of `draw_order` into batches; see `epoch`."""
-    index, size, plan = self.shard.rows, self.shard.size, self.plan
-    place = jnp.arange(index.shape[0])
+    rows, plan = self.shard.rows, self.plan
     shape = (plan.steps, plan.batch)
-    pad = plan.steps * plan.batch - index.shape[0]
-    rows = jnp.pad(index[order], (0, pad))
-    real = jnp.pad(place < size, (0, pad))
+    pad = plan.steps * plan.batch - len(rows)
+    real = jnp.pad(jnp.arange(len(rows)) < self.shard.size, (0, pad))
+    rows = jnp.pad(rows[order], (0, pad))
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
-  def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
-    """Batches a client's samples (held-back ones if `held`) in stored order.
+  def in_order(self, *, validation: bool = False) -> tuple[Array, Array]:
+    """Batches a client's training (or validation) samples in stored order.
 
     Returns rows [steps, B] int32 of the data set and a mask, False for padding.
     """
-    rows, b = (self.shard.held if held else self.shard.rows), self.plan.batch
-    pad = -rows.shape[0] % b
-    rows = jnp.pad(rows, (0, pad), constant_values=-1).reshape(-1, b)
+    rows = self.shard.held if validation else self.shard.rows
+    pad = -len(rows) % self.plan.batch
+    rows = jnp.pad(rows, (0, pad), constant_values=-1)
+    rows = rows.reshape(-1, self.plan.batch)
     return jnp.maximum(rows, 0), rows >= 0
 
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
@@ -108,15 +108,10 @@ class Samples(NamedTuple):
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
-    b, views = self.plan.batch, len(orders)
-    return rows.reshape(-1, views, b), real[:, :, 0].reshape(-1, b)
+    size = self.plan.batch
+    return rows.reshape(-1, len(orders), size), real[:, :, 0].reshape(-1, size)
 
-  def batch(
-    self,
-    rows: Array,
-    real: Array,
-    key: Array | None = None,
-  ) -> Batch:
+  def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
     """Gathers, augments and standardises the `rows` [B] int32 of one batch.
 
     `real` [B] is False for padding. `key` [] seeds augmentation and random
@@ -134,17 +129,17 @@ class Samples(NamedTuple):
 
     The key is that of a pass over the data, folded with the batch's first row.
     """
-    own = jax.random.fold_in(key, rows[0])
-    return self.batch(rows, real)._replace(key=own)
+    batch_key = jax.random.fold_in(key, rows[0])
+    return self.batch(rows, real)._replace(key=batch_key)
 
 
-def draw_order(key: Array, held: int, size: Array) -> Array:
-  """Draws the order of a client's samples, padded to `held`: [S] int32.
+def draw_order(key: Array, length: int, size: Array) -> Array:
+  """Draws the order of a client's samples, padded to `length`: [S] int32.
 
   The indices below `size` [] come first, at random, then those of padding.
   """
-  draw = jax.random.uniform(key, (held,))
-  return jnp.argsort(jnp.where(jnp.arange(held) < size, draw, 2.0))
+  draw = jax.random.uniform(key, (length,))
+  return jnp.argsort(jnp.where(jnp.arange(length) < size, draw, 2.0))
 
 
 def standardise(
@@ -152,23 +147,12 @@ def standardise(
 ) -> Array:
   """Converts inputs [B, ..., c] of any dtype to (x - mean) / std, float.
 
-  Mean and std have a single number, c numbers, or as many as a sample has.
+  Mean and std have a single number, or c numbers.
   Token ids, whose mean is (), become int32 and keep their values.
   """
   if not len(mean):
     return image.astype(jnp.int32)
-  centre, spread = scale_of(image, mean, std)
-  return (image.astype(float) - centre) / spread
-
-
-def scale_of(
-  image: Array, mean: tuple[float, ...], std: tuple[float, ...]
-) -> tuple[Array, Array]:
-  """Returns mean and std as arrays that broadcast to inputs [B, ...]."""
-  each = jnp.array(mean), jnp.array(std)
-  if len(mean) <= image.shape[-1]:
-    return each
-  return each[0].reshape(image.shape[1:]), each[1].reshape(image.shape[1:])
+  return (image.astype(float) - jnp.array(mean)) / jnp.array(std)
 
 
 def digest(*arrays: np.ndarray) -> str:
@@ -213,8 +197,16 @@ def plan(
   """
   batch = min(batch_size, max(sizes))
   steps = [-(-n // batch) for n in sizes]
-  equal = len(set(steps)) == 1
-  return BatchPlan(batch, epochs, max(steps), equal, mean, std, augment, limit)
+  return BatchPlan(
+    batch=batch,
+    epochs=epochs,
+    steps=max(steps),
+    equal=len(set(steps)) == 1,
+    mean=mean,
+    std=std,
+    augment=augment,
+    limit=limit,
+  )
 
 
 def shards(
@@ -229,9 +221,13 @@ def shards(
   `image` [Z, ...] and `label` [Z] int32 are the training split. The Shard has
   rows [N, S], size [N], counts [N, C] and number [N].
   """
-  size = np.array([len(part) for part in parts], np.int32)
-  index = padded(parts)
   host = np.asarray(label)
-  count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
-  own = index, size, count.astype(np.int32), np.array(numbers, np.int32)
-  return Shard(image, *map(jnp.asarray, (label, *own)))
+  counts = [np.bincount(host[part], minlength=classes) for part in parts]
+  return Shard(
+    image=image,
+    label=jnp.asarray(label),
+    rows=jnp.asarray(padded(parts)),
+    size=jnp.array([len(part) for part in parts], jnp.int32),
+    counts=jnp.asarray(np.stack(counts), jnp.int32),
+    number=jnp.array(numbers, jnp.int32),
+  )

@@ -1,10 +1,9 @@
-"""Partitions: which training samples each client holds.
+"""Partitions: which training samples each client holds, and splits of them.
 
 A partition takes `labels` [Z] of the training split, the number of clients N
 and a seed; a config gives its options in `data.partition`. It returns N arrays
 [S_n] int64 of row numbers: sorted, disjoint, not empty, and the same for the
-same seed. It raises UserError where a client would get no sample. Those of
-Hydra are in `data.dominant`.
+same seed. It raises UserError where a client would get no sample.
 
 >>> import numpy as np, splitjax
 >>> labels = np.array([1, 0, 1, 0, 1, 0])
@@ -19,17 +18,24 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from splitjax.data.dataset import require
 from splitjax.fields import COUNT, Bounds
-from splitjax.types import UserError
 
 _ALPHA = Bounds(above=0, at_most=1e6)
 """Bounds of alpha. At 1e6 the split is even: shares differ by 0.1 %."""
+
+_PERCENT = Bounds(at_least=0, at_most=100)
 
 _DRAWS = 2000
 """The most draws of proportions."""
 
 _NOISE = 1e-9
 """Fractions of a sample below this are floating-point noise."""
+
+SPLIT = 0x5B117
+"""Separates draws of `client_split` from others of the same seed; likewise:"""
+HOLD = 0x401D
+VALIDATE = 0x7A11
 
 
 def shard(
@@ -38,50 +44,43 @@ def shard(
   seed: int,
   *,
   k: Annotated[int, COUNT] = 2,
-  num_shards: int | Literal["auto"] = 100,
+  num_shards: Annotated[int, COUNT] = 100,
 ) -> list[np.ndarray]:
   """Gives each client k of num_shards equal chunks of label-sorted samples.
 
-  The first chunks have one sample more if there is a remainder. Each client
-  gets k random chunks; "auto" means N k. This is the Shard-k of HARMONY and
-  SplitGP (Han et al., INFOCOM 2023), after McMahan et al., AISTATS 2017.
+  The chunks in front have one sample more if there is a remainder. Each client
+  gets k random chunks. This is the Shard-k of HARMONY and SplitGP (Han et al.,
+  INFOCOM 2023), after McMahan et al., AISTATS 2017.
   """
-  require_clients(num_clients, len(labels))
+  _require_clients(num_clients, labels)
   check_shards(num_clients, k=k, num_shards=num_shards)
-  needed = num_clients * k
-  total = needed if num_shards == "auto" else num_shards
   require(
-    total <= len(labels),
-    "data.partition.num_shards",
-    num_shards,
-    f"{total} shards cannot be cut from {len(labels)} samples; lower "
-    "num_shards, num_clients or k",
+    num_shards <= len(labels),
+    f"data.partition.num_shards = {num_shards}: so many shards cannot be cut"
+    f" from {len(labels)} samples; lower num_shards, num_clients or k",
   )
-  chunks = np.array_split(np.argsort(labels, kind="stable"), total)
-  drawn = np.random.default_rng(seed).permutation(total)[:needed]
+  chunks = np.array_split(np.argsort(labels, kind="stable"), num_shards)
+  order = np.random.default_rng(seed).permutation(num_shards)
   return [
-    np.sort(np.concatenate([chunks[c] for c in chosen]))
-    for chosen in drawn.reshape(num_clients, k)
+    np.sort(np.concatenate([chunks[c] for c in numbers]))
+    for numbers in order[: num_clients * k].reshape(num_clients, k)
   ]
 
 
-def check_shards(
-  num_clients: int, *, k: int, num_shards: int | Literal["auto"]
-) -> None:
+def check_shards(num_clients: int, *, k: int, num_shards: int) -> None:
   """Raises UserError where there are fewer chunks than N k."""
   needed = num_clients * k
   require(
-    num_shards == "auto" or needed <= num_shards,
-    "data.partition.num_shards",
-    num_shards,
-    f"{num_clients} clients with k = {k} need {needed} shards; set it to "
-    f"{needed} or more or to 'auto', or lower num_clients or k",
+    needed <= num_shards,
+    f"data.partition.num_shards = {num_shards}: {num_clients} clients with"
+    f" k = {k} need {needed} shards; set it to {needed} or more, or lower"
+    " num_clients or k",
   )
 
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
   """Splits the shuffled samples evenly; sizes differ by one at most."""
-  require_clients(num_clients, len(labels))
+  _require_clients(num_clients, labels)
   order = np.random.default_rng(seed).permutation(len(labels))
   return [np.sort(rows) for rows in np.array_split(order, num_clients)]
 
@@ -103,10 +102,8 @@ def natural(
   names = names[counts >= min_samples]
   require(
     num_clients <= len(names),
-    "num_clients",
-    num_clients,
-    f"the data have {len(names)} clients of at least {min_samples} samples"
-    " (data.partition.min_samples)",
+    f"num_clients = {num_clients}: the data have {len(names)} clients of at"
+    f" least {min_samples} samples (data.partition.min_samples)",
   )
   drawn = np.random.default_rng(seed).permutation(names)[:num_clients]
   order = np.argsort(owners, kind="stable")
@@ -138,13 +135,12 @@ def dirichlet(
   PFLlib and the public code of FedTHE. PFLlib's other settings are
   data.pool=all, min_samples=40 (with batch size 10) and the shift `local`.
   """
-  require_clients(num_clients, len(labels))
+  _require_clients(num_clients, labels)
   most = len(labels) // num_clients
   require(
     min_samples <= most,
-    "data.partition.min_samples",
-    min_samples,
-    f"must be at most {most}: {len(labels)} samples for {num_clients} clients",
+    f"data.partition.min_samples = {min_samples}: must be at most {most}:"
+    f" {len(labels)} samples for {num_clients} clients",
   )
   rng = np.random.default_rng(seed)
   classes, counts = np.unique(labels, return_counts=True)
@@ -154,15 +150,15 @@ def dirichlet(
     best = max(best, int(sizes.sum(axis=0).min()))
     if best >= min_samples:
       break
-  else:
-    raise UserError(
-      f"data.partition.min_samples = {min_samples}: in {_DRAWS} draws of"
-      f" Dirichlet({alpha}) over {num_clients} clients and {len(labels)}"
-      f" samples the smallest client had at most {best}; lower min_samples or"
-      " num_clients, or raise data.partition.alpha"
-    )
+  require(
+    best >= min_samples,
+    f"data.partition.min_samples = {min_samples}: in {_DRAWS} draws of"
+    f" Dirichlet({alpha}) over {num_clients} clients and {len(labels)} samples"
+    f" the smallest client had at most {best}; lower min_samples or"
+    " num_clients, or raise data.partition.alpha",
+  )
   rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
-  return rows_by_client(np.concatenate(rows), columns(sizes), num_clients)
+  return _rows_by_client(np.concatenate(rows), _columns(sizes), num_clients)
 
 
 def _drawn_sizes(
@@ -188,12 +184,12 @@ def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
   the later classes are 0, and the shares of others are rescaled to sum to 1.
   """
   share = share.copy()
-  held = np.zeros(share.shape[1])
+  totals = np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):
-    row *= held < counts.sum() / len(held)
+    row *= totals < counts.sum() / len(totals)
     row /= max(row.sum(), np.finfo(float).tiny)
     cuts = np.floor(np.cumsum(row)[:-1] * count)
-    held += np.diff(cuts, prepend=0, append=count)
+    totals += np.diff(cuts, prepend=0, append=count)
   return share
 
 
@@ -218,24 +214,22 @@ def pathological(
   classes. U(0.4, 0.6) is from the public code of Shamsian et al., which may
   give a client a class twice. PGFedSplit cites both.
   """
-  require_clients(num_clients, len(labels))
+  _require_clients(num_clients, labels)
   classes, counts = np.unique(labels, return_counts=True)
   require(
     k <= len(classes),
-    "data.partition.k",
-    k,
-    f"must be at most {len(classes)}, the classes that occur",
+    f"data.partition.k = {k}: must be at most {len(classes)}, the classes that"
+    " occur",
   )
   rng = np.random.default_rng(seed)
   holds = _assign_classes(rng, num_clients, k, len(classes))
   holders = holds.sum(axis=1)
   worst = int(np.argmax(holders - counts))
   require(
-    bool(holders[worst] <= counts[worst]),
-    "num_clients",
-    num_clients,
-    f"with data.partition.k = {k} the {counts[worst]} samples of class "
-    f"{classes[worst]} are for {holders[worst]} clients; lower it or k",
+    holders[worst] <= counts[worst],
+    f"num_clients = {num_clients}: with data.partition.k = {k} the"
+    f" {counts[worst]} samples of class {classes[worst]} are for"
+    f" {holders[worst]} clients; lower it or k",
   )
   weight = rng.uniform(0.4, 0.6, holds.shape) if shares == "uniform" else 1.0
   weight = holds * weight
@@ -247,8 +241,8 @@ def pathological(
   sizes = round_fairly(exact, rng, holds)
   unused = counts - sizes.sum(axis=1)
   sizes = np.column_stack([sizes, unused])
-  rows = shuffled_by_class(labels, rng)
-  return rows_by_client(rows, columns(sizes), num_clients)
+  rows = _shuffled_by_class(labels, rng)
+  return _rows_by_client(rows, _columns(sizes), num_clients)
 
 
 def _assign_classes(
@@ -263,6 +257,129 @@ def _assign_classes(
   return rng.permutation(holds).T
 
 
+def dominant_label(
+  labels: np.ndarray,
+  num_clients: int,
+  seed: int,
+  *,
+  p: Annotated[float, _PERCENT] = 80.0,
+) -> list[np.ndarray]:
+  """Gives p % of each label to the phi clients for which it is dominant.
+
+  There are N = phi L clients for L labels, and client c has the dominant label
+  c mod L. The phi clients of a label share p % of its samples equally; all
+  other clients share the remaining (100 - p) % equally. p = 100 / L is an even
+  split.
+
+  Hydra section 3.1 and appendix E.1 (Tirana et al., Data Heterogeneity and
+  Forgotten Labels in Split Federated Learning). The appendix distributes the
+  remainder "among the other labels" of a client, section 3.1 "among the other
+  clients"; for labels of unequal size this follows section 3.1, as the public
+  code does.
+
+  Example:
+    >>> labels = np.repeat([0, 1], [20, 40])
+    >>> parts = dominant_label(labels, num_clients=4, seed=0, p=80.0)
+    >>> [np.bincount(labels[rows]).tolist() for rows in parts]
+    [[8, 4], [2, 16], [8, 4], [2, 16]]
+  """
+  classes = len(np.unique(labels))
+  lower = num_clients // classes * classes
+  require(
+    lower == num_clients,
+    f"num_clients = {num_clients}: data.partition dominant_label needs a"
+    f" multiple of the {classes} labels; set it to"
+    f" {f'{lower} or ' * (lower > 0)}{lower + classes}",
+  )
+  return _by_dominance(labels, num_clients, seed, p, 1)
+
+
+def custom_shard(
+  labels: np.ndarray,
+  num_clients: int,
+  seed: int,
+  *,
+  p: Annotated[float, _PERCENT] = 80.0,
+  n_dominant: Annotated[int, Bounds(at_least=2)] = 2,
+) -> list[np.ndarray]:
+  """Gives p % of each label to the n groups for which it is dominant.
+
+  There are L groups for L labels; client c is in group c mod L. Group g has the
+  dominant labels g, g + 1, .., g + n - 1 (mod L), n = `n_dominant` < L. Each of
+  the n groups for which a label is dominant gets p / n % of its samples. The
+  other L - n groups share the remaining (100 - p) % equally, and the clients of
+  a group share the group's samples equally. p = 100 n / L is an even split.
+
+  Hydra appendix E.3 leaves three points open. Here (1) a group's dominant
+  labels are successive, as in Hydra's public code; (2) a group has N / L
+  clients, rounded up or down (the appendix says "the client belonging to the
+  group"), which together get p / n %, whatever N is; (3) the remainder goes to
+  the groups for which the label is not dominant (the appendix says "other
+  groups"). The public code, with L = N = 10, n = 2 and p = 80, divides the
+  remainder by N - 1 instead of N - n, and drops what this division leaves over.
+  """
+  classes = len(np.unique(labels))
+  require(
+    num_clients >= classes,
+    f"num_clients = {num_clients}: data.partition custom_shard has a group for"
+    f" each of {classes} labels; set it to {classes} or more",
+  )
+  return _by_dominance(labels, num_clients, seed, p, n_dominant)
+
+
+def dominant_groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
+  """Returns the lowest dominant label of each client's group: [N] int64.
+
+  For client c, this is the label at position c mod L of the L sorted labels.
+  """
+  classes = np.unique(labels)
+  return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
+
+
+def _by_dominance(
+  labels: np.ndarray, num_clients: int, seed: int, p: float, n: int
+) -> list[np.ndarray]:
+  """Splits labels over L groups, then each group's samples over its clients.
+
+  Every sample is used. Shares are rounded up or down: whoever was rounded down
+  comes before others at the next label (`round_fairly`).
+  """
+  _require_clients(num_clients, labels)
+  classes, counts = np.unique(labels, return_counts=True)
+  require(
+    n < len(classes),
+    f"data.partition: {n} dominant label(s) need {n + 1} labels or more; the"
+    f" training samples have {len(classes)}",
+  )
+  # Numbers of samples [label, group]: the percentages, rounded.
+  rng = np.random.default_rng(seed)
+  group = np.arange(len(counts))
+  dominant = (group[:, None] - group) % len(group) < n  # [label, group]
+  percent = np.where(dominant, p / n, (100 - p) / (len(group) - n))
+  sizes = round_fairly(counts[:, None] * percent / 100, rng)
+  # Every client of a group needs at least one sample.
+  totals = sizes.sum(axis=0)
+  clients = -(-(num_clients - group) // len(group))
+  poor = int(np.argmax(clients - totals))
+  require(
+    totals[poor] >= clients[poor],
+    f"num_clients = {num_clients}: with data.partition.p = {p:g} only"
+    f" {totals[poor]} sample(s) are for the {clients[poor]} client(s) whose"
+    f" dominant label is {classes[poor]}; lower it, or set p nearer to"
+    f" {100 * n / len(group):g}, an even split",
+  )
+  # The clients of a group take its samples in turn, label after label: their
+  # shares of a label, and their totals too, differ by at most one.
+  of_group = _columns(sizes)
+  order = np.argsort(of_group, kind="stable")
+  rows = _shuffled_by_class(labels, rng)[order]
+  of_group = of_group[order]
+  turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[of_group]
+  turn += rng.integers(clients)[of_group]
+  client = of_group + len(group) * (turn % clients[of_group])
+  return _rows_by_client(rows, client, num_clients)
+
+
 def round_fairly(
   exact: np.ndarray, rng: np.random.Generator, least: np.ndarray | int = 0
 ) -> np.ndarray:
@@ -273,21 +390,21 @@ def round_fairly(
   broken at random. Shares [C, G] float64, whose rows sum to whole numbers,
   become [C, G] int64 with the same row sums, each at least `least`.
   """
-  whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
-  rest = exact - whole
-  short = np.rint(exact.sum(axis=1)).astype(np.int64) - whole.sum(axis=1)
+  floor = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
+  lost = exact - floor
+  short = np.rint(exact.sum(axis=1)).astype(np.int64) - floor.sum(axis=1)
   owed = np.zeros(exact.shape[1])
-  for row, part, count in zip(whole, rest, short, strict=True):
+  for row, part, count in zip(floor, lost, short, strict=True):
     owed += part
     # Rounding removes floating-point noise, which must not decide equal claims.
     claim = np.where(part > _NOISE, owed.round(9), -np.inf)
     favoured = np.lexsort((rng.random(len(owed)), -claim))[:count]
     row[favoured] += 1
     owed[favoured] -= 1
-  return whole
+  return floor
 
 
-def shuffled_by_class(
+def _shuffled_by_class(
   labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
   """Orders all rows [Z] int64 by class, at random within a class."""
@@ -295,16 +412,16 @@ def shuffled_by_class(
   return rows[np.argsort(labels[rows], kind="stable")]
 
 
-def columns(sizes: np.ndarray) -> np.ndarray:
+def _columns(sizes: np.ndarray) -> np.ndarray:
   """Returns the column of `sizes` to which each sample belongs, [Z] int64.
 
-  sizes[c, g] samples of class c, which come first by class, then by column.
+  sizes[c, g] samples of class c, ordered by class, then by column.
   """
   classes, groups = sizes.shape
   return np.repeat(np.tile(np.arange(groups), classes), sizes.ravel())
 
 
-def rows_by_client(
+def _rows_by_client(
   rows: np.ndarray, client: np.ndarray, num_clients: int
 ) -> list[np.ndarray]:
   """Collects the sorted rows of each client: N arrays [S_n] int64.
@@ -318,25 +435,32 @@ def rows_by_client(
   return np.split(order, ends)[:num_clients]
 
 
-def require(condition: bool, field: str, value: object, remedy: str) -> None:
-  """Raises UserError about `field` unless `condition` holds."""
-  if not condition:
-    raise UserError(f"{field} = {value!r}: {remedy}")
-
-
-def require_clients(num_clients: int, samples: int) -> None:
+def _require_clients(num_clients: int, labels: np.ndarray) -> None:
   """Raises UserError unless every client can have a sample."""
   require(
-    1 <= num_clients <= samples,
-    "num_clients",
-    num_clients,
-    f"must be between 1 and the {samples} training samples",
+    1 <= num_clients <= len(labels),
+    f"num_clients = {num_clients}: must be between 1 and the {len(labels)}"
+    " training samples",
   )
+
+
+PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
+  "shard": shard,
+  "dirichlet": dirichlet,
+  "dominant_label": dominant_label,
+  "custom_shard": custom_shard,
+  "pathological": pathological,
+  "iid": iid,
+  "natural": natural,
+}
+
+GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant_groups)
+"""Name of a partition -> function `(labels, num_clients) -> [N] int`, which
+returns each client's group. Partitions without groups are not listed."""
 
 
 def deal(
   name: str,
-  partition: Callable[..., Any],
   basis: np.ndarray,
   num_clients: int,
   seed: int,
@@ -344,48 +468,106 @@ def deal(
 ) -> list[np.ndarray]:
   """Calls a partition, which gets the labels or owners [Z] read-only.
 
-  `name` is its key in PARTITIONS; `check_parts` checks what it returns.
+  Returns N arrays [S_n] int64.
+
+  Raises:
+    UserError: the partition returned no list of N integer arrays of rows, a
+      client has no sample, or a sample is dealt twice.
   """
   basis = basis.view()
   basis.flags.writeable = False
-  dealt = partition(basis, num_clients, seed, **options)
-  return check_parts(name, dealt, num_clients, len(basis))
-
-
-def check_parts(
-  name: str, parts: Any, num_clients: int, samples: int
-) -> list[np.ndarray]:
-  """Checks what a partition returned; converts it to N arrays [S_n] int64.
-
-  Raises:
-    UserError: it is no list of N integer arrays of rows below `samples`, a
-      client has no sample, or a sample is dealt twice.
-  """
-  where = f"data.partition={name}"
-  if not isinstance(parts, Sequence | np.ndarray) or len(parts) != num_clients:
-    count = f" of {len(parts)}" if hasattr(parts, "__len__") else ""
-    raise UserError(
-      f"{where}: gave {type(parts).__name__}{count}; it must give a list, the"
-      f" rows of each of {num_clients} clients"
-    )
+  parts = PARTITIONS[name](basis, num_clients, seed, **options)
+  require(
+    isinstance(parts, Sequence | np.ndarray) and len(parts) == num_clients,
+    f"data.partition={name}: gave {parts!r:.60}; it must give a list, the rows"
+    f" of each of {num_clients} clients",
+  )
+  used = np.zeros(len(basis), bool)
   dealt = []
-  used = np.zeros(samples, bool)
   for n, part in enumerate(parts):
-    try:
-      rows = np.asarray(part)
-    except ValueError:  # rows of several lengths
-      rows = np.empty(0)
-    fits = rows.ndim == 1 and rows.dtype.kind in "iu" and len(rows)
-    if not fits or rows.min() < 0 or rows.max() >= samples:
-      raise UserError(
-        f"{where}: client {n} has {part!r:.60}; it must have the numbers of its"
-        f" training samples, [S] int among 0..{samples - 1}, one at least"
-      )
-    if len(np.unique(rows)) < len(rows) or used[rows].any():
-      raise UserError(
-        f"{where}: client {n} has a sample twice, or one of another client;"
-        " give each sample to one client, once"
-      )
+    rows = np.asarray(part)
+    fits = rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size > 0
+    fits = fits and 0 <= rows.min() and rows.max() < len(basis)
+    require(
+      fits and len(np.unique(rows)) == len(rows) and not used[rows].any(),
+      f"data.partition={name}: client {n} has {part!r:.60}; it must have the"
+      f" numbers of its training samples, [S] int among 0..{len(basis) - 1},"
+      " one at least, none twice and none of another client",
+    )
     used[rows] = True
     dealt.append(rows.astype(np.int64))
   return dealt
+
+
+def client_split(
+  parts: Sequence[np.ndarray],
+  seed: int,
+  fractions: Sequence[float],
+  *,
+  stream: int = SPLIT,
+) -> tuple[list[np.ndarray], ...]:
+  """Splits each client's samples at random into pieces of given shares.
+
+  A client's samples are shuffled and cut at the rounded cumulative fractions; a
+  cut moves if a piece would be empty. Each client has a separate random stream,
+  so its split does not depend on the number of clients. PGFedSplit uses (0.75,
+  0.25) for training and test. FedTHE (Jiang and Lin, ICLR 2023) uses (0.6, 0.2,
+  0.2) for training, validation and test. `parts` are N arrays [S_n] of rows;
+  `stream` separates the draws of several splits with one seed.
+
+  Returns:
+    For each fraction, N sorted arrays of rows, not empty.
+
+  Raises:
+    UserError: a client has fewer samples than pieces.
+
+  Example:
+    >>> rows = [np.arange(8), np.arange(8, 12)]
+    >>> train, test = client_split(rows, seed=0, fractions=(0.75, 0.25))
+    >>> [len(part) for part in train], [len(part) for part in test]
+    ([6, 3], [2, 1])
+  """
+  pieces = len(fractions)
+  sizes = np.array([len(rows) for rows in parts], np.int64)
+  poorest = int(sizes.argmin())
+  require(
+    sizes[poorest] >= pieces,
+    f"num_clients = {len(parts)}: client {poorest} has {sizes[poorest]}"
+    f" sample(s) to split into {pieces} pieces; set data.partition.min_samples"
+    f" to {pieces} or more where the partition has it, or lower num_clients",
+  )
+  # At least j samples lie before the cut after piece j, and at least one for
+  # each later piece behind it.
+  step = np.arange(1, pieces)
+  cuts = np.rint(np.cumsum(fractions)[:-1] * sizes[:, None]).astype(np.int64)
+  cuts = np.maximum.accumulate(np.maximum(cuts - step, 0), axis=1) + step
+  cuts = np.minimum(cuts, sizes[:, None] - (pieces - step))
+  streams = np.random.SeedSequence((seed, stream)).spawn(len(parts))
+  split = [
+    np.split(np.random.default_rng(draws).permutation(rows), cut)
+    for rows, cut, draws in zip(parts, cuts, streams, strict=True)
+  ]
+  return tuple(
+    [np.sort(rows) for rows in piece] for piece in zip(*split, strict=True)
+  )
+
+
+def hold_out(
+  parts: Sequence[np.ndarray], seed: int, share: float, stream: int = HOLD
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+  """Holds out a share of every client's training samples, one at least.
+
+  Returns the remaining and the held-out rows, as `client_split` does. `stream`
+  is HOLD for choosing thresholds, VALIDATE for validation in training.
+  """
+  rest, chosen = client_split(parts, seed, (1 - share, share), stream=stream)
+  return rest, chosen
+
+
+def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
+  """Stacks N arrays [H_n] of rows as [N, H] int32, padded with -1; H >= 1."""
+  most = max(1, *map(len, parts))
+  rows = np.full((len(parts), most), -1, np.int32)
+  for row, part in zip(rows, parts, strict=True):
+    row[: len(part)] = part
+  return rows

@@ -10,43 +10,44 @@ has official files, an entry and a reader to official.py.
 
 import functools
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from splitjax import files
 from splitjax.data import store
-from splitjax.data.dataset import SPLITS, Dataset, checked
+from splitjax.data.dataset import (
+  SPLITS,
+  Dataset,
+  checked,
+  keys,
+  require,
+)
 from splitjax.data.official import OFFICIAL
-from splitjax.data.store import Arrays, Facts, Place
+from splitjax.data.store import Arrays, Facts, Folder
 from splitjax.fields import nearest, written
 from splitjax.types import UserError, naming
 
-
-class Form(NamedTuple):
-  """What is known of a data set without reading it."""
-
-  shape: tuple[int, ...]
-  classes: int
-  vocabulary: int = 0
-
-
 FORMS = {
-  "digits": Form((28, 28, 1), 10),
-  **{k: Form(x.shape, x.classes, x.vocabulary) for k, x in OFFICIAL.items()},
-  "cifar100_coarse": Form((32, 32, 3), 20),
-  "femnist": Form((28, 28, 1), 62),
+  "digits": ((28, 28, 1), 10),
+  **{name: (known.shape, known.classes) for name, known in OFFICIAL.items()},
 }
+"""Name -> the shape of a sample and the number of classes, without reading."""
 
-NPZ, TFDS = "npz:", "tfds:"
+NPZ = "npz:"
+TFDS = "tfds:"
+
 _SPLIT_SEED = 0
 """Seed of the digits' split and of subsets, the same in all runs."""
 
+_RECORDS = 1000
+"""How many records are read at a time, four times as fast as one by one."""
 
-def digits(data_dir: Place = None) -> Dataset:
+
+def digits(data_dir: Folder = None) -> Dataset:
   """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
 
   They have no official split. A stratified 80/20 split with a fixed seed gives
@@ -57,9 +58,11 @@ def digits(data_dir: Place = None) -> Dataset:
   from sklearn.model_selection import train_test_split
 
   image, label = _digits()
-  rows, seed = np.arange(len(label)), _SPLIT_SEED
   train, test = train_test_split(
-    rows, test_size=0.2, random_state=seed, stratify=label
+    np.arange(len(label)),
+    test_size=0.2,
+    random_state=_SPLIT_SEED,
+    stratify=label,
   )
   return Dataset(
     name="digits",
@@ -79,52 +82,26 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 
   small, label = load_digits(return_X_y=True)
   grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-  size, how = (28, 28), Image.Resampling.BILINEAR
-  image = [np.asarray(Image.fromarray(g).resize(size, how)) for g in grey]
+  bilinear = Image.Resampling.BILINEAR
+  image = [
+    np.asarray(Image.fromarray(g).resize((28, 28), bilinear)) for g in grey
+  ]
   return np.stack(image)[..., None], label.astype(np.int32)
 
 
-def prepared(data_dir: Place = None, *, name: str) -> Dataset:
+def prepared(data_dir: Folder = None, *, name: str) -> Dataset:
   """Loads a data set prepared from its official files, in their order."""
-  return store.dataset(name, *_read(name, data_dir))
-
-
-def _read(name: str, data_dir: Place) -> tuple[Arrays, Facts]:
   folder = store.root(data_dir) / name
-  if not folder.exists():
-    place = data_dir and f" --data_dir={shlex.quote(str(data_dir))}"
-    raise UserError(
-      f"not prepared in {folder.parent}: run"
-      f" `python -m splitjax.data prepare {name}{place or ''}`"
-    )
-  return store.read(folder)
+  option = f" --data_dir={shlex.quote(str(data_dir))}" if data_dir else ""
+  require(
+    folder.exists(),
+    f"not prepared in {folder.parent}: run"
+    f" `python -m splitjax.data prepare {name}{option}`",
+  )
+  return store.dataset(name, *store.read(folder))
 
 
-def cifar100_coarse(data_dir: Place = None) -> Dataset:
-  """Loads CIFAR-100 with its 20 superclasses as labels."""
-  arrays, facts = _read("cifar100", data_dir)
-  arrays |= {f"{split}_label": arrays[f"{split}_coarse"] for split in SPLITS}
-  facts["classes"] = facts["coarse_classes"]
-  return store.dataset("cifar100_coarse", arrays, facts)
-
-
-def femnist(data_dir: Place = None) -> Dataset:
-  """Loads EMNIST ByClass, with a tenth of each writer's samples for test.
-
-  LEAF (Caldas et al., 2018) divides in the same proportion, but it draws other
-  samples and scales the original images differently. A writer with fewer than
-  ten samples has none for test. The data take 640 MB of memory.
-  """
-  arrays, facts = _read("emnist_byclass", data_dir)
-  clients = np.concatenate([arrays[f"{split}_client"] for split in SPLITS])
-  in_test = _rank(clients) >= 0.9 - 1e-9
-  for field in ("image", "label", "client"):
-    both = np.concatenate([arrays[f"{split}_{field}"] for split in SPLITS])
-    arrays |= {f"train_{field}": both[~in_test], f"test_{field}": both[in_test]}
-  return store.dataset("femnist", arrays, facts)
-
-
-def tensorflow_datasets(name: str, data_dir: Place) -> tuple[Arrays, Facts]:
+def tensorflow_datasets(name: str, data_dir: Folder) -> tuple[Arrays, Facts]:
   """Reads what TensorFlow Datasets prepared as array_record.
 
   Inputs and labels are the data set's `supervised_keys`, or else "image" and
@@ -150,7 +127,7 @@ def tensorflow_datasets(name: str, data_dir: Place) -> tuple[Arrays, Facts]:
       ) from error
     info = source.dataset_info
     image, label = info.supervised_keys or ("image", "label")
-    rows = _records(source, f"reading {name} {split}")
+    rows = [*_records(source, f"reading {name} {split}")]
     arrays[f"{split}_image"] = np.stack([row[image] for row in rows])
     arrays[f"{split}_label"] = np.array([row[label] for row in rows])
     if names := getattr(info.features[label], "names", None):
@@ -158,44 +135,36 @@ def tensorflow_datasets(name: str, data_dir: Place) -> tuple[Arrays, Facts]:
   return arrays, facts
 
 
-def _records(source: Any, title: str) -> list[dict[str, Any]]:
-  """Reads all records, 1,000 at a time: four times as fast as one by one."""
-  rows, step = list[dict[str, Any]](), 1000
-  for start in tqdm(
-    range(0, len(source), step), title, unit_scale=step, disable=None
-  ):
-    chosen = range(start, min(start + step, len(source)))
-    rows.extend(source.__getitems__(chosen))
-  return rows
+def _records(source: Any, title: str) -> Iterator[dict[str, Any]]:
+  starts = range(0, len(source), _RECORDS)
+  for start in tqdm(starts, title, unit_scale=_RECORDS, disable=None):
+    rows = range(start, min(start + _RECORDS, len(source)))
+    yield from source.__getitems__(rows)
 
 
-SOURCES: dict[str, Callable[[Place], Dataset]] = {
+SOURCES: dict[str, Callable[[Folder], Dataset]] = {
   "digits": digits,
   **{name: functools.partial(prepared, name=name) for name in OFFICIAL},
-  "cifar100_coarse": cifar100_coarse,
-  "femnist": femnist,
 }
 
 
-def known(name: str) -> str:
-  """Returns `name` as it is; raises UserError if no data set has this name."""
+def check_name(name: str) -> None:
+  """Raises UserError if no data set has this name."""
   prefix = next((x for x in (NPZ, TFDS) if name.startswith(x)), "")
-  if name == prefix or not (prefix or name in SOURCES):
-    raise UserError(
-      f"data.name = {written(name)}: no such data set; the nearest of"
-      f" {len(SOURCES)} are {', '.join(nearest(name, SOURCES))}; your"
-      f" own arrays are {NPZ}PATH"
-    )
-  return name
+  require(
+    name != prefix and (prefix or name in SOURCES),
+    f"data.name = {written(name)}: no such data set; the nearest of"
+    f" {len(SOURCES)} are {', '.join(nearest(name, SOURCES))}; your own arrays"
+    f" are {NPZ}PATH",
+  )
 
 
 def load(
   name: str,
   *,
-  data_dir: Place = None,
+  data_dir: Folder = None,
   train_samples: int | None = None,
   test_samples: int | None = None,
-  classes: int | None = None,
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
@@ -208,57 +177,51 @@ def load(
     data_dir: folder of the prepared data, see `store.root`.
     train_samples: training samples to keep; None: all.
     test_samples: likewise.
-    classes: C, if some classes have no samples; None: as many as the data have.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or
-      invalid, a part is larger than its split or too small to have each of its
-      classes, or there are more classes than `classes`.
+      invalid, or a part is larger than its split or too small to have each of
+      its classes.
   """
-  where = f"data.name = {known(name)!r}"
-  with naming(where):
-    data = _unchecked(name, data_dir, classes)
-  data = _with_classes(data, classes)
-  with naming(where):
-    data = checked(data)
+  check_name(name)
+  with naming(f"data.name = {name!r}"):
+    data = checked(_read(name, data_dir))
   for split, samples in zip(SPLITS, (train_samples, test_samples), strict=True):
     if samples is None:
       continue
     label = getattr(data, f"{split}_label")
     occur = len(np.unique(label))
-    if not occur <= samples <= len(label):
-      raise UserError(
-        f"data.{split}_samples = {samples}: must be between the {occur} "
-        f"classes and the {len(label)} {split} samples of {name}"
-      )
-    data = data.keep(split, _stratified(label, samples))
-  return data
+    require(
+      occur <= samples <= len(label),
+      f"data.{split}_samples = {samples}: must be between the {occur} classes"
+      f" and the {len(label)} {split} samples of {name}",
+    )
+    rows = _stratified(label, samples)
+    fields = {key: getattr(data, key) for key in keys(split)}
+    data = data._replace(
+      **{key: x[rows] for key, x in fields.items() if x is not None}
+    )
+  return _with_note_on_repeats(data)
 
 
-def _unchecked(name: str, data_dir: Place, classes: int | None) -> Dataset:
-  """Reads a whole data set; see `load`."""
+def _with_note_on_repeats(data: Dataset) -> Dataset:
+  """Notes how many test samples have the inputs of a training sample."""
+  digests = {hash(image.tobytes()) for image in data.train_image}
+  repeats = sum(hash(image.tobytes()) in digests for image in data.test_image)
+  total = len(data.test_image)
+  text = f"{repeats} of {total} test samples are also training samples."
+  return data._replace(note=f"{data.note} {text}".strip()) if repeats else data
+
+
+def _read(name: str, data_dir: Folder) -> Dataset:
+  """Reads a whole data set, unchecked; see `load`."""
   if name.startswith(NPZ):
     path = Path(name.removeprefix(NPZ)).expanduser()
-    return store.dataset(name, *store.read(path), classes)
+    return store.dataset(name, *store.read(path))
   if name.startswith(TFDS):
-    found = tensorflow_datasets(name.removeprefix(TFDS), data_dir)
-    return store.dataset(name, *found, classes)
+    arrays, facts = tensorflow_datasets(name.removeprefix(TFDS), data_dir)
+    return store.dataset(name, arrays, facts)
   return SOURCES[name](data_dir)
-
-
-def _with_classes(data: Dataset, classes: int | None) -> Dataset:
-  """Sets the number of classes; those without a name get their number."""
-  if classes is None:
-    return data
-  if classes < data.classes:
-    raise UserError(
-      f"data.classes = {classes}: {data.name} has {data.classes}; set it to"
-      " None, or to more"
-    )
-  names = data.class_names
-  if names:
-    names = (*names, *map(str, range(len(names), classes)))
-  return data._replace(classes=classes, class_names=names)
 
 
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
@@ -267,22 +230,11 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   In random order, the i-th of the n samples of a class gets the rank i / n. The
   samples of the lowest ranks are picked.
   """
-  rank, rows = _rank(label), _shuffled(label)
-  return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])
-
-
-def _rank(group: np.ndarray) -> np.ndarray:
-  """Ranks samples [Z] at random: the i-th of the n in a group gets i / n."""
-  rows = _shuffled(group)
-  rows = rows[np.argsort(group[rows], kind="stable")]
-  _, first, place, counts = np.unique(
-    group[rows], return_index=True, return_inverse=True, return_counts=True
+  rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
+  by_class = rows[np.argsort(label[rows], kind="stable")]
+  _, start, number, counts = np.unique(
+    label[by_class], return_index=True, return_inverse=True, return_counts=True
   )
-  rank = np.empty(len(group))
-  rank[rows] = (np.arange(len(rows)) - first[place]) / counts[place]
-  return rank
-
-
-def _shuffled(group: np.ndarray) -> np.ndarray:
-  """Returns row numbers of `group` [Z] in a random order fixed for all runs."""
-  return np.random.default_rng(_SPLIT_SEED).permutation(len(group))
+  rank = np.empty(len(label))
+  rank[by_class] = (np.arange(len(rows)) - start[number]) / counts[number]
+  return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from splitjax.data.splits import Holdout
+from splitjax.data.test_sets import Holdout
 from splitjax.evaluation.exits import Exits, copied
 from splitjax.evaluation.means import ratio
 from splitjax.types import Array, UserError

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from splitjax.data import TestSets
 from splitjax.data.feed import BatchPlan
-from splitjax.data.splits import Holdout
+from splitjax.data.test_sets import Holdout
 from splitjax.engine.layout import Layout
 from splitjax.fleet import Fleet
 from splitjax.methods.method import Method

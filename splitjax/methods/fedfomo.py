@@ -120,7 +120,7 @@ class FedFomo(Unaveraged):
 
   def validation_loss(self, net: Net, samples: Samples) -> Array:
     """Computes the mean task loss on the held-back samples, [] float."""
-    rows, real = samples.in_order(held=True)
+    rows, real = samples.in_order(validation=True)
 
     def losses(drawn):
       batch = samples.batch(*drawn)

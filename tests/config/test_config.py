@@ -184,7 +184,7 @@ def test_a_data_set_that_is_not_prepared_names_the_command(tmp_path):
     ("data.dir", Path("a/b"), "a/b"),
     ("backbone.depths", range(1, 3), (1, 2)),
     ("data.partition.k", np.int32(2), 2),
-    ("data.partition.num_shards", "auto", "auto"),
+    ("checkpoint.every", "auto", "auto"),
   ],
 )
 def test_a_value_gets_the_type_of_its_field(path, value, plain):

@@ -12,7 +12,7 @@ from refusals import refused
 
 import splitjax
 from splitjax import experiment
-from splitjax.data import PARTITIONS, check_parts, load, round_fairly
+from splitjax.data import PARTITIONS, load, partitions, round_fairly
 from splitjax.options import Spec
 
 # 2,000 samples, ten classes of 200, in no order.
@@ -42,7 +42,7 @@ def checksum(parts):
   "name, options, expected",
   [
     ("shard", dict(num_shards=45), "bfa454ef5860"),
-    ("shard", dict(k=3, num_shards="auto"), "651a7e57b186"),
+    ("shard", dict(k=3, num_shards=60), "651a7e57b186"),
     ("dirichlet", dict(alpha=0.3, min_samples=5), "8a4bb7e5eda2"),
     ("dirichlet", dict(alpha=0.5, capped=True), "5912a0d82bdb"),
     ("dominant_label", dict(), "b826bc5ab9e1"),
@@ -126,7 +126,7 @@ def test_dominant_label_by_hand():
   # and 3 label 1. p = 80: of label 0, 16 go to 0 and 2 and 4 to 1 and 3; of
   # label 1, 32 to 1 and 3 and 8 to 0 and 2; each in halves.
   labels = np.random.default_rng(0).permutation(np.repeat([0, 1], [20, 40]))
-  held = table(labels, deal("dominant_label", labels, 4, p=80.0, phi=2))
+  held = table(labels, deal("dominant_label", labels, 4, p=80.0))
   assert held.tolist() == [[8, 2, 8, 2], [4, 16, 4, 16]]
 
 
@@ -222,21 +222,18 @@ def test_pairs_of_classes_are_random():
   [
     ("shard", LABELS, 50, dict(k=3), "data.partition.num_shards"),
     ("shard", LABELS, 50, dict(num_shards=2001), "data.partition.num_shards"),
-    ("shard", LABELS, 50, dict(k=50, num_shards="auto"),
-     "data.partition.num_shards"),
     # Two clients, two samples of one class: both have one, or one has none.
     # With alpha 1e-9 the proportions are near 0 and 1, and no draw will do.
     ("dirichlet", [0, 0], 2, dict(alpha=1e-9), "data.partition.min_samples"),
     ("dirichlet", LABELS, 50, dict(min_samples=41),
      "data.partition.min_samples"),
-    ("dominant_label", LABELS, 25, {}, "data.partition.phi"),
-    ("dominant_label", LABELS, 50, dict(phi=4), "data.partition.phi"),
+    ("dominant_label", LABELS, 25, {}, "num_clients"),
+    ("dominant_label", [0] * 9, 3, {}, "data.partition"),
     # The 2 samples of class 3 cannot be shared by 3 clients.
     ("dominant_label", [0] * 30 + [3] * 2, 6, dict(p=100.0), "num_clients"),
-    ("custom_shard", LABELS, 50, dict(n_dominant=10),
-     "data.partition.n_dominant"),
+    ("custom_shard", LABELS, 50, dict(n_dominant=10), "data.partition"),
     ("custom_shard", LABELS, 9, {}, "num_clients"),
-    ("custom_shard", np.arange(9) % 2, 4, {}, "data.partition.name"),
+    ("custom_shard", np.arange(9) % 2, 4, {}, "data.partition"),
     ("pathological", LABELS, 50, dict(k=11), "data.partition.k"),
     ("pathological", np.repeat([3, 5, 8], [100, 9, 100]), 15, dict(k=2),
      "num_clients"),
@@ -255,7 +252,6 @@ def test_refuses(name, labels, clients, options, field):
     ("dirichlet", "alpha", (0.0, float("nan"), float("inf"), 1e308, 1.1e6)),
     ("dirichlet", "min_samples", (0,)),
     ("dominant_label", "p", (-0.1, 100.1, float("nan"))),
-    ("dominant_label", "phi", (0, -5)),
     ("custom_shard", "p", (101.0,)),
     ("custom_shard", "n_dominant", (1,)),
     ("pathological", "k", (0,)),
@@ -313,7 +309,6 @@ def test_ties_are_drawn_and_totals_stay_near_what_is_due():
     [[0, 1], [2]],
     None,
     (x for x in [[1], [2]]),
-    [[[1, 2], [3]], [4], [5]],
     [[0.5], [1], [2]],
     [[0, 1], [2], []],
     [[0], [1], [9]],
@@ -322,9 +317,10 @@ def test_ties_are_drawn_and_totals_stay_near_what_is_due():
     [[0], [1], [2, 0]],
   ],
 )
-def test_what_a_partition_returns_is_checked(parts):
-  with refused("data.partition"):
-    check_parts("mine", parts, 3, 9)
+def test_what_a_partition_returns_is_checked(parts, monkeypatch):
+  monkeypatch.setitem(PARTITIONS, "mine", lambda *_: parts)
+  with refused("data.partition=mine"):
+    partitions.deal("mine", np.arange(9), 3, 0, {})
 
 
 def test_ones_own_cannot_change_the_labels(monkeypatch):

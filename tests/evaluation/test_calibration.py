@@ -7,7 +7,7 @@ import pytest
 from refusals import refused
 
 from splitjax import data, evaluation
-from splitjax.data.splits import Holdout
+from splitjax.data.test_sets import Holdout
 from splitjax.evaluation.exits import Exits
 
 GRID = (0.3, 0.9, 1.5)

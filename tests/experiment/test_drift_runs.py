@@ -94,7 +94,7 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, figures, blank):
 def test_a_trained_run_is_tested_in_other_domains(tmp_path):
   made = config("global")
   experiment.run(made, tmp_path)
-  other = config(tested="brightness")
+  other = config(tested="contrast")
   again = dataclasses.replace(made, eval=other.eval)
   tested = experiment.evaluate_again(tmp_path, again)
   trained = experiment.run(other, tmp_path / "other")

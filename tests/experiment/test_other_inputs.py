@@ -3,15 +3,12 @@
 import jax
 import jax.export
 import numpy as np
-import official
 import pytest
 import tiny
 from marks import slow
 from refusals import refused
-from selected import values
 
 import splitjax
-from configs import uci_har
 from splitjax import (
   BACKBONES,
   PARTITIONS,
@@ -152,7 +149,7 @@ def test_describe(kind, tmp_path):
   task = experiment.build(resolved)
   text = experiment.describe_text(experiment.describe_run(resolved))
   assert "96 training and 24 test samples" in text
-  assert task.data.told in text
+  assert task.data.description in text
   assert ("standardised per" in text) == (kind != "token ids")
 
 
@@ -200,22 +197,6 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
   c.backbone = splitjax.spec(BACKBONES, "cnn4")
   with refused("backbone.name"):
     experiment.build(tiny.resolved(c))
-
-
-@pytest.mark.slow
-def test_the_config_of_uci_har_trains(tmp_path):
-  """On made-up files of three people, in the official layout."""
-  written = official.prepared("uci_har", tmp_path)
-  c = uci_har.get_config()
-  c.data.dir, c.num_clients, c.rounds = str(tmp_path), 3, 1
-  c.backbone.width, c.batch_size = 1 / 32, 4
-  c.methods = {"splitgp": c.methods["splitgp"]}
-  task = experiment.build(tiny.resolved(c))
-  assert task.network.names == ("1", "3", "30")
-  assert task.image.shape == (len(written["train"]["image"]), 128, 9)
-  assert len(task.network.mean) == 9
-  results = experiment.run(tiny.resolved(c), tmp_path / "run")
-  assert np.isfinite(values(results, "accuracy")).all()
 
 
 def test_a_source_of_ones_own(monkeypatch, tmp_path):

@@ -9,7 +9,6 @@ import gzip
 import io
 import tarfile
 import zipfile
-import zlib
 
 import numpy as np
 from PIL import Image
@@ -18,13 +17,6 @@ from scipy.io import savemat
 from splitjax import data
 
 NAMES10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
-WRITERS = ["7", "40", "3000"]
-ACTIVITIES = "WALKING UPSTAIRS DOWNSTAIRS SITTING STANDING LAYING".split()
-SIGNALS = [
-  f"{kind}_{axis}"
-  for kind in ("body_acc", "body_gyro", "total_acc")
-  for axis in "xyz"
-]
 TRAIN, TEST = 40, 20
 """Samples of `idx`."""
 
@@ -60,8 +52,11 @@ def idx(folder):
   return made
 
 
-def cifar(number, folder):
-  """Records of one label or two and the pixels, in one file or five."""
+def cifar(number, coarse, folder):
+  """Records of one label or two and the pixels, in one file or five.
+
+  With `coarse` what is to be read are the superclasses.
+  """
   rng, made, members = np.random.default_rng(1), {}, {}
   top = "cifar-10-batches-bin" if number == 10 else "cifar-100-binary"
   batches = {
@@ -72,15 +67,13 @@ def cifar(number, folder):
   for split, files in batches.items():
     n = 100
     image = rng.integers(0, 256, (n, 32, 32, 3), np.uint8)
-    label, coarse = rng.permutation(n) % number, rng.permutation(n) % 20
-    fields = [label] if number == 10 else [coarse, label]
+    label, above = rng.permutation(n) % number, rng.permutation(n) % 20
+    fields = [label] if number == 10 else [above, label]
     planes = image.transpose(0, 3, 1, 2).reshape(n, -1)
     raw = np.column_stack([*fields, planes]).astype(np.uint8)
     for name, part in zip(files, np.split(raw, len(files)), strict=True):
       members[f"{top}/{name}.bin"] = part.tobytes()
-    made[split] = {"image": image, "label": label}
-    if number == 100:
-      made[split]["coarse"] = coarse
+    made[split] = {"image": image, "label": above if coarse else label}
   names = {"batches.meta": [*NAMES10, ""]}  # with an empty line, as it is
   if number == 100:
     names = {
@@ -105,29 +98,6 @@ def svhn(folder):
     held = {"X": np.moveaxis(image, 0, -1), "y": digit}
     savemat(folder / f"{split}_32x32.mat", held, do_compression=True)
     made[split] = {"image": image, "label": label}
-  return made
-
-
-def emnist(folder):
-  """EMNIST's MATLAB archive: images by columns, writers with numbers."""
-  made, held, rng = {}, {}, np.random.default_rng(3)
-  for split, n in (("train", 130), ("test", 70)):
-    image = rng.integers(0, 256, (n, 28, 28, 1), np.uint8)
-    label = np.arange(n) % 62
-    number = rng.choice(3, n, p=[0.6, 0.36, 0.04])
-    held[split] = {
-      "images": image[..., 0].transpose(0, 2, 1).reshape(n, 784),
-      "labels": label[:, None].astype("u1"),
-      "writers": np.array(WRITERS, float)[number][:, None],
-    }
-    made[split] = {"image": image, "label": label, "client": number}
-  codes = [*range(48, 58), *range(65, 91), *range(97, 123)]
-  held["mapping"] = np.array(list(enumerate(codes)))
-  file = io.BytesIO()
-  savemat(file, {"dataset": held}, do_compression=True)
-  members = {"matlab/emnist-letters.mat": b"another set"}
-  members["matlab/emnist-byclass.mat"] = file.getvalue()
-  write_zip(folder / "matlab.zip", members)
   return made
 
 
@@ -187,66 +157,23 @@ def cinic10(folder):
   return {split: made[split] for split in ("train", "test")}
 
 
-def uci_har(folder):
-  """Windows as text in the archive, which lies in another as UCI serves it."""
-  rng, made = np.random.default_rng(0), {}
-  lines = "".join(f"{i} {a}\n" for i, a in enumerate(ACTIVITIES, start=1))
-  members = {"UCI HAR Dataset/activity_labels.txt": lines}
-  for split, people in (("train", (1, 3, 30)), ("test", (2, 9))):
-    y = np.arange(4 * len(people)) % 6
-    who = np.repeat(people, 4)
-    x = np.round(rng.normal(size=(len(y), 128, 9)), 6)
-    at = f"UCI HAR Dataset/{split}"
-    members[f"{at}/y_{split}.txt"] = "".join(f"{i + 1}\n" for i in y)
-    members[f"{at}/subject_{split}.txt"] = "".join(f"{i}\n" for i in who)
-    for c, signal in enumerate(SIGNALS):
-      rows = ("  " + "  ".join(f"{v: .7e}" for v in row) for row in x[..., c])
-      name = f"{at}/Inertial Signals/{signal}_{split}.txt"
-      members[name] = "\n".join(rows) + "\n"
-    made[split] = {"image": x.astype("f4"), "label": y, "client": who - 1}
-  inner = io.BytesIO()
-  write_zip(inner, members)
-  outer = folder / "human+activity+recognition+using+smartphones.zip"
-  write_zip(outer, {"UCI HAR Dataset.zip": inner.getvalue(), "names": "text"})
-  return made
-
-
-def ag_news(folder):
-  """News as quoted rows; their ids are those of hashed words."""
-  made, words = {}, ["oil", "wins", "match", "web", "Iraq", "profit's"]
-  for split, count in (("train", 12), ("test", 8)):
-    y, lines, ids = np.arange(count) % 4, [], np.zeros((count, 64), "u2")
-    for row, kind in enumerate(y):
-      title = f'{words[row % 6].title()} ""{words[kind]}""'
-      text = " ".join(words[i % 6] for i in range(row, row + 7 * row))
-      lines.append(f'"{kind + 1}","{title}","{text} \\ (AP), #39;s"\n')
-      said = f"{title} {text} ap 39 s".replace('"', " ").replace("'", " ")
-      for place, word in enumerate(said.lower().split()[:64]):
-        ids[row, place] = 1 + zlib.crc32(word.encode()) % (2**14 - 1)
-    (folder / f"{split}.csv").write_text("".join(lines), encoding="utf-8")
-    made[split] = {"image": ids, "label": y}
-  return made
-
-
 WRITE = {
   "mnist": idx,
   "fashion_mnist": idx,
-  "cifar10": functools.partial(cifar, 10),
-  "cifar100": functools.partial(cifar, 100),
+  "cifar10": functools.partial(cifar, 10, False),
+  "cifar100": functools.partial(cifar, 100, False),
+  "cifar100_coarse": functools.partial(cifar, 100, True),
   "svhn_cropped": svhn,
-  "emnist_byclass": emnist,
   "tiny_imagenet": tiny_imagenet,
   "cinic10": cinic10,
-  "uci_har": uci_har,
-  "ag_news": ag_news,
 }
 """Name of a data set -> what writes small files of it."""
 
 
 def prepared(name, data_dir):
   """Writes and prepares a small data set; returns what is in the files."""
-  folder = data_dir / "downloads" / name
-  folder.mkdir(parents=True)
+  folder = data_dir / "downloads" / (data.OFFICIAL[name].downloads or name)
+  folder.mkdir(parents=True, exist_ok=True)
   made = WRITE[name](folder)
   data.prepare(name, data_dir, allow_modified=True)
   return made

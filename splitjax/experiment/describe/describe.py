@@ -103,6 +103,7 @@ def _training(config: Config) -> dict[str, Any]:
 def _clients(task: Task) -> list[dict[str, Any]]:
   cohort = {i: c for c in task.network.fleet.cohorts for i in c.ids}
   test_sets, label, out = task.test_sets, task.data.train_label, []
+  classes = data_summary.class_names(task)
   for n, part in enumerate(test_sets.parts):
     held, count = np.unique(label[part], return_counts=True)
     out.append(
@@ -113,8 +114,7 @@ def _clients(task: Task) -> list[dict[str, Any]]:
         "power": task.network.fleet.power[n],
         "samples": len(part),
         "classes": {
-          task.data.class_name(c): int(k)
-          for c, k in zip(held, count, strict=True)
+          classes[c]: int(k) for c, k in zip(held, count, strict=True)
         },
         "id": [int((s[n] & test_sets.known[n]).sum()) for s in test_sets.sets],
         "ood": [

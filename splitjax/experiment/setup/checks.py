@@ -35,14 +35,13 @@ def check_first(config: Config) -> None:
   or if the network is the user's own, network and methods are not checked here.
   `build` checks everything again with the data.
   """
-  dealt, form = config.data.partition, FORMS.get(config.data.name)
+  dealt = config.data.partition
   if PARTITIONS[dealt.name] is partitions.shard:
     partitions.check_shards(config.num_clients, **dealt.options)
+  form = FORMS.get(config.data.name)
   if form is None or is_own(BACKBONES[config.backbone.name]):
     return
-  alone = network.from_scratch(config)
-  classes = config.data.classes or form.classes
-  net = network.make_backbone(alone, form.shape, classes, form.vocabulary)
+  net = network.make_backbone(network.from_scratch(config), *form)
   check_layers(config, net)
   for key in config.methods:
     method_factory.make_method(config, net, key)

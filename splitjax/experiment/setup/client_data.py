@@ -16,7 +16,6 @@ from splitjax.data import (
   corruptions,
   feed,
   partitions,
-  splits,
 )
 from splitjax.data.dataset import scale
 from splitjax.experiment.setup import checks
@@ -51,7 +50,7 @@ def deal(
   if getattr(partition, "of_clients", False):
     basis = checks.checked_owners(config.data, data)
   parts = partitions.deal(
-    chosen.name, partition, basis, count, config.seed, chosen.options
+    chosen.name, basis, count, config.seed, chosen.options
   )
   groups = None
   if chosen.name in GROUPS:
@@ -65,7 +64,7 @@ def deal(
   shift = config.eval.shift
   held: Sequence[np.ndarray] = ()
   if config.eval.holdout:
-    parts, held = splits.hold_out(parts, config.seed, config.eval.holdout)
+    parts, held = partitions.hold_out(parts, config.seed, config.eval.holdout)
   test_sets = SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
@@ -124,7 +123,8 @@ def owner_names(
   owners = data.owners(parts) if by_owner else None
   if owners is None or len(np.unique(owners)) < len(owners):
     return []
-  return data.names(owners)
+  names = data.client_names
+  return [names[i] if names else str(i) for i in owners.tolist()]
 
 
 def client_depths(

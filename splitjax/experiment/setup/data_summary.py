@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax import files
-from splitjax.data import Dataset
-from splitjax.data.test_sets import domain_name, in_own_domain, realised_rho
+from splitjax.data.test_sets import domain_name, realised_rho
 from splitjax.experiment.setup.tasks import Task
 from splitjax.files import client
 from splitjax.fleet.fleets import Cohort
@@ -110,11 +109,11 @@ def notes(task: Task) -> list[str]:
     f" clients), {held.mean():.1f} are held by some other client."
   )
   return [
-    *filter(None, (task.data.note, task.data.told)),
-    *_untrained(counts, task.data),
+    *filter(None, (task.data.note, task.data.description)),
+    *_untrained(counts, class_names(task)),
     *_short_of_ood(task),
     *([lacking] if other.any() else []),
-    *_alone(counts, task.data, task.network.names),
+    *_alone(counts, class_names(task), task.network.names),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
     *_domains(task),
@@ -175,27 +174,27 @@ def _loss(task: Task) -> list[str]:
   ]
 
 
-def _untrained(counts: np.ndarray, data: Dataset) -> list[str]:
+def _untrained(counts: np.ndarray, classes: Sequence[str]) -> list[str]:
   """Names the classes that no client trains on, from counts [N, C]."""
   empty = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
-  none = [data.class_name(c) for c in empty]
+  none = [classes[c] for c in empty]
   return [f"No client trains on class {_listed(none)}."] if none else []
 
 
 def _alone(
-  counts: np.ndarray, data: Dataset, names: Sequence[str]
+  counts: np.ndarray, classes: Sequence[str], names: Sequence[str]
 ) -> list[str]:
   """Names, in one sentence, the classes that exactly one client trains on.
 
   A mean over clients hides the accuracy of such classes.
   """
-  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1).tolist()
-  if not classes:
+  numbers = np.flatnonzero((counts > 0).sum(axis=0) == 1).tolist()
+  if not numbers:
     return []
   held = []
-  for c in classes:
+  for c in numbers:
     owner = client(int(counts[:, c].argmax()), names)
-    held.append(f"{data.class_name(c)} client {owner}")
+    held.append(f"{classes[c]} client {owner}")
   return [
     "Classes that one client alone trains on, which a mean over clients hides:"
     f" {_listed(held)}."
@@ -230,9 +229,8 @@ def _short_of_ood(task: Task) -> list[str]:
   test_sets = task.test_sets
   if test_sets.rhos is None:
     return []
-  within = in_own_domain(task.data, test_sets.parts)
-  inside = (test_sets.main[:, task.data.test_label] & within).sum(axis=1)
-  outside = within.sum(axis=1) - inside
+  inside = test_sets.main[:, task.data.test_label].sum(axis=1)
+  outside = len(task.data.test_label) - inside
   realised = realised_rho(test_sets.sets, test_sets.known)
   sentences = []
   for rho, ratios in zip(test_sets.rhos, realised, strict=True):

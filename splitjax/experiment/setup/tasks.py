@@ -21,7 +21,7 @@ from splitjax.data import (
   load,
   merged,
 )
-from splitjax.data.splits import Holdout
+from splitjax.data.test_sets import Holdout
 from splitjax.engine import devices, faults
 from splitjax.engine.faults import FaultTable
 from splitjax.engine.loops import one_server
@@ -122,7 +122,6 @@ def build(
     data_dir=config.data.dir,
     train_samples=config.data.train_samples,
     test_samples=config.data.test_samples,
-    classes=config.data.classes,
   )
   if config.data.pool == "all":
     data = merged(data)

@@ -8,7 +8,7 @@ import numpy as np
 
 from splitjax import target
 from splitjax.data import feed
-from splitjax.data.splits import VALIDATE, hold_out, padded
+from splitjax.data.partitions import VALIDATE, hold_out, padded
 from splitjax.engine import devices
 from splitjax.engine.layout import Layout
 from splitjax.engine.layout import of as layout_of
