@@ -33,7 +33,7 @@ FORGETTING = [
 
 BY_RHO = [
   Column("accuracy", rho, head=quantities.heading(rho), digits=1)
-  for rho in ("0.0", "0.4", "0.8")
+  for rho in ("0.0", "0.8")
 ]
 """The columns of other tables that docs/results/columns.csv does not name."""
 
