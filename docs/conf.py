@@ -70,8 +70,8 @@ def _prepare() -> None:
 
 def splitjax_packages() -> list[str]:
   """The packages directly below splitjax."""
-  found = pkgutil.iter_modules(splitjax.__path__)
-  return [module.name for module in found if module.ispkg]
+  modules = pkgutil.iter_modules(splitjax.__path__)
+  return [module.name for module in modules if module.ispkg]
 
 
 def _api_page(name: str) -> str:
@@ -79,8 +79,11 @@ def _api_page(name: str) -> str:
   flat = name == "splitjax"
   folder = ROOT / Path(*name.split("."))
   walk = pkgutil.iter_modules if flat else pkgutil.walk_packages
-  found = [m for m in walk([str(folder)], f"{name}.") if not (flat and m.ispkg)]
-  modules = [m.name for m in found if not m.name.endswith("__main__")]
+  modules = [
+    module.name
+    for module in walk([str(folder)], f"{name}.")
+    if not (flat and module.ispkg) and not module.name.endswith("__main__")
+  ]
   sections = [f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n"]
   for module in modules:
     sections.append(
@@ -99,7 +102,7 @@ _SPECIAL = re.compile(
 
 def _escape(line: str) -> str:
   """Quotes what reStructuredText would take for markup, except in `code`."""
-  return _SPECIAL.sub(lambda found: found[1] or "\\" + found[2], line)
+  return _SPECIAL.sub(lambda match: match[1] or "\\" + match[2], line)
 
 
 def _module_layout(lines: list[str]) -> list[str]:

@@ -150,7 +150,6 @@ plt.show()
 # %% [markdown]
 # A run with noise or compression shows what they hide: train with
 # `privacy.features` or `wire.features` set and record again.
-# [What crosses the cut](https://github.com/splitjax/splitjax/blob/main/docs/privacy.md)
-# has both and the account of ε;
-# [Leakage](https://github.com/splitjax/splitjax/blob/main/docs/privacy.md#attacks) says what
-# these attacks assume and what their numbers do not prove.
+# [Privacy and leakage](https://github.com/splitjax/splitjax/blob/main/docs/privacy.md)
+# has both, the account of ε, what these attacks assume and what their numbers do
+# not prove.

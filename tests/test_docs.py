@@ -34,7 +34,7 @@ PAGES = [
   DOCS / "api" / "index.md",
   ROOT / "benchmarks" / "results" / "README.md",
 ]
-each = pytest.mark.parametrize(
+on_every_page = pytest.mark.parametrize(
   "page", PAGES, ids=lambda path: str(path.relative_to(ROOT))
 )
 
@@ -46,10 +46,10 @@ def prose(page):
 
 def anchors(page):
   """The anchors of a page's headings, as GitHub and MyST make them."""
-  found = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)
+  headings = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)
   return {
-    re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-")
-    for head in found
+    re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+    for heading in headings
   }
 
 
@@ -62,18 +62,18 @@ def tables(text):
   ]
 
 
-@each
+@on_every_page
 def test_links_lead_somewhere(page):
   for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
     if "://" in target or target.startswith("mailto:"):
       continue
     path, _, anchor = target.partition("#")
-    there = (page.parent / path).resolve() if path else page
-    if there.parent == DOCS / "notebooks":  # copied when the site is built
-      there = ROOT / "notebooks" / there.name
-    assert there.exists(), target
+    file = (page.parent / path).resolve() if path else page
+    if file.parent == DOCS / "notebooks":  # copied when the site is built
+      file = ROOT / "notebooks" / file.name
+    assert file.exists(), target
     if anchor:
-      assert anchor in anchors(there), target
+      assert anchor in anchors(file), target
 
 
 LISTED = {
@@ -129,7 +129,7 @@ def test_result_tables_are_made_from_the_committed_reports():
     assert module.filled(page) == page, "run: python -m docs.tables"
 
 
-@each
+@on_every_page
 def test_programs_and_targets_exist(page):
   text = page.read_text(encoding="utf-8")
   for module in re.findall(r"-m ((?:splitjax|configs|benchmarks)[.\w]*)", text):
@@ -195,8 +195,10 @@ def test_commands_resolve(line):
 
 
 OPTIONS = {
-  field: {o for f in known.values() for o in inspect.signature(f).parameters}
-  for field, known in (
+  field: set().union(
+    *(inspect.signature(factory).parameters for factory in registry.values())
+  )
+  for field, registry in (
     ("data.partition", splitjax.PARTITIONS),
     ("eval.shift", splitjax.SHIFTS),
     ("backbone", splitjax.BACKBONES),
@@ -205,7 +207,7 @@ OPTIONS = {
 """Field -> the options of all that it can name."""
 
 
-@each
+@on_every_page
 def test_config_fields_exist(page):
   for field in re.findall(r"--config\.([a-z_.]+)=", page.read_text("utf-8")):
     if f"{field}.".startswith(("methods.", "eval.metrics.")):
@@ -216,20 +218,20 @@ def test_config_fields_exist(page):
       assert hasattr(value_of(splitjax.default(), group), option), field
 
 
-@each
+@on_every_page
 def test_tests_and_files_that_are_named_exist(page):
   text = page.read_text(encoding="utf-8")
   tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
-  named = set(re.findall(r"`(test_\w+)`", text))
-  own = set(splitjax.data.Dataset._fields) | quantities.QUANTITIES.keys()
-  assert named - own <= tests
+  names = set(re.findall(r"`(test_\w+)`", text))
+  fields = set(splitjax.data.Dataset._fields) | quantities.QUANTITIES.keys()
+  assert names - fields <= tests
   for path in re.findall(
     r"`((?:splitjax|configs|tests|docs|benchmarks|notebooks)/[\w/.]+)`", text
   ):
     assert (ROOT / path).exists() or path.startswith("notebooks/NAME"), path
 
 
-@each
+@on_every_page
 def test_python_examples_parse(page):
   text = page.read_text(encoding="utf-8")
   for example in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
@@ -239,8 +241,7 @@ def test_python_examples_parse(page):
 def test_constraints_pin_what_is_required():
   def lines(name):
     text = (ROOT / name).read_text()
-    found = [x.split("#")[0].strip() for x in text.splitlines()]
-    return filter(None, found)
+    return filter(None, [x.split("#")[0].strip() for x in text.splitlines()])
 
   pinned = {}
   for line in lines("constraints.txt"):

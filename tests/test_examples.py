@@ -41,22 +41,22 @@ ALONE = ("set_up", "use_cores")
 
 def documented():
   """Name -> what has a docstring of its own; `run` writes what others load."""
-  found = {"run": splitjax.run}
+  examples = {"run": splitjax.run}
   for name in splitjax.__all__:
-    each = getattr(splitjax, name)
-    if callable(each):
-      found.setdefault(name, each)
-  found |= {name: importlib.import_module(name) for name in MODULES}
+    value = getattr(splitjax, name)
+    if callable(value):
+      examples.setdefault(name, value)
+  examples |= {name: importlib.import_module(name) for name in MODULES}
   for name in ("export", "new_client"):
-    found[f"Trained.{name}"] = getattr(splitjax.Trained, name)
+    examples[f"Trained.{name}"] = getattr(splitjax.Trained, name)
   for name in ("match_graph", "embedding_gradient", "reconstruction", "record"):
-    found[f"leakage.{name}"] = getattr(evaluation.leakage, name)
+    examples[f"leakage.{name}"] = getattr(evaluation.leakage, name)
   for name, factory in METHODS.items():
     if ">>>" in (getattr(factory, "__doc__", None) or ""):
-      found[f"METHODS[{name}]"] = factory
+      examples[f"METHODS[{name}]"] = factory
   for name in ("cnn1d", "mlp", "transformer_text"):
-    found[f"BACKBONES[{name}]"] = splitjax.BACKBONES[name]
-  return found
+    examples[f"BACKBONES[{name}]"] = splitjax.BACKBONES[name]
+  return examples
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,13 @@ def folder(tmp_path_factory):
 
 def failures(name):
   """What the example in a docstring prints otherwise than it says."""
-  each = documented()[name]
-  known = {each.__name__: each}
-  found = doctest.DocTestFinder(recurse=False).find(each, name, globs=known)
-  (test,) = [test for test in found if test.examples]
-  said = []
-  doctest.DocTestRunner(verbose=False).run(test, out=said.append)
-  return "".join(said)
+  value = documented()[name]
+  finder = doctest.DocTestFinder(recurse=False)
+  tests = finder.find(value, name, globs={value.__name__: value})
+  (test,) = [test for test in tests if test.examples]
+  printed = []
+  doctest.DocTestRunner(verbose=False).run(test, out=printed.append)
+  return "".join(printed)
 
 
 LONGER = "run_seeds", "check_backbone", "check_method"
