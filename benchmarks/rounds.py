@@ -152,7 +152,7 @@ class Rounds:
       parts,
       fleet=fleet,
       batch=setting.batch,
-      held=parts[0][: max(1, setting.samples // 10)],
+      validation=parts[0][: max(1, setting.samples // 10)],
     )
     data = devices.put_on_devices(mesh, (image, label))
     self.shards = tuple(

@@ -190,15 +190,17 @@ def ignores_padding(trial: Trial) -> str:
   shards = trial.sandbox.shards
   image, label = shards[0].image, shards[0].label
   rows = np.concatenate([np.ravel(shard.rows) for shard in shards])
-  free, other = np.setdiff1d(np.arange(len(label)), rows)[-2:]
+  free, spare = np.setdiff1d(np.arange(len(label)), rows)[-2:]
 
   def padded(shard: Shard, pixel: int, of_class: int) -> Shard:
-    held = jax.tree.map(lambda x: jnp.where(x == free, other, x), shard.held)
+    validation = jax.tree.map(
+      lambda rows: jnp.where(rows == free, spare, rows), shard.validation
+    )
     return shard._replace(
       image=image.at[free].set(image[0]).at[0].set(pixel),
       label=label.at[free].set(label[0]).at[0].set(of_class),
       rows=jnp.where(shard.rows == 0, free, shard.rows),
-      held=held,
+      validation=validation,
     )
 
   results = []

@@ -10,8 +10,7 @@ or float64 under `jax.enable_x64`.
 import jax
 import jax.numpy as jnp
 import optax
-
-from splitjax.types import Array
+from jax import Array
 
 
 def masked_mean(x: Array, real: Array) -> Array:

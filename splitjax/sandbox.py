@@ -106,7 +106,7 @@ def build(
   nobodys = np.setdiff1d(np.arange(len(label)), np.concatenate(rows))
   simulated = simulation.simulate(
     method, image, label, rows, batch=batch, epochs=epochs, steps=steps,
-    fleet=fleet, held=nobodys, order="cyclic", rounds=ROUNDS,
+    fleet=fleet, validation=nobodys, order="cyclic", rounds=ROUNDS,
   )  # fmt: skip
   return Sandbox(method, *simulated._replace(faults=faults))
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from splitjax import trees
 from splitjax.data import feed
@@ -19,7 +20,6 @@ from splitjax.fleet.fleets import Fleet
 from splitjax.methods.method import Method
 from splitjax.models import network
 from splitjax.types import (
-  Array,
   Client,
   Logits,
   Metrics,
@@ -102,7 +102,7 @@ def simulate(
   steps: int | None = None,
   fleet: Fleet | None = None,
   participants: int | None = None,
-  held: np.ndarray | None = None,
+  validation: np.ndarray | None = None,
   order: str = "random",
   rounds: int = 100,
   seed: int = 0,
@@ -120,7 +120,7 @@ def simulate(
     steps: local steps of a round; None: those of `epochs`.
     fleet: the clients; None: made from `method`, `participants` and `seed`.
     participants: clients sampled per round; None: all.
-    held: rows that every client validates on, for methods with `validates`.
+    validation: rows that every client validates on, if its method does.
     order: in ORDERS, for methods whose clients visit one server in turns.
     rounds: how many rounds' orders are drawn; later rounds repeat the last.
     seed: of depths and orders.
@@ -157,13 +157,13 @@ def simulate(
   epochs = feed.epochs(epochs, steps, [*map(len, parts)], batch)
   plans, shards = [], []
   for cohort in fleet.cohorts:
-    rows = [parts[number] for number in cohort.places]
+    rows = [parts[number] for number in cohort.numbers]
     sizes = [len(parts[number]) for number in cohort.ids]
     plan = feed.plan(sizes, batch, epochs, mean, std, limit=steps)
-    shard = feed.shards(*on_device, rows, classes, cohort.places)
-    if method.validates and held is not None:
-      copies = jnp.tile(jnp.asarray(held, jnp.int32), (len(rows), 1))
-      shard = shard._replace(held=copies)
+    shard = feed.shards(*on_device, rows, classes, cohort.numbers)
+    if method.validates and validation is not None:
+      copies = jnp.tile(jnp.asarray(validation, jnp.int32), (len(rows), 1))
+      shard = shard._replace(validation=copies)
     shard = orders.with_service_order(
       method, shard, plan, fleet, order=order, turn=1, rounds=rounds, seed=seed
     )
@@ -208,6 +208,6 @@ def fleet_of(
   net = method.backbone
   cuts = net.cuts or (net.length,)
   fleet = fleets.assign_depths(clients, cuts, seed, participants=participants)
-  if method.whole:
+  if method.uncut:
     fleet = fleets.with_full_depth(fleet, net.length)
   return fleet

@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from splitjax.types import Array, Tree
+from splitjax.types import Tree
 
 
 def where(flag: Array, new: Tree, old: Tree) -> Tree:

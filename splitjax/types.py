@@ -21,16 +21,6 @@ if TYPE_CHECKING:
   from jax import Array
 
 
-def __getattr__(name: str) -> Any:
-  """Imports jax only when `Array` is used, so that wrong flags fail sooner."""
-  if name != "Array":
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-  from jax import Array
-
-  globals()[name] = Array
-  return Array
-
-
 Tree = Any
 """A pytree of arrays."""
 
@@ -58,26 +48,19 @@ class Shard(NamedTuple):
   In a cohort's Shard all fields but image and label are stacked, [N, ...].
   """
 
-  #: [Z, ...], the inputs (images, series, tables or token ids, see
-  #: `data.dataset`) of the whole training split, one copy for all
-  image: Array
-  label: Array  #: [Z] int32, of the whole training split, one copy for all
+  image: Array  #: [Z, ...], all training inputs (images, series, token ids)
+  label: Array  #: [Z] int32, theirs; of both there is one copy for all clients
   rows: Array  #: [S] int32, its rows of the data set, padded with -1
   size: Array  #: [] int32, the number of rows that are not padding
   counts: Array  #: [C] int32, its samples of each class
   #: [] int32, its number in the fleet, from which its random keys are derived;
   #: as data, so that one program serves any clients of a cohort
   number: Array
-  #: [R, T] int32, the position of each local step of a round in the server's
-  #: queue, orders.NO_TURN for a step that is not taken; () unless one server
-  #: serves the clients one after another
+  #: [R, T] int32, the position of each local step of a round in the queue of a
+  #: server that serves clients in turns, orders.NO_TURN for a step not taken
   service_order: Tree = ()
-  #: [] int32, that of `Method.group` if the method makes groups, else the
-  #: client's group in the partition; () if there are none
-  group: Tree = ()
-  #: [H] int32, rows that it holds back for validation (Method.validates),
-  #: padded with -1; () if there are none
-  held: Tree = ()
+  group: Tree = ()  #: [] int32, of `Method.group`, else of the partition
+  validation: Tree = ()  #: [H] int32, rows held back (Method.validates), or -1
 
 
 class Batch(NamedTuple):
@@ -239,21 +222,12 @@ def naming(place: str) -> Iterator[None]:
 class Number(NamedTuple):
   """A measured number: a line of `numbers.csv`, see `reports.numbers`."""
 
-  #: what was measured, a key of `reports.quantities.QUANTITIES`
-  metric: str
-  #: the number; None and NaN: there is none
-  value: float | None
-  #: label of the result row
-  row: str = ""
-  #: the member of a family, such as the name of a message
-  part: str = ""
-  #: name of the test set
-  set: str = ""
-  #: the round after which it was measured; None: the last
-  round: int | None = None
-  #: name of the client
-  client: str = ""
-  #: name of the class, which is the column "class"
-  label: str = ""
-  #: one threshold for all clients, nats
-  threshold: float | None = None
+  metric: str  #: what was measured, a key of `reports.quantities.QUANTITIES`
+  value: float | None  #: the number; None and NaN: there is none
+  row: str = ""  #: label of the result row
+  part: str = ""  #: the member of a family, such as the name of a message
+  set: str = ""  #: name of the test set
+  round: int | None = None  #: after which it was measured; None: the last
+  client: str = ""  #: name of the client
+  label: str = ""  #: name of the class, which is the column "class"
+  threshold: float | None = None  #: one threshold for all clients, nats

@@ -173,8 +173,6 @@ class Rows(FieldGroup):
     Literal["float32", "float16", "bfloat16", "int8", "topk", "random"] | None
   ) = None
   share: Fraction = 0.1  #: of a row's numbers that topk and random send
-  #: what an int8 scale is for; tensor: the whole message
-  scale: Literal["sample", "tensor"] = "sample"
 
 
 @dataclasses.dataclass

@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax.data.dataset import Dataset, require
 from splitjax.files import is_own, one_line
-from splitjax.types import Array, UserError
+from splitjax.types import UserError
 
 Augmentation = Callable[[Array, Array], Array]
 """(images [B, H, W, c] uint8, key []) -> images of the same shape, uint8."""

@@ -27,10 +27,10 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from splitjax.data.dataset import Dataset, require
 from splitjax.fields import unknown
-from splitjax.types import Array
 
 Corruption = Callable[[Array, Array, Array], Array]
 """(image [H, W, c] float in 0..255, severity [] int32 1 to 5, key []) -> image

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from splitjax.data.augmentations import augmented
 from splitjax.data.dataset import blocks
 from splitjax.data.partitions import padded
-from splitjax.types import Array, Batch, Shard
+from splitjax.types import Batch, Shard
 
 
 class BatchPlan(NamedTuple):
@@ -94,7 +95,7 @@ class Samples(NamedTuple):
 
     Returns rows [steps, B] int32 of the data set and a mask, False for padding.
     """
-    rows = self.shard.held if validation else self.shard.rows
+    rows = self.shard.validation if validation else self.shard.rows
     pad = -len(rows) % self.plan.batch
     rows = jnp.pad(rows, (0, pad), constant_values=-1)
     rows = rows.reshape(-1, self.plan.batch)

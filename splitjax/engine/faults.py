@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from splitjax.methods.method import Method
-from splitjax.types import Array
 
 DROPOUT, STRAGGLER = 0, 1
 """Numbers folded into the key of the faults, for what is drawn for a client."""

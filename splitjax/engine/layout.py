@@ -10,14 +10,14 @@ from splitjax.fleet.fleets import Fleet
 
 
 class CohortShape(NamedTuple):
-  """Clients of one depth, stacked on a leading axis of `places`.
+  """Clients of one depth, stacked on a leading axis of this `width`.
 
   Padding, behind them, makes all devices hold equally many.
   """
 
   depth: int  #: K, their cut
   size: int  #: without padding
-  places: int  #: with padding
+  width: int  #: with padding
   chunk: int | None = None  #: clients that a device trains at a time; None: all
 
 
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 def of(fleet: Fleet) -> Layout:
   """Makes the layout of a fleet."""
   cohorts = tuple(
-    CohortShape(c.depth, len(c.ids), len(c.places), c.chunk)
+    CohortShape(c.depth, len(c.ids), len(c.numbers), c.chunk)
     for c in fleet.cohorts
   )
   return Layout(cohorts, fleet.participants, fleet.devices)

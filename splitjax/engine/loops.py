@@ -18,108 +18,22 @@ import jax.numpy as jnp
 from jax import Array
 
 from splitjax import trees, wire
-from splitjax.data.feed import BatchPlan
-from splitjax.engine import visit
-from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.visit import (
   ClientRound,
-  Common,
+  Group,
   Pair,
-  Report,
   Tally,
+  Trained,
   Visit,
   finite,
+  parallel,
   tallied,
   zeroed,
 )
 from splitjax.fields import unknown
 from splitjax.methods import nets
 from splitjax.methods.method import Method
-from splitjax.types import Client, Half, Tree, UserError
-
-Trained = tuple[tuple[Client, Array], Report]
-"""Clients [n, ...] after a round, whether their updates count, and sums."""
-
-
-class Group(NamedTuple):
-  """The n clients of a cohort that a device trains in a round."""
-
-  method: Method
-  plan: BatchPlan
-  layout: Layout
-  cohort: CohortShape
-  idle: bool  #: whether clients may take no step: padding, not sampled, faults
-  common: Common
-  visits: Visit  #: [n, ...]
-
-  @property
-  def clients(self) -> int:
-    """n, the number of clients."""
-    return len(self.visits.sampled)
-
-  def over_clients(
-    self, function: Callable, *stacked: Tree, out_axes: Any = 0
-  ) -> Any:
-    """Maps a function (ClientRound, *stacked) over the clients."""
-
-    def of_client(visit, *arguments):
-      in_round = ClientRound(self.method, self.plan, self.common, visit)
-      return function(in_round, *arguments)
-
-    return jax.vmap(of_client, out_axes=out_axes)(self.visits, *stacked)
-
-  def total(self, visits: Visit, reports: Report) -> Report:
-    """Adds up the reports of clients; some entries are by client number."""
-    zeros, number = jnp.zeros(self.layout.size), visits.shard.number
-    by_number = {
-      name: zeros.at[number].add(getattr(reports, name))
-      for name in ("masked", "bytes", "steps", "alone")
-    }
-    return trees.total(reports)._replace(**by_number)
-
-
-def parallel(group: Group) -> Trained:
-  """Every client trains with a copy of the server, `chunk` of them at a time.
-
-  Of a chunk only its clients and sums stay: there are only `chunk` copies.
-  """
-  ragged = group.idle or not group.plan.equal
-  run = functools.partial(
-    visit.run, group.method, group.plan, ragged, group.common
-  )
-
-  def together(visits):
-    clients, counts, reports = map_clients(run, visits)
-    return (clients, counts), group.total(visits, reports)
-
-  count, visits = group.clients, group.visits
-  chunk = group.cohort.chunk or count
-  if chunk == count:
-    return together(visits)
-  together = jax.jit(together, inline=True)  # traced once, for both uses
-
-  def next_chunk(carry, place):
-    # In place: the clients are carried, and overwritten chunk by chunk.
-    clients, sums = carry
-    visits = group.visits._replace(client=clients)
-    (trained, counts), of_chunk = together(trees.window(visits, place, chunk))
-    clients = trees.put_window(clients, place, trained)
-    return (clients, trees.add(sums, of_chunk)), counts
-
-  none = jax.eval_shape(lambda: together(trees.window(visits, 0, chunk))[1])
-  start = visits.client, trees.zeros(none)
-  places = jnp.arange(0, count, chunk, dtype=jnp.int32)
-  (clients, sums), counts = jax.lax.scan(next_chunk, start, places)
-  return (clients, counts.reshape(count)), sums
-
-
-def map_clients(function: Callable, visits: Visit) -> Tree:
-  """Maps a function of one client over n clients."""
-  if len(visits.sampled) > 1:
-    return jax.vmap(function)(visits)
-  # Not vmapped, its conditions compute one branch only.
-  single = function(trees.take(visits, 0))
-  return jax.tree.map(lambda x: jnp.asarray(x)[None], single)
+from splitjax.types import Half, Tree, UserError
 
 
 class Crowd(NamedTuple):
@@ -162,18 +76,19 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
   """
   crowd = begin(group)
   group = group._replace(visits=crowd.visits)
-  method, visits, common = group.method, group.visits, group.common
+  method = group.method
+  visits = group.visits
 
   # The queue: steps, as client * T + step, in the order of their positions.
-  position = visits.shard.service_order[:, common.round]
+  position = visits.shard.service_order[:, group.common.round]
   queued = crowd.taken & (position >= 0)
-  last = jnp.iinfo(position.dtype).max
-  queue = jnp.argsort(jnp.where(queued, position, last).ravel())
+  end_of_queue = jnp.iinfo(position.dtype).max
+  queue = jnp.argsort(jnp.where(queued, position, end_of_queue).ravel())
 
   @functools.partial(jax.jit, inline=True)  # traced once, for both uses
   def serve(pair, who, t, holder):
     context, served = trees.take((crowd.contexts, visits), who)
-    client_round = ClientRound(method, group.plan, common, served)
+    client_round = ClientRound(method, group.plan, group.common, served)
     after, tally = client_round.step(0, pair, context, t)
     if relay:
       handed = hand_on(method, pair.half, who, holder)
@@ -181,9 +96,9 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
     return after, tally
 
   def pair_of(clients, server, who):
-    place: Any = 0 if relay else who
+    row: Any = 0 if relay else who
     lent = method.lend(server, trees.take(crowd.contexts, who))
-    return Pair(half=trees.take(clients, place), copy=lent)
+    return Pair(half=trees.take(clients, row), copy=lent)
 
   zero = jnp.int32(0)
   pair = pair_of(crowd.halves, crowd.server_half, zero)
@@ -191,23 +106,23 @@ def sequential(group: Group, *, relay: bool = False) -> Trained:
 
   def turn(q, turns):
     who, t = jnp.divmod(queue[q], position.shape[1])
-    before = pair_of(turns.halves, turns.server_half, who)
+    pair = pair_of(turns.halves, turns.server_half, who)
     on = ~turns.failed[who]
     # Without `cond` XLA copies the leaves of all clients in every turn.
     after, tally = jax.lax.cond(
       on,
-      lambda: serve(before, who, t, turns.holder),
-      lambda: (before, none),
+      lambda: serve(pair, who, t, turns.holder),
+      lambda: (pair, none),
     )
     # Also the optimiser's slots, which outlive the turn.
     fine = on & finite((tuple(after), tally.losses))
-    client, lent = trees.where(fine, after, before)
+    client, lent = trees.where(fine, after, pair)
     tally = tally._replace(losses=zeroed(fine, tally.losses))
     tally = trees.add(trees.take(turns.tally, who), tally)
-    place: Any = 0 if relay else who
+    row: Any = 0 if relay else who
     context = trees.take(crowd.contexts, who)
     return Turns(
-      halves=trees.put(turns.halves, place, client),
+      halves=trees.put(turns.halves, row, client),
       server_half=method.take_back(turns.server_half, context, lent),
       tally=trees.put(turns.tally, who, tally),
       failed=turns.failed.at[who].set(~fine),
@@ -253,10 +168,10 @@ def last_holder(group: Group) -> Array:
   It is -1 in the first round, and n, which is nobody, if clients may miss a
   round and it is unknown who was last.
   """
-  order, round = group.visits.shard.service_order, group.common.round
-  before = order[:, jnp.maximum(round - 1, 0)]
-  holder = len(order) if group.idle else before.max(axis=-1).argmax()
-  return jnp.where(round > 0, holder, -1).astype(jnp.int32)
+  order = group.visits.shard.service_order
+  positions = order[:, jnp.maximum(group.common.round - 1, 0)]
+  holder = len(order) if group.idle else positions.max(axis=-1).argmax()
+  return jnp.where(group.common.round > 0, holder, -1).astype(jnp.int32)
 
 
 def merged(group: Group) -> Trained:
@@ -277,12 +192,12 @@ def merged(group: Group) -> Trained:
     return tallied(stage.step, *pair, crowd.contexts, batches, keys)
 
   def next_step(carry, t):
-    before, tally = carry
-    after, of_step = step(before, t)
+    pair, tally = carry
+    after, of_step = step(pair, t)
     # Clients without a batch in this step stay as they are.
     on = crowd.taken[:, t]
-    clients = trees.where(on, after.half, before.half)
-    server = trees.where(on.any(), after.copy, before.copy)
+    clients = trees.where(on, after.half, pair.half)
+    server = trees.where(on.any(), after.copy, pair.copy)
     tally = trees.add(tally, zeroed(on, of_step))
     return (Pair(half=clients, copy=server), tally), None
 

@@ -63,7 +63,7 @@ def start(method: Method, layout: Layout, full: Net, key: Array) -> State:
     )
     held = Net(params=held.params | part.params, stats=held.stats | part.stats)
     client = method.first_client(part, layout.size)
-    clients.append(trees.repeat(client, cohort.places))
+    clients.append(trees.repeat(client, cohort.width))
   server = method.first_server(full, held, layout.size)
   outer: Any = ()
   if method.outer is not None:
@@ -177,12 +177,12 @@ def sample(
     active = place < layout.participants
     most = layout.computed(cohort)
     extra = -most % (layout.devices * (cohort.chunk or 1))
-    if most + extra >= cohort.places:  # whole chunks on all devices: no fewer
+    if most + extra >= cohort.width:  # whole chunks on all devices: no fewer
       samples.append(_all_places(cohort, active))
       continue
     # Gather the first of them.
     chosen = jnp.argsort(place)[:most]
-    beyond = jnp.full(extra, cohort.places, chosen.dtype)
+    beyond = jnp.full(extra, cohort.width, chosen.dtype)
     slots = jnp.concatenate([chosen, beyond])
     on = jnp.concatenate([active[chosen], jnp.zeros(extra, bool)])
     # The sampled clients come first: deal them to the devices in turn, because
@@ -194,7 +194,7 @@ def sample(
 
 def _all_places(cohort: CohortShape, active: Array) -> Sample:
   """Makes a sample of all places; `active` [N] bool is without padding."""
-  padding = jnp.zeros(cohort.places - cohort.size, bool)
+  padding = jnp.zeros(cohort.width - cohort.size, bool)
   return Sample(slots=None, active=jnp.concatenate([active, padding]))
 
 
@@ -229,7 +229,7 @@ def train_cohorts(
   trained, reports = [], []
   for plan, cohort, visit in zip(plans, layout.cohorts, visits, strict=True):
     # A device that trains a single client at a time skips padding clients.
-    skips = cohort.chunk == 1 and cohort.places > cohort.size
+    skips = cohort.chunk == 1 and cohort.width > cohort.size
     group = Group(
       method=method,
       plan=plan,
@@ -255,7 +255,7 @@ def scatter(
   """Puts trained clients back -> all of the cohort, whose updates count."""
   if sample.slots is None:
     return trained
-  nobody = jnp.zeros(cohort.places, bool)
+  nobody = jnp.zeros(cohort.width, bool)
   return trees.put((clients, nobody), sample.slots, trained)
 
 

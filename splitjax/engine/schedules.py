@@ -1,4 +1,4 @@
-"""The batches and keys of a client's local steps.
+"""The random orders and keys of a client's local steps.
 
 A client's draws come from its own key of the round, folded with numbers that
 name their purpose, so they do not depend on cohorts, chunks or devices.
@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from splitjax import trees
 from splitjax.data.feed import BatchPlan, Samples, draw_order
 from splitjax.engine.faults import Struck, truncated
-from splitjax.types import Batch, Stage
+from splitjax.types import Stage
 
 RECEIVE, BATCHES, STEPS, SEND = range(4)
 """Numbers folded into a client's key, one for each purpose of its draws."""
@@ -85,26 +86,27 @@ def plan_of(stage: Stage, plan: BatchPlan) -> BatchPlan:
 
 
 def draw(
-  key: Array, views: int, epochs: Sequence[int], held: int, size: Array
+  key: Array, views: int, epochs: Sequence[int], width: int, size: Array
 ) -> Draws:
   """Makes the draws of a client of `size` samples from its key in this round.
 
-  `views` is V, `held` is S, `epochs` has E of each stage; 0 for one that is
+  `views` is V, `width` is S, `epochs` has E of each stage; 0 for one that is
   computed once.
   """
   paths: list[tuple[int, ...]] = [(RECEIVE,), (SEND,)]
+  counts = list[int]()  # of the paths of each kind
   for number, count in enumerate(epochs):
     stage = (STAGE + number,) if number else ()
     paths.append((STEPS, *stage))
     paths += [(BATCHES, *stage, EPOCH + view) for view in range(views)]
-    paths += [(BATCHES, *stage, *place) for place in np.ndindex(views, count)]
+    paths += [(BATCHES, *stage, *use) for use in np.ndindex(views, count)]
+    counts += [1, views, views * count]
   keys = fold(key, *paths)
-  counts = [n for e in epochs for n in (1, views, views * e)]
   parts = jnp.split(keys[2:], np.cumsum(counts)[:-1])
 
   def in_order(keys, count):
-    orders = jax.vmap(lambda key: draw_order(key, held, size))(keys)
-    return orders.reshape(views, count, held)
+    orders = jax.vmap(lambda key: draw_order(key, width, size))(keys)
+    return orders.reshape(views, count, width)
 
   return Draws(
     receive_key=keys[0],
@@ -119,11 +121,12 @@ def schedule(
   samples: Samples, draws: Draws, number: int, struck: Struck
 ) -> Schedule:
   """Schedules a client's steps in stage `number`, as its faults leave them."""
-  plan, held = samples.plan, len(samples.shard.rows)
-  rows, real = samples.round_batches(draws.orders[number][..., :held])
-  if plan.limit is not None:
-    first = jnp.argsort(~real.any(axis=1), stable=True)[: plan.limit]
-    rows, real = rows[first], real[first]
+  width = len(samples.shard.rows)
+  rows, real = samples.round_batches(draws.orders[number][..., :width])
+  if samples.plan.limit is not None:
+    order = jnp.argsort(~real.any(axis=1), stable=True)
+    steps = order[: samples.plan.limit]
+    rows, real = trees.take((rows, real), steps)
   return Schedule(
     rows=rows,
     real=truncated(real, struck.share) & struck.active,
@@ -131,26 +134,3 @@ def schedule(
     augment_keys=draws.augment_keys[number],
     planned=real.any(axis=1).sum(),
   )
-
-
-def batches_of(
-  samples: Samples, schedule: Schedule, t: Array
-) -> tuple[tuple[Batch, ...], Array]:
-  """Collects the V batches and the key of step t."""
-  plan = samples.plan
-  # Numbered by epoch and place in it: the draws of a client with little data
-  # must not depend on the largest client of its cohort.
-  number = t // plan.steps * EPOCH + t % plan.steps
-  if plan.limit is not None:
-    number = t
-  key = jax.random.fold_in(schedule.step_key, number)
-  batches = []
-  for view, augment_key in enumerate(schedule.augment_keys):
-    batch = samples.batch(
-      schedule.rows[t, view],
-      schedule.real[t],
-      jax.random.fold_in(augment_key, number),
-    )
-    wire_key = jax.random.fold_in(key, WIRE + view)
-    batches.append(batch._replace(key=wire_key))
-  return tuple(batches), key

@@ -1,4 +1,7 @@
-"""One client's round, unbatched: download, the steps of each stage, upload."""
+"""One client's round, unbatched: download, the steps of each stage, upload.
+
+`parallel` maps it over the clients of a cohort.
+"""
 
 import functools
 from collections.abc import Callable
@@ -12,10 +15,12 @@ from jax import Array
 from splitjax import trees, wire
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.faults import Struck
+from splitjax.engine.layout import CohortShape, Layout
 from splitjax.engine.schedules import (
+  EPOCH,
+  WIRE,
   Draws,
   Schedule,
-  batches_of,
   draw,
   plan_of,
   schedule,
@@ -92,6 +97,47 @@ class Report(NamedTuple):
   faults: Tree = ()
 
 
+Trained = tuple[tuple[Client, Array], Report]
+"""Clients [n, ...] after a round, whether their updates count, and sums."""
+
+
+class Group(NamedTuple):
+  """The n clients of a cohort that a device trains in a round."""
+
+  method: Method
+  plan: BatchPlan
+  layout: Layout
+  cohort: CohortShape
+  idle: bool  #: whether clients may take no step: padding, not sampled, faults
+  common: Common
+  visits: Visit  #: [n, ...]
+
+  @property
+  def clients(self) -> int:
+    """n, the number of clients."""
+    return len(self.visits.sampled)
+
+  def over_clients(
+    self, function: Callable, *stacked: Tree, out_axes: Any = 0
+  ) -> Any:
+    """Maps a function (ClientRound, *stacked) over the clients."""
+
+    def of_client(visit, *arguments):
+      in_round = ClientRound(self.method, self.plan, self.common, visit)
+      return function(in_round, *arguments)
+
+    return jax.vmap(of_client, out_axes=out_axes)(self.visits, *stacked)
+
+  def total(self, visits: Visit, reports: Report) -> Report:
+    """Adds up the reports of clients; some entries are by client number."""
+    zeros, number = jnp.zeros(self.layout.size), visits.shard.number
+    by_number = {
+      name: zeros.at[number].add(getattr(reports, name))
+      for name in ("masked", "bytes", "steps", "alone")
+    }
+    return trees.total(reports)._replace(**by_number)
+
+
 def with_draws(
   method: Method, plan: BatchPlan, key: Array, visits: tuple[Visit, ...]
 ) -> tuple[Visit, ...]:
@@ -101,11 +147,11 @@ def with_draws(
   round's compile time.
   """
   epochs = [plan_of(stage, plan).epochs for stage in method.stages()]
-  held = max(visit.shard.rows.shape[-1] for visit in visits)
+  width = max(visit.shard.rows.shape[-1] for visit in visits)
 
   def draw_client(number, size):
     client_key = jax.random.fold_in(key, number)
-    return draw(client_key, method.views, epochs, held, size)
+    return draw(client_key, method.views, epochs, width, size)
 
   draws = jax.vmap(draw_client)(
     jnp.concatenate([visit.shard.number for visit in visits]),
@@ -142,6 +188,50 @@ def run(
   return client, counts, report
 
 
+def parallel(group: Group) -> Trained:
+  """Every client trains with a copy of the server, `chunk` of them at a time.
+
+  Of a chunk only its clients and sums stay: there are only `chunk` copies.
+  """
+  ragged = group.idle or not group.plan.equal
+  visits = group.visits
+  of_client = functools.partial(
+    run, group.method, group.plan, ragged, group.common
+  )
+
+  def together(visits):
+    clients, counts, reports = map_clients(of_client, visits)
+    return (clients, counts), group.total(visits, reports)
+
+  chunk = group.cohort.chunk or group.clients
+  if chunk == group.clients:
+    return together(visits)
+  together = jax.jit(together, inline=True)  # traced once, for both uses
+
+  def next_chunk(carry, start):
+    # The clients are carried, and overwritten chunk by chunk.
+    clients, sums = carry
+    window = trees.window(visits._replace(client=clients), start, chunk)
+    (trained, counts), of_chunk = together(window)
+    clients = trees.put_window(clients, start, trained)
+    return (clients, trees.add(sums, of_chunk)), counts
+
+  none = jax.eval_shape(lambda: together(trees.window(visits, 0, chunk))[1])
+  carry = (visits.client, trees.zeros(none))
+  starts = jnp.arange(0, group.clients, chunk, dtype=jnp.int32)
+  (clients, sums), counts = jax.lax.scan(next_chunk, carry, starts)
+  return (clients, counts.reshape(group.clients)), sums
+
+
+def map_clients(function: Callable, visits: Visit) -> Tree:
+  """Maps a function of one client over n clients."""
+  if len(visits.sampled) > 1:
+    return jax.vmap(function)(visits)
+  # Not vmapped, its conditions compute one branch only.
+  single = function(trees.take(visits, 0))
+  return jax.tree.map(lambda x: jnp.asarray(x)[None], single)
+
+
 class ClientRound:
   """A client in a round, while the round is traced.
 
@@ -155,7 +245,9 @@ class ClientRound:
     self, method: Method, plan: BatchPlan, common: Common, visit: Visit
   ):
     shard = visit.shard._replace(image=common.image, label=common.label)
-    self.method, self.common, self.visit = method, common, visit
+    self.method = method
+    self.common = common
+    self.visit = visit
     self.samples = Samples(shard=shard, plan=plan)
     self.draws: Draws = visit.draws
     self.stages = method.stages()
@@ -220,7 +312,8 @@ class ClientRound:
     self, number: int, pair: Pair, context: Tree, batches: Tree, key: Array
   ) -> tuple[Pair, Tally]:
     """Calls a stage's `step`, or its `alone` while the server is down."""
-    stage, down = self.stages[number], self.visit.struck.server_down
+    stage = self.stages[number]
+    down = self.visit.struck.server_down
 
     def with_server():
       return tallied(stage.step, *pair, context, batches, key)
@@ -284,8 +377,9 @@ class ClientRound:
     self, shares: dict[str, Any], tally: Tally, counts: Array
   ) -> Report:
     """Reports what the client sent, and its losses if it `counts`."""
-    active, struck = self.visit.active, self.visit.struck
-    participates, counted = active.astype(float), counts.astype(float)
+    struck = self.visit.struck
+    participates = struck.active.astype(float)
+    counted = counts.astype(float)
     schedules = [steps for steps in self.schedules if steps is not None]
     taken = sum((s.taken.sum() for s in schedules), jnp.zeros(()))
     planned = sum((s.planned for s in schedules), jnp.zeros(()))
@@ -307,7 +401,7 @@ class ClientRound:
       shares=shares,
       losses=zeroed(counts, means),
       with_loss=jax.tree.map(lambda n: counted * (n > 0), tally.with_loss),
-      wire=zeroed(active, tally.wire),
+      wire=zeroed(struck.active, tally.wire),
       participants=participates,
       masked=participates - counted,
       bytes=participates * sum(tally.wire.values(), jnp.zeros(())),
@@ -315,6 +409,31 @@ class ClientRound:
       alone=alone,
       faults=faults,
     )
+
+
+def batches_of(
+  samples: Samples, steps: Schedule, t: Array
+) -> tuple[tuple[Batch, ...], Array]:
+  """Collects the V batches and the key of step t.
+
+  An epoch is a random order of the client's samples, cut into batches; each
+  view has orders of its own.
+  """
+  plan = samples.plan
+  # Numbered by epoch and step of it: the draws of a client with little data
+  # must not depend on the largest client of its cohort.
+  index = t // plan.steps * EPOCH + t % plan.steps
+  if plan.limit is not None:
+    index = t
+  key = jax.random.fold_in(steps.step_key, index)
+  batches = []
+  for view, augment_key in enumerate(steps.augment_keys):
+    # Gathered from the data set on the device, augmented, standardised.
+    draw_key = jax.random.fold_in(augment_key, index)
+    batch = samples.batch(steps.rows[t, view], steps.real[t], draw_key)
+    wire_key = jax.random.fold_in(key, WIRE + view)
+    batches.append(batch._replace(key=wire_key))
+  return tuple(batches), key
 
 
 def tallied(step: Callable, *arguments: Any) -> tuple[Pair, Tally]:

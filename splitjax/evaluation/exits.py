@@ -343,7 +343,7 @@ def map_clients(
 
       # As many clients at a time as a round trains, which may be few of all.
       # On a CPU one, without a client axis, even if a round trains all at once.
-      places = cohort.places // layout.devices
+      places = cohort.width // layout.devices
       chunk = cohort.chunk or -(-layout.computed(cohort) // layout.devices)
       if chunk <= 1 or on_cpu:
         results.append(jax.lax.map(of_client, part))
@@ -374,7 +374,7 @@ def in_order(cohorts: Sequence[CohortShape], numbers: Sequence[Array]) -> Array:
   repeat a number and are skipped.
   """
   real = np.concatenate(
-    [np.arange(cohort.places) < cohort.size for cohort in cohorts]
+    [np.arange(cohort.width) < cohort.size for cohort in cohorts]
   )
   rows = jnp.asarray(np.flatnonzero(real))
   return rows[jnp.argsort(jnp.concatenate(numbers)[rows])]

@@ -32,12 +32,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from splitjax.data.test_sets import Holdout
 from splitjax.evaluation.exits import Exits, copied
 from splitjax.evaluation.means import ratio
-from splitjax.types import Array, UserError
+from splitjax.types import UserError
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 """Thresholds for ten classes, nats: 0, SplitGP's eight, and 2.4.

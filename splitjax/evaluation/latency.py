@@ -140,9 +140,9 @@ def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
   net = subject.backbone
   table = np.zeros((subject.fleet.num_clients, 4), np.int64)
   for cohort in subject.fleet.cohorts:
-    part = parts_at(net, net.cuts[0] if subject.method.whole else cohort.depth)
+    part = parts_at(net, net.cuts[0] if subject.method.uncut else cohort.depth)
     numbers = [part["phi"], part["h"], part["theta"], part["cut"][-1]]
-    if subject.method.whole:
+    if subject.method.uncut:
       everything = part["phi"] + part["theta"]
       numbers = [everything, 0, 0, 0]
       if at_server:

@@ -24,7 +24,7 @@ from scipy import optimize, special
 
 from splitjax.evaluation.subject import End, Finding
 from splitjax.types import Number
-from splitjax.wire.channel import KINDS
+from splitjax.wire import KINDS
 
 LARGE = 10.0
 """An epsilon from which a note says that the noise protects nothing.

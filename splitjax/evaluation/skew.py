@@ -214,7 +214,7 @@ def embed(
 
   # A client may keep nothing: its place makes it one of a stack.
   nets: Sequence = personal or [None] * len(clients)
-  places = [jnp.arange(cohort.places) for cohort in layout.cohorts]
+  places = [jnp.arange(cohort.width) for cohort in layout.cohorts]
   stacked = list(zip(clients, nets, places, strict=True))
   common = method, server, image, shown
   return exits.copied(
@@ -239,7 +239,7 @@ def on_end(end: End) -> Finding:
   """
   subject = end.subject
   options = subject.config.eval
-  if not options.embeddings or subject.method.whole:
+  if not options.embeddings or subject.method.uncut:
     return Finding()
   rows, label = draw(subject.test_sets, options.embeddings, subject.config.seed)
   shown = exits.chunked(rows[None], options.batch_size)[0]

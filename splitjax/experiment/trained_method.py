@@ -222,7 +222,7 @@ class Trained(NamedTuple):
       counts=jnp.asarray(counts),
       number=jnp.int32(number),
       group=() if group is None else jnp.asarray(group)[0],
-      held=rows if method.validates else (),
+      validation=rows if method.validates else (),
     )
     return Samples(shard, plan)
 
@@ -316,7 +316,7 @@ class Trained(NamedTuple):
       UserError: clients hold the whole network, so there is no server; or see
         `predict`.
     """
-    if self.method.whole:
+    if self.method.uncut:
       raise UserError(
         "embeddings are the server's: clients of this method have the whole"
         " network"

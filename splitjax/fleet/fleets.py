@@ -33,7 +33,7 @@ class Cohort:
   chunk: int | None = None
 
   @property
-  def places(self) -> tuple[int, ...]:
+  def numbers(self) -> tuple[int, ...]:
     """Lists the client number at each place of the stacked leaves [N, ...]."""
     return self.ids + self.ids[:1] * self.padding
 
@@ -143,7 +143,7 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 def with_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
   """Pads cohorts [N, ...] to a fleet's sizes, copying the last real client."""
   return tuple(
-    trees.take(tree, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
+    trees.take(tree, np.minimum(np.arange(len(c.numbers)), len(c.ids) - 1))
     for tree, c in zip(cohorts, fleet.cohorts, strict=True)
   )
 

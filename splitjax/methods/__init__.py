@@ -20,34 +20,31 @@ from collections.abc import Callable
 from splitjax.methods.dfl import DFL
 from splitjax.methods.fedala import FedALA
 from splitjax.methods.fedamp import FedAMP
-from splitjax.methods.fedavg import FedAvg, FedBN, FedProx, Local
+from splitjax.methods.fedavg import FedAvg, FedBN, FedProx, Local, WholeNetwork
 from splitjax.methods.fedfomo import FedFomo
-from splitjax.methods.fedgh import FedGH
 from splitjax.methods.fedpac import FedPAC
-from splitjax.methods.fedproto import FedProto
 from splitjax.methods.harmony import Harmony
 from splitjax.methods.hydra import Hydra
 from splitjax.methods.merge_sfl import MergeSFL
 from splitjax.methods.method import Method, is_body, is_head
 from splitjax.methods.moon import MOON
-from splitjax.methods.multi_head import MultiHead
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.partial_sharing import FedBABU, FedPer, FedRep
 from splitjax.methods.per_fedavg import PerFedAvg
 from splitjax.methods.personal import Adapting, Blended, FineTuning
 from splitjax.methods.personal_networks import Ditto, PFedMe
 from splitjax.methods.pgfedsplit import PGFedSplit
+from splitjax.methods.prototypes import FedGH, FedProto
 from splitjax.methods.scaffold import Scaffold
-from splitjax.methods.split import Split
+from splitjax.methods.split import MultiExit, Split, SplitGP
 from splitjax.methods.splitfed import (
+  MultiHead,
   SplitFedV1,
   SplitFedV2,
   SplitFedV3,
   SplitNN,
 )
-from splitjax.methods.splitgp import MultiExit, SplitGP
 from splitjax.methods.supersfl import SuperSFL
-from splitjax.methods.whole import WholeNetwork
 
 METHODS: dict[str, Callable[..., Method]] = {
   "harmony": Harmony,

@@ -20,7 +20,7 @@ from splitjax.fields import NOT_NEGATIVE, PROBABILITY
 from splitjax.fleet import allocation
 from splitjax.fleet.resources import RATES, Devices, Profiles
 from splitjax.methods import nets
-from splitjax.methods.whole import Unaveraged
+from splitjax.methods.fedavg import Unaveraged
 from splitjax.models import network, sizes
 from splitjax.parameters import pytree
 from splitjax.types import Client, Tree, UserError
@@ -74,9 +74,9 @@ class DFL(Unaveraged):
     # Its weight in the mean of its cluster.
     return Client(net=net, memory=jnp.zeros(()))
 
-  def first_server(self, full, held, size):
+  def first_server(self, full, part, size):
     nobody = Clusters(cluster=jnp.zeros(size, jnp.int32), rounds=jnp.int32(0))
-    return super().first_server(full, held, size)._replace(memory=nobody)
+    return super().first_server(full, part, size)._replace(memory=nobody)
 
   def receive(self, client, server, samples, round, key):
     place = samples.shard.group  # of its cut among the backbone's

@@ -9,7 +9,7 @@ from jax import Array
 from splitjax import losses
 from splitjax.fields import COUNT, NOT_NEGATIVE, Bounds
 from splitjax.methods import nets
-from splitjax.methods.whole import WholeNetwork
+from splitjax.methods.fedavg import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Client, Row, Tree, UserError
 

@@ -9,8 +9,7 @@ from jax import Array
 from splitjax import trees
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.methods import nets
-from splitjax.methods.fedavg import squared_distance
-from splitjax.methods.whole import Unaveraged
+from splitjax.methods.fedavg import Unaveraged, squared_distance
 from splitjax.parameters import pytree
 from splitjax.types import Net, Tree, UserError
 

@@ -11,8 +11,7 @@ from splitjax.data.feed import Samples
 from splitjax.fields import NOT_NEGATIVE, PROBABILITY, Bounds
 from splitjax.losses import masked_mean
 from splitjax.methods import nets, prototypes
-from splitjax.methods.fedavg import squared_distance
-from splitjax.methods.whole import Unaveraged
+from splitjax.methods.fedavg import Unaveraged, squared_distance
 from splitjax.parameters import pytree
 from splitjax.types import NO_BLOCKS, Half, Net, UserError
 
@@ -67,11 +66,11 @@ class FedFomo(Unaveraged):
     memory = Memory(affinity=jnp.zeros(size), start=net)
     return super().first_client(net, size)._replace(memory=memory)
 
-  def first_server(self, full, held, size):
+  def first_server(self, full, part, size):
     if size < 2:
       raise UserError(f"models={self.models}: there are no other clients")
-    stock = nets.select(trees.repeat(held, size), self.sends)
-    return super().first_server(full, held, size)._replace(memory=stock)
+    stock = nets.select(trees.repeat(part, size), self.sends)
+    return super().first_server(full, part, size)._replace(memory=stock)
 
   def receive(self, client, server, samples, round, key):
     trained, (affinity, start) = client.net, client.memory

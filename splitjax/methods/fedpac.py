@@ -1,6 +1,5 @@
 """FedPAC: alignment of features, mixed heads (Xu et al., ICLR 2023)."""
 
-import dataclasses
 import functools
 from typing import Annotated, NamedTuple
 
@@ -10,12 +9,11 @@ from jax import Array
 from optax.projections import projection_simplex
 
 from splitjax import trees, wire
-from splitjax.fields import COUNT, NOT_NEGATIVE
+from splitjax.fields import COUNT
 from splitjax.methods import nets, prototypes
-from splitjax.methods.fedproto import Aligned
+from splitjax.methods.fedavg import HEAD_PASSES
 from splitjax.methods.method import is_body, is_head
-from splitjax.methods.prototypes import Prototypes
-from splitjax.methods.whole import HEAD_PASSES
+from splitjax.methods.prototypes import Aligned, Prototypes
 from splitjax.parameters import pytree
 from splitjax.types import Stage
 
@@ -47,10 +45,6 @@ class FedPAC(Aligned):
 
   #: epochs of the head in each round; the body's are local_epochs
   head_epochs: Annotated[int, COUNT] = 1
-  #: learning rate of the head's epochs, which follows the schedule; 0.1 in the
-  #: authors' code, beside 0.01 to 0.02 for the body. None: the body's, since
-  #: papers that compare with FedPAC name one rate for all.
-  head_lr: Annotated[float | None, NOT_NEGATIVE] = None
 
   def keeps(self, path):
     return is_head(path) or super().keeps(path)
@@ -63,13 +57,6 @@ class FedPAC(Aligned):
     h = prototypes.none(self.backbone).mean
     memory = Estimates(h=h, v=jnp.zeros(()))
     return super().first_client(net, size)._replace(memory=memory)
-
-  def at(self, round):
-    method = super().at(round)
-    if self.head_lr is None:
-      return method
-    factor = method.optimizer.lr / self.optimizer.lr
-    return dataclasses.replace(method, head_lr=factor * self.head_lr)
 
   def receive(self, client, server, samples, round, key):
     mean, known = server.memory
@@ -92,11 +79,12 @@ class FedPAC(Aligned):
     )
 
   def head_step(self, half, copy, context, batches, key):
-    """Descends CE in the head, at a learning rate of its own."""
-    lr = self.optimizer.lr if self.head_lr is None else self.head_lr
-    optimizer = dataclasses.replace(self.optimizer, lr=lr)
-    method = dataclasses.replace(self, optimizer=optimizer)
-    return method.step_in(is_head, half, copy, None, batches, key)
+    """Descends CE alone in the head, at the body's learning rate.
+
+    The authors' code has 0.1, beside 0.01 to 0.02 for the body; papers that
+    compare with FedPAC name one rate for all.
+    """
+    return self.step_in(is_head, half, copy, None, batches, key)
 
   def send(self, half, copy, context, samples, weight, key):
     held = (samples.shard.counts > 0).sum()

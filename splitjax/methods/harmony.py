@@ -23,7 +23,7 @@ from splitjax.methods.split import Front, Split
 from splitjax.models import network
 from splitjax.parameters import pytree
 from splitjax.types import Batch, Half, Net, Passes, Row, Tree
-from splitjax.wire.forms import Form
+from splitjax.wire import Form
 
 
 class Views(NamedTuple):

@@ -34,8 +34,7 @@ from splitjax.types import (
   Stage,
   Tree,
 )
-from splitjax.wire import Wire
-from splitjax.wire.forms import Form
+from splitjax.wire import Form, Wire
 
 Batches = tuple[Batch, ...]
 """The V batches of a step."""
@@ -73,7 +72,7 @@ class Method:
 
   topology: ClassVar[str] = "parallel"  #: key of TOPOLOGIES
   exits: ClassVar[bool] = True  #: whether a client has a classifier
-  whole: ClassVar[bool] = False  #: whether clients hold the whole network
+  uncut: ClassVar[bool] = False  #: whether clients hold the whole network
   pick: ClassVar[bool] = False  #: whether the most confident path answers
 
   def __post_init__(self) -> None:
@@ -102,7 +101,7 @@ class Method:
   @property
   def needs_server(self) -> bool:
     """Whether a round needs the server for more than the means."""
-    return not self.whole
+    return not self.uncut
 
   # Which leaves are whose. A path is that of a block's leaf, "head/kernel".
 
@@ -142,12 +141,12 @@ class Method:
     """Makes one of `size` clients from its part of the initial network."""
     return Client(net=nets.select(net, self.keeps))
 
-  def first_server(self, full: Net, held: Net, size: int) -> Server:
-    """Makes the server; `size` clients hold the part `held` of the network."""
+  def first_server(self, full: Net, part: Net, size: int) -> Server:
+    """Makes the server; `size` clients hold the `part` of the network."""
     theta = NO_BLOCKS
-    if not self.whole:
+    if not self.uncut:
       theta = network.suffix(self.backbone, full, self.backbone.cuts[0])
-    return Server(net=theta, common=nets.select(held, self.sends))
+    return Server(net=theta, common=nets.select(part, self.sends))
 
   # A client's round.
 
@@ -304,25 +303,11 @@ class Method:
     net = net._replace(params=params)
     return self.exit_loss(net, self.features(net, batch)[0], batch)
 
-  def sgd_step(
-    self,
-    net: Net,
-    batch: Batch,
-    lr: Array | float,
-    moves: Choice | None = None,
-  ) -> Net:
-    """Takes a step of plain SGD on l_C in the blocks that `moves` names.
-
-    A batch of padding changes nothing.
-    """
+  def sgd_step(self, net: Net, batch: Batch, lr: Array | float) -> Net:
+    """Takes a step of plain SGD on l_C; a batch of padding changes nothing."""
     grads = jax.grad(self.local_loss)(net.params, net, batch)
     lr = jnp.where(batch.real.any(), lr, 0.0)
-    params = {
-      name: jax.tree.map(lambda p, g: p - lr * g, old, grads[name])
-      if moves is None or moves(name)
-      else old
-      for name, old in net.params.items()
-    }
+    params = jax.tree.map(lambda p, g: p - lr * g, net.params, grads)
     return net._replace(params=params)
 
   def depth(self, net: Net) -> int:

@@ -7,7 +7,7 @@ import jax
 from splitjax import losses
 from splitjax.fields import NOT_NEGATIVE, POSITIVE
 from splitjax.methods import prototypes
-from splitjax.methods.whole import WholeNetwork
+from splitjax.methods.fedavg import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Passes
 

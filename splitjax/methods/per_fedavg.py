@@ -6,8 +6,8 @@ import jax
 
 from splitjax import trees
 from splitjax.fields import NOT_NEGATIVE
+from splitjax.methods.fedavg import WholeNetwork
 from splitjax.methods.personal import Adapting
-from splitjax.methods.whole import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Passes, Row
 

@@ -10,7 +10,7 @@ from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.fields import NOT_NEGATIVE, PROBABILITY
 from splitjax.methods import nets
-from splitjax.methods.method import Choice, Method
+from splitjax.methods.method import Method
 from splitjax.parameters import pytree
 from splitjax.types import Net, Row, Tree
 
@@ -85,7 +85,6 @@ def fine_tune(
   lr: Array | float,
   steps: int = 0,
   epochs: int = 0,
-  moves: Choice | None = None,
 ) -> Net:
   """Takes `steps` mini-batch steps on a client's data, or `epochs` over it."""
   epoch_key, batch_key = jax.random.split(key)
@@ -99,7 +98,7 @@ def fine_tune(
     if epochs:
       augment_key = jax.random.fold_in(augment_key, i)
     batch = samples.batch(rows[i], real[i], augment_key)
-    return method.sgd_step(net, batch, lr, moves)
+    return method.sgd_step(net, batch, lr)
 
   return jax.lax.fori_loop(0, epochs * batches if epochs else steps, step, net)
 

@@ -6,7 +6,7 @@ import jax
 
 from splitjax import trees
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE
-from splitjax.methods.whole import WholeNetwork
+from splitjax.methods.fedavg import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Net, Passes, Row, UserError
 

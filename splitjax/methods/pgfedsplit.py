@@ -17,8 +17,8 @@ from splitjax import losses, trees, wire
 from splitjax.data.feed import Samples
 from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY, SHARE
 from splitjax.methods import nets, prototypes
+from splitjax.methods.fedavg import HEAD_PASSES, WholeNetwork
 from splitjax.methods.method import is_body, is_head
-from splitjax.methods.whole import HEAD_PASSES, WholeNetwork
 from splitjax.parameters import STATIC, pytree
 from splitjax.types import Client, Net, Stage, Tree, UserError
 
@@ -103,7 +103,7 @@ class PGFedSplit(WholeNetwork):
     memory = HeadMemory(last=jnp.int32(-1), alpha=jnp.ones(()), **sent)
     return super().first_client(net, size)._replace(memory=memory)
 
-  def first_server(self, full, held, size):
+  def first_server(self, full, part, size):
     nobody = prototypes.none(self.backbone)
     memory = Clock(
       gaussians=Gaussians(*nobody, spread=nobody.mean),
@@ -113,7 +113,7 @@ class PGFedSplit(WholeNetwork):
       since=jnp.int32(0),
       alpha=jnp.zeros(()),
     )
-    return super().first_server(full, held, size)._replace(memory=memory)
+    return super().first_server(full, part, size)._replace(memory=memory)
 
   # The client (Algorithm 2).
 

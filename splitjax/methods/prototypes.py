@@ -1,21 +1,31 @@
-"""Prototypes: class means of a client's features.
+"""Prototypes, class means of a client's features: FedProto and FedGH.
 
-Features z [B, D] are the input of the head. Networks run in inference mode.
+FedProto: Federated Prototype Learning (Tan et al., AAAI 2022). FedGH:
+Generalized Global Header (Yi et al., ACM MM 2023). Features z [B, D] are the
+input of the head. Networks run in inference mode.
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from splitjax import trees
+from splitjax import trees, wire
 from splitjax.data.feed import Samples
+from splitjax.fields import NOT_NEGATIVE
 from splitjax.losses import masked_mean
+from splitjax.methods import nets
+from splitjax.methods.fedavg import WholeNetwork
+from splitjax.methods.method import is_body, is_head
 from splitjax.models import network, sizes
 from splitjax.models.network import Backbone
-from splitjax.types import Batch, Net
+from splitjax.parameters import pytree
+from splitjax.types import Batch, Client, Logits, Net
+
+FAR = 1e6
+"""The squared distance of a class that has no prototype."""
 
 
 class ClassStats(NamedTuple):
@@ -87,3 +97,142 @@ def distance_to(
   square = jnp.square(z - anchor[batch.label]).sum(axis=1)
   square = jnp.where(known[batch.label], square, 0.0)
   return masked_mean(square / (z.shape[1] if per_feature else 1), batch.real)
+
+
+@pytree
+class Aligned(WholeNetwork):
+  """Clients descend CE + lam 1/D |f(x) - c_y|^2, and send class means.
+
+  c_j, in the server's memory, is the mean of the participants' mean features of
+  class j (FedProto eq. 6); if none has the class, it does not change. A class
+  without a c_j adds nothing to the loss, nor does any without a context. The
+  distance is divided by D, as in the authors' code.
+
+  Attributes:
+    mean: weight of a client in c_j: "size", |D_ij|, the number of its samples
+      of the class, as in the papers, or "uniform", 1, as in FedProto's code.
+  """
+
+  lam: Annotated[float, NOT_NEGATIVE] = 1.0  #: lambda; 1 in the authors' code
+
+  def first_server(self, full, part, size):
+    memory = none(self.backbone)
+    return super().first_server(full, part, size)._replace(memory=memory)
+
+  def receive(self, client, server, samples, round, key):
+    mean, known = server.memory
+    wire.record("down/prototypes", 4 * (1 + mean.shape[1]) * known.sum())
+    half, copy, _ = super().receive(client, server, samples, round, key)
+    return half, copy, server.memory
+
+  def loss(self, params, half, context, batch):
+    net = half.net._replace(params=params)
+    z, stats = self.features(net, batch)
+    losses = {"client": self.exit_loss(net, z, batch)}
+    if context is not None:
+      c, known = context
+      apart = distance_to(c, known, z, batch, per_feature=True)
+      losses["align"] = self.lam * apart
+    return sum(losses.values()), (losses, stats)
+
+  def send(self, half, copy, context, samples, weight, key):
+    mean, _, count = class_stats(self.backbone, half.net, samples)
+    held = count > 0
+    wire.record("up/prototypes", 4 * (2 + mean.shape[1]) * held.sum())
+    if self.mean == "uniform":
+      count = held.astype(float)
+    sent = jax.vmap(nets.share)(mean, jnp.where(weight > 0, count, 0.0))
+    kept, shares = super().send(half, copy, context, samples, weight, key)
+    return kept, shares | {"prototypes": sent}
+
+  def merge(self, server, shares, clients, counted):
+    sent, (mean, known) = shares["prototypes"], server.memory
+    memory = Prototypes(sent.mean(mean), known | (sent.weight > 0))
+    return server._replace(memory=memory), clients
+
+
+@pytree
+class FedProto(Aligned):
+  """Clients keep their networks and share prototypes (Algorithm 1).
+
+  Eq. 6 also divides by |N_j|, the number of clients with the class, and then
+  c_j is no longer a mean. The authors' code and this one do not. The authors
+  collect features during a client's last epoch, this code in a pass after it.
+  """
+
+  def keeps(self, path):
+    return True
+
+  def part_two(self, client, server):
+    # As a block: the prototypes answer in the place of a server.
+    return Net(params={"prototypes": server.memory}, stats={})
+
+  def predict(self, client_net, server_net, image):
+    """The logits are -1/D |f(x) - c_j|^2.
+
+    The authors' code chooses among the c_j of the client's classes; this one
+    among all, since test samples may be of other classes.
+    """
+    z, _ = network.client_logits(self.backbone, client_net, image)
+    mean, known = server_net.params["prototypes"]
+    z = z.reshape(len(z), -1).astype(float)
+    square = jax.lax.map(lambda c: jnp.square(z - c).mean(axis=1), mean)
+    scores = -jnp.where(known, square.T, FAR)
+    return Logits(client=scores, server=scores)
+
+
+@pytree
+class FedGH(WholeNetwork):
+  """The server's head takes a step for every class mean (Algorithm 1).
+
+  Every client starts with the global head, trains its whole network and sends
+  p_il, the mean feature of each class l that it holds. It is the client's
+  memory. The server takes one SGD step on CE(h(p_il), l) for each client i and
+  each of its classes l, in the order of the clients and classes.
+  """
+
+  #: eta, learning rate of the server's head. The default is ours.
+  server_lr: Annotated[float, NOT_NEGATIVE] = 0.01
+
+  def keeps(self, path):
+    return is_body(path)
+
+  def sends(self, path):
+    return is_head(path)
+
+  def first_client(self, net, size):
+    memory = none(self.backbone)
+    return super().first_client(net, size)._replace(memory=memory)
+
+  def send(self, half, copy, context, samples, weight, key):
+    mean, _, count = class_stats(self.backbone, half.net, samples)
+    held = count > 0
+    wire.record("up/prototypes", 4 * (1 + mean.shape[1]) * held.sum())
+    # The head comes down, and does not go up.
+    kept = nets.select(half.net, self.keeps)
+    memory = Prototypes(mean=mean, known=held)
+    return Client(net=kept, memory=memory), {}
+
+  def merge(self, server, shares, clients, counted):
+    """Takes a step for each mean [N, C, D] of a client that `counted`."""
+    (cohort,), (on,) = clients, counted
+    mean, held = cohort.memory
+    common = server.common
+
+    def loss(head, z, label):
+      net = common._replace(params={"head": head})
+      answer = logits(self.backbone, net, z[None])
+      return self.backbone.mean_loss(answer, label[None], jnp.ones(1, bool))
+
+    def step(head, inputs):
+      z, label, counts = inputs
+      grads = jax.grad(loss)(head, z, label)
+      lr = jnp.where(counts, self.server_lr, 0.0)
+      return jax.tree.map(lambda w, g: w - lr * g, head, grads), None
+
+    labels = jnp.broadcast_to(jnp.arange(held.shape[1]), held.shape)
+    pairs = mean, labels, on[:, None] & held
+    inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), pairs)
+    head, _ = jax.lax.scan(step, common.params["head"], inputs)
+    params = common.params | {"head": head}
+    return server._replace(common=common._replace(params=params)), clients

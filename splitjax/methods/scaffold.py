@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.methods import nets
-from splitjax.methods.whole import WholeNetwork
+from splitjax.methods.fedavg import WholeNetwork
 from splitjax.parameters import pytree
 from splitjax.types import Net, Tree
 
@@ -43,10 +43,10 @@ class Scaffold(WholeNetwork):
     zeros = trees.zeros(net.params)
     return super().first_client(net, size)._replace(memory=zeros)
 
-  def first_server(self, full, held, size):
-    zeros = trees.zeros(held.params)
+  def first_server(self, full, part, size):
+    zeros = trees.zeros(part.params)
     memory = ServerControl(control=zeros, clients=jnp.asarray(size, float))
-    return super().first_server(full, held, size)._replace(memory=memory)
+    return super().first_server(full, part, size)._replace(memory=memory)
 
   def receive(self, client, server, samples, round, key):
     c = server.memory.control

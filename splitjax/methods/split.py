@@ -1,14 +1,20 @@
-"""A network that is cut: both sides of a local step, message by message."""
+"""A network that is cut: a local step, message by message; SplitGP.
+
+Han et al., SplitGP: Achieving Both Generalization and Personalization in
+Federated Learning, INFOCOM 2023.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax import wire
+from splitjax.fields import PROBABILITY
 from splitjax.methods.method import Blocks, Losses, Method
+from splitjax.methods.personal import Blended, FineTuning
 from splitjax.models import network
 from splitjax.parameters import pytree
 from splitjax.types import Batch, Half, Net
@@ -113,3 +119,35 @@ class Split(Method):
     grads = near.pull(jnp.zeros_like(near.features), 1.0)
     half = self.optimizer.step(half, grads, near.stats)
     return half, {"client": near.loss}
+
+
+@pytree
+class SplitGP(FineTuning, Blended, Split):
+  """SGD on gamma l_C + (1 - gamma) l_S, then blended prefixes (Algorithm 1).
+
+  phi and h are blended by lam (eq. 9-10), theta is the mean. The paper reports
+  lam = 0.2 and 0.9. gamma is the weight of the client's loss (eq. 5).
+
+  Example:
+    >>> from splitjax.sandbox import small
+    >>> small(SplitGP, gamma=0.7).method.answers
+    ('client', 'server')
+  """
+
+  gamma: Annotated[float, PROBABILITY] = 0.5
+  lam = 0.2
+
+  def step(self, half, copy, context, batches, key):
+    (batch,) = batches
+    return self.split_pass(half, copy, batch, self.gamma)
+
+  def alone(self, half, context, batches, key):
+    (batch,) = batches
+    return self.client_pass(half, batch)
+
+
+@pytree
+class MultiExit(SplitGP):
+  """Multi-exit SFL: SplitGP whose clients get the mean and keep nothing."""
+
+  lam = None

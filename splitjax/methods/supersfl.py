@@ -73,7 +73,7 @@ class SuperSFL(Split):
     # Whether it has sent its memory and latency (eq. 1): once in a run.
     return super().first_client(net, size)._replace(memory=jnp.bool_(False))
 
-  def first_server(self, full, held, size):
+  def first_server(self, full, part, size):
     theta = network.suffix(self.backbone, full, 0)
     return Server(net=theta, common=NO_BLOCKS)
 

@@ -15,12 +15,13 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
+from jax import Array
 
 from splitjax.models import network, sizes
 from splitjax.models.build import axes_of
 from splitjax.models.network import Backbone
 from splitjax.options import declared
-from splitjax.types import Array, Net, Tree, UserError
+from splitjax.types import Net, Tree, UserError
 
 SHAPES = {1: (16,), 2: (64, 9), 3: (32, 32, 3), None: (32, 32, 3)}
 """Number of axes of an input -> the shape that a network is tried with."""

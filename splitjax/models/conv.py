@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax.models import winograd
-from splitjax.types import Array
 
 Padding = Literal["same", "valid"]
 

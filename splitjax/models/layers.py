@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from splitjax.fields import Bounds
 from splitjax.models import conv, pooling
 from splitjax.models.conv import Padding
 from splitjax.models.network import Backbone, Block
-from splitjax.types import Array
 
 # Beyond these bounds array sizes overflow, or tracing takes too long to count
 # the parameters.

@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from splitjax.models import conv
 from splitjax.models.layers import (
@@ -47,7 +48,7 @@ from splitjax.models.layers import (
   with_exits,
 )
 from splitjax.models.network import Backbone, Block
-from splitjax.types import Array, UserError
+from splitjax.types import UserError
 
 
 def scaled(width: float, channels: int) -> int:

@@ -15,9 +15,10 @@ from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax import losses
-from splitjax.types import Array, Batch, Net, Tree, UserError
+from splitjax.types import Batch, Net, Tree, UserError
 
 Draws = Literal["he", "torch"]
 """Distribution of kernels and biases, see `redraw`."""

@@ -4,9 +4,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from splitjax.models.conv import padded
-from splitjax.types import Array
 
 
 def max_pool(x: Array) -> Array:

@@ -14,6 +14,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from splitjax.models.layers import (
   BARE,
@@ -26,7 +27,7 @@ from splitjax.models.layers import (
 )
 from splitjax.models.network import Backbone, Block
 from splitjax.models.pretrained import read
-from splitjax.types import Array, UserError
+from splitjax.types import UserError
 
 normal = nn.initializers.truncated_normal(0.02)
 dense = functools.partial(Dense, kernel_init=normal)

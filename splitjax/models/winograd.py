@@ -18,8 +18,7 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
-
-from splitjax.types import Array
+from jax import Array
 
 POINTS = (0, 1, -1, 2, -0.5)
 """Points at which the polynomials are evaluated, besides infinity."""

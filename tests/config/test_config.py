@@ -34,7 +34,7 @@ from splitjax.config.tree import FieldGroup, paths, slots, value_of
 from splitjax.engine import Faults
 from splitjax.models.network import Draws
 from splitjax.options import Spec
-from splitjax.wire.forms import Form
+from splitjax.wire import Form
 
 ROWS = [
   ({"rounds": 0}, "rounds"),

@@ -148,17 +148,17 @@ def test_participants_train_and_the_others_stay(n, depths, p):
 def test_slots_fill_devices_and_chunks(n, participants, devices, chunk):
   fleet = assign_depths(n, (1, 2, 3), 0, participants=participants)
   fleet = divide(fleet, devices, [chunk] * 3)
-  numbers = [jnp.array(cohort.places) for cohort in fleet.cohorts]
+  numbers = [jnp.array(cohort.numbers) for cohort in fleet.cohorts]
   seen = []
   samples = round.sample(layout.of(fleet), jax.random.key(1), numbers)
   for cohort, sample in zip(fleet.cohorts, samples, strict=True):
     lot = devices * cohort.chunk
-    active, slots = np.asarray(sample.active), np.arange(len(cohort.places))
+    active, slots = np.asarray(sample.active), np.arange(len(cohort.numbers))
     if sample.slots is not None:  # the sampled clients of a cohort are dealt
       slots = np.asarray(sample.slots)
-      assert len(slots) < len(cohort.places)  # or it would gather for nothing
+      assert len(slots) < len(cohort.numbers)  # or it would gather for nothing
       load = active.reshape(devices, -1).sum(axis=1)
       assert load.max() - load.min() <= 1
-    assert len(slots) % lot == 0 == len(cohort.places) % lot
+    assert len(slots) % lot == 0 == len(cohort.numbers) % lot
     seen += [cohort.ids[i] for i in slots[active]]
   assert len(set(seen)) == len(seen) == fleet.participants

@@ -152,8 +152,8 @@ class Marked(METHODS["splitgp"]):
     server, clients = super().merge(server, shares, clients, counted)
     return server._replace(memory=shares["secret"]), clients
 
-  def first_server(self, full, held, size):
-    server = super().first_server(full, held, size)
+  def first_server(self, full, part, size):
+    server = super().first_server(full, part, size)
     return server._replace(memory=jnp.zeros(()))
 
 

@@ -83,7 +83,7 @@ def test_a_state_does_not_grow_with_its_clients(name):
   def size(clients):
     cohorts = (CohortShape(depth=method.backbone.length, size=clients,
                       places=clients),)  # fmt: skip
-    if not method.whole:
+    if not method.uncut:
       cohorts = tuple(
         CohortShape(depth=depth, size=clients // 2, places=clients // 2)
         for depth in method.backbone.cuts

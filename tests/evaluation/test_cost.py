@@ -102,7 +102,7 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
     jax.random.key(1),
   )
   (stage,) = method.stages()
-  depth = net.length if method.whole else 1
+  depth = net.length if method.uncut else 1
 
   def begin(key):
     full = models.init(net, key)

@@ -63,8 +63,8 @@ def divided(
   )
   shards = []
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
-    rows = [sandbox.parts(sizes)[i] for i in cohort.places]
-    shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.places)
+    rows = [sandbox.parts(sizes)[i] for i in cohort.numbers]
+    shard = data.shards(*shared, rows, sandbox.CLASSES, cohort.numbers)
     shard = orders.with_service_order(
       made.method, shard, plan, fleet,
       order="cyclic", turn=1, rounds=sandbox.ROUNDS, seed=0,
@@ -140,7 +140,7 @@ def poisoned(state: Any, fleet: Fleet) -> Any:
   """A state whose padding clients hold only NaN."""
 
   def spoil(half, cohort):
-    padding = jnp.arange(len(cohort.places)) >= len(cohort.ids)
+    padding = jnp.arange(len(cohort.numbers)) >= len(cohort.ids)
     nan = jax.tree.map(lambda x: x * jnp.nan, half)
     return trees.where(padding, nan, half)
 

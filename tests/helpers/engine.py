@@ -100,7 +100,7 @@ class Spy(Method):
       ),
     )
 
-  def first_server(self, full, held, size):
+  def first_server(self, full, part, size):
     return Server(net=NO_BLOCKS, common=NO_BLOCKS, memory=jnp.zeros(2))
 
   def receive(self, client, server, samples, round, key):

@@ -133,7 +133,7 @@ def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
     jnp.int32(len(rows)),
     jnp.asarray(counts),
     jnp.int32(0),
-    held=jnp.asarray(held, jnp.int32),
+    validation=jnp.asarray(held, jnp.int32),
   )
   return data.Samples(shard, world(net, (4,), (tuple(rows),)).plans[0])
 

@@ -13,9 +13,8 @@ import toy_world as toys
 
 from splitjax import trees
 from splitjax.methods import METHODS
-from splitjax.methods.multi_head import UNSURE
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.splitfed import SplitFedV1
+from splitjax.methods.splitfed import UNSURE, SplitFedV1
 from splitjax.parameters import pytree
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

@@ -9,8 +9,8 @@ import toy_world as toys
 from splitjax import models, wire
 from splitjax.methods.fedavg import Local
 from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.split import MultiExit, SplitGP
 from splitjax.methods.splitfed import SplitFedV1
-from splitjax.methods.splitgp import MultiExit, SplitGP
 from splitjax.parameters import pytree
 from splitjax.wire import Channel, Wire
 

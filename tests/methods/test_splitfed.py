@@ -8,9 +8,14 @@ import toy_world as toys
 
 from splitjax import models, trees
 from splitjax.methods.hydra import Hydra, mean_head
-from splitjax.methods.multi_head import UNSURE, MultiHead
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.splitfed import SplitFedV1, SplitFedV2, SplitFedV3
+from splitjax.methods.splitfed import (
+  UNSURE,
+  MultiHead,
+  SplitFedV1,
+  SplitFedV2,
+  SplitFedV3,
+)
 from splitjax.types import Half, Net
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

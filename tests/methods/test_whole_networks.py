@@ -107,7 +107,7 @@ def by_hand_round(pull, rates, epochs):
         [(0.1, 0.1)],
         [3],
       ),
-      ("fedpac", {"head_lr": 0.5}, 0.0, [(0, 0.5), (0.1, 0)], [1, 3]),
+      ("fedpac", {}, 0.0, [(0, 0.1), (0.1, 0)], [1, 3]),
     ),
   ],
 )
@@ -153,10 +153,9 @@ def test_a_stage_moves_its_own_part_alone():
   assert np.isfinite(tally.losses["client"])
 
 
-@pytest.mark.parametrize("tune", ["head", *slow("full")])
 @pytest.mark.slow
-def test_fedbabu_tunes_epochs_of_the_clients_own_steps(tune):
-  method = make("fedbabu", tune=tune, tune_epochs=2, inner_lr=0.1)
+def test_fedbabu_tunes_epochs_of_the_clients_own_steps():
+  method = make("fedbabu", tune_epochs=2, inner_lr=0.1)
   client_round = toys.client_round(world(), method, 2)
   samples, state = client_round.samples, toys.start(world(), method)
   client = world().record(state, 2)
@@ -168,17 +167,14 @@ def test_fedbabu_tunes_epochs_of_the_clients_own_steps(tune):
 
   # An epoch of 7 samples is two steps.
   key = jax.random.split(KEY)[0]
-  moves = (lambda name: name == "head") if tune == "head" else None
-  step = jax.jit(lambda net, batch: method.sgd_step(net, batch, 0.1, moves))
+  step = jax.jit(lambda net, batch: method.sgd_step(net, batch, 0.1))
   for epoch in range(2):
     rows, real = samples.epoch(jax.random.fold_in(key, epoch))
     for i in range(2):
       want = step(want, samples.batch(rows[i], real[i]))
   toys.assert_close(got, want.params, 1e-12)
   for block, old in net.params.items():
-    moved = toys.distance(got[block], old)
-    moves_block = tune == "full" or block == "head"
-    assert (moved > 1e-3) if moves_block else (moved == 0)
+    assert toys.distance(got[block], old) > 1e-3  # the head too
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,6 @@ BYTES = {
   Channel(form="float16"): 3 * 70 * 2,
   Channel(form="bfloat16"): 3 * 70 * 2,
   Channel(form="int8"): 3 * (70 + 4),
-  Channel(form="int8", scale="tensor"): 3 * 70 + 4,
   Channel(form="topk"): 3 * 7 * (4 + 7 / 8),
   Channel(form="random"): 3 * 7 * 4,
   Channel(form="random", share=1.0): 3 * 70 * 4,
@@ -133,11 +132,10 @@ def over_keys(x, channel, count=2000):
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize("scale", ["sample", "tensor"])
-def test_int8_is_unbiased_and_a_step_away_at_most(float64, rows, scale):
-  got = over_keys(jnp.asarray(rows), Channel(form="int8", scale=scale))[:, :3]
+def test_int8_is_unbiased_and_a_step_away_at_most(float64, rows):
+  got = over_keys(jnp.asarray(rows), Channel(form="int8"))[:, :3]
   peak = np.abs(rows).max(axis=1, keepdims=True)[:3]
-  step = (peak if scale == "sample" else peak.max()) / 127
+  step = peak / 127
   levels = got / step
   np.testing.assert_allclose(levels, np.round(levels), atol=1e-9)
   assert np.abs(levels).max() == pytest.approx(127)
@@ -177,14 +175,10 @@ def test_topk_keeps_the_largest_as_numpy_does(float64, rows):
 
 def test_a_share_is_rounded_up():
   asked = (0.1, 30), (0.1, 31), (0.7, 10), (1e-3, 5), (1.0, 7)
-  assert [wire.kept(*each) for each in asked] == [3, 4, 7, 1, 7]
+  assert [wire.sent_count(*each) for each in asked] == [3, 4, 7, 1, 7]
 
 
-DRAWN = [
-  Channel(form="int8"),
-  Channel(form="int8", scale="tensor"),
-  Channel(form="random"),
-]
+DRAWN = [Channel(form="int8"), Channel(form="random")]
 LOSSY = [*DRAWN, Channel(form="topk")]
 
 
@@ -195,9 +189,8 @@ def test_a_form_takes_zeros_nan_infinity_and_padding(channel):
   assert not got[0].any() and np.isfinite(got[1]).all()
   if channel.form != "random":  # which may not send it
     assert np.isnan(got[2]).any()
-  if channel.scale == "sample":
-    small, _ = arrives(jnp.full((4, 20), 1e-38), channel)
-    assert np.isfinite(small).all()
+  small, _ = arrives(jnp.full((4, 20), 1e-38), channel)
+  assert np.isfinite(small).all()
   x = jax.random.normal(jax.random.key(0), (4, 20))
   got, _ = arrives(x, channel)
   loud, _ = arrives(x.at[3].set(1e6), channel)

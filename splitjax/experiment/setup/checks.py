@@ -25,7 +25,7 @@ from splitjax.methods.method import Method
 from splitjax.models import BACKBONES, sizes
 from splitjax.models.network import Backbone, is_norm
 from splitjax.types import UserError
-from splitjax.wire.channel import KINDS
+from splitjax.wire import KINDS
 
 
 def check_first(config: Config) -> None:

@@ -86,7 +86,7 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   A cohort has the clients of one split depth. Clients that hold the whole
   network are one cohort.
   """
-  if not method.whole:
+  if not method.uncut:
     return network.fleet
   return fleets.with_full_depth(network.fleet, network.backbone.length)
 
@@ -103,7 +103,7 @@ def abstract_state(
   clients = layout.of(own_fleet(method, network))
   if places is not None:
     cohorts = tuple(
-      cohort._replace(places=count)
+      cohort._replace(width=count)
       for cohort, count in zip(clients.cohorts, places, strict=True)
     )
     clients = clients._replace(cohorts=cohorts)

@@ -9,6 +9,7 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+from jax import Array
 from jax.sharding import Mesh
 
 from splitjax import machine, target
@@ -41,7 +42,7 @@ from splitjax.methods.method import Method
 from splitjax.models.network import Backbone, Pretrained, init
 from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES
-from splitjax.types import Array, Net, naming
+from splitjax.types import Net, naming
 
 
 class Task(NamedTuple):

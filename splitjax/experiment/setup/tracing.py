@@ -106,7 +106,7 @@ def at_server(method: Method, layout: Layout, plan: BatchPlan) -> int:
   full = sizes.shapes(net).params
   behind = [full[name] for name in (*net.names(net.cuts[0]), "head")]
   copies = layout.participants * trees.num_bytes(behind)
-  if method.whole:  # the client's network stands for both parts
+  if method.uncut:  # the client's network stands for both parts
     return copies
   once = start.state.server.net.params if net.names()[0] in params else ()
   return copies + trees.num_bytes((once, heads))
@@ -126,7 +126,7 @@ def start_of(
     counts=jnp.zeros(net.classes, jnp.int32),
     number=jnp.int32(0),
     group=jnp.int32(0),
-    held=rows if method.validates else (),
+    validation=rows if method.validates else (),
   )
 
   def begin(full):

@@ -98,7 +98,7 @@ class TrainingSetup(NamedTuple):
   @property
   def places(self) -> list[int]:
     """The numbers of clients in the cohorts, padding included."""
-    return [len(cohort.places) for cohort in self.fleet.cohorts]
+    return [len(cohort.numbers) for cohort in self.fleet.cohorts]
 
 
 def make_setup(task: Task, key: str) -> TrainingSetup:
@@ -247,13 +247,13 @@ def _shard(
   shard = feed.shards(
     task.image,
     task.data.train_label,
-    [parts[i] for i in cohort.places],
+    [parts[i] for i in cohort.numbers],
     task.data.classes,
-    cohort.places,
+    cohort.numbers,
   )
-  numbers, groups = np.array(cohort.places), task.test_sets.groups
+  numbers, groups = np.array(cohort.numbers), task.test_sets.groups
   if held is not None:
-    shard = shard._replace(held=jnp.asarray(padded(held)[numbers]))
+    shard = shard._replace(validation=jnp.asarray(padded(held)[numbers]))
   if groups is not None:
     shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
   return shard

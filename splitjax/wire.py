@@ -1,0 +1,420 @@
+"""Messages between client and server: names, bytes, forms and noise.
+
+A method sends only messages that are named in MESSAGES, so a ledger says what a
+method reveals as well as what it costs. A ledger without "up/labels" shows only
+that no raw label is sent: a gradient or a match bit still carries information
+about labels, which `splitjax.evaluation.leakage` shows. Whoever opens `ledger`
+around a computation learns what it sent:
+
+>>> import jax.numpy as jnp
+>>> with ledger() as sent:
+...   send_tree("down/model", {"kernel": jnp.zeros((3, 2), jnp.float32)})
+>>> sent
+{'down/model': Array(24., dtype=float32)}
+
+A batch that crosses the cut travels in the form that the config's channel
+names. Its rounding is between the `vjp` of one side and that of the other, so
+it is not differentiated: the gradient is straight-through. Random numbers come
+from the key of the batch and the message's name, so they do not depend on how
+clients are divided into chunks or devices.
+"""
+
+import contextlib
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Annotated, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import get_opaque_trace_state
+
+from splitjax import trees
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
+from splitjax.parameters import STATIC, pytree
+from splitjax.types import Batch, Tree
+
+MESSAGES: dict[str, str] = {
+  "up/features": "activations at the cut",
+  "up/labels": "raw labels",
+  "up/match": "one bit per pair: do the two samples share their class",
+  "up/embedding_gradient": "gradient at the server's pre-head embedding",
+  "up/head_gradient": "gradient of the server's head",
+  "up/prefix": "client blocks",
+  "up/exit": "client exits",
+  "up/model": "whole models",
+  "up/body": "models without their heads",
+  "up/head": "heads of whole models",
+  "up/prototypes": "class means of features, and class counts",
+  "up/control_variate": "changes of control variates, mean gradients",
+  "up/statistics": "label counts, losses, variances, coefficients, memory and"
+  " latency",
+  "down/feature_gradient": "gradient at the cut",
+  "down/embeddings": "the server's pre-head embeddings",
+  "down/server_head": "the server's head",
+  "down/prefix": "client blocks",
+  "down/exit": "client exits",
+  "down/model": "whole models",
+  "down/body": "models without their heads",
+  "down/head": "heads of whole models",
+  "down/prototypes": "class means of features",
+  "down/control_variate": "the server's control variate, a mean gradient",
+  "down/statistics": "label counts, losses, variances, coefficients, norms",
+}
+"""Message name -> its content. "up" is from client to server. To register a
+message of your own: MESSAGES["up/variance"] = "variance of the features"."""
+
+# The ledger.
+
+Ledger = dict[str, Array]
+"""Message name -> [] bytes, exact to seven digits."""
+
+Heard = dict[str, list[Any]]
+"""Message name -> all messages of this name, in the order of sending."""
+
+
+class _Open(NamedTuple):
+  sent: Ledger
+  trace: object
+
+
+_LEDGER: ContextVar[_Open | None] = ContextVar("ledger", default=None)
+_HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
+
+
+@contextlib.contextmanager
+def ledger() -> Iterator[Ledger]:
+  """Collects the bytes of the messages that are sent within this context.
+
+  Open it inside the traced function that sends, and return what it collected.
+  """
+  sent: Ledger = {}
+  token = _LEDGER.set(_Open(sent, _trace()))
+  try:
+    yield sent
+  finally:
+    _LEDGER.reset(token)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Heard]:
+  """Records the messages of functions that are traced within this context.
+
+  A message is recorded as its receiver gets it; one of `send_chosen` is a dict,
+  number -> tensor. Parameters, raw labels and statistics are not recorded, only
+  counted.
+  """
+  heard: Heard = {}
+  token = _HEARD.set(heard)
+  try:
+    yield heard
+  finally:
+    _HEARD.reset(token)
+
+
+def received(name: str, message: Any) -> Any:
+  """Records a message for `listening`, as its receiver gets it; returns it."""
+  heard = _HEARD.get()
+  if heard is not None:
+    heard.setdefault(name, []).append(message)
+  return message
+
+
+def record(name: str, size: Array | float) -> None:
+  """Adds a message of `size` bytes to the open ledger, if there is one.
+
+  Raises:
+    KeyError: the name is not in MESSAGES, or has no direction.
+    RuntimeError: the sender is inside a function that jax transforms, such as
+      the argument of jax.grad, so that its bytes could not leave it.
+  """
+  if name not in MESSAGES:
+    raise KeyError(
+      f"{name!r} is not a message: register it, splitjax.MESSAGES[{name!r}] ="
+      " 'what it holds', or take one of those"
+    )
+  if not name.startswith(("up/", "down/")):
+    raise KeyError(f"message {name!r} must begin with up/ or down/")
+  book = _LEDGER.get()
+  if book is None:
+    return
+  if book.trace != _trace():
+    raise RuntimeError(
+      f"{name} is sent inside a function that jax transforms: compute there,"
+      " and send outside of it"
+    )
+  book.sent[name] = book.sent.get(name, jnp.zeros(())) + size
+
+
+def _trace() -> object:
+  return get_opaque_trace_state(convention="flax")
+
+
+def send_labels(real: Array) -> None:
+  """Prices int32 labels; `real` [..., B] bool tells which are sent."""
+  record("up/labels", 4.0 * real.sum(axis=-1))
+
+
+def send_match(alike: Array, real: Array) -> Array:
+  """Sends a bit [B] for each pair of samples: whether they share a class."""
+  record("up/match", real.sum() / 8)
+  return received("up/match", alike)
+
+
+def send_tree(name: str, tree: Tree) -> None:
+  """Prices a pytree in its own dtypes; one without leaves is not sent."""
+  if size := trees.num_bytes(tree):
+    record(name, float(size))
+
+
+# The channels by which a batch crosses the cut.
+
+Form = Literal["float32", "float16", "bfloat16", "int8", "topk", "random"]
+
+DTYPES = {"float32": float, "float16": jnp.float16, "bfloat16": jnp.bfloat16}
+"""Form -> dtype. "float32" is jax's default float. Under `jax.enable_x64`
+numbers of this form cross the cut in float64, unrounded, but their bytes are
+counted as those of float32."""
+
+
+@pytree
+class Channel:
+  """The form, clip and noise of a message's rows."""
+
+  #: form of the numbers; None: the method's, else float32
+  form: Form | None = None
+  #: share of a row's numbers that topk and random send
+  share: Annotated[float, Bounds(above=0, at_most=1), STATIC] = 0.1
+  #: the largest L2 norm of a row; None: no limit
+  clip: Annotated[float | None, POSITIVE] = None
+  #: standard deviation, in multiples of `clip`, of the noise that is added to
+  #: every number of a clipped row; None: no noise
+  noise: Annotated[float | None, NOT_NEGATIVE] = None
+
+
+@pytree
+class Wire:
+  """The channels between the two sides of a network that is cut."""
+
+  features: Channel = Channel()  #: channel of activations, up
+  #: channel of gradients with one row per sample, down and up
+  gradients: Channel = Channel()
+
+
+PLAIN = Channel()
+"""The channel of messages that have none in Wire: float32."""
+
+KINDS: dict[str, str] = {
+  "up/features": "features",
+  "up/embedding_gradient": "gradients",
+  "down/feature_gradient": "gradients",
+}
+"""Message name -> the field of Wire that has its channel."""
+
+FORM = 0
+NOISE = 1
+"""FORM and NOISE are folded into a message's key for draws of either."""
+
+
+class Arrival(NamedTuple):
+  """A message at its receiver: rows [B, ...] and their price [] in bytes."""
+
+  rows: Array
+  bytes: Array
+
+
+def send(wire: Wire, name: str, rows: Array, batch: Batch) -> Array:
+  """Sends a row per sample, [B, ...] float; returns them as they are received.
+
+  Of the batch `real` and `key` are used: padding is not sent, and a channel
+  that draws random numbers needs a key. `name` is a key of MESSAGES.
+  """
+  arrival = carry(wire, name, rows, batch)
+  record(name, arrival.bytes)
+  return received(name, arrival.rows)
+
+
+def send_stacked(wire: Wire, name: str, rows: Array, batches: Batch) -> Array:
+  """Sends the rows [n, B, ...] of n clients; the ledger gets bytes [n]."""
+  arrival = jax.vmap(lambda rows, batch: carry(wire, name, rows, batch))(
+    rows, batches
+  )
+  record(name, arrival.bytes)
+  return received(name, arrival.rows)
+
+
+def send_chosen(
+  wire: Wire,
+  name: str,
+  tensors: Mapping[int, Array],
+  number: Array,
+  batch: Batch,
+) -> dict[int, Array]:
+  """Sends and prices the tensor [B, ...] with this `number`, [] int.
+
+  Returns all tensors as the receiver would get them.
+  """
+  arrived = dict[int, Array]()
+  for key, rows in tensors.items():
+    arrival = carry(wire, name, rows, batch)
+    arrived[key] = arrival.rows
+    record(name, jnp.where(number == key, arrival.bytes, 0.0))
+  return received(name, arrived)
+
+
+def carry(wire: Wire, name: str, rows: Array, batch: Batch) -> Arrival:
+  """Brings rows to their receiver, and prices them; records nothing.
+
+  They arrive in the dtype that they came in. A NaN that is sent arrives as NaN;
+  a number beyond a form's range arrives as its largest number of the same sign.
+  Forms that send only some numbers may drop a NaN.
+  """
+  channel = getattr(wire, KINDS[name]) if name in KINDS else PLAIN
+  private = _private(channel, name, rows, batch)
+  form = channel.form or "float32"
+  numbers = trees.size(rows) // len(rows)
+  count = sent_count(channel.share, numbers)
+  price = batch.real.sum() * row_bytes(form, numbers, count)
+  price = jnp.asarray(price, float)
+  if form in DTYPES:
+    return Arrival(rows=cast(private, form), bytes=price)
+  flat = cast(private, "float32").astype(float).reshape(len(rows), numbers)
+  if form == "topk":
+    flat = topk(flat, count)
+  elif form == "random":
+    flat = random_places(flat, count, _key(batch, name, FORM))
+  else:
+    flat = int8(flat, _key(batch, name, FORM))
+  flat = flat.reshape(rows.shape).astype(private.dtype)
+  return Arrival(rows=flat, bytes=price)
+
+
+def _private(channel: Channel, name: str, rows: Array, batch: Batch) -> Array:
+  """Makes x_i min(1, clip / |x_i|) + noise clip N(0, I) of a sample's x_i."""
+  if channel.clip is None or channel.noise is None:
+    return clipped(channel, rows)
+  # In full precision until the noise is added: rounding may lengthen a row.
+  flat = _short(channel.clip, rows)
+  draws = jax.random.normal(_key(batch, name, NOISE), flat.shape, flat.dtype)
+  noisy = flat + channel.noise * channel.clip * draws
+  return noisy.reshape(rows.shape).astype(rows.dtype)
+
+
+def clipped(channel: Channel, rows: Array) -> Array:
+  """Clips rows [B, ...]: x_i min(1, clip / |x_i|); unchanged without clip."""
+  if channel.clip is None:
+    return rows
+  return _short(channel.clip, rows).reshape(rows.shape).astype(rows.dtype)
+
+
+def _short(clip: float, rows: Array) -> Array:
+  """Flattens rows to [B, n], and scales them to a norm of at most `clip`."""
+  flat = rows.astype(float).reshape(len(rows), -1)
+  # Squares of large numbers overflow, so rows are divided by their peak before
+  # the norm; very large numbers are cut off, so that peak * norm is finite too.
+  most = float(jnp.finfo(flat.dtype).max) ** 0.75
+  flat = jnp.clip(flat, -most, most)
+  peak = jnp.abs(flat).max(axis=1, keepdims=True)
+  peak = jnp.where(peak > 0, peak, 1.0)
+  norm = peak * jnp.linalg.norm(flat / peak, axis=1, keepdims=True)
+  return flat / jnp.maximum(norm / clip, 1.0)
+
+
+def _key(batch: Batch, name: str, use: int) -> Array:
+  """Derives a message's key for `use` (FORM or NOISE) from the batch's key."""
+  if isinstance(batch.key, tuple):
+    raise ValueError(
+      f"{name}: its channel draws random numbers, and the batch has no key:"
+      " send a batch of a step, or give one (Batch.key)"
+    )
+  key = jax.random.fold_in(batch.key, zlib.crc32(name.encode()))
+  return jax.random.fold_in(key, use)
+
+
+# The forms in which numbers travel, and their bytes.
+
+
+def cast(x: Array, form: str) -> Array:
+  """Rounds x, of any shape, to numbers of the dtype DTYPES[form], ties to even.
+
+  Values beyond the dtype's range are clipped to its largest number (65,504 in
+  float16), not sent as infinity; bfloat16's subnormal numbers become 0. The
+  result has x's dtype. This does not convert x to the narrow dtype and back,
+  because a compiler may drop the two conversions, as XLA does on GPUs; x would
+  then stay unrounded.
+  """
+  narrow = jnp.finfo(jnp.result_type(DTYPES[form]))
+  limit = float(narrow.max)
+  # Clip in the default float, where the limit is exact: bfloat16 rounds it up.
+  fits = jnp.clip(x.astype(float), -limit, limit)
+  if narrow.bits < jnp.finfo(fits.dtype).bits:
+    rounded = jax.lax.reduce_precision(fits, narrow.nexp, narrow.nmant)
+    if narrow.tiny > jnp.finfo(jnp.float32).tiny:
+      # `reduce_precision` takes subnormal numbers to 0.
+      step = float(narrow.smallest_subnormal)
+      small = jnp.abs(fits) < float(narrow.tiny)
+      rounded = jnp.where(small, jnp.round(fits / step) * step, rounded)
+    fits = rounded
+  return fits.astype(x.dtype)
+
+
+def int8(rows: Array, key: Array) -> Array:
+  """Rounds rows [B, n] to 255 levels of their own, up or down at random.
+
+  q = floor(127 x / peak + u) is sent, with u uniform in [0, 1) and the row's
+  largest |x| as its peak. The receiver reads peak q / 127, whose mean over u is
+  x. The level -128 is not used, so that they are symmetric.
+  """
+  step = jnp.abs(rows).max(axis=1, keepdims=True) / 127
+  step = jnp.where(step > 0, step, 1.0)  # x of zeros; NaN stays in x
+  u = jax.random.uniform(key, rows.shape, rows.dtype)
+  # The sum of 127 and u may be rounded to 128.
+  return jnp.clip(jnp.floor(rows / step + u), -127, 127) * step
+
+
+def topk(rows: Array, count: int) -> Array:
+  """Keeps `count` numbers of largest |x| per row [B, n]; others become 0."""
+  return _at_largest(jnp.abs(rows), rows, count)
+
+
+def random_places(rows: Array, count: int, key: Array) -> Array:
+  """Keeps numbers at `count` random places of each row [B, n], times n / count.
+
+  The other numbers become 0, and the result is unbiased. Both sides draw the
+  places from the shared key, so that no index is sent. Each row has its own
+  places, so that errors average out over a batch.
+  """
+  draws = jax.random.uniform(key, rows.shape)
+  scaled = cast(rows * (rows.shape[1] / count), "float32")
+  return _at_largest(draws, scaled, count)
+
+
+def _at_largest(size: Array, rows: Array, count: int) -> Array:
+  """Keeps the `count` numbers of each row [B, n] whose `size` is largest."""
+  _, columns = jax.lax.top_k(size, count)
+  index = (jnp.arange(len(rows))[:, None], columns)
+  return jnp.zeros_like(rows).at[index].set(rows[index])
+
+
+def sent_count(share: float, n: int) -> int:
+  """Computes `share` times n, rounded up, for a share in (0, 1]."""
+  return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 > 3 in floats
+
+
+def row_bytes(form: str, n: int, count: int) -> float:
+  """Counts the bytes of one row of n numbers.
+
+  topk and random send only `count` of them, as float32. topk sends an index
+  with each, which has just enough bits to tell n places apart. int8 sends the
+  row's peak as float32.
+  """
+  bits = {
+    "int8": 8 * n + 32,
+    "topk": count * (32 + (n - 1).bit_length()),
+    "random": 32 * count,
+  }
+  if form in bits:
+    return bits[form] / 8
+  return n * jnp.dtype(form).itemsize
