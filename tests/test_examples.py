@@ -20,8 +20,6 @@ MODULES = (
   "splitjax.methods",
   "splitjax.models",
   "splitjax.data",
-  "splitjax.data.augmentations",
-  "splitjax.data.corruptions",
   "splitjax.data.partitions",
   "splitjax.data.test_sets",
   "splitjax.evaluation.metrics",

@@ -41,14 +41,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "augmentations": ["AUGMENTATIONS", "of_image"],
     "corruptions": ["corrupted", "deal_domains", "read_domains"],
-    "dataset": [
-      "Standardise",
-      "checked",
-      "fitting",
-      "merged",
-      "scale",
-      "unscaled",
-    ],
+    "dataset": ["checked", "fitting", "merged", "scale", "unscaled"],
     "feed": ["BatchPlan", "Samples", "epochs", "plan", "shards", "standardise"],
     "official": ["OFFICIAL", "prepare"],
     "partitions": ["deal", "hold_out", "round_fairly"],

@@ -9,51 +9,30 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from splitjax.data import official, sources, store
-from splitjax.data.store import Folder
+from splitjax.data import sources, store
+from splitjax.data.official import OFFICIAL, prepare
 from splitjax.files import print_anywhere
 from splitjax.types import UserError
 
 
-def _list(data_dir: Folder) -> None:
+def _state(name: str, data_dir: str | None) -> str:
+  """Says whether an official data set is prepared, and where it lies."""
+  folder = store.root(data_dir) / name
+  if not folder.exists():
+    return f"not prepared in {folder.parent}"
+  note = store.read(folder)[1].get("note", "")
+  return f"prepared in {folder}{note and f' ({note})'}"
+
+
+def _list(data_dir: str | None) -> None:
   """Prints the name, classes, inputs and folder of every data set."""
   row = "{:<16}{:>8}{:>10}  {}"
   print(row.format("name", "classes", "inputs", "where"))
   for name, (shape, classes) in sources.FORMS.items():
-    sizes = "x".join(map(str, shape))
-    print(row.format(name, classes, sizes, _state(name, data_dir)))
-  texts = {
-    f"{sources.NPZ}PATH": "an npz file or a folder of your own",
-    f"{sources.TFDS}NAME": "prepared by TensorFlow Datasets",
-  }
-  for name, text in texts.items():
-    print(row.format(name, "-", "-", text))
-
-
-def _state(name: str, data_dir: Folder) -> str:
-  """Says whether a data set is prepared, and where it lies."""
-  folder = store.root(data_dir) / name
-  if name not in official.OFFICIAL:
-    return "needs no preparing"
-  if not folder.exists():
-    return f"not prepared in {folder.parent}"
-  try:
-    facts = store.read(folder)[1]
-  except UserError as error:
-    return f"unusable: {error}"
-  return f"prepared in {folder}" + " (modified)" * ("note" in facts)
-
-
-def _prepare(name: str, data_dir: Folder, *, allow_modified: bool) -> None:
-  if name in official.OFFICIAL:
-    folder = official.prepare(name, data_dir, allow_modified=allow_modified)
-    note = store.read(folder)[1].get("note")
-    for remark in (official.OFFICIAL[name].remark, note):
-      if remark:
-        print(f"{name}: {remark}")
-  else:
-    sources.load(name, data_dir=data_dir)  # raises UserError if it is invalid
-  print(f"{name}: {_state(name, data_dir)}")
+    state = _state(name, data_dir) if name in OFFICIAL else "is bundled"
+    print(row.format(name, classes, "x".join(map(str, shape)), state))
+  print(row.format("npz:PATH", "-", "-", "a file or a folder of your own"))
+  print(row.format("tfds:NAME", "-", "-", "prepared by TensorFlow Datasets"))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,27 +42,21 @@ def _parser() -> argparse.ArgumentParser:
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   folder = argparse.ArgumentParser(add_help=False)
-  folder.add_argument(
-    "--data_dir",
-    metavar="DIR",
-    help="folder of all prepared data (SPLITJAX_DATA or ~/splitjax_data); a run"
-    " takes the same as --data_dir=DIR",
-  )
+  text = "folder of all prepared data (SPLITJAX_DATA or ~/splitjax_data)"
+  folder.add_argument("--data_dir", metavar="DIR", help=text)
   commands = parser.add_subparsers(dest="command", required=True)
   commands.add_parser("list", parents=[folder], help="all data sets")
-  prepare = commands.add_parser(
-    "prepare",
-    parents=[folder],
-    help="convert official files to the arrays that runs read; files are"
-    " downloaded into DIR/downloads/NAME unless they lie there already",
+  text = (
+    "convert official files to the arrays that runs read; files are downloaded"
+    " into DIR/downloads/NAME unless they lie there already"
   )
-  prepare.add_argument("name", metavar="NAME", help=", ".join(sources.SOURCES))
-  prepare.add_argument(
-    "--allow-modified",
-    action="store_true",
-    help="accept files in DIR/downloads/NAME that differ from the official"
-    " ones; every report on the data will say so",
+  preparing = commands.add_parser("prepare", parents=[folder], help=text)
+  preparing.add_argument("name", metavar="NAME", choices=[*OFFICIAL])
+  text = (
+    "accept files that differ from the official ones; every report on the data"
+    " will say so"
   )
+  preparing.add_argument("--allow-modified", action="store_true", help=text)
   return parser
 
 
@@ -94,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "list":
       _list(args.data_dir)
     else:
-      _prepare(args.name, args.data_dir, allow_modified=args.allow_modified)
+      prepare(args.name, args.data_dir, allow_modified=args.allow_modified)
+      print(f"{args.name}: {_state(args.name, args.data_dir)}")
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
     print(f"error: {error}", file=sys.stderr)
     return 2

@@ -8,21 +8,20 @@ shape and dtype on host and device; numbers of 64 bits are cast to 32.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from splitjax.files import printable
 from splitjax.types import UserError
 
 SPLITS = ("train", "test")
 FIELDS = ("image", "label", "client", "domain")
-
-Standardise = Literal["channel", "none"]
-"""How inputs x are standardised, with statistics of the training samples.
-
-channel: x becomes (x - mean) / std, with one mean and std for each entry of the
-last axis: each channel of images and series, each feature of a table. none:
-networks get the numbers as they are. Token ids are never standardised."""
+NAMES = {
+  "label": "class_names",
+  "client": "client_names",
+  "domain": "domain_names",
+}
 
 REMEDIES = {
   "image": "give images as uint8 [Z, H, W, c] of one shape, series padded to"
@@ -62,9 +61,11 @@ def keys(split: str) -> list[str]:
 class Dataset(NamedTuple):
   """A data set as arrays on the host, possibly memory-mapped and read-only.
 
+  Before `checked`, labels, clients and domains may be names.
+
   Attributes:
     name: its name in SOURCES, npz:PATH or tfds:NAME.
-    classes: C, the number of classes; some may have no samples.
+    classes: C, the number of classes; some may have no samples. 0: not stated.
     train_image: [Z, ...], the inputs, see above.
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, ...], as train_image; M may be 0.
@@ -74,10 +75,9 @@ class Dataset(NamedTuple):
     train_domain: [Z] int, the number of each sample's domain, such as the
       device that recorded it; None: not known.
     test_domain: [M] int, likewise.
-    client_names: names of the clients, by number; (): numbers serve as names.
-    class_names: names of the C classes, likewise.
-    domain_names: names of the domains, likewise.
-    standardise: how inputs are standardised.
+    client_names: names of the clients, by number.
+    class_names: names of the C classes; (): numbers serve as names.
+    domain_names: names of the domains, by number.
     vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
     note: a sentence for reports, such as that files were modified, or "".
   """
@@ -95,7 +95,6 @@ class Dataset(NamedTuple):
   client_names: tuple[str, ...] = ()
   class_names: tuple[str, ...] = ()
   domain_names: tuple[str, ...] = ()
-  standardise: Standardise = "channel"
   vocabulary: int = 0
   note: str = ""
 
@@ -112,15 +111,14 @@ class Dataset(NamedTuple):
   @property
   def description(self) -> str:
     """A sentence that describes inputs other than images; "" for images."""
-    image = self.train_image
-    form = "x".join(map(str, image.shape[1:]))
+    if self.kind == "images":
+      return ""
+    form = "x".join(map(str, self.train_image.shape[1:]))
     scaled = "standardised per entry of the last axis"
     if self.vocabulary:
       scaled = f"below {self.vocabulary}"
-    elif self.standardise == "none":
-      scaled = "not standardised"
-    text = f"Inputs are {self.kind} of shape {form} ({image.dtype}), {scaled}."
-    return "" if self.kind == "images" else text
+    dtype = self.train_image.dtype
+    return f"Inputs are {self.kind} of shape {form} ({dtype}), {scaled}."
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Returns the number in train_client that a client's rows share, [N].
@@ -139,97 +137,148 @@ def merged(data: Dataset) -> Dataset:
   Clients or domains that one split alone names are left out.
   """
   fields = dict[str, Any]()
-  for key, beside in zip(keys("train"), keys("test"), strict=True):
-    train, test = getattr(data, key), getattr(data, beside)
+  for train_key, test_key in zip(keys("train"), keys("test"), strict=True):
+    train = getattr(data, train_key)
+    test = getattr(data, test_key)
     if len(data.test_label):
       both = train is not None and test is not None
       train = np.concatenate([train, test]) if both else None
-    fields |= {key: train, beside: None if test is None else test[:0]}
+    fields[train_key] = train
+    fields[test_key] = None if test is None else test[:0]
   return data._replace(**fields)
 
 
 def checked(data: Dataset) -> Dataset:
   """Checks a data set, wherever it came from, and casts it to its final dtypes.
 
-  Grey images uint8 [Z, H, W] get an axis of channels.
+  Names are numbered in ascending order, or in that of `class_names` and the
+  like; so are clients and domains that are integers and have no names. Grey
+  images uint8 [Z, H, W] get an axis of channels. C is one more than the highest
+  label if neither C nor names are stated.
 
   Raises:
     UserError: a field is invalid, or fields do not fit together.
 
   Example:
     >>> import numpy as np
-    >>> x, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 3
-    >>> data = Dataset("mine", 3, x, y, x[:3], y[:3])
-    >>> checked(data).train_image.dtype.name
-    'float32'
-    >>> checked(data._replace(classes=2))
-    Traceback (most recent call last):
-    splitjax.types.UserError: train_label has numbers 0 to 2 of 2: number them
-    from 0, and state how many there are, or all names
+    >>> x, y = np.arange(12.0).reshape(6, 2), np.array(["emu", "ant"] * 3)
+    >>> data = checked(Dataset("mine", 0, x, y, x[:3], y[:3]))
+    >>> data.train_image.dtype.name, data.train_label.tolist(), data.class_names
+    ('float32', [1, 0, 1, 0, 1, 0], ('ant', 'emu'))
   """
-  _check_facts(data)
-  fields = dict[str, Any]()
-  for split in SPLITS:
-    image, label, client, domain = keys(split)
-    fields[image] = _inputs(data, image)
-    counts = {
-      label: data.classes,
-      client: len(data.client_names),
-      domain: len(data.domain_names),
-    }
-    for key, count in counts.items():
-      if getattr(data, key) is not None:
-        fields[key] = _numbers(data, key, len(fields[image]), count or 2**31)
-  train, test = fields["train_image"], fields["test_image"]
+  size = data.vocabulary
+  require(
+    isinstance(size, int) and (size == 0 or 2 <= size < 2**31),
+    f"vocabulary is {size!r:.60}: give the number of token ids, an integer of 2"
+    " or more",
+  )
+  train = _inputs(data, "train_image")
+  test = _inputs(data, "test_image")
   require(len(train), "there are no training samples")
   require(
     train.shape[1:] == test.shape[1:] and train.dtype == test.dtype,
     f"test_image has samples {test.dtype} {list(test.shape[1:])} and"
     f" train_image {train.dtype} {list(train.shape[1:])}: make them alike",
   )
-  return data._replace(**fields)
-
-
-def _check_facts(data: Dataset) -> None:
-  """Checks the number of classes, names, vocabulary and standardisation."""
-  classes, size = data.classes, data.vocabulary
+  data = data._replace(train_image=train, test_image=test)
+  for field in NAMES:
+    data = _numbered(data, field)
+    _check_names(getattr(data, NAMES[field]), field)
+  classes = data.classes
   require(
-    isinstance(classes, int | np.integer)
-    and 2 <= classes <= MOST_CLASSES
-    and len(data.class_names) in (0, classes),
-    f"classes is {classes!r:.60} with {len(data.class_names)} names: give their"
+    2 <= classes <= MOST_CLASSES and len(data.class_names) in (0, classes),
+    f"classes is {classes} with {len(data.class_names)} names: give their"
     f" number, 2 to {MOST_CLASSES}, or a list of all names",
   )
-  require(
-    isinstance(size, int) and (size == 0 or 2 <= size < 2**31),
-    f"vocabulary is {size!r:.60}: give the number of token ids, an integer of 2"
-    " or more",
-  )
-  options = get_args(Standardise)
-  require(
-    data.standardise in options,
-    f"standardise is {data.standardise!r:.60}: give {' or '.join(options)}",
-  )
-  for field in ("class_names", "client_names", "domain_names"):
-    seen = dict[str, str]()
-    for name in getattr(data, field):
-      # What readers and file systems can tell apart.
-      key = unicodedata.normalize("NFC", str(name)).strip().casefold()
+  return data
+
+
+def _numbered(data: Dataset, field: str) -> Dataset:
+  """Checks the labels, clients or domains of both splits; numbers names."""
+  arrays = dict[str, np.ndarray]()
+  for split in SPLITS:
+    key = f"{split}_{field}"
+    if getattr(data, key) is not None:
+      arrays[key] = np.asanyarray(getattr(data, key))
+      samples = len(getattr(data, f"{split}_image"))
       require(
-        key and key not in seen,
-        f"{field}: {seen.get(key)!r} and {name!r} differ in nothing but spaces,"
-        " case or the form of accents, or are empty: write them alike, or tell"
-        " them apart",
+        arrays[key].dtype.kind in "iuU" and arrays[key].shape == (samples,),
+        f"{key} is {arrays[key].dtype} {list(arrays[key].shape)} for {samples}"
+        f" samples: {REMEDIES[field]}",
       )
-      seen[key] = name
+  texts = {array.dtype.kind == "U" for array in arrays.values()}
+  require(
+    len(texts) < 2 and (not texts or f"train_{field}" in arrays),
+    f"{field}: give that of the training samples, and both splits alike",
+  )
+  if not texts:
+    return data
+  names = getattr(data, NAMES[field])
+  if texts == {True} or (field != "label" and not names):
+    unique, position = np.unique(
+      np.concatenate([*arrays.values()]), return_inverse=True
+    )
+    printed = [printable(name) for name in unique.tolist()]
+    names = names or tuple(printed)
+    unknown = sorted(set(printed) - set(names))
+    require(
+      not unknown,
+      f"{field} {unknown[:1]} is not among the {len(names)} names: add it",
+    )
+    order = np.array([names.index(name) for name in printed], np.int32)
+    pieces = np.split(order[position], [len(data.train_image)])
+    arrays = dict(zip(arrays, pieces, strict=False))
+  number = np.concatenate([*arrays.values()])
+  count = len(names)
+  if field == "label":
+    count = data.classes or count or _count(number)
+    data = data._replace(classes=count)
+  low = number.min()
+  high = number.max()
+  require(
+    isinstance(count, int | np.integer) and 0 <= low and high < count,
+    f"{field} has numbers {low} to {high} of {count!r:.60}: number them from 0,"
+    " and state how many there are, or all names",
+  )
+  fields: dict[str, Any] = {k: x.astype(np.int32) for k, x in arrays.items()}
+  return data._replace(**fields, **{NAMES[field]: names})
+
+
+def _count(label: np.ndarray) -> int:
+  """Returns one more than the highest label, if that is a number of classes."""
+  occur = len(np.unique(label))
+  high = int(label.max(initial=0))
+  require(
+    1 < occur and high < 2 * occur,
+    f"labels up to {high}, of which {occur} occur: if they are classes, number"
+    " them with np.unique(label, return_inverse=True)[1] or state their number,"
+    " `classes`, 2 or more; there is no regression",
+  )
+  return high + 1
+
+
+def _check_names(names: Sequence[str], field: str) -> None:
+  """Raises UserError unless readers and file systems can tell names apart."""
+  seen = dict[str, str]()
+  for name in names:
+    key = unicodedata.normalize("NFC", str(name)).strip().casefold()
+    require(
+      key and key not in seen,
+      f"{field} names: {seen.get(key)!r} and {name!r} differ in nothing but"
+      " spaces, case or the form of accents, or are empty: write them alike, or"
+      " tell them apart",
+    )
+    seen[key] = name
 
 
 def _inputs(data: Dataset, key: str) -> np.ndarray:
   """Checks the inputs of a split; casts numbers of 64 bits, and uint32."""
-  image, vocabulary = np.asanyarray(getattr(data, key)), data.vocabulary
+  image = np.asanyarray(getattr(data, key))
+  vocabulary = data.vocabulary
   if image.ndim == 3 and image.dtype == np.uint8 and not vocabulary:
     image = image[..., None]
-  shape, kind = image.shape, image.dtype.kind
+  shape = image.shape
+  kind = image.dtype.kind
   text = f"{key} is {image.dtype} {list(shape)}"
   fits = image.ndim == 2 and kind in "iu" if vocabulary else kind in "iuf"
   require(
@@ -243,7 +292,8 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
   )
   image = image.astype(image.dtype.newbyteorder("="), copy=False)
   if vocabulary:
-    low, high = image.min(initial=0), image.max(initial=0)
+    low = image.min(initial=0)
+    high = image.max(initial=0)
     require(
       low >= 0 and high < vocabulary,
       f"{key} has token ids {low} to {high}: number them 0 to vocabulary - 1 ="
@@ -255,23 +305,6 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
     return image
   small = image.dtype.kind != "f" and np.abs(image).max(initial=0) < 2**31
   return image.astype(np.int32 if small else np.float32)
-
-
-def _numbers(data: Dataset, key: str, samples: int, count: int) -> np.ndarray:
-  """Checks numbers of classes, clients or domains: [Z] int32 below `count`."""
-  number = np.asanyarray(getattr(data, key))
-  require(
-    number.dtype.kind in "iu" and number.shape == (samples,),
-    f"{key} is {number.dtype} {list(number.shape)} for {samples} samples:"
-    f" {REMEDIES[key.partition('_')[2]]}",
-  )
-  low, high = number.min(initial=0), number.max(initial=0)
-  require(
-    low >= 0 and high < count,
-    f"{key} has numbers {low} to {high} of {count}: number them from 0, and"
-    " state how many there are, or all names",
-  )
-  return number.astype(np.int32)
 
 
 def fitting(
@@ -296,16 +329,17 @@ def fitting(
     f"image is {array.dtype} {list(array.shape)}: give {dtype} [B,"
     f" {', '.join(map(str, shape))}], B at least 1{single}",
   )
-  lowest, highest = -LARGEST, LARGEST
-  if kinds == "iu":
-    lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+  bounds = (-LARGEST, LARGEST)
   if vocabulary:
-    lowest, highest = 0, vocabulary - 1
-  low, high = float(array.min()), float(array.max())
+    bounds = (0, vocabulary - 1)
+  elif kinds == "iu":
+    bounds = (np.iinfo(dtype).min, np.iinfo(dtype).max)
+  low = float(array.min())
+  high = float(array.max())
   require(
-    lowest <= low and high <= highest,  # False for NaN
+    bounds[0] <= low and high <= bounds[1],  # False for NaN
     f"image has numbers from {low:g} to {high:g}: the network takes"
-    f" {lowest:g} to {highest:g}; fill what is missing",
+    f" {bounds[0]:g} to {bounds[1]:g}; fill what is missing",
   )
   return array.astype(dtype, copy=False)
 
@@ -320,14 +354,11 @@ def unscaled(vocabulary: int = 0) -> Scale:
 
 
 def scale(
-  image: np.ndarray,
-  rows: np.ndarray | None = None,
-  standardise: Standardise = "channel",
-  vocabulary: int = 0,
+  image: np.ndarray, rows: np.ndarray | None = None, vocabulary: int = 0
 ) -> Scale:
   """Computes mean and std of inputs [Z, ..., c], or of their `rows` [S].
 
-  `vocabulary` is 0 but for token ids.
+  `vocabulary` is 0 but for token ids, which are not standardised.
 
   Returns:
     mean and std, c numbers each; the std of a constant channel is set to 1.
@@ -335,7 +366,7 @@ def scale(
   Raises:
     UserError: float32 does not hold a channel's numbers apart.
   """
-  if vocabulary or standardise == "none":
+  if vocabulary:
     return unscaled(vocabulary)
   mean, std = _moments(image, "image", rows)
   return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
@@ -379,7 +410,8 @@ def _moments(
     fits &= (std == 0) | (std >= apart)
   k = int(fits.argmin())
   if not fits[k]:
-    low, high = image[..., k].min(), image[..., k].max()
+    low = image[..., k].min()
+    high = image[..., k].max()
     remedy = "subtract an offset and scale it to about 1, as float32 needs it"
     if not np.isfinite([low, high]).all():
       remedy = "fill or leave out what is missing or infinite"

@@ -160,55 +160,49 @@ class Official(NamedTuple):
     shape: shape of a sample.
     classes: C.
     names: the classes' names, where the files lack them.
-    remark: what of the files is left out, or "".
     downloads: the folder of the files in DATA_DIR/downloads, unless it is NAME.
   """
 
   files: dict[str, str]
   address: str
   read: Callable[..., Read]
-  shape: tuple[int, ...]
-  classes: int
+  shape: tuple[int, ...] = (32, 32, 3)
+  classes: int = 10
   names: tuple[str, ...] = ()
-  remark: str = ""
   downloads: str = ""
 
 
-_MNIST = {
-  "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-  "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
-  "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
-  "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
-}
-_FASHION = {
-  "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-  "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-  "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-  "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-}
+_TORONTO = "https://www.cs.toronto.edu/~kriz"
 _CIFAR100 = Official(
   files={"cifar-100-binary.tar.gz": "md5:03b5dce01913d631647c71ecec9e9cb8"},
-  address="https://www.cs.toronto.edu/~kriz",
+  address=_TORONTO,
   read=functools.partial(cifar, names="fine_label_names.txt", column=1),
-  shape=(32, 32, 3),
   classes=100,
   downloads="cifar100",
 )
 
 OFFICIAL = {
   "mnist": Official(
-    files=_MNIST,
+    files={
+      "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+      "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+      "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+      "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+    },
     address="https://storage.googleapis.com/cvdf-datasets/mnist",
     read=idx,
     shape=(28, 28, 1),
-    classes=10,
   ),
   "fashion_mnist": Official(
-    files=_FASHION,
+    files={
+      "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+      "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+      "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+      "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    },
     address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     read=idx,
     shape=(28, 28, 1),
-    classes=10,
     names=(
       *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal"),
       *("Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -216,10 +210,8 @@ OFFICIAL = {
   ),
   "cifar10": Official(
     files={"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
-    address="https://www.cs.toronto.edu/~kriz",
+    address=_TORONTO,
     read=functools.partial(cifar, names="batches.meta.txt"),
-    shape=(32, 32, 3),
-    classes=10,
   ),
   "cifar100": _CIFAR100,
   "cifar100_coarse": _CIFAR100._replace(
@@ -232,17 +224,11 @@ OFFICIAL = {
     },
     address="http://ufldl.stanford.edu/housenumbers",
     read=svhn,
-    shape=(32, 32, 3),
-    classes=10,
-    remark="the official extra images are not kept",
   ),
   "cinic10": Official(
     files={"CINIC-10.tar.gz": "md5:6ee4d0c996905fe93221de577967a372"},
     address="https://datashare.ed.ac.uk/bitstream/handle/10283/3192",
     read=cinic10,
-    shape=(32, 32, 3),
-    classes=10,
-    remark="the official split valid is not kept",
   ),
   "tiny_imagenet": Official(
     files={"tiny-imagenet-200.zip": "md5:90528d7ca1a48142e341f4ef8d21d0de"},
@@ -250,7 +236,6 @@ OFFICIAL = {
     read=tiny_imagenet,
     shape=(64, 64, 3),
     classes=200,
-    remark="the test split is the official val, since test has no labels",
   ),
 }
 """Name -> the data set; its folder in DATA_DIR has this name."""
@@ -305,13 +290,13 @@ def _is_official(path: Path, official: Official, allow_modified: bool) -> bool:
 
   checksum = official.files[path.name]
   if path.exists():
-    same = pooch.hashes.hash_matches(path, checksum)
+    matches = pooch.hashes.hash_matches(path, checksum)
     require(
-      same or allow_modified,
+      matches or allow_modified,
       f"{path} is not the official file ({checksum}): delete it to download it"
       " again, or add --allow-modified, and every report will say so",
     )
-    return same
+    return matches
   url = f"{official.address}/{quote(path.name)}"
   pooch.get_logger().setLevel("WARNING")
   try:

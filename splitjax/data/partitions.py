@@ -53,29 +53,19 @@ def shard(
   INFOCOM 2023), after McMahan et al., AISTATS 2017.
   """
   _require_clients(num_clients, labels)
-  check_shards(num_clients, k=k, num_shards=num_shards)
+  needed = num_clients * k
   require(
-    num_shards <= len(labels),
-    f"data.partition.num_shards = {num_shards}: so many shards cannot be cut"
-    f" from {len(labels)} samples; lower num_shards, num_clients or k",
+    needed <= num_shards <= len(labels),
+    f"data.partition.num_shards = {num_shards}: {num_clients} clients with"
+    f" k = {k} need {needed} shards, of {len(labels)} samples; set it between"
+    " them, or lower num_clients or k",
   )
   chunks = np.array_split(np.argsort(labels, kind="stable"), num_shards)
   order = np.random.default_rng(seed).permutation(num_shards)
   return [
     np.sort(np.concatenate([chunks[c] for c in numbers]))
-    for numbers in order[: num_clients * k].reshape(num_clients, k)
+    for numbers in order[:needed].reshape(num_clients, k)
   ]
-
-
-def check_shards(num_clients: int, *, k: int, num_shards: int) -> None:
-  """Raises UserError where there are fewer chunks than N k."""
-  needed = num_clients * k
-  require(
-    needed <= num_shards,
-    f"data.partition.num_shards = {num_shards}: {num_clients} clients with"
-    f" k = {k} need {needed} shards; set it to {needed} or more, or lower"
-    " num_clients or k",
-  )
 
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
@@ -477,26 +467,19 @@ def deal(
   basis = basis.view()
   basis.flags.writeable = False
   parts = PARTITIONS[name](basis, num_clients, seed, **options)
+  rows = np.concatenate(parts)
   require(
-    isinstance(parts, Sequence | np.ndarray) and len(parts) == num_clients,
-    f"data.partition={name}: gave {parts!r:.60}; it must give a list, the rows"
-    f" of each of {num_clients} clients",
+    len(parts) == num_clients
+    and all(map(len, parts))
+    and rows.dtype.kind in "iu"
+    and len(np.unique(rows)) == len(rows)
+    and 0 <= rows.min()
+    and rows.max() < len(basis),
+    f"data.partition={name}: gave {parts!r:.60}; it must give {num_clients}"
+    " lists of numbers of training samples, [S] int among"
+    f" 0..{len(basis) - 1}, one at least and no sample twice",
   )
-  used = np.zeros(len(basis), bool)
-  dealt = []
-  for n, part in enumerate(parts):
-    rows = np.asarray(part)
-    fits = rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size > 0
-    fits = fits and 0 <= rows.min() and rows.max() < len(basis)
-    require(
-      fits and len(np.unique(rows)) == len(rows) and not used[rows].any(),
-      f"data.partition={name}: client {n} has {part!r:.60}; it must have the"
-      f" numbers of its training samples, [S] int among 0..{len(basis) - 1},"
-      " one at least, none twice and none of another client",
-    )
-    used[rows] = True
-    dealt.append(rows.astype(np.int64))
-  return dealt
+  return [np.asarray(part, np.int64) for part in parts]
 
 
 def client_split(
@@ -560,8 +543,8 @@ def hold_out(
   Returns the remaining and the held-out rows, as `client_split` does. `stream`
   is HOLD for choosing thresholds, VALIDATE for validation in training.
   """
-  rest, chosen = client_split(parts, seed, (1 - share, share), stream=stream)
-  return rest, chosen
+  train, held_out = client_split(parts, seed, (1 - share, share), stream=stream)
+  return train, held_out
 
 
 def padded(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -10,7 +10,7 @@ has official files, an entry and a reader to official.py.
 
 import functools
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from splitjax.types import UserError, naming
 
 FORMS = {
   "digits": ((28, 28, 1), 10),
-  **{name: (known.shape, known.classes) for name, known in OFFICIAL.items()},
+  **{name: (x.shape, x.classes) for name, x in OFFICIAL.items()},
 }
 """Name -> the shape of a sample and the number of classes, without reading."""
 
@@ -110,7 +110,8 @@ def tensorflow_datasets(name: str, data_dir: Folder) -> tuple[Arrays, Facts]:
   """
   import tensorflow_datasets as tfds
 
-  arrays, facts = Arrays(), Facts()
+  arrays = Arrays()
+  facts = Facts()
   for split in SPLITS:
     try:
       source = tfds.data_source(
@@ -127,19 +128,15 @@ def tensorflow_datasets(name: str, data_dir: Folder) -> tuple[Arrays, Facts]:
       ) from error
     info = source.dataset_info
     image, label = info.supervised_keys or ("image", "label")
-    rows = [*_records(source, f"reading {name} {split}")]
-    arrays[f"{split}_image"] = np.stack([row[image] for row in rows])
-    arrays[f"{split}_label"] = np.array([row[label] for row in rows])
+    records = list[Any]()
+    for start in tqdm(range(0, len(source), _RECORDS), name, disable=None):
+      rows = range(start, min(start + _RECORDS, len(source)))
+      records += source.__getitems__(rows)
+    arrays[f"{split}_image"] = np.stack([record[image] for record in records])
+    arrays[f"{split}_label"] = np.array([record[label] for record in records])
     if names := getattr(info.features[label], "names", None):
       facts["classes"] = list(names)
   return arrays, facts
-
-
-def _records(source: Any, title: str) -> Iterator[dict[str, Any]]:
-  starts = range(0, len(source), _RECORDS)
-  for start in tqdm(starts, title, unit_scale=_RECORDS, disable=None):
-    rows = range(start, min(start + _RECORDS, len(source)))
-    yield from source.__getitems__(rows)
 
 
 SOURCES: dict[str, Callable[[Folder], Dataset]] = {

@@ -19,15 +19,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from splitjax import files
-from splitjax.data.dataset import (
-  FIELDS,
-  REMEDIES,
-  SPLITS,
-  Dataset,
-  Standardise,
-  keys,
-  require,
-)
+from splitjax.data.dataset import FIELDS, REMEDIES, Dataset, keys, require
 from splitjax.types import UserError
 
 Folder = str | os.PathLike | None
@@ -42,7 +34,6 @@ class Facts(TypedDict, total=False):
 
   #: their number, or their names in the order of their numbers
   classes: int | list[str]
-  standardise: Standardise
   vocabulary: int
   note: str
 
@@ -102,7 +93,8 @@ def read(path: Path) -> tuple[Arrays, Facts]:
 
 
 def _read_folder(path: Path) -> tuple[Arrays, Facts]:
-  arrays, facts = Arrays(), Facts()
+  arrays = Arrays()
+  facts = Facts()
   for key in sorted(_ARRAYS):
     file = path / f"{key}.npy"
     if file.exists():
@@ -118,7 +110,8 @@ def _read_folder(path: Path) -> tuple[Arrays, Facts]:
 
 
 def _read_npz(path: Path) -> tuple[Arrays, Facts]:
-  arrays, facts = Arrays(), dict[str, Any]()
+  arrays = Arrays()
+  facts = dict[str, Any]()
   with _reading(path), path.open("rb") as raw:
     file = np.load(raw, allow_pickle=False)
     for key in sorted({*file.files} & (_ARRAYS | _FACTS)):
@@ -150,103 +143,22 @@ def _reading(source: object) -> Iterator[None]:
 
 
 def dataset(name: str, arrays: Arrays, facts: Facts) -> Dataset:
-  """Makes a Dataset of arrays as they lie on disk; `checked` checks the rest.
+  """Makes a Dataset of arrays as they lie on disk, for `checked`.
 
-  Labels, clients and domains may be texts. Those of both splits are numbered in
-  ascending order, labels in the order of the names in `facts` if it has them.
-  So are clients and domains that are integers. All arrays of the test split may
-  be missing. C is as `facts` say, or one more than the highest label.
-
-  Raises:
-    UserError: an array is missing, a name is not in `facts`, or C is not known.
-
-  Example:
-    >>> data = dataset(
-    ...   "mine",
-    ...   {
-    ...     "train_image": np.zeros((3, 2)),
-    ...     "train_label": np.array(["dog", "cat", "dog"]),
-    ...     "train_client": np.array(["Oslo", "Bern", "Bern"]),
-    ...   },
-    ...   {},
-    ... )
-    >>> data.train_label.tolist(), data.class_names, data.client_names
-    ([1, 0, 1], ('cat', 'dog'), ('Bern', 'Oslo'))
+  Without a test split there is an empty one.
   """
-  stated = facts.get("classes")
-  listed = tuple(stated) if isinstance(stated, list) else ()
-  arrays = _both_splits(arrays)
-  class_names = _number(arrays, "label", listed)
-  classes = stated
-  if listed or stated is None:
-    classes = len(class_names) or _count(arrays)
-  return Dataset(
-    name=name,
-    classes=cast(int, classes),
-    client_names=_number(arrays, "client"),
-    class_names=class_names,
-    domain_names=_number(arrays, "domain"),
-    **cast(dict[str, Any], arrays),
-    standardise=facts.get("standardise", "channel"),
-    vocabulary=facts.get("vocabulary", 0),
-    note=str(facts.get("note", "")),
-  )
-
-
-def _both_splits(arrays: Arrays) -> Arrays:
-  """Copies a dict of arrays; adds an empty test split if there is none."""
   missing = {"test_image", "test_label"} - arrays.keys()
   require(len(missing) != 1, f"{''.join(missing)} is missing: add it")
-  both = dict(arrays)
-  for train, test in zip(keys("train"), keys("test"), strict=True):
-    require(
-      train in arrays or test not in arrays,
-      f"there is {test} and no {train}: add it",
-    )
-    if missing and train in arrays:
-      both[test] = arrays[train][:0]
-  return both
-
-
-def _number(
-  arrays: Arrays, field: str, listed: tuple[str, ...] = ()
-) -> tuple[str, ...]:
-  """Replaces names in a field of `arrays` by numbers; returns the names.
-
-  Integers that are clients or domains are names, too; labels stay as they are.
-  """
-  texts = {
-    key: arrays[key] for s in SPLITS if (key := f"{s}_{field}") in arrays
-  }
-  kinds = {x.dtype.kind for x in texts.values()}
-  numeric = field != "label" and kinds <= {"i", "u"}
-  if not kinds or not (numeric or kinds == {"U"}):
-    return listed
-  unique = np.unique(np.concatenate([x.ravel() for x in texts.values()]))
-  names = tuple(files.printable(x) for x in unique.tolist())
-  order = listed or names
-  missing = [name for name in names if name not in order]
-  require(
-    not missing,
-    f"{field} {missing[:1]} is not among the {len(order)} names of classes: add"
-    " it to them",
+  if missing:
+    empty = {key: arrays[key][:0] for key in keys("train") if key in arrays}
+    arrays |= {key.replace("train", "test"): x for key, x in empty.items()}
+  classes = facts.get("classes", 0)
+  names = tuple(classes) if isinstance(classes, list) else ()
+  return Dataset(
+    name=name,
+    classes=len(names) or cast(int, classes),
+    class_names=names,
+    vocabulary=facts.get("vocabulary", 0),
+    note=str(facts.get("note", "")),
+    **cast(dict[str, Any], arrays),
   )
-  number = np.array([order.index(name) for name in names], np.int32)
-  for key, array in texts.items():
-    arrays[key] = number[np.searchsorted(unique, array)]
-  return order
-
-
-def _count(arrays: Arrays) -> int:
-  """Returns one more than the highest label, if that is a number of classes."""
-  label = np.concatenate([arrays[f"{s}_label"].ravel() for s in SPLITS])
-  if label.dtype.kind not in "iu":
-    return 2  # `checked` refuses the labels
-  occur, high = len(np.unique(label)), int(label.max(initial=0))
-  require(
-    1 < occur and high < 2 * occur,
-    f"labels up to {high}, of which {occur} occur: if they are classes, number"
-    " them with np.unique(label, return_inverse=True)[1] or state their number,"
-    " `classes`, 2 or more; there is no regression",
-  )
-  return high + 1

@@ -76,23 +76,6 @@ def test_a_wrong_name_is_one_line(names):
     tiny.resolved(draft)
 
 
-@pytest.mark.parametrize(
-  "entry",
-  [
-    lambda x, key: x.astype(float),
-    lambda x, key: x[:, 1:],
-    lambda x: x,
-    lambda x, key: undefined,  # noqa: F821
-  ],
-)
-def test_a_wrong_entry_is_one_line(entry, monkeypatch):
-  draft = tiny.tiny(own="local")
-  draft.data.augment = "mine"
-  monkeypatch.setitem(AUGMENTATIONS, "mine", entry)
-  with refused("data.augment"):
-    experiment.build(tiny.resolved(draft))
-
-
 def test_who_is_augmented(monkeypatch):
   """Ours change images; a user's own series, too, but nobody token ids."""
   same = augmentations.of_image(lambda image, key: image)

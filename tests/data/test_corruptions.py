@@ -97,8 +97,6 @@ def add_corruptions(monkeypatch):
   """Corruptions whose result is easy to say."""
   monkeypatch.setitem(CORRUPTIONS, "add", lambda image, s, key: image + 20 * s)
   monkeypatch.setitem(CORRUPTIONS, "double", lambda image, s, key: 2 * image)
-  half = lambda image, severity, key: image[::2]  # noqa: E731
-  monkeypatch.setitem(CORRUPTIONS, "half", half)
 
 
 @pytest.mark.usefixtures("simple")
@@ -171,7 +169,6 @@ SERIES = dataset(
 @pytest.mark.parametrize(
   ("data", "domain"),
   [
-    (GREY, "half 1"),
     (SERIES, "add 1"),
     (GREY._replace(train_domain=np.zeros(6, int)), "add 1"),
   ],

@@ -307,8 +307,6 @@ def test_ties_are_drawn_and_totals_stay_near_what_is_due():
   "parts",
   [
     [[0, 1], [2]],
-    None,
-    (x for x in [[1], [2]]),
     [[0.5], [1], [2]],
     [[0, 1], [2], []],
     [[0], [1], [9]],

@@ -171,7 +171,7 @@ def test_part_keeps_a_rare_class(monkeypatch):
   ("field", "value"),
   [
     ("train_client", np.arange(6)),
-    ("standardise", "chanel"),
+    ("vocabulary", 3.5),
     ("class_names", ("a", "b")),
     ("test_image", np.array([[None, 1.0]] * 3)),
   ],
@@ -213,5 +213,4 @@ def test_scale_pools_blocks():
 def test_scale_of_what_is_constant_or_not_scaled():
   image = np.stack([np.full(9, 0.1), np.arange(9.0)], 1)
   assert scale(image)[1][0] == 1.0
-  assert scale(image, standardise="none") == ((0.0,), (1.0,))
   assert scale(image, vocabulary=3) == ((), ())

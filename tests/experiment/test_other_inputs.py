@@ -157,14 +157,12 @@ def test_describe(kind, tmp_path):
   ("kind", "changes", "field"),
   [
     ("table", {"data__augment": "crop"}, "data.augment"),
-    ("series", {"data__augment": "halves"}, "data.augment"),
     ("series", {"eval__holdout": 0.2}, "eval.threshold_rule"),
   ],
 )
 def test_what_is_for_images_is_refused_in_a_line(
-  kind, changes, field, tmp_path, monkeypatch
+  kind, changes, field, tmp_path
 ):
-  monkeypatch.setitem(AUGMENTATIONS, "halves", lambda x, key: x / 2)
   with refused(field):
     experiment.build(tiny.resolved(config(tmp_path, kind, **changes)))
 
@@ -200,19 +198,19 @@ def test_a_network_of_other_inputs_is_refused(tmp_path):
 
 
 def test_a_source_of_ones_own(monkeypatch, tmp_path):
-  """Not standardised."""
+  """With names instead of numbers of classes."""
   x = KINDS["table"][0]["x"].astype(float)
+  names = np.array(["low", "middle", "up"])[LABEL]
 
   def source(data_dir):
-    arrays = x, LABEL.astype(np.int32), x[:24], LABEL[:24].astype(np.int32)
-    return Dataset("mine", 3, *arrays, standardise="none")
+    return Dataset("mine", 0, x, names, x[:24], names[:24])
 
   monkeypatch.setitem(SOURCES, "mine", source)
   c = config(tmp_path, "table", "fedavg", data__name="mine")
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
   c.eval.shift = splitjax.spec(SHIFTS, "global")
   task = experiment.build(tiny.resolved(c))
-  assert task.network.mean == (0.0,) and task.network.std == (1.0,)
+  assert task.network.class_names == ("low", "middle", "up")
   assert task.data.train_image.dtype == np.float32
   experiment.run(tiny.resolved(c), tmp_path / "run")
   x[3, 1] = np.nan

@@ -11,7 +11,7 @@ import numpy as np
 
 from splitjax import machine
 from splitjax.config.config import CHANNELS, Config, Data, Noise, Rows
-from splitjax.data import PARTITIONS, Dataset, TestSets, partitions
+from splitjax.data import Dataset, TestSets
 from splitjax.data.sources import FORMS
 from splitjax.engine import layout
 from splitjax.engine.loops import one_server
@@ -29,15 +29,12 @@ from splitjax.wire import KINDS
 
 
 def check_first(config: Config) -> None:
-  """Checks a shard partition, network and methods before data are loaded.
+  """Checks network and methods before data are loaded.
 
   Input shape and classes are taken from `FORMS`. If `FORMS` lacks the data set,
   or if the network is the user's own, network and methods are not checked here.
   `build` checks everything again with the data.
   """
-  dealt = config.data.partition
-  if PARTITIONS[dealt.name] is partitions.shard:
-    partitions.check_shards(config.num_clients, **dealt.options)
   form = FORMS.get(config.data.name)
   if form is None or is_own(BACKBONES[config.backbone.name]):
     return

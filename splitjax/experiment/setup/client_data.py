@@ -151,9 +151,8 @@ def facts(config: Config, data: Dataset, test_sets: TestSets) -> dict:
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
-  how = data.standardise, data.vocabulary
   with naming(f"data.name = {data.name!r}"):
-    mean, std = scale(data.train_image, rows, *how)
+    mean, std = scale(data.train_image, rows, data.vocabulary)
   # Facts of images stay those of versions in which all inputs were images.
   dtype, form = data.train_image.dtype.name, dict[str, Any]()
   if dtype != "uint8":

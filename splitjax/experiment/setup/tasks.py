@@ -215,7 +215,7 @@ class Tasks:
     if key not in self._built:
       task = build(config)
       data = task.data
-      how = data.name, data.standardise, data.vocabulary
+      how = data.name, data.vocabulary
       place = task.test_sets.pool, task.mesh
       same = f"{task.facts['digest']} {_changes(task)} {how} {place}"
       first = self._data.setdefault(same, task)
