@@ -125,7 +125,6 @@ OWN_METHODS = (
   "OwnBiases",
   "HeadThenBody",
   "WarmUp",
-  "HalfMedian",
   "ServerMomentum",
   "ByLoss",
 )
