@@ -63,12 +63,8 @@ channel dimension at the cut. Bounds of the Propositions: 1, |phi| within the
 latency limit; 2 and 3, no slower than the whole network at the client and at
 the server. Feasible: 1, and |phi| is not below the smallest."""
 
-LOOKS = {
-  "cut": {"color": "#0072B2", "linewidth": 2.2},
-  "client": {"color": "#D55E00", "linestyle": "--"},
-  "server": {"color": "#000000", "linestyle": "-."},
-}
-"""Where the network is -> its line: eq. 30, 28 and 29."""
+LINES = "cut", "client", "server"
+"""Where the network is: eq. 30, 28 and 29."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -200,12 +196,12 @@ def inference_time(
       times = evaluation.inference_times(
         sizes, varied, setting.offloaded, pixels
       )
-      for name, value in zip(LOOKS, times, strict=True):
+      for name, value in zip(LINES, times, strict=True):
         lines.append((0, names[field], "inference_time", name, x, float(value)))
   heads = "seed", "panel", "metric", "where", "x", "value"
   table = pd.DataFrame(lines, columns=list(heads))
-  rest = {"hue": "where", "named": LOOKS, "xlabel": "numbers per unit of time"}
-  figure = figures.lines(None, table, "x", title=title, **rest, sharex=False)
+  options: Any = {"xlabel": "numbers per unit of time", "sharex": False}
+  figure: Any = figures.lines(None, table, "x", "where", title=title, **options)
   for axes, bound in zip(figure.axes, limits.values(), strict=True):
     axes.set_yscale("log")
     if np.isfinite(bound):

@@ -27,8 +27,8 @@ MODULES = (
   "splitjax.fleet.allocation",
   "splitjax.methods.optimizer",
   "splitjax.methods.task_losses",
+  "splitjax.reports.figures",
   "splitjax.reports.figures.curves",
-  "splitjax.reports.figures.papers",
   "splitjax.wire",
 )
 """Those that document a public registry, or are public themselves."""

@@ -312,10 +312,10 @@ def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
   groups = {"class": classes}
   if len(np.unique(arrays["depth"])) > 1:
     groups["split depth"] = arrays["depth"][owner]
+  measured = [f"{x.replace('_', ' ')} {arrays[x]:.2f}" for x in MEASURES]
   return maps.embeddings(
     arrays["map"],
     groups | {"client": owner},
     title=f"{arrays['row']}: server embeddings of {len(arrays['rows'])} test"
-    f" images at each of {len(arrays['depth'])} clients\n{of}",
-    **{name: float(arrays[name]) for name in MEASURES},
+    f" images at each of {len(arrays['depth'])} clients\n{', '.join([of, *measured])}",
   )

@@ -98,8 +98,7 @@ def _evaluate_run(
   # What an earlier evaluation wrote may be of other test sets.
   place = workdir / workdirs.EVALUATED
   for name in reporting.drawn_names(own.methods) if place.exists() else ():
-    for path in (place / name, (place / name).with_suffix(".pdf")):
-      path.unlink(missing_ok=True)
+    (place / name).unlink(missing_ok=True)
   shutil.rmtree(workdirs.folder(place, ""), ignore_errors=True)
   if figures != "none":
     data_summary.pictures(task, place)

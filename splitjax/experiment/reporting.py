@@ -103,9 +103,9 @@ def write(
   path = page.write_page(found, folder)
   if figures == "none":
     return path
-  from splitjax.reports.figures import papers  # imports matplotlib
+  from splitjax.reports import figures as drawing  # imports matplotlib
 
-  drawn = papers.draw(found, folder)
+  drawn = drawing.draw(found, folder)
   run = found.runs[0]
   if all(other.keys == run.keys for other in found.runs):
     source = Path(run.folder) / into

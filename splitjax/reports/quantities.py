@@ -110,6 +110,12 @@ def quantity(metric: str) -> Quantity:
   return QUANTITIES.get(metric, own)
 
 
+def label(metric: str) -> str:
+  """Returns the name of a metric with its unit, as in "accuracy [%]"."""
+  name, unit = quantity(metric)[:2]
+  return f"{name} [{unit}]" if unit else name
+
+
 def heading(name: str) -> str:
   """Returns the name of a test set for a reader: "0.20" is "ρ=0.2"."""
   try:

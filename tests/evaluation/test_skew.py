@@ -106,6 +106,6 @@ def test_the_map_is_the_same_every_time_and_is_drawn(tmp_path):
   assert places.shape == (40, 2) and np.isfinite(places).all()
   np.testing.assert_array_equal(places, coordinates(z))
   groups = {"class": label, "split depth": client + 1, "client": client}
-  figure = maps.embeddings(places, groups, title="A method", silhouette=0.5)
+  figure = maps.embeddings(places, groups, title="A method")
   pixels = image.imread(figures.save(figure, tmp_path / "map.png"))[..., :3]
   assert 0.01 < (pixels < 0.99).any(axis=-1).mean() < 0.5

@@ -230,7 +230,7 @@ def test_evaluate_again_says_the_same(ran, undrawn):
   config, workdir, results = ran
   place, before = workdir / "evaluate", numbers.read(workdir)
   place.mkdir()
-  names = "thesis.png", "learning.pdf", "class_accuracy.pdf"
+  names = "thesis.png", "learning.png", "class_accuracy.png"
   for name in names:
     (place / name).touch()
   wider = dataclasses.replace(config.eval, rhos=(0.0, 0.4))

@@ -24,13 +24,13 @@ BLANK = """
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from splitjax.reports.figures import papers
+from splitjax.reports import figures
 
 def draw(results, folder, names=None):
   Path(folder, "accuracy_over_rho.png").touch()
   return []
 
-papers.draw = draw
+figures.draw = draw
 Figure.savefig = lambda self, file, **_: None
 """
 """A first cell of all but the quickstart: the figures of a run take longer than

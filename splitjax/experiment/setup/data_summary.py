@@ -1,6 +1,7 @@
 """Counts, figures and notes of the clients' data and devices."""
 
 import csv
+import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,35 +26,37 @@ MOST = 20
 
 def pictures(task: Task, folder: Path) -> list[Path]:
   """Plots the clients' numbers of samples; returns the PNG files."""
-  from splitjax.reports.figures import attempt, clients  # imports matplotlib
+  from splitjax.reports.figures import attempt, maps  # imports matplotlib
 
   folder.mkdir(parents=True, exist_ok=True)
-  test_sets, data = task.test_sets, task.config.data
-  names, seed = task.network.names, task.config.seed
+  data, test_sets = task.config.data, task.test_sets
+  draw = functools.partial(maps.samples, clients=client_names(task))
 
   def trained():
-    title = f"training samples, partition {data.partition.name}"
-    return clients.training_samples(
-      class_counts(task),
-      f"{data.name}: {title}, seed {seed}",
-      clients=names,
-      classes=class_names(task),
-    )
+    kind = "training samples"
+    title = f"{data.name}: {kind}, partition {data.partition.name}"
+    title += f", seed {task.config.seed}"
+    counts = {"": class_counts(task)}
+    return draw(counts, class_names(task), title=title, ylabel=kind)
 
   def tested():
+    panels = {}
     inside = (test_sets.sets & test_sets.known).sum(axis=-1)
-    title = f"test samples, shift {task.config.eval.shift.name}"
-    return clients.test_samples(
-      inside,
-      test_sets.sets.sum(axis=-1) - inside,
-      list(map(heading, test_sets.names)),
-      f"{data.name}: {title}, seed {seed}",
-      clients=names,
-    )
+    outside = test_sets.sets.sum(axis=-1) - inside
+    for name, *parts in zip(test_sets.names, inside, outside, strict=True):
+      counts = np.stack(parts, axis=-1)
+      share = counts[:, 1].sum() / max(counts.sum(), 1)
+      mean = counts.sum(axis=1).mean()
+      text = f"{heading(name)}: mean {mean:,.0f} samples, {share:.0%} OOD"
+      panels[text] = counts
+    kind = "test samples"
+    title = f"{data.name}: {kind}, shift {task.config.eval.shift.name}"
+    title += f", seed {task.config.seed}"
+    return draw(panels, ["ID", "OOD"], title=title, ylabel=kind)
 
   drawn = list[Path]()
-  for name, draw in zip(PICTURES, (trained, tested), strict=True):
-    drawn += attempt(folder / name, draw)
+  for name, make in zip(PICTURES, (trained, tested), strict=True):
+    drawn += attempt(folder / name, make)
   return drawn
 
 

@@ -1,8 +1,9 @@
-"""Kinds of figures: lines, points, bars, dots of clients, heat maps.
+"""Forms of figures: lines, points, bars, dots of clients, heat maps.
 
 Each draws a table of chosen numbers, see `choose`; its column "panel" has the
-titles of panels. Means over seeds have Student's 95 % interval. A figure of
-one's own chooses numbers and says what varies:
+titles of panels, and `options` are those of `style.panels`, such as the title.
+Means over seeds have Student's 95 % interval. A figure of one's own chooses
+numbers and says what varies:
 
   >>> from splitjax.reports.figures import by_set, choose, lines
   >>> def worst_tenth(results):
@@ -10,7 +11,7 @@ one's own chooses numbers and says what varies:
   ...   return lines(results, table, "round", title="The worst tenth")
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,17 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from splitjax.config.paper_numbers import LARGEST
 from splitjax.reports import numbers
 from splitjax.reports.figures import style
 from splitjax.reports.figures.style import Look
-from splitjax.reports.quantities import field_name, heading, quantity
+from splitjax.reports.quantities import field_name, heading, label, quantity
 from splitjax.reports.results import Results
 
-MOST_PANELS, MOST_COLUMNS = 16, 60
-"""A figure of more panels, or bars, is not drawn: tables have its numbers."""
-
-MOST_BARS = 12
-"""Over more values on the x axis, intervals are a band instead of bars."""
+MOST_COLUMNS = 60
+"""A figure of more bars is not drawn: tables have its numbers."""
 
 LINEAR = ("round", "rho", "position", "severity")
 """Columns whose axis is never logarithmic."""
@@ -54,22 +52,25 @@ def choose(
     grid's cell, or of the folder, as "cell" and as "panel".
   """
   table = results.numbers
-  kept = (
-    (table.metric == metric) & (table.part == part) & (table.set != LARGEST)
-  )
+  kept = table.metric.eq(metric) & table.part.eq(part) & table.set.ne(LARGEST)
   for name in numbers.DETAIL:
-    lacks = table[name].isin(["", np.nan])
-    kept &= ~lacks if name in details else lacks
+    kept &= table[name].isin(["", np.nan]) != (name in details)
   table = table[kept & table.row.isin(results.rows)]
-  if not table.value.notna().any():
+  if table.value.isna().all():
     table = table.iloc[:0]
-  cells = pd.Series("", table.index, dtype="str")
-  for axis in results.axes:
-    word = "" if axis == "run" else f"{field_name(axis)} "
-    comma = ", " if cells.any() else ""
-    cells += comma + word + table[axis].map("{}".format).astype("str")
+  cell = cells(table, results.axes)
   value = quantity(metric).scale * table.value
-  return table.assign(value=value, cell=cells, panel=cells)
+  return table.assign(value=value, cell=cell, panel=cell)
+
+
+def cells(table: pd.DataFrame, axes: Sequence[str]) -> pd.Series:
+  """Names each line's cell by the columns `axes`, as in "lr 0.1, alpha 3"."""
+  names = pd.Series("", table.index, dtype="str")
+  for axis in axes:
+    comma = ", " if axis != axes[0] else ""
+    word = "" if axis == "run" else f"{field_name(axis)} "
+    names += comma + word + table[axis].map("{}".format).astype("str")
+  return names
 
 
 def by_set(table: pd.DataFrame) -> pd.DataFrame:
@@ -82,297 +83,235 @@ def by_set(table: pd.DataFrame) -> pd.DataFrame:
   return table.assign(panel=table.set.map(heading))
 
 
-def label(metric: str) -> str:
-  """Returns a metric's name and unit, for an axis."""
-  known = quantity(metric)
-  return f"{known.name} [{known.unit}]" if known.unit else known.name
-
-
 def means(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
   """Averages over seeds: "value", "half" and "seeds" for each of the `keys`."""
   return numbers.over_seeds(table[["seed", *keys, "value"]])
 
 
 def lines(
-  results: Results,
+  results: Results | None,
   table: pd.DataFrame,
   x: str,
-  *,
-  title: str,
   hue: str = "row",
-  named: Mapping[Any, Look] | None = None,
-  xlabel: str = "",
-  ylabel: str = "",
   **options: Any,
 ) -> Figure | None:
   """Draws a line for each value of the column `hue`, over the column `x`.
 
   Args:
-    results: those that `table` is chosen of.
+    results: those that `table` is chosen of, if any.
     table: chosen numbers; those of the same `x` are seeds.
     x: the column of numbers on the x axis.
-    title: the first line of the title.
     hue: the column whose values are lines.
-    named: value of `hue` -> its look; None: the looks of the rows.
-    xlabel: the name of the x axis; "": that of the column.
-    ylabel: the name of the y axis; "": that of the metric.
-    **options: of `Figure.subplots`.
+    **options: of `style.panels`; the axes are named by `x` and the metric
+      unless these say otherwise.
 
   Returns:
     The figure; None if there are no numbers, or too many panels.
   """
-  titles = list(dict.fromkeys(table.panel))
-  if not 0 < len(titles) <= MOST_PANELS:
-    return None
-  named = style.looks(results) if named is None else named
-  averaged = means(table, hue, "panel", x)
-  metric = table.metric.iloc[0]
-  axes_names = xlabel or field_name(x), ylabel or label(metric)
-  figure, parts = style.panels(titles, (3.6, 2.7), axes_names, **options)
-  shown = [key for key in named if (averaged[hue] == key).any()]
-  long = averaged.groupby("panel")[x].nunique().max() > MOST_BARS
-  for panel, axes in zip(titles, parts, strict=True):
-    of_panel = averaged[averaged.panel == panel]
-    shared = averaged if options.get("sharex", True) else of_panel
-    wide = x not in LINEAR and style.log_if_wide([axes], shared[x])
-    for number, key in enumerate(shown):
-      curve = of_panel[of_panel[hue] == key].sort_values(x)
-      if curve.empty:
-        continue
-      shift = (number + 0.5) / len(shown) - 0.5
-      _line(axes, curve, x, None if long else shift, wide, named[key])
-    known = sorted(set(of_panel[x]))
-    if not wide and (x in LINEAR or len(known) <= 6):
-      axes.set_xticks(known[:: -(-len(known) // 8)])
+  averaged, metric = means(table, hue, "panel", x), _metric(table)
+  looks = _looks(results, table) if hue == "row" else style.shades(table[hue])
+  span = averaged if options.get("sharex", True) else None
+
+  def draw(axes: Axes, part: pd.DataFrame) -> None:
+    values = sorted(set((part if span is None else span)[x]))
+    wide = x not in LINEAR and style.log_if_wide(axes, values)
+    if not wide and (x in LINEAR or len(values) <= 6):
+      axes.set_xticks(values[:: -(-len(values) // 8)])
       axes.xaxis.set_major_formatter("{x:g}")
-  if quantity(metric).unit == "%":
-    _frame(parts[0], averaged)
-  style.legend(figure, {str(key): named[key] for key in shown})
-  return style.titled(figure, title, results, "bands" if long else "bars")
+    for number, (key, look) in enumerate(looks.items()):
+      curve = part[part[hue] == key].sort_values(x)
+      step = max(1, len(curve) // 8)
+      axes.plot(curve[x], curve.value, markevery=step, **look)
+      if not curve.half.any():
+        continue
+      # Only the bars are shifted: points stay where they belong.
+      points = min(3, 20 / len(looks)) * (number - (len(looks) - 1) / 2)
+      shift = ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
+      bar: Any = {"ecolor": look["color"], "elinewidth": 1, "capsize": 2}
+      bar |= {"fmt": "none", "errorevery": step}
+      moved = axes.transData + shift
+      axes.errorbar(curve[x], curve.value, curve.half, transform=moved, **bar)
+    _frame(axes, metric, averaged.value)
 
-
-def _line(
-  axes: Axes,
-  curve: pd.DataFrame,
-  x: str,
-  shift: float | None,
-  wide: bool,
-  named: Look,
-) -> None:
-  """Draws a line, and its interval as a band or as bars beside other rows'."""
-  at, value = curve[x].to_numpy(float), curve.value.to_numpy(float)
-  half = curve.half.fillna(0).to_numpy(float)
-  axes.plot(at, value, markevery=max(1, len(at) // 8), **named)
-  if shift is None:
-    shade = {"color": named["color"], "alpha": 0.15, "linewidth": 0}
-    axes.fill_between(at, value - half, value + half, **shade)
-    return
-  # Only the bars are shifted: points stay where they belong.
-  place = np.log10(at) if wide else at
-  gap = np.diff(place).min(initial=0.1 * np.ptp(place) or 0.2)
-  place = place + 0.4 * gap * shift
-  bars = np.flatnonzero(half)
-  axes.errorbar(
-    (10**place if wide else place)[bars],
-    value[bars],
-    half[bars],
-    fmt="none",
-    ecolor=named["color"],
-    elinewidth=1,
-    capsize=2,
-    alpha=0.7,
-  )
-
-
-def _frame(axes: Axes, averaged: pd.DataFrame) -> None:
-  """Shows all means, and the intervals that do not flatten the means.
-
-  The interval of two seeds, or of a method that diverges, can be wider than all
-  differences; then its bars leave the frame.
-  """
-  half = averaged.half.fillna(0)
-  spread = float(np.ptp(averaged.value.dropna()))
-  half = half.where(half <= max(3 * min(half.median(), spread), 3), 0)
-  low, high = (averaged.value - half).min(), (averaged.value + half).max()
-  margin = 0.05 * (high - low) or 1
-  axes.set_ylim(max(low - margin, -2), min(high + margin, 102))
-
-
-def _within_percent(axes: Axes) -> None:
-  """Cuts what an interval has beyond 0 and 100."""
-  low, high = axes.get_ylim()
-  axes.set_ylim(max(low, -2), min(high, 102))
+  named = {"xlabel": field_name(x), "ylabel": label(metric)}
+  parts = _by_panel(averaged)
+  options = named | options | {"results": results, "shown": looks}
+  return style.panels(parts, draw, (3.6, 2.7), **options)
 
 
 def points(
-  results: Results,
-  table: pd.DataFrame,
-  x: str,
-  y: str,
-  *,
-  title: str,
-  paths: pd.DataFrame | None = None,
+  results: Results, table: pd.DataFrame, x: str, y: str, **options: Any
 ) -> Figure | None:
   """Draws a row's metric `y` against its metric `x`, with both intervals.
 
-  `table` has the numbers of both metrics, `paths` those by "threshold", which
-  are drawn as a thin line of the row.
+  `table` has the numbers of both metrics; those by "threshold" are a thin line
+  of the row, the one that the report takes a large marker.
   """
-  both = _pairs(table, x, y, "row", "panel")
-  titles = list(dict.fromkeys(both.panel))
-  if not 0 < len(titles) <= MOST_PANELS:
-    return None
-  looks = {k: v for k, v in style.looks(results).items() if k in set(both.row)}
-  keys = "row", "panel", "threshold"
-  along = None if paths is None else _pairs(paths, x, y, *keys)
-  figure, parts = style.panels(titles, (3.3, 2.8), (label(x), label(y)))
-  for panel, axes in zip(titles, parts, strict=True):
-    for row, named in looks.items():
-      if along is not None:
-        same = along[(along.panel == panel) & (along.row == row)]
-        axes.plot(same[x], same[y], **{**named, "markersize": 3, "alpha": 0.7})
-      for _, at in both[(both.panel == panel) & (both.row == row)].iterrows():
-        half = np.nan_to_num([at[f"{x} half"], at[f"{y} half"]])
-        edge = {"markeredgecolor": "black", "linestyle": "", "markersize": 8}
-        bar = {"elinewidth": 0.9, "zorder": 3, **named, **edge}
-        axes.errorbar(at[x], at[y], half[1] or None, half[0] or None, **bar)
+  keys = ["row", "panel", "threshold"]
+  both = [means(table[table.metric == name], *keys) for name in (x, y)]
+  pairs = both[0].merge(both[1], on=keys).dropna(subset=["value_x", "value_y"])
+  looks = _looks(results, pairs)
+
+  def draw(axes: Axes, part: pd.DataFrame) -> None:
+    for row, look in looks.items():
+      of_row = part[part.row == row]
+      at = of_row[of_row.threshold.isna()]
+      path = of_row[of_row.threshold.notna()]
+      axes.plot(path.value_x, path.value_y, **look | {"markersize": 3})
+      bar: Any = look | {"elinewidth": 0.9, "zorder": 3, "linestyle": ""}
+      bar |= {"markersize": 8, "markeredgecolor": "black"}
+      axes.errorbar(at.value_x, at.value_y, at.half_y, at.half_x, **bar)
     axes.margins(0.08)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-  if quantity(y).unit == "%":
-    _within_percent(axes)
-  known = both[x] if along is None else pd.concat([both[x], along[x]])
-  style.log_if_wide(parts, known)
-  style.legend(figure, looks)
-  return style.titled(figure, title, results, "bars")
+    if not style.log_if_wide(axes, pairs.value_x):
+      axes.locator_params(axis="x", nbins=5)
+    _frame(axes, y, pairs.value_y)
 
-
-def _pairs(table: pd.DataFrame, x: str, y: str, *keys: str) -> pd.DataFrame:
-  """Joins the means of two metrics, and their half-widths, by the keys."""
-  left, right = (
-    means(table[table.metric == metric], *keys)
-    .rename(columns={"value": metric, "half": f"{metric} half"})
-    .drop(columns="seeds")
-    for metric in (x, y)
-  )
-  joined = left.merge(right, on=list(keys))
-  return joined.dropna(subset=[x, y])
+  named = {"xlabel": label(x), "ylabel": label(y)}
+  options = named | options | {"results": results, "shown": looks}
+  return style.panels(_by_panel(pairs), draw, (3.3, 2.8), **options)
 
 
 def bars(
-  results: Results, tables: Sequence[pd.DataFrame], *, title: str
+  results: Results, table: pd.DataFrame, **options: Any
 ) -> Figure | None:
-  """Draws a panel for each metric's table, with a bar for each row of a cell.
+  """Draws a panel for each metric, with a bar for each row of a cell.
 
   The number over a bar is its change against the first row of the cell, in
   percent of that row's value.
   """
-  tables = [table for table in tables if len(table)]
-  cells = list(dict.fromkeys(cell for table in tables for cell in table.cell))
-  looks, width = style.looks(results), 0.8 / max(1, len(results.rows))
-  count = len(cells) * len(looks)
-  if not 0 < count <= MOST_COLUMNS:
+  looks, order = _looks(results, table), list(dict.fromkeys(table.cell))
+  count, width = len(order) * len(looks), 0.8 / max(1, len(looks))
+  if count > MOST_COLUMNS:
     return None
-  size = max(4.3, 0.45 * count), 2.3
-  figure, parts = style.panels(
-    [""] * len(tables), size, ("", ""), 1, sharey=False
-  )
-  for axes, table in zip(parts, tables, strict=True):
-    averaged = means(table, "row", "cell").set_index("cell")
-    first = averaged.value[averaged.row == results.rows[0]].reindex(cells)
+
+  def draw(axes: Axes, metric: str) -> None:
+    averaged = means(table[table.metric == metric], "cell", "row")
+    averaged = averaged.set_index("cell")
+    base = averaged.value[averaged.row == results.rows[0]].reindex(order)
     for number, (row, look) in enumerate(looks.items()):
-      of_row = averaged[averaged.row == row].reindex(cells)
-      half = of_row.half.fillna(0) if of_row.half.any() else None
-      at = np.arange(len(cells)) + width * (number + 0.5) - 0.4
-      fill = {"color": look["color"], "width": 0.94 * width, "capsize": 2}
-      if "markerfacecolor" in look:  # a fine-tuned copy
-        fill |= {"hatch": "//", "edgecolor": "white"}
-      drawn = axes.bar(at, of_row.value, yerr=half, **fill)
-      change = 100 * (of_row.value / first.where(first > 0) - 1)
+      line = averaged[averaged.row == row].reindex(order)
+      at = np.arange(len(order)) + width * (number + 0.5) - 0.4
+      fill: Any = {"color": look["color"], "edgecolor": "white"}
+      fill["hatch"] = "//" if "linestyle" in look else ""  # fine-tuned
+      half = line.half if line.half.any() else None
+      drawn = axes.bar(at, line.value, width, yerr=half, **fill)
+      change = 100 * (line.value / base.where(base > 0) - 1)
+      texts = change.map("{:+.0f}%".format).where(change.notna(), "")
       if number:
-        texts = change.map("{:+.0f}%".format).where(change.notna(), "")
         axes.bar_label(drawn, texts, size=7)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel(label(table.metric.iloc[0]))
-  style.name_ticks(parts[-1], "x", cells)
-  colours = {row: style.thick(look["color"]) for row, look in looks.items()}
-  style.legend(figure, colours)
-  return style.titled(figure, title, results, "bars")
+    axes.set_ylabel(label(metric))
+    style.name_ticks(axes, "x", order)
+
+  parts = {"\n" * n: x for n, x in enumerate(dict.fromkeys(table.metric))}
+  shown = {k: {"color": x["color"], "linewidth": 7} for k, x in looks.items()}
+  options |= {"results": results, "shown": shown, "sharey": False}
+  return style.panels(parts, draw, (max(4.3, 0.45 * count), 2.3), **options)
 
 
 def dots(
-  results: Results, table: pd.DataFrame, *, title: str, sharex: bool = True
+  results: Results, table: pd.DataFrame, **options: Any
 ) -> Figure | None:
   """Draws every client as a dot, with quartiles, median and mean of each row.
 
-  Clients of all seeds are pooled. If panels do not share their x axis, their
-  titles name it.
+  Clients of all seeds are pooled.
   """
-  titles = list(dict.fromkeys(table.panel))
-  if not 0 < len(titles) <= MOST_PANELS:
-    return None
-  looks = {k: v for k, v in style.looks(results).items() if k in set(table.row)}
-  names = label(table.metric.iloc[0]) if sharex else "", ""
-  size = 3.2, 0.6 + 0.36 * len(looks)
-  figure, parts = style.panels(titles, size, names, sharex=sharex)
-  for panel, axes in zip(titles, parts, strict=True):
-    of_panel = table[(table.panel == panel)].dropna(subset="value")
-    for place, (row, look) in enumerate(looks.items()):
-      values = of_panel.value[of_panel.row == row].to_numpy(float)
-      if values.size:
-        _spread(axes, place, values, look)
-    if not (sharex or style.log_if_wide([axes], of_panel.value)):
+  looks, shared = _looks(results, table), options.get("sharex", True)
+
+  def draw(axes: Axes, part: pd.DataFrame) -> None:
+    for level, (row, look) in enumerate(looks.items()):
+      values = np.sort(part.value[part.row == row].dropna())
+      # A fixed quasi-random offset keeps dots of equal values apart.
+      beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
+      alpha = float(np.clip(30 / max(1, len(values)), 0.15, 0.6))
+      dot: Any = look | {"markersize": 3.2, "linestyle": "", "alpha": alpha}
+      axes.plot(values, level + beside, **dot)
+      box: Any = {"showmeans": True, "showfliers": False, "widths": 0.66}
+      axes.boxplot(values, positions=[level], orientation="horizontal", **box)
+    if not (shared or style.log_if_wide(axes, part.value)):
       axes.set_xlim(left=0)
-    style.name_ticks(axes, "y", list(looks))
+    style.name_ticks(axes, "y", looks)
     axes.set_ylim(len(looks) - 0.5, -0.5)
-  title += " (box: quartiles, line: median, diamond: mean)"
-  return style.titled(figure, title, results)
 
-
-def _spread(axes: Axes, place: int, values: np.ndarray, named: Look) -> None:
-  # A fixed quasi-random offset keeps dots of equal values apart.
-  beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
-  small = {"markersize": 3.2, "markeredgewidth": 0.6, "linestyle": "none"}
-  alpha = float(np.clip(30 / len(values), 0.15, 0.6))
-  axes.plot(np.sort(values), place + beside, **{**named, **small}, alpha=alpha)
-  low, middle, high = np.percentile(values, [25, 50, 75])
-  axes.barh(place, high - low, 0.66, low, fill=False, edgecolor="black")
-  axes.vlines(middle, place - 0.33, place + 0.33, color="black", linewidth=2)
-  axes.plot(values.mean(), place, "D", mfc="white", mec="black", ms=4.5)
+  options["title"] += " (box: quartiles, line: median, triangle: mean)"
+  options["xlabel"] = label(_metric(table)) if shared else ""
+  size = (3.2, 0.6 + 0.36 * len(looks))
+  return style.panels(_by_panel(table), draw, size, results=results, **options)
 
 
 def heat(
   results: Results | None,
-  tables: Mapping[str, pd.DataFrame],
+  table: pd.DataFrame,
+  index: str,
+  columns: str,
   *,
-  title: str,
-  names: tuple[str, str],
   key: str = "accuracy [%]",
+  **options: Any,
 ) -> Figure | None:
-  """Draws tables of percentages as colours, each in a panel; NaN is white.
+  """Draws means over seeds by two columns as colours, white where none is.
 
-  `names` are those of the columns and of the index; `key` is that of the
-  colours. Few numbers are written out.
+  Few numbers are written out. `key` is the name of the colours, in per cent.
   """
-  if not 0 < len(tables) <= MOST_PANELS:
-    return None
-  lines = max(table.shape[0] for table in tables.values())
-  columns = max(table.shape[1] for table in tables.values())
-  shape = np.array([0.5 + 0.3 * columns, 1.2 + 0.2 * lines])
-  size = np.clip(shape, 2.5, 5)
-  figure, parts = style.panels(list(tables), size, names, 4, sharex=False)
+  averaged = means(table, "panel", index, columns)
+  rows, across = _ordered(averaged[index]), _ordered(averaged[columns])
   colours = colormaps["cividis"].with_extremes(bad="white")
-  for axes, table in zip(parts, tables.values(), strict=True):
-    values = table.to_numpy(float)
-    look: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": colours}
-    image = axes.imshow(values, vmin=0, vmax=100, **look)
+
+  def draw(axes: Axes, part: pd.DataFrame) -> None:
+    values = part.pivot(index=index, columns=columns, values="value")
+    values = values.reindex(index=rows, columns=across).astype(float)
+    image: Any = {"aspect": "auto", "interpolation": "nearest", "cmap": colours}
+    axes.imshow(values, vmin=0, vmax=100, **image)
     axes.grid(visible=False)
-    style.name_ticks(axes, "x", [str(name) for name in table.columns])
-    style.name_ticks(axes, "y", [str(name) for name in table.index])
-    few = columns <= 8 and lines <= 16
+    style.name_ticks(axes, "x", across)
+    style.name_ticks(axes, "y", rows)
+    few = len(across) <= 8 and len(rows) <= 16
     for (line, column), value in np.ndenumerate(values) if few else ():
-      if np.isfinite(value):
-        centre: Any = {"ha": "center", "va": "center", "size": 7}
-        colour = "black" if value > 55 else "white"
-        axes.text(column, line, f"{value:.0f}", color=colour, **centre)
-  figure.colorbar(image, ax=parts, label=key, shrink=0.9)
-  return style.titled(figure, title, results)
+      look: Any = {"color": "black" if value > 55 else "white", "size": 7}
+      text = f"{value:.0f}" if np.isfinite(value) else ""
+      axes.text(column, line, text, ha="center", va="center", **look)
+
+  size = (0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows))
+  named = {"xlabel": columns, "ylabel": index, "sharex": False}
+  figure = style.panels(
+    _by_panel(averaged),
+    draw,
+    np.clip(size, 2.5, 5),
+    results=results,
+    **named | options,
+  )
+  if figure:
+    axes = figure.axes
+    figure.colorbar(axes[0].images[0], ax=axes, label=key, shrink=0.9)
+  return figure
+
+
+def _ordered(names: pd.Series) -> list[Any]:
+  """Lists names as they come, and numbers by their size."""
+  order = list(dict.fromkeys(names))
+  try:
+    return sorted(order, key=float)
+  except ValueError:
+    return order
+
+
+def _by_panel(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+  return dict(list(table.groupby("panel", sort=False)))
+
+
+def _looks(results: Results | None, table: pd.DataFrame) -> dict[Any, Look]:
+  """The looks of the rows that the table has."""
+  rows = results.rows if results else list(table.row)
+  shown = set(table.row)
+  return {k: look for k, look in style.looks(rows).items() if k in shown}
+
+
+def _metric(table: pd.DataFrame) -> str:
+  return next(iter(table.metric), "")
+
+
+def _frame(axes: Axes, metric: str, means: pd.Series) -> None:
+  """Frames means in per cent: an interval that would flatten them leaves it."""
+  if quantity(metric).unit == "%":
+    margin = 2 + 0.3 * np.ptp(means.dropna())
+    low, high = means.min() - margin, means.max() + margin
+    axes.set_ylim(max(low, -2), min(high, 102))

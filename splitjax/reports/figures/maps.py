@@ -1,18 +1,78 @@
-"""Maps of a trained method: confusion matrices and server embeddings."""
+"""Maps: server embeddings, confusion matrices, and the clients' samples."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
 from splitjax.reports.figures import curves, style
 
+COLOURS = (
+  "#44AA99 #332288 #999933 #882255 #CCCCCC"
+  " #AA4499 #DDCC77 #117733 #88CCEE #CC6677"
+).split()
+"""Paul Tol's "muted": light and dark colours alternate, also in grey print."""
+
+MOST_BARS = 600
+"""The most segments drawn as bars with gaps; of more, bars touch."""
+
 MOST_NAMED = 20
 """The most groups that a legend lists; of more it gives only the number."""
+
+
+def samples(
+  panels: Mapping[str, np.ndarray],
+  kinds: Sequence[str],
+  *,
+  title: str,
+  ylabel: str,
+  clients: Sequence[str],
+) -> Figure | None:
+  """Draws numbers of samples, as a bar for each client, stacked by kind.
+
+  Numbers instead of shares: clients of unequal size look unequal.
+
+  Args:
+    panels: title of a panel -> [N, C], numbers of samples.
+    kinds: names of the C kinds, such as classes.
+    title: a user's text.
+    ylabel: the name of the y axis.
+    clients: names of the N clients.
+  """
+  colours: Any = COLOURS[: len(kinds)]
+  if len(kinds) > len(COLOURS):
+    colours = colormaps["viridis"](np.linspace(0, 0.96, len(kinds)))
+  edges = np.arange(len(clients) + 1) - 0.5
+
+  def draw(axes: Axes, counts: np.ndarray) -> None:
+    tops = np.cumsum(counts, axis=1)
+    for top, height, colour in zip(tops.T, counts.T, colours, strict=True):
+      if counts.size <= MOST_BARS:
+        axes.bar(edges[1:] - 0.5, height, bottom=top - height, color=colour)
+      else:
+        fill = {"fill": True, "color": colour}
+        axes.stairs(top, edges, baseline=top - height, **fill)
+    axes.grid(visible=False, axis="x")
+    axes.set_xlim(edges[0] - 0.3, edges[-1] + 0.3)
+    axes.set_ylim(0)
+    style.name_ticks(axes, "x", clients)
+
+  width = (4.6 if len(panels) == 1 else 2.6) + 0.03 * len(clients)
+  named: Any = {"title": title, "xlabel": "client", "ylabel": ylabel}
+  figure: Any = style.panels(panels, draw, (min(8.6, width), 2.7), **named)
+  limits = Normalize(-0.5, len(kinds) - 0.5)
+  bar = figure.colorbar(
+    ScalarMappable(limits, ListedColormap(colours)), ax=figure.axes, aspect=30
+  )
+  style.name_ticks(bar.ax, "y", kinds)
+  return figure
 
 
 def confusion(
@@ -27,27 +87,20 @@ def confusion(
     classes: names of the C classes; (): their numbers.
   """
   names = list(classes) or range(matrices.shape[-1])
-  tables = {
-    title: pd.DataFrame(100 * shares, index=names, columns=names)
-    for title, shares in zip(titles, matrices, strict=True)
-  }
+  table = pd.DataFrame(
+    itertools.product([0], titles, names, names),
+    columns=["seed", "panel", "class", "predicted class"],
+  ).assign(value=100 * matrices.ravel())
+  title = "Predicted classes of the samples of each class"
+  key = "share of the class [%]"
   return curves.heat(
-    None,
-    tables,
-    title="Predicted classes of the samples of each class",
-    names=("predicted class", "class"),
-    key="share of the class [%]",
+    None, table, "class", "predicted class", title=title, key=key
   )
 
 
 def embeddings(
-  places: np.ndarray,
-  groups: dict[str, np.ndarray],
-  *,
-  title: str,
-  silhouette: float = np.nan,
-  distance_ratio: float = np.nan,
-) -> Figure:
+  positions: np.ndarray, groups: Mapping[str, np.ndarray], *, title: str
+) -> Figure | None:
   """Draws a t-SNE map of server embeddings (HARMONY Figure 5).
 
   It shows the skew that `splitjax.evaluation.skew` measures: without it,
@@ -55,60 +108,30 @@ def embeddings(
   client. Distances have no unit, and empty space has no meaning.
 
   Args:
-    places: [K, 2], positions on the map.
+    positions: [K, 2], on the map.
     groups: name such as "class", "split depth", "client" -> [K], the group of
       each embedding. Each has a panel that is coloured by group.
     title: a user's text.
-    silhouette: written over the first panel.
-    distance_ratio: written over the last panel.
   """
-  figure = Figure((4.4 * len(groups), 5.2), layout="constrained")
-  parts = figure.subplots(1, len(groups), squeeze=False)[0]
-  for axes, (name, group) in zip(parts, groups.items(), strict=True):
-    _groups(axes, places, group, name)
-    axes.set_title(f"by {name}", fontsize=10)
-  apart = _number(distance_ratio)
-  parts[0].set_title(f"by class\nsilhouette {_number(silhouette)}", size=10)
-  parts[-1].set_title(
-    "by client: distance within a class across clients\n"
-    f"over that between classes: {apart}",
-    size=10,
-  )
-  parts[0].set_ylabel("t-SNE, second dimension (no unit)")
-  return style.titled(figure, title)
 
+  def draw(axes: Axes, name: str) -> None:
+    members = np.unique(groups[name])
+    shown = {str(member): style.look(n) for n, member in enumerate(members)}
+    for member, look in zip(members, shown.values(), strict=True):
+      look |= {"linestyle": "", "markeredgecolor": "0.2", "alpha": 0.8}
+      axes.plot(*positions[groups[name] == member].T, **look)
+    axes.set(xticks=[], yticks=[], xlabel="t-SNE, first dimension (no unit)")
+    few = len(members) <= MOST_NAMED
+    style.legend(
+      axes,
+      shown if few else {},
+      title=name if few else f"{len(members)} {name}s; colours repeat",
+      loc="upper center",
+      bbox_to_anchor=(0.5, -0.06),
+      ncols=5,
+      columnspacing=1.0,
+    )
 
-def _number(value: float) -> str:
-  return "unknown" if np.isnan(value) else f"{value:.2f}"
-
-
-def _groups(
-  axes: Axes, places: np.ndarray, group: np.ndarray, name: str
-) -> None:
-  """Draws points with colours and markers by group, and a legend."""
-  members = np.unique(group)
-  count = 10 if len(members) <= 10 else 20
-  colours: Any = colormaps[f"tab{count}"](range(count))
-  if name == "split depth":  # an ordered quantity, from dark to light
-    colours = colormaps["viridis"](np.linspace(0, 0.88, len(members)))
-  edge: Any = {"s": 18, "linewidths": 0.3, "edgecolors": "0.2", "alpha": 0.8}
-  for i, member in enumerate(members):
-    marker = style.MARKERS[i % len(style.MARKERS)]
-    colour = [colours[i % len(colours)]]
-    edge |= {"c": colour, "marker": marker, "label": str(i)}
-    axes.scatter(*places[group == member].T, **edge)
-  axes.set(xticks=[], yticks=[], xlabel="t-SNE, first dimension (no unit)")
-  few = len(members) <= MOST_NAMED
-  drawn = axes.legend(
-    handles=list(axes.collections) if few else [],
-    title=name if few else f"{len(members)} {name}s; colours repeat",
-    loc="upper center",
-    bbox_to_anchor=(0.5, -0.06),
-    ncols=5,
-    fontsize=9,
-    frameon=False,
-    handletextpad=0.1,
-    columnspacing=1.0,
-  )
-  for text, member in zip(drawn.get_texts(), members, strict=False):
-    text.set_text(style.plain(str(member), 12))
+  parts = {f"by {name}": name for name in groups}
+  ylabel = "t-SNE, second dimension (no unit)"
+  return style.panels(parts, draw, (4.4, 4.3), title=title, ylabel=ylabel)

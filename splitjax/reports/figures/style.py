@@ -11,9 +11,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -24,214 +23,198 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from splitjax import files
 from splitjax.reports.results import Results
 
+Part = TypeVar("Part")
 Look = dict[str, Any]
 """Options of a matplotlib line."""
 
+MOST_PANELS = 16
+"""A figure of more panels is not drawn: tables have its numbers."""
+
 FINE_TUNED = "+FT"
 MARKERS = "osD^vPXp<>h"
-LINES = ("-", ":", "-.")
 COLOURS = (
   "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9"
   " #000000 #882255 #999933 #332288 #7F7F7F #A6761D"
 ).split()
-"""Colours of rows: Okabe and Ito's, then Paul Tol's, for the colour-blind."""
+"""Okabe and Ito's, then Paul Tol's, for the colour-blind."""
 
 
-def looks(results: Results) -> dict[str, Look]:
-  """Returns how the rows of a report are drawn, by their labels."""
-  bases = [label.removesuffix(FINE_TUNED) for label in results.rows]
-  order = {base: number for number, base in enumerate(dict.fromkeys(bases))}
-  found = {}
-  for label, base in zip(results.rows, bases, strict=True):
-    number = order[base]
-    found[label] = look(number, COLOURS[number % len(COLOURS)])
-    found[label]["linestyle"] = LINES[number // len(COLOURS) % len(LINES)]
-    if label != base:
-      found[label] |= {"linestyle": "--", "markerfacecolor": "white"}
-  return found
-
-
-def look(number: int, colour: Any) -> Look:
-  """Returns a line of a colour with the marker of a number."""
+def look(number: int, colour: Any = None) -> Look:
+  """Returns how the n-th of several lines is drawn."""
   marker = MARKERS[number % len(MARKERS)]
+  colour = COLOURS[number % len(COLOURS)] if colour is None else colour
   return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.5}
+
+
+def looks(rows: Sequence[str]) -> dict[str, Look]:
+  """Returns how the rows of a report are drawn, by their labels."""
+  bases = [row.removesuffix(FINE_TUNED) for row in rows]
+  methods = list(dict.fromkeys(bases))
+  tuned = {"linestyle": "--", "markerfacecolor": "white"}
+  return {
+    row: look(methods.index(base)) | (tuned if row != base else {})
+    for row, base in zip(rows, bases, strict=True)
+  }
 
 
 def shades(values: Iterable[Any]) -> dict[Any, Look]:
   """Returns looks for ordered values: dark to light, even in grey print."""
-  known = list(values)
-  colours = colormaps["viridis"](np.linspace(0, 0.88, len(known)))
-  return {
-    value: look(number, colours[number]) for number, value in enumerate(known)
-  }
+  order = list(dict.fromkeys(values))
+  colours = colormaps["viridis"](np.linspace(0, 0.88, len(order)))
+  return {value: look(n, colours[n]) for n, value in enumerate(order)}
 
 
-def plain(text: str, most: int = 48) -> str:
+def plain(text: object, most: int = 48) -> str:
   """Returns a text that matplotlib draws letter by letter, without formulas.
 
   A text of more than `most` letters loses those in its middle.
   """
+  text = "".join(c if c.isprintable() else " " for c in str(text))
   if len(text) > most:
-    end = most // 3
-    text = f"{text[: most - end - 1]}…{text[-end:]}"
-  text = "".join(c if c.isprintable() else " " for c in text)
+    text = f"{text[: most - most // 3 - 1]}…{text[-(most // 3) :]}"
   return text.replace("$", r"\$")
 
 
 def panels(
-  titles: Sequence[str],
-  size: tuple[float, float],
-  names: tuple[str, str],
-  most: int = 3,
+  parts: Mapping[Any, Part],
+  draw: Callable[[Axes, Part], None],
+  size: Sequence[float],
+  *,
+  title: str,
+  results: Results | None = None,
+  shown: Mapping[Any, Look] | None = None,
+  xlabel: str = "",
+  ylabel: str = "",
   **options: Any,
-) -> tuple[Figure, list[Axes]]:
-  """Makes a panel of `size` inches for each title, up to `most` side by side.
+) -> Figure | None:
+  """Draws a figure of panels, with a legend and a title.
 
-  `names` are those of the x and the y axis. Panels share both axes unless the
-  `options` of `Figure.subplots` say otherwise.
+  Args:
+    parts: title of a panel -> what `draw` draws in it.
+    draw: draws a part in the axes of its panel.
+    size: inches of a panel.
+    title: a user's text.
+    results: the title names their data, seeds and threshold rule.
+    shown: name -> look of what the legend lists, which has intervals as bars.
+    xlabel: the name of the x axes.
+    ylabel: the name of the y axes.
+    **options: of `Figure.subplots`; panels share both axes otherwise.
+
+  Returns:
+    The figure; None if there is no part, or too many.
   """
-  rows = math.ceil(len(titles) / most)
-  columns = math.ceil(len(titles) / rows)
+  if not 0 < len(parts) <= MOST_PANELS:
+    return None
+  rows = math.ceil(len(parts) / min(4, max(1, 11 // size[0])))
+  columns = math.ceil(len(parts) / rows)
   width = max(5.2, 0.9 + columns * size[0])
   figure = Figure((width, 0.9 + rows * size[1]), layout="constrained")
-  options = {"sharex": True, "sharey": True, **options}
-  grid = figure.subplots(rows, columns, squeeze=False, **options)
-  parts = list(grid.ravel())
-  for axes in parts[len(titles) :]:
+  options = {"sharex": True, "sharey": True, "squeeze": False} | options
+  grid = figure.subplots(rows, columns, **options).ravel()
+  for axes in grid[len(parts) :]:
     axes.remove()
   letters = int(12 * (width - 0.7) / columns)
-  for number, (axes, title) in enumerate(zip(parts, titles, strict=False)):
-    axes.set_title(textwrap.fill(plain(title, 2 * letters), letters), size=10)
+  for number, (axes, head) in enumerate(zip(grid, parts, strict=False)):
+    axes.set_title(textwrap.fill(plain(head, 2 * letters), letters), size=10)
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
-    if number + columns >= len(titles):
+    if number + columns >= len(parts):
       axes.tick_params(labelbottom=True)
-      axes.set_xlabel(names[0])
+      axes.set_xlabel(xlabel)
     if number % columns == 0:
-      axes.set_ylabel(names[1])
-  return figure, parts[: len(titles)]
+      axes.set_ylabel(ylabel)
+    draw(axes, parts[head])
 
-
-def legend(
-  figure: Figure, named: Mapping[str, Look], title: str | None = None
-) -> None:
-  """Adds a legend below the panels, with as many columns as fit."""
-  texts = [plain(name) for name in named]
-  width, height = map(float, figure.get_size_inches())
-  room = 0.65 + 0.078 * max(map(len, texts), default=0)
-  columns = max(1, int((width - 0.2) / room))
-  lines = math.ceil(len(texts) / columns)
-  figure.set_size_inches(width, height + 0.2 * (lines + bool(title)))
-  drawn = figure.legend(
-    [Line2D([], [], **look) for look in named.values()],
-    list(map(str, range(len(texts)))),  # names such as "_x" are left out
-    loc="outside lower center",
-    ncols=columns,
-    fontsize=9,
-    frameon=False,
-    title=title,
-  )
-  for text, name in zip(drawn.get_texts(), texts, strict=True):
-    text.set_text(name)
-
-
-def thick(colour: Any) -> Look:
-  """Returns a line of a legend that stands for bars of a colour."""
-  return {"color": colour, "linewidth": 7}
-
-
-def titled(
-  figure: Figure,
-  title: str,
-  results: Results | None = None,
-  intervals: str = "",
-) -> Figure:
-  """Adds a title and, of results, a line on data, seeds and threshold rule.
-
-  `intervals` names what shows the interval over seeds. Returns the figure.
-  """
-  lines = [plain(line, 200) for line in title.splitlines()]
+  # The legend lies below the panels, with as many columns as fit.
+  if shown:
+    room = 0.65 + 0.078 * max(len(plain(name)) for name in shown)
+    beside = max(1, int((width - 0.2) / room))
+    height = figure.get_figheight() + 0.2 * math.ceil(len(shown) / beside)
+    figure.set_size_inches(width, height)
+    legend(figure, shown, loc="outside lower center", ncols=beside)
   if results is not None:
-    settings = [run.settings for run in results.runs]
-    data = dict.fromkeys(str(known["data"]["name"]) for known in settings)
-    rules = {known["eval"]["threshold_rule"] for known in settings}
-    count = len(results.seeds)
-    seeds = f"{count} seeds" if count > 1 else "one seed"
-    if count > 1 and intervals:
-      seeds += f" ({intervals}: 95 % interval)"
-    words = [" and ".join(data), seeds]
-    words += [f"{rule} thresholds" for rule in sorted(rules - {"oracle"})]
-    lines.append(plain(", ".join(words), 200))
-  width = int(11.5 * figure.get_figwidth())
-  wrapped = "\n".join(textwrap.fill(line, width) for line in lines)
-  figure.suptitle(wrapped, fontsize=11)
+    title += f"\n{_origin(results, bars=bool(shown))}"
+  texts = [plain(line, 200) for line in title.splitlines()]
+  wrapped = [textwrap.fill(text, int(11.5 * width)) for text in texts]
+  figure.suptitle("\n".join(wrapped), fontsize=11)
   return figure
 
 
-def log_if_wide(parts: Iterable[Axes], values: Any) -> bool:
-  """Makes x axes logarithmic if positive values span a decade; says if so."""
-  known = np.asarray(values, float)
-  known = known[np.isfinite(known)]
-  wide = known.size > 0 and bool(0 < 10 * known.min() <= known.max())
-  for axes in parts if wide else ():
-    few = known.max() < 300 * known.min()
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_locator(NullLocator())
-  return wide
+def legend(owner: Figure | Axes, shown: Mapping, **options: Any) -> None:
+  """Adds a legend of the lines `shown`, name -> look."""
+  lines = [Line2D([], [], **look) for look in shown.values()]
+  numbers = list(map(str, range(len(shown))))  # names as "_x" are left out
+  drawn = owner.legend(lines, numbers, fontsize=9, frameon=False, **options)
+  for text, name in zip(drawn.get_texts(), shown, strict=True):
+    text.set_text(plain(name))
 
 
-def name_ticks(axes: Axes, side: str, names: Sequence[str]) -> None:
-  """Labels the places 0, 1, ... of an axis with names, of many the n-th.
+def _origin(results: Results, bars: bool) -> str:
+  """Names data, seeds and threshold rule."""
+  trees = [run.settings for run in results.runs]
+  data = dict.fromkeys(str(tree["data"]["name"]) for tree in trees)
+  rules = {tree["eval"]["threshold_rule"] for tree in trees} - {"oracle"}
+  seeds = "one seed"
+  if len(results.seeds) > 1:
+    seeds = f"{len(results.seeds)} seeds"
+    seeds += " (bars: 95 % interval)" if bars else ""
+  words = [" and ".join(data), seeds]
+  return ", ".join([*words, *(f"{rule} thresholds" for rule in sorted(rules))])
 
-  Names that are their places get round steps.
+
+def log_if_wide(axes: Axes, values: Any) -> bool:
+  """Makes an x axis logarithmic if positive values span a decade; says if."""
+  low, high = np.nanmin(values), np.nanmax(values)
+  if not 0 < 10 * low <= high:
+    return False
+  axes.set_xscale("log")
+  subs = (1, 2, 5) if high < 300 * low else (1,)
+  axes.xaxis.set_major_locator(LogLocator(subs=subs))
+  axes.xaxis.set_major_formatter("{x:g}")
+  axes.xaxis.set_minor_locator(NullLocator())
+  return True
+
+
+def name_ticks(axes: Axes, side: str, names: Iterable[Any]) -> None:
+  """Labels the positions 0, 1, ... of an axis with names, of many the n-th.
+
+  Names that are their positions get round steps.
   """
-  line = axes.xaxis if side == "x" else axes.yaxis
-  if all(name == str(place) for place, name in enumerate(names)):
+  line, texts = (
+    getattr(axes, f"{side}axis"),
+    [f"{name:g}" if isinstance(name, float) else str(name) for name in names],
+  )
+  if texts == list(map(str, range(len(texts)))):
     line.set_major_locator(MaxNLocator(10, steps=(1, 2, 5, 10), integer=True))
     return
-  step = math.ceil(len(names) / (12 if side == "x" else 25))
-  texts = [plain(name, 26) for name in names[::step]]
-  letters = sum(map(len, texts)) + 2 * len(texts)
+  step = math.ceil(len(texts) / (12 if side == "x" else 25))
+  shown = [plain(text, 26) for text in texts[::step]]
   inches = axes.bbox.width / axes.figure.dpi
-  turned = side == "x" and letters > 14 * inches
-  if turned:
-    texts = [plain(name, 16) for name in names[::step]]
-  line.set_ticks(range(0, len(names), step), texts, fontsize=8)
-  if turned:
+  if side == "x" and sum(len(text) + 2 for text in shown) > 14 * inches:
+    shown = [plain(text, 16) for text in texts[::step]]
     axes.tick_params(axis="x", labelrotation=90)
+  line.set_ticks(range(0, len(texts), step), shown, fontsize=8)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-  """Writes a PNG, and beside it a PDF for print; returns the PNG's path."""
-  path = Path(path)
-  forms: dict[str, dict[str, Any]] = {
-    "png": {"dpi": 150},
-    "pdf": {"metadata": {"CreationDate": None}},
-  }
-  with matplotlib.rc_context({"pdf.fonttype": 42}):  # keeps text as text
-    for form, options in forms.items():
-      write = functools.partial(figure.savefig, format=form, **options)
-      files.write_bytes(path.with_suffix(f".{form}"), write)
-      figure.set_layout_engine("none")  # the PDF keeps the computed layout
-  return path
+  """Writes a figure as PNG; returns its path."""
+  write = functools.partial(figure.savefig, format="png", dpi=150)
+  files.write_bytes(Path(path), write)
+  return Path(path)
 
 
 def attempt(path: Path, draw: Callable[[], Figure | None]) -> list[Path]:
   """Draws a figure and saves it, if there is one; returns the PNG's path.
 
-  If there is none, an earlier file is removed.
-  A figure that cannot be drawn costs a line of the terminal, and no more.
+  If there is none, an earlier file is removed: it shows other numbers. A figure
+  that cannot be drawn costs a line of the terminal, and no more.
   """
   try:
     if figure := draw():
       return [save(figure, path)]
-    for old in (path, path.with_suffix(".pdf")):  # of other numbers
-      old.unlink(missing_ok=True)
-    return []
+    path.unlink(missing_ok=True)
   except Exception as error:
     print(f"{path} is not drawn: {files.reason(error)}", file=sys.stderr)
-    return []
+  return []
