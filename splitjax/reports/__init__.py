@@ -6,7 +6,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
     "figures",
-    "main_table",
     "numbers",
     "page",
     "quantities",

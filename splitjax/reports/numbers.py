@@ -1,36 +1,11 @@
 """All numbers of a run as one table, `numbers.csv`, with one number a line.
 
-A line has these columns; those that do not apply are empty:
-
-  seed       the seed of the run
-  row        label of the method, or of its fine-tuned copy ("SplitGP+FT")
-  metric     a key of `quantities.QUANTITIES` or of eval.metrics
-  part       the member of a family: the message of "bytes" and "epsilon", the
-             term of "loss", the activity of "seconds", or the threshold rule
-             whose accuracy it is ("oracle", "calibrated", "fixed")
-  set        the test set; the name of a mixture is its rho
-  round      the round after which it was measured; empty: the last
-  client     the name of a client, or its number where the data name none
-  class      the name of a class, or its number
-  threshold  one threshold for all clients, nats
-  value      the number; empty where it does not exist
-
-A grid has a column for each swept field before the seed, and a comparison of
-folders has the column "run". Tables and figures select lines of this table.
+docs/reports.md describes the columns; those that do not apply to a number are
+empty. A grid has a column for each swept field before the seed, and a
+comparison of folders has the column "run". Tables and figures select lines.
 
 In the file, a text that a spreadsheet would take for a formula (= + - @ at its
 start) begins with an apostrophe; `read` removes it.
-
-  >>> from splitjax.reports import numbers
-  >>> from splitjax.types import Number
-  >>> lines = [
-  ...   Number("accuracy", 0.5, row="FedAvg", set="0.8"),
-  ...   Number("accuracy", 0.7, row="FedAvg", set="0.8", client="3"),
-  ... ]
-  >>> frame = numbers.frame(lines, seed=0)
-  >>> numbers.final(frame)[["row", "metric", "set", "value"]]
-        row    metric  set  value
-  0  FedAvg  accuracy  0.8    0.5
 """
 
 import io
@@ -49,11 +24,11 @@ NUMBERS = "numbers.csv"
 KEYS = ("row", "metric", "part", "set")
 DETAIL = ("round", "client", "class", "threshold")
 COLUMNS = ("seed", *KEYS, *DETAIL, "value")
-TEXTS = (*KEYS, "client", "class")
 MEANS = ("value", "half", "seeds", "paper", "paper_half")
 """The last columns of a table of means, see `over_seeds`."""
 
-_ACTIVE = ("=", "+", "-", "@", "\t", "\r", "'")
+_TEXTS = dict.fromkeys((*KEYS, "client", "class"), "str")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 """Texts that begin with these get an apostrophe in a file."""
 
 
@@ -61,8 +36,7 @@ def frame(lines: Iterable[Number], seed: int) -> pd.DataFrame:
   """Makes the table of a run."""
   table = pd.DataFrame(lines, columns=list(Number._fields))
   table = table.rename(columns={"label": "class"}).assign(seed=seed)
-  kinds = dict.fromkeys(TEXTS, "str")
-  kinds |= dict.fromkeys(("round", "threshold", "value"), "float")
+  kinds = _TEXTS | dict.fromkeys(("round", "threshold", "value"), "float")
   return table[list(COLUMNS)].astype(kinds)
 
 
@@ -74,18 +48,11 @@ def write(table: pd.DataFrame, path: Path) -> None:
     path: the file, or an existing folder in which it is `numbers.csv`.
   """
   path = path / NUMBERS if path.is_dir() else path
-  table = table.copy()
-  for name in texts(table):
-    active = table[name].str.startswith(_ACTIVE)
-    table[name] = table[name].mask(active, "'" + table[name])
+  texts: Any = table.select_dtypes("str")
+  for name, text in texts.items():
+    texts[name] = text.mask(text.str.startswith(_FORMULA), "'" + text)
+  table = table.assign(**texts)
   files.write_text(path, table.to_csv(index=False, lineterminator="\n"))
-
-
-def texts(table: pd.DataFrame) -> list[str]:
-  """Lists the columns whose values are texts."""
-  return [
-    str(name) for name in table if pd.api.types.is_string_dtype(table[name])
-  ]
 
 
 def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
@@ -99,27 +66,25 @@ def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
     UserError: there is no such file, or it is no table of numbers.
   """
   path = path / NUMBERS if path.is_dir() else path
+  empty: Mapping[Any, list[str]] = dict.fromkeys(
+    ("round", "threshold", *MEANS), [""]
+  )
   try:
-    text = path.read_text(encoding="utf-8")
-    empty: Mapping[Any, list[str]] = dict.fromkeys(
-      ("round", "threshold", *MEANS), [""]
-    )
+    text = io.StringIO(path.read_text(encoding="utf-8"))
+    kinds = _TEXTS | {"run": "str"}
     table = pd.read_csv(
-      io.StringIO(text),
-      dtype=dict.fromkeys((*TEXTS, "run"), str),
-      keep_default_na=False,
-      na_values=empty,
+      text, dtype=kinds, keep_default_na=False, na_values=empty
     )
   except FileNotFoundError:
     raise UserError(f"{path} does not exist: train or report first") from None
   except ValueError as error:
     raise UserError(f"{path} is damaged ({error}): report again") from None
-  lacking = [name for name in columns if name not in table]
-  if lacking:
-    raise UserError(f"{path} lacks the column {lacking[0]}: report again")
-  for name in texts(table):
-    table[name] = table[name].str.removeprefix("'")
-  return table
+  for name in columns:
+    if name not in table:
+      raise UserError(f"{path} lacks the column {name}: report again")
+  texts: Any = table.select_dtypes("str")
+  texts = texts.apply(lambda text: text.str.removeprefix("'"))
+  return table.assign(**texts)
 
 
 def gather(
@@ -153,8 +118,7 @@ def key(value: Any) -> int | float | str:
 
 def axes(table: pd.DataFrame) -> list[str]:
   """Lists the columns that name a cell of a grid, or the folder of a run."""
-  known = {*COLUMNS, *MEANS}
-  return [str(name) for name in table if name not in known]
+  return [str(name) for name in table if name not in {*COLUMNS, *MEANS}]
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:
@@ -173,12 +137,11 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
     the count.
   """
   keys = [name for name in table if name not in ("seed", "value")]
-  groups = table.groupby(keys, sort=False, dropna=False)
-  means = groups.value.mean(skipna=False).to_frame()
+  groups = table.groupby(keys, sort=False, dropna=False).value
+  means = groups.mean(skipna=False).to_frame()
   count = groups.size()
   quantile = special.stdtrit(np.maximum(count - 1, 1), 0.975)
-  half = quantile * groups.value.std(skipna=False) / np.sqrt(count)
-  means["half"] = half.where(count > 1)
+  means["half"] = quantile * groups.std(skipna=False) / np.sqrt(count)
   means["seeds"] = count
   return means.reset_index()
 

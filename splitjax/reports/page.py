@@ -6,23 +6,34 @@ their columns.
 
 import os
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from splitjax import files
 from splitjax.config.tree import flat
-from splitjax.reports import main_table, numbers, tables
+from splitjax.reports import numbers, tables
 from splitjax.reports.quantities import heading
-from splitjax.reports.results import Results, notes
+from splitjax.reports.results import Results
 from splitjax.reports.tables import Column, escaped
 
 PAGE, MEANS, TEX = "report.md", "report.csv", "report.tex"
 EXPLAINED = "https://github.com/splitjax/splitjax/blob/main/docs/reports.md"
 MOST = 60
 """Limit of the lines of a table, other than the first table of a page."""
+
+FIRST = ("accuracy", "offload", "bytes_per_round")
+"""Metrics of the first table that other tables have beside their own."""
+
+
+class Part(NamedTuple):
+  """A table of the page, with its title and the sentences below it."""
+
+  title: str
+  table: pd.DataFrame
+  words: str = ""
 
 
 class Section(NamedTuple):
@@ -44,7 +55,7 @@ class Section(NamedTuple):
 
 def write(results: Results, folder: Path) -> None:
   """Writes numbers.csv, report.csv and report.tex to an existing folder."""
-  table = main_table.main_table(results.means, brief=False)
+  table = tables.main_table(results.means, brief=False)
   numbers.write(results.numbers, folder)
   numbers.write(results.means, folder / MEANS)
   files.write_text(folder / TEX, tables.latex(table, results.title))
@@ -60,28 +71,92 @@ def write_page(
 
 def text(results: Results, folder: Path, figures: Sequence[Path] = ()) -> str:
   """Writes the text of report.md; `folder` is where it will be."""
-  parts = [
+  paragraphs = [
     f"# {escaped(results.title)}",
     f"[What the columns mean]({EXPLAINED}); all numbers: `{numbers.NUMBERS}`.",
     settings(results),
     "## Accuracy, offloading, latency, traffic, time",
-    tables.markdown(main_table.main_table(results.means, brief=False)),
+    tables.markdown(tables.main_table(results.means, brief=False)),
     _bullets(remarks(results)),
-    *_best_cells(results),
-    *_ahead(results),
-    *_between_runs(results),
-    *(part for section in SECTIONS for part in _section(results, section)),
-    *_clients(results),
-    *_cells(results, folder),
   ]
+  for title, table, words in _parts(results):
+    if not table.empty:
+      body = f"{len(table)} lines are too many for a page: see `{MEANS}`."
+      if len(table) <= MOST:
+        body = tables.markdown(table)
+      paragraphs += [f"## {escaped(title)}", body, *filter(None, [words])]
+  if results.axes:
+    paragraphs += ["## Each cell", _bullets(_links(results, folder))]
   if figures:
-    parts.append("## Figures")
-    for path in figures:
-      name = escaped(path.stem.replace("_", " "))
-      parts.append(f"![{name}]({_link(path, folder)})")
+    paragraphs.append("## Figures")
+  for path in figures:
+    name = escaped(path.stem.replace("_", " "))
+    paragraphs.append(f"![{name}]({_link(path, folder)})")
   if lines := [*_uncounted(results), *notes(results)]:
-    parts += ["## Notes", _bullets([escaped(line) for line in lines])]
-  return "\n\n".join(parts) + "\n"
+    paragraphs += ["## Notes", _bullets(map(escaped, lines))]
+  return "\n\n".join(paragraphs) + "\n"
+
+
+def _parts(results: Results) -> Iterator[Part]:
+  """The tables behind the first one, empty where there are no numbers."""
+  means, ends = results.means, results.ends
+  accuracy, axes = Column("accuracy", ends[-1]), results.axes
+  if set(axes) - {"run"}:
+    lines = accuracy.lines(means).dropna(subset="value")
+    best = lines.loc[lines.groupby("row", sort=False).value.idxmax()]
+    yield Part(
+      "Best cell of each method",
+      tables.table(best.reset_index(drop=True), [accuracy], ["row", *axes]),
+      "Chosen by the test labels: the best of many is high by chance, too.",
+    )
+  yield _ahead(results)
+  if axes == ["run"]:
+    yield Part("Differences between the runs", _between_runs(results))
+  lines = means.drop(columns=["paper", "paper_half"])  # the first table has it
+  for title, metrics, sets, words in SECTIONS:
+    shown = ["", *(ends if sets == "ends" else ends[-1:])]
+    known = lines[lines.set.isin(shown)]
+    columns = []
+    for metric, _, part in (name.partition(":") for name in metrics):
+      same = known[known.metric.eq(metric) & known.part.eq(part)]
+      if part == "*":
+        same = known[known.metric == metric]
+      pairs = same[["set", "part"]].drop_duplicates().to_numpy()
+      columns += [Column(metric, *pair) for pair in pairs]
+    # What the first table shows as well is no reason for another one.
+    if any(x.part or x.metric not in FIRST for x in columns):
+      table = tables.table(lines, columns, tables.line_names(lines))
+      yield Part(title, table, words(results))
+  yield Part("Accuracy of each client", _clients(results))
+
+
+def notes(results: Results) -> list[str]:
+  """Lists remarks, then the notes of the runs, each once.
+
+  A note that not all runs have begins with the names of its cells, or of its
+  seeds where some seeds of a cell have it.
+  """
+  runs = [(run.cell, run.settings["seed"], run.notes) for run in results.runs]
+  table = pd.DataFrame(runs, columns=["cell", "seed", "note"])
+  seeds = _seeds_by_cell(table)
+  lines = list(results.remarks)
+  table = table.explode("note").dropna(subset="note")
+  for note, part in table.groupby("note", sort=False):
+    holders = _seeds_by_cell(part)
+    names = [
+      ", ".join(
+        filter(None, [cell, "" if some == seeds[cell] else f"seed {some}"])
+      )
+      for cell, some in holders.items()
+    ]
+    who = "" if holders == seeds else f"{'; '.join(names)}: "
+    lines.append(f"{who}{note}")
+  return lines
+
+
+def _seeds_by_cell(table: pd.DataFrame) -> dict[Any, str]:
+  seeds = table.astype({"seed": str}).groupby("cell", sort=False).seed
+  return seeds.agg(", ".join).to_dict()
 
 
 def remarks(results: Results) -> list[str]:
@@ -135,94 +210,43 @@ def settings(results: Results) -> str:
   return f"<details><summary>{title}</summary>\n\n{block}\n\n</details>"
 
 
-def _section(results: Results, section: Section) -> list[str]:
-  means, sets = results.means, main_table.ends(results.sets)
-  shown = ["", *(sets if section.sets == "ends" else sets[-1:])]
-  columns = []
-  for name in section.metrics:
-    metric, _, part = name.partition(":")
-    known = means[means.metric.eq(metric) & means.set.isin(shown)]
-    known = known[known.part == part] if part != "*" else known
-    pairs = known[["set", "part"]].drop_duplicates()
-    columns += [Column(metric, *pair) for pair in pairs.to_numpy()]
-  first = {"accuracy", "offload", "bytes_per_round"}  # in the first table
-  if all(column.metric in first and not column.part for column in columns):
-    return []
-  means = means.drop(columns=["paper", "paper_half"])  # the first table has it
-  table = main_table.by_row(means, columns)
-  text = tables.markdown(table)
-  if len(table) > MOST:
-    text = f"{len(table)} lines are too many for a page: see `{MEANS}`."
-  return [f"## {section.title}", text, *filter(None, [section.words(results)])]
-
-
-def _best_cells(results: Results) -> list[str]:
-  """Names the cell of a grid in which each method is most accurate."""
-  if not [axis for axis in results.axes if axis != "run"]:
-    return []
-  means, last = results.means, main_table.ends(results.sets)[-1]
-  known = Column("accuracy", last).lines(means).dropna(subset="value")
-  best = known.loc[known.groupby("row", sort=False).value.idxmax()]
-  best = best.reset_index(drop=True)
-  table = tables.table(best, [Column("accuracy", last)], ["row", *results.axes])
-  words = "Chosen by the test labels: the best of many is high by chance, too."
-  return ["## Best cell of each method", tables.markdown(table), words]
-
-
-def _headline(results: Results) -> str:
-  """Returns the label of the row that the config names as `headline`."""
-  tree = results.runs[0].settings
-  key = tree.get("headline", "")
-  label = tree.get("methods", {}).get(key, {}).get("label") or key
-  return label if label in results.rows else results.rows[0]
-
-
-def _ahead(results: Results) -> list[str]:
+def _ahead(results: Results) -> Part:
   """Tabulates the headline's accuracy minus that of other methods' rows.
 
   Rows of the headline's own method are left out: they differ in an option.
   """
-  base, methods = _headline(results), results.methods
-  others = [
-    row for row in results.rows if methods.get(row) != methods.get(base)
-  ]
+  tree, methods = results.runs[0].settings, results.methods
+  key = tree.get("headline", "")
+  base = tree.get("methods", {}).get(key, {}).get("label") or key
+  base = base if base in results.rows else results.rows[0]
+  same = {row for row in methods if methods[row] == methods.get(base)}
   lines = _accuracies(results)
-  lines = lines[lines.row.isin([base, *others])]
-  if not others or base not in set(lines.row):
-    return []
+  lines = lines[~lines.row.isin(same - {base})]
   apart = numbers.differences(lines, base)
-  table = _differences(
-    results, apart.assign(value=-apart.value), [*results.axes, "row"]
-  )
-  if len(table) > MOST:
-    return []
-  return [f"## {escaped(base)} minus the others", tables.markdown(table)]
+  apart["value"] *= -1
+  table = _differences(results, apart, [*results.axes, "row"])
+  return Part(f"{base} minus the others", table)
 
 
-def _between_runs(results: Results) -> list[str]:
+def _between_runs(results: Results) -> pd.DataFrame:
   """Tabulates differences between compared folders over their common seeds."""
-  if results.axes != ["run"]:
-    return []
   parts = []
   for _, lines in _accuracies(results).groupby("row", sort=False):
     base = lines.run.iloc[0]
-    if lines.run.nunique() > 1:
-      apart = numbers.differences(lines, base, by="run")
-      parts.append(apart.assign(run=apart.run + f" − {base}"))
-  if not parts or pd.concat(parts).empty:
-    return []
+    apart = numbers.differences(lines, base, by="run")
+    parts.append(apart.assign(run=apart.run + f" − {base}"))
   apart = pd.concat(parts, ignore_index=True)
   table = _differences(results, apart, ["row", "run"])
   counts = apart.groupby(["row", "run"]).seeds.max()
-  table.insert(0, "seeds", [str(counts[key]) for key in table.index])
-  return ["## Differences between the runs", tables.markdown(table)]
+  if len(table):
+    table.insert(0, "seeds", counts.loc[table.index].astype(str).to_numpy())
+  return table
 
 
 def _differences(
   results: Results, apart: pd.DataFrame, by: Sequence[str]
 ) -> pd.DataFrame:
-  ends = main_table.ends(results.sets)
-  columns = [Column("difference", name) for name in ends]
+  columns = [Column("difference", name) for name in results.ends]
   return tables.table(apart.assign(metric="difference"), columns, by)
 
 
@@ -230,7 +254,7 @@ def _accuracies(results: Results) -> pd.DataFrame:
   """The accuracies of whole rows on the first and the last test set."""
   lines = results.final
   lines = lines[(lines.metric == "accuracy") & (lines.part == "")]
-  return lines[lines.set.isin(main_table.ends(results.sets))]
+  return lines[lines.set.isin(results.ends)]
 
 
 def _privacy(results: Results) -> str:
@@ -251,37 +275,31 @@ def _target(results: Results) -> str:
   return f"{' or '.join(shown)} on {first}; {tables.ABSENT}: not reached."
 
 
-def _clients(results: Results) -> list[str]:
-  """Tabulates the accuracy of few clients of a single cell.
+def _clients(results: Results) -> pd.DataFrame:
+  """Tabulates the accuracy of the clients of a single cell.
 
   Client 7 of one seed is not client 7 of another, unless clients have names.
   """
   lines = results.numbers
   lines = lines[(lines.metric == "accuracy") & (lines.part == "")]
   lines = lines[lines.client.ne("") & lines["class"].eq("")]
-  ends = main_table.ends(results.sets)
-  lines = lines[lines["round"].isna() & lines.set.isin(ends)]
-  numbered = lines.client.str.isdecimal().any()
-  if lines.empty or results.axes or (len(results.seeds) > 1 and numbered):
-    return []
+  lines = lines[lines["round"].isna() & lines.set.isin(results.ends)]
+  numbered = len(results.seeds) > 1 and lines.client.str.isdecimal().any()
+  if results.axes or numbered:
+    lines = lines.iloc[:0]
   means = numbers.over_seeds(lines.drop(columns=["round", "threshold"]))
-  columns = [Column("accuracy", name) for name in ends]
-  table = tables.table(means, columns, ["client", "row"])
-  if len(table) > MOST:
-    return []
-  return ["## Accuracy of each client", tables.markdown(table)]
+  columns = [Column("accuracy", name) for name in results.ends]
+  return tables.table(means, columns, ["client", "row"])
 
 
-def _cells(results: Results, folder: Path) -> list[str]:
+def _links(results: Results, folder: Path) -> Iterator[str]:
   """Links the reports of a grid's cells, or of the compared folders."""
   runs: dict[str, list[Path]] = {}
-  for run in results.runs if results.axes else ():
+  for run in results.runs:
     runs.setdefault(run.cell, []).append(Path(run.folder))
-  links = []
-  for cell, seeds in runs.items():
-    place = seeds[0].parent if len(seeds) > 1 else seeds[0]
-    links.append(f"[{escaped(cell)}]({_link(place / PAGE, folder)})")
-  return ["## Each cell", _bullets(links)] if links else []
+  for cell, (path, *others) in runs.items():
+    path = path.parent if others else path
+    yield f"[{escaped(cell)}]({_link(path / PAGE, folder)})"
 
 
 def _uncounted(results: Results) -> list[str]:
@@ -290,10 +308,10 @@ def _uncounted(results: Results) -> list[str]:
   by_set = counts.groupby("set", sort=False).value.min()
   if by_set.nunique() < 2:
     return []
-  each = ", ".join(f"{heading(str(s))} {n:g}" for s, n in by_set.items())
+  words = ", ".join(f"{heading(str(s))} {n:g}" for s, n in by_set.items())
   return [
     "Accuracies are means over the clients that have samples in a set, of which"
-    f" there are: {each}."
+    f" there are: {words}."
   ]
 
 
@@ -302,7 +320,7 @@ def _link(path: Path, folder: Path) -> str:
   return urllib.parse.quote(relative)
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def _bullets(lines: Iterable[str]) -> str:
   return "\n".join(f"- {line}" for line in lines)
 
 

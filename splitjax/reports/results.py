@@ -13,7 +13,7 @@ import pandas as pd
 
 from splitjax.config import paper_numbers
 from splitjax.config.tree import flat
-from splitjax.reports import main_table, numbers, tables
+from splitjax.reports import numbers, tables
 from splitjax.types import UserError
 
 Settings = Mapping[str, Any]
@@ -41,9 +41,8 @@ class Run:
   @property
   def cell(self) -> str:
     """The run's cell in words: its folder, and the swept fields' values."""
-    swept = {k: v for k, v in self.keys.items() if k != "run"}
-    folder = filter(None, [self.keys.get("run")])
-    return ", ".join([*folder, *(f"{k}={v}" for k, v in swept.items())])
+    swept = [f"{k}={v}" for k, v in self.keys.items() if k != "run"]
+    return ", ".join(filter(None, [self.keys.get("run"), *swept]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +80,11 @@ class Results:
     """Names of the test sets, in the order of the config."""
     whole = self.final[self.final.metric == "accuracy"]
     return list(dict.fromkeys(whole.set))
+
+  @property
+  def ends(self) -> list[str]:
+    """The test sets with the smallest and the largest ρ."""
+    return tables.ends(self.sets)
 
   @property
   def seeds(self) -> list[int]:
@@ -127,25 +131,25 @@ class Results:
       UserError: there is no such number, or there are several.
     """
     metric, _, part = metric.partition(":")
-    found = self.means
-    sought = {"row": row, "metric": metric, "part": part, "set": set}
+    lines = self.means
+    sought = {"row": row, "metric": metric, "part": part, "set": set} | cell
     axes = {axis.split(".")[-1]: axis for axis in self.axes}
-    for name, value in (sought | cell).items():
+    for name, value in sought.items():
       column = axes.get(name, name)
-      if column not in found:
+      if column not in lines:
         raise UserError(f"{name}: a cell is named by {', '.join(axes)}")
-      kept = found[found[column] == value]
-      if kept.empty:
-        known = ", ".join(map(str, dict.fromkeys(found[column]))) or "none"
-        raise UserError(f"{name}={value!r} is not there, but {known}: name one")
-      found = kept
-    if len(found) > 1:
+      values = lines[column]
+      lines = lines[values == value]
+      if lines.empty:
+        there = ", ".join(map(str, dict.fromkeys(values))) or "none"
+        raise UserError(f"{name}={value!r} is not there, but {there}: name one")
+    if len(lines) > 1:
       raise UserError(f"several cells have this number: name {', '.join(axes)}")
-    return float(found.value.iloc[0])
+    return float(lines.value.iloc[0])
 
   def table(self) -> pd.DataFrame:
     """The main table as text: a line per row, with intervals over seeds."""
-    return main_table.main_table(self.means)
+    return tables.main_table(self.means)
 
   def __str__(self) -> str:
     """The main table for a terminal."""
@@ -190,15 +194,31 @@ def with_paper(means: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
   a line.
   """
   axes = numbers.axes(means)
+  means = means.assign(paper=float("nan"), paper_half=float("nan"))
   cells = {tuple(run.keys[axis] for axis in axes): run for run in runs}
-  parts = [
-    _with_printed(means[means[axes].eq(list(cell)).all(axis=1)], printed(run))
-    for cell, run in cells.items()
-  ]
-  return pd.concat(parts, ignore_index=True)
+  joined = []
+  for cell, run in cells.items():
+    lines = means[means[axes].eq(list(cell)).all(axis=1)]
+    printed = printed_numbers(run)
+    maxima = [at.metric for at in printed if at.set == paper_numbers.LARGEST]
+    tops = lines[lines.metric.isin(maxima) & lines.part.eq("")]
+    tops = tops.dropna(subset="value").sort_values("value")
+    tops = tops.groupby(["row", "metric"], sort=False).tail(1)
+    tops = tops.assign(set=paper_numbers.LARGEST)
+    lines = pd.concat([lines, tops], ignore_index=True)
+    for at, number in printed.items():
+      same = lines.row.eq(at.row) & lines.metric.eq(at.metric)
+      same &= lines.part.eq("")
+      for i, name in lines.set[same].items():
+        if paper_numbers.same_set(at.set, name):
+          lines.loc[i, ["paper", "paper_half"]] = number.value, number.half
+    joined.append(lines)
+  return pd.concat(joined, ignore_index=True)
 
 
-def printed(run: Run) -> dict[paper_numbers.Line, paper_numbers.Printed]:
+def printed_numbers(
+  run: Run,
+) -> dict[paper_numbers.Line, paper_numbers.Printed]:
   """Returns the numbers that the paper of a run's config prints for its cell.
 
   In a config whose scale is not "paper" only percentages are compared, since
@@ -210,64 +230,10 @@ def printed(run: Run) -> dict[paper_numbers.Line, paper_numbers.Printed]:
   if "order.turn" in run.keys:
     for field in {"num_clients", "order.name"} - run.keys.keys():
       fields.pop(field, None)
-  every = paper_numbers.numbers(run.settings.get("paper", ""), fields)
-  if run.settings.get("scale") == "paper":
-    return every
+  printed = paper_numbers.numbers(run.settings.get("paper", ""), fields)
+  whole = run.settings.get("scale") == "paper"
   return {
     line: number
-    for line, number in every.items()
-    if line.metric not in paper_numbers.SCALE
+    for line, number in printed.items()
+    if whole or line.metric not in paper_numbers.SCALE
   }
-
-
-def _with_printed(
-  means: pd.DataFrame,
-  found: Mapping[paper_numbers.Line, paper_numbers.Printed],
-) -> pd.DataFrame:
-  """Adds a paper's numbers to the lines of a cell."""
-  largest = {at.metric for at in found if at.set == paper_numbers.LARGEST}
-  known = means[means.metric.isin(largest) & means.part.eq("")]
-  known = known.dropna(subset="value").sort_values("value")
-  tops = known.groupby(["row", "metric"], sort=False).tail(1)
-  tops = tops.assign(set=paper_numbers.LARGEST)
-  means = pd.concat([means, tops], ignore_index=True)
-  means = means.assign(paper=float("nan"), paper_half=float("nan"))
-  for at, number in found.items():
-    same = means.row.eq(at.row) & means.metric.eq(at.metric) & means.part.eq("")
-    for i, name in means.set[same].items():
-      if paper_numbers.same_set(at.set, name):
-        means.loc[i, "paper"] = number.value
-        means.loc[i, "paper_half"] = number.half
-  return means
-
-
-def notes(results: Results) -> list[str]:
-  """Lists remarks, then the notes of the runs, each once.
-
-  A note that not all runs have begins with the names of its cells, or of its
-  seeds where some seeds of a cell have it.
-  """
-  cells: dict[str, list[int]] = {}
-  holders: dict[str, dict[str, list[int]]] = {}
-  for run in results.runs:
-    seed = run.settings["seed"]
-    cells.setdefault(run.cell, []).append(seed)
-    for note in run.notes:
-      holders.setdefault(note, {}).setdefault(run.cell, []).append(seed)
-  return [*results.remarks] + [
-    note if seeds == cells else f"{_holders(seeds, cells)}: {note}"
-    for note, seeds in holders.items()
-  ]
-
-
-def _holders(
-  seeds: Mapping[str, Sequence[int]], cells: Mapping[str, Sequence[int]]
-) -> str:
-  """Names cells, with those of their seeds that are meant unless it is all."""
-  names = []
-  for cell, some in seeds.items():
-    parts = [cell] if cell else []
-    if some != cells[cell]:
-      parts.append(f"seed {', '.join(map(str, some))}")
-    names.append(", ".join(parts))
-  return "; ".join(names)

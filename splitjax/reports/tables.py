@@ -6,6 +6,8 @@ users named, in the index and in the heads, is escaped when it is written.
 """
 
 import decimal
+import html
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,20 +18,20 @@ import pandas as pd
 import tabulate
 
 from splitjax import files
-from splitjax.reports import quantities
-from splitjax.reports.quantities import Quantity
+from splitjax.reports import numbers
+from splitjax.reports.quantities import QUANTITIES, Quantity, heading, quantity
 
 ABSENT = "–"
 """What stands for a number that does not exist."""
 
 MARKED = re.compile(r"\*\*(.*?)\*\*")
+FORGETTING = ("late_accuracy", "gap", "backward")
 
-_RAISED = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
 _LETTERS = {
   "ρ": r"$\rho$", "λ": r"$\lambda$", "α": r"$\alpha$", "β": r"$\beta$",
   "γ": r"$\gamma$", "ε": r"$\varepsilon$", "φ": r"$\varphi$", "±": r"$\pm$",
   "×": r"$\times$", "−": "$-$", "–": "--", "₂": "$_2$",
-  **{_RAISED[i]: f"$^{x}$" for i, x in enumerate("-0123456789")},
+  **dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", (f"$^{x}$" for x in "-0123456789"), strict=True)),
 }  # fmt: skip
 """Letters that pdfLaTeX lacks; others are written as they are."""
 
@@ -49,13 +51,14 @@ class Column(NamedTuple):
   head: str = ""
   digits: int | None = None
 
-  def named(self, quantity: Quantity) -> str:
+  def named(self, unit: Quantity) -> str:
     """The head of the column, as in "accuracy [%] ρ=0.8"."""
-    if self.head:
-      return self.head
-    name = ", ".join(filter(None, [quantity.name, self.part]))
-    unit = f"[{quantity.unit}]" if quantity.unit else ""
-    return " ".join(filter(None, [name, unit, quantities.heading(self.set)]))
+    words = [
+      ", ".join(filter(None, [unit.name, self.part])),
+      unit.unit and f"[{unit.unit}]",
+      heading(self.set),
+    ]
+    return self.head or " ".join(filter(None, words))
 
   def lines(self, means: pd.DataFrame) -> pd.DataFrame:
     """The lines of a table of means that the column shows."""
@@ -64,7 +67,7 @@ class Column(NamedTuple):
 
 
 def table(
-  means: pd.DataFrame, columns: Sequence[Column], by: Sequence[str] = ("row",)
+  means: pd.DataFrame, columns: Iterable[Column], by: Sequence[str] = ("row",)
 ) -> pd.DataFrame:
   """Makes a table of text.
 
@@ -74,32 +77,30 @@ def table(
 
   Args:
     means: numbers over seeds, see `Results.means`.
-    columns: what it shows; numbers that do not exist are "–".
+    columns: what it shows; those without lines are left out, and numbers that
+      do not exist are "–".
     by: the columns of `means` that name a line.
 
   Returns:
     A frame of text, with a line for each value of `by` and these in the index.
   """
-  shown = [column.lines(means) for column in columns]
-  lines = pd.concat(shown)[[*by]].drop_duplicates().sort_index()
-  lines = pd.concat(_groups(lines, by))
-  index = list(lines.itertuples(index=False, name=None))
+  shown = {column: column.lines(means) for column in columns}
+  shown = {column: lines for column, lines in shown.items() if len(lines)}
+  if not shown:
+    return pd.DataFrame()
+  names = pd.concat(shown.values())[[*by]].drop_duplicates().sort_index()
+  index = pd.MultiIndex.from_frame(pd.concat(_groups(names, by)))
   body = {}
-  for column, numbers in zip(columns, shown, strict=True):
-    same = [
-      lines
-      for other, lines in zip(columns, shown, strict=True)
-      if (other.metric, other.part) == (column.metric, column.part)
-    ]
-    quantity = quantities.quantity(column.metric)
-    quantity = quantity.fitted(pd.concat(same).value)
+  for column, lines in shown.items():
+    # A metric has the same unit on all sets.
+    kind = column.metric, column.part
+    same = [x.value for c, x in shown.items() if (c.metric, c.part) == kind]
+    unit = quantity(column.metric).fitted(pd.concat(same))
     if column.digits is not None:
-      quantity = quantity._replace(digits=column.digits)
-    text = _texts(numbers, quantity, by)
-    body[column.named(quantity)] = [text.get(line, ABSENT) for line in index]
-  frame = pd.DataFrame(body, dtype=object)
-  frame.index = pd.MultiIndex.from_tuples(index, names=axis_names(by))
-  return frame
+      unit = unit._replace(digits=column.digits)
+    cells = _cells(lines, unit, by)
+    body[column.named(unit)] = [cells.get(key, ABSENT) for key in index]
+  return pd.DataFrame(body, index.set_names(axis_names(by)), dtype=object)
 
 
 def _groups(lines: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
@@ -109,48 +110,48 @@ def _groups(lines: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
   return [part for _, part in parts]
 
 
-def _texts(
-  numbers: pd.DataFrame, quantity: Quantity, by: Sequence[str]
+def _cells(
+  lines: pd.DataFrame, unit: Quantity, by: Sequence[str]
 ) -> dict[tuple, str]:
   """Formats the numbers of a column: the values of `by` -> text."""
-  marked = {leader(group, quantity.best) for group in _groups(numbers, by)}
-  text = {}
-  for i, line in numbers.iterrows():
-    ours = number(line.value, line.half, quantity)
+  marked = {leader(group, unit.best) for group in _groups(lines, by)}
+  cells = {}
+  for i, line in lines.iterrows():
+    ours = number(line.value, line.half, unit)
     ours = f"**{ours}**" if i in marked else ours
     if not pd.isna(line.get("paper")):
-      ours += f" ({number(line.paper, line.paper_half, quantity)})"
-    text[tuple(line[name] for name in by)] = ours
-  return text
+      ours += f" ({number(line.paper, line.paper_half, unit)})"
+    cells[tuple(line[name] for name in by)] = ours
+  return cells
 
 
-def leader(group: pd.DataFrame, best: str) -> int | None:
+def leader(group: pd.DataFrame, best: str) -> object:
   """Finds the line that leads all others by more than the interval, if any.
 
   The lead must exceed √(h² + h′²), the half-width of the difference of two
   independent means with half-widths h and h′. Without intervals no line leads.
   """
-  known = group.dropna(subset="value")
-  if not best or len(known) < 2 or known.half.isna().any():
+  lines = group.dropna(subset="value")
+  if not best or len(lines) < 2 or lines.half.isna().any():
     return None
-  order = known.sort_values("value", ascending=best == "min", kind="stable")
-  top, others = order.iloc[0], order.iloc[1:]
+  lines = lines.sort_values("value", ascending=best == "min", kind="stable")
+  top, others = lines.iloc[0], lines.iloc[1:]
   apart = (others.value - top.value).abs()
   leads = (apart > np.hypot(others.half, top.half)).all()
-  return order.index[0] if leads else None
+  return top.name if leads else None
 
 
-def number(value: float, half: float, quantity: Quantity) -> str:
+def number(value: float, half: float, unit: Quantity) -> str:
   """Formats a value and its half-width, if any, as in "1.20 ± 0.30"."""
   if pd.isna(value):
     return ABSENT
-  text = rounded(quantity.scale * value, quantity.digits)
-  if quantity.sign:
+  text = rounded(unit.scale * value, unit.digits)
+  if unit.sign:
     text = text if text.startswith("-") else f"+{text}"
     text = text.replace("-", "−")
   if pd.isna(half):
     return text
-  return f"{text} ± {rounded(quantity.scale * half, quantity.digits)}"
+  return f"{text} ± {rounded(unit.scale * half, unit.digits)}"
 
 
 def rounded(value: float, digits: int) -> str:
@@ -163,27 +164,84 @@ def rounded(value: float, digits: int) -> str:
   return f"{exact.quantize(last, decimal.ROUND_HALF_UP) + 0:f}"
 
 
-def axis_names(axes: Iterable[str]) -> list[str]:
+def axis_names(axes: Sequence[str]) -> list[str]:
   """Names the columns of an index: a field's last word, "method" for "row".
 
-  A last word that several fields have is preceded by the word before.
+  Fields whose last words are equal are named in full.
   """
-  names = ["method" if axis == "row" else axis for axis in axes]
-  last = [name.split(".")[-1] for name in names]
+  words = [name.rpartition(".")[2].replace("row", "method") for name in axes]
   return [
-    ".".join(name.split(".")[-2:]) if last.count(word) > 1 else word
-    for name, word in zip(names, last, strict=True)
+    word if words.count(word) == 1 else name
+    for name, word in zip(axes, words, strict=True)
   ]
 
 
-def markdown(frame: pd.DataFrame) -> str:
+def main_table(means: pd.DataFrame, brief: bool = True) -> pd.DataFrame:
+  """Makes the first table of a report, as text.
+
+  It has accuracy on every test set; forgetting; what the paper prints; metrics
+  of eval.metrics, offload ratio and latency; traffic and times. If cells have
+  different numbers of seeds, a column says them. A brief table fits a terminal:
+  the metrics behind the accuracy are on the last set only, and of the times it
+  has the training's.
+
+  Args:
+    means: as of `Results.means`.
+    brief: whether it is for a terminal.
+  """
+  sets = list(dict.fromkeys(means.set[means.metric == "accuracy"]))
+  shown = ends(sets)[-1:] if brief else ends(sets)
+  printed = means.loc[means.paper.notna(), ["metric", "set", "part"]]
+  others = [metric for metric in means.metric if metric not in QUANTITIES]
+  measured = dict.fromkeys([*others, "offload", "latency"])
+  times = ("train",) if brief else ("train", "compile", "evaluate")
+  columns = [
+    *(Column("accuracy", name) for name in sets),
+    *(Column(metric, sets[-1]) for metric in FORGETTING),
+    *map(Column._make, printed.assign(head="", digits=None).to_numpy()),
+    *itertools.starmap(Column, itertools.product(measured, shown)),
+    Column("bytes_per_round"),
+    *(Column("seconds", part=part) for part in times),
+  ]
+  if brief and means.seeds.max() > 1:
+    columns = [
+      column._replace(digits=1 if quantity(column.metric).unit == "%" else None)
+      for column in columns
+    ]
+  lines = table(means, dict.fromkeys(columns), line_names(means))
+  if means.seeds.nunique() > 1:
+    counts = means.groupby(line_names(means)).seeds.max()
+    lines.insert(0, "seeds", counts.loc[lines.index].astype(str).to_numpy())
+  return lines
+
+
+def ends(sets: Sequence[str]) -> list[str]:
+  """Returns the test sets with the smallest and the largest ρ.
+
+  If the sets are not mixtures, these are the first and the last set.
+  """
+  try:
+    order = sorted(sets, key=float)
+  except ValueError:
+    order = list(sets)
+  return list(dict.fromkeys([*order[:1], *order[-1:]]))
+
+
+def line_names(means: pd.DataFrame) -> list[str]:
+  """Lists the columns that name a line of a table.
+
+  Where folders are compared, the runs of a method are neighbours.
+  """
+  names = [*numbers.axes(means), "row"]
+  return sorted(names, key="run".__eq__)
+
+
+def markdown(lines: pd.DataFrame) -> str:
   """Writes a table in Markdown."""
-  heads, lines = _cells(frame, escaped)
-  names = frame.index.nlevels
+  names = lines.index.nlevels
+  heads, *body = _written(lines, escaped)
   aligned = [":--"] * names + ["--:"] * (len(heads) - names)
-  return "\n".join(
-    f"| {' | '.join(line)} |" for line in (heads, aligned, *lines)
-  )
+  return "\n".join(f"| {' | '.join(x)} |" for x in (heads, aligned, *body))
 
 
 def escaped(text: object) -> str:
@@ -191,67 +249,55 @@ def escaped(text: object) -> str:
 
   Line breaks, control letters and marks of direction become their codes.
   """
-  shown = files.printable(text)
-  shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+  shown = html.escape(files.printable(text), quote=False)
   shown = re.sub(r"([\\`*|~$#])|\](?=[(\[:])", r"\\\g<0>", shown)
   return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", shown)
 
 
-def terminal(frame: pd.DataFrame) -> str:
+def terminal(lines: pd.DataFrame) -> str:
   """Writes a table as aligned text, a word of a head in a line.
 
   A star marks the leading row.
   """
-  heads, lines = _cells(frame, files.printable)
-  body: list = [[head.replace(" ", "\n") for head in heads]]
-  body += [tabulate.SEPARATING_LINE]
-  body += [
-    [MARKED.sub(r"*\1", cell).replace(" ± ", "±") for cell in line]
-    for line in lines
-  ]
+  heads, *body = _written(lines, files.printable)
+  short = [[MARKED.sub(r"*\1", x).replace(" ± ", "±") for x in y] for y in body]
   # The heads are passed as a line: tabulate widens columns that have headers.
-  text = _tabulate(body, (), frame, "simple")
+  stacked = [head.replace(" ", "\n") for head in heads]
+  rows = [stacked, tabulate.SEPARATING_LINE, *short]
+  text = _tabulate(rows, (), lines, "simple")
   return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def latex(frame: pd.DataFrame, caption: str) -> str:
+def latex(lines: pd.DataFrame, caption: str) -> str:
   """Writes a table in LaTeX, for the package booktabs."""
-  heads, lines = _cells(frame, files.printable)
-  lines = [[MARKED.sub("\x02\\1\x03", cell) for cell in x] for x in lines]
-  body = _tabulate(lines, heads, frame, "latex_booktabs")
-  body = body.replace("\x02", r"\textbf{").replace("\x03", "}")
+  heads, *body = _written(lines, files.printable)
+  # tabulate escapes braces, so that bold is marked by letters that nobody has.
+  bold = [[MARKED.sub("\x02\\1\x03", x) for x in y] for y in body]
+  text = _tabulate(bold, heads, lines, "latex_booktabs")
+  text = text.replace("\x02", r"\textbf{").replace("\x03", "}")
   # LaTeX reads [ or * at the start of a line as an option of \\.
-  body = re.sub(r"^(\s*)(?=[\[*])", r"\1{}", body, flags=re.MULTILINE)
+  text = re.sub(r"^(\s*)(?=[\[*])", r"\1{}", text, flags=re.MULTILINE)
   title = files.printable(caption)
   title = "".join(tabulate.LATEX_ESCAPE_RULES.get(x, x) for x in title)
   text = (
     "% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
-    f"\\caption{{{title}}}\n{body}\n\\end{{table}}\n"
+    f"\\caption{{{title}}}\n{text}\n\\end{{table}}\n"
   )
   return "".join(_LETTERS.get(letter, letter) for letter in text)
 
 
-def _cells(
-  frame: pd.DataFrame, write: Callable[[object], str]
-) -> tuple[list[str], list[list[str]]]:
-  """Returns heads and lines; `write` writes what users named."""
-  heads = [*map(write, frame.index.names), *map(write, frame.columns)]
-  names = [line if isinstance(line, tuple) else (line,) for line in frame.index]
-  cells = frame.itertuples(index=False, name=None)
-  lines = [
-    [*map(write, name), *cell] for name, cell in zip(names, cells, strict=True)
-  ]
-  return heads, lines
+def _written(
+  lines: pd.DataFrame, write: Callable[[object], str]
+) -> list[list[str]]:
+  """Returns the heads, then the lines; `write` writes what users named."""
+  heads = [*map(write, lines.index.names), *map(write, lines.columns)]
+  names = lines.index.to_frame().map(write).to_numpy()
+  return [heads, *np.hstack([names, lines.to_numpy()]).tolist()]
 
 
 def _tabulate(
-  lines: Sequence, heads: Sequence[str], frame: pd.DataFrame, form: str
+  rows: Sequence, heads: Sequence[str], lines: pd.DataFrame, form: str
 ) -> str:
-  names = frame.index.nlevels
-  return tabulate.tabulate(
-    lines,
-    heads,
-    tablefmt=form,
-    colalign=["left"] * names + ["right"] * len(frame.columns),
-    disable_numparse=True,
-  )
+  sides = ["left"] * lines.index.nlevels + ["right"] * len(lines.columns)
+  options = {"colalign": sides, "disable_numparse": True}
+  return tabulate.tabulate(rows, heads, tablefmt=form, **options)

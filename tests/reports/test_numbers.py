@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from splitjax.reports import numbers, results
+from splitjax.reports import numbers, page, results
 from splitjax.types import Number, UserError
 
 HOSTILE = ["=1+1", "+1", "-1", "@x", "'quoted", "a,b", 'say "x"', "NA", "", "1"]
@@ -154,7 +154,7 @@ def test_a_note_of_some_cells_names_them():
   parts = [made_up.run(notes=["all", "one"]), made_up.run(notes=["all"])]
   cells = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
   joined = results.gather("", parts, cells)
-  assert results.notes(joined) == ["all", "optimizer.lr=0.1: one"]
+  assert page.notes(joined) == ["all", "optimizer.lr=0.1: one"]
 
 
 def test_a_note_of_some_seeds_names_them():
@@ -163,6 +163,6 @@ def test_a_note_of_some_seeds_names_them():
     for seed in range(3)
   ]
   seeds = results.gather("", parts)
-  assert results.notes(seeds) == ["all", "seed 1, 2: masked"]
+  assert page.notes(seeds) == ["all", "seed 1, 2: masked"]
   grid = results.gather("", [seeds, parts[0]], [{"lr": 0.1}, {"lr": 0.2}])
-  assert results.notes(grid) == ["all", "lr=0.1, seed 1, 2: masked"]
+  assert page.notes(grid) == ["all", "lr=0.1, seed 1, 2: masked"]

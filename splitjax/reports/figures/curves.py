@@ -270,15 +270,11 @@ def heat(
       text = f"{value:.0f}" if np.isfinite(value) else ""
       axes.text(column, line, text, ha="center", va="center", **look)
 
-  size = (0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows))
-  named = {"xlabel": columns, "ylabel": index, "sharex": False}
-  figure = style.panels(
-    _by_panel(averaged),
-    draw,
-    np.clip(size, 2.5, 5),
-    results=results,
-    **named | options,
-  )
+  size: Any = (0.5 + 0.3 * len(across), 1.2 + 0.2 * len(rows))
+  size = np.clip(size, 2.5, 5)
+  named: Any = {"xlabel": columns, "ylabel": index, "sharex": False}
+  options = named | options | {"results": results}
+  figure = style.panels(_by_panel(averaged), draw, size, **options)
   if figure:
     axes = figure.axes
     figure.colorbar(axes[0].images[0], ax=axes, label=key, shrink=0.9)
