@@ -317,5 +317,6 @@ def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
     arrays["map"],
     groups | {"client": owner},
     title=f"{arrays['row']}: server embeddings of {len(arrays['rows'])} test"
-    f" images at each of {len(arrays['depth'])} clients\n{', '.join([of, *measured])}",
+    f" images at each of {len(arrays['depth'])} clients\n"
+    + ", ".join([of, *measured]),
   )
