@@ -6,7 +6,8 @@ python launch.py --config=configs/fmnist_small.py \
 """
 
 import splitjax
-from splitjax import METHODS, PARTITIONS
+from configs.settings import method, rows
+from splitjax import PARTITIONS
 
 
 def get_config():
@@ -23,19 +24,11 @@ def get_config():
   splitjax.compare(
     c,
     {
-      "harmony": splitjax.spec(METHODS, "harmony", label="HARMONY"),
-      "splitgp_09": splitjax.spec(
-        METHODS, "splitgp", label="SplitGP λ=0.9", lam=0.9
-      ),
-      "splitgp_02": splitjax.spec(
-        METHODS, "splitgp", label="SplitGP λ=0.2", lam=0.2, finetune=True
-      ),
-      "multi_exit": splitjax.spec(
-        METHODS, "multi_exit", label="Multi-exit SFL", finetune=True
-      ),
-      "splitfed_v1": splitjax.spec(METHODS, "splitfed_v1", label="SplitFed v1"),
-      "fedavg": splitjax.spec(METHODS, "fedavg_ft", label="FedAvg"),
-      "local": splitjax.spec(METHODS, "local", label="Local"),
+      **rows("harmony", "splitgp_09", "splitgp_02"),
+      "multi_exit": method("multi_exit", "Multi-exit SFL", finetune=True),
+      "splitfed_v1": method("splitfed_v1", "SplitFed v1"),
+      "fedavg": method("fedavg_ft", "FedAvg"),
+      "local": method("local", "Local"),
     },
   )
   # 400 samples a client: 20 steps a round, 800 in all.

@@ -7,7 +7,8 @@ Keys of methods after a colon train those alone: quickstart.py:harmony,fedavg.
 
 import splitjax
 from configs import settings
-from splitjax import METHODS, PARTITIONS
+from configs.settings import method, rows
+from splitjax import PARTITIONS
 
 
 def get_config(text: str = ""):
@@ -23,18 +24,9 @@ def get_config(text: str = ""):
     c,
     text,
     {
-      "harmony": splitjax.spec(METHODS, "harmony", label="HARMONY"),
-      "splitgp_09": splitjax.spec(
-        METHODS, "splitgp", label="SplitGP λ=0.9", lam=0.9
-      ),
-      "splitgp_02": splitjax.spec(
-        METHODS, "splitgp", label="SplitGP λ=0.2", lam=0.2, finetune=True
-      ),
-      "multi_exit": splitjax.spec(
-        METHODS, "multi_exit", label="Multi-exit SFL"
-      ),
-      "splitfed_v1": splitjax.spec(METHODS, "splitfed_v1", label="SplitFed v1"),
-      "fedavg": splitjax.spec(METHODS, "fedavg_ft", label="FedAvg"),
+      **rows("harmony", "splitgp_09", "splitgp_02", "multi_exit"),
+      "splitfed_v1": method("splitfed_v1", "SplitFed v1"),
+      "fedavg": method("fedavg_ft", "FedAvg"),
     },
     scales=(),
   )

@@ -2,7 +2,7 @@
 
   splitjax train --config=quickstart --workdir=runs/quickstart
   splitjax train --config=FILE.py:WORDS --workdir=DIR --config.optimizer.lr=0.05
-  splitjax describe --config=harmony_figure2:small
+  splitjax describe --config=harmony:figure2,small
   splitjax evaluate --workdir=DIR [--config=... --config.eval.FIELD=VALUE]
   splitjax report DIR [DIR ...] [--workdir=DIR]   one table over several folders
   splitjax data list|prepare
@@ -250,7 +250,7 @@ def check_flags(
       text = "the command line sets the seed another time; leave one out"
       raise UserError(f"--seeds={values.seeds}: {text}")
   if mode in ("train", "describe") and not values.config:
-    names = "quickstart, fmnist_small or harmony_figure2:small"
+    names = "quickstart, fmnist_small or harmony:figure2,small"
     text = f"--mode={mode} needs --config=FILE, or a name such as {names}"
     raise UserError(f"--config: {text}")
   if mode != "describe" and not values.workdir and not runs:

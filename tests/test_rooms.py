@@ -44,7 +44,7 @@ ROOMS = {
   "commands": f"{VOCABULARY} machine config reports experiment",
   "cli": f"{VOCABULARY} data machine config commands",
   "__main__": "cli",
-  "configs": "__init__ config data evaluation reports",
+  "configs": "__init__ options config data evaluation reports",
   "launch": "cli",
 }
 HOST = "files fields options data config reports commands cli".split()

@@ -182,9 +182,9 @@ RUNS = [
   ("describe --config quickstart --format=json", [""], None),
   (f"--mode=describe {QUICK}", [""], None),
   (f"describe --config.rounds=5 {QUICK}", [""], None),
-  ("describe --config=harmony_figure2:small,harmony", [""], (0, 1, 2)),
+  ("describe --config=harmony:figure2,small,harmony", [""], (0, 1, 2)),
   (
-    "describe --config=harmony_table3:small,batches --sweep=seed=5",
+    "describe --config=harmony:table3,small,batches --sweep=seed=5",
     [f"batch_size={size}" for size in (10, 13, 26, 52, 103)],
     (5,),
   ),
@@ -309,7 +309,7 @@ def test_a_refusal_begins_with_its_field(line, field):
     ("describe --config=quickstar", "--config"),
     ("describe --config=nowhere.py", "--config=nowhere.py"),
     ("describe --config=nowhere.json", "--config=nowhere.json"),
-    ("describe --config=harmony_figure2:smal", "--config"),
+    ("describe --config=harmony:figure2,smal", "--config"),
   ],
 )
 def test_a_command_is_whole(line, field):
