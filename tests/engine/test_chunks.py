@@ -97,9 +97,8 @@ def test_chunks_by_hand():
 )
 def test_invalid_system_fields(field, value):
   c = tiny.tiny()
-  setattr(c.system, field, value)
   with refused("system.clients_per_chunk"):
-    tiny.resolved(c)
+    setattr(c.system, field, value)
 
 
 def test_more_devices_than_there_are():

@@ -103,7 +103,7 @@ def test_only_the_clients_own_steps_count():
 )
 def test_invalid_fields(fields, field):
   c = tiny.tiny(splitgp="splitgp")
-  for name, value in fields.items():
-    setattr(c.faults, name, value)
   with refused(field):
+    for name, value in fields.items():
+      setattr(c.faults, name, value)
     experiment.build(tiny.resolved(c))

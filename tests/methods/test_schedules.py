@@ -114,8 +114,8 @@ def test_the_work_of_local_steps_by_hand():
 )
 def test_what_does_not_fit_is_one_line(field, value):
   draft = tiny.tiny(own="fedavg")
-  setattr(draft.optimizer, field, value)
   with refused(f"optimizer.{field}"):
+    setattr(draft.optimizer, field, value)
     experiment.build(tiny.resolved(draft))
 
 

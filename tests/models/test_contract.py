@@ -185,7 +185,7 @@ MISTAKES = [
   (changed(shape=(1, 4, 4)), OTHER),
   (changed(classes=5), OTHER),
   (changed(exits={2: Flat(4)}), OTHER),
-  (bare, "option depths of bare needs a default"),
+  (bare, "option depths of bare: it needs a default"),
   (mine((4, 4, 1), 4), "a Backbone is no factory: give the function"),
   (lambda shape, classes, *, depths=(1,): None, "option depths of"),
 ]
