@@ -21,7 +21,6 @@ MODULES = (
   "splitjax.models",
   "splitjax.data",
   "splitjax.data.partitions",
-  "splitjax.data.test_sets",
   "splitjax.evaluation.metrics",
   "splitjax.evaluation.privacy",
   "splitjax.fleet.allocation",

@@ -2,20 +2,16 @@
 
 Three registries map names to functions.
 SOURCES: `(data_dir) -> Dataset`.
-PARTITIONS: `(labels, num_clients, seed, **options) -> index arrays`.
+PARTITIONS: `(labels, num_clients, seed, **options) -> index arrays`; one that
+has the attribute `of_clients` gets the samples' owners instead of their labels.
 SHIFTS: `(data, parts, rhos, seed, **options) -> TestSets`.
-A partition that has the attribute `of_clients` gets the samples' owners instead
-of their labels. No other package imports tensorflow_datasets, and this one
-imports it only inside functions.
 
-  >>> import numpy as np, splitjax
-  >>> deal = splitjax.PARTITIONS["iid"]
-  >>> [len(rows) for rows in deal(np.zeros(9, int), num_clients=2, seed=0)]
-  [5, 4]
-  >>> splitjax.SOURCES["digits"](None).train_image.shape
-  (1437, 28, 28, 1)
-  >>> sorted(splitjax.SHIFTS)[:2]
-  ['by_domain', 'global']
+  >>> import splitjax
+  >>> data = splitjax.SOURCES["digits"](None)
+  >>> parts = splitjax.PARTITIONS["shard"](data.train_label, 20, 0, k=2)
+  >>> sets = splitjax.SHIFTS["id_ood"](data, parts, (0.0, 0.5), seed=0)
+  >>> sets.names, sets.sets.shape[:2]
+  (('0.0', '0.5'), (2, 20))
 """
 
 import lazy_loader

@@ -36,10 +36,7 @@ _DRAW = 0xC0DE
 
 
 def rotation(image: Array, severity: Array, key: Array) -> Array:
-  """Rotates counter-clockwise by 15 to 75 degrees, interpolated bilinearly.
-
-  What the rotated image leaves empty becomes black.
-  """
+  """Rotates counter-clockwise by 15 to 75 degrees; black outside."""
   del key
   angle = jnp.deg2rad(15.0 * severity)
   height, width, _ = image.shape
@@ -66,10 +63,7 @@ def contrast(image: Array, severity: Array, key: Array) -> Array:
 
 
 def gaussian_blur(image: Array, severity: Array, key: Array) -> Array:
-  """Blurs by a Gaussian filter whose sigma is 0.4 to 1 pixels.
-
-  The filter is cut off at 4 sigma. Copies of the edge pixels extend the image.
-  """
+  """Blurs by a Gaussian filter whose sigma is 0.4 to 1 pixels."""
   del key
   return _along_sides(image, severity, _smooth, (0.4, 0.6, 0.7, 0.8, 1.0))
 
@@ -110,7 +104,10 @@ def _along_sides(
 
 
 def _smooth(side: int, sigma: float) -> np.ndarray:
-  """Returns a Gaussian filter [side, side]; edge pixels extend the image."""
+  """Returns a Gaussian filter [side, side], cut off at 4 sigma.
+
+  Copies of the edge pixels extend the image.
+  """
   reach = int(4 * sigma + 0.5)
   step = np.arange(-reach, reach + 1)
   weight = np.exp(-((step / sigma) ** 2) / 2)

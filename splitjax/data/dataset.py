@@ -62,41 +62,26 @@ class Dataset(NamedTuple):
   """A data set as arrays on the host, possibly memory-mapped and read-only.
 
   Before `checked`, labels, clients and domains may be names.
-
-  Attributes:
-    name: its name in SOURCES, npz:PATH or tfds:NAME.
-    classes: C, the number of classes; some may have no samples. 0: not stated.
-    train_image: [Z, ...], the inputs, see above.
-    train_label: [Z] int32, 0 to C - 1.
-    test_image: [M, ...], as train_image; M may be 0.
-    test_label: [M] int32.
-    train_client: [Z] int, the number of each sample's client; None: not known.
-    test_client: [M] int, likewise.
-    train_domain: [Z] int, the number of each sample's domain, such as the
-      device that recorded it; None: not known.
-    test_domain: [M] int, likewise.
-    client_names: names of the clients, by number.
-    class_names: names of the C classes; (): numbers serve as names.
-    domain_names: names of the domains, by number.
-    vocabulary: V, the number of token ids; 0 for inputs that are no token ids.
-    note: a sentence for reports, such as that files were modified, or "".
   """
 
-  name: str
-  classes: int
-  train_image: np.ndarray
-  train_label: np.ndarray
-  test_image: np.ndarray
-  test_label: np.ndarray
+  name: str  #: its name in SOURCES, npz:PATH or tfds:NAME
+  classes: int  #: C; some may have no samples. 0: not stated
+  train_image: np.ndarray  #: [Z, ...], the inputs, see above
+  train_label: np.ndarray  #: [Z] int32, 0 to C - 1
+  test_image: np.ndarray  #: [M, ...], as train_image; M may be 0
+  test_label: np.ndarray  #: [M] int32
+  #: [Z] int, the number of each sample's client; None: not known
   train_client: np.ndarray | None = None
-  test_client: np.ndarray | None = None
+  test_client: np.ndarray | None = None  #: [M] int, likewise
+  #: [Z] int, the number of each sample's domain, such as the device that
+  #: recorded it; None: not known
   train_domain: np.ndarray | None = None
-  test_domain: np.ndarray | None = None
-  client_names: tuple[str, ...] = ()
-  class_names: tuple[str, ...] = ()
-  domain_names: tuple[str, ...] = ()
-  vocabulary: int = 0
-  note: str = ""
+  test_domain: np.ndarray | None = None  #: [M] int, likewise
+  client_names: tuple[str, ...] = ()  #: by number
+  class_names: tuple[str, ...] = ()  #: of C classes; (): numbers are names
+  domain_names: tuple[str, ...] = ()  #: by number
+  vocabulary: int = 0  #: V, the number of token ids; 0: no token ids
+  note: str = ""  #: a sentence for reports, such as that files were modified
 
   @property
   def kind(self) -> str:
@@ -111,14 +96,13 @@ class Dataset(NamedTuple):
   @property
   def description(self) -> str:
     """A sentence that describes inputs other than images; "" for images."""
-    if self.kind == "images":
-      return ""
     form = "x".join(map(str, self.train_image.shape[1:]))
+    dtype = self.train_image.dtype
     scaled = "standardised per entry of the last axis"
     if self.vocabulary:
       scaled = f"below {self.vocabulary}"
-    dtype = self.train_image.dtype
-    return f"Inputs are {self.kind} of shape {form} ({dtype}), {scaled}."
+    text = f"Inputs are {self.kind} of shape {form} ({dtype}), {scaled}."
+    return "" if self.kind == "images" else text
 
   def owners(self, parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """Returns the number in train_client that a client's rows share, [N].
@@ -152,9 +136,9 @@ def checked(data: Dataset) -> Dataset:
   """Checks a data set, wherever it came from, and casts it to its final dtypes.
 
   Names are numbered in ascending order, or in that of `class_names` and the
-  like; so are clients and domains that are integers and have no names. Grey
-  images uint8 [Z, H, W] get an axis of channels. C is one more than the highest
-  label if neither C nor names are stated.
+  like; so are clients and domains that are integers without names. Grey images
+  uint8 [Z, H, W] get an axis of channels. C, if it is not stated, is one more
+  than the highest label.
 
   Raises:
     UserError: a field is invalid, or fields do not fit together.
@@ -188,36 +172,37 @@ def checked(data: Dataset) -> Dataset:
   require(
     2 <= classes <= MOST_CLASSES and len(data.class_names) in (0, classes),
     f"classes is {classes} with {len(data.class_names)} names: give their"
-    f" number, 2 to {MOST_CLASSES}, or a list of all names",
+    f" number, 2 to {MOST_CLASSES}, or a list of all names; there is no"
+    " regression",
   )
   return data
 
 
 def _numbered(data: Dataset, field: str) -> Dataset:
   """Checks the labels, clients or domains of both splits; numbers names."""
-  arrays = dict[str, np.ndarray]()
+  columns = dict[str, np.ndarray]()
   for split in SPLITS:
     key = f"{split}_{field}"
-    if getattr(data, key) is not None:
-      arrays[key] = np.asanyarray(getattr(data, key))
-      samples = len(getattr(data, f"{split}_image"))
-      require(
-        arrays[key].dtype.kind in "iuU" and arrays[key].shape == (samples,),
-        f"{key} is {arrays[key].dtype} {list(arrays[key].shape)} for {samples}"
-        f" samples: {REMEDIES[field]}",
-      )
-  texts = {array.dtype.kind == "U" for array in arrays.values()}
+    if getattr(data, key) is None:
+      continue
+    column = columns[key] = np.asanyarray(getattr(data, key))
+    samples = len(getattr(data, f"{split}_image"))
+    require(
+      column.dtype.kind in "iuU" and column.shape == (samples,),
+      f"{key} is {column.dtype} {list(column.shape)} for {samples} samples:"
+      f" {REMEDIES[field]}",
+    )
+  texts = {column.dtype.kind == "U" for column in columns.values()}
   require(
-    len(texts) < 2 and (not texts or f"train_{field}" in arrays),
+    len(texts) < 2 and (not texts or f"train_{field}" in columns),
     f"{field}: give that of the training samples, and both splits alike",
   )
-  if not texts:
+  if not columns:
     return data
+  number = np.concatenate([*columns.values()])
   names = getattr(data, NAMES[field])
   if texts == {True} or (field != "label" and not names):
-    unique, position = np.unique(
-      np.concatenate([*arrays.values()]), return_inverse=True
-    )
+    unique, position = np.unique(number, return_inverse=True)
     printed = [printable(name) for name in unique.tolist()]
     names = names or tuple(printed)
     unknown = sorted(set(printed) - set(names))
@@ -225,36 +210,21 @@ def _numbered(data: Dataset, field: str) -> Dataset:
       not unknown,
       f"{field} {unknown[:1]} is not among the {len(names)} names: add it",
     )
-    order = np.array([names.index(name) for name in printed], np.int32)
-    pieces = np.split(order[position], [len(data.train_image)])
-    arrays = dict(zip(arrays, pieces, strict=False))
-  number = np.concatenate([*arrays.values()])
+    number = np.array([names.index(name) for name in printed])[position]
   count = len(names)
-  if field == "label":
-    count = data.classes or count or _count(number)
-    data = data._replace(classes=count)
   low = number.min()
   high = number.max()
+  if field == "label":
+    count = data.classes or count or int(high) + 1
+    data = data._replace(classes=count)
   require(
     isinstance(count, int | np.integer) and 0 <= low and high < count,
     f"{field} has numbers {low} to {high} of {count!r:.60}: number them from 0,"
     " and state how many there are, or all names",
   )
-  fields: dict[str, Any] = {k: x.astype(np.int32) for k, x in arrays.items()}
+  pieces = np.split(number.astype(np.int32), [len(data.train_image)])
+  fields: dict[str, Any] = dict(zip(columns, pieces, strict=False))
   return data._replace(**fields, **{NAMES[field]: names})
-
-
-def _count(label: np.ndarray) -> int:
-  """Returns one more than the highest label, if that is a number of classes."""
-  occur = len(np.unique(label))
-  high = int(label.max(initial=0))
-  require(
-    1 < occur and high < 2 * occur,
-    f"labels up to {high}, of which {occur} occur: if they are classes, number"
-    " them with np.unique(label, return_inverse=True)[1] or state their number,"
-    " `classes`, 2 or more; there is no regression",
-  )
-  return high + 1
 
 
 def _check_names(names: Sequence[str], field: str) -> None:

@@ -21,28 +21,18 @@ from splitjax.types import Batch, Shard
 
 
 class BatchPlan(NamedTuple):
-  """Batches and epochs of one cohort; static to the compiled round.
+  """Batches and epochs of one cohort; static to the compiled round."""
 
-  Attributes:
-    batch: B.
-    epochs: local epochs per round.
-    steps: local steps per epoch of the client with the most steps.
-    equal: True if every client of the cohort takes `steps` steps.
-    mean: mean per channel or feature of the training inputs, in their units;
-      () for token ids (`data.dataset`).
-    std: standard deviations, one for each number in `mean`.
-    augment: augmentations of training images, as data.augment names them.
-    limit: most local steps of a client in a round; None: there is no limit.
-  """
-
-  batch: int
-  epochs: int
-  steps: int
-  equal: bool
+  batch: int  #: B
+  epochs: int  #: local epochs per round
+  steps: int  #: local steps per epoch of the client with the most steps
+  equal: bool  #: whether every client of the cohort takes `steps` steps
+  #: mean per channel or feature of the training inputs, in their units; () for
+  #: token ids
   mean: tuple[float, ...]
-  std: tuple[float, ...]
-  augment: tuple[str, ...] = ()
-  limit: int | None = None
+  std: tuple[float, ...]  #: standard deviations, likewise
+  augment: tuple[str, ...] = ()  #: augmentations, as data.augment names them
+  limit: int | None = None  #: most local steps of a client in a round
 
   def of_round(
     self, size: np.ndarray, epochs: int | None = None

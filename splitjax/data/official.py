@@ -151,25 +151,15 @@ def _pictures(
 
 
 class Official(NamedTuple):
-  """A data set with official files.
+  """A data set with official files."""
 
-  Attributes:
-    files: name of each file -> "md5:...".
-    address: that of the folder of the files.
-    read: the reader.
-    shape: shape of a sample.
-    classes: C.
-    names: the classes' names, where the files lack them.
-    downloads: the folder of the files in DATA_DIR/downloads, unless it is NAME.
-  """
-
-  files: dict[str, str]
-  address: str
+  files: dict[str, str]  #: name of each file -> "md5:..."
+  address: str  #: that of the folder of the files
   read: Callable[..., Read]
-  shape: tuple[int, ...] = (32, 32, 3)
+  shape: tuple[int, ...] = (32, 32, 3)  #: of a sample
   classes: int = 10
-  names: tuple[str, ...] = ()
-  downloads: str = ""
+  names: tuple[str, ...] = ()  #: of the classes, where the files lack them
+  downloads: str = ""  #: folder in DATA_DIR/downloads, unless it is NAME
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"

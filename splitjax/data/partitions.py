@@ -46,11 +46,10 @@ def shard(
   k: Annotated[int, COUNT] = 2,
   num_shards: Annotated[int, COUNT] = 100,
 ) -> list[np.ndarray]:
-  """Gives each client k of num_shards equal chunks of label-sorted samples.
+  """Gives each client k random ones of num_shards chunks of sorted samples.
 
-  The chunks in front have one sample more if there is a remainder. Each client
-  gets k random chunks. This is the Shard-k of HARMONY and SplitGP (Han et al.,
-  INFOCOM 2023), after McMahan et al., AISTATS 2017.
+  Samples are sorted by label, chunks of equal size. This is the Shard-k of
+  HARMONY and SplitGP, after McMahan et al., AISTATS 2017.
   """
   _require_clients(num_clients, labels)
   needed = num_clients * k
@@ -76,24 +75,17 @@ def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
 
 
 def natural(
-  owners: np.ndarray,
-  num_clients: int,
-  seed: int,
-  *,
-  min_samples: Annotated[int, COUNT] = 1,
+  owners: np.ndarray, num_clients: int, seed: int
 ) -> list[np.ndarray]:
   """Gives each client all samples of one owner: a hospital, writer or device.
 
   It takes the owner of each sample, [Z] int, instead of labels. Client n is the
-  n-th owner in ascending order, of N chosen at random if there are more than N
-  with `min_samples`.
+  n-th owner in ascending order, of N chosen at random if there are more.
   """
-  names, counts = np.unique(owners, return_counts=True)
-  names = names[counts >= min_samples]
+  names = np.unique(owners)
   require(
     num_clients <= len(names),
-    f"num_clients = {num_clients}: the data have {len(names)} clients of at"
-    f" least {min_samples} samples (data.partition.min_samples)",
+    f"num_clients = {num_clients}: the data have {len(names)} clients",
   )
   drawn = np.random.default_rng(seed).permutation(names)[:num_clients]
   order = np.argsort(owners, kind="stable")
@@ -115,15 +107,11 @@ def dirichlet(
 ) -> list[np.ndarray]:
   """Splits every class over the clients in proportions drawn from Dir(alpha).
 
-  All proportions are redrawn until every client has at least `min_samples`.
-  The partition is that of Hsu et al., Measuring the Effects of Non-Identical
-  Data Distribution for Federated Visual Classification, 2019; Hydra, HARMONY,
-  PGFedSplit and SuperSFL use it.
-
-  With `capped` the classes are split one after another, and a client that has
-  reached the mean number of samples gets none of the later classes, as in
-  PFLlib and the public code of FedTHE. PFLlib's other settings are
-  data.pool=all, min_samples=40 (with batch size 10) and the shift `local`.
+  Proportions are redrawn until every client has `min_samples` (Hsu et al.,
+  Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+  Classification, 2019). With `capped` the classes are split one after another,
+  and a client that has reached the mean number of samples gets none of the
+  later classes, as in PFLlib and the public code of FedTHE.
   """
   _require_clients(num_clients, labels)
   most = len(labels) // num_clients
@@ -194,15 +182,11 @@ def pathological(
   """Gives each client samples of exactly k classes.
 
   One client after another takes the k classes that the fewest clients hold so
-  far (ties are random); finally the clients are shuffled. So the numbers of
-  clients per class differ by at most one; with N k below the number of classes,
-  some have none and are not used. The holders of a class share all its samples,
-  equally or in proportion to numbers drawn from U(0.4, 0.6).
-
-  McMahan et al., AISTATS 2017, assign shards (see `shard`); Shamsian et al.,
-  Personalized Federated Learning using Hypernetworks, ICML 2021, assign
-  classes. U(0.4, 0.6) is from the public code of Shamsian et al., which may
-  give a client a class twice. PGFedSplit cites both.
+  far (ties are random); finally the clients are shuffled. With N k below the
+  number of classes, some are not used. The holders of a class share all its
+  samples, equally or in proportion to numbers drawn from U(0.4, 0.6), as in the
+  public code of Shamsian et al., Personalized Federated Learning using
+  Hypernetworks, ICML 2021, which may give a client a class twice.
   """
   _require_clients(num_clients, labels)
   classes, counts = np.unique(labels, return_counts=True)
@@ -258,14 +242,11 @@ def dominant_label(
 
   There are N = phi L clients for L labels, and client c has the dominant label
   c mod L. The phi clients of a label share p % of its samples equally; all
-  other clients share the remaining (100 - p) % equally. p = 100 / L is an even
-  split.
+  other clients share the remaining (100 - p) % equally.
 
-  Hydra section 3.1 and appendix E.1 (Tirana et al., Data Heterogeneity and
-  Forgotten Labels in Split Federated Learning). The appendix distributes the
-  remainder "among the other labels" of a client, section 3.1 "among the other
-  clients"; for labels of unequal size this follows section 3.1, as the public
-  code does.
+  Hydra section 3.1 and appendix E.1. The appendix distributes the remainder
+  "among the other labels" of a client, section 3.1 "among the other clients";
+  for labels of unequal size this follows section 3.1, as the public code does.
 
   Example:
     >>> labels = np.repeat([0, 1], [20, 40])
@@ -298,14 +279,12 @@ def custom_shard(
   dominant labels g, g + 1, .., g + n - 1 (mod L), n = `n_dominant` < L. Each of
   the n groups for which a label is dominant gets p / n % of its samples. The
   other L - n groups share the remaining (100 - p) % equally, and the clients of
-  a group share the group's samples equally. p = 100 n / L is an even split.
+  a group share the group's samples equally.
 
-  Hydra appendix E.3 leaves three points open. Here (1) a group's dominant
-  labels are successive, as in Hydra's public code; (2) a group has N / L
-  clients, rounded up or down (the appendix says "the client belonging to the
-  group"), which together get p / n %, whatever N is; (3) the remainder goes to
-  the groups for which the label is not dominant (the appendix says "other
-  groups"). The public code, with L = N = 10, n = 2 and p = 80, divides the
+  Hydra appendix E.3 leaves open which labels are a group's (here successive
+  ones, as in the public code), how many clients it has (here N / L, rounded up
+  or down) and who gets the remainder (here the groups for which the label is
+  not dominant). The public code, with L = N = 10, n = 2 and p = 80, divides the
   remainder by N - 1 instead of N - n, and drops what this division leaves over.
   """
   classes = len(np.unique(labels))
@@ -376,9 +355,9 @@ def round_fairly(
   """Rounds shares so that the rounding errors of each column nearly cancel.
 
   Row by row, every share is rounded down. The samples that a row then lacks go,
-  one each, to the columns that have lost most by rounding so far; ties are
-  broken at random. Shares [C, G] float64, whose rows sum to whole numbers,
-  become [C, G] int64 with the same row sums, each at least `least`.
+  one each, to the columns that have lost most so far; ties are random. Shares
+  [C, G], whose rows sum to whole numbers, become [C, G] int64 with the same row
+  sums, each at least `least`.
   """
   floor = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   lost = exact - floor
@@ -493,13 +472,9 @@ def client_split(
 
   A client's samples are shuffled and cut at the rounded cumulative fractions; a
   cut moves if a piece would be empty. Each client has a separate random stream,
-  so its split does not depend on the number of clients. PGFedSplit uses (0.75,
-  0.25) for training and test. FedTHE (Jiang and Lin, ICLR 2023) uses (0.6, 0.2,
-  0.2) for training, validation and test. `parts` are N arrays [S_n] of rows;
-  `stream` separates the draws of several splits with one seed.
-
-  Returns:
-    For each fraction, N sorted arrays of rows, not empty.
+  so its split does not depend on the number of clients. `parts` are N arrays
+  [S_n] of rows; `stream` separates the draws of several splits with one seed.
+  Returns N sorted arrays of rows for each fraction, not empty.
 
   Raises:
     UserError: a client has fewer samples than pieces.

@@ -3,9 +3,6 @@
 `digits` is bundled with scikit-learn; `npz:PATH` is an npz file or a folder of
 a user's own arrays (store.py); `tfds:NAME` was prepared by TensorFlow Datasets;
 the others are prepared once with `python -m splitjax.data prepare NAME`.
-
-To add a data set, add a function `(data_dir) -> Dataset` to SOURCES, or, if it
-has official files, an entry and a reader to official.py.
 """
 
 import functools
@@ -50,9 +47,8 @@ _RECORDS = 1000
 def digits(data_dir: Folder = None) -> Dataset:
   """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
 
-  They have no official split. A stratified 80/20 split with a fixed seed gives
-  all runs, whatever their seed, the same 1,437 samples for training and 360 for
-  test. The 17 grey levels 0 to 16 become 0 to 255.
+  A stratified split with a fixed seed gives all runs the same 1,437 samples for
+  training and 360 for test. The grey levels 0 to 16 become 0 to 255.
   """
   del data_dir  # the data set is bundled
   from sklearn.model_selection import train_test_split
@@ -169,11 +165,8 @@ def load(
   its samples of each class is proportional to the size of the class, to within
   one sample. A class that has samples keeps at least one.
 
-  Args:
-    name: a name in SOURCES, npz:PATH or tfds:NAME.
-    data_dir: folder of the prepared data, see `store.root`.
-    train_samples: training samples to keep; None: all.
-    test_samples: likewise.
+  `name` is in SOURCES, or npz:PATH or tfds:NAME; `data_dir` is the folder of
+  the prepared data, see `store.root`.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or

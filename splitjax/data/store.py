@@ -3,8 +3,7 @@
   DATA_DIR/cifar10/train_image.npy, train_label.npy, test_image.npy, ...
   DATA_DIR/cifar10/facts.json   what the arrays do not say (`Facts`)
 
-`prepare` writes such folders, users write them with numpy.save. Their arrays
-are memory-mapped, so that runs share them. Nothing is unpickled.
+Arrays are memory-mapped, so that runs share them. Nothing is unpickled.
 """
 
 import functools

@@ -3,28 +3,16 @@
 A shift takes the data, every client's rows, the config's ratios and a seed, and
 its options by keyword; it returns TestSets. Each client's networks run once
 over the union of its test sets; each test set is a mask over that union.
-
->>> import numpy as np, splitjax
->>> from splitjax.data import Dataset
->>> image, label = np.zeros((8, 2, 2, 1), np.uint8), np.arange(8) % 4
->>> data = Dataset("x", 4, image, label, image, label)
->>> parts = [np.flatnonzero(label < 2)]  # one client, of classes 0 and 1
->>> test_sets = splitjax.SHIFTS["id_ood"](data, parts, (0.0, 0.5), seed=0)
->>> test_sets.names, test_sets.sets.sum(axis=-1).tolist()
-(('0.0', '0.5'), [[4], [6]])
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from splitjax.data.dataset import Dataset, require
 from splitjax.data.partitions import client_split, padded
-from splitjax.fields import Bounds
 from splitjax.types import UserError
-
-_FRACTION = Bounds(above=0, below=1)
 
 _PART = 0x9A47
 """Separates the draw of orders from others of the same seed; likewise:"""
@@ -43,32 +31,20 @@ Rhos = Sequence[float] | None
 
 
 class TestSets(NamedTuple):
-  """Training rows, test rows and test sets of each client.
+  """Training rows, test rows and test sets of each client."""
 
-  Attributes:
-    parts: N arrays [S_n] int64, rows of the training split to train on.
-    main: [N, C] bool, the classes in each client's training rows.
-    pool: "test" or "train", the split that `rows` index.
-    rows: [N, K] int32, rows of test samples; -1: padding.
-    label: [N, K] int32, their classes; undefined for padding.
-    sets: [R, N, K] bool, which of these samples are in each test set.
-    names: R names of the sets; a mixture is named by its ratio, as text.
-    rhos: the R ratios; None if the sets are not mixtures.
-    validation: N arrays [H_n] int64, rows of the training split held out to
-      choose thresholds (`Holdout`); () if there are none.
-    groups: [N] int, the group of each client (`GROUPS`), or None.
-  """
-
-  parts: list[np.ndarray]
-  main: np.ndarray
-  pool: str
-  rows: np.ndarray
-  label: np.ndarray
-  sets: np.ndarray
-  names: tuple[str, ...]
-  rhos: tuple[float, ...] | None
+  parts: list[np.ndarray]  #: N arrays [S_n] int64, training rows to train on
+  main: np.ndarray  #: [N, C] bool, the classes in each client's training rows
+  pool: str  #: "test" or "train", the split that `rows` index
+  rows: np.ndarray  #: [N, K] int32, rows of test samples; -1: padding
+  label: np.ndarray  #: [N, K] int32, their classes; undefined for padding
+  sets: np.ndarray  #: [R, N, K] bool, which of these samples are in each set
+  names: tuple[str, ...]  #: R names; a mixture is named by its ratio, as text
+  rhos: tuple[float, ...] | None  #: R ratios; None if the sets are not mixtures
+  #: N arrays [H_n] int64, rows of the training split held out to choose
+  #: thresholds (`Holdout`); () if there are none
   validation: Sequence[np.ndarray] = ()
-  groups: np.ndarray | None = None
+  groups: np.ndarray | None = None  #: [N] int, each client's group (`GROUPS`)
 
   @property
   def known(self) -> np.ndarray:
@@ -146,9 +122,8 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on its classes in every domain of the test split.
 
-  There is a set for each domain, by its name: all test samples of the client's
-  classes in this domain. A set "own domain" comes before them, of the domains
-  that the client trains in, unless all clients train in the same ones.
+  There is a set for each domain, by its name. A set "own domain" comes before
+  them, of the domains that the client trains in, unless all train in the same.
   """
   del seed
   _require_no_rhos(rhos, "by_domain")
@@ -180,15 +155,10 @@ def local(
   parts: Parts,
   rhos: Rhos,
   seed: int,
-  *,
-  train_fraction: Annotated[float, _FRACTION] = 0.75,
 ) -> TestSets:
-  """Tests each client on those of its samples that it does not train on.
-
-  PGFedSplit tests on 25 %. The rows are of the training split.
-  """
+  """Tests each client on a quarter of its samples, as PGFedSplit does."""
   _require_no_rhos(rhos, "local")
-  train, test = client_split(parts, seed, (train_fraction, 1 - train_fraction))
+  train, test = client_split(parts, seed, (0.75, 0.25))
   return _on_train_split(data, train, {"local": test})
 
 
@@ -200,11 +170,10 @@ def out_of_client(
   Each client splits its samples into a training, a validation and a test part,
   60, 20 and 20 %. The set "w/o drift" is the client's test part. The set "w/
   drift" has as many samples of other clients, drawn with replacement from all
-  their test parts. Both have rows of the training split; thresholds may be
-  chosen on the validation part (eval.threshold_rule). HARMONY's Table 5 follows
-  Jiang and Lin (Test-Time Robust Personalization for Federated Learning, ICLR
-  2023), whose public code merges the official splits (`data.pool=all`), then
-  splits them by Dirichlet draws within groups of ten clients.
+  their test parts. Thresholds may be chosen on the validation part. HARMONY's
+  Table 5 follows Jiang and Lin (Test-Time Robust Personalization for Federated
+  Learning, ICLR 2023), whose public code merges the official splits
+  (`data.pool=all`).
   """
   _require_no_rhos(rhos, "out_of_client")
   require(
@@ -238,10 +207,9 @@ def id_ood_sets(
 
   ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
   the other classes, or all of them if there are fewer (see `realised_rho`),
-  drawn without replacement, equally many from each class, to within one, as
-  long as the class has samples left; the papers leave this open. A client's OOD
-  samples are ordered once, and each rho takes a prefix of that order: sets are
-  nested, and depend neither on the other rhos nor on the other clients.
+  drawn without replacement, equally many from each class as long as it has
+  samples left; the papers leave this open. A client's OOD samples are ordered
+  once, and each rho takes a prefix of that order, so that sets are nested.
 
   Args:
     test_label: [M] integer, labels of the test split.
@@ -271,8 +239,7 @@ def id_ood_sets(
 def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
   """Reorders shuffled rows so that every prefix is class-balanced.
 
-  The first rows of all classes come before the second rows, and so on. First
-  rows keep their random order, as do second rows: no class is favoured.
+  A class's i-th row comes before any class's next; i-th rows keep their order.
   """
   by_class = np.argsort(label[rows], kind="stable")
   sizes = np.bincount(label[rows])
@@ -387,16 +354,11 @@ class Holdout(NamedTuple):
 
   They are rows of the training split. For an out-of-distribution proxy
   (`splitjax.evaluation.gate`), each sample comes with a random number.
-
-  Attributes:
-    rows: [N, H] int32; -1 for padding.
-    label: [N, H] int32, their classes; undefined for padding.
-    draw: [N, H] int32, below 2^31, the seed of a proxy.
   """
 
-  rows: np.ndarray
-  label: np.ndarray
-  draw: np.ndarray
+  rows: np.ndarray  #: [N, H] int32; -1 for padding
+  label: np.ndarray  #: [N, H] int32, their classes; undefined for padding
+  draw: np.ndarray  #: [N, H] int32, below 2^31, the seed of a proxy
 
   @property
   def real(self) -> np.ndarray:

@@ -90,9 +90,7 @@ def test_natural_by_hand():
   owners = np.array([7, 3, 7, 5, 3, 7])
   parts = deal("natural", owners, 3)
   assert [p.tolist() for p in parts] == [[1, 4], [3], [0, 2, 5]]
-  # Of two with two samples at least; of all three, two at random, in order.
-  parts = deal("natural", owners, 2, min_samples=2)
-  assert [p.tolist() for p in parts] == [[1, 4], [0, 2, 5]]
+  # Of all three, two at random, in order.
   drawn = {
     tuple(owners[p][0] for p in deal("natural", owners, 2, seed))
     for seed in range(30)
@@ -237,7 +235,7 @@ def test_pairs_of_classes_are_random():
     ("pathological", LABELS, 50, dict(k=11), "data.partition.k"),
     ("pathological", np.repeat([3, 5, 8], [100, 9, 100]), 15, dict(k=2),
      "num_clients"),
-    ("natural", [7, 3, 7], 2, dict(min_samples=2), "num_clients"),
+    ("natural", [7, 3, 7], 3, {}, "num_clients"),
   ],
 )  # fmt: skip
 def test_refuses(name, labels, clients, options, field):
