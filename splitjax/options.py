@@ -19,7 +19,7 @@ from splitjax.types import UserError
 Registry = Mapping[str, Callable]
 """Name -> factory."""
 
-BOUND = """backbone channels how local_norm optimizer outer
+BOUND = """backbone channels local_norm optimizer outer style
 vocabulary""".split()
 """Arguments of factories that other fields or the data set."""
 

@@ -51,8 +51,7 @@ def documented():
   for name, factory in METHODS.items():
     if ">>>" in (getattr(factory, "__doc__", None) or ""):
       examples[f"METHODS[{name}]"] = factory
-  for name in ("cnn1d", "mlp", "transformer_text"):
-    examples[f"BACKBONES[{name}]"] = splitjax.BACKBONES[name]
+  examples["BACKBONES[cnn1d]"] = splitjax.BACKBONES["cnn1d"]
   return examples
 
 

@@ -61,7 +61,7 @@ LIBRARIES = {
   "PIL": "data",
   "sklearn": "data.sources evaluation.skew evaluation.metrics",
   "threadpoolctl": "evaluation.skew",
-  "scipy": "evaluation data.official reports",
+  "scipy": "evaluation data.official models.pretrained reports",
   "pandas": "reports experiment configs",
   "pooch": "data.official",
   "matplotlib": "reports.figures",

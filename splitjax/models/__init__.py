@@ -37,12 +37,11 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 _PUBLIC = {
   "build": "cut",
   "contract": "Broken check_backbone check_forms",
-  "conv": "THIN conv2d depthwise",
-  "layers": "Chain Conv ConvBlock Dense DenseBlock How Pool normalise",
-  "nets": "DepthwiseBlock Inverted Residual begin cnn4 toy windows",
+  "conv": "adaptive_mean_pool conv2d depthwise max_pool max_pool_3x3 THIN",
+  "layers": "Chain Conv ConvBlock Dense DenseBlock Style Pool normalise",
+  "nets": "DepthwiseBlock Inverted Residual cnn4 toy windows",
   "network": "Pretrained classifier client_logits depth_of embedding exit_name"
   " init inject is_norm prefix redraw run select server_logits suffix taps",
-  "pooling": "adaptive_mean_pool max_pool max_pool_3x3",
   "pretrained": "load resize",
   "sizes": "flops flops_of_cut outputs parameters shapes slow_convolutions",
   "transformers": "patches",

@@ -75,22 +75,19 @@ def check_inputs(
 
   A factory takes token ids if it has an argument `vocabulary`.
   """
-  where, axes = f"backbone.name={name!r}", axes_of(factory)
+  where = f"backbone.name={name!r}"
+  axes = axes_of(factory)
   is_text = "vocabulary" in inspect.signature(factory).parameters
   if vocabulary and not is_text:
     raise UserError(
       f"{where}: takes numbers, and these data are token ids; choose"
       " transformer_text, or a network with the argument vocabulary"
     )
-  if axes is None or axes == len(shape):
+  if axes in (None, len(shape)):
     return
-  takes, data = (
-    FORMS.get(n, f"inputs of {n} axes") for n in (axes, len(shape))
-  )
-  grey = " or, if they are grey images, give them a last axis of 1"
+  takes = "token ids [T]" if is_text else FORMS.get(axes, f"{axes} axes")
   raise UserError(
-    f"{where}: takes {'token ids [T]' if is_text else takes}, and these data"
-    f" are {data}, {list(shape)}; choose another backbone, such as"
-    f" {'cnn1d' if len(shape) == 2 else 'mlp'}"
-    f"{grey if (axes, len(shape)) == (3, 2) else ''}"
+    f"{where}: takes {takes}, and these data are {list(shape)}; choose another"
+    f" backbone, such as {'cnn1d' if len(shape) == 2 else 'mlp'} (grey images"
+    " need a last axis of 1)"
   )

@@ -62,24 +62,32 @@ def check_backbone(
     'it is a Backbone, equal to another of the same options'
   """
   try:
-    known = declared(factory)
-    if "depths" not in known:
+    names = declared(factory)
+    if "depths" not in names:
       raise UserError("it has no option depths, the cuts in use")
-    depths = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
+    depths = getattr(factory, "keywords", {}).get("depths", names["depths"][1])
     axes = axes_of(factory)
     shape = shape or SHAPES.get(axes, (4,) * (axes or 0))
     net = check_made(factory, shape, classes, depths)
     check_forms(net)
-    numbers = check_numbers(net)
   except UserError as error:
     raise Broken(str(error)) from None
+  checks = {
+    learns: "every parameter has a finite gradient",
+    leaves_padding_out: "samples of padding change no other and no statistics",
+    keeps_apart: "at inference samples do not depend on each other",
+  }
+  with jax.default_matmul_precision("highest"):
+    full = _jit(lambda key: network.init(net, key))(jax.random.key(0))
+    for check in checks:
+      check(net, full)
   slow = sizes.slow_convolutions(net)
   return [
-    f"its options are {', '.join(known) or 'none'}",
+    f"its options are {', '.join(names) or 'none'}",
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
     "blocks take batches of any size, as an export does",
-    *numbers,
+    *checks.values(),
     *([slow] if slow else []),
   ]
 
@@ -91,22 +99,21 @@ def check_made(
   depths: tuple[int, ...],
 ) -> Backbone:
   """Makes a network twice, and checks that it is the one that was asked for."""
-  text = inspect.signature(factory).parameters.get("vocabulary")
-  if text is not None and text.default in (0, text.empty):
+  ids = inspect.signature(factory).parameters.get("vocabulary")
+  if ids is not None and ids.default in (0, ids.empty):
     factory = functools.partial(factory, vocabulary=VOCABULARY)
-  net, other = factory(shape, classes), factory(shape, classes)
+  net, twin = factory(shape, classes), factory(shape, classes)
   if not isinstance(net, Backbone):
     raise UserError(f"its factory returns no Backbone, but {net!r:.60}")
   where = f"backbone.name={net.name!r}"
   try:
-    same = net == other and hash(net) == hash(other)
+    same = net == twin and hash(net) == hash(twin)
   except (TypeError, ValueError):  # arrays do not compare
     same = False
   if not same:
     raise UserError(
       f"{where}: made twice with the same options it is not equal: give blocks"
-      " that are hashable and equal, as linen modules are whose attributes are"
-      " no lists and no arrays; a program would be compiled for each"
+      " that are hashable and equal, without lists and arrays as attributes"
     )
   wanted = tuple(shape), classes, sorted(depths)
   present = tuple(net.shape), net.classes, sorted(net.exits)
@@ -121,41 +128,34 @@ def check_made(
 def check_forms(net: Backbone) -> None:
   """Checks names, exits, shapes and variables, for batches of any size.
 
-  Nothing is computed. The first that fails raises a UserError with the block.
+  Nothing is computed. A UserError names what fails.
   """
   where = f"backbone.name={net.name!r}"
-  taken = {"head", *map(network.exit_name, net.exits)} & set(net.blocks)
-  if taken:
-    raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
-  if not net.exits or not all(1 <= k < net.length for k in net.exits):
+  ends = {"head", *map(network.exit_name, net.exits)}
+  behind = all(1 <= k < net.length for k in net.exits)
+  if not net.exits or not behind or ends & set(net.blocks):
     raise UserError(
-      f"{where}: exits after blocks {sorted(net.exits)}; it needs one at least,"
-      f" and all in 1..{net.length - 1}"
+      f"{where}: exits after blocks {sorted(net.exits)} of {list(net.blocks)};"
+      f" it needs one at least, all in 1..{net.length - 1}, and no block with"
+      " the name of an exit or the head"
     )
-  full, default = sizes.shapes(net), jnp.result_type(float)
-  for name, leaf in _named(full.params).items():
-    if leaf.dtype != default:
-      raise UserError(
-        f"{where}: {name} is {leaf.dtype}; parameters are {default}, whatever"
-        " blocks compute in"
-      )
+  full = sizes.shapes(net)
   (symbol,) = jax.export.symbolic_shape("b")
-  for batch, train in ((BATCH, True), (symbol, False)):
-    check = functools.partial(_output, net, full, train)
+  for batch in (BATCH, symbol):
+    check = functools.partial(_output, net, full, batch is not symbol)
     network.walk(net, check, net.inputs(batch))
 
 
 def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
   """Returns shape and dtype of a block's output, after checking the block."""
   where = f"backbone.name={net.name!r}: {name}"
-  segment, batch = network.select(full, (name,)), x.shape[0]
 
   def run(segment: Net, x: Any) -> tuple[Any, Any]:
     key = jax.random.key(0)
     return network.run(net, segment, x, (name,), train=train, key=key)
 
   try:
-    out, stats = jax.eval_shape(run, segment, x)
+    out, stats = jax.eval_shape(run, network.select(full, (name,)), x)
   except InvalidRngError:
     raise UserError(
       f"{where} draws random numbers in training; give it the attribute"
@@ -169,23 +169,21 @@ def _output(net: Backbone, full: Net, train: bool, name: str, x: Any) -> Any:
       f"{where} cannot take a batch of any size, as an export does ({text}):"
       " take x.shape[0] instead of len(x)"
     ) from error
-  rule = ""
-  if out.shape[:1] != (batch,):
-    rule = "the first axis must stay the samples'"
-  elif out.dtype != jnp.result_type(float):
-    rule = f"blocks hand {jnp.result_type(float)} on, whatever they compute in"
-  elif name == net.names()[-1] and len(out.shape) != 2:
-    rule = "the last block must give the embedding, [B, D]"
-  elif name not in net.blocks and out.shape != (batch, net.classes):
-    rule = f"it must give logits [B, {net.classes}]"
-  if rule:
-    text = f"{out.dtype} {list(out.shape)} of a batch of {batch}"
-    raise UserError(f"{where} gives {text}: {rule}")
-  before, after = (
-    jax.tree.map(lambda s: (s.shape, s.dtype), tree[name])
-    for tree in (full.stats, stats)
-  )
-  if before != after:
+  batch = x.shape[0]
+  shape = out.shape
+  if name not in net.blocks:
+    shape = (batch, net.classes)
+  elif name == net.names()[-1]:
+    shape = (batch, shape[-1])
+  default = jnp.result_type(float)
+  if out.shape != shape or shape[0] != batch or out.dtype != default:
+    raise UserError(
+      f"{where} gives {out.dtype} {list(out.shape)} of a batch of {batch}:"
+      f" blocks keep the samples' axis and hand {default} on, the last one"
+      f" [B, D], and exits and head give logits [B, {net.classes}]"
+    )
+  before = jax.eval_shape(lambda: full.stats[name])
+  if str(before) != str(stats[name]):
     raise UserError(
       f"{where} changes the form of its running statistics (batch_stats)"
     )
@@ -198,18 +196,7 @@ _jit = functools.partial(
 """Jits without XLA's optimisations, which would take longer than they save."""
 
 
-def check_numbers(net: Backbone) -> list[str]:
-  """Checks gradients, padding, inference and random draws of a network.
-
-  Returns one sentence for each check; the first that fails raises Broken.
-  """
-  with jax.default_matmul_precision("highest"):
-    full = _jit(lambda key: network.init(net, key))(jax.random.key(0))
-    parts = [learns, leaves_padding_out, keeps_apart, draws_by_key]
-    return [part(net, full) for part in parts[: 3 + net.random]]
-
-
-def learns(net: Backbone, full: Net) -> str:
+def learns(net: Backbone, full: Net) -> None:
   """Checks that gradients are finite and that parameters influence the outputs.
 
   Gradients are taken near the initial values, not at them, because a gate that
@@ -238,51 +225,30 @@ def learns(net: Backbone, full: Net) -> str:
   for i, (name, leaf) in enumerate(leaves.items()):
     if leaf.any() or name.endswith("bias"):
       continue
-    other = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
-    after = _jit(outputs)(jax.tree.unflatten(form, other))
+    changed = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
+    after = _jit(outputs)(jax.tree.unflatten(form, changed))
     if all(map(np.array_equal, before, after)):
       raise Broken(f"{name} has no effect")
-  return "every parameter has a finite gradient"
 
 
-def leaves_padding_out(net: Backbone, full: Net) -> str:
+def leaves_padding_out(net: Backbone, full: Net) -> None:
   """Checks that padding changes no statistics and no real sample's output."""
   real = jnp.arange(BATCH) < BATCH - 2
-  x, far = _inputs(net, 0), 0 if net.vocabulary else 9.0
-  mask = real.reshape(-1, *[1] * (x.ndim - 1))
-  padded = jnp.where(mask, x, far + _inputs(net, 1))
+  x = _inputs(net, 0)
+  loud = _inputs(net, 1) + (0 if net.vocabulary else 9.0)
+  padded = jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), x, loud)
   passes = _jit(lambda x: _passes(net, full, x, real=real))
-  name = _differing(passes(x), passes(padded), BATCH - 2)
-  if name:
-    raise Broken(
-      f"up to {name} samples of padding change the others: take batch"
-      " statistics over `real` alone (`models.layers.normalise`)"
-    )
-  return "samples of padding change no other and no statistics"
+  rule = "up to {} samples of padding change the others: take batch statistics"
+  rule += " over `real` alone (`models.layers.normalise`)"
+  _compare(passes(x), passes(padded), BATCH - 2, rule)
 
 
-def keeps_apart(net: Backbone, full: Net) -> str:
+def keeps_apart(net: Backbone, full: Net) -> None:
   """Checks that a sample's inference logits do not depend on other samples."""
   passes = _jit(lambda x: _passes(net, full, x, train=False))
   x = _inputs(net, 0)
-  name = _differing(passes(x), passes(x[:1]), 1)
-  if name:
-    raise Broken(f"at inference the logits of {name} depend on other samples")
-  return "at inference samples do not depend on each other"
-
-
-def draws_by_key(net: Backbone, full: Net) -> str:
-  """Checks that outputs are equal for equal keys and differ for other keys."""
-  passes = _jit(lambda seed: _passes(net, full, _inputs(net, 0), seed=seed))
-  before, same, other = (jax.tree.leaves(passes(seed)) for seed in (0, 0, 1))
-  if not all(map(np.array_equal, before, same)):
-    raise Broken("in training its blocks draw from another source than the key")
-  if all(map(np.array_equal, before, other)):
-    raise Broken(
-      "a block is `random` or has a `dropout`, and in training no key matters:"
-      " draw by self.make_rng('dropout'), as nn.Dropout does"
-    )
-  return "in training random blocks draw from the batch's key"
+  rule = "at inference the logits of {} depend on other samples"
+  _compare(passes(x), passes(x[:1]), 1, rule)
 
 
 def _named(tree: Tree) -> dict[str, Any]:
@@ -293,7 +259,9 @@ def _named(tree: Tree) -> dict[str, Any]:
 
 
 def _inputs(net: Backbone, seed: int) -> Array:
-  key, shape = jax.random.key(seed), (BATCH, *net.shape)
+  """Draws a batch: token ids, or numbers of a normal distribution."""
+  key = jax.random.key(seed)
+  shape = (BATCH, *net.shape)
   if net.vocabulary:
     return jax.random.randint(key, shape, 0, net.vocabulary)
   return jax.random.normal(key, shape)
@@ -301,21 +269,18 @@ def _inputs(net: Backbone, seed: int) -> Array:
 
 def _passes(
   net: Backbone, full: Net, x: Array, *, train: bool = True,
-  real: Array | None = None, seed: Any = 2,
+  real: Array | None = None,
 ) -> dict[str, tuple[Array, Tree]]:  # fmt: skip
   """Maps each exit and the head to its logits and the statistics up to it."""
-  passes, key = {}, jax.random.key(seed)
-  for depth in (*net.cuts, net.length):
-    name = network.classifier_at(net, depth)
-    path = *net.names(0, depth), name
-    passes[name] = network.run(
-      net, full, x, path, train=train, real=real, key=key
-    )
-  return passes
+  run = functools.partial(
+    network.run, net, full, x, train=train, real=real, key=jax.random.key(2)
+  )
+  ends = {network.classifier_at(net, k): k for k in (*net.cuts, net.length)}
+  return {name: run((*net.names(0, k), name)) for name, k in ends.items()}
 
 
-def _differing(before: dict, after: dict, rows: int) -> str | None:
-  """Names the first classifier whose first rows or statistics differ."""
+def _compare(before: dict, after: dict, rows: int, rule: str) -> None:
+  """Compares the first rows of logits, and statistics, of each classifier."""
   for name, (logits, stats) in before.items():
     pairs = zip(
       jax.tree.leaves((logits[:rows], stats)),
@@ -325,5 +290,4 @@ def _differing(before: dict, after: dict, rows: int) -> str | None:
     for x, y in pairs:
       tolerance = TOLERANCE * float(np.max(np.abs(y), initial=0))
       if not np.allclose(x, y, rtol=0, atol=tolerance):
-        return name
-  return None
+        raise Broken(rule.format(name))

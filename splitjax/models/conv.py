@@ -1,4 +1,4 @@
-"""Convolutions that stay fast when every client has its own kernel.
+"""Convolutions that stay fast when every client has its own kernel; pools.
 
 Under `vmap` a kernel per client is a grouped convolution, and in the body of a
 loop XLA's CPU backend computes the gradient of a kernel by naive code, 9 to 20
@@ -11,22 +11,21 @@ its own form of the same function, which XLA takes when it compiles:
        width takes twice the CPU time.
   GPU  one product of patches and kernel, which `vmap` makes a batched product.
        The patches take k x k times the memory of the image, so the backward
-       pass gathers them again. A CPU does so with a stride or without padding.
+       pass gathers them again. A CPU does so with a stride.
   TPU  XLA's own convolution: its compiler turns the groups into an axis.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from splitjax.models import winograd
-
-Padding = Literal["same", "valid"]
 
 THIN, NARROW = 8, 16
 """The most input channels and filters that a CPU convolves by `_columns`."""
@@ -35,28 +34,25 @@ PIXELS = 2048
 """The approximate number of pixels in a part of the batch, see `_in_parts`."""
 
 
-def conv2d(
-  x: Array, kernel: Array, *, stride: int = 1, padding: Padding = "same"
-) -> Array:
+def conv2d(x: Array, kernel: Array, *, stride: int = 1) -> Array:
   """Convolves images [B, H, W, c] by [k, k, c, f] to [B, H', W', f], k odd.
 
-  "same" pads k // 2 zeros on every side, whatever the stride (XLA's "SAME" pads
-  unequally if there is one), so that H' = ceil(H / stride); "valid" pads none.
+  Every side is padded by k // 2 zeros, whatever the stride (XLA's "SAME" pads
+  unequally if there is one), so that H' = ceil(H / stride).
   Reverse-mode derivatives of any order exist, as for `depthwise`; jax.jvp is
   not defined. x and kernel have one dtype, which the result has.
   """
   k, *_, channels, filters = kernel.shape
-  margin = k // 2 if padding == "same" else 0
   if k == 1:  # a product of pixels on every platform
-    return _product(x, kernel, stride, margin)
+    return _product(x, kernel, stride)
   on_cpu = "in turn"
-  if stride > 1 or padding == "valid":
+  if stride > 1:
     on_cpu = "patches"
   elif channels <= THIN and filters <= NARROW:
     on_cpu = "columns"
   elif winograd.suits(x.shape, kernel.shape) and x.dtype != jnp.bfloat16:
     on_cpu = "winograd"  # which is too inexact in bfloat16
-  return _dense(stride, margin, on_cpu)(x, kernel)
+  return _dense(stride, on_cpu)(x, kernel)
 
 
 def depthwise(x: Array, kernel: Array, *, stride: int = 1) -> Array:
@@ -69,13 +65,13 @@ def depthwise(x: Array, kernel: Array, *, stride: int = 1) -> Array:
   return _depthwise(stride)(x, kernel)
 
 
-def patches(x: Array, k: int, stride: int, margin: int) -> Array:
+def patches(x: Array, k: int, stride: int) -> Array:
   """Gathers neighbourhoods: [B, H, W, c] -> [B, H', W', k*k*c].
 
   They have the order of a flattened kernel [k, k, c, f]. Images are shifted
   along rows, then along columns: 2 k copies instead of k x k.
   """
-  x = padded(x, margin)
+  x = padded(x, k // 2)
   for axis in (2, 1):
     stop = x.shape[axis] - k + 1
     views = [
@@ -91,8 +87,8 @@ def padded(x: Array, margin: int, fill: float = 0.0) -> Array:
   return jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
 
 
-def _product(x: Array, kernel: Array, stride: int, margin: int) -> Array:
-  columns = patches(x, len(kernel), stride, margin)
+def _product(x: Array, kernel: Array, stride: int) -> Array:
+  columns = patches(x, len(kernel), stride)
   return columns @ kernel.reshape(-1, kernel.shape[-1])
 
 
@@ -111,18 +107,20 @@ def _by_xla(
 
 
 @functools.cache
-def _dense(stride: int, margin: int, on_cpu: str) -> Callable:
+def _dense(stride: int, on_cpu: str) -> Callable:
   """Builds the convolution (x, kernel) -> y of all channels."""
 
   def product(x, kernel):
-    return _product(x, kernel, stride, margin)
+    return _product(x, kernel, stride)
 
-  def own(x, kernel):
-    return _by_xla(x, kernel, margin, stride)
+  def by_xla(x, kernel):
+    return _by_xla(x, kernel, len(kernel) // 2, stride)
 
   usual = _with_gradients(product)
   forms = {"patches": usual, **_on_cpu()}
-  return _bilinear(cpu=forms[on_cpu], tpu=_with_gradients(own), default=usual)
+  return _bilinear(
+    cpu=forms[on_cpu], tpu=_with_gradients(by_xla), default=usual
+  )
 
 
 @functools.cache
@@ -138,10 +136,10 @@ def _depthwise(stride: int) -> Callable:
     )
     return jnp.asarray(total, x.dtype)
 
-  def own(x, kernel):
+  def by_xla(x, kernel):
     return _by_xla(x, kernel, len(kernel) // 2, stride, x.shape[-1])
 
-  return _bilinear(tpu=_with_gradients(own), default=_with_gradients(sums))
+  return _bilinear(tpu=_with_gradients(by_xla), default=_with_gradients(sums))
 
 
 def _with_gradients(forward: Callable) -> tuple[Callable, ...]:
@@ -186,9 +184,9 @@ def _bilinear(**forms: tuple[Callable, ...]) -> Callable:
     x, kernel, g = saved
     return of_x(x, at, g), jnp.zeros_like(kernel), apply(x, at)
 
-  apply.defvjp(lambda *given: (apply(*given), given), pull)
-  of_x.defvjp(lambda *given: (of_x(*given), given), pull_of_x)
-  of_kernel.defvjp(lambda *given: (of_kernel(*given), given), pull_of_kernel)
+  apply.defvjp(lambda *arrays: (apply(*arrays), arrays), pull)
+  of_x.defvjp(lambda *arrays: (of_x(*arrays), arrays), pull_of_x)
+  of_kernel.defvjp(lambda *a: (of_kernel(*a), a), pull_of_kernel)
   return apply
 
 
@@ -202,7 +200,7 @@ def _shifted(x: Array, k: int, stride: int) -> list[Array]:
     stop = (batch, i + rows + 1, j + columns + 1, channels)
     return jax.lax.slice(x, (0, i, j, 0), stop, (1, stride, stride, 1))
 
-  return [view(i, j) for i in range(k) for j in range(k)]
+  return [view(i, j) for i, j in itertools.product(range(k), repeat=2)]
 
 
 def _one_by_one(function: Callable) -> Callable:
@@ -255,7 +253,7 @@ def _on_cpu() -> dict[str, tuple[Callable, ...]]:
     return _by_xla(x, kernel, len(kernel) // 2)
 
   def at_x(x, kernel, g):
-    return _by_xla(g, _turned(kernel), len(kernel) // 2)
+    return forward(g, _turned(kernel))
 
   def at_kernel(x, kernel, g):
     k = len(kernel)
@@ -314,7 +312,8 @@ def _columns(x: Array, k: int) -> Array:
   edge = k // 2, k // 2
   x = jnp.pad(x, ((0, 0),) * (x.ndim - 2) + (edge, edge))
   shifted = [
-    x[..., i : i + rows, j : j + columns] for i in range(k) for j in range(k)
+    x[..., i : i + rows, j : j + columns]
+    for i, j in itertools.product(range(k), repeat=2)
   ]
   return jnp.stack(shifted, len(n)).reshape(*n, k * k * c, -1)
 
@@ -356,3 +355,64 @@ def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
     return out[:, ::-1, ::-1].transpose(1, 2, 3, 0)
   out = _by_xla(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
   return out.transpose(1, 2, 0, 3)
+
+
+def max_pool(x: Array) -> Array:
+  """Takes the maximum over 2 x 2 windows, stride 2.
+
+  [B, H, W, c] becomes [B, H // 2, W // 2, c]; an odd last row or column is left
+  out. The first of equal maxima receives the gradient, as in PyTorch.
+  """
+  b, h, w, c = x.shape
+  h, w = h // 2, w // 2
+  # Maxima within rows, then over rows: this too keeps the first of equal ones.
+  x = x[:, : 2 * h, : 2 * w].reshape(b, 2 * h, w, 2, c)
+  x = _larger(x[..., 0, :], x[..., 1, :]).reshape(b, h, 2, w, c)
+  return _larger(x[:, :, 0], x[:, :, 1])
+
+
+def max_pool_3x3(x: Array) -> Array:
+  """Takes the maximum over 3 x 3 windows, stride 2, padding 1.
+
+  [B, H, W, c] becomes [B, ceil(H / 2), ceil(W / 2), c]. Padding is never the
+  maximum, and the first of equal maxima receives the gradient, as in PyTorch.
+  """
+  x = padded(x, 1, fill=-jnp.inf)
+  for axis in (2, 1):  # as in `max_pool`
+    stop = x.shape[axis] - 2
+    x = functools.reduce(
+      _larger,
+      (jax.lax.slice_in_dim(x, i, i + stop, 2, axis) for i in range(3)),
+    )
+  return x
+
+
+def _larger(a: Array, b: Array) -> Array:
+  """Takes the larger of a and b, element by element; NaN if one of them is NaN.
+
+  If they are equal, it takes `a`, which then gets the gradient. jax's `max`
+  is not used: its gradient compares the inputs with the maximum. If XLA
+  computes the inputs twice, in two fusions with different rounding, no input
+  equals the maximum and the gradient is 0 / 0.
+  """
+  return jnp.where((a >= b) | (a != a), a, b)
+
+
+def adaptive_mean_pool(x: Array, size: int) -> Array:
+  """Averages images over a grid of windows: [B, H, W, c] -> [B, size, size, c].
+
+  Window i of an axis of length n starts at floor(i n / size) and ends before
+  ceil((i + 1) n / size), as in PyTorch. The mean is computed in the default
+  float; the result has x's dtype.
+  """
+  _, h, w, _ = x.shape
+  if (h, w) == (size, size):
+    return x
+  if size == 1:
+    return x.mean(axis=(1, 2), keepdims=True)
+  pooled = x.astype(float)
+  for axis, n in ((1, h), (2, w)):
+    bounds = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
+    parts = (jax.lax.slice_in_dim(pooled, *b, axis=axis) for b in bounds)
+    pooled = jnp.stack([part.mean(axis) for part in parts], axis)
+  return pooled.astype(x.dtype)

@@ -15,8 +15,7 @@ from flax import linen as nn
 from jax import Array
 
 from splitjax.fields import Bounds
-from splitjax.models import conv, pooling
-from splitjax.models.conv import Padding
+from splitjax.models import conv
 from splitjax.models.network import Backbone, Block
 
 # Beyond these bounds array sizes overflow, or tracing takes too long to count
@@ -35,7 +34,7 @@ he_normal = nn.initializers.he_normal()
 
 
 @dataclasses.dataclass(frozen=True)
-class How:
+class Style:
   """How all blocks of a network compute; a run sets it, no option of a config.
 
   Convolutions, dense layers and outputs of blocks have the dtype. Parameters,
@@ -52,31 +51,30 @@ class How:
     return jnp.result_type(float) if self.dtype == "float32" else self.dtype
 
 
-BARE, NORMED = How(), How(norm="batch")
+BARE, NORMED = Style(), Style(norm="batch")
 """What factories take without a run."""
 
 
 class Conv(nn.Module):
   """Convolution by `conv.conv2d`, with He's initialisation.
 
-  `kernel` is the edge length, odd; stride and padding are those of `conv2d`.
+  `kernel` is the edge length, odd; the stride is that of `conv2d`.
   """
 
   features: int
   kernel: int = 3
   stride: int = 1
-  padding: Padding = "same"
   bias: bool = True
-  how: How = How()
+  style: Style = Style()
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', features]."""
     shape = (self.kernel, self.kernel, x.shape[-1], self.features)
     kernel = self.param("kernel", he_normal, shape)
-    dtype = self.how.array_dtype
+    dtype = self.style.array_dtype
     x, kernel = x.astype(dtype), kernel.astype(dtype)
-    out = conv.conv2d(x, kernel, stride=self.stride, padding=self.padding)
+    out = conv.conv2d(x, kernel, stride=self.stride)
     if self.bias:
       bias = self.param("bias", nn.initializers.zeros, (self.features,))
       out = biased(out, bias)
@@ -91,7 +89,7 @@ class Dense(nn.Module):
 
   features: int | tuple[int, ...]
   axes: int = 1
-  how: How = How()
+  style: Style = Style()
   kernel_init: Callable = he_normal
 
   @nn.compact
@@ -102,7 +100,7 @@ class Dense(nn.Module):
     shape = x.shape[-self.axes :] + sizes
     kernel = self.param("kernel", self.kernel_init, shape)
     bias = self.param("bias", nn.initializers.zeros, sizes)
-    dtype = self.how.array_dtype
+    dtype = self.style.array_dtype
     x, kernel = x.astype(dtype), kernel.astype(dtype)
     return biased(jnp.tensordot(x, kernel, self.axes), bias)
 
@@ -130,7 +128,7 @@ class ConvBlock(nn.Module):
   act: Activation = "relu"
   pool: Pooling = "none"
   edge: int = 0
-  how: How = How()
+  style: Style = Style()
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
@@ -139,9 +137,13 @@ class ConvBlock(nn.Module):
       lack = [max(self.edge - n, 0) for n in x.shape[1:3]]
       x = jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in lack), (0, 0)))
     layer = Conv(
-      self.features, self.kernel, self.stride, bias=self.bias, how=self.how
+      self.features,
+      self.kernel,
+      self.stride,
+      bias=self.bias,
+      style=self.style,
     )
-    x = normalise(layer(x), train, real, self.how)
+    x = normalise(layer(x), train, real, self.style)
     pool, act = POOLS[self.pool], ACTIVATIONS[self.act]
     # A monotone activation commutes with a maximum, and so does its gradient;
     # after the pool it is computed of a quarter of the values.
@@ -177,17 +179,17 @@ class DenseBlock(nn.Module):
   """Dense layer on the flattened input, normalisation as configured, ReLU."""
 
   features: int
-  how: How = How()
+  style: Style = Style()
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, ...] to [B, features]."""
-    layer = Dense(self.features, how=self.how)
-    return nn.relu(normalise(layer(flatten(x)), train, real, self.how))
+    layer = Dense(self.features, style=self.style)
+    return nn.relu(normalise(layer(flatten(x)), train, real, self.style))
 
 
-def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
-  """Normalises as `how.norm` says, with a scale and a shift for each channel.
+def normalise(x: Array, train: bool, real: Array, style: Style) -> Array:
+  """Normalises as `style.norm` says, with a scale and a shift for each channel.
 
   Call it inside a module. Statistics are computed in the default float,
   whatever the dtype.
@@ -207,10 +209,10 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
 
   x is [B, ..., c]; `train` and `real` are as for a Block. None changes nothing.
   """
-  if how.norm is None:
+  if style.norm is None:
     return x
-  dtypes = {"dtype": how.array_dtype, "param_dtype": float}
-  if how.norm == "group":
+  dtypes = {"dtype": style.array_dtype, "param_dtype": float}
+  if style.norm == "group":
     groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
     return nn.GroupNorm(groups, epsilon=1e-5, **dtypes)(x)
   values = real.sum() * math.prod(x.shape[1:-1])
@@ -236,7 +238,7 @@ class Classifier(nn.Module):
     del train, real
     x = x.astype(float)
     if self.pool and x.ndim == 4:
-      x = pooling.adaptive_mean_pool(x, self.pool)
+      x = conv.adaptive_mean_pool(x, self.pool)
     return Dense(self.classes)(flatten(x))
 
 
@@ -249,19 +251,13 @@ def with_exits(
   An exit pools images to pool x pool. The head does not pool: the last block
   returns the embedding [B, D], which methods send and align.
   """
-  return Backbone(
-    name=name,
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits={depth: Classifier(classes, pool) for depth in depths},
-    head=Classifier(classes),
-  )
+  exits = {depth: Classifier(classes, pool) for depth in depths}
+  return Backbone(name, shape, classes, blocks, exits, Classifier(classes))
 
 
 def mean_pool(x: Array) -> Array:
   """Averages over the image: [B, H, W, c] -> [B, c]."""
-  return flatten(pooling.adaptive_mean_pool(x, 1))
+  return flatten(conv.adaptive_mean_pool(x, 1))
 
 
 def flatten(x: Array) -> Array:
@@ -275,8 +271,8 @@ MAXIMA = ("max", "max 3x3")
 
 POOLS = {
   "none": lambda x: x,
-  "max": pooling.max_pool,
-  "max 3x3": pooling.max_pool_3x3,
+  "max": conv.max_pool,
+  "max 3x3": conv.max_pool_3x3,
   "mean": mean_pool,
-  "max, mean": lambda x: mean_pool(pooling.max_pool(x)),
+  "max, mean": lambda x: mean_pool(conv.max_pool(x)),
 }

@@ -4,17 +4,15 @@ A factory takes the shape of an input and the number of classes, and:
 
   depths  cut depths in use.
   width   a factor on every layer's channels (of `mlp` its number of units).
-  how     dtype and kind of normalisation, see `layers.How`.
+  style   dtype and kind of normalisation, see `layers.Style`.
 
-cnn4 and mlp with length=2 are those of McMahan et al., Communication-Efficient
-Learning of Deep Networks from Decentralized Data, AISTATS 2017, section 3; cnn8
-of Han et al., SplitGP, INFOCOM 2023, section V; vgg11 is configuration A of
-Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015, with
-SplitGP's classifier (section V-C); the resnets are those of He et al., Deep
-Residual Learning for Image Recognition, CVPR 2016, table 1; mobilenet_v1 of
-Howard et al., MobileNets, arXiv:1704.04861, table 1; mobilenet_v2 of Sandler et
-al., MobileNetV2, CVPR 2018, tables 1 and 2. Cuts are those of HARMONY, Table 1,
-and Hydra. Exits of resnets and mobilenets average over the image.
+Sources: McMahan et al., AISTATS 2017, section 3 (cnn4, mlp with length=2); Han
+et al., SplitGP, INFOCOM 2023, section V (cnn8, the classifier of vgg11);
+Simonyan and Zisserman, ICLR 2015, configuration A (vgg11); He et al., Deep
+Residual Learning, CVPR 2016, table 1; Howard et al., MobileNets,
+arXiv:1704.04861, table 1; Sandler et al., MobileNetV2, CVPR 2018, tables 1 and
+2. Cuts are those of HARMONY, Table 1, and Hydra. Exits of resnets and
+mobilenets average over the image.
 """
 
 import dataclasses
@@ -39,9 +37,9 @@ from splitjax.models.layers import (
   DenseBlock,
   Depths,
   Edge,
-  How,
   Length,
   Pool,
+  Style,
   Width,
   he_normal,
   normalise,
@@ -56,13 +54,10 @@ def scaled(width: float, channels: int) -> int:
   return max(1, round(width * channels))
 
 
-def check_counts(name: str, counts: tuple[int, ...], usual: tuple) -> None:
-  """Raises a UserError if `counts` is not as long as `usual`."""
-  if len(counts) != len(usual):
-    raise UserError(
-      f"backbone.{name}={counts} must be {len(usual)} numbers of blocks, such"
-      f" as {usual}"
-    )
+def check_counts(name: str, counts: tuple[int, ...], length: int) -> None:
+  """Raises a UserError if there is another number of counts."""
+  if len(counts) != length:
+    raise UserError(f"backbone.{name}={counts} must be {length} numbers")
 
 
 def check_size(
@@ -78,31 +73,32 @@ def check_size(
 
 def cnn8(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 3, 4),
-  width: Width = 1.0, how: How = NORMED,
+  width: Width = 1.0, style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """Five 3x3 convolutions, then dense 2304-1024-512-C, without normalisation.
 
-  A max-pool follows the first, second and fourth convolution, so that 28 pixels
-  shrink to 14, 7 and 3; the papers do not say where the pools are. Exit: mean
-  pool to 3x3 (its kind is our choice), dense. On 28x28x1 with 10 classes it has
-  3,868,170 parameters without its exits, as in HARMONY Table 1.
+  A max-pool follows convolutions 1, 2 and 4, so that 28 pixels shrink to 14, 7
+  and 3; the papers do not say where. Exit: mean pool to 3x3 (our choice),
+  dense. On 28x28x1 with 10 classes 3,868,170 parameters, as in HARMONY Table 1.
   """
   check_size("cnn8", shape, 8)
-  how = How(how.dtype)
+  style = Style(style.dtype)
   blocks: dict[str, Block] = {
     f"conv{i}": ConvBlock(
-      scaled(width, filters), pool="max" if i in (1, 2, 4) else "none", how=how
+      scaled(width, filters),
+      pool="max" if i in (1, 2, 4) else "none",
+      style=style,
     )
     for i, filters in enumerate((32, 64, 128, 256, 256), start=1)
   }
   for i, features in enumerate((1024, 512), start=1):
-    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
+    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), style)
   return with_exits("cnn8", shape, blocks, classes, depths=depths, pool=3)
 
 
 def cnn4(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (1, 2),
-  width: Width = 1.0, how: How = NORMED,
+  width: Width = 1.0, style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """Two 5x5 convolutions with max-pools, then dense 512-C, not normalised.
 
@@ -110,18 +106,18 @@ def cnn4(
   cuts this network, so its exits are ours, made like those of `cnn8`.
   """
   check_size("cnn4", shape, 4)
-  how = How(how.dtype)
+  style = Style(style.dtype)
   blocks: dict[str, Block] = {
-    f"conv{i}": ConvBlock(scaled(width, f), kernel=5, pool="max", how=how)
+    f"conv{i}": ConvBlock(scaled(width, f), kernel=5, pool="max", style=style)
     for i, f in enumerate((32, 64), start=1)
   }
-  blocks["dense1"] = DenseBlock(scaled(width, 512), how)
+  blocks["dense1"] = DenseBlock(scaled(width, 512), style)
   return with_exits("cnn4", shape, blocks, classes, depths=depths, pool=3)
 
 
 def vgg11(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 3, 4),
-  width: Width = 1.0, pad: bool = False, how: How = NORMED,
+  width: Width = 1.0, pad: bool = False, style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
@@ -138,7 +134,7 @@ def vgg11(
       scaled(width, filters),
       pool=pools.get(i, "none"),
       edge=32 if pad and i == 1 else 0,
-      how=how,
+      style=style,
     )
     for i, filters in enumerate((64, 128, 256, 256, 512, 512, 512, 512), 1)
   }
@@ -148,21 +144,15 @@ def vgg11(
 def mlp(
   shape: tuple[int, ...], classes: int, *, depths: Depths = (1, 2),
   width: Edge = 200, length: Length = 3, batch_norm: bool = False,
-  how: How = NORMED,
+  style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """Dense blocks of `width` units with ReLU, on flattened inputs of any shape.
 
   length=2 with depths=(1,) gives McMahan's 2NN: on 28x28x1 with 10 classes
   199,210 parameters without the exit. `batch_norm`: blocks normalise before the
   ReLU.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["mlp"]((14,), classes=3, width=32)
-    >>> net.names(), net.cuts
-    (('block1', 'block2', 'block3'), (1, 2))
   """
-  block = DenseBlock(width, how if batch_norm else How(how.dtype))
+  block = DenseBlock(width, style if batch_norm else Style(style.dtype))
   blocks: dict[str, Block] = {f"block{i + 1}": block for i in range(length)}
   return with_exits("mlp", shape, blocks, classes, depths=depths, pool=0)
 
@@ -170,12 +160,12 @@ def mlp(
 def toy(
   shape: tuple[int, ...], classes: int, *, depths: Depths = (1, 2, 3),
   width: Edge = 8, length: Length = 4, batch_norm: bool = False,
-  how: How = NORMED,
+  style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """Makes a narrow `mlp`, which compiles in a second, with its options."""
   net = mlp(
     shape, classes, depths=depths, width=width, length=length,
-    batch_norm=batch_norm, how=how,
+    batch_norm=batch_norm, style=style,
   )  # fmt: skip
   return dataclasses.replace(net, name="toy")
 
@@ -191,17 +181,16 @@ def windows(x: Array, length: int) -> Array:
 
 
 class SeriesBlock(nn.Module):
-  """Convolution along time without padding, ReLU, max-pool of 2."""
+  """Convolution of 9 steps along time without padding, ReLU, max-pool of 2."""
 
   features: int
-  kernel: int
-  how: How = How()
+  style: Style = Style()
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, c] to [B, T', features]; T' is half the number of windows."""
     del train, real
-    x = Dense(self.features, how=self.how)(windows(x, self.kernel))
+    x = Dense(self.features, style=self.style)(windows(x, 9))
     pairs = x.shape[1] // 2
     x = x[:, : 2 * pairs].reshape(x.shape[0], pairs, 2, -1)
     return jax.nn.relu(x.max(axis=2))
@@ -209,15 +198,14 @@ class SeriesBlock(nn.Module):
 
 def cnn1d(
   shape: tuple[int, int], classes: int, *, depths: Depths = (1, 2),
-  width: Width = 1.0, kernel: Edge = 9, how: How = BARE,
+  width: Width = 1.0, style: Style = BARE,
 ) -> Backbone:  # fmt: skip
   """Makes two convolutions along time, then dense 1024-512-C.
 
-  The convolutions have 32 and 64 channels and windows of `kernel` steps, an odd
-  number. On series of 128 steps and nine sensors with six classes it has
-  2,253,958 parameters, as many as HARCNN in public code of personalised
-  federated learning, which treats series as images and has 1x9 kernels. Exit:
-  dense on the flattened features. Nothing is normalised.
+  The convolutions have 32 and 64 channels and windows of 9 steps, as HARCNN in
+  public code of personalised federated learning. On series of 128 steps and
+  nine sensors with six classes it has 2,253,958 parameters. Exit: dense on the
+  flattened features. Nothing is normalised.
 
   Example:
     >>> import splitjax
@@ -225,47 +213,41 @@ def cnn1d(
     >>> net.names()
     ('conv1', 'conv2', 'dense1', 'dense2')
   """
-  if kernel % 2 == 0:
-    raise UserError(f"backbone.kernel={kernel} must be odd, as in 9")
-  steps = shape[0]
-  for _ in range(2):
-    steps = (steps - kernel + 1) // 2
-  if steps < 1:
+  if shape[0] < 28:
     raise UserError(
-      f"backbone.name='cnn1d': series of {shape[0]} steps are too short for"
-      f" backbone.kernel={kernel}; lower it"
+      f"backbone.name='cnn1d': series have at least 28 steps, not {shape[0]};"
+      " choose mlp"
     )
-  how = How(how.dtype)
+  style = Style(style.dtype)
   blocks: dict[str, Block] = {
-    f"conv{i}": SeriesBlock(scaled(width, f), kernel, how)
+    f"conv{i}": SeriesBlock(scaled(width, f), style)
     for i, f in enumerate((32, 64), start=1)
   }
   for i, features in enumerate((1024, 512), start=1):
-    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
+    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), style)
   return with_exits("cnn1d", shape, blocks, classes, depths=depths, pool=0)
 
 
 class Residual(nn.Module):
   """A residual block, ReLU(branch + shortcut); convolutions without bias.
 
-  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1. In both, the first 3x3 has
-  the stride, as in the usual implementations. In He et al. a bottleneck has the
-  stride in its first 1x1, with the same number of parameters. Each convolution
-  is normalised; all but the last have a ReLU. The shortcut is the input or, if
-  the stride is not 1 or the channels differ, a normalised 1x1 convolution with
-  the stride. `inner` are the channels of the branch, `outer` those returned.
+  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1. The first 3x3 has the
+  stride, as in the usual implementations (in He et al. a bottleneck's first
+  1x1). Each convolution is normalised; all but the last have a ReLU. The
+  shortcut is the input or, if the form changes, a normalised 1x1 convolution.
+  `inner` are the channels of the branch, `outer` those returned.
   """
 
   inner: int
   outer: int
   stride: int
   bottleneck: bool
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', outer], H' = ceil(H / stride)."""
-    unit = functools.partial(ConvBlock, bias=False, how=self.how)
+    unit = functools.partial(ConvBlock, bias=False, style=self.style)
     if self.bottleneck:
       y = unit(self.inner, kernel=1, name="branch1")(x, train, real)
       y = unit(self.inner, stride=self.stride, name="branch2")(y, train, real)
@@ -280,34 +262,42 @@ class Residual(nn.Module):
     return nn.relu(y + x.astype(y.dtype))
 
 
-def begin(width: float, how: How) -> tuple[Block, Block]:
-  """Makes the 7x7 stem and the 3x3 max-pool behind it, both of stride 2."""
-  stem = ConvBlock(scaled(width, 64), kernel=7, stride=2, bias=False, how=how)
-  return stem, Pool("max 3x3")
+def resnet(
+  name: str, shape: tuple[int, ...], classes: int, depths: tuple[int, ...], *,
+  stages: tuple[int, ...], width: float, style: Style, bottleneck: bool,
+  joined: bool = False,
+) -> Backbone:  # fmt: skip
+  """Stem, 3x3 max-pool, residual blocks of four stages, mean pool.
 
-
-def residuals(
-  stages: tuple[int, ...], width: float, bottleneck: bool, how: How
-) -> dict[str, Block]:
-  """Makes the residual blocks of four stages; 2 to 4 begin with stride 2.
-
-  The output of a bottleneck is four times as wide as its branch.
+  Stages 2 to 4 begin with stride 2; the output of a bottleneck is four times as
+  wide as its branch. `joined`: stem and pool are a part of the first block.
   """
-  check_counts("stages", stages, (3, 4, 6, 3) if bottleneck else (2, 2, 2, 2))
-  blocks: list[Block] = []
+  check_counts("stages", stages, 4)
+  stem = ConvBlock(
+    scaled(width, 64), kernel=7, stride=2, bias=False, style=style
+  )
+  pool = Pool("max 3x3")
+  blocks: dict[str, Block] = {} if joined else {"stem": stem, "pool": pool}
+  number = 0
   for stage, count in enumerate(stages):
     filters = 64 * 2**stage
-    inner = scaled(width, filters)
     outer = scaled(width, 4 * filters if bottleneck else filters)
     for i in range(count):
+      number += 1
       stride = 2 if stage > 0 and i == 0 else 1
-      blocks.append(Residual(inner, outer, stride, bottleneck, how))
-  return {f"block{i}": block for i, block in enumerate(blocks, start=1)}
+      inner = scaled(width, filters)
+      blocks[f"block{number}"] = Residual(
+        inner, outer, stride, bottleneck, style
+      )
+  if joined:
+    blocks["block1"] = Chain((stem, pool, blocks["block1"]))
+  blocks["mean"] = Pool("mean")
+  return with_exits(name, shape, blocks, classes, depths=depths, pool=1)
 
 
 def resnet18(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 6, 10),
-  width: Width = 1.0, stages: Counts = (2, 2, 2, 2), how: How = NORMED,
+  width: Width = 1.0, stages: Counts = (2, 2, 2, 2), style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """ResNet-18, divided into 12 layers as in Hydra: 11 blocks and the head.
 
@@ -315,41 +305,40 @@ def resnet18(
   `stages`) and the mean pool, so a cut of depth K follows Hydra's layer K. With
   200 classes it has 11,279,112 parameters.
   """
-  stem, pool = begin(width, how)
-  blocks = residuals(stages, width, False, how)
-  blocks = {"stem": stem, "pool": pool, **blocks, "mean": Pool("mean")}
-  return with_exits("resnet18", shape, blocks, classes, depths=depths, pool=1)
+  return resnet(
+    "resnet18", shape, classes, depths,
+    stages=stages, width=width, style=style, bottleneck=False,
+  )  # fmt: skip
 
 
 def resnet101(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (2, 10, 33),
-  width: Width = 1.0, stages: Counts = (3, 4, 23, 3), how: How = NORMED,
+  width: Width = 1.0, stages: Counts = (3, 4, 23, 3), style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """ResNet-101, divided into 37 layers as in Hydra: 36 blocks and the head.
 
   Unlike `resnet18` it has 33 residual blocks, and they are bottlenecks. With
   1000 classes it has 44,549,160 parameters.
   """
-  stem, pool = begin(width, how)
-  blocks = residuals(stages, width, True, how)
-  blocks = {"stem": stem, "pool": pool, **blocks, "mean": Pool("mean")}
-  return with_exits("resnet101", shape, blocks, classes, depths=depths, pool=1)
+  return resnet(
+    "resnet101", shape, classes, depths,
+    stages=stages, width=width, style=style, bottleneck=True,
+  )  # fmt: skip
 
 
 def resnet50(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (1, 3, 5),
-  width: Width = 1.0, stages: Counts = (3, 4, 6, 3), how: How = NORMED,
+  width: Width = 1.0, stages: Counts = (3, 4, 6, 3), style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """ResNet-50: 16 bottlenecks, a mean pool and the head, cut after bottlenecks.
 
-  The stem and its max-pool belong to the first block, so a cut of depth K
-  follows bottleneck K. With 200 classes it has 23,917,832 parameters, as in
-  HARMONY Table 1.
+  A cut of depth K follows bottleneck K: the stem and its max-pool belong to the
+  first. With 200 classes it has 23,917,832 parameters (HARMONY Table 1).
   """
-  blocks = residuals(stages, width, True, how)
-  blocks["block1"] = Chain((*begin(width, how), blocks["block1"]))
-  blocks["mean"] = Pool("mean")
-  return with_exits("resnet50", shape, blocks, classes, depths=depths, pool=1)
+  return resnet(
+    "resnet50", shape, classes, depths,
+    stages=stages, width=width, style=style, bottleneck=True, joined=True,
+  )  # fmt: skip
 
 
 class DepthwiseBlock(nn.Module):
@@ -357,40 +346,41 @@ class DepthwiseBlock(nn.Module):
 
   stride: int
   act: Activation
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', c]."""
     kernel = self.param("kernel", he_normal, (3, 3, 1, x.shape[-1]))
-    dtype = self.how.array_dtype
+    dtype = self.style.array_dtype
     x, kernel = x.astype(dtype), kernel.astype(dtype)
     x = conv.depthwise(x, kernel, stride=self.stride)
-    return ACTIVATIONS[self.act](normalise(x, train, real, self.how))
+    return ACTIVATIONS[self.act](normalise(x, train, real, self.style))
 
 
 class Inverted(nn.Module):
   """MobileNetV2's inverted residual, with a linear bottleneck.
 
-  If the expansion t > 1, a 1x1 convolution makes t times the input's channels.
-  A depthwise 3x3 convolution, with the stride, follows; then a 1x1 convolution
-  computes the output's channels. Each is normalised; a ReLU6 follows all but
-  the last. The input is added if the stride is 1 and the channels match.
+  A 1x1 convolution to `expansion` times the channels, if that is above 1; a
+  depthwise 3x3 with the stride; a 1x1 to the output's channels. Each is
+  normalised; a ReLU6 follows all but the last. The input is added if it fits.
   """
 
   features: int
   expansion: int
   stride: int
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', features]."""
-    unit = functools.partial(ConvBlock, kernel=1, bias=False, how=self.how)
+    unit = functools.partial(ConvBlock, kernel=1, bias=False, style=self.style)
     y, inner = x, self.expansion * x.shape[-1]
     if self.expansion > 1:
       y = unit(inner, act="relu6", name="expand")(y, train, real)
-    depthwise = DepthwiseBlock(self.stride, "relu6", self.how, name="depthwise")
+    depthwise = DepthwiseBlock(
+      self.stride, "relu6", self.style, name="depthwise"
+    )
     y = depthwise(y, train, real)
     y = unit(self.features, act="none", name="project")(y, train, real)
     if self.stride == 1 and x.shape[-1] == self.features:
@@ -400,19 +390,18 @@ class Inverted(nn.Module):
 
 def mobilenet_v1(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (4, 15, 23),
-  width: Width = 1.0, repeats: Counts = (1, 2, 2, 6, 2), how: How = NORMED,
+  width: Width = 1.0, repeats: Counts = (1, 2, 2, 6, 2), style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """MobileNetV1, divided into 26 layers as in Hydra.
 
-  The stem comes first, then the depthwise and pointwise convolutions of
-  MobileNet's blocks 1 to 12 (dw1, pw1, dw2, ...), then its block 13 with the
-  mean pool; with the classifier that is Hydra's layer 26. For images of up to
-  32x32 the stem has stride 1 instead of 2, so that 32x32 ends as 2x2. With 10
-  classes it has 3,217,226 parameters. `repeats`: blocks with 64, 128, 256, 512
-  and 1024 channels.
+  They are the stem, the depthwise and pointwise convolutions of MobileNet's
+  blocks 1 to 12 (dw1, pw1, dw2, ...), its block 13 with the mean pool, and the
+  classifier. For images of up to 32x32 the stem has stride 1 instead of 2. With
+  10 classes it has 3,217,226 parameters. `repeats`: blocks with 64, 128, 256,
+  512 and 1024 channels.
   """
-  check_counts("repeats", repeats, (1, 2, 2, 6, 2))
-  unit = functools.partial(ConvBlock, bias=False, how=how)
+  check_counts("repeats", repeats, 5)
+  unit = functools.partial(ConvBlock, bias=False, style=style)
   first = 1 if max(shape[:2]) <= 32 else 2
   blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=first)}
   number = 0
@@ -420,7 +409,7 @@ def mobilenet_v1(
     point = functools.partial(unit, scaled(width, 64 * 2**group), kernel=1)
     for i in range(count):
       number += 1
-      deep = DepthwiseBlock(2 if group > 0 and i == 0 else 1, "relu", how)
+      deep = DepthwiseBlock(2 if group > 0 and i == 0 else 1, "relu", style)
       if number < sum(repeats):
         blocks |= {f"dw{number}": deep, f"pw{number}": point()}
       else:
@@ -433,18 +422,17 @@ def mobilenet_v1(
 def mobilenet_v2(
   shape: tuple[int, int, int], classes: int, *, depths: Depths = (1, 6, 11),
   width: Width = 1.0, repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
-  how: How = NORMED,
+  style: Style = NORMED,
 ) -> Backbone:  # fmt: skip
   """MobileNetV2: the stem, 17 inverted residuals, the last 1x1 convolution.
 
   The mean pool belongs to the last block. With 100 classes it has 2,351,972
-  parameters, as in HARMONY Table 1. `width` scales every layer and rounds to
-  whole channels, not to multiples of 8. For images of up to 32x32 the stem and
-  the second group have stride 1, where the paper has stride 2, so that 32x32
-  ends as 4x4. `repeats`: column n of the paper's table 2.
+  parameters, as in HARMONY Table 1. Channels are rounded to whole numbers, not
+  to multiples of 8. For images of up to 32x32 the stem and the second group
+  have stride 1 instead of 2. `repeats`: column n of the paper's table 2.
   """
-  check_counts("repeats", repeats, (1, 2, 3, 4, 3, 3, 1))
-  unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)
+  check_counts("repeats", repeats, 7)
+  unit = functools.partial(ConvBlock, bias=False, act="relu6", style=style)
   first = 1 if max(shape[:2]) <= 32 else 2
   groups = (  # expansion, channels, stride
     (1, 16, 1), (6, 24, first), (6, 32, 2), (6, 64, 2), (6, 96, 1), (6, 160, 2),
@@ -454,7 +442,7 @@ def mobilenet_v2(
   for (expansion, filters, stride), count in zip(groups, repeats, strict=True):
     for i in range(count):
       step = stride if i == 0 else 1
-      block = Inverted(scaled(width, filters), expansion, step, how)
+      block = Inverted(scaled(width, filters), expansion, step, style)
       blocks[f"block{len(blocks)}"] = block
   blocks["last"] = unit(scaled(width, 1280), kernel=1, pool="mean")
   return with_exits(

@@ -42,12 +42,9 @@ class Block(Protocol):
   def apply(self) -> Callable[..., Any]:
     """Maps (what `init` returns, x, train, real) to the output [B, ...].
 
-    Called with mutable=["batch_stats"], it also returns the new statistics. A
-    block that draws random numbers gets rngs={"dropout": key} in training.
+    With mutable=["batch_stats"] it also returns the new statistics; a block
+    that draws random numbers gets rngs={"dropout": key} in training.
     """
-
-  def __hash__(self) -> int:
-    """Hashes the block; equal blocks have equal hashes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +71,7 @@ class Backbone:
 
   Attributes:
     name: its name in BACKBONES.
-    shape: shape of one input: (H, W, c) of an image, (T, c) of a series, (F,)
-      of a table's row, (T,) of token ids.
+    shape: of an image (H, W, c), series (T, c), row (F,) or token ids (T,).
     classes: C.
     blocks: name -> block, in order.
     exits: cut depth -> the client's classifier there.
@@ -175,9 +171,8 @@ def is_exit(name: str) -> bool:
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
   """Tells whether the leaf at a path belongs to a normalisation layer.
 
-  flax names a layer after its class, as in BatchNorm_0. The paths of its
-  parameters and statistics, as jax.tree_util.tree_map_with_path gives them,
-  contain that name. `kind`: "BatchNorm", "GroupNorm" or "LayerNorm".
+  A path is one of jax.tree_util.tree_map_with_path; flax names a layer after
+  its class, as in BatchNorm_0. `kind`: "BatchNorm", "GroupNorm" or "LayerNorm".
   """
   return any(str(getattr(k, "key", k)).startswith(kind) for k in path)
 
@@ -229,11 +224,9 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
 def redraw(params: Tree, key: Array) -> Tree:
   """Draws new kernels and biases from PyTorch's default distributions.
 
-  Both are uniform in +- 1 / sqrt(fan_in). The standard deviation of the kernels
-  is sqrt(6) = 2.45 times smaller than with "he", which draws them with variance
-  2 / fan_in and sets biases to 0. A dict in a block's parameters that has a
-  "kernel" [..., inputs, outputs] is taken for a layer, with the "bias" in it.
-  Other parameters, such as those of normalisation, are kept.
+  Both are uniform in +- 1 / sqrt(fan_in), kernels sqrt(6) times smaller than
+  with "he". A dict that has a "kernel" [..., inputs, outputs] is a layer, with
+  the "bias" in it; other parameters, as of normalisation, are kept.
   """
   out = dict(params)
   if "kernel" not in params:
@@ -305,10 +298,9 @@ def run(
     names: blocks (or an exit, or the head) in order.
     train: whether to normalise by batch statistics, not by running ones.
     real: [B] bool, samples that batch statistics are taken over; None: all.
-    key: [] key for blocks that draw random numbers in training (Batch.key).
-      `run` folds each block's name into it, so a block draws the same numbers
-      whether the whole network or a part of it is run. Other networks need no
-      key, (), and inference needs none.
+    key: [] key for blocks that draw random numbers in training (Batch.key); the
+      name of a block is folded into it, so that it draws the same numbers in
+      the whole network and in a part.
 
   Returns:
     The output [B, ...] and the new running statistics of `names`.
@@ -438,9 +430,9 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:  # fmt: skip
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  Without a `vmap` over depths, blocks before the entry are not run. Under such
-  a `vmap` they are run, but the given features replace their output, so these
-  blocks get no gradient. `train`, `real` and `key` are as in `run`.
+  Blocks before the entry are not run. Under a `vmap` over depths they are, but
+  the features replace their output, so they get no gradient. `train`, `real`
+  and `key` are as in `run`.
 
   `server` has the blocks after the shallowest entry; `entries` maps cut depths
   to features [B, ...]; `depth` [] int32, one of its keys, is the cut to enter.

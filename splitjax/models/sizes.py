@@ -41,11 +41,10 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
 
 
 def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """Describes a cut: its depth and the block before it, "behind".
+  """Describes a cut: its depth, the block before it and the features' shape.
 
-  "phi", "h" and "theta" are the numbers of parameters of the client's blocks,
-  of its exit and of the server's part; "cut" is the shape of a sample's
-  features.
+  "phi", "h" and "theta" are the parameters of the client's blocks, of its exit
+  and of the server's part.
   """
   size, behind = parameters(backbone), backbone.names()[depth - 1]
   return {
@@ -81,10 +80,7 @@ def flops(backbone: Backbone) -> dict[str, float]:
       lowered = traced.lower(lowering_platforms=("tpu",))
     analysis = lowered.cost_analysis()
     if analysis is None:
-      raise UserError(
-        f"FLOPs are not known: jax {jax.__version__} has no cost analysis for"
-        " the CPU"
-      )
+      raise UserError("FLOPs are not known: jax has no analysis for the CPU")
     # Absent where nothing is computed.
     counts[name] = float(analysis.get("flops", 0.0))
     out, *_ = block_shapes(backbone.block(name), x)
@@ -105,51 +101,41 @@ def flops_of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
   return near + counts.get(network.classifier_at(backbone, depth), 0.0), far
 
 
-REMEDIES = {
-  1: "dense layers on splitjax.models.windows",
-  2: "splitjax.models.layers.Conv",
-}
-"""Axes of a convolution -> what is as good and not slow on a CPU."""
-
-
 def slow_convolutions(backbone: Backbone) -> str:
   """Says which blocks have convolutions that are slow on a CPU; "" if none.
 
   Those of flax and lax are slow in the loop over a client's steps there.
   """
-  blocks: dict[int, list[str]] = {}
+  names = list[str]()
 
   def look(name: str, x: Any) -> Any:
     draw = functools.partial(draw_block, backbone.block(name))
-    program = jax.make_jaxpr(draw)(jax.random.key(0), x)
-    for axes in sorted(_convolves(program.jaxpr)):
-      blocks.setdefault(axes, []).append(name)
+    if _convolves(jax.make_jaxpr(draw)(jax.random.key(0), x).jaxpr):
+      names.append(name)
     return block_shapes(backbone.block(name), x)[0]
 
   if target.current().platform == "cpu":
     network.walk(backbone, look, backbone.inputs(1))
-  sentences = []
-  for axes, names in blocks.items():
-    text = f"the convolutions of {', '.join(names)} are slow on a CPU"
-    if axes in REMEDIES:
-      text += f": a round takes a quarter of the time with {REMEDIES[axes]}"
-    sentences.append(text)
-  return "; ".join(sentences)
+  if not names:
+    return ""
+  return (
+    f"the convolutions of {', '.join(names)} are slow on a CPU: a round takes a"
+    " quarter of the time with splitjax.models.layers.Conv for images and with"
+    " dense layers on splitjax.models.windows for series"
+  )
 
 
-def _convolves(program: Any) -> set[int]:
-  """Collects the numbers of axes of convolutions that are not `models.conv`'s.
+def _convolves(program: Any) -> bool:
+  """Tells whether a program has convolutions that are not `models.conv`'s.
 
   It skips functions with custom gradients, such as those of `models.conv`.
   """
-  axes = set[int]()
-  for equation in program.eqns:
-    name = equation.primitive.name
-    if name == "conv_general_dilated":
-      axes.add(equation.invars[0].aval.ndim - 2)
-    elif not name.startswith("custom_vjp"):
-      axes.update(*map(_convolves, jaxprs_in_params(equation.params)))
-  return axes
+  return any(
+    equation.primitive.name == "conv_general_dilated"
+    or not equation.primitive.name.startswith("custom_vjp")
+    and any(map(_convolves, jaxprs_in_params(equation.params)))
+    for equation in program.eqns
+  )
 
 
 def block_shapes(block: Block, x: Any) -> tuple[Any, Any, Any]:

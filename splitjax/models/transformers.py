@@ -21,8 +21,8 @@ from splitjax.models.layers import (
   Dense,
   Depths,
   Edge,
-  How,
   Length,
+  Style,
   Width,
 )
 from splitjax.models.network import Backbone, Block
@@ -35,7 +35,7 @@ dense = functools.partial(Dense, kernel_init=normal)
 
 def layer_norm() -> nn.LayerNorm:
   """Makes a layer norm in the default float, eps 1e-6."""
-  dtype = How().array_dtype
+  dtype = Style().array_dtype
   return nn.LayerNorm(epsilon=1e-6, dtype=dtype, param_dtype=dtype)
 
 
@@ -57,25 +57,27 @@ class Attention(nn.Module):
   """
 
   heads: int
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, queries: Array, x: Array) -> Array:
     """Maps queries [B, Q, D] and all tokens [B, T, D] to [B, Q, D]."""
     dim = x.shape[-1]
     split = functools.partial(
-      dense, (self.heads, dim // self.heads), how=self.how
+      dense, (self.heads, dim // self.heads), style=self.style
     )
     q = split(name="query")(queries)
     k, v = split(name="key")(x), split(name="value")(x)
     score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(float)
     share = nn.softmax(score / q.shape[-1] ** 0.5)
-    share = share.astype(self.how.array_dtype)
+    share = share.astype(self.style.array_dtype)
     mixed = jnp.einsum("bhqk,bkhd->bqhd", share, v)
-    return dense(dim, axes=2, how=self.how, name="out")(mixed)
+    return dense(dim, axes=2, style=self.style, name="out")(mixed)
 
 
-def transform(x: Array, heads: int, how: How, keep: int | None = None) -> Array:
+def transform(
+  x: Array, heads: int, style: Style, keep: int | None = None
+) -> Array:
   """Applies a pre-norm transformer block, inside a module.
 
   It computes x + attention(norm(x)), then x + mlp(norm(x)). The MLP is four
@@ -84,10 +86,10 @@ def transform(x: Array, heads: int, how: How, keep: int | None = None) -> Array:
   [B, T, D] the first `keep` are updated and returned; None: all.
   """
   dim, h = x.shape[-1], layer_norm()(x)
-  x = x[:, :keep] + Attention(heads, how)(h[:, :keep], h)
-  h = dense(4 * dim, how=how)(layer_norm()(x))
+  x = x[:, :keep] + Attention(heads, style)(h[:, :keep], h)
+  h = dense(4 * dim, style=style)(layer_norm()(x))
   h = nn.gelu(h, approximate=False)
-  return x + dense(dim, how=how)(h)
+  return x + dense(dim, style=style)(h)
 
 
 class Transformer(nn.Module):
@@ -98,14 +100,14 @@ class Transformer(nn.Module):
   """
 
   heads: int
-  how: How
+  style: Style
   last: bool = False
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, T, D] to [B, T, D], the last to the embedding [B, D]."""
     del train, real
-    x = transform(x, self.heads, self.how, keep=1 if self.last else None)
+    x = transform(x, self.heads, self.style, keep=1 if self.last else None)
     return layer_norm()(x[:, 0]) if self.last else x
 
 
@@ -120,7 +122,7 @@ class First(nn.Module):
   heads: int
   resolution: int
   patch: int
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
@@ -132,10 +134,10 @@ class First(nn.Module):
     # Parameters have the shapes of the public checkpoints.
     kernel = self.param("kernel", normal, (self.patch, self.patch, c, self.dim))
     bias = self.param("bias", nn.initializers.zeros, (self.dim,))
-    dtype = self.how.array_dtype
+    dtype = self.style.array_dtype
     flat = kernel.reshape(-1, self.dim).astype(dtype)
     x = place(self, (x.astype(dtype) @ flat).astype(float) + bias)
-    return transform(x, self.heads, self.how)
+    return transform(x, self.heads, self.style)
 
 
 class FirstOfText(nn.Module):
@@ -144,14 +146,14 @@ class FirstOfText(nn.Module):
   vocabulary: int
   dim: int
   heads: int
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps ids [B, T] int32 to [B, 1 + T, D]; the class token comes first."""
     del train, real
     table = self.param("tokens", normal, (self.vocabulary, self.dim))
-    return transform(place(self, table[x]), self.heads, self.how)
+    return transform(place(self, table[x]), self.heads, self.style)
 
 
 def place(module: nn.Module, x: Array) -> Array:
@@ -183,29 +185,22 @@ class TokenClassifier(nn.Module):
 
 def encoder(
   name: str, shape: tuple[int, ...], classes: int, first: Block, *,
-  depths: tuple[int, ...], length: int, heads: int, how: How,
+  depths: tuple[int, ...], length: int, heads: int, style: Style,
 ) -> Backbone:  # fmt: skip
   """Makes a network of `length` transformer blocks, of which `first` is one."""
   blocks: dict[str, Block] = {"block1": first}
-  blocks |= {f"block{i}": Transformer(heads, how) for i in range(2, length)}
-  blocks[f"block{length}"] = Transformer(heads, how, last=True)
+  blocks |= {f"block{i}": Transformer(heads, style) for i in range(2, length)}
+  blocks[f"block{length}"] = Transformer(heads, style, last=True)
   classifier = TokenClassifier(classes)
   exits = dict.fromkeys(depths, classifier)
-  return Backbone(
-    name=name,
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits=exits,
-    head=classifier,
-  )
+  return Backbone(name, shape, classes, blocks, exits, classifier)
 
 
 def vit(
   shape: tuple[int, int, int], classes: int, *, name: str, heads: int,
   depths: Depths = (2, 4, 6), width: Width = 1.0, length: Length = 12,
   resolution: Edge = 224, patch: Edge = 16, pretrained: str | None = None,
-  how: How = BARE,
+  style: Style = BARE,
 ) -> Backbone:  # fmt: skip
   """Makes a vision transformer of `length` blocks.
 
@@ -221,10 +216,10 @@ def vit(
       f" backbone.patch={patch}"
     )
   dim = heads * max(1, round(64 * width))
-  first = First(dim, heads, resolution, patch, how)
+  first = First(dim, heads, resolution, patch, style)
   net = encoder(
     name, shape, classes, first,
-    depths=depths, length=length, heads=heads, how=how,
+    depths=depths, length=length, heads=heads, style=style,
   )  # fmt: skip
   if pretrained is None:
     return net
@@ -238,7 +233,7 @@ vit_b16 = functools.partial(vit, name="vit_b16", heads=12)
 def transformer_text(
   shape: tuple[int], classes: int, *, vocabulary: int = 0,
   depths: Depths = (1, 2), width: Edge = 64, heads: Edge = 4,
-  length: Length = 4, how: How = BARE,
+  length: Length = 4, style: Style = BARE,
 ) -> Backbone:  # fmt: skip
   """Makes a small transformer for texts, trained from scratch; `width` is D.
 
@@ -246,12 +241,6 @@ def transformer_text(
   classes, without exits. No mask crosses the cut: padding is a token with an
   embedding of its own, like any other id. V comes from the data, no config sets
   it.
-
-  Example:
-    >>> import splitjax
-    >>> net = splitjax.BACKBONES["transformer_text"]((16,), 4, vocabulary=100)
-    >>> net.names(), net.inputs(8).dtype.name
-    (('block1', 'block2', 'block3', 'block4'), 'int32')
   """
   if not vocabulary:
     raise UserError(
@@ -262,8 +251,8 @@ def transformer_text(
     raise UserError(
       f"backbone.width={width} must be a multiple of backbone.heads={heads}"
     )
-  first = FirstOfText(vocabulary, width, heads, how)
+  first = FirstOfText(vocabulary, width, heads, style)
   return encoder(
     "transformer_text", shape, classes, first,
-    depths=depths, length=length, heads=heads, how=how,
+    depths=depths, length=length, heads=heads, style=style,
   )  # fmt: skip

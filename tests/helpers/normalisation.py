@@ -2,14 +2,14 @@
 
 from flax import linen as nn
 
-from splitjax.models import How, normalise
+from splitjax.models import Style, normalise
 
 
 class Alone(nn.Module):
   """Normalisation and nothing else."""
 
-  how: How
+  style: Style
 
   @nn.compact
   def __call__(self, x, train, real):
-    return normalise(x, train, real, self.how)
+    return normalise(x, train, real, self.style)

@@ -18,7 +18,7 @@ TINY = {
 }
 
 OTHERS = {
-  "cnn1d": ((32, 3), {"kernel": 5}),
+  "cnn1d": ((32, 3), {}),
   "transformer_text": ((12,), {"vocabulary": 30}),
 }
 """Networks that do not take images: an input's shape, and arguments."""

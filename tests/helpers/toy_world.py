@@ -20,7 +20,7 @@ from splitjax.engine.visit import ClientRound
 from splitjax.fleet import Cohort, Fleet
 from splitjax.methods.method import Method
 from splitjax.methods.optimizer import Optimizer
-from splitjax.models import Backbone, DenseBlock, How, toy
+from splitjax.models import Backbone, DenseBlock, Style, toy
 from splitjax.types import Batch, Client, Half, Metrics, Net, Shard, State
 
 SHAPE, CLASSES, WIDTHS = (4, 4, 1), 3, (5, 7, 6, 8)
@@ -34,7 +34,7 @@ def network(
 ) -> Backbone:
   """The toy, with a width of its own for every block."""
   net = toy(SHAPE, CLASSES, depths=depths, length=len(WIDTHS))
-  how = How(norm="batch" if batch_norm else None)
+  how = Style(norm="batch" if batch_norm else None)
   blocks = {
     name: DenseBlock(width, how)
     for name, width in zip(net.blocks, WIDTHS, strict=True)

@@ -13,7 +13,7 @@ from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.personal import refresh
-from splitjax.models import How, toy
+from splitjax.models import Style, toy
 from splitjax.types import Client, Server, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -24,7 +24,7 @@ ORDER = jax.random.split(KEY)[1]
 """The key of the pass; the other half is for the steps before it."""
 DENSE = toy(SHAPE, 3, depths=(2,), width=5, batch_norm=True)
 PIXELS = dataclasses.replace(
-  DENSE, blocks={"block1": Alone(How(norm="batch"))}, exits={}
+  DENSE, blocks={"block1": Alone(Style(norm="batch"))}, exits={}
 )
 
 

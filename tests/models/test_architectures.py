@@ -9,7 +9,7 @@ import pytest
 from marks import slow
 
 from splitjax import models
-from splitjax.models import BACKBONES, How
+from splitjax.models import BACKBONES, Style
 
 # (name, image, classes) -> parameters, and who says so.
 PUBLISHED = {
@@ -133,7 +133,7 @@ def test_strides_follow_the_image():
 @normalised
 def test_normalisation_is_told_by_the_path(name):
   batch, group = map(
-    models.shapes, (short(name), short(name, how=How(norm="group")))
+    models.shapes, (short(name), short(name, style=Style(norm="group")))
   )
   for path in keys(batch.params):
     inside = any("Norm_" in key for key in path)
@@ -166,7 +166,7 @@ def test_every_width_has_a_channel(name):
   ],
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):
-  net = short(name, width=1 / 32, how=How(dtype))
+  net = short(name, width=1 / 32, style=Style(dtype))
   full = models.shapes(net)
   assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
 

@@ -10,7 +10,7 @@ from tiny_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, experiment, models
-from splitjax.models import How, is_norm
+from splitjax.models import Style, is_norm
 from splitjax.sandbox import SIZES
 
 
@@ -68,8 +68,8 @@ def test_a_policy_for_what_is_not_there(policy):
 @pytest.mark.parametrize(
   ("name", "given", "kind"),
   [
-    ("resnet18", {"how": How(norm="batch")}, "BatchNorm"),
-    ("resnet18", {"how": How(norm="group")}, "GroupNorm"),
+    ("resnet18", {"style": Style(norm="batch")}, "BatchNorm"),
+    ("resnet18", {"style": Style(norm="group")}, "GroupNorm"),
     ("vit_s16", {}, "LayerNorm"),
   ],
 )

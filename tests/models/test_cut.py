@@ -38,7 +38,6 @@ def cut(name, shape=(64, 64, 3), vocabulary=0, **given):
     ("vgg11", {"shape": (1, 32, 32, 3)}, "backbone.name"),
     ("cnn1d", {}, "backbone.name"),
     ("cnn1d", {"shape": (24, 9)}, "backbone.name"),
-    ("cnn1d", {"shape": (64, 9), "kernel": 4}, "backbone.kernel"),
     ("cnn4", {"shape": (9,), "vocabulary": 5}, "backbone.name"),
     ("transformer_text", {"shape": (9,)}, "backbone.name"),
     ("transformer_text", {}, "backbone.name"),

@@ -11,10 +11,10 @@ from splitjax.models import (
   Chain,
   ConvBlock,
   DepthwiseBlock,
-  How,
   Inverted,
+  Pool,
   Residual,
-  begin,
+  Style,
 )
 
 numeric = pytest.mark.numeric
@@ -23,13 +23,18 @@ RNG = np.random.default_rng(0)
 HUGE = 1e4
 """In rows that are padding: seen anywhere, it would be noticed."""
 BLOCKS = {
-  "conv": lambda how: ConvBlock(4, pool="max", how=how),
-  "stem": lambda how: Chain(begin(1 / 16, how)),
-  "basic": lambda how: Residual(6, 6, 2, False, how),
-  "bottleneck": lambda how: Residual(2, 3, 1, True, how),
-  "inverted": lambda how: Inverted(3, 2, 1, how),
-  "separable": lambda how: Chain(
-    (DepthwiseBlock(2, "relu", how), ConvBlock(6, 1, pool="mean", how=how))
+  "conv": lambda style: ConvBlock(4, pool="max", style=style),
+  "stem": lambda style: Chain(
+    (ConvBlock(4, 7, 2, bias=False, style=style), Pool("max 3x3"))
+  ),
+  "basic": lambda style: Residual(6, 6, 2, False, style),
+  "bottleneck": lambda style: Residual(2, 3, 1, True, style),
+  "inverted": lambda style: Inverted(3, 2, 1, style),
+  "separable": lambda style: Chain(
+    (
+      DepthwiseBlock(2, "relu", style),
+      ConvBlock(6, 1, pool="mean", style=style),
+    )
   ),
 }
 
@@ -70,8 +75,8 @@ def training(block):
 @pytest.mark.slow
 def test_padding_changes_nothing_for_the_others(float64):
   # All blocks are one program: compiling is what takes time.
-  how = How(norm="batch")
-  blocks = {name: make(how) for name, make in BLOCKS.items()}
+  style = Style(norm="batch")
+  blocks = {name: make(style) for name, make in BLOCKS.items()}
   x = normal(2, 5, 6, 5, 3)
   # Two clients, each with weights of its own and padding of its own.
   real = jnp.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], bool)
@@ -107,15 +112,15 @@ def test_padding_changes_nothing_for_the_others(float64):
 
 def test_a_batch_of_padding_alone_is_finite():
   x, real = normal(3, 4, 4, 2), jnp.zeros(3, bool)
-  block = ConvBlock(2, how=How(norm="batch"))
+  block = ConvBlock(2, style=Style(norm="batch"))
   found = jax.jit(training(block))(*draw(block, x), x, real)
   assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves(found))
   assert all(float(abs(g).max()) == 0 for g in jax.tree.leaves(found[2]))
 
 
-def alone(norm, x, train, real=None, params=None, stats=None, **how):
+def alone(norm, x, train, real=None, params=None, stats=None, **style):
   """`normalise` of x, compiled: the output and the new running statistics."""
-  block = Alone(How(norm=norm, **how))
+  block = Alone(Style(norm=norm, **style))
   kind, c = f"{norm.title()}Norm_0", x.shape[-1]
   params = params or {"scale": jnp.ones(c), "bias": jnp.zeros(c)}
   variables = {"params": {kind: params}}

@@ -7,14 +7,14 @@ import pytest
 from tiny_networks import TINY
 
 from splitjax import models
-from splitjax.models import BACKBONES, Conv, Dense, How
+from splitjax.models import BACKBONES, Conv, Dense, Style
 
-HALF = How("bfloat16")
+HALF = Style("bfloat16")
 LAYERS = {
-  "conv": (Conv(4, how=HALF), (8, 28, 28, 3)),
-  "dense": (Dense(4, how=HALF), (2000, 3)),
-  "heads": (Dense((2, 3), how=HALF), (40, 50, 6)),
-  "from heads": (Dense(4, 2, how=HALF), (40, 50, 2, 3)),
+  "conv": (Conv(4, style=HALF), (8, 28, 28, 3)),
+  "dense": (Dense(4, style=HALF), (2000, 3)),
+  "heads": (Dense((2, 3), style=HALF), (40, 50, 6)),
+  "from heads": (Dense(4, 2, style=HALF), (40, 50, 2, 3)),
 }
 
 
@@ -48,7 +48,7 @@ def test_gradients_stay_close_and_logits_are_float32(name):
   x = jax.random.normal(jax.random.key(1), (16, 32, 32, 3))
   found = {}
   for dtype in ("float32", "bfloat16"):
-    net = BACKBONES[name]((32, 32, 3), 10, how=How(dtype), **options)
+    net = BACKBONES[name]((32, 32, 3), 10, style=Style(dtype), **options)
     full = jax.jit(lambda k, net=net: models.init(net, k))(jax.random.key(0))
 
     def loss(params, net=net, full=full):

@@ -97,7 +97,7 @@ def test_patches_are_a_strided_convolution_with_its_gradient(float64):
 @pytest.mark.slow
 def test_products_are_bfloat16_and_the_rest_float32():
   x, real = images(2, *SHAPE), jnp.ones(2, bool)
-  (net, full), (wide, _) = fresh(how=models.How("bfloat16")), fresh()
+  (net, full), (wide, _) = fresh(style=models.Style("bfloat16")), fresh()
   full = full._replace(params=rough(full.params))
   assert all(x.dtype == np.float32 for x in jax.tree.leaves(full.params))
   z = x

@@ -70,11 +70,11 @@ def check_layers(config: Config, net: Backbone) -> None:
   and have the norm layers that `batch_norm` or the method fedbn needs.
   """
   name, dtype = config.backbone.name, config.system.compute_dtype
-  takes_how = "how" in inspect.signature(BACKBONES[name]).parameters
-  if dtype != "float32" and not takes_how:
+  takes_style = "style" in inspect.signature(BACKBONES[name]).parameters
+  if dtype != "float32" and not takes_style:
     raise UserError(
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
-      " factory the argument how, or leave it out"
+      " factory the argument style, or leave it out"
     )
   by_name = [k for k, s in config.methods.items() if METHODS[s.name] is FedBN]
   norm = "local" if by_name else config.batch_norm

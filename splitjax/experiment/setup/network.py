@@ -20,7 +20,7 @@ from splitjax.fleet.resources import (
 )
 from splitjax.models import BACKBONES
 from splitjax.models.build import cut
-from splitjax.models.layers import How, Norm
+from splitjax.models.layers import Norm, Style
 from splitjax.models.network import Backbone
 from splitjax.types import UserError
 
@@ -54,9 +54,9 @@ def make_backbone(
   """Builds a config's network for inputs of `shape`; checks its depths."""
   spec = config.backbone
   options = dict(spec.options)
-  if "how" in inspect.signature(BACKBONES[spec.name]).parameters:
+  if "style" in inspect.signature(BACKBONES[spec.name]).parameters:
     norm: Norm = "group" if config.batch_norm == "group_norm" else "batch"
-    options["how"] = How(config.system.compute_dtype, norm)
+    options["style"] = Style(config.system.compute_dtype, norm)
   backbone = cut(spec.name, shape, classes, options, vocabulary)
   if config.init == "he":
     return backbone
