@@ -36,10 +36,8 @@ def cut(
     options = {**options, "vocabulary": vocabulary}
   depths = options.get("depths")
   if not isinstance(depths, tuple):
-    raise UserError(
-      f"{where}: its factory needs the option depths, the cuts in use, as in"
-      " `depths: tuple[int, ...] = (1, 2)`"
-    )
+    rule = "needs the option depths, as in `depths: tuple[int, ...] = (1, 2)`"
+    raise UserError(f"{where}: its factory {rule}")
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
   backbone = factory(shape, classes, **options)

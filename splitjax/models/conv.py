@@ -6,9 +6,8 @@ times slower (https://github.com/jax-ml/jax/issues/12868). So every platform has
 its own form of the same function, which XLA takes when it compiles:
 
   CPU  client after client, with both gradients in the one layout that has fast
-       code, see `_on_cpu`; of few channels one product of the kernel and
-       columns, see `_columns`: without it a round of cnn8 at an eighth of its
-       width takes twice the CPU time.
+       code, see `_on_cpu`; of few channels one product with `_columns`, without
+       which a round of cnn8 at an eighth of its width takes twice as long.
   GPU  one product of patches and kernel, which `vmap` makes a batched product.
        The patches take k x k times the memory of the image, so the backward
        pass gathers them again. A CPU does so with a stride.
@@ -221,9 +220,9 @@ def _one_by_one(function: Callable) -> Callable:
 def _at_once(function: Callable) -> Callable:
   """Makes `vmap` call a function once, on arguments with the mapped axis first.
 
-  The function must accept any number of leading axes. In `_columns`, jax's own
-  rule for `jnp.stack` would put the stacked axis before the mapped one, and
-  `reshape` would copy the array, which takes longer than the convolution.
+  The function must accept any number of leading axes. jax's own rule for
+  `jnp.stack` would put the stacked axis before the mapped one, and `reshape`
+  would copy the array, which takes longer than the convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -244,9 +243,8 @@ def _on_cpu() -> dict[str, tuple[Callable, ...]]:
 
   XLA's CPU backend has fast code for the layout [B, H, W, c] * [k, k, c, f]
   alone. jax writes the gradient of a kernel in another one, which is fast only
-  outside of loops; "in turn" writes it in this one. Small maps of many channels
-  are convolved by `winograd`; without it a round of cnn8 took 12 % more CPU
-  time.
+  outside of loops; "in turn" writes it in this one. Without `winograd` for
+  small maps of many channels a round of cnn8 took 12 % more CPU time.
   """
 
   def forward(x, kernel):

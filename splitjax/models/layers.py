@@ -196,16 +196,15 @@ def normalise(x: Array, train: bool, real: Array, style: Style) -> Array:
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
   each channel's mean and biased variance over the batch's real samples, and
-  moves the running statistics a tenth of the way towards them; at inference it
-  uses those. A batch with fewer than two values per channel (real samples times
-  pixels) has no variance and moves nothing; PyTorch raises an error there.
-  PyTorch's running variance is unbiased, n / (n - 1) times as large.
+  moves the running statistics, which it uses at inference, by a tenth. A batch
+  with fewer than two values per channel (real samples times pixels) has no
+  variance and moves nothing; PyTorch raises an error there. PyTorch's running
+  variance is unbiased, n / (n - 1) times as large.
 
   "group" is group norm (Wu and He 2018), eps 1e-5, of each sample by itself,
-  with the same parameters and no statistics. The number of groups is the
-  largest divisor of the number of channels up to 32. With up to 32 channels
-  every channel is a group, so a 1x1 map is normalised to 0 and only the bias is
-  left: do not use group norm for narrow networks on small images.
+  without statistics. The number of groups is the largest divisor of the number
+  of channels up to 32; up to 32 channels each is a group, so a 1x1 map becomes
+  0: do not use group norm for narrow networks on small images.
 
   x is [B, ..., c]; `train` and `real` are as for a Block. None changes nothing.
   """

@@ -46,6 +46,9 @@ class Block(Protocol):
     that draws random numbers gets rngs={"dropout": key} in training.
     """
 
+  def __hash__(self) -> int:
+    """Hashes the block; equal blocks have equal hashes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
@@ -401,10 +404,9 @@ def taps(
 ) -> dict[int, Array]:  # fmt: skip
   """Computes activations at several cuts in one pass: cut depth -> [B, ...].
 
-  `net` is a prefix at least as deep as the deepest cut; x, `train`, `real` and
-  `key` are as in `run`. Behind the cut `last` [] int32, if there is one, no
-  block is run, and activations at deeper cuts are zeros. New running statistics
-  are not returned.
+  `net` is a prefix as deep as the deepest cut; x, `train`, `real` and `key` are
+  as in `run`. Behind the cut `last` [] int32, if there is one, no block is run,
+  and activations are zeros. New running statistics are not returned.
   """
   out, start = dict[int, Array](), 0
   for cut in sorted(cuts):
@@ -438,9 +440,8 @@ def inject(
   to features [B, ...]; `depth` [] int32, one of its keys, is the cut to enter.
 
   Returns:
-    The embedding [B, D] (the input of the head); the running statistics, which
-    stay unchanged in bypassed blocks; and block name -> [] bool, whether the
-    features went through the block.
+    The embedding [B, D]; the running statistics, unchanged in bypassed blocks;
+    and block name -> [] bool, whether the features went through the block.
   """
   cuts = sorted(entries)
   x, stats, passed = entries[cuts[0]], dict[str, Tree](), dict[str, Array]()

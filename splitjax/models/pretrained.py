@@ -135,10 +135,9 @@ def side(positions: np.ndarray) -> int:
 def resize(positions: np.ndarray, count: int) -> np.ndarray:
   """Interpolates position embeddings for another grid of patches.
 
-  The interpolation is that of the reference implementation, bilinear with fixed
-  corners. The class token's embedding is kept. Embeddings [1, 1 + n * n, D]
-  become [1, count, D], where count is 1 + m * m for a new grid of m x m; others
-  are returned unchanged.
+  It is that of the reference implementation, bilinear with fixed corners. The
+  class token's embedding is kept. Embeddings [1, 1 + n * n, D] become
+  [1, count, D], count being 1 + m * m; others are returned unchanged.
   """
   if positions.ndim != 3 or positions.shape[1] in (0, 1, count):
     return positions

@@ -63,8 +63,7 @@ def flops(backbone: Backbone) -> dict[str, float]:
 
   Each block is lowered as for a TPU, whose convolutions are XLA's own, and the
   CPU's cost analysis counts its FLOPs: nothing is compiled, and the numbers do
-  not depend on the machine. Elsewhere XLA analyses only compiled programs, and
-  it cannot count inside the libraries that they call.
+  not depend on the machine.
 
   Raises:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
