@@ -38,40 +38,43 @@ MODES = ("train", "evaluate", "report", "describe")
 HELP = ("-h", "-help", "--help", "help")
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-  "config",
-  None,
-  "A config file, the name of one of splitjax's own, or a run's config.json."
-  " report needs none: numbers and configs are stored.",
-  FLAGS,
-)
-flags.DEFINE_string(
-  "mode",
-  "train",
-  "train: train what is not finished in the workdir, then report. evaluate:"
-  " evaluate the saved networks again, with another config.eval or"
-  " privacy.delta if given. report: write tables and figures again from saved"
-  " results; of several folders, report DIR DIR, one table over all. describe:"
-  " print sizes, steps, FLOPs and traffic of the config without training; with"
-  " --workdir also draw the clients' data.",
-  FLAGS,
-)
-flags.DEFINE_string(
-  "workdir", None, "Folder for everything that a run writes.", FLAGS
-)
-flags.DEFINE_string(
-  "data_dir",
-  None,
-  "Folder of all prepared data, as `python -m splitjax.data` takes it; the same"
-  " as --config.data.dir.",
-  FLAGS,
-)
-flags.DEFINE_string(
-  "seeds",
-  None,
-  "Train once per seed, as in --seeds=0,1,2, and report over them.",
-  FLAGS,
-)
+TEXTS = {
+  "config": "A config file, the name of one of splitjax's own, or a run's"
+  " config.json. report needs none: numbers and configs are stored.",
+  "workdir": "Folder for everything that a run writes.",
+  "data_dir": "Folder of all prepared data; the same as --config.data.dir.",
+  "seeds": "Train once per seed, as in --seeds=0,1,2, and report over them.",
+  "coordinator_address": "HOST:PORT of process 0, for several processes.",
+}
+NUMBERS = {
+  "cpu_devices": "Number of devices that the CPU counts as, so that clients"
+  " train on all cores; by default one per core, at most 8.",
+  "num_processes": "Number of processes of the run.",
+  "process_id": "Number of this process, from 0 on.",
+}
+CHOICES = {
+  "mode": (
+    "train: train what is not finished in the workdir, then report. evaluate:"
+    " evaluate the saved networks again, with other fields of eval if given."
+    " report: write tables and figures again; of several folders (report DIR"
+    " DIR) one table over all. describe: print sizes, steps, FLOPs and traffic"
+    " without training; with --workdir also draw the clients' data.",
+    *MODES,
+  ),
+  "figures": (
+    "Which reports have figures. all: also those of seeds and of cells.",
+    *("report", "none", "all"),
+  ),
+  "format": ("How describe prints.", "text", "json"),
+}
+"""Flag -> its description, and its values from the default on."""
+
+for _name, _text in TEXTS.items():
+  flags.DEFINE_string(_name, None, _text, FLAGS)
+for _name, _text in NUMBERS.items():
+  flags.DEFINE_integer(_name, None, _text, flag_values=FLAGS)
+for _name, (_text, *_values) in CHOICES.items():
+  flags.DEFINE_enum(_name, _values[0], _values, _text, FLAGS)
 flags.DEFINE_multi_string(
   "sweep",
   [],
@@ -79,49 +82,13 @@ flags.DEFINE_multi_string(
   " several flags: every combination.",
   FLAGS,
 )
-flags.DEFINE_enum(
-  "figures",
-  "report",
-  ["none", "report", "all"],
-  "Which reports have figures: report: the one that is asked for. all: those of"
-  " its seeds and of a grid's cells, too.",
-  FLAGS,
-)
-flags.DEFINE_enum(
-  "format", "text", ["text", "json"], "How describe prints.", FLAGS
-)
 flags.DEFINE_string(
   "compilation_cache",
   "~/.cache/splitjax",
-  "Folder of compiled programs, for the next start of the same config; an"
-  " empty string disables it.",
+  "Folder of compiled programs; an empty string disables it.",
   FLAGS,
 )
-flags.DEFINE_integer(
-  "cpu_devices",
-  None,
-  "Number of devices that the CPU counts as, so that clients train on all"
-  " cores; by default one per core, at most 8.",
-  flag_values=FLAGS,
-)
-flags.DEFINE_string(
-  "coordinator_address",
-  None,
-  "HOST:PORT of process 0, for a run of several processes.",
-  FLAGS,
-)
-flags.DEFINE_integer(
-  "num_processes", None, "Number of processes of the run.", flag_values=FLAGS
-)
-flags.DEFINE_integer(
-  "process_id", None, "Number of this process, from 0 on.", flag_values=FLAGS
-)
-flags.DEFINE_bool(
-  "debug",
-  False,
-  "Show the whole traceback of an error instead of one line.",
-  FLAGS,
-)
+flags.DEFINE_bool("debug", False, "Show the traceback of an error.", FLAGS)
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
@@ -133,19 +100,19 @@ def parse(argv: Sequence[str]) -> tuple[Command, flags.FlagValues]:
   Raises:
     UserError: a flag, a field or a value is wrong.
   """
-  # `splitjax train` is `launch.py --mode=train`.
   words = list(argv)
   if len(words) > 1 and words[1] in MODES:
-    again = [w for w in words[2:] if w.lstrip("-").startswith("mode=")]
-    if again:
-      raise UserError(f"{again[0]}: the command is {words[1]}; leave it out")
+    doubled = [w for w in words[2:] if w.lstrip("-").startswith("mode=")]
+    if doubled:
+      raise UserError(f"{doubled[0]}: the command is {words[1]}; leave it out")
     words[1] = f"--mode={words[1]}"
   values, runs, overridden = read_flags(words)
   check_flags(values, runs, overridden)
   look(overridden, values.sweep)
   # The file registers methods and networks of its own: only now are names
   # and options known.
-  runs_of_config, file = None, None
+  runs_of_config = None
+  file = None
   if values.config:
     config = loading.load(values.config)
     path, _ = loading.find(values.config)
@@ -188,7 +155,7 @@ def read_flags(
     raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
   except flags.Error as error:
     last = [line for line in str(error).splitlines() if line.strip()][-1]
-    raise UserError(last.strip()) from None
+    raise UserError(last.strip().removeprefix("flag ")) from None
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:
@@ -220,9 +187,8 @@ def check_flags(
   values: flags.FlagValues, runs: Sequence[str], overridden: Mapping[str, Text]
 ) -> None:
   """Raises UserError if flags are missing, or contradict each other."""
-  mode, swept = values.mode, [text.partition("=")[0] for text in values.sweep]
-  if mode not in MODES:
-    raise UserError(unknown("--mode", mode, MODES, "mode"))
+  mode = values.mode
+  swept = [text.partition("=")[0] for text in values.sweep]
   if runs and mode != "report":
     raise UserError(unknown("splitjax", runs[0], [*MODES, "data"], "command"))
   if values.workdir is not None and not values.workdir.strip():

@@ -142,8 +142,8 @@ def convert(value: Any, hint: Any, path: str) -> Any:
         value = (value,)
       if isinstance(value, list | tuple):
         if bounds and not 0 < len(value) <= bounds.count:
-          text = f"must have 1 to {bounds.count} numbers"
-          raise UserError(f"{path}={written(value)} {text}")
+          text = f"has {len(value)} numbers: give 1 to {bounds.count}"
+          raise UserError(f"{path} {text}")
         bounded: Any = Annotated[item_hint, bounds]
         return tuple(convert(item, bounded, path) for item in value)
     elif get_origin(kind) is Literal:

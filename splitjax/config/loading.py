@@ -15,22 +15,14 @@ from splitjax.files import printable
 from splitjax.types import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
-CONFIGS = next(
-  (
-    folder
-    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs")
-    if (folder / "quickstart.py").exists()
-  ),
-  None,
-)
-"""Folder of the configs that come with splitjax: beside the package in a
-checkout, inside it when installed."""
+# Inside the package when installed, beside it in a checkout.
+INSTALLED = (PACKAGE / "configs" / "quickstart.py").exists()
+CONFIGS = (PACKAGE if INSTALLED else PACKAGE.parent) / "configs"
+"""Folder of the configs that come with splitjax."""
 
 
 def names() -> list[str]:
   """Lists the names of the configs that come with splitjax."""
-  if CONFIGS is None:
-    return []
   files = sorted(CONFIGS.glob("[a-z]*.py"))
   return [p.stem for p in files if "\ndef get_config(" in p.read_text("utf-8")]
 
@@ -65,18 +57,18 @@ def find(text: str) -> tuple[Path, str]:
   parts = re.fullmatch(r"(.*\.(?:py|json)|[A-Za-z_]\w*)(?::(.*))?", text)
   name, words = (parts[1], parts[2] or "") if parts else (text, "")
   path = Path(name).expanduser()
+  if path.suffix in (".yaml", ".yml"):
+    form = "a Python file with get_config(), or a run's config.json"
+    raise UserError(f"--config={name}: YAML is not read: a config is {form}")
   if path.is_file():
-    if path.suffix in (".yaml", ".yml"):
-      form = "a Python file with get_config(), or a run's config.json"
-      raise UserError(f"--config={name}: YAML is not read: a config is {form}")
     return path, words
-  if re.fullmatch(r"[A-Za-z_]\w*", name):
-    if CONFIGS is None or name not in names():
-      kind = "file or config of splitjax"
-      raise UserError(unknown("--config", name, names(), kind))
-    return CONFIGS / f"{name}.py", words
-  flag = f"--config={printable(name)}"
-  raise UserError(f"{flag} cannot be read: check the path")
+  if not re.fullmatch(r"[A-Za-z_]\w*", name):
+    flag = f"--config={printable(name)}"
+    raise UserError(f"{flag} cannot be read: check the path")
+  if name not in names():
+    kind = "file or config of splitjax"
+    raise UserError(unknown("--config", name, names(), kind))
+  return CONFIGS / f"{name}.py", words
 
 
 def is_own(path: str | Path) -> bool:
@@ -94,15 +86,13 @@ def execute(path: str | Path) -> types.ModuleType:
     UserError: there is no such file, or the file raises one.
   """
   path = Path(path).expanduser()
-  if not path.is_file():
-    raise UserError(f"config={str(path)!r}: no such file")
+  origin = importlib.util.spec_from_file_location("config_file", path.resolve())
+  if not path.is_file() or origin is None or origin.loader is None:
+    raise UserError(f"config={str(path)!r}: there is no such Python file")
   folder = str(path.resolve().parent)
   if is_own(path) and folder not in sys.path:
     sys.path.insert(0, folder)
   _share(over=not is_own(path))
-  origin = importlib.util.spec_from_file_location("config_file", path.resolve())
-  if origin is None or origin.loader is None:
-    raise UserError(f"config={str(path)!r}: a config is a Python file")
   module = importlib.util.module_from_spec(origin)
   sys.modules["config_file"] = module  # annotations are looked up there
   try:
@@ -118,38 +108,38 @@ def _share(*, over: bool) -> None:
   If a user has a package `configs` with a module `settings`, `import configs`
   still imports the user's package, unless `over` is true.
   """
-  if CONFIGS is None:
+  package = importlib.util.find_spec("configs")
+  folders = (package and package.submodule_search_locations) or ()
+  if any(Path(folder).resolve() == CONFIGS for folder in folders):
     return
-  found = importlib.util.find_spec("configs")
-  origin = None if found is None else found.origin
-  if origin is not None and Path(origin).resolve().parent == CONFIGS:
+  if not over and any((Path(f) / "settings.py").exists() for f in folders):
     return
-  places = () if found is None else found.submodule_search_locations or ()
-  if not over and any((Path(p) / "settings.py").exists() for p in places):
-    return
-  home = "configs" if CONFIGS.parent != PACKAGE else "splitjax.configs"
-  if home == "configs":
+  if not INSTALLED:
     sys.path.insert(0, str(CONFIGS.parent))
     sys.modules.pop("configs", None)
     importlib.invalidate_caches()
+  home = "splitjax.configs" if INSTALLED else "configs"
   sys.modules["configs"] = importlib.import_module(home)
 
 
 def of_run(path: Path) -> Config:
-  """Reads the config of a run, which its workdir keeps, to repeat it."""
+  """Reads the config of a run, which its workdir keeps.
+
+  A workdir of several seeds has a folder for each: they are swept.
+  """
   try:
     tree = json.loads(path.read_bytes())["config"]
-    seed = tree["seed"]
-  except (ValueError, KeyError, TypeError):
+    seed = tree.pop("seed")
+  except (ValueError, KeyError, TypeError, AttributeError):
     text = "is no config.json of a run of this program"
     raise UserError(f"--config={path} {text}") from None
+  c = Config.from_dict(tree)
   if isinstance(seed, int):
-    return Config.from_dict(tree)
-  # A workdir of several seeds has a folder for each.
-  folders = [p.name.removeprefix("seed") for p in path.parent.glob("seed*")]
-  seeds = sorted(int(number) for number in folders if number.isdecimal())
-  c = Config.from_dict({k: v for k, v in tree.items() if k != "seed"})
-  vary(c, {"seed": seeds or (0,)})
+    c.seed = seed
+  else:
+    folders = [p.name.removeprefix("seed") for p in path.parent.glob("seed*")]
+    seeds = sorted(int(number) for number in folders if number.isdecimal())
+    vary(c, {"seed": seeds or (0,)})
   return c
 
 

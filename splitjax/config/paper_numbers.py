@@ -35,10 +35,11 @@ SCALE = {
   "storage": 0.01,
   "total_latency": 1e8,
   "target_bytes": 1e6,
-  **dict.fromkeys(
-    ("target_rounds", "target_seconds", "watts", "watts_per_point", "grams"),
-    1.0,
-  ),
+  "target_rounds": 1.0,
+  "target_seconds": 1.0,
+  "watts": 1.0,
+  "watts_per_point": 1.0,
+  "grams": 1.0,
 }
 """Metric that depends on the network's size -> the unit it is printed in.
 
@@ -47,22 +48,16 @@ network may be smaller, and only percentages are compared."""
 
 
 class Printed(NamedTuple):
-  """A number of a paper.
+  """A number of a paper."""
 
-  Attributes:
-    value: the number in base units: percentages as a share of one, latencies in
-      parameters per unit of computing power, traffic in bytes. All other
-      numbers are as printed.
-    half: the number after a printed ±, in the units of `value`; what it is
-      depends on the paper, see the top of this module. None: no ± is printed.
-  """
-
+  #: in base units: percentages as a share of one, latencies in parameters per
+  #: unit of computing power, traffic in bytes; all others as printed
   value: float
-  half: float | None
+  half: float | None  #: the number after a printed ±, likewise
 
 
 class Line(NamedTuple):
-  """The position of a number in its table: cell, row, metric, test set."""
+  """The position of a number in its table."""
 
   cell: str
   row: str
@@ -74,15 +69,15 @@ class Line(NamedTuple):
 def tables() -> dict[str, dict[Line, Printed]]:
   """Reads all numbers: source -> position -> number."""
   path = Path(__file__).with_name("paper_numbers.csv")
-  found: dict[str, dict[Line, Printed]] = {}
+  printed: dict[str, dict[Line, Printed]] = {}
   with path.open(encoding="utf-8", newline="") as file:
     for line in csv.DictReader(file):
       factor = SCALE.get(line["metric"], 0.01)
       half = factor * float(line["half"]) if line["half"] else None
-      position = Line(*(line[name] for name in Line._fields))
-      numbers = found.setdefault(line["source"], {})
-      numbers[position] = Printed(factor * float(line["value"]), half)
-  return found
+      position = Line(**{name: line[name] for name in Line._fields})
+      number = Printed(value=factor * float(line["value"]), half=half)
+      printed.setdefault(line["source"], {})[position] = number
+  return printed
 
 
 def sources() -> list[str]:
@@ -111,17 +106,17 @@ def _of(cell: str, values: Mapping[str, Any]) -> bool:
   return True
 
 
-def same_set(one: str, other: str) -> bool:
+def same_set(name: str, printed: str) -> bool:
   """Checks if two names denote the same test set, up to rounding of rho.
 
   Papers print rho in few digits.
   """
-  return _same(one, other, within=5e-4)
+  return _same(name, printed, within=5e-4)
 
 
-def _same(one: str, other: str, within: float = 0.0) -> bool:
+def _same(text: str, printed: str, within: float = 0.0) -> bool:
   """Checks if two texts are equal, or are numbers at most `within` apart."""
   try:
-    return math.isclose(float(one), float(other), abs_tol=within)
+    return math.isclose(float(text), float(printed), abs_tol=within)
   except ValueError:
-    return one == other
+    return text == printed

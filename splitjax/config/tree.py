@@ -274,38 +274,27 @@ def check(group: FieldGroup) -> None:
 
 # Fields that there are not.
 
-ELSEWHERE = {
-  "algorithm": "methods",
-  "alpha": "data.partition=dirichlet(alpha=...)",
-  "client_fraction": "participants_per_round, a number of clients",
-  "comm_round": "rounds",
-  "cut_layer": "backbone.depths",
-  "dataset": "data.name",
-  "device": "system.devices (JAX_PLATFORMS=cpu chooses the kind)",
-  "epochs": "local_epochs, of a round, or rounds",
-  "fedadam": "mean_optimizer.name=fedadam",
-  "fedavgm": "mean_optimizer.name=fedavgm",
-  "frac": "participants_per_round, a number of clients",
-  "fraction_fit": "participants_per_round, a number of clients",
-  "global_rounds": "rounds",
-  "gpu": "system.devices (CUDA_VISIBLE_DEVICES=0 chooses one)",
-  "join_ratio": "participants_per_round, a number of clients",
-  "learning_rate": "optimizer.lr",
-  "local_bs": "batch_size",
-  "local_ep": "local_epochs",
-  "local_learning_rate": "optimizer.lr",
-  "method": "methods",
-  "min_fit_clients": "participants_per_round",
-  "model": "backbone",
-  "momentum": "optimizer.momentum",
-  "network": "backbone",
-  "num_rounds": "rounds",
-  "num_users": "num_clients",
-  "server_learning_rate": "mean_optimizer.lr, or optimizer.server_lr",
-  "split_layer": "backbone.depths",
-  "wd": "optimizer.weight_decay",
+OURS = {
+  "methods": "algorithm method",
+  "data.partition=dirichlet(alpha=...)": "alpha",
+  "data.name": "dataset",
+  "backbone": "model network",
+  "backbone.depths": "cut_layer split_layer",
+  "batch_size": "local_bs",
+  "num_clients": "num_users",
+  "rounds": "comm_round global_rounds num_rounds",
+  "local_epochs": "local_ep",
+  "local_epochs, of a round, or rounds": "epochs",
+  "participants_per_round, a number of clients": """client_fraction frac
+  fraction_fit join_ratio min_fit_clients""",
+  "optimizer.lr": "learning_rate local_learning_rate",
+  "optimizer.momentum": "momentum",
+  "optimizer.weight_decay": "wd",
+  "mean_optimizer.lr, or optimizer.server_lr": "server_learning_rate",
+  "mean_optimizer.name": "fedadam fedavgm",
+  "system.devices (CUDA_VISIBLE_DEVICES=0 chooses one)": "device gpu",
 }
-"""What other libraries call a field -> its name here."""
+"""Our field -> what other libraries call it."""
 
 
 def near(path: str) -> list[str]:
@@ -315,8 +304,9 @@ def near(path: str) -> list[str]:
   root = slots(FieldGroup.root)
   groups = [name for name, slot in root.items() if slot.is_group]
   # Other libraries' words first: by letters learning_rate is near to nothing.
-  if word in ELSEWHERE:
-    return [ELSEWHERE[word]]
+  elsewhere = [ours for ours, words in OURS.items() if word in words.split()]
+  if elsewhere:
+    return elsewhere
   # optimiser.lr is near to one path; lr alone ends several.
   close = difflib.get_close_matches(path, [*fields, *groups], 1, 0.75)
   namesakes = [field for field in fields if field.rpartition(".")[2] == word]

@@ -301,7 +301,7 @@ def test_a_refusal_begins_with_its_field(line, field):
     ("evaluate --workdir=w --seeds=3", "--seeds"),
     ("describe --config.rounds=3", "--config.rounds"),
     (f"train {QUICK} --workdir=w --format=json", "--format=json"),
-    (f"train {QUICK} --workdir=w --format=xml", "flag --format"),
+    (f"train {QUICK} --workdir=w --format=xml", "--format"),
     (f"train {QUICK} --workdir=w --seeds=0,0", "--seeds=0"),
     (f"train {QUICK} --workdir=w --seeds=a", "--seeds"),
     (f"train {QUICK} --workdir=w --seeds=", "--seeds"),
