@@ -79,7 +79,6 @@ def id_ood(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
   See `id_ood_sets`, SplitGP section VI and HARMONY section 5, eq. 11.
   """
-  _require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed)
@@ -89,9 +88,7 @@ def id_ood(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
 def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests every client on the whole test split: global accuracy (Hydra)."""
-  del seed
-  _require_no_rhos(rhos, "global")
-  _require_test_split(data)
+  del rhos, seed
   masks = np.ones((1, len(parts), len(data.test_label)), bool)
   return _on_test_split(data, parts, masks, ("global",))
 
@@ -101,9 +98,7 @@ def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
   These are the samples of its owner (test_client).
   """
-  del seed
-  _require_no_rhos(rhos, "own_test")
-  _require_test_split(data)
+  del rhos, seed
   owners = data.owners(parts)
   if data.test_client is None or owners is None:
     raise UserError(
@@ -125,39 +120,29 @@ def by_domain(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   There is a set for each domain, by its name. A set "own domain" comes before
   them, of the domains that the client trains in, unless all train in the same.
   """
-  del seed
-  _require_no_rhos(rhos, "by_domain")
-  _require_test_split(data)
+  del rhos, seed
   if data.test_domain is None:
     raise UserError(
       "eval.shift: by_domain needs domains: set data.domains or eval.domains,"
       " as in gaussian_blur, or take data that name them (test_domain)"
     )
-  main = main_classes(data.train_label, parts, data.classes)
-  rows = padded([np.flatnonzero(classes[data.test_label]) for classes in main])
-  real = rows >= 0
-  domain = data.test_domain[rows]
+  inside = main_classes(data.train_label, parts, data.classes)
+  inside = inside[:, data.test_label]
   numbers = np.unique(data.test_domain)
-  names = [domain_name(data, number) for number in numbers]
-  sets = [real & (domain == number) for number in numbers]
-  train_domain = data.train_domain
-  if train_domain is not None:
-    trained = [np.unique(train_domain[part]) for part in parts]
-    if not all(np.array_equal(trained[0], domains) for domains in trained):
-      within = map(np.isin, domain, trained)
+  names = [data.domain_names[number] for number in numbers]
+  masks = [inside & (data.test_domain == number) for number in numbers]
+  if data.train_domain is not None:
+    trained = [{*data.train_domain[part].tolist()} for part in parts]
+    if any(domains != trained[0] for domains in trained):
+      within = [np.isin(data.test_domain, [*domains]) for domains in trained]
       names.insert(0, OWN_DOMAIN)
-      sets.insert(0, real & np.stack([*within]))
-  return _test_sets(data, parts, "test", rows, np.stack(sets), names)
+      masks.insert(0, inside & within)
+  return _on_test_split(data, parts, np.stack(masks), names)
 
 
-def local(
-  data: Dataset,
-  parts: Parts,
-  rhos: Rhos,
-  seed: int,
-) -> TestSets:
+def local(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """Tests each client on a quarter of its samples, as PGFedSplit does."""
-  _require_no_rhos(rhos, "local")
+  del rhos
   train, test = client_split(parts, seed, (0.75, 0.25))
   return _on_train_split(data, train, {"local": test})
 
@@ -175,7 +160,7 @@ def out_of_client(
   Learning, ICLR 2023), whose public code merges the official splits
   (`data.pool=all`).
   """
-  _require_no_rhos(rhos, "out_of_client")
+  del rhos
   require(
     len(parts) > 1,
     f"num_clients = {len(parts)}: eval.shift out_of_client needs other clients"
@@ -190,11 +175,6 @@ def main_classes(labels: np.ndarray, parts: Parts, classes: int) -> np.ndarray:
   """Finds the classes in each client's training samples: [N, C] bool."""
   counts = [np.bincount(labels[rows], minlength=classes) for rows in parts]
   return np.stack(counts) > 0
-
-
-def domain_name(data: Dataset, number: int) -> str:
-  """Returns a domain's name, "domain-3" where the data have none."""
-  return data.domain_names[number] if data.domain_names else f"domain-{number}"
 
 
 def id_ood_sets(
@@ -296,6 +276,11 @@ def _on_test_split(
   data: Dataset, parts: Parts, masks: np.ndarray, names: Sequence[str]
 ) -> TestSets:
   """Builds test sets from masks [R, N, M] over the test split."""
+  require(
+    len(data.test_label),
+    f"eval.shift: {data.name} has no test split, or data.pool='all' leaves"
+    " none: choose local or out_of_client, or data.pool='train'",
+  )
   rows = padded(list(map(np.flatnonzero, np.any(masks, axis=0))))
   sets = np.take_along_axis(masks, rows[None], axis=2) & (rows >= 0)
   return _test_sets(data, parts, "test", rows, sets, names)
@@ -320,22 +305,6 @@ def _test_sets(
     sets=sets,
     names=tuple(names),
     rhos=None,
-  )
-
-
-def _require_no_rhos(rhos: Rhos, name: str) -> None:
-  require(
-    rhos is None,
-    f"eval.rhos = {rhos}: eval.shift {name} mixes no samples; leave it None, or"
-    " choose eval.shift id_ood",
-  )
-
-
-def _require_test_split(data: Dataset) -> None:
-  require(
-    len(data.test_label),
-    f"eval.shift: {data.name} has no test split, or data.pool='all' leaves"
-    " none: choose local or out_of_client, or data.pool='train'",
   )
 
 

@@ -151,7 +151,6 @@ def test_merged_puts_the_test_split_behind():
 @pytest.mark.parametrize(
   ("name", "given", "field"),
   [
-    ("global", {"rhos": (0.2,)}, "eval.rhos"),
     ("out_of_client", {"parts": PARTS[:1]}, "num_clients"),
     ("local", {"parts": [np.array([4])]}, "num_clients"),
     ("own_test", {}, "eval.shift"),
@@ -199,9 +198,6 @@ def test_a_set_for_each_domain_of_a_clients_classes():
   # Where all train in the same domains, their own are no set.
   plain = make_sets("by_domain", data=PHOTOS, parts=[CITIES[2]] * 2)
   assert plain.names == ("day", "night")
-  unnamed = PHOTOS._replace(domain_names=())
-  plain = make_sets("by_domain", data=unnamed, parts=[CITIES[2]] * 2)
-  assert plain.names == ("domain-0", "domain-1")
 
 
 def test_owners_are_tested_on_their_own_samples():

@@ -76,6 +76,14 @@ def test_domains_that_no_test_set_shows_are_refused():
     config("local", tested="contrast")
   with refused("eval.shift"):
     experiment.build(config(domains=()))
+  for shift in ("id_ood", "own_test"):
+    with refused("data.domains"):
+      config(shift)
+
+
+def test_ratios_are_for_mixtures_alone():
+  with refused("eval.rhos"):
+    experiment.build(config("global", eval__rhos=(0.2,)))
 
 
 @pytest.mark.slow

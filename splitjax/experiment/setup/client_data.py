@@ -65,9 +65,15 @@ def deal(
   held: Sequence[np.ndarray] = ()
   if config.eval.holdout:
     parts, held = partitions.hold_out(parts, config.seed, config.eval.holdout)
+  rhos = config.eval.rhos
   test_sets = SHIFTS[shift.name](
-    data, parts, config.eval.rhos, config.seed, **shift.options
+    data, parts, rhos, config.seed, **shift.options
   )
+  if rhos is not None and test_sets.rhos is None:
+    raise UserError(
+      f"eval.rhos={rhos}: eval.shift {shift.name} mixes no samples; leave it"
+      " None, or choose id_ood"
+    )
   if config.eval.samples is not None:
     test_sets = test_sets.in_random_order(config.seed)
   test_sets = test_sets._replace(groups=groups)
@@ -123,8 +129,7 @@ def owner_names(
   owners = data.owners(parts) if by_owner else None
   if owners is None or len(np.unique(owners)) < len(owners):
     return []
-  names = data.client_names
-  return [names[i] if names else str(i) for i in owners.tolist()]
+  return [data.client_names[owner] for owner in owners]
 
 
 def client_depths(

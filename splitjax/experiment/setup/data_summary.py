@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax import files
-from splitjax.data.test_sets import domain_name, realised_rho
+from splitjax.data.test_sets import realised_rho
 from splitjax.experiment.setup.tasks import Task
 from splitjax.files import client
 from splitjax.fleet.fleets import Cohort
@@ -142,7 +142,7 @@ def _domains(task: Task) -> list[str]:
   clients = dict[str, list[str]]()
   for n, rows in enumerate(task.test_sets.parts):
     for number in np.unique(data.train_domain[rows]):
-      domain = domain_name(data, number)
+      domain = data.domain_names[number]
       clients.setdefault(domain, []).append(client(n, task.network.names))
   if len(clients) < 2:
     return []
