@@ -293,3 +293,9 @@ def test_every_config_s_data_can_be_divided():
     labels = np.arange(samples) % classes
     parts = PARTITIONS[deal](labels, clients, seed, **dict(options))
     assert len(parts) == clients
+
+
+def test_a_data_set_that_a_table_lacks_names_no_numbers():
+  paper = "PGFedSplit Table 3, CIFAR-10"
+  assert get("pgfedsplit", "table3,small,cifar10").paper == paper
+  assert not get("pgfedsplit", "table3,small,fmnist").paper
