@@ -155,7 +155,9 @@ def read_flags(
     raise UserError(f"--{error.flagname}: unknown flag; {hint}") from None
   except flags.Error as error:
     last = [line for line in str(error).splitlines() if line.strip()][-1]
-    raise UserError(last.strip().removeprefix("flag ")) from None
+    text = last.strip().removeprefix("flag ")
+    text = text.replace("ERROR:: Unable", "--flagfile: unable")
+    raise UserError(text) from None
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], dict[str, Text]]:

@@ -7,157 +7,97 @@ from launched import parsed
 from refusals import refused
 
 from splitjax.config.tree import value_of
-from splitjax.options import Spec
 
 QUICK = "--config=quickstart"
 
-ACCEPTED = [
-  # values
-  ("--config.rounds=60", "rounds", 60),
-  ("--config.rounds|60", "rounds", 60),
+TYPED = [
+  ("rounds=60", "rounds", 60),
   ("-config.rounds=60", "rounds", 60),
-  ("--config.rounds=5|--config.rounds=6", "rounds", 6),
-  ("--config.optimizer.lr=1", "optimizer.lr", 1.0),
-  ("--config.optimizer.lr=1e-3", "optimizer.lr", 1e-3),
-  ("--config.optimizer.clip=1", "optimizer.clip", 1.0),
-  ("--config.optimizer.clip=None", "optimizer.clip", None),
-  ("--config.optimizer.name=adam", "optimizer.name", "adam"),
-  ("--config.data.train_samples=None", "data.train_samples", None),
-  ("--config.data.dir=2024", "data.dir", "2024"),
-  ("--config.backbone.depths=1,2", "backbone.depths", (1, 2)),
-  ("--config.backbone.depths=4", "backbone.depths", (4,)),
-  ("--config.backbone.depths=(1,3)", "backbone.depths", (1, 3)),
-  ("--config.eval.rhos=0,0.5", "eval.rhos", (0.0, 0.5)),
-  ("--config.eval.rhos=0.5", "eval.rhos", (0.5,)),
-  ("--config.eval.rhos=None", "eval.rhos", None),
-  ("--config.eval.confusion", "eval.confusion", True),
-  ("--config.eval.confusion=True", "eval.confusion", True),
-  ("--config.eval.confusion=false", "eval.confusion", False),
+  ("rounds=5|rounds=6", "rounds", 6),
+  ("optimizer.lr=1", "optimizer.lr", 1.0),
+  ("optimizer.lr=1e-3", "optimizer.lr", 0.001),
+  ("optimizer.clip=1", "optimizer.clip", 1.0),
+  ("optimizer.clip=None", "optimizer.clip", None),
+  ("optimizer.name=adam", "optimizer.name", "adam"),
+  ("data.train_samples=None", "data.train_samples", None),
+  ("data.dir=2024", "data.dir", "2024"),
+  ("backbone.depths=1,2", "backbone.depths", (1, 2)),
+  ("backbone.depths=4", "backbone.depths", (4,)),
+  ("backbone.depths=(1,3)", "backbone.depths", (1, 3)),
+  ("eval.rhos=0,0.5", "eval.rhos", (0.0, 0.5)),
+  ("eval.rhos=0.5", "eval.rhos", (0.5,)),
+  ("eval.rhos=None", "eval.rhos", None),
+  ("eval.confusion", "eval.confusion", True),
+  ("eval.confusion=True", "eval.confusion", True),
+  ("eval.confusion=false", "eval.confusion", False),
   ("--noconfig.tensorboard", "tensorboard", False),
-  ("--config.checkpoint.every=auto", "checkpoint.every", "auto"),
-  ("--config.checkpoint.every=5", "checkpoint.every", 5),
-  ("--config.order.turn=epoch", "order.turn", "epoch"),
-  ("--config.title=12", "title", "12"),
-  ("--config.title=None", "title", "None"),
-  ("--config.wire.features.form=int8", "wire.features.form", "int8"),
-  ("--config.participants_per_round=5", "participants_per_round", 5),
-  # names with options
-  ("--config.data.partition=iid", "data.partition", "iid"),
-  (
-    "--config.data.partition=dirichlet(alpha=0.3)",
-    "data.partition",
-    "dirichlet(alpha=0.3)",
-  ),
-  (
-    "--config.data.partition=dirichlet(alpha=.3, min_samples=2)",
-    "data.partition",
-    "dirichlet(alpha=0.3, min_samples=2)",
-  ),
-  ("--config.data.partition.name=dirichlet", "data.partition", "dirichlet"),
-  (
-    "--config.data.partition.name=dirichlet|--config.data.partition.alpha=0.3",
-    "data.partition",
-    "dirichlet(alpha=0.3)",
-  ),
-  (
-    "--config.data.partition.alpha=0.3|--config.data.partition=dirichlet",
-    "data.partition",
-    "dirichlet(alpha=0.3)",
-  ),
-  ("--config.data.partition=shard", "data.partition", "shard(num_shards=40)"),
-  (
-    "--config.data.partition.k=1",
-    "data.partition",
-    "shard(num_shards=40, k=1)",
-  ),
-  ("--config.backbone=vgg11(pad=True)", "backbone", "vgg11(pad=True)"),
-  ("--config.eval.shift=by_domain", "eval.shift", "by_domain"),
-  ("--config.eval.shift.name=global", "eval.shift", "global"),
-  (
-    "--config.loss=label_smoothing(smoothing=0.2)",
-    "loss",
-    "label_smoothing(smoothing=0.2)",
-  ),
-  # several names
-  (
-    "--config.methods=local,ditto",
-    "methods",
-    {"local": "local", "ditto": "ditto"},
-  ),
-  (
-    "--config.methods=splitgp_09,ditto",
-    "methods",
-    {"splitgp_09": "splitgp(lam=0.9)", "ditto": "ditto"},
-  ),
-  (
-    "--config.methods=local,ditto(lam=0.5)",
-    "methods",
-    {"local": "local", "ditto": "ditto(lam=0.5)"},
-  ),
-  (
-    "--config.methods=a=splitgp(lam=0.2),b=splitgp(lam=0.9)",
-    "methods",
-    {"a": "splitgp", "b": "splitgp(lam=0.9)"},
-  ),
-  (
-    "--config.methods=ditto|--config.methods.ditto.lam=0.5",
-    "methods",
-    {"ditto": "ditto(lam=0.5)"},
-  ),
-  (
-    "--config.methods.harmony.inner_steps=5",
-    "methods.harmony",
-    "harmony(inner_steps=5)",
-  ),
-  (
-    "--config.methods.harmony.csa_weight=None",
-    "methods.harmony",
-    "harmony(csa_weight=None)",
-  ),
-  (
-    "--config.methods.harmony=harmony(inner_steps=5)",
-    "methods.harmony",
-    "harmony(inner_steps=5)",
-  ),
-  (
-    "--config.methods.harmony.name=splitfed_v1",
-    "methods.harmony",
-    "splitfed_v1",
-  ),
-  ("--config.methods.harmony.label=Mine", "methods.harmony.label", "Mine"),
-  (
-    "--config.eval.metrics=macro_f1,auroc",
-    "eval.metrics",
-    {"macro_f1": "macro_f1", "auroc": "auroc"},
-  ),
-  (
-    "--config.eval.metrics=ece|--config.eval.metrics.ece.bins=5",
-    "eval.metrics",
-    {"ece": "ece(bins=5)"},
-  ),
-  (
-    "--config.eval.metrics=macro_f1,ece(bins=5)",
-    "eval.metrics",
-    {"macro_f1": "macro_f1", "ece": "ece(bins=5)"},
-  ),
-  ("--config.eval.metrics=None", "eval.metrics", {}),
+  ("checkpoint.every=auto", "checkpoint.every", "auto"),
+  ("checkpoint.every=5", "checkpoint.every", 5),
+  ("order.turn=epoch", "order.turn", "epoch"),
+  ("title=12", "title", "12"),
+  ("title=None", "title", "None"),
+  ("wire.features.form=int8", "wire.features.form", "int8"),
+  ("participants_per_round=5", "participants_per_round", 5),
+  ("methods.harmony.label=Mine", "methods.harmony.label", "Mine"),
 ]
-"""Flags, a field, its value; a name with options is compared as text."""
+"""Fields, | between two of them, a path and its value."""
+
+NAMED = """
+data.partition=iid
+data.partition=dirichlet(alpha=0.3)
+data.partition=dirichlet(alpha=0.3, min_samples=2)
+data.partition.name=dirichlet -> data.partition=dirichlet
+eval.metrics.ece.bins=5 | eval.metrics=ece -> eval.metrics=ece=ece(bins=5)
+loss.smoothing=.2 | loss=label_smoothing -> loss=label_smoothing(smoothing=0.2)
+data.partition=shard -> data.partition=shard(num_shards=40)
+data.partition.k=1 -> data.partition=shard(num_shards=40, k=1)
+backbone=vgg11(pad=True)
+eval.shift=by_domain
+eval.shift.name=global -> eval.shift=global
+loss=label_smoothing(smoothing=0.2)
+methods=local,ditto -> methods=local, ditto
+methods=splitgp_09,ditto -> methods=splitgp_09=splitgp(lam=0.9), ditto
+methods=local,ditto(lam=0.5) -> methods=local, ditto=ditto(lam=0.5)
+methods=a=splitgp(lam=0.2),b=local -> methods=a=splitgp, b=local
+methods=ditto | methods.ditto.lam=0.5 -> methods=ditto=ditto(lam=0.5)
+methods.harmony.inner_steps=5 -> methods.harmony=harmony(inner_steps=5)
+methods.harmony.csa_weight=None -> methods.harmony=harmony(csa_weight=None)
+methods.harmony=harmony(inner_steps=5)
+methods.harmony.name=splitfed_v1 -> methods.harmony=splitfed_v1
+eval.metrics=macro_f1,auroc -> eval.metrics=macro_f1, auroc
+eval.metrics=ece | eval.metrics.ece.bins=5 -> eval.metrics=ece=ece(bins=5)
+eval.metrics=macro_f1,ece(bins=5) -> eval.metrics=macro_f1, ece=ece(bins=5)
+eval.metrics=None -> eval.metrics=
+""".strip().splitlines()
+"""Fields -> a path and its names with options, as the fields if left out."""
 
 
-def plain(value):
-  """Names with options as texts."""
-  if isinstance(value, dict):
-    return {key: plain(spec) for key, spec in value.items()}
-  return str(value) if isinstance(value, Spec) else value
+def flags(line):
+  """--config.FIELD=VALUE of each part of a line that is no flag itself."""
+  parts = [part.strip() for part in line.split("|")]
+  return [w if w.startswith("-") else f"--config.{w}" for w in parts]
 
 
-@pytest.mark.parametrize(("line", "path", "value"), ACCEPTED)
-def test_a_command_line_sets_fields(line, path, value):
-  command = parsed("describe", QUICK, *line.split("|"))
-  (cell,) = command.plan.cells
-  found = plain(value_of(cell.config, path))
+def described(line):
+  (cell,) = parsed("describe", QUICK, *flags(line)).plan.cells
+  return cell.config
+
+
+@pytest.mark.parametrize(("line", "path", "value"), TYPED)
+def test_a_command_line_sets_values(line, path, value):
+  found = value_of(described(line), path)
   assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("line", NAMED)
+def test_a_command_line_sets_names(line):
+  line, _, said = line.partition(" -> ")
+  path, _, said = (said or line).partition("=")
+  found = value_of(described(line), path)
+  if isinstance(found, dict):
+    names = {key: str(spec) for key, spec in found.items()}
+    found = ", ".join(x if k == x else f"{k}={x}" for k, x in names.items())
+  assert str(found) == said
 
 
 RUNS = [
@@ -180,7 +120,7 @@ RUNS = [
   ),
   (f"describe {QUICK}:harmony,fedavg", [""], None),
   ("describe --config quickstart --format=json", [""], None),
-  (f"--mode=describe {QUICK}", [""], None),
+  (f"--mode=describe {QUICK} --config.rounds 60", [""], None),
   (f"describe --config.rounds=5 {QUICK}", [""], None),
   ("describe --config=harmony:figure2,small,harmony", [""], (0, 1, 2)),
   (
@@ -205,83 +145,79 @@ def test_a_command_line_stands_for_runs(line, cells, seeds):
   assert (command.seeds or (plan and plan.seeds)) == seeds
 
 
-REFUSED = [
-  # unknown fields and flags
-  ("--config.optimizer.learning_rate=0.1", "optimizer.learning_rate"),
-  ("--config.optimiser.lr=0.1", "optimiser.lr"),
-  ("--config.xyzzy=5", "xyzzy"),
-  ("--config.rounds.x=5", "rounds.x"),
-  ("--config.data.partition.k.x=5", "data.partition.k.x"),
-  ("--config.method=local", "method"),
-  ("--config.sweep=x", "sweep"),
-  ("--config.=3", "--config."),
-  ("--lr=0.1", "--lr"),
-  ("--rounds=5", "--rounds"),
-  ("--flagfile=/nowhere", ""),
-  # unknown names and options
-  ("--config.data.partition=dirichle", "data.partition"),
-  ("--config.data.partition.alpha=0.3", "data.partition.alpha"),
-  ("--config.data.partition=shard(alpha=0.3)", "data.partition.alpha"),
-  ("--config.backbone=resnet", "backbone"),
-  ("--config.methods=harmny", "methods"),
-  ("--config.methods.harmny.inner_steps=5", "methods.harmny"),
-  ("--config.methods.harmony.inner_step=5", "methods.harmony.inner_step"),
-  ("--config.methods.fedprox.mu=1", "methods.fedprox"),
-  ("--config.methods=splitgp,splitgp", "methods"),
-  ("--config.methods=a=local,A=local", "methods"),
-  ("--config.methods=aux=local", "methods"),
-  ("--config.methods=a=splitgp(lam=3)", "methods.a.lam"),
-  ("--config.optimizer.name=adma", "optimizer.name"),
-  ("--config.eval.metrics=f1", "eval.metrics"),
-  ("--config.eval.metrics=auroc|--config.eval.metrics.ece.bins=9", "eval"),
-  # wrong values
-  ("--config.rounds=0", "rounds=0"),
-  ("--config.rounds=many", "rounds='many'"),
-  ("--config.rounds=1.5", "rounds=1.5"),
-  ("--config.rounds=None", "rounds=None"),
-  ("--config.rounds=", "rounds=''"),
-  ("--config.rounds=" + "9" * 5000, "rounds="),
-  ("--config.optimizer.lr=-1", "optimizer.lr"),
-  ("--config.optimizer.lr=nan", "optimizer.lr"),
-  ("--config.optimizer.lr=1e400", "optimizer.lr"),
-  ("--config.optimizer.momentum=1", "optimizer.momentum"),
-  ("--config.optimizer=adam", "optimizer"),
-  ("--config.batch_norm=locl", "batch_norm"),
-  ("--config.eval.rhos=0,-1", "eval.rhos"),
-  ("--config.eval.rhos=0,0", "eval.rhos"),
-  ("--config.eval.confusion=maybe", "eval.confusion"),
-  ("--config.data.partition=dirichlet(alpha=-1)", "data.partition.alpha"),
-  ("--config.data.partition=dirichlet(0.3)", "data.partition"),
-  ("--config.data.partition=dirichlet(alpha", "data.partition"),
-  ("--config.data.partition=iid,shard", "data.partition"),
-  ("--config.methods.harmony.inner_steps=two", "methods.harmony.inner_steps"),
-  ("--config.methods=", "methods"),
-  ("--config.checkpoint.every=0", "checkpoint.every"),
-  ("--config.checkpoint.every=sometimes", "checkpoint.every"),
-  ("--config.title=a\nb", "title"),
-  # contradictions
-  ("--config.eval.threshold_rule=fixed", "eval.threshold_rule"),
-  ("--config.privacy.features.noise=1", "privacy.features.noise"),
-  ("--config.participants_per_round=99", "participants_per_round"),
-  ("--config.headline=x", "headline"),
-  ("--config.fleet.memory=5,1", "fleet.memory"),
-  ("--config.scale=small", "--config.scale"),
-  # sweeps and seeds
-  ("--sweep=rounds", "--sweep=rounds"),
-  ("--sweep=rounds=1,1", "sweep.rounds"),
-  ("--sweep=rounds=1,,2", "--sweep=rounds"),
-  ("--sweep=rounds=1,2|--config.rounds=3", "--config.rounds"),
-  ("--sweep=optimiser.lr=1,2", "optimiser.lr"),
-  ("--sweep=rounds=1|--sweep=rounds=2", "--sweep=rounds"),
-  ("--seeds=1", "--seeds"),
-]
-"""Flags of describe, and what the refusal begins with."""
+REFUSED = """
+optimizer.learning_rate=0.1
+optimiser.lr=0.1
+xyzzy=5
+rounds.x=5
+data.partition.k.x=5
+method=local
+sweep=x
+=3 -> --config.
+--lr=0.1
+--rounds=5
+--flagfile=/nowhere
+data.partition=dirichle
+data.partition.alpha=0.3
+data.partition=shard(alpha=0.3) -> data.partition.alpha
+backbone=resnet
+methods=harmny
+methods.harmny.inner_steps=5 -> methods.harmny
+methods.harmony.inner_step=5
+methods.fedprox.mu=1 -> methods.fedprox
+methods=splitgp,splitgp
+methods=a=local,A=local
+methods=aux=local
+methods=a=splitgp(lam=3) -> methods.a.lam
+optimizer.name=adma
+eval.metrics=f1
+eval.metrics=auroc | eval.metrics.ece.bins=9 -> eval
+rounds=0 -> rounds=0
+rounds=many -> rounds='many'
+rounds=1.5 -> rounds=1.5
+rounds=None -> rounds=None
+rounds= -> rounds=''
+optimizer.lr=-1
+optimizer.lr=nan
+optimizer.lr=1e400
+optimizer.momentum=1
+optimizer=adam
+batch_norm=locl
+eval.rhos=0,-1
+eval.rhos=0,0
+eval.confusion=maybe
+data.partition=dirichlet(alpha=-1) -> data.partition.alpha
+data.partition=dirichlet(0.3)
+data.partition=dirichlet(alpha
+data.partition=iid,shard
+methods.harmony.inner_steps=two
+methods=
+checkpoint.every=0
+checkpoint.every=sometimes
+eval.threshold_rule=fixed
+privacy.features.noise=1
+participants_per_round=99
+headline=x
+fleet.memory=5,1
+scale=small -> --config.scale
+--sweep=rounds -> --sweep=rounds
+--sweep=rounds=1,1 -> sweep.rounds
+--sweep=rounds=1,,2 -> --sweep=rounds
+--sweep=rounds=1,2 | rounds=3 -> --config.rounds
+--sweep=optimiser.lr=1,2 -> optimiser.lr
+--sweep=rounds=1 | --sweep=rounds=2 -> --sweep=rounds
+--seeds=1
+""".strip().splitlines()
+"""Fields and flags -> what the refusal begins with, the field if left out."""
 
 
-@pytest.mark.parametrize(("line", "field"), REFUSED)
-def test_a_refusal_begins_with_its_field(line, field):
-  with refused(field):
-    parsed("describe", QUICK, *line.split("|"))
+@pytest.mark.parametrize(
+  "line", [*REFUSED, "title=a\nb", "rounds=" + "9" * 5000]
+)
+def test_a_refusal_begins_with_its_field(line):
+  line, _, field = line.partition(" -> ")
+  with refused(field or line.partition("=")[0]):
+    parsed("describe", QUICK, *flags(line))
 
 
 @pytest.mark.parametrize(

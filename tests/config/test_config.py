@@ -20,13 +20,11 @@ from splitjax import (
   BACKBONES,
   LOSSES,
   METHODS,
-  METRICS,
   PARTITIONS,
   SHIFTS,
   Config,
   UserError,
   experiment,
-  fields,
 )
 from splitjax.config import significant
 from splitjax.config.config import BOOKKEEPING, MEASURING, FaultsConfig, Rows
@@ -162,14 +160,6 @@ def test_a_config_is_a_group_of_fields():
       Config.from_dict(source)
 
 
-def test_a_data_set_that_is_not_prepared_names_the_command(tmp_path):
-  c = tiny.tiny()
-  c.data.name, c.data.dir = "fashion_mnist", str(tmp_path)
-  with refused("data.name") as error:
-    experiment.build(c)
-  assert "python -m splitjax.data prepare fashion_mnist" in str(error.value)
-
-
 @pytest.mark.parametrize(
   ("path", "value", "plain"),
   [
@@ -196,11 +186,6 @@ def test_a_value_gets_the_type_of_its_field(path, value, plain):
   assert (
     value_of(Config.from_dict(Config.from_dict(c).to_dict()), path) == plain
   )
-
-
-def test_values_of_other_libraries_become_pythons():
-  given = [np.array([0.1, 2], np.float32), range(1, 3), Path("a/b")]
-  assert list(map(fields.native, given)) == [(0.1, 2.0), (1, 2), "a/b"]
 
 
 def drafts():
@@ -335,15 +320,6 @@ def test_a_spec_in_a_config_is_a_copy():
   # What lies under another registry is no name of this field.
   with refused("backbone"):
     c.backbone = splitjax.spec(SHIFTS, "global")
-
-
-def test_a_spec_checks_its_options():
-  with refused("shard.kk"):
-    splitjax.spec(PARTITIONS, "shard", kk=3)
-  with refused("nope"):
-    splitjax.spec(METHODS, "nope")
-  with refused("ece.bins"):
-    splitjax.spec(METRICS, "ece", bins=0.5)
 
 
 @pytest.mark.parametrize("label", ["option k of", "annotate", "Spec has"])

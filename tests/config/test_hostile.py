@@ -58,12 +58,6 @@ def test_nothing_is_executed(tmp_path):
   assert mark.exists()  # the payload works
 
 
-def test_a_config_beyond_the_machine():
-  c = tiny.tiny()
-  with refused("eval.thresholds"):
-    c.eval.thresholds = tuple(range(20_000))
-
-
 @pytest.mark.parametrize(
   ("more", "field"),
   [
