@@ -26,7 +26,7 @@ import argparse
 import dataclasses
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   return 0
 
 
-def _depths(depths: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _depths(depths: Sequence[evaluation.SplitDepth]) -> pd.DataFrame:
   """Tabulates the depths with their sizes, latencies and bounds, as text."""
   words = {None: "any", True: "ok", False: "no"}
   return pd.DataFrame(
@@ -148,16 +148,13 @@ def _depths(depths: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
   )  # fmt: skip
 
 
-def _sizes(depth: Mapping[str, Any]) -> evaluation.Sizes:
-  names = "phi", "h", "theta", "channels"
-  return evaluation.Sizes(*(depth[name] for name in names))
-
-
 def _table_1(
-  depth: Mapping[str, Any], setting: Setting, pixels: int
+  depth: evaluation.SplitDepth, setting: Setting, pixels: int
 ) -> pd.DataFrame:
   """Tabulates SplitGP's Table I for one sample and one cut, as text."""
-  sizes, rates, beta = _sizes(depth), setting.resources(), setting.offloaded
+  sizes = evaluation.sizes_of(depth)
+  rates = setting.resources()
+  beta = setting.offloaded
   whole, lines = sizes.prefix + sizes.server, []
   for name, (each, answers) in evaluation.deployments(sizes, pixels).items():
     stored, *sent = evaluation.needs(each, 1, beta, answers)
@@ -171,20 +168,15 @@ def _table_1(
 
 
 def inference_time(
-  depth: Mapping[str, Any], setting: Setting, pixels: int, title: str
+  depth: evaluation.SplitDepth, setting: Setting, pixels: int, title: str
 ) -> figures.Figure:
   """Draws the latencies over client power P_C and over bandwidth R.
 
   A dotted line is the bound of Proposition 2 or 3: beyond it the cut network is
   slower than the whole one at the client or at the server.
   """
-  sizes, rates = _sizes(depth), setting.resources()
-  limits = {
-    "client": evaluation.largest_power(sizes, rates, setting.offloaded),
-    "bandwidth": evaluation.largest_bandwidth(
-      sizes, rates, setting.offloaded, pixels
-    ),
-  }
+  sizes, rates = evaluation.sizes_of(depth), setting.resources()
+  bounds = evaluation.propositions(sizes, rates, setting.offloaded, pixels)
   names = {"client": "client power P_C", "bandwidth": "bandwidth R"}
   lines = []
   for field, factors in {
@@ -202,7 +194,7 @@ def inference_time(
   table = pd.DataFrame(lines, columns=list(heads))
   options: Any = {"xlabel": "numbers per unit of time", "sharex": False}
   figure: Any = figures.lines(None, table, "x", "where", title=title, **options)
-  for axes, bound in zip(figure.axes, limits.values(), strict=True):
+  for axes, bound in zip(figure.axes, bounds[1:], strict=True):
     axes.set_yscale("log")
     if np.isfinite(bound):
       axes.axvline(float(bound), color="0.35", linestyle=":")

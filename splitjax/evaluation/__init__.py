@@ -11,12 +11,12 @@ _PUBLIC = {
   "cost": "Cost RoundWork grams of_round until_target whole_round",
   "exits": "Exits Outputs alike evaluate_clients most_confident"
   " personalise_clients",
-  "forgetting": "backward_transfer confusion interruptions late late_numbers"
-  " performance_gap positions queue",
-  "gate": "GRID aside best default_grid estimate patches predictions score"
-  " sweep",
-  "latency": "Resources Sizes deployments inference_times largest_bandwidth"
-  " largest_power needs round_trip_latency Setting sizes_of split_depths",
+  "forgetting": "backward_transfer count_answers interruptions late_numbers"
+  " performance_gap positions queue shares",
+  "gate": "Answered GRID aside best default_grid estimate patches predictions"
+  " score sweep",
+  "latency": "Resources Setting Sizes SplitDepth deployments inference_times"
+  " needs propositions round_trip_latency sizes_of split_depths",
   "leakage": "Messages embedding_gradient match_graph reconstruction record",
   "means": "over_clients over_samples spread",
   "measurements": "MEASUREMENTS",

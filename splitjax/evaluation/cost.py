@@ -12,13 +12,13 @@ clients measure it in SuperSFL (Section II-A). Before a step without the server
 a client waits for TIMEOUT (SuperSFL's Algorithm 3).
 
 All clients work at the same time, even if one server serves them one by one, so
-a round takes the time of its slowest client. In a relay each client continues
-to train the half that the previous client had, so a round takes the sum of the
-clients' times. In both cases the server's times for all clients are added.
+a round takes the time of its slowest client; in a relay, where each client
+continues to train the half of the previous one, the sum of their times. The
+server's times for all clients are added.
 
-Energy is power times seconds. A client uses energy while it computes and while
-it sends or receives, but none while it waits; the server uses energy while it
-computes. Grams are energy times a grid factor.
+Energy is power times seconds, of a client while it computes, sends or receives,
+not while it waits, and of the server while it computes. Grams are energy times
+a grid factor.
 
 The model leaves out class means, what a method learns before its first step
 (FedALA's weights), a server's own training, fine-tuning after the last round,
@@ -34,7 +34,8 @@ import numpy as np
 from splitjax.evaluation import means
 from splitjax.evaluation.rounds import joules
 from splitjax.evaluation.subject import End, Finding, Line, Subject
-from splitjax.fleet import Profiles, Rates
+from splitjax.fleet import Rates
+from splitjax.fleet.resources import Devices
 from splitjax.models.sizes import flops_of_cut
 from splitjax.types import Metrics, Number
 
@@ -78,8 +79,7 @@ class Cost(NamedTuple):
 
 def of_round(
   plan: RoundWork,
-  profiles: Profiles,
-  rates: Rates,
+  hardware: Devices,
   sent: np.ndarray,
   steps: np.ndarray,
   alone: np.ndarray,
@@ -90,14 +90,14 @@ def of_round(
 
   Args:
     plan: the work of a whole round.
-    profiles: profiles of all clients.
-    rates: rates of the server and of power.
+    hardware: the clients' devices.
     sent: [N], bytes that each client sent and received.
     steps: [N], local steps that each client took. Of the work in `plan` the
       client has done the share steps / plan.steps.
     alone: [N], how many of these steps were without the server.
     relay: whether a client's half is handed from client to client.
   """
+  profiles, rates = hardware
   # Shares of a whole round's steps. In a round without steps the server serves
   # whoever sends anything.
   most = np.maximum(plan.steps, 1)
@@ -134,8 +134,8 @@ def grams(joules: float, rates: Rates) -> float:
 def whole_round(subject: Subject) -> RoundWork:
   """Returns each client's work in a round in which it takes all its steps.
 
-  A client is cut at its depth by Method.cuts, or else at its cohort's depth.
-  The server has no work where clients hold whole networks without cuts.
+  A client is cut at its depth by Method.cuts, or else of its cohort. The server
+  has no work where clients hold whole networks without cuts.
   """
   method = subject.method
   served = method.needs_server
@@ -174,11 +174,9 @@ def round_flops(subject: Subject) -> float:
 def of_metrics(subject: Subject, plan: RoundWork, metrics: Metrics) -> Cost:
   """Returns the cost of a trained round; `plan` is that of `whole_round`."""
   assert subject.fleet.hardware is not None  # of every run
-  profiles, rates = subject.fleet.hardware
   return of_round(
     plan,
-    profiles,
-    rates,
+    subject.fleet.hardware,
     np.asarray(metrics.bytes, np.float64),
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
@@ -215,9 +213,8 @@ def _numbers(end: End) -> Iterator[Number]:
 def of_run(end: End, accuracy: float) -> dict[str, float | None]:
   """Sums up the costs of all rounds.
 
-  `accuracy` in [0, 1], or NaN, is from the last evaluation on the first test
-  set. "grams" are of CO2, "watts" the mean power, and "watts_per_point" watts
-  per percentage point of accuracy.
+  "grams" are of CO2, "watts" the mean power, and "watts_per_point" watts per
+  percentage point of `accuracy`, which is on the first test set.
   """
   assert end.subject.fleet.hardware is not None  # of every run
   seconds, clients, server = (
@@ -238,11 +235,10 @@ def of_run(end: End, accuracy: float) -> dict[str, float | None]:
 def until_target(end: End, label: str) -> dict[str, float | None]:
   """Returns the cost of training until a row's accuracy reached eval.target.
 
-  The accuracy is on the first test set. The cost has the rounds, bytes, seconds
-  and joules up to the first evaluated round that reached the target; they are
-  None if no round did. Returns {} if there is no target, if the row is
-  evaluated only after the last round (eval.personal), or if lines lack the
-  accuracy on the first test set.
+  It has the rounds, bytes, seconds and joules up to the first evaluated round
+  that reached it on the first test set; None if no round did. Returns {} if
+  there is no target, if the row is evaluated only after the last round
+  (eval.personal), or if lines lack the accuracy on that set.
   """
   target = end.subject.config.eval.target
   name = end.subject.test_sets.names[0]

@@ -56,7 +56,8 @@ class Outputs(NamedTuple):
 
 
 @functools.partial(
-  jax.jit, static_argnames=("layout", "plans", "probabilities", "mesh")
+  jax.jit,
+  static_argnames=("layout", "plans", "probabilities", "mesh", "answer"),
 )
 def evaluate_clients(
   method: Method,
@@ -72,7 +73,8 @@ def evaluate_clients(
   plans: tuple[BatchPlan, ...],
   probabilities: bool = False,
   mesh: Mesh | None = None,
-) -> Exits:
+  answer: Callable[[Method, Net, Net, Array], Tree] | None = None,
+) -> Any:
   """Evaluates all clients of a trained method.
 
   Args:
@@ -87,10 +89,12 @@ def evaluate_clients(
       is evaluated on.
     chunks: [N] int32, how many leading chunks are computed for each client,
       the answers to others are 0; None: all.
-    layout: the cohorts, static.
-    plans: of each cohort, static.
+    layout: the cohorts.
+    plans: of each cohort.
     probabilities: whether Exits keep probabilities.
     mesh: the devices; None for one.
+    answer: (method, a client's network, the server's, standardised inputs [B])
+      -> leaves [B, ...], to compute in the place of Exits.
 
   Returns:
     Exits of arrays [N, chunks * B], by client number.
@@ -99,7 +103,7 @@ def evaluate_clients(
     chunks = jnp.full(len(shown), shown.shape[1], jnp.int32)
   tables = [trees.take((shown, chunks), number) for number in numbers]
 
-  if method.pick:
+  if method.pick and answer is None:
     # All clients share the answers: compute them once, then take samples.
     real = [
       trees.window(stacked, 0, cohort.size)
@@ -116,11 +120,14 @@ def evaluate_clients(
     def exits_of(plan, common, of_client):
       method, server, image = common
       client, personal, (rows, count) = of_client
-      net, rest = answering(method, client, server, personal)
+      net = method.model(client, server) if personal is None else personal
+      theta = method.part_two(client, server)
 
       def chunk(i):
         x = standardise(image[rows[i]], plan.mean, plan.std)
-        return to_exits(method.predict(net, rest, x), probabilities)
+        if answer is not None:
+          return answer(method, net, theta, x)
+        return to_exits(method.predict(net, theta, x), probabilities)
 
       return leading(chunk, len(rows), count)
 
@@ -156,25 +163,13 @@ def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
   )
 
 
-def answering(
-  method: Method, client: Client, server: Server, personal: Net | None = None
-) -> tuple[Net, Net]:
-  """Makes the networks that answer for a client: its own, and the server's.
-
-  `personal` is the client's personalised network, if it has one.
-  """
-  net = method.model(client, server) if personal is None else personal
-  return net, method.part_two(client, server)
-
-
 def alike(method: Method, depth: int) -> bool:
   """Tells whether all clients of a depth give the same answers after a round.
 
   They do if a client keeps no parameter or statistic that answers: none at all,
   or those of an exit alone where only the server answers. Besides, the server
   must have one network for all of them, and no other client's path may answer
-  (`pick`). Such clients may share an evaluation. Copies that were personalised
-  are never alike.
+  (`pick`). Personalised copies are never alike.
   """
   if method.pick or type(method).part_two is not Method.part_two:
     return False
@@ -202,9 +197,8 @@ def picked_outputs(
 ) -> Exits:
   """Computes the most confident path's outputs for all samples of a split.
 
-  `clients` are those of each cohort, without padding; `image` has the inputs
-  [P, ...], which pass the networks `batch` at a time. Returns Exits of arrays
-  [P].
+  `clients` are those of each cohort, without padding. The inputs `image`
+  [P, ...] pass the networks `batch` at a time. Returns Exits of arrays [P].
   """
 
   def chunk(rows):
@@ -255,10 +249,9 @@ def personalise_clients(
   plans: tuple[BatchPlan, ...],
   mesh: Mesh | None = None,
 ) -> tuple[Net, ...]:
-  """Makes the networks that answer in a row of results that is personal.
+  """Makes the networks that answer in a personal row, by cohort, [N, ...].
 
   The state stays as it is. Arguments are those of `engine.round.run_round`.
-  Returns each cohort's networks, leaves [N, ...].
   """
 
   def of_client(plan, common, part):
@@ -282,10 +275,7 @@ def personalise_clients(
 
 
 def tuning_key(key: Array, round: Array) -> Array:
-  """Derives the key of a round's personalisation from the key of the run.
-
-  A client folds its number in.
-  """
+  """Derives a round's key of personalisation; a client folds its number in."""
   return jax.random.fold_in(jax.random.fold_in(key, TUNE), round)
 
 
@@ -301,17 +291,17 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
   return padded.reshape(clients, chunks, size)
 
 
-def leading(chunk: Callable, most: int, count: Array) -> Exits:
+def leading(chunk: Callable, most: int, count: Array) -> Tree:
   """Computes one client's outputs for its leading chunks only.
 
-  `chunk` maps the number of a chunk, below `most`, to Exits [B]. Returns Exits
-  of arrays [most * B], which are 0 from chunk `count` on.
+  `chunk` maps the number of a chunk, below `most`, to leaves [B, ...]. Returns
+  leaves [most * B, ...], which are 0 from chunk `count` on.
   """
   outputs = jax.tree.map(
     lambda x: jnp.zeros((most, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
   )
   outputs = jax.lax.fori_loop(
-    0, count, lambda i, done: trees.put(done, i, chunk(i)), outputs
+    0, count, lambda i, filled: trees.put(filled, i, chunk(i)), outputs
   )
   return jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), outputs)
 
@@ -326,11 +316,10 @@ def map_clients(
 ) -> list[Any]:
   """Applies a function to every client, on the device that holds it.
 
-  The function is called with the plan of the client's cohort, with `common`,
-  which all clients share, and with the client's part of `stacked`, which has an
-  item per cohort with arrays [N, ...]. What it needs of traced arrays must be
-  among its arguments. Returns the results, also an item per cohort with arrays
-  [N, ...].
+  The function takes the plan of the client's cohort, `common`, which all
+  clients share, and the client's part of `stacked`, an item per cohort with
+  arrays [N, ...]. Other traced arrays it must not use. Returns the results, an
+  item per cohort with arrays [N, ...].
   """
   on_cpu = target.current().platform == "cpu"
 
@@ -343,11 +332,11 @@ def map_clients(
 
       # As many clients at a time as a round trains, which may be few of all.
       # On a CPU one, without a client axis, even if a round trains all at once.
-      places = cohort.width // layout.devices
+      on_one = cohort.width // layout.devices
       chunk = cohort.chunk or -(-layout.computed(cohort) // layout.devices)
       if chunk <= 1 or on_cpu:
         results.append(jax.lax.map(of_client, part))
-      elif chunk >= places:
+      elif chunk >= on_one:
         results.append(jax.vmap(of_client)(part))
       else:
         results.append(jax.lax.map(of_client, part, batch_size=chunk))
@@ -370,8 +359,7 @@ def copied(tree: Tree, mesh: Mesh | None) -> Tree:
 def in_order(cohorts: Sequence[CohortShape], numbers: Sequence[Array]) -> Array:
   """Finds each client's row in the joined cohorts: [num_clients] int32.
 
-  `numbers` has the client numbers of each cohort, [N] int32. Padding clients
-  repeat a number and are skipped.
+  `numbers` has the client numbers [N] of each cohort. Padding is skipped.
   """
   real = np.concatenate(
     [np.arange(cohort.width) < cohort.size for cohort in cohorts]

@@ -28,50 +28,43 @@ LATE = 5
 """Number of last rounds over which Hydra reports the median."""
 
 
-def confusion(
+def count_answers(
   predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
 ) -> np.ndarray:
-  """Computes the confusion matrix of the answers (Hydra Figure 11).
-
-  Its diagonal is A_l, the accuracy on all clients' test samples of class l.
-
-  A_l = sum_n #{m of class l: y_nm = l} / sum_n #{m of class l}
-
-  A choice: this is a mean over samples, not over clients. If every client has
-  the whole test split, as in Hydra, both are the same.
+  """Counts the answers to each client's samples, [N, C, C] by class and answer.
 
   Args:
-    predicted: [N, M] int in 0..C-1, the answers; or [M] of one client.
+    predicted: [N, M] int in 0..C-1, the answers.
     labels: [M] or [N, M] int; undefined for padding.
-    samples: shape as `predicted`, bool, the samples of the test set; or int,
-      the weight of each sample.
+    samples: [N, M] bool, the samples of the test set.
     classes: C.
-
-  Returns:
-    [C, C] float64 with a row per class and a column per answer. A row sums to
-    1, or is NaN for a class without a sample.
   """
-  inside = samples > 0
-  truth = np.broadcast_to(labels, predicted.shape)[inside]
-  pairs = classes * truth + predicted[inside]
-  count = np.bincount(pairs, samples[inside], classes**2)
-  count = count.reshape(classes, classes)
-  return ratio(count, count.sum(axis=1, keepdims=True))
+  table = np.zeros((len(predicted), classes, classes), np.int32)
+  client, sample = np.nonzero(samples)
+  label = np.broadcast_to(labels, predicted.shape)[client, sample]
+  np.add.at(table, (client, label, predicted[client, sample]), 1)
+  return table
+
+
+def shares(counts: np.ndarray) -> np.ndarray:
+  """Divides the counts [N, C, C] of all clients by the samples of each class.
+
+  Returns [C, C] float64 (Hydra Figure 11); NaN for a class without a sample.
+  The diagonal is A_l, the accuracy on all clients' test samples of class l. A
+  choice: this is a mean over samples, not over clients. If every client has the
+  whole test split, as in Hydra, both are the same.
+  """
+  total = counts.sum(axis=0)
+  return ratio(total, total.sum(axis=1, keepdims=True))
 
 
 def performance_gap(per_class: np.ndarray) -> np.ndarray:
   """Computes the mean gap of the classes to the best class (Hydra eq. 2).
 
-  PG(r) = 1/L sum_l (max_k A_k^r - A_l^r)
+  PG(r) = 1/L sum_l (max_k A_k^r - A_l^r), from A_l [..., C] to [...]
 
   A choice: the paper prints max_k { min(0, A_l - A_k) }, which is 0 for k = l
   and so always 0; its text and tables mean the absolute gap to the best label.
-
-  Args:
-    per_class: [..., C] float, A_l.
-
-  Returns:
-    [...] float64, at least 0.
   """
   values = np.asarray(per_class, np.float64)
   best = np.fmax.reduce(values, axis=-1, keepdims=True)
@@ -84,14 +77,9 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
   BW(R) = 1/L sum_l max_{r < R} (A_l^r - A_l^R)
 
   In the paper R is the last round. A choice: here R is each evaluated round in
-  turn, so that a median over the last rounds can be taken.
-
-  Args:
-    per_class: [R, C] float, A_l^r of the evaluated rounds in order.
-
-  Returns:
-    [R] float64; NaN for the first round; below 0 if the classes are on average
-    better than ever before.
+  turn, so that a median over the last rounds can be taken. From A_l^r [R, C] of
+  the evaluated rounds in order; returns [R] float64: NaN for the first round;
+  below 0 if the classes are on average better than ever before.
   """
   values = np.asarray(per_class, np.float64)
   out = np.full(len(values), np.nan)
@@ -101,19 +89,11 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
   return out
 
 
-def late(values: np.ndarray) -> np.ndarray:
-  """Takes the median over the last five evaluated rounds, as Hydra's tables do.
-
-  Args:
-    values: [R, ...] float, by round; if R < 5 the median is over all R. NaN
-      values are ignored.
-
-  Returns:
-    [...] float64; NaN if all values are NaN.
-  """
+def late(values: np.ndarray) -> float:
+  """Takes the median [R] of the last LATE evaluated rounds, ignoring NaN."""
   with warnings.catch_warnings():  # nanmedian warns where all values are NaN
     warnings.simplefilter("ignore", RuntimeWarning)
-    return np.nanmedian(np.asarray(values, np.float64)[-LATE:], axis=0)
+    return float(np.nanmedian(np.asarray(values, np.float64)[-LATE:]))
 
 
 def late_numbers(
@@ -121,19 +101,13 @@ def late_numbers(
 ) -> dict[str, float]:
   """Computes the numbers of Hydra's tables, medians over the last rounds.
 
-  Args:
-    accuracy: [R], mean over clients, by evaluated round.
-    per_class: [R, C], A_l^r, by evaluated round.
-
-  Returns:
-    "late_accuracy", "gap" and "backward".
+  From the mean over clients [R] and A_l^r [R, C] of the evaluated rounds.
   """
-  curves = {
-    "late_accuracy": accuracy,
-    "gap": performance_gap(per_class),
-    "backward": backward_transfer(per_class),
+  return {
+    "late_accuracy": late(accuracy),
+    "gap": late(performance_gap(per_class)),
+    "backward": late(backward_transfer(per_class)),
   }
-  return {name: float(late(values)) for name, values in curves.items()}
 
 
 # The end of a run: confusion matrices, and the positions of classes.
@@ -148,39 +122,33 @@ def on_end(end: End) -> Finding:
   all clients.
   """
   subject = end.subject
-  places = positions(subject) or ()
-  numbers = [
-    Number("position", place, scores.label, label=name)
-    for scores in end.scores
-    for name, place in zip(subject.classes, places, strict=False)
-    if place >= 0
-  ]
+  numbers = list[Number]()
+  for scores in end.scores:
+    for name, rank in positions(subject).items():
+      numbers.append(Number("position", rank, scores.label, label=name))
   if not subject.config.eval.confusion:
     return Finding(numbers)
   arrays = {}
   for scores in end.scores:
-    sets = scores.sets
-    table = np.zeros((*sets.sets.shape[:2], *2 * sets.main.shape[1:]), np.int32)
-    for counts, tested, limit in zip(
-      table, sets.sets, scores.chosen.threshold, strict=True
-    ):
-      answers = gate.predictions(scores.exits, limit, scores.sides)
-      n, m = np.nonzero(tested)
-      label = np.broadcast_to(sets.label, answers.shape)[n, m]
-      np.add.at(counts, (n, label, answers[n, m]), 1)
-    arrays[scores.label] = table
+    answers = [
+      gate.predictions(scores.answered, limit)
+      for limit in scores.chosen.threshold
+    ]
+    tested = zip(answers, scores.sets.sets, strict=True)
+    arrays[scores.label] = np.stack(
+      [
+        count_answers(x, scores.sets.label, samples, len(subject.classes))
+        for x, samples in tested
+      ]
+    )
   return Finding(numbers, arrays)
 
 
 def picture(arrays: Arrays, label: str, of: str, maps: Any) -> Any:
-  """Draws the matrices of the last test set, summed over the clients.
-
-  Each entry is divided by the number of samples of its class.
-  """
+  """Draws the matrices of the last test set, over all clients."""
   del label, of  # the rows' labels stand in the arrays
-  tables = [table[-1].sum(axis=0) for table in arrays.values()]
-  shares = [ratio(x, x.sum(axis=1, keepdims=True)) for x in tables]
-  return maps.confusion(np.stack(shares), list(arrays))
+  tables = [shares(table[-1]) for table in arrays.values()]
+  return maps.confusion(np.stack(tables), list(arrays))
 
 
 def queue(subject: Subject) -> QueueSpec:
@@ -196,15 +164,17 @@ def queue(subject: Subject) -> QueueSpec:
   )
 
 
-def positions(subject: Subject) -> list[int] | None:
-  """Finds the position of each label's clients in a cycle of the server.
+def positions(subject: Subject) -> dict[str, int]:
+  """Maps classes to the position of their clients in a cycle of the server.
 
-  Returns [C] like `orders.positions`; None if the server has no cycles.
+  Classes without clients are left out, and all if the server has no cycles.
   """
   if subject.method.topology not in IN_TURN:
-    return None
+    return {}
   name = subject.config.order.name
-  return orders.positions(queue(subject), name, len(subject.classes))
+  ranks = orders.positions(queue(subject), name, len(subject.classes))
+  named = zip(subject.classes, ranks or (), strict=False)
+  return {name: rank for name, rank in named if rank >= 0}
 
 
 # Within a round: the network after each group of clients.
@@ -222,10 +192,9 @@ class Interruption(NamedTuple):
 def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   """Returns the points before the last full cycle and after each group in it.
 
-  In a full cycle every client has its turn. A group consists of consecutive
-  turns of clients that have the same label. `turns` [N, T] int has the position
-  of each client's steps in the order of service; it is negative for a step
-  without a turn.
+  In a full cycle every client has its turn. A group is consecutive turns of
+  clients of one label. `turns` [N, T] int has the position of each client's
+  steps in the order of service; negative for a step without a turn.
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()
@@ -267,21 +236,19 @@ def within_round(
       test samples after a round that is served in this order.
 
   Returns:
-    "confusion" [S, C, C], the matrix of the last test set at each interruption;
-    "turns" [S] and "label" [S], -1 for None, as in `Interruption`.
+    "confusion" [S, C, C], the `shares` of the last test set at each of S
+    interruptions, with their "turns" [S] and "label" [S], -1 for None.
   """
   sets = subject.test_sets
   line = queue(subject)
   points = interruptions(order[: len(line.label), number], line)
-  matrices = [
-    confusion(
-      answers(np.where(order < point.turns, order, NO_TURN)),
-      sets.label,
-      sets.sets[-1],
-      len(subject.classes),
+  matrices = []
+  for point in points:
+    predicted = answers(np.where(order < point.turns, order, NO_TURN))
+    counts = count_answers(
+      predicted, sets.label, sets.sets[-1], len(subject.classes)
     )
-    for point in points
-  ]
+    matrices.append(shares(counts))
   return {
     "confusion": np.stack(matrices),
     "turns": np.array([p.turns for p in points]),

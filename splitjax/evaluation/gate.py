@@ -1,7 +1,6 @@
 """The entropy gate: the client's exit or the server answers a test sample.
 
-Arithmetic on the outputs of both exits (`exits.Exits`), on the host. No network
-runs, so a further threshold costs milliseconds.
+Arithmetic on the outputs of both exits, on the host: no network runs again.
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
 the sample exits on the device iff E < e_n; otherwise it is offloaded. As
@@ -15,9 +14,8 @@ client uses held-out images of its own, and the same images with their patches
 in random order. For these proxies of out-of-distribution samples none of its
 classes is the right answer: its exit should be unsure and offload them.
 
-A client may have no sample in a set (for example if no class of its own is in
-the test split). Its accuracy and its offload ratio are then NaN, and
-`means.over_clients` leaves it out of every mean.
+Accuracy and offload ratio of a client without a sample in a set are NaN, which
+`means.over_clients` leaves out.
 
 References:
   SplitGP (Han et al., INFOCOM 2023), Sec. III, eq. 11.
@@ -46,7 +44,18 @@ GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
 At 0 all samples are offloaded. At 2.4, which is above log 10, no sample is
 offloaded. JSON can hold 2.4, but not infinity."""
 
-BOTH = ("client", "server")
+
+class Answered(NamedTuple):
+  """What both exits answered to the clients' samples, and who may answer."""
+
+  exits: Exits  #: arrays [N, M]
+  #: [M] int; or [N, M] if each client has its own samples
+  labels: np.ndarray
+  #: [R, N, M] bool, the samples of each test set; or int, each sample's weight
+  samples: np.ndarray
+  #: which exits can answer, as in `Method.answers`; ("client",) is the case
+  #: "device only" of SplitGP's Table IV, ("server",) its case "server only"
+  sides: tuple[str, ...] = ("client", "server")
 
 
 class Gated(NamedTuple):
@@ -64,10 +73,8 @@ class Gated(NamedTuple):
 def default_grid(classes: int) -> tuple[float, ...]:
   """Scales GRID by log C / log 10, since entropy is at most log C.
 
-  C is at least two. Returns the thresholds in increasing order, nats.
-
-  Raises:
-    UserError: there are fewer than two classes, so that entropy is always 0.
+  Returns increasing thresholds, nats. Raises a UserError if there are fewer
+  than two classes, so that entropy is always 0.
   """
   if classes < 2:
     raise UserError(
@@ -85,9 +92,8 @@ def offloads(
 ) -> Array | np.ndarray:
   """Tells which samples are offloaded, [..., M] bool.
 
-  `entropy` is [..., M] and `threshold` [..., 1]. `sides` are the exits that can
-  answer, as in `Method.answers`: ("server",) offloads every sample, ("client",)
-  none, whatever the threshold is.
+  `entropy` is [..., M] and `threshold` [..., 1]. With one of the `sides` the
+  threshold does not matter.
   """
   if len(sides) == 1:
     shape = np.broadcast_shapes(threshold.shape, entropy.shape)
@@ -96,53 +102,29 @@ def offloads(
   return ~(entropy < threshold)
 
 
-def score(
-  exits: Exits,
-  labels: np.ndarray,
-  samples: np.ndarray,
-  threshold: np.ndarray | float,
-  sides: tuple[str, ...],
-) -> Gated:
-  """Computes accuracy and offload ratio at given thresholds.
-
-  `sides=("client",)` gives the case "device only" of SplitGP's Table IV, and
-  ("server",) its case "server only". For the accuracy on a part of the samples,
-  such as ID or OOD, select that part in `samples`.
-
-  Args:
-    exits: arrays [N, M].
-    labels: [M] int; or [N, M] if each client has its own samples.
-    samples: [R, N, M] bool, the samples of each test set; or int, the weight
-      of each sample.
-    threshold: [R, N] float, or one for all, nats.
-    sides: which exits can answer, see `offloads`.
-  """
-  entropy, client, server = map(
-    np.asarray, (exits.entropy, exits.client, exits.server)
-  )
-  labels = np.broadcast_to(labels, entropy.shape)
+def score(answered: Answered, threshold: np.ndarray | float) -> Gated:
+  """Computes accuracy and offload ratio at thresholds [R, N], or at one."""
+  exits, labels, samples, sides = answered
+  labels = np.broadcast_to(labels, exits.entropy.shape)
   size = samples.sum(axis=-1, dtype=np.int64)
   limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
   correct = np.empty(size.shape)
   sent = np.empty(size.shape)
   for n in range(size.shape[1]):  # one at a time, since [R, N, M] is large
-    offload = offloads(entropy[n], limit[:, n, None], sides)
-    right = np.where(offload, server[n] == labels[n], client[n] == labels[n])
+    entropy, client, server = (
+      np.asarray(x[n]) for x in (exits.entropy, exits.client, exits.server)
+    )
+    offload = offloads(entropy, limit[:, n, None], sides)
+    right = np.where(offload, server == labels[n], client == labels[n])
     weight = samples[:, n].astype(np.float64)
     correct[:, n] = (right * weight).sum(axis=-1)
     sent[:, n] = (offload * weight).sum(axis=-1)
   return Gated(limit, ratio(correct, size), ratio(sent, size), size)
 
 
-def sweep(
-  exits: Exits,
-  labels: np.ndarray,
-  samples: np.ndarray,
-  thresholds: Sequence[float],
-  sides: tuple[str, ...],
-) -> Gated:
+def sweep(answered: Answered, thresholds: Sequence[float]) -> Gated:
   """Computes `score` at each of E thresholds, in any order; [E, R, N]."""
-  scores = [score(exits, labels, samples, e, sides) for e in thresholds]
+  scores = [score(answered, threshold) for threshold in thresholds]
   return jax.tree.map(lambda *rows: np.stack(rows), *scores)
 
 
@@ -153,9 +135,6 @@ def best(swept: Gated) -> Gated:
   client without samples gets the threshold NaN. Of a `sweep` over test samples
   this is the oracle: it uses the test labels, so no choice from the same grid
   is more accurate. Of an `estimate` it uses no test labels.
-
-  Args:
-    swept: arrays [E, R, N], thresholds in any order.
   """
   order = np.argsort(swept.threshold[:, 0, 0])[::-1]
   # The largest threshold first: argmax returns the first maximum.
@@ -167,15 +146,16 @@ def best(swept: Gated) -> Gated:
 
 
 def predictions(
-  exits: Exits, threshold: np.ndarray | float, sides: tuple[str, ...]
+  answered: Answered, threshold: np.ndarray | float
 ) -> np.ndarray:
-  """Selects the answer to every sample at given thresholds, [N, M] int32.
+  """Selects the answer to every sample at thresholds [N], or one for all.
 
-  `exits` has arrays [N, M]. `threshold` is [N] float, or one for all, nats; a
-  client with threshold NaN offloads every sample.
+  Returns [N, M] int32. At NaN a client offloads every sample.
   """
+  exits = answered.exits
   limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
-  offload = offloads(np.asarray(exits.entropy), limit[:, None], sides)
+  entropy = np.asarray(exits.entropy)
+  offload = offloads(entropy, limit[:, None], answered.sides)
   return np.where(offload, exits.server, exits.client)
 
 
@@ -199,7 +179,7 @@ def estimate(
 
   a_ID(e) is the accuracy of the gate at e on the client's held-out samples.
   Pr(Tx | proxy, e) is the share of the proxies that the gate offloads. a_S is
-  the server's accuracy on the held-out samples; it stands for the unknown
+  the server's accuracy on the held-out samples; it stands for the unswept
   accuracy on out-of-distribution samples, which is lower (42 % against 84 %:
   SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so thresholds are
   too low if few samples are out of distribution. An out-of-distribution sample
@@ -214,19 +194,18 @@ def estimate(
     expected_rho: rho', #OOD / #ID at deployment, >= 0.
 
   Returns:
-    The estimates, arrays [E, 1, N]. accuracy and offloaded are those on the
-    mixture; size is the number of held-out samples. From them `best` chooses
-    one threshold per client for all test sets, since a client does not know
-    which mixture comes.
+    The estimates on the mixture, arrays [E, 1, N]; size is the number of
+    held-out samples. From them `best` chooses one threshold per client for all
+    test sets, since a client does not know which mixture comes.
   """
-  samples = real[None]
-  inside = sweep(holdout, label, samples, thresholds, BOTH)
-  outside = sweep(proxy, label, samples, thresholds, BOTH).offloaded
-  server = score(holdout, label, samples, np.nan, ("server",)).accuracy
-  right = inside.accuracy + expected_rho * outside * server
-  sent = inside.offloaded + expected_rho * outside
+  inside = Answered(holdout, label, real[None])
+  swept = sweep(inside, thresholds)
+  outside = sweep(inside._replace(exits=proxy), thresholds).offloaded
+  server = score(inside._replace(sides=("server",)), np.nan).accuracy
+  right = swept.accuracy + expected_rho * outside * server
+  sent = swept.offloaded + expected_rho * outside
   total = 1 + expected_rho
-  return inside._replace(accuracy=right / total, offloaded=sent / total)
+  return swept._replace(accuracy=right / total, offloaded=sent / total)
 
 
 class Aside(NamedTuple):

@@ -3,14 +3,6 @@
 This is the papers' model, not a measured time: parameters over computing power
 plus channels over bandwidth, in the units of the papers' tables.
 
-Given P_C, P_S, R (BW), the offload ratio beta, a latency limit tau' and the
-smallest |phi|, `split_depths` evaluates SplitGP's Propositions 1-3 at every
-depth at which a network can be cut:
-
-  split_depths(
-    "vgg11", (32, 32, 3), 10, Setting(client_power=40, limit=20_000)
-  )
-
 References:
   SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
   HARMONY (Youn et al., 2026), Sec. 5, eq. 12.
@@ -81,8 +73,7 @@ def round_trip_latency(
     sides: which exits can answer, as in `Method.answers`.
 
   Returns:
-    [..., N] float64, in parameters over power (units of |phi| / P_C); 0 for a
-    client without samples.
+    [..., N] float64, in parameters over power; 0 for a client without samples.
   """
   sent = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if "server" not in sides:
@@ -114,10 +105,9 @@ def needs(
   offloaded: np.ndarray | float,
   sides: tuple[str, ...],
 ) -> Needs:
-  """The storage, computation and communication of a test set (SplitGP Table I).
+  """|phi| + |h|, (|phi| + |h|) |D| and beta q_c |D| (SplitGP Table I).
 
-  These are |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|. Each is computed by
-  `round_trip_latency`: an infinite power or bandwidth removes the other terms.
+  Each by `round_trip_latency`: infinite powers and bandwidth remove the rest.
   """
   computing = Resources(1.0, np.inf, np.inf)
   sending = Resources(np.inf, np.inf, 1.0)
@@ -131,11 +121,9 @@ def needs(
 def client_sizes(subject: Subject, *, at_server: bool = False) -> Sizes:
   """Returns each client's |phi|, |h| and |theta|, and the channels at its cut.
 
-  |theta| is the size of the part behind the client's cut. If clients train the
-  whole network, |phi| is the size of the network and the rest is 0. But if the
-  server evaluates that network (`at_server`), |theta| is the size of the
-  network and |phi| is 0. Clients then send inputs, and the count of numbers in
-  an input replaces the channels (SplitGP eq. 29).
+  If clients train the whole network, |phi| is its size and the rest is 0. But
+  if the server evaluates that network (`at_server`), |theta| is its size, and
+  the numbers of an input, which clients send, replace the channels (eq. 29).
   """
   net = subject.backbone
   table = np.zeros((subject.fleet.num_clients, 4), np.int64)
@@ -168,8 +156,8 @@ def deployments(
   """Maps each deployment to the sizes of its parts and the exits that answer.
 
   "cut" has the given sizes. In "client" the client has the whole network
-  (SplitGP eq. 28), in "server" the server has it (eq. 29). In "server" raw
-  samples are sent, which have `pixels` numbers.
+  (SplitGP eq. 28), in "server" the server, to which raw samples of `pixels`
+  numbers are sent (eq. 29).
   """
   network = sizes.prefix + sizes.server
   none = 0 * sizes.prefix
@@ -183,11 +171,7 @@ def deployments(
 def inference_times(
   sizes: Sizes, resources: Resources, offloaded: float, pixels: float
 ) -> np.ndarray:
-  """Latency of one sample in each of `deployments`, in their order.
-
-  `sizes` are those of one client, `offloaded` is beta and `pixels` q, the
-  numbers of one test sample. Returns [3] float64, parameters over power.
-  """
+  """Latency [3] of one client's sample in each of `deployments`, in order."""
   return np.stack(
     [
       round_trip_latency(deployed, resources, 1, offloaded, sides)
@@ -196,78 +180,54 @@ def inference_times(
   )
 
 
-def largest_prefix(
+class Propositions(NamedTuple):
+  """SplitGP's bounds on a cut; infinite where any value meets them."""
+
+  prefix: np.ndarray  #: [N] largest |phi|; below zero if no cut meets the limit
+  power: np.ndarray  #: [N] largest P_C
+  bandwidth: np.ndarray  #: [N] largest R
+
+
+def propositions(
   sizes: Sizes,
   resources: Resources,
   offloaded: np.ndarray | float,
-  limit: float,
-) -> np.ndarray:
-  """The largest |phi| that meets a latency limit (SplitGP Prop. 1, eq. 31).
+  pixels: float,
+  limit: float = np.inf,
+) -> Propositions:
+  """Computes up to where a cut is fast enough (SplitGP Prop. 1-3, eq. 31-33).
 
-  P_C P_S (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S) / (P_S - beta P_C)
+  1. One sample takes tau' = `limit` at most, at |phi| up to
+     P_C P_S (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S)
+       / (P_S - beta P_C)
+  2. The cut beats the network at the client, at P_C up to
+     (|theta| - |h|) / (beta (q_c / R + |theta| / P_S))
+  3. The cut beats the network at the server, at R up to
+     (q - beta q_c)
+       / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
+     which follows from eq. 29 and 30; eq. 33 prints (1 - beta) before |phi| too
 
-  Args:
-    sizes: [N] each; prefix and server enter only as their sum |w|.
-    resources: P_C, P_S > beta P_C, and R.
-    offloaded: [N] float, beta.
-    limit: tau', latency allowed for one test sample.
-
-  Returns:
-    [N] float64, parameters; below zero if no cut meets the limit.
+  Of |w| = |phi| + |theta|, P_S > beta P_C, beta = `offloaded`, and q = `pixels`
+  of at least beta q_c.
   """
   power, server, bandwidth = resources
   network = sizes.prefix + sizes.server
   spare = limit - offloaded * sizes.channels / bandwidth
   spare = spare - sizes.exit / power - offloaded * network / server
-  return power * server * spare / (server - offloaded * power)
-
-
-def largest_power(
-  sizes: Sizes, resources: Resources, offloaded: np.ndarray | float
-) -> np.ndarray:
-  """Largest P_C at which the cut beats the network on the client (Prop. 2).
-
-  (|theta| - |h|) / (beta (q_c / R + |theta| / P_S)), SplitGP eq. 32.
-
-  Args as in `largest_prefix`. Returns [N] float64, infinite if beta = 0.
-  """
-  cost = offloaded * _remote(sizes, resources)
-  return ratio(sizes.server - sizes.exit, cost, otherwise=np.inf)
-
-
-def largest_bandwidth(
-  sizes: Sizes,
-  resources: Resources,
-  offloaded: np.ndarray | float,
-  pixels: float,
-) -> np.ndarray:
-  """Largest R at which the cut beats the network on the server (Prop. 3).
-
-  (q - beta q_c) / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
-  which follows from eq. 29 and 30; SplitGP's eq. 33 prints (1 - beta) before
-  |phi| too.
-
-  Args as in `largest_prefix`; pixels: q, at least beta q_c. Returns [N]
-  float64, infinite if computing takes no longer with the cut than on the server
-  alone.
-  """
+  remote = offloaded * _remote(sizes, resources)
+  spared = sizes.prefix + (1 - offloaded) * sizes.server
+  slower = (sizes.prefix + sizes.exit) / power - spared / server
   saved = pixels - offloaded * sizes.channels
-  network = sizes.prefix + (1 - offloaded) * sizes.server
-  slower = (sizes.prefix + sizes.exit) / resources.client
-  return ratio(saved, slower - network / resources.server, otherwise=np.inf)
+  return Propositions(
+    prefix=power * server * spare / (server - offloaded * power),
+    power=ratio(sizes.server - sizes.exit, remote, otherwise=np.inf),
+    bandwidth=ratio(saved, slower, otherwise=np.inf),
+  )
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
   """A client, its link and its requirements; defaults are the paper's.
-
-  Attributes:
-    client_power: P_C, parameters per unit of time.
-    server_power: P_S, parameters per unit of time.
-    bandwidth: R of SplitGP, BW of HARMONY, numbers per unit of time.
-    offloaded: beta, the share of samples that the server answers.
-    limit: tau', the latency allowed for one sample; None: no limit.
-    smallest: |phi_min|, parameters that personalisation needs.
 
   Example:
     >>> import splitjax
@@ -276,11 +236,15 @@ class Setting:
     100.0
   """
 
-  client_power: Annotated[float, POSITIVE] = 20.0
-  server_power: Annotated[float, POSITIVE] = 100.0
+  client_power: Annotated[float, POSITIVE] = 20.0  #: P_C, parameters per time
+  server_power: Annotated[float, POSITIVE] = 100.0  #: P_S
+  #: R of SplitGP, BW of HARMONY, numbers per time
   bandwidth: Annotated[float, POSITIVE] = 1.0
+  #: beta, the share of samples that the server answers
   offloaded: Annotated[float, PROBABILITY] = 0.1
+  #: tau', the latency allowed for one sample; None: no limit
   limit: Annotated[float | None, POSITIVE] = None
+  #: |phi_min|, parameters that personalisation needs
   smallest: Annotated[int, NOT_NEGATIVE] = 0
 
   def resources(self) -> Resources:
@@ -293,26 +257,26 @@ class SplitDepth(TypedDict):
 
   depth: int
   behind: str  #: the name of the client's last block
-  phi: int  #: parameters of the client's blocks, and below of exit and server
-  h: int
-  theta: int
+  phi: int  #: parameters of the client's blocks
+  h: int  #: of its exit
+  theta: int  #: of the server's part
   channels: int  #: q_c, the channel dimension at the cut (HARMONY eq. 12)
   features: int  #: how many numbers one sample has at the cut
   #: whether no shallower cut sends fewer numbers (Hydra, appendix D.2)
   bottleneck: bool
-  #: bytes that the server's blocks take in float32: their parameters, and their
-  #: outputs for a batch. One of Hydra's heads takes as many bytes if the heads
-  #: begin at this depth.
+  #: bytes that the server's blocks take in float32, with their outputs for a
+  #: batch; one of Hydra's heads takes as many if the heads begin here
   memory: int
   cut: float  #: latency of one sample (SplitGP eq. 30)
   at_client: float  #: eq. 28
   at_server: float  #: eq. 29
-  largest_prefix: float | None  #: the bound of Prop. 1; None without a limit
-  largest_power: float | None  #: of Prop. 2; None if infinite
-  largest_bandwidth: float | None  #: of Prop. 3; None if infinite
-  within_limit: bool  #: whether the upper bound of Prop. 1 is met
-  large_enough: bool  #: whether its lower bound is met
-  feasible: bool  #: whether both are met
+  #: the bounds of Prop. 1-3; None if infinite
+  largest_prefix: float | None
+  largest_power: float | None
+  largest_bandwidth: float | None
+  within_limit: bool  #: whether Prop. 1 is met
+  large_enough: bool  #: whether |phi| is not below the smallest
+  feasible: bool  #: both
   beats_client: bool  #: whether Prop. 2 is met
   beats_server: bool  #: whether Prop. 3 is met
 
@@ -389,12 +353,9 @@ def _judged(depth: Any, setting: Setting, pixels: int) -> dict[str, object]:
   sizes = sizes_of(depth)
   rates = setting.resources()
   beta = setting.offloaded
-  limit = math.inf
-  bound = None
-  if setting.limit is not None:
-    limit = setting.limit
-    bound = largest_prefix(sizes, rates, beta, limit)
+  limit = math.inf if setting.limit is None else setting.limit
   split, client, server = inference_times(sizes, rates, beta, pixels)
+  bounds = propositions(sizes, rates, beta, pixels, limit)
   # Compare latencies, not bounds: with beta = 0 a bound is infinite.
   within = split <= limit
   enough = depth["phi"] >= setting.smallest
@@ -402,9 +363,9 @@ def _judged(depth: Any, setting: Setting, pixels: int) -> dict[str, object]:
     "cut": split,
     "at_client": client,
     "at_server": server,
-    "largest_prefix": bound,
-    "largest_power": largest_power(sizes, rates, beta),
-    "largest_bandwidth": largest_bandwidth(sizes, rates, beta, pixels),
+    "largest_prefix": None if setting.limit is None else bounds.prefix,
+    "largest_power": bounds.power,
+    "largest_bandwidth": bounds.bandwidth,
     "within_limit": within,
     "large_enough": enough,
     "beats_client": split <= client,

@@ -29,24 +29,23 @@ from splitjax.types import Tree, UserError
 if TYPE_CHECKING:
   from splitjax.experiment.trained_method import Trained
 
-BATCH, RATE, WIDTH = 32, 3e-3, 16  # of the decoder: images, Adam's, channels
+# Of the decoder.
+BATCH = 32  # public images of a step
+RATE = 3e-3  # of Adam, at first
+WIDTH = 16  # channels
 
 
 class Messages(NamedTuple):
-  """The messages of some local steps of one client, about n samples.
+  """The messages of some local steps of one client, about n samples."""
 
-  Attributes:
-    sent: name -> the message [n, ...] as its receiver got it; the first one, if
-      a step sends several of one name (in HARMONY the late view's).
-    sample: [V, n] int, which of the recorded samples, 0..size - 1, are in the V
-      batches of each step; messages are about the samples of the first batch.
-    size: the number of recorded samples.
-    head: embeddings [B, D] -> logits [B, C], the server's head, if it has one.
-  """
-
+  #: name -> the message [n, ...] as its receiver got it; the first if a step
+  #: sends several of one name (in HARMONY the late view's)
   sent: dict[str, Array]
+  #: [V, n] int, which of the recorded samples, from 0, are in the V batches
+  #: of each step; messages are about the samples of the first batch
   sample: np.ndarray
-  size: int
+  size: int  #: the number of recorded samples
+  #: embeddings [B, D] -> logits [B, C], the server's head, if it has one
   head: Callable[[Array], Array] | None = None
 
 
@@ -88,12 +87,13 @@ def record(
     >>> {name: x.shape for name, x in messages.sent.items()}
     {'down/feature_gradient': (20, 8), 'up/features': (20, 8)}
   """
-  network, net = trained.network, trained.network.backbone
-  image = fitting(image, net.shape, network.dtype, net.vocabulary)
+  net = trained.network.backbone
+  image = fitting(image, net.shape, trained.network.dtype, net.vocabulary)
   (stage, *_) = trained.method.stages()
   if stage.once or trained.method.topology == "merged":
     raise UserError("this method's first stage has no steps of single clients")
-  number, state = trained.number(client), trained.state
+  number = trained.number(client)
+  state = trained.state
   shard, plan = trained.samples(number, image, label, epochs)
 
   @jax.jit
@@ -102,22 +102,22 @@ def record(
     (stage, *_) = method.stages()
     samples = Samples(shard, plan)
     draws = draw(key, method.views, [epochs], len(label), shard.size)
-    near, far, context = method.receive(
+    half, theta, context = method.receive(
       client, server, samples, round, draws.receive_key
     )
-    far = method.lend(far, context)
+    theta = method.lend(theta, context)
     taken = schedule(samples, draws, 0, Struck(active=jnp.bool_(True)))
 
     def listen(t):
       batches, step_key = batches_of(samples, taken, t)
       with wire.listening() as heard:
-        stage.step(near, far, context, batches, step_key)
+        stage.step(half, theta, context, batches, step_key)
       leading = {name: messages[0] for name, messages in heard.items()}
       # A dict, of `wire.send_chosen`, has another tensor in every step.
       return {k: x for k, x in leading.items() if not isinstance(x, dict)}
 
     sent = jax.lax.map(listen, jnp.arange(len(taken.rows)))
-    return sent, taken.rows, taken.real, far.net
+    return sent, taken.rows, taken.real, theta.net
 
   sent, rows, real, theta = jax.device_get(
     steps(
@@ -141,15 +141,12 @@ def record(
   )
 
 
-def match_graph(messages: Messages, known: Mapping[int, int]) -> np.ndarray:
+def match_graph(messages: Messages, labels: Mapping[int, int]) -> np.ndarray:
   """Guesses labels from match bits, by a graph of equal labels.
 
-  Samples are nodes, a bit of 1 is an edge, and all samples of a component share
-  one label. A sample that occurs again connects batches, so components grow.
-
-  Args:
-    messages: with "up/match".
-    known: sample -> label, those that the server knows.
+  Samples are nodes, a bit of 1 of "up/match" is an edge, and all samples of a
+  component share one label. A sample that occurs again connects batches, so
+  components grow. `labels` maps samples to labels that the server knows.
 
   Returns:
     [size] int, the labels; -1 for samples of components without a known label.
@@ -162,13 +159,13 @@ def match_graph(messages: Messages, known: Mapping[int, int]) -> np.ndarray:
     >>> match_graph(Messages(bits, pairs, size=5), {1: 7, 3: 4}).tolist()
     [7, 7, 4, 4, -1]
   """
-  same = np.asarray(messages.sent["up/match"], bool)
-  ends = tuple(messages.sample[:2, same])
+  match = np.asarray(messages.sent["up/match"], bool)
+  ends = tuple(messages.sample[:2, match])
   shape = messages.size, messages.size
-  edges = coo_array((np.ones(same.sum()), ends), shape=shape)
+  edges = coo_array((np.ones(match.sum()), ends), shape=shape)
   _, component = csgraph.connected_components(edges, directed=False)
   names = np.full(messages.size, -1)
-  for sample, label in known.items():
+  for sample, label in labels.items():
     names[component[sample]] = label
   return names[component]
 
@@ -179,24 +176,19 @@ def embedding_gradient(
 ) -> np.ndarray:
   """Guesses labels from the gradients that clients send at the embedding.
 
-  Only the head h follows the embedding e. The server has sent e and knows h, so
-  it computes the gradients of all C classes. For the gradient g that the client
-  sent, the guess is argmax_c cos(g, d CE(h(e), c) / de).
-
-  Args:
-    messages: with "down/embeddings", "up/embedding_gradient" and a head.
-    loss: the task's loss of each sample: logits [B, C], label [B] -> [B].
-
-  Returns:
-    [n] int, the labels of the samples `sample[0]`.
+  Only the head h follows the embedding e. The server has sent e ("down/
+  embeddings") and knows h, so it computes the gradients of all C classes. For
+  the gradient g that the client sent ("up/embedding_gradient"), the guess is
+  argmax_c cos(g, d CE(h(e), c) / de), or of another `loss` of each sample,
+  (logits [B, C], label [B]) -> [B]. Returns [n] int, labels of `sample[0]`.
 
   Example:
     >>> import numpy as np
     >>> from splitjax.evaluation.leakage import Messages
     >>> e, g = np.zeros((2, 2)), np.array([[-1.0, 1], [0.5, -0.5]])
     >>> sent = {"down/embeddings": e, "up/embedding_gradient": g}
-    >>> own = Messages(sent, np.array([[0, 1]]), size=2, head=lambda e: e)
-    >>> embedding_gradient(own).tolist()
+    >>> heard = Messages(sent, np.array([[0, 1]]), size=2, head=lambda e: e)
+    >>> embedding_gradient(heard).tolist()
     [0, 1]
   """
   head: Any = messages.head
@@ -204,8 +196,9 @@ def embedding_gradient(
   @jax.jit
   def guess(e, sent):
     def alike(c):  # [n], of one class
-      own = jax.grad(lambda e: loss(head(e), jnp.full(len(e), c)).sum())(e)
-      return (_direction(own) * _direction(sent)).sum(axis=-1)
+      labels = jnp.full(len(e), c)
+      gradient = jax.grad(lambda e: loss(head(e), labels).sum())(e)
+      return (_direction(gradient) * _direction(sent)).sum(axis=-1)
 
     classes = jax.eval_shape(head, e).shape[-1]
     return jax.lax.map(alike, jnp.arange(classes)).argmax(axis=0)
@@ -234,10 +227,10 @@ def reconstruction(
   """Reconstructs images from features by a decoder trained on public images.
 
   The server has run the client's step on public images, learns to undo it, and
-  applies what it has learnt to the client's features.
+  applies what it has learnt to the client's features ("up/features").
 
   Args:
-    messages: with "up/features".
+    messages: those of the client.
     public: those that this client's step sends for the public images.
     image: [Z, H, W, c] uint8, the public images, as `record` got them.
     steps: steps of Adam on the mean squared error of BATCH public images.
@@ -245,40 +238,31 @@ def reconstruction(
 
   Returns:
     [n, H, W, c] float in 0..1, the inputs of the samples `sample[0]`.
-
-  Example:
-    >>> import numpy as np
-    >>> from splitjax.evaluation.leakage import Messages
-    >>> x = np.random.default_rng(0).integers(0, 256, (32, 4, 4, 1), np.uint8)
-    >>> sent = {"up/features": x / 255}  # features that are the images
-    >>> seen = Messages(sent, np.arange(32)[None], size=32)
-    >>> error = reconstruction(seen, seen, x, steps=1000) - x / 255
-    >>> bool(abs(error).mean() < 0.02)
-    True
   """
   # Standardise features by the public ones that the decoder is trained on.
-  learnt, own = (
-    jnp.asarray(x.sent["up/features"], float) for x in (public, messages)
-  )
+  learnt = jnp.asarray(public.sent["up/features"], float)
   axes = tuple(range(learnt.ndim - 1))
-  mean, std = learnt.mean(axis=axes), learnt.std(axis=axes)
-  std = jnp.where(std > 0, std, 1.0)
-  learnt, own = (learnt - mean) / std, (own - mean) / std
+  mean = learnt.mean(axis=axes)
+  std = learnt.std(axis=axes)
+
+  def standard(features):
+    return (features - mean) / jnp.where(std > 0, std, 1.0)
 
   # The decoder corrects the mean public image.
+  learnt = standard(learnt)
   shown = jnp.asarray(image[public.sample[0]]) / 255.0
   usual = shown.mean(axis=0)
   init, decode = _decoder(learnt.shape[1:], usual.shape)
+  init_key, batch_key = jax.random.split(jax.random.key(seed))
   rule = OPTIMIZERS["adam"](0.9)
 
   def error(params, rows):
-    found = usual + decode(params, learnt[rows])
-    return jnp.square(found - shown[rows]).mean()
+    return jnp.square(usual + decode(params, learnt[rows]) - shown[rows]).mean()
 
   def step(t, carry):
     params, slots = carry
-    own_key = jax.random.fold_in(second, t)
-    rows = jax.random.randint(own_key, (BATCH,), 0, len(shown))
+    key = jax.random.fold_in(batch_key, t)
+    rows = jax.random.randint(key, (BATCH,), 0, len(shown))
     move, slots = rule.update(jax.grad(error)(params, rows), slots, params)
     rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * t / steps))
     return jax.tree.map(lambda p, m: p - rate * m, params, move), slots
@@ -287,9 +271,9 @@ def reconstruction(
   def train(params):
     return jax.lax.fori_loop(0, steps, step, (params, rule.init(params)))[0]
 
-  first, second = jax.random.split(jax.random.key(seed))
-  found = usual + decode(train(init(first)), own)
-  return np.clip(np.asarray(found), 0.0, 1.0)
+  params = train(init(init_key))
+  z = standard(jnp.asarray(messages.sent["up/features"], float))
+  return np.clip(np.asarray(usual + decode(params, z)), 0.0, 1.0)
 
 
 def _decoder(
@@ -302,35 +286,40 @@ def _decoder(
   spatial axes are one pixel. The last layers begin at 0.
   """
   h, w, k = features if len(features) == 3 else (1, 1, math.prod(features))
-  up, across, channels = -(-image[0] // h), -(-image[1] // w), image[-1]
-  side, pixels = (3 if h * w > 1 else 1), up * across
-  shapes = [
-    (side, side, k, WIDTH * pixels),
-    (3, 3, WIDTH, WIDTH),
-    (3, 3, WIDTH, channels),
-    (side, side, k, channels * pixels),
+  up = -(-image[0] // h)
+  across = -(-image[1] // w)
+  channels = image[-1]
+  side = 3 if h * w > 1 else 1
+  he = jax.nn.initializers.he_normal()
+  zeros = jax.nn.initializers.zeros
+  layers = [
+    (he, (side, side, k, WIDTH * up * across)),
+    (he, (3, 3, WIDTH, WIDTH)),
+    (zeros, (3, 3, WIDTH, channels)),
+    (zeros, (side, side, k, channels * up * across)),
   ]
-  he, zeros = jax.nn.initializers.he_normal(), jax.nn.initializers.zeros
 
   def init(key):
-    keys = jax.random.split(key, len(shapes))
-    rules = zip((he, he, zeros, zeros), keys, shapes, strict=True)
-    drawn = [rule(own, shape) for rule, own, shape in rules]
-    return [(kernel, jnp.zeros(kernel.shape[-1])) for kernel in drawn]
+    keys = jax.random.split(key, len(layers))
+    return [
+      (draw(layer_key, shape), jnp.zeros(shape[-1]))
+      for layer_key, (draw, shape) in zip(keys, layers, strict=True)
+    ]
 
   def convolve(layer, x):
-    return conv2d(x, layer[0]) + layer[1]
+    kernel, bias = layer
+    return conv2d(x, kernel) + bias
 
   def shuffle(x):  # channels become pixels
-    x = x.reshape(-1, h, w, up, across, x.shape[-1] // pixels)
+    x = x.reshape(-1, h, w, up, across, x.shape[-1] // (up * across))
     x = x.transpose(0, 1, 3, 2, 4, 5).reshape(len(x), h * up, w * across, -1)
     return x[:, : image[0], : image[1]]
 
-  def decode(params, z):  # beside: what is linear in the features
-    first, second, last, beside = params
+  def decode(params, z):
+    entry, middle, out, linear = params
     z = z.reshape(-1, h, w, k)
-    x = jax.nn.relu(shuffle(convolve(first, z)))
-    x = convolve(last, jax.nn.relu(convolve(second, x)))
-    return x + shuffle(convolve(beside, z))
+    x = jax.nn.relu(shuffle(convolve(entry, z)))
+    x = convolve(out, jax.nn.relu(convolve(middle, x)))
+    return x + shuffle(convolve(linear, z))
 
   return init, decode

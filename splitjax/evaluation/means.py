@@ -7,23 +7,18 @@ def ratio(
   over: np.ndarray,
   under: np.ndarray,
   *,
-  where: np.ndarray | None = None,
+  least: float = 0.0,
   otherwise: float = np.nan,
 ) -> np.ndarray:
-  """Divides two arrays, with a fixed value where the quotient has no meaning.
-
-  `where` [...] says where to divide, by default where `under` is above 0;
-  `otherwise` is the value elsewhere.
-  """
-  where = np.asarray(under) > 0 if where is None else where
+  """Divides two arrays where `under` is above `least`; else `otherwise`."""
   out = np.full(np.broadcast(over, under).shape, otherwise)
-  return np.divide(over, under, out=out, where=where)
+  return np.divide(over, under, out=out, where=np.asarray(under) > least)
 
 
 def over_clients(values: np.ndarray) -> np.ndarray:
-  """Mean over the clients that have a value, [..., N] -> [...] float64.
+  """Mean over the clients that have a value, [..., N] -> [...]; else NaN.
 
-  NaN marks an empty test set; the mean is NaN if no client has a value.
+  NaN marks an empty test set.
   """
   values = np.asarray(values, np.float64)
   valid = ~np.isnan(values)
@@ -31,10 +26,7 @@ def over_clients(values: np.ndarray) -> np.ndarray:
 
 
 def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-  """Mean over clients [..., N] weighted by their numbers of test samples.
-
-  Returns [...] float64; NaN without samples.
-  """
+  """Mean over clients [..., N] weighted by their test samples; else NaN."""
   sizes = np.asarray(sizes, np.float64)
   total = (np.where(sizes > 0, values, 0.0) * sizes).sum(axis=-1)
   return ratio(total, sizes.sum(axis=-1))
@@ -43,9 +35,8 @@ def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def spread(values: np.ndarray) -> dict[str, np.ndarray]:
   """Measures how unequal the values [..., N] of clients are, leaving out NaN.
 
-  Returns key -> [...] float64; NaN if no client has a value. "std" is the
-  standard deviation (with n in its denominator). "worst_tenth" is the mean of
-  the ceil(n / 10) lowest values.
+  "std" is the standard deviation (with n in its denominator), "worst_tenth" the
+  mean of the ceil(n / 10) lowest values, [...] each.
 
   Example:
     >>> import numpy as np

@@ -14,8 +14,8 @@ over clients leave that client out.
 
   >>> import numpy as np, splitjax
   >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
-  >>> round(float(splitjax.METRICS["balanced_accuracy"](labels, answers)), 3)
-  0.833
+  >>> round(float(splitjax.METRICS["macro_f1"](labels, answers)), 3)
+  0.733
 """
 
 import inspect
@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from splitjax.evaluation import gate
-from splitjax.evaluation.exits import Exits
+from splitjax.evaluation.gate import Answered
 from splitjax.options import Spec
 from splitjax.types import UserError
 
@@ -41,14 +41,6 @@ def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
   return metrics.f1_score(
     labels, answers, labels=present, average="macro", zero_division=0.0
   )
-
-
-def balanced_accuracy(labels: np.ndarray, answers: np.ndarray) -> float:
-  """The mean over classes of the recall; classes are those of `macro_f1`."""
-  from sklearn import metrics
-
-  present = np.unique(labels)
-  return metrics.recall_score(labels, answers, labels=present, average="macro")
 
 
 def auroc(
@@ -95,7 +87,6 @@ def ece(
 
 METRICS: dict[str, Callable[..., float]] = {
   "macro_f1": macro_f1,
-  "balanced_accuracy": balanced_accuracy,
   "auroc": auroc,
   "ece": ece,
 }
@@ -131,24 +122,15 @@ def check_metrics(
 
 
 def measure(
-  specs: Mapping[str, Spec],
-  exits: Exits,
-  labels: np.ndarray,
-  samples: np.ndarray,
-  threshold: np.ndarray,
-  sides: tuple[str, ...],
+  specs: Mapping[str, Spec], answered: Answered, threshold: np.ndarray
 ) -> dict[str, np.ndarray]:
   """Computes every metric of every client on every test set.
 
-  `specs` maps keys to names in METRICS and options; other arguments are as in
-  `gate.score`, with probabilities in `exits` if `take_probabilities` is true.
-
-  Returns:
-    Key -> [R, N] float64; NaN for a client without samples.
-
-  Raises:
-    UserError: a metric returned no number.
+  `specs` has names in METRICS and options; `threshold` is [R, N], nats. Returns
+  key -> [R, N] float64; NaN for a client without samples. Raises a UserError if
+  a metric returns no number.
   """
+  exits, labels, samples, sides = answered
   out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
   labels = np.broadcast_to(labels, samples.shape[1:])
   for r, n in np.ndindex(*samples.shape[:2]) if specs else ():
@@ -157,9 +139,8 @@ def measure(
       continue
     limit = np.broadcast_to(threshold[r, n], 1)
     away = gate.offloads(np.asarray(exits.entropy[n])[rows], limit, sides)
-    by_side = np.asarray(exits.client[n]), np.asarray(exits.server[n])
-    answers = np.where(away, by_side[1][rows], by_side[0][rows])
-    arguments = [labels[n][rows], answers]
+    client, server = (np.asarray(x[n])[rows] for x in exits[2:4])
+    arguments = [labels[n][rows], np.where(away, server, client)]
     if exits.probabilities is not None:
       both = np.asarray(exits.probabilities[n])
       arguments.append(both[rows, away.astype(int)])
@@ -177,13 +158,6 @@ def _number(key: str, spec: Spec, arguments: Sequence[np.ndarray]) -> float:
     value = np.asarray(metric(*arguments[:count], **spec.options))
   except UserError as error:
     raise UserError(f"{field} ({spec.name}): {error}") from None
-  except TypeError as error:
-    if error.__traceback__ and error.__traceback__.tb_next:  # inside the metric
-      raise
-    raise UserError(
-      f"{field}: {spec.name} must take (labels, answers) or (labels, answers,"
-      f" probabilities): {error}"
-    ) from None
   if value.shape or value.dtype.kind not in "biuf":
     raise UserError(
       f"{field}: {spec.name} must return a number, not an array"

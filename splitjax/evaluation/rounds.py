@@ -22,11 +22,11 @@ def on_end(end: End) -> Finding:
   elsewhere the accuracy of a class depends on the few clients that hold it, not
   on what the model forgot.
   """
-  if not end.same:
+  if not end.current:
     return Finding()
   shared = end.subject.config.eval.shift.name == "global"
-  found = numbers_of_rounds(end.lines, end.subject.classes, shared=shared)
-  return Finding(list(found))
+  numbers = numbers_of_rounds(end.lines, end.subject.classes, shared=shared)
+  return Finding(list(numbers))
 
 
 def numbers_of_rounds(
@@ -34,12 +34,8 @@ def numbers_of_rounds(
 ) -> Iterator[Number]:
   """Yields the numbers of every evaluated round, and of the rounds together.
 
-  Bytes, modelled seconds and joules are those of all rounds until then.
-
-  Args:
-    lines: the lines of all rounds.
-    classes: names of the classes.
-    shared: whether there are forgetting's numbers, see `on_end`.
+  Bytes, modelled seconds and joules are those of all rounds until then. If
+  `shared`, there are forgetting's numbers (`on_end`).
   """
   spent = {"bytes": 0.0, "modelled_seconds": 0.0, "joules": 0.0}
   evaluated = list[Line]()

@@ -5,20 +5,20 @@ and the lines of numbers.csv (`on_end`) are made from the same `Scores`, so a
 client's accuracy is computed once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from splitjax.data import TestSets
-from splitjax.evaluation import gate, latency, means, metrics
-from splitjax.evaluation.exits import Exits, Outputs
-from splitjax.evaluation.gate import Gated
+from splitjax.evaluation import forgetting, gate, latency, means, metrics
+from splitjax.evaluation.exits import Outputs
+from splitjax.evaluation.gate import Answered, Gated
 from splitjax.evaluation.subject import End, Finding, Subject
 from splitjax.types import Number, Row
 
 LEAST_GAIN = 0.001
-"""If the oracle gains less, shares of its gain are NaN: they would be noise."""
+"""Shares of a smaller gain of the oracle are NaN: they would be noise."""
 
 MOST_LINES = 100_000
 """Above so many lines of a method, classes of single clients have no lines."""
@@ -33,41 +33,33 @@ CURVES = "accuracy", "offload", "latency"
 class Scores(NamedTuple):
   """The answers of a result row to the clients' test samples, and their worth.
 
-  Attributes:
-    label: label of the row.
-    outputs: the outputs of its networks, arrays [N, M].
-    sets: the test sets, of M samples of each client.
-    sides: which exits can answer, as in `Method.answers`.
-    limits: rule -> its thresholds [N], or one for all clients, nats; of all
-      rules that need no test labels.
-    chosen: results at the thresholds of the config's rule, [R, N].
-    swept: results of every threshold of the grid, [E, R, N]; None where one
-      exit answers.
-    right: [N, C], right answers by client and class, on the last set.
-    counted: [N, C], test samples, likewise.
-    extra: key of eval.metrics -> values [R, N].
+  The test sets have M samples of each client.
   """
 
-  label: str
-  outputs: Outputs
+  label: str  #: of the row
+  outputs: Outputs  #: of its networks, [N, M]
   sets: TestSets
-  sides: tuple[str, ...]
+  answered: Answered  #: the outputs for the test sets, and who may answer
+  #: rule -> its thresholds [N], or one for all clients, nats; of all rules that
+  #: need no test labels
   limits: Mapping[str, np.ndarray | float]
-  chosen: Gated
+  chosen: Gated  #: results at the thresholds of the config's rule, [R, N]
+  #: results of every threshold of the grid, [E, R, N]; None where one exit
+  #: answers
   swept: Gated | None
-  right: np.ndarray
-  counted: np.ndarray
-  extra: dict[str, np.ndarray]
-
-  @property
-  def exits(self) -> Exits:
-    """The outputs for test samples."""
-    return self.outputs.test
+  #: [N, C, C], the last set's samples by client, class and answer
+  answers: np.ndarray
+  extra: dict[str, np.ndarray]  #: key of eval.metrics -> values [R, N]
 
   @property
   def per_class(self) -> np.ndarray:
     """[C], accuracy over all clients' samples of a class, on the last set."""
-    return means.ratio(self.right.sum(axis=0), self.counted.sum(axis=0))
+    return np.diagonal(forgetting.shares(self.answers))
+
+  @property
+  def counted(self) -> np.ndarray:
+    """[N, C], test samples of each client and class, on the last set."""
+    return self.answers.sum(axis=2)
 
   @property
   def summary(self) -> dict[str, np.ndarray]:
@@ -79,56 +71,38 @@ class Scores(NamedTuple):
       **means.spread(accuracy),
     }
 
-  def at(
-    self,
-    threshold: np.ndarray | float,
-    sides: tuple[str, ...] = (),
-    part: np.ndarray | bool = True,
-  ) -> Gated:
-    """Returns the results at other thresholds, of one exit, or of a part.
-
-    `sides` are the exits that may answer, by default those of the method, and
-    `part` [N, M] bool selects samples. Arrays are [R, N].
-    """
-    samples = self.sets.sets & part
-    return gate.score(
-      self.exits, self.sets.label, samples, threshold, sides or self.sides
-    )
-
 
 def score(subject: Subject, row: Row, outputs: Outputs) -> Scores:
-  """Judges the outputs of one of a method's rows, by the config's rule.
-
-  Without thresholds of that rule it takes the oracle's.
-  """
+  """Judges the outputs of a row, by the config's rule or else the oracle."""
   options = subject.config.eval
   sets = subject.test_sets.first(outputs.test.entropy.shape[1])
   sides = ("server",) if row.at_server else subject.method.answers
-  answered = outputs.test, sets.label, sets.sets
+  answered = Answered(outputs.test, sets.label, sets.sets, sides)
   limits = limits_of(subject, outputs)
   swept = None
   if len(sides) > 1:
-    swept = gate.sweep(*answered, subject.thresholds, sides)
+    swept = gate.sweep(answered, subject.thresholds)
   if swept is None or options.threshold_rule in limits:
     # With one exit no threshold matters.
     limit = limits.get(options.threshold_rule, np.nan)
-    chosen = gate.score(*answered, limit, sides)
+    chosen = gate.score(answered, limit)
   else:
     chosen = gate.best(swept)
-  right, counted = _by_class(
-    gate.predictions(outputs.test, chosen.threshold[-1], sides), sets
-  )
   return Scores(
     label=subject.labels[subject.method.rows.index(row)],
     outputs=outputs,
     sets=sets,
-    sides=sides,
+    answered=answered,
     limits=limits,
     chosen=chosen,
     swept=swept,
-    right=right,
-    counted=counted,
-    extra=metrics.measure(options.metrics, *answered, chosen.threshold, sides),
+    answers=forgetting.count_answers(
+      gate.predictions(answered, chosen.threshold[-1]),
+      sets.label,
+      sets.sets[-1],
+      len(subject.classes),
+    ),
+    extra=metrics.measure(options.metrics, answered, chosen.threshold),
   )
 
 
@@ -137,9 +111,8 @@ def limits_of(
 ) -> dict[str, np.ndarray | float]:
   """Returns the thresholds of all rules that need no test labels, nats.
 
-  Returns:
-    "fixed": a number, if the config has one; "calibrated": [N] float64, if
-    samples are held out. A method with one exit has neither.
+  "fixed" is a number, if the config has one; "calibrated" is [N] float64, if
+  samples are held out. A method with one exit has neither.
   """
   options = subject.config.eval
   limits = dict[str, np.ndarray | float]()
@@ -162,32 +135,16 @@ def limits_of(
   return limits
 
 
-def _by_class(
-  predicted: np.ndarray, sets: TestSets
-) -> tuple[np.ndarray, np.ndarray]:
-  """Counts right answers and samples of the last set by client and class."""
-  right = np.zeros(sets.main.shape, np.int64)
-  counted = np.zeros(sets.main.shape, np.int64)
-  client, sample = np.nonzero(sets.sets[-1])
-  label = np.broadcast_to(sets.label, predicted.shape)[client, sample]
-  np.add.at(counted, (client, label), 1)
-  np.add.at(right, (client, label), predicted[client, sample] == label)
-  return right, counted
-
-
 def log_scores(scores: Scores) -> dict[str, Any]:
   """Returns what a row's evaluation adds to the line of a round.
 
-  Returns:
-    "accuracy" and "weighted" map test sets to the mean over clients, plain or
-    weighted by their test samples. "per_class" [C] is the accuracy of every
-    class over all clients' samples of the LAST set; NaN for a class without a
-    sample. In the papers' mixtures the LAST set is the one with the largest
-    rho; with the shift out_of_client it is the set "w/ drift". "by_client"
-    maps test sets to each client's accuracy [N], rounded to four digits, NaN
-    without samples. "std" and "worst_tenth" map test sets to the spread of
-    these accuracies, see `means.spread`. "metrics" maps the keys of
-    eval.metrics, if there are any, to test set -> mean over clients.
+  Means and spreads over clients (`Scores.summary`) by test set. "per_class" [C]
+  is the accuracy of every class over all clients' samples of the LAST set; NaN
+  for a class without a sample. In the papers' mixtures the LAST set is the one
+  with the largest rho; with the shift out_of_client it is the set "w/ drift".
+  "by_client" maps test sets to each client's accuracy [N], rounded to four
+  digits, NaN without samples. "metrics", if eval.metrics has any, maps their
+  keys to test set -> mean over clients.
   """
 
   def by_set(values):
@@ -212,10 +169,8 @@ def on_end(end: End) -> Finding:
   detailed = _detailed(end)
   for row, scores in zip(end.subject.method.rows, end.scores, strict=True):
     numbers += _of_row(end.subject, row, scores)
-    numbers += _of_clients(scores, end.subject.clients)
-    numbers += _of_classes(scores, end.subject.classes)
-    if detailed:
-      numbers += _of_clients_and_classes(scores, end.subject)
+    numbers += _of_clients(scores, end.subject)
+    numbers += _of_classes(scores, end.subject, detailed)
   return Finding(numbers, notes=_notes(end, detailed))
 
 
@@ -258,37 +213,36 @@ def _lost(scores: Scores) -> np.ndarray:
 
   Returns [N, M] bool.
   """
-  exits = scores.exits
+  exits = scores.outputs.test
   if exits.finite is None:
     return np.zeros(exits.client.shape, bool)
   limit = scores.chosen.threshold[-1][:, None]
-  away = gate.offloads(np.asarray(exits.entropy), limit, scores.sides)
+  sides = scores.answered.sides
+  away = gate.offloads(np.asarray(exits.entropy), limit, sides)
   finite = np.where(away, exits.finite[..., 1], exits.finite[..., 0])
   return scores.sets.sets[-1] & ~finite
 
 
 def _listed(clients: np.ndarray) -> str:
   """Counts clients and names the first of them."""
-  rest = ", ..." if len(clients) > MOST_NAMED else ""
+  more = ", ..." if len(clients) > MOST_NAMED else ""
   names = ", ".join(clients[:MOST_NAMED])
-  return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{rest})"
+  return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{more})"
 
 
 def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
   """Yields a row's numbers over all clients."""
   chosen = scores.chosen
+  sides = scores.answered.sides
   sizes = latency.client_sizes(subject, at_server=row.at_server)
-  needs = latency.needs(sizes, chosen.size, chosen.offloaded, scores.sides)
+  needs = latency.needs(sizes, chosen.size, chosen.offloaded, sides)
   parts = _parts(scores)
 
   def curves(gated: Gated) -> dict[str, np.ndarray]:
     """Means over clients, [..., R]; the latency in sum and per sample."""
+    rates = latency.resources(subject)
     total = latency.round_trip_latency(
-      sizes,
-      latency.resources(subject),
-      gated.size,
-      gated.offloaded,
-      scores.sides,
+      sizes, rates, gated.size, gated.offloaded, sides
     ).sum(axis=-1)
     return {
       "accuracy": means.over_clients(gated.accuracy),
@@ -318,7 +272,8 @@ def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:
   # The rules without test labels, then one threshold for all clients.
   if scores.limits:
     rules = {"oracle": curves(gate.best(scores.swept))}
-    rules |= {name: curves(scores.at(x)) for name, x in scores.limits.items()}
+    for name, limit in scores.limits.items():
+      rules[name] = curves(gate.score(scores.answered, limit))
     yield from _rules(scores, rules, parts)
   single = curves(scores.swept)
   yield from _by_set(scores, {"common": single["accuracy"].max(axis=0)})
@@ -342,14 +297,17 @@ def _parts(scores: Scores) -> dict[str, np.ndarray]:
   An exit that cannot answer has no accuracy.
   """
   parts = dict[str, np.ndarray]()
+  answered = scores.answered
   inside = scores.sets.known
   for name, part in (("id", inside), ("ood", ~inside)):
-    chosen = scores.at(scores.chosen.threshold, part=part)
+    some = answered._replace(samples=answered.samples & part)
+    chosen = gate.score(some, scores.chosen.threshold)
     parts[name] = means.over_clients(chosen.accuracy)
     parts[f"offload_{name}"] = means.over_clients(chosen.offloaded)
   for name, side in (("device_only", "client"), ("server_only", "server")):
-    if side in scores.sides:
-      parts[name] = means.over_clients(scores.at(np.nan, (side,)).accuracy)
+    if side in answered.sides:
+      alone = gate.score(answered._replace(sides=(side,)), np.nan)
+      parts[name] = means.over_clients(alone.accuracy)
   return parts
 
 
@@ -365,8 +323,8 @@ def _rules(
 
     (a_rule - a_base) / (a_oracle - a_base)
 
-  where a_base is the better of device only and server only. kept is NaN if the
-  oracle gains less than LEAST_GAIN.
+  where a_base is the better of device only and server only. kept is NaN unless
+  the oracle gains more than LEAST_GAIN.
   """
   base = np.fmax(parts["device_only"], parts["server_only"])
   top = rules["oracle"]["accuracy"]
@@ -376,54 +334,46 @@ def _rules(
     if rule != "oracle":
       accuracy = values["accuracy"]
       measured["below"] = top - accuracy
-      measured["kept"] = means.ratio(
-        accuracy - base, gain, where=gain >= LEAST_GAIN
-      )
+      measured["kept"] = means.ratio(accuracy - base, gain, least=LEAST_GAIN)
     yield from _by_set(scores, measured, part=rule)
 
 
-def _of_clients(scores: Scores, clients: Sequence[str]) -> Iterator[Number]:
+def _of_clients(scores: Scores, subject: Subject) -> Iterator[Number]:
   """Yields the numbers of every client, by test set."""
   chosen = scores.chosen
   measured = {
     "accuracy": chosen.accuracy,
     "offload": chosen.offloaded,
     "test_samples": chosen.size,
-    **({"threshold": chosen.threshold} if scores.swept is not None else {}),
     **scores.extra,
   }
-  for n, client in enumerate(clients):
+  if scores.swept is not None:
+    measured["threshold"] = chosen.threshold
+  for n, client in enumerate(subject.clients):
     values = {metric: x[:, n] for metric, x in measured.items()}
     yield from _by_set(scores, values, client=client)
 
 
-def _of_classes(scores: Scores, classes: Sequence[str]) -> Iterator[Number]:
-  """Yields the accuracy of every class over all clients, on the last set."""
-  last_set = scores.sets.names[-1]
-  for name, value in zip(classes, scores.per_class.tolist(), strict=True):
-    yield Number("accuracy", value, scores.label, set=last_set, label=name)
-
-
-def _of_clients_and_classes(
-  scores: Scores, subject: Subject
+def _of_classes(
+  scores: Scores, subject: Subject, detailed: bool
 ) -> Iterator[Number]:
-  """Yields the numbers of the classes of which a client has samples.
+  """Yields the accuracy of every class on the last set, over all clients.
 
-  They are those of the last set, and the training samples.
+  If `detailed`, also the numbers of each client's classes: of those of which it
+  has test samples or training samples.
   """
+  columns: dict[str, Any] = {"set": scores.sets.names[-1]}
+  shares = scores.per_class.tolist()
+  for name, value in zip(subject.classes, shares, strict=True):
+    yield Number("accuracy", value, scores.label, label=name, **columns)
+  right = np.diagonal(scores.answers, axis1=1, axis2=2)
   measured = {
-    "accuracy": means.ratio(scores.right, scores.counted),
+    "accuracy": means.ratio(right, scores.counted),
     "test_samples": scores.counted,
     "training_samples": subject.counts,
   }
-  pairs = np.argwhere(subject.counts + scores.counted > 0).tolist()
-  for client, label in pairs:
+  pairs = np.argwhere(subject.counts + scores.counted > 0) if detailed else ()
+  for n, c in pairs:
+    columns |= {"client": subject.clients[n], "label": subject.classes[c]}
     for metric, values in measured.items():
-      yield Number(
-        metric,
-        float(values[client, label]),
-        scores.label,
-        set=scores.sets.names[-1],
-        client=subject.clients[client],
-        label=subject.classes[label],
-      )
+      yield Number(metric, float(values[n, c]), scores.label, **columns)

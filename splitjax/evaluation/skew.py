@@ -13,11 +13,10 @@ measure the skew:
     between classes, for embeddings of different clients; 0 if all clients
     map a class to the same point, 1 if the class makes no difference.
 
-Both are ratios of distances, so a common scale does not matter. Each embedding
-is first scaled to length 1, for three reasons. Up to its bias, the last dense
-layer decides by direction. Networks of different depths may give embeddings of
-different length and yet be right. And HARMONY's l_CSA uses directions, too
-(csa_normalize).
+Each embedding is first scaled to length 1, for three reasons. Up to its bias,
+the last dense layer decides by direction. Networks of different depths may give
+embeddings of different length and yet be right. And HARMONY's l_CSA uses
+directions, too (csa_normalize).
 
 References:
   HARMONY (Youn et al., 2026), Sec. 5, Figure 5.
@@ -25,27 +24,20 @@ References:
   van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008.
 """
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
 from scipy import spatial
 
 from splitjax.data import TestSets
-from splitjax.data.feed import BatchPlan, standardise
 from splitjax.engine import devices
-from splitjax.engine.layout import Layout
 from splitjax.evaluation import exits
 from splitjax.evaluation.means import ratio
 from splitjax.evaluation.subject import Arrays, End, Finding
 from splitjax.methods.method import Method
 from splitjax.models import network
-from splitjax.types import Client, Net, Number, Server
+from splitjax.types import Net, Number
 
 MOST = 2000
 """Largest number of embeddings to measure and map.
@@ -72,14 +64,9 @@ def silhouette(embeddings: np.ndarray, classes: np.ndarray) -> float | None:
   """Mean silhouette by class (Rousseeuw): how well the classes are separated.
 
   The mean of (b - a) / max(a, b); a is the mean distance of an embedding to
-  the others of its class, b the smallest mean distance to another class.
-
-  Args:
-    embeddings: [K, D] float, finite.
-    classes: [K] int.
-
-  Returns:
-    In -1..1; None if there is one class, or each class has one embedding.
+  the others of its class, b the smallest mean distance to another class. Of
+  embeddings [K, D], finite, and classes [K]. Returns a number in -1..1; None if
+  there is one class, or each class has one embedding.
   """
   from sklearn.metrics import silhouette_score
 
@@ -99,20 +86,12 @@ def distance_ratio(
   mean{|z_i - z_j| : y_i = y_j, n_i != n_j, x_i != x_j}
     / mean{|z_i - z_j| : y_i != y_j, n_i != n_j}
 
-  over pairs, with |.| Euclidean, y the class, n the client, x the image. Both
-  means are over pairs of different clients, since embeddings of one client are
-  close anyway. Pairs of the same image are excluded, so that the value does not
-  depend on the number of images per class.
-
-  Args:
-    embeddings: [K, D] float, finite.
-    classes: [K] int, y.
-    clients: [K] int, n.
-    images: [K] int, x; None: all different.
-
-  Returns:
-    At least 0; None if a mean has no pair, or all distances between classes
-    are 0.
+  over pairs of embeddings z [K, D], finite, with class y, client n and image x,
+  [K] int each (None: all images differ). Both means are over pairs of different
+  clients, since embeddings of one client are close anyway. Pairs of the same
+  image are excluded, so that the value does not depend on the number of images
+  per class. Returns None if a mean has no pair, or all distances between
+  classes are 0.
   """
   z = _unit(embeddings)
   images = np.arange(len(z)) if images is None else images
@@ -127,14 +106,10 @@ def distance_ratio(
 
 
 def coordinates(embeddings: np.ndarray) -> np.ndarray | None:
-  """Maps embeddings to the plane by t-SNE with a fixed seed.
+  """Maps finite embeddings [K, D] to the plane by t-SNE with a fixed seed.
 
-  Args:
-    embeddings: [K, D] float, finite.
-
-  Returns:
-    [K, 2] float32, without unit; None for fewer than four embeddings, or if
-    all are equal.
+  Returns [K, 2] float32, without unit; None for fewer than four embeddings, or
+  if all are equal.
   """
   from sklearn.manifold import TSNE
   from threadpoolctl import threadpool_limits
@@ -153,7 +128,7 @@ def _unit(embeddings: np.ndarray) -> np.ndarray:
   """Scales embeddings to length 1, [K, D] float64; zero stays zero."""
   z = np.asarray(embeddings, np.float64)
   length = np.linalg.norm(z, axis=1, keepdims=True)
-  return ratio(z, length, where=length > 0, otherwise=0.0)
+  return ratio(z, length, otherwise=0.0)
 
 
 # The embeddings of a trained method.
@@ -164,9 +139,8 @@ def draw(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws `count` test samples balanced over classes, or all if fewer exist.
 
-  Returns:
-    rows [S] int32 in the test sets' pool and label [S] int32. The counts of two
-    classes differ by at most one, unless the smaller class is exhausted.
+  Returns rows [S] int32 in the test sets' pool and label [S] int32. The counts
+  of two classes differ by at most one, unless the smaller class is exhausted.
   """
   real = test_sets.rows >= 0
   rows, index = np.unique(test_sets.rows[real], return_index=True)
@@ -181,45 +155,8 @@ def draw(
   return rows[drawn].astype(np.int32), label[drawn].astype(np.int32)
 
 
-@functools.partial(jax.jit, static_argnames=("layout", "plans", "mesh"))
-def embed(
-  method: Method,
-  clients: tuple[Client, ...],
-  server: Server,
-  personal: tuple[Net, ...] | None,
-  image: Array,
-  shown: Array,
-  *,
-  layout: Layout,
-  plans: tuple[BatchPlan, ...],
-  mesh: Mesh | None = None,
-) -> list[Array]:
-  """Embeds the same inputs at every client.
-
-  Arguments are those of `evaluate_clients`, except `shown` [chunks, B] int32,
-  the rows of `image` [P, ...]. Returns each cohort's [N, chunks * B, D].
-  """
-
-  def of_client(plan, common, part):
-    method, server, image, shown = common
-    client, personal, _ = part
-    net, rest = exits.answering(method, client, server, personal)
-
-    def chunk(rows):
-      x = standardise(image[rows], plan.mean, plan.std)
-      return network.embedding(method.backbone, net, rest, x)
-
-    z = jax.lax.map(chunk, shown)
-    return z.reshape(-1, z.shape[-1])
-
-  # A client may keep nothing: its place makes it one of a stack.
-  nets: Sequence = personal or [None] * len(clients)
-  places = [jnp.arange(cohort.width) for cohort in layout.cohorts]
-  stacked = list(zip(clients, nets, places, strict=True))
-  common = method, server, image, shown
-  return exits.copied(
-    exits.map_clients(of_client, layout, plans, mesh, common, stacked), mesh
-  )
+def _embedding(method: Method, net: Net, theta: Net, x: Array) -> Array:
+  return network.embedding(method.backbone, net, theta, x)
 
 
 def on_end(end: End) -> Finding:
@@ -242,42 +179,41 @@ def on_end(end: End) -> Finding:
   if not options.embeddings or subject.method.uncut:
     return Finding()
   rows, label = draw(subject.test_sets, options.embeddings, subject.config.seed)
-  shown = exits.chunked(rows[None], options.batch_size)[0]
-  by_cohort = embed(
+  cohorts = subject.fleet.cohorts
+  depth = np.zeros(subject.fleet.num_clients, np.int32)
+  for cohort in cohorts:
+    depth[list(cohort.ids)] = cohort.depth
+  shown = exits.chunked(rows[None], options.batch_size)
+  shown = np.repeat(shown, len(depth), axis=0)
+  numbers = [np.array(cohort.numbers, np.int32) for cohort in cohorts]
+  z = exits.evaluate_clients(
     subject.method,
     end.state.clients,
     end.state.server,
     end.personal or None,
+    devices.put_on_devices(subject.mesh, tuple(numbers), devices.DIVIDED),
     subject.pool,
     devices.put_on_devices(subject.mesh, shown),
     layout=subject.layout,
     plans=subject.plans,
     mesh=subject.mesh,
+    answer=_embedding,
   )
-
-  # From cohorts to the order of clients; padding clients come last.
-  cohorts = subject.fleet.cohorts
-  order = np.argsort(np.concatenate([cohort.ids for cohort in cohorts]))
-  z = [
-    np.asarray(part)[: len(cohort.ids), : len(rows)]
-    for cohort, part in zip(cohorts, jax.device_get(by_cohort), strict=True)
-  ]
-  depth = [np.full(len(cohort.ids), cohort.depth) for cohort in cohorts]
   arrays = {
     "row": np.array(subject.labels[-1]),
     "pool": np.array(subject.test_sets.pool),
     "rows": rows,
     "label": label,
-    "depth": np.concatenate(depth)[order].astype(np.int32),
-    "embedding": np.concatenate(z)[order],
+    "depth": depth,
+    "embedding": np.asarray(z)[:, : len(rows)],
   }
   arrays |= measures(arrays)
-  numbers = [
+  measured = [
     Number(name, float(arrays[name]), subject.labels[-1])
     for name in MEASURES
     if not np.isnan(arrays[name])
   ]
-  return Finding(numbers, arrays)
+  return Finding(measured, arrays)
 
 
 def measures(arrays: Arrays) -> dict[str, np.ndarray]:
@@ -285,13 +221,13 @@ def measures(arrays: Arrays) -> dict[str, np.ndarray]:
   z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
   measured = chosen(z)
   classes, clients, images = _origin(arrays, measured)
-  places = coordinates(z[measured])
+  plane = coordinates(z[measured])
   apart = distance_ratio(z[measured], classes, clients, images)
   return {
     "measured": measured,
     "silhouette": np.array(silhouette(z[measured], classes), np.float64),
     "distance_ratio": np.array(apart, np.float64),
-    "map": np.zeros((0, 2), np.float32) if places is None else places,
+    "map": np.zeros((0, 2), np.float32) if plane is None else plane,
   }
 
 

@@ -31,76 +31,46 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Subject(NamedTuple):
-  """A method in its run.
-
-  Attributes:
-    config: the config of the run.
-    key: the method's key in the config.
-    labels: the labels of its result rows.
-    method: the method.
-    backbone: the network of the run, which all of its methods share.
-    fleet: its clients.
-    layout: its cohorts, as a compiled program knows them.
-    plans: each cohort's batch plan.
-    sizes: [N] int, training samples of each client.
-    batch: the clients' batch size.
-    counts: [N, C] int, training samples of each client and class.
-    clients: names of the clients, or their numbers.
-    classes: names of the classes, or their numbers.
-    test_sets: the clients' test sets.
-    holdout: the samples on which thresholds are calibrated, or None.
-    thresholds: [E] the oracle's grid, nats.
-    pool: [T, ...] the split that test sets are drawn from, on the device.
-    mesh: the devices; None for one.
-  """
+  """A method in its run."""
 
   config: "Config"
-  key: str
-  labels: Sequence[str]
+  key: str  #: the method's key in the config
+  labels: Sequence[str]  #: of its result rows
   method: Method
-  backbone: Backbone
-  fleet: Fleet
-  layout: Layout
-  plans: tuple[BatchPlan, ...]
-  sizes: np.ndarray
-  batch: int
-  counts: np.ndarray
-  clients: Sequence[str]
-  classes: Sequence[str]
+  backbone: Backbone  #: the network that all methods of the run share
+  fleet: Fleet  #: the method's clients
+  layout: Layout  #: their cohorts, as a compiled program knows them
+  plans: tuple[BatchPlan, ...]  #: of each cohort
+  sizes: np.ndarray  #: [N] int, training samples of each client
+  batch: int  #: the clients' batch size
+  counts: np.ndarray  #: [N, C] int, training samples of each client and class
+  clients: Sequence[str]  #: their names, or their numbers
+  classes: Sequence[str]  #: their names, or their numbers
   test_sets: TestSets
-  holdout: Holdout | None
-  thresholds: tuple[float, ...]
-  pool: Array
-  mesh: Mesh | None
+  holdout: Holdout | None  #: on which thresholds are calibrated
+  thresholds: tuple[float, ...]  #: [E] the oracle's grid, nats
+  pool: Array  #: [T, ...] the split of the test sets, on the device
+  mesh: Mesh | None  #: the devices; None for one
 
 
 class End(NamedTuple):
-  """The end of a training, or of a later evaluation of the trained networks.
-
-  Attributes:
-    subject: the method.
-    scores: the scores of each result row.
-    state: the state after the last round.
-    personal: the personalised networks of each cohort's clients [N, ...]; () if
-      no result row needs any.
-    lines: the log lines of all rounds, without entries of single clients.
-    totals: sums over the rounds, [N] each: "bytes", local "steps", steps
-      "served" by the server, "visits" (rounds with served steps), and, if costs
-      are modelled, busy "seconds" and "joules".
-    server_bytes: bytes of the parameters that the server holds in a round.
-    sent: for each stage, message name -> how often a step sends it.
-    same: whether the lines have scores of this evaluation, not of another one.
-  """
+  """The end of a training, or of a later evaluation of the trained networks."""
 
   subject: Subject
-  scores: Sequence["Scores"]
-  state: State
+  scores: Sequence["Scores"]  #: of each result row
+  state: State  #: after the last round
+  #: each cohort's personalised networks [N, ...]; () if no row needs any
   personal: tuple[Net, ...]
-  lines: Sequence[Line]
+  lines: Sequence[Line]  #: of all rounds, without entries of single clients
+  #: sums over the rounds, [N] each: "bytes", local "steps", steps "served" by
+  #: the server, "visits" (rounds with served steps); with modelled costs busy
+  #: "seconds" and "joules"
   totals: Mapping[str, np.ndarray]
-  server_bytes: int
+  server_bytes: int  #: of the parameters that the server holds in a round
+  #: for each stage, message name -> how often a step sends it
   sent: Sequence[Mapping[str, int]]
-  same: bool = True
+  #: whether the lines have scores of this evaluation, not of another one
+  current: bool = True
 
 
 class Finding(NamedTuple):

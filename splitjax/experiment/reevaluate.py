@@ -187,7 +187,7 @@ def _evaluate_method(
     state,
     trained.personal and trainer.place_clients(trained.personal),
     *history.read_history(log, setup.fleet.num_clients),
-    same=all(
+    current=all(
       before[name] == value
       for name, value in vars(config.eval).items()
       if name not in EXTRAS

@@ -118,13 +118,15 @@ def test_lines_of_the_figure_cross_at_the_propositions(power):
   def at(**given):
     return evaluation.inference_times(PAPER, rates._replace(**given), 0.1, 784)
 
-  bound = evaluation.largest_power(PAPER, rates, beta)
+  bounds = evaluation.propositions(PAPER, rates, beta, 784)
+  bound = bounds.power
   cut, client, _ = at(client=bound)
   assert cut == pytest.approx(client)
   cut, client, _ = at(client=0.9 * bound)
   assert cut < client
-  assert np.isinf(evaluation.largest_power(PAPER, rates, np.zeros(1)))
-  bound = float(evaluation.largest_bandwidth(PAPER, rates, beta, 784)[0])
+  never = evaluation.propositions(PAPER, rates, np.zeros(1), 784)
+  assert np.isinf(never.power)
+  bound = float(bounds.bandwidth[0])
   if power == 20.0:
     assert bound == np.inf
     return

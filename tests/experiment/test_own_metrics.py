@@ -13,8 +13,7 @@ from selected import values
 
 import splitjax
 from splitjax import METRICS, evaluation
-from splitjax.evaluation import predictions
-from splitjax.evaluation.exits import Exits
+from splitjax.evaluation import Answered, Exits, predictions
 from splitjax.options import Spec
 
 FIGURES = "blank"
@@ -38,7 +37,6 @@ SURE = np.array(
   [
     # F1 of classes 0, 1, 3; 2 has no sample: its answer is a mistake of 1.
     ("macro_f1", (2 * 2 / 5 + 2 * 1 / 4 + 1) / 3),
-    ("balanced_accuracy", (2 / 3 + 1 / 2 + 1) / 3),
     # Pairs (positive, negative) in order, ties a half: 9 of 9; of class 1,
     # 0.8 above all 4, 0.2 above 2, beside 1 and below 1; 5 of 5.
     ("auroc", (1 + (4 + 2.5) / 8 + 1) / 3),
@@ -88,11 +86,11 @@ def test_the_exit_that_answers_gives_the_probabilities():
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(METRICS, "look", look)
     specs = {"look": Spec.of(METRICS, "look", "")}
-    given = specs, exits, labels, samples, threshold, ("client", "server")
-    found = evaluation.measure(*given)["look"]
+    answered = Answered(exits, labels, samples)
+    found = evaluation.measure(specs, answered, threshold)["look"]
   counts = samples[0].sum(axis=1)
   np.testing.assert_array_equal(found, [[counts[0], np.nan, counts[2]]])
-  answers = predictions(exits, threshold[0], ("client", "server"))
+  answers = predictions(answered, threshold[0])
   for n, (label, answer, sure) in zip((0, 2), seen, strict=True):
     rows = np.repeat(np.arange(9), samples[0, n])
     np.testing.assert_array_equal(label, labels[n][rows])
@@ -200,9 +198,9 @@ def test_the_answers_are_counted(run):
 @pytest.mark.slow
 def test_a_saved_run_gets_other_metrics(run):
   place, results = run
-  saved = config(("balanced_accuracy", "ece"), eval__confusion=False)
+  saved = config(("macro_f1", "ece"), eval__confusion=False)
   again = splitjax.evaluate_again(place / "b", saved)
-  assert values(again, "balanced_accuracy", "own")
+  assert values(again, "macro_f1", "own")
   found, first = (values(each, "ece", "own") for each in (again, results))
   np.testing.assert_allclose(found, first, rtol=1e-6)
   assert all(x > 0 for x in values(again, "best", "own"))

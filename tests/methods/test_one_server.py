@@ -98,7 +98,7 @@ def test_the_partitions_groups_are_served_one_after_another():
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(evaluation.positions(setup.subject))
+  place = np.array(list(evaluation.positions(setup.subject).values()))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
   assert evaluation.queue(setup.subject).label.tolist() == group.tolist()
 

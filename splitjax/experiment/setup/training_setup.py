@@ -214,7 +214,7 @@ def end_of(
   lines: Sequence[Line],
   totals: Mapping[str, np.ndarray],
   *,
-  same: bool = True,
+  current: bool = True,
 ) -> End:
   """Makes what the measurements of a trained method get; see `End`."""
   sent: Sequence[Mapping[str, int]] = ()
@@ -229,7 +229,7 @@ def end_of(
     totals=totals,
     server_bytes=server_bytes(setup),
     sent=sent,
-    same=same,
+    current=current,
   )
 
 

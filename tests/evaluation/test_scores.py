@@ -1,8 +1,10 @@
-"""Runs with thresholds that are chosen without test labels."""
+"""Scores of runs: threshold rules without test labels, notes on numbers."""
 
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -10,10 +12,10 @@ from refusals import refused
 from selected import selected, timeless, values
 
 import splitjax
-from splitjax import SHIFTS, UserError, evaluation, experiment
+from splitjax import SHIFTS, UserError, data, evaluation, experiment
+from splitjax.evaluation import End
 from splitjax.experiment import Trainer
 
-pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")
 
 
@@ -40,6 +42,7 @@ def other(config, **changes):
   )
 
 
+@pytest.mark.slow
 def test_the_report_shows_every_rule(ran):
   _, workdir, results = ran
   gated = ["own", "own+FT"]
@@ -70,8 +73,9 @@ def test_the_report_shows_every_rule(ran):
   assert list(last.values()) == values(results, "accuracy", "own")
 
 
+@pytest.mark.slow
 def test_one_threshold_for_all_clients(ran):
-  config, _, results = ran
+  config, workdir, results = ran
   grid = experiment.build(config).thresholds
   for row in ("own", "own+FT"):
     for r, name in enumerate(results.sets):
@@ -82,51 +86,41 @@ def test_one_threshold_for_all_clients(ran):
       offload = values(results, "offload", row, set=name, threshold=True)
       assert (offload[0], offload[-1]) == (1, 0)
   assert not values(results, "common", "fedavg")
-
-
-def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
-  config, workdir, _ = ran
-  trained = splitjax.load(workdir, "own")
-  one, two = trained.thresholds.values()
-  assert one == two and set(one) <= set(experiment.build(config).thresholds)
+  # A client's calibrated threshold is the same for all test sets.
+  first, second = splitjax.load(workdir, "own").thresholds.values()
+  assert first == second and set(first) <= set(grid)
   assert splitjax.load(workdir, "fedavg").thresholds is None
 
 
-def test_no_test_label_is_used(ran):
-  config, _, _ = ran
-  task = experiment.build(config)
+@pytest.mark.slow
+def test_no_test_label_is_used():
+  task = experiment.build(tiny.resolved(draft()))
   setup = experiment.make_setup(task, "own")
   state = Trainer(setup).init(experiment.fresh_network(task))
   rng = np.random.default_rng(0)
-  test_sets, data = task.test_sets, task.data
+  sets = task.test_sets
   # Other images, other labels, and other labels of the clients' samples.
   garbled = task._replace(
     pool=task.pool[::-1],
-    test_sets=test_sets._replace(label=rng.permuted(test_sets.label, axis=1)),
-    data=data._replace(test_label=rng.permutation(data.test_label)),
+    test_sets=sets._replace(label=rng.permuted(sets.label, axis=1)),
+    data=task.data._replace(test_label=rng.permutation(task.data.test_label)),
   )
-  found = [
-    evaluation.limits_of(setup._replace(task=each).subject, seen)
-    for each in (task, garbled)
-    for seen in Trainer(setup._replace(task=each)).evaluate(state)
-  ]
-  assert len(found) == 4
-  for a, b in zip(found[:2], found[2:], strict=True):
-    np.testing.assert_array_equal(a["calibrated"], b["calibrated"])
-    assert a["calibrated"].shape == (6,)
-  one, two = (
-    evaluation.scores.score(
-      setup._replace(task=each).subject,
-      setup.method.rows[0],
-      Trainer(setup._replace(task=each)).evaluate(state)[0],
-    ).chosen.accuracy
-    for each in (task, garbled)
-  )
-  assert (one != two).any()
+  limits, accuracy = [], []
+  for each in (setup, setup._replace(task=garbled)):
+    outputs = Trainer(each).evaluate(state)
+    limits += [evaluation.limits_of(each.subject, x) for x in outputs]
+    row = each.method.rows[0]
+    scores = evaluation.scores.score(each.subject, row, outputs[0])
+    accuracy.append(scores.chosen.accuracy)
+  for before, after in zip(limits[:2], limits[2:], strict=True):
+    np.testing.assert_array_equal(before["calibrated"], after["calibrated"])
+    assert before["calibrated"].shape == (6,)
+  assert (accuracy[0] != accuracy[1]).any()
 
 
-def test_held_out_samples_are_not_trained_on(ran):
-  config, _, _ = ran
+@pytest.mark.slow
+def test_held_out_samples_are_not_trained_on():
+  config = tiny.resolved(draft())
   task, whole = (
     experiment.build(config),
     experiment.build(other(config, holdout=0.0, threshold_rule="oracle")),
@@ -146,38 +140,41 @@ def test_held_out_samples_are_not_trained_on(ran):
   assert task.facts["partition"] != whole.facts["partition"]
 
 
+@pytest.mark.slow
 def test_held_out_outputs_are_those_of_their_images(ran):
   config, workdir, _ = ran
   task = experiment.build(config)
-  kept = np.load(workdir / "methods" / "own" / "exits.npz")
+  stored = np.load(workdir / "methods" / "own" / "exits.npz")
   trained = splitjax.load(workdir, "own")
-  np.testing.assert_array_equal(kept["held/rows"], task.held.rows)
+  np.testing.assert_array_equal(stored["held/rows"], task.held.rows)
+  entropy, client, server = (
+    stored[f"own+FT/holdout/{x}"] for x in ("entropy", "client", "server")
+  )
   for n in range(6):
     image = task.data.train_image[task.held.rows[n]]
     answer, away = trained.predict(n, image, 0.8)
-    entropy = kept["own+FT/holdout/entropy"][n]
-    np.testing.assert_array_equal(away, ~(entropy < 0.8))
-    parts = kept["own+FT/holdout/client"][n], kept["own+FT/holdout/server"][n]
-    np.testing.assert_array_equal(answer, np.where(away, *parts[::-1]))
-  assert (kept["own+FT/proxy/entropy"] != kept["own+FT/holdout/entropy"]).any()
+    np.testing.assert_array_equal(away, ~(entropy[n] < 0.8))
+    np.testing.assert_array_equal(answer, np.where(away, server[n], client[n]))
+  assert (stored["own+FT/proxy/entropy"] != entropy).any()
 
 
+@pytest.mark.slow
 def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   config, workdir, results = ran
   before = {
     rule: values(results, "accuracy", "own", part=rule) for rule in RULES
   }
-  plain = other(config, threshold_rule="oracle")
-  found = splitjax.evaluate_again(workdir, plain)
+  again = splitjax.evaluate_again(
+    workdir, other(config, threshold_rule="oracle")
+  )
   for rule, accuracy in before.items():
-    assert values(found, "accuracy", "own", part=rule) == accuracy
-  assert values(found, "accuracy", "own") == before["oracle"]
+    assert values(again, "accuracy", "own", part=rule) == accuracy
+  assert values(again, "accuracy", "own") == before["oracle"]
   # With a threshold of 9 nothing is offloaded.
   far = other(config, threshold_rule="fixed", threshold=9.0)
-  found = splitjax.evaluate_again(workdir, far)
-  device = values(found, "device_only", "own")
-  assert values(found, "accuracy", "own") == device
-  assert values(found, "accuracy", "own", part="oracle") == before["oracle"]
+  again = splitjax.evaluate_again(workdir, far)
+  device = values(again, "device_only", "own")
+  assert values(again, "accuracy", "own") == device
   for share in (0.0, 0.2):
     changed = other(config, holdout=share, threshold_rule="oracle")
     with pytest.raises(UserError, match=f"eval.holdout={share}: the run was"):
@@ -193,8 +190,9 @@ def test_out_of_client_has_samples_to_choose_on():
   learnt = set(np.concatenate(task.test_sets.parts).tolist())
   back = set(task.held.rows[task.held.real].tolist())
   assert len(back) == 24 and not back & (test | learnt)
-  c.eval.threshold_rule = "oracle"
-  assert experiment.build(tiny.resolved(c)).held is None
+  c.eval.holdout = 0.4
+  with refused("eval.holdout"):
+    tiny.resolved(c)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +208,63 @@ def test_an_invalid_rule_is_one_line(changes, field):
     tiny.resolved(draft(**changes))
 
 
-def test_out_of_client_wants_no_holdout():
-  c = draft(rhos=None)
-  c.eval.shift = splitjax.spec(SHIFTS, "out_of_client")
-  with refused("eval.holdout"):
-    tiny.resolved(c)
+PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]
+
+
+def test_held_out_samples_are_a_share_of_each_clients():
+  kept, back = data.hold_out(PARTS, 3, 0.25)
+  assert [len(rows) for rows in back] == [5, 2, 1]
+  for part, *both in zip(PARTS, kept, back, strict=True):
+    np.testing.assert_array_equal(np.sort(np.concatenate(both)), part)
+  with refused("num_clients"):
+    data.hold_out([np.array([4])], 0, 0.5)
+  # Arranged by client, with draws that do not depend on the others.
+  classes = np.array([0, 1] * 10 + [2] * 20)
+  table = data.holdout(classes, back, 3)
+  assert table.rows.shape == (3, 5) and table.rows.dtype == np.int32
+  for n, rows in enumerate(back):
+    real = table.real[n]
+    np.testing.assert_array_equal(table.rows[n, real], rows)
+    np.testing.assert_array_equal(table.label[n, real], classes[rows])
+  alone = data.holdout(classes, back[:1], 3)
+  np.testing.assert_array_equal(alone.draw[0], table.draw[0])
+
+
+# Notes on numbers that mean less than they seem to.
+
+
+def end_of(spoilt=(), idle=()):
+  """The end of a run: of clients some have spoilt networks, some were idle."""
+  task = experiment.build(tiny.resolved(own="fedper"))
+  setup = experiment.make_setup(task, "own")
+  trainer = Trainer(setup)
+  state = trainer.init(experiment.fresh_network(task))
+
+  def spoil(x):
+    rows = jnp.isin(jnp.arange(len(x)), jnp.array(spoilt, int))
+    return jnp.where(rows.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
+
+  state = state._replace(clients=jax.tree.map(spoil, state.clients))
+  outputs = zip(setup.method.rows, trainer.evaluate(state), strict=True)
+  subject = setup.subject
+  took_part = ~np.isin(np.arange(6), idle)
+  return End(
+    subject=subject,
+    scores=[evaluation.scores.score(subject, *x) for x in outputs],
+    state=state,
+    personal=(),
+    lines=(),
+    totals={"steps": 4.0 * took_part, "bytes": 100.0 * took_part},
+    server_bytes=0,
+    sent=(),
+  )
+
+
+def test_answers_that_are_not_finite_and_idle_clients_are_noted():
+  assert not evaluation.scores.on_end(end_of()).notes
+  end = end_of(spoilt=(1, 4), idle=(0,))
+  lost, idle = evaluation.scores.on_end(end).notes
+  counted = end.scores[0].counted
+  assert "own: the outputs of 2 clients (1, 4) are not finite" in lost
+  assert f"{counted[[1, 4]].sum()} of {counted.sum()} test" in lost
+  assert "1 client (0) never took part" in idle
