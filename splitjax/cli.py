@@ -5,7 +5,7 @@
   splitjax describe --config=harmony:figure2,small
   splitjax evaluate --workdir=DIR [--config=... --config.eval.FIELD=VALUE]
   splitjax report DIR [DIR ...] [--workdir=DIR]   one table over several folders
-  splitjax data list|prepare
+  splitjax data prepare
 
 --config takes a file, the name of one that comes with splitjax, or a run's
 config.json to repeat it; words follow a colon. --config.FIELD=VALUE sets a

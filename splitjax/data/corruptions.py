@@ -158,9 +158,10 @@ def read_domains(names: Sequence[str], field: str) -> tuple[str, ...]:
       f"{field}={text!r}: give {CLEAN}, a corruption, or one with a severity of"
       " 1 to 5, as in 'rotation 3'",
     )
-    complete = text == CLEAN or severity
-    levels = [text] if complete else [f"{name} {s}" for s in range(1, 6)]
-    domains += levels
+    if text == CLEAN or severity:
+      domains.append(text)
+    else:
+      domains += [f"{name} {level}" for level in range(1, 6)]
   require(
     len(set(domains)) == len(domains),
     f"{field}={tuple(names)}: name each domain once",
@@ -179,18 +180,13 @@ def corrupted(
 ) -> Dataset:
   """Changes the images of a data set by domains, and notes the domain of each.
 
-  Each training image is changed once, in place. The test split has one copy of
-  each image for every domain: image m in domain d is row d M + m.
-
-  Args:
-    data: images without domains.
-    train_domain: [Z] int, the number of each training image's domain.
-    domains: names, as `read_domains` returns them.
-    seed: fixes the draws with an image's row, whatever its severity.
+  Each training image is changed once, in place; `train_domain` [Z] int has the
+  number of its domain in `domains`. The test split has one copy of each image
+  for every domain: image m in domain d is row d M + m. Draws are fixed by the
+  seed and an image's row, whatever the severity.
 
   Raises:
-    UserError: the inputs are no images, a corruption does not suit their shape,
-      or they have domains of their own.
+    UserError: the inputs are no images, or they have domains of their own.
   """
   named = data.train_domain is not None or data.test_domain is not None
   require(

@@ -6,6 +6,7 @@ each client to the size of its cohort's largest client; no sample is dropped.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,9 +74,9 @@ class Samples(NamedTuple):
 
   def in_batches(self, order: Array) -> tuple[Array, Array]:
     """Cuts an order [S] of `draw_order` into batches; see `epoch`."""
-    rows, plan = self.shard.rows, self.plan
-    shape = (plan.steps, plan.batch)
-    pad = plan.steps * plan.batch - len(rows)
+    rows = self.shard.rows
+    shape = (self.plan.steps, self.plan.batch)
+    pad = math.prod(shape) - len(rows)
     real = jnp.pad(jnp.arange(len(rows)) < self.shard.size, (0, pad))
     rows = jnp.pad(rows[order], (0, pad))
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
@@ -138,7 +139,6 @@ def standardise(
 ) -> Array:
   """Converts inputs [B, ..., c] of any dtype to (x - mean) / std, float.
 
-  Mean and std have a single number, or c numbers.
   Token ids, whose mean is (), become int32 and keep their values.
   """
   if not len(mean):

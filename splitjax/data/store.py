@@ -81,45 +81,35 @@ def read(path: Path) -> tuple[Arrays, Facts]:
   Raises:
     UserError: it is missing or damaged, or holds Python objects.
   """
-  arrays, facts = _read_folder(path) if path.is_dir() else _read_npz(path)
-  require(
-    {"train_image", "train_label"} <= arrays.keys(),
-    f"{files.printable(path)} has {', '.join(sorted(arrays)) or 'none'} of the"
-    " arrays that are read: write train_image, train_label, test_image and"
-    " test_label with np.savez, or a file of each with np.save",
-  )
-  return arrays, facts
-
-
-def _read_folder(path: Path) -> tuple[Arrays, Facts]:
-  arrays = Arrays()
-  facts = Facts()
-  for key in sorted(_ARRAYS):
-    file = path / f"{key}.npy"
-    if file.exists():
-      with _reading(file):
-        arrays[key] = np.load(file, mmap_mode="r", allow_pickle=False)
-  file = path / "facts.json"
-  if file.exists():
-    with _reading(file):
-      facts |= json.loads(file.read_text("utf-8"))
-    unknown = ", ".join(map(files.printable, facts.keys() - _FACTS))
-    require(not unknown, f"{unknown} is no fact: give {', '.join(_FACTS)}")
-  return arrays, facts
-
-
-def _read_npz(path: Path) -> tuple[Arrays, Facts]:
   arrays = Arrays()
   facts = dict[str, Any]()
-  with _reading(path), path.open("rb") as raw:
-    file = np.load(raw, allow_pickle=False)
-    for key in sorted({*file.files} & (_ARRAYS | _FACTS)):
-      with _reading(key):
-        array = file[key]
-      if key in _ARRAYS:
-        arrays[key] = array
-      else:
-        facts[key] = array.tolist()
+  if path.is_dir():
+    for file in sorted(path.glob("*.npy")):
+      if file.stem in _ARRAYS:
+        with _reading(file):
+          arrays[file.stem] = np.load(file, mmap_mode="r", allow_pickle=False)
+    file = path / "facts.json"
+    if file.exists():
+      with _reading(file):
+        facts |= json.loads(file.read_text("utf-8"))
+  else:
+    with _reading(path), path.open("rb") as raw:
+      archive = np.load(raw, allow_pickle=False)
+      for key in sorted({*archive.files} & (_ARRAYS | _FACTS)):
+        with _reading(key):
+          array = archive[key]
+        if key in _ARRAYS:
+          arrays[key] = array
+        else:
+          facts[key] = array.tolist()
+  unknown = ", ".join(map(files.printable, facts.keys() - _FACTS))
+  require(not unknown, f"{unknown} is no fact: give {', '.join(_FACTS)}")
+  require(
+    {"train_image", "train_label"} <= arrays.keys(),
+    f"{files.printable(path)} has {', '.join(arrays) or 'none'} of the arrays"
+    " that are read: write train_image, train_label, test_image and test_label"
+    " with np.savez, or a file of each with np.save",
+  )
   return arrays, cast(Facts, facts)
 
 

@@ -178,10 +178,7 @@ def main_classes(labels: np.ndarray, parts: Parts, classes: int) -> np.ndarray:
 
 
 def id_ood_sets(
-  test_label: np.ndarray,
-  main: np.ndarray,
-  rhos: Sequence[float],
-  seed: int,
+  test_label: np.ndarray, main: np.ndarray, rhos: Sequence[float], seed: int
 ) -> np.ndarray:
   """Draws every client's test set for every rho (HARMONY eq. 11).
 
@@ -191,14 +188,9 @@ def id_ood_sets(
   samples left; the papers leave this open. A client's OOD samples are ordered
   once, and each rho takes a prefix of that order, so that sets are nested.
 
-  Args:
-    test_label: [M] integer, labels of the test split.
-    main: [N, C] bool, the classes that each client trained on.
-    rhos: R ratios #OOD / #ID, each at least 0.
-    seed: fixes the order of the OOD samples.
-
-  Returns:
-    [R, N, M] bool, the test samples in each set.
+  `test_label` [M] are the labels of the test split, `main` [N, C] bool are the
+  classes that each client trained on, `rhos` are R ratios #OOD / #ID. Returns
+  [R, N, M] bool, the test samples in each set.
   """
   inside = main[:, test_label]
   sets = np.repeat(inside[None], len(rhos), axis=0)
