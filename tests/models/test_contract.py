@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from refusals import refused
 from tiny_networks import whole
 
 import splitjax
-from splitjax import BACKBONES, experiment, models
+from splitjax import BACKBONES, experiment, models, target
 from splitjax.models import Backbone
 
 
@@ -28,10 +29,10 @@ class Flat(nn.Module):
 
   @nn.compact
   def __call__(self, x, train, real):
+    if self.wrong in MAKERS:
+      x = nn.relu(MAKERS[self.wrong](x, self))
     batch = len(x) if self.wrong == "length" else x.shape[0]
     x = nn.Dense(self.width)(x.reshape(batch, -1))
-    if self.wrong == "pairs":
-      return x.reshape(-1, 2 * self.width)
     if self.wrong == "first":
       return jnp.concatenate([x, x]) if len(x) > 1 else x
     if self.wrong == "map":
@@ -50,20 +51,36 @@ class Flat(nn.Module):
     if self.wrong == "gate":  # not wrong
       x = x * self.param("gate", nn.initializers.zeros, ())
     if self.wrong == "frozen":  # neither
-      x = x + jax.lax.stop_gradient(
-        self.param("fixed", nn.initializers.ones, (self.width,))
-      )
-    if self.wrong == "pair":
-      return x, x
-    if self.wrong == "nothing":
-      return None
-    if self.wrong == "dropout":
-      return nn.Dropout(0.5)(x, deterministic=not train)
+      fixed = self.param("fixed", nn.initializers.ones, (self.width,))
+      x = x + jax.lax.stop_gradient(fixed)
     if self.wrong == "statistics":
       seen = self.variable("batch_stats", "seen", lambda: jnp.zeros(()))
       if train and not self.is_initializing():
         seen.value = x.sum(axis=0)
-    return nn.relu(x) if self.wrong != "names" else x
+    return nn.relu(x)
+
+
+def by_nnx(x, module):
+  new = functools.partial(nnx.Conv, kernel_size=(3, 3))
+  return bridge.ToLinen(new, args=(x.shape[-1], 3), parent=module)(x)
+
+
+def by_lax(x, module):
+  kernel = module.param("kernel", nn.initializers.ones, (3, 3, 1, 3))
+  where = ("NHWC", "HWIO", "NHWC")
+  return jax.lax.conv_general_dilated(
+    x, kernel, (1, 1), "SAME", dimension_numbers=where
+  )
+
+
+MAKERS = {
+  "splitjax": lambda x, _: models.Conv(3)(x),
+  "flax": lambda x, _: nn.remat(nn.Conv)(3, (3, 3))(x),
+  "series": lambda x, _: nn.Conv(3, (3,))(x),
+  "nnx": by_nnx,
+  "lax": by_lax,
+}
+"""Who makes a convolution."""
 
 
 class Odd:
@@ -85,10 +102,10 @@ def mine(
   blocks: tuple[str, ...] = ("one", "two"),
 ):
   first = Odd() if wrong == "odd" else Flat(wrong=wrong)
-  made = {name: Flat() for name in blocks}
-  made |= {blocks[0]: first, blocks[-1]: Flat(wrong=last)}
+  parts = {name: Flat() for name in blocks}
+  parts |= {blocks[0]: first, blocks[-1]: Flat(wrong=last)}
   exits = {k: Flat(classes) for k in depths}
-  return Backbone("mine", shape, classes, made, exits, Flat(classes - head))
+  return Backbone("mine", shape, classes, parts, exits, Flat(classes - head))
 
 
 SMALL = functools.partial(models.check_backbone, shape=(4, 4, 1), classes=4)
@@ -108,11 +125,11 @@ def test_our_own_keep_it_on_inputs_of_their_kind(name, options):
   assert len(parts) == 7 and "depths" in parts[0]
 
 
-FIRST = "cnn1d", "cnn4"
+QUICK = "cnn1d", "cnn4"
 
 
 @pytest.mark.parametrize(
-  "name", [*FIRST, *slow(*sorted(BACKBONES.keys() - {*FIRST}))]
+  "name", [*QUICK, *slow(*sorted(BACKBONES.keys() - {*QUICK}))]
 )
 def test_the_forms_of_all(name):
   models.check_forms(whole(name))
@@ -122,45 +139,6 @@ def test_ones_own_keeps_it():
   """A gate of zero and a frozen parameter are no mistakes."""
   assert len(SMALL(functools.partial(mine, wrong="gate", last="frozen"))) == 7
   assert splitjax.check_backbone is models.check_backbone
-
-
-WRONG = [
-  ({"head": 1}, r"head gives float32 \[6, 3\] of a batch of 6: .* logits"),
-  ({"last": "map"}, r"two gives float32 \[6, 1, 1, 5\] .*\[B, D\]"),
-  ({"wrong": "first"}, r"one gives float32 \[12, 5\]"),
-  ({"wrong": "half"}, "one gives float16 .* hand float32 on"),
-  ({"wrong": "statistics"}, "one changes the form of its running statistics"),
-  ({"blocks": ("one", "head")}, "no block with the name of an exit"),
-  ({"wrong": "odd"}, "made twice with the same options it is not equal"),
-  ({"wrong": "length"}, r"one cannot take a batch of any size, .*x.shape\["),
-  ({"wrong": "unused"}, "one/spare has no effect"),
-  ({"wrong": "padding"}, "up to exit1 samples of padding change the others"),
-  ({"wrong": "others"}, "at inference the logits of exit1 depend on other"),
-  ({"wrong": "root"}, "the gradient of one/.* is not finite"),
-]
-
-
-@pytest.mark.parametrize(("options", "said"), WRONG)
-def test_a_network_that_breaks_it(options, said):
-  with pytest.raises(models.Broken, match=said):
-    SMALL(functools.partial(mine, **options))
-
-
-@pytest.mark.parametrize("depths", [(), (1, 2)])
-def test_exits_behind_blocks_that_can_be_cut(depths):
-  with refused("backbone.name"):
-    models.check_forms(mine((4, 4, 1), 4, depths=depths))
-
-
-def test_a_network_without_cuts_in_its_options(monkeypatch):
-  fixed = functools.partial(mine, depths=(1,))
-  with pytest.raises(models.Broken, match="no option depths"):
-    SMALL(fixed)
-  monkeypatch.setitem(BACKBONES, "mine", fixed)
-  draft = tiny.tiny(own="local")
-  draft.backbone = splitjax.spec(BACKBONES, "mine")
-  with refused("backbone.name"):
-    experiment.build(tiny.resolved(draft))
 
 
 def changed(**fields):
@@ -176,55 +154,94 @@ def bare(shape, classes, *, depths: tuple[int, ...]):
   return mine(shape, classes, depths=depths)
 
 
+def nothing(shape, classes, *, depths: tuple[int, ...] = (1,)):
+  mine(shape, classes, depths=depths)
+
+
+def foreign(shape, classes, *, depths: "Nowhere" = (1,)):  # noqa: F821
+  return mine(shape, classes, depths=depths)
+
+
 OTHER = "asked for inputs, classes and exits .* its factory makes"
 MISTAKES = [
+  ({"head": 1}, r"head gives float32 \[6, 3\] of a batch of 6: .* logits"),
+  ({"last": "map"}, r"two gives float32 \[6, 1, 1, 5\] .*\[B, D\]"),
+  ({"wrong": "first"}, r"one gives float32 \[12, 5\]"),
+  ({"wrong": "half"}, "one gives float16 .* hand float32 on"),
+  ({"wrong": "statistics"}, "one changes the form of its running statistics"),
+  ({"blocks": ("one", "head")}, "no block with the name of an exit"),
+  ({"wrong": "odd"}, "made twice with the same options it is not equal"),
+  ({"wrong": "length"}, r"one cannot take a batch of any size, .*x.shape\["),
+  ({"wrong": "unused"}, "one/spare has no effect"),
+  ({"wrong": "padding"}, "up to exit1 samples of padding change the others"),
+  ({"wrong": "others"}, "at inference the logits of exit1 depend on other"),
+  ({"wrong": "root"}, "the gradient of one/.* is not finite"),
   (changed(head=Flat(wrong=np.zeros(2))), "made twice .* it is not equal"),
   (changed(shape=(1, 4, 4)), OTHER),
   (changed(classes=5), OTHER),
   (changed(exits={2: Flat(4)}), OTHER),
+  (nothing, "returns no Backbone, but None"),
   (bare, "option depths of bare: it needs a default"),
+  (foreign, "foreign"),
   (mine((4, 4, 1), 4), "a Backbone is no factory: give the function"),
   (lambda shape, classes, *, depths=(1,): None, "option depths of"),
+  (lambda shape, classes: None, "no option depths"),
 ]
 
 
 @pytest.mark.parametrize(("factory", "said"), MISTAKES)
-def test_what_is_no_network_is_one_line(factory, said):
+def test_a_network_that_breaks_it_is_one_line(factory, said):
+  if isinstance(factory, dict):
+    factory = functools.partial(mine, **factory)
   with pytest.raises(models.Broken, match=said) as caught:
     SMALL(factory)
   assert "\n" not in str(caught.value)
 
 
-def test_a_factory_that_returns_nothing():
-  def factory(shape, classes, *, depths: tuple[int, ...] = (1,)):
-    mine(shape, classes, depths=depths)
-
-  with pytest.raises(models.Broken, match="returns no Backbone, but None"):
-    SMALL(factory)
+def test_exits_are_behind_blocks_that_can_be_cut():
+  for depths in ((), (1, 2)):
+    with refused("backbone.name"):
+      models.check_forms(mine((4, 4, 1), 4, depths=depths))
 
 
-def test_a_network_that_computes_in_float32_alone(monkeypatch):
-  monkeypatch.setitem(BACKBONES, "mine", mine)
-  draft = tiny.tiny(own="splitgp")
-  draft.backbone = splitjax.spec(BACKBONES, "mine")
-  draft.system.compute_dtype = "bfloat16"
-  with refused("system.compute_dtype"):
-    experiment.build(tiny.resolved(draft))
-
-
-def test_options_that_no_config_can_hold(monkeypatch):
-  def bare(shape, classes, *, width=3):
+def test_a_config_names_a_network_that_lacks_something(monkeypatch):
+  def without(shape, classes):
     return mine(shape, classes)
 
-  def foreign(shape, classes, *, depths: "Nowhere" = (1,)):  # noqa: F821
-    return mine(shape, classes, depths=depths)
-
-  for factory in (bare, foreign):
-    with pytest.raises(models.Broken, match=factory.__name__):
-      SMALL(factory)
+  for factory, dtype, field in (
+    (without, "float32", "backbone.name"),
+    (mine, "bfloat16", "system.compute_dtype"),
+  ):
     monkeypatch.setitem(BACKBONES, "mine", factory)
-    with refused("mine=mine"):
-      splitjax.spec(BACKBONES, "mine")
+    draft = tiny.tiny(own="splitgp")
+    draft.backbone = splitjax.spec(BACKBONES, "mine")
+    draft.system.compute_dtype = dtype
+    with refused(field):
+      experiment.build(tiny.resolved(draft))
+  monkeypatch.setitem(BACKBONES, "mine", foreign)
+  with refused("mine=mine"):
+    splitjax.spec(BACKBONES, "mine")
+
+
+@pytest.mark.parametrize("name", ["cnn8", *slow("mobilenet_v2")])
+def test_our_own_convolutions_are_not_slow(name):
+  assert models.slow_convolutions(BACKBONES[name]((32, 32, 3), 10)) == ""
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_slow_convolutions_are_said(maker):
+  shape = (8, 2) if maker == "series" else (4, 4, 1)
+  factory = functools.partial(mine, wrong=maker)
+  sentence = models.slow_convolutions(factory(shape, 4))
+  if maker == "splitjax":
+    assert not sentence
+    return
+  assert re.match("the convolutions of one are slow on a CPU: .*Conv", sentence)
+  assert "models.windows for series" in sentence
+  if maker in ("flax", "series"):
+    assert models.check_backbone(factory, shape=shape)[-1] == sentence
+  with target.aimed_at(target.current()._replace(platform="gpu")):
+    assert models.slow_convolutions(factory(shape, 4)) == ""
 
 
 class Normalised(nnx.Module):
@@ -242,11 +259,11 @@ class Normalised(nnx.Module):
 
 @pytest.mark.slow
 def test_modules_of_nnx_are_blocks():
-  def network(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
-    widths = (int(np.prod(shape)), 8, 6, 5)
+  def network(shape, classes, *, depths: tuple[int, ...] = (1,)):
+    widths = (int(np.prod(shape)), 8, 6)
     blocks = {
       f"block{i}": bridge.to_linen(Normalised, *widths[i : i + 2])
-      for i in range(3)
+      for i in range(2)
     }
     exits = {k: Flat(classes) for k in depths}
     return Backbone("nnx", shape, classes, blocks, exits, Flat(classes))

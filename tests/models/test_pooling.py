@@ -37,28 +37,31 @@ def graded(pool, weight):
   return run
 
 
-def test_max_pool_equals_reduce_window():
-  window = (1, 2, 2, 1)
+POOLS = {"max_pool": (2, 2, 0), "max_pool_3x3": (3, 2, 1)}
+"""Name -> edge of the window, stride, margin."""
 
-  def native(x):
-    low = -jnp.inf
-    return jax.lax.reduce_window(x, low, jax.lax.max, window, window, "VALID")
 
-  sizes = [(4, 6, 3), (7, 7, 3), (5, 2, 32)]
-  # Of equal maxima, which rounded numbers have, the first gets the gradient.
-  images = [np.round(normal(2, *size), 1) for size in sizes]
-  weights = [normal(2, h // 2, w // 2, c) for h, w, c in sizes]
+@pytest.mark.parametrize("name", POOLS)
+def test_max_pools_equal_the_loop(name):
+  k, stride, margin = POOLS[name]
+  # All below 0: a border of zeros would win.
+  sizes = [(7, 4), (6, 6), (5, 3), (3, 2)] + [(1, 1), (2, 1)] * margin
+  images = [-np.abs(normal(2, *size, 3)) - 1 for size in sizes]
+  want = [numpy_nets.max_pool(x, k, stride, margin) for x in images]
+  weights = [normal(*out.shape) for out in want]
 
   @jax.jit
-  def both(images):
+  def ours(images):
+    pool = getattr(models, name)
     return [
-      (graded(models.max_pool, weight)(x), graded(native, weight)(x))
-      for x, weight in zip(images, weights, strict=True)
+      graded(pool, weight)(x) for x, weight in zip(images, weights, strict=True)
     ]
 
-  for mine, want in both(images):
-    np.testing.assert_array_equal(mine[0], want[0])
-    check(mine[1], want[1])
+  for x, (out, dx), exact, weight in zip(
+    images, ours(images), want, weights, strict=True
+  ):
+    np.testing.assert_array_equal(out, exact)
+    check(dx, numpy_nets.max_pool_gradient(x, k, stride, margin, weight))
 
 
 def test_the_gradient_of_a_pool_has_a_gradient():
@@ -79,28 +82,6 @@ def test_the_gradient_of_a_pool_has_a_gradient():
   # dx is 2 m weight at each maximum m, so the length is the sum of their
   # squares, and its gradient 8 m weight^2 there.
   check(*both(x))
-
-
-def test_overlapping_max_pool_equals_the_loop():
-  # All below 0: a border of zeros would win.
-  sizes = [(7, 4), (6, 6), (5, 3), (1, 1), (2, 1)]
-  images = [-np.abs(normal(2, *size, 3)) - 1 for size in sizes]
-  want = [numpy_nets.max_pool(x, 3, 2, 1) for x in images]
-  weights = [normal(*out.shape) for out in want]
-
-  @jax.jit
-  def mine(images):
-    return [
-      graded(models.max_pool_3x3, weight)(x)
-      for x, weight in zip(images, weights, strict=True)
-    ]
-
-  for x, (out, dx), exact, weight in zip(
-    images, mine(images), want, weights, strict=True
-  ):
-    np.testing.assert_array_equal(out, exact)
-    assert out.shape[1:3] == tuple(-(-n // 2) for n in x.shape[1:3])
-    check(dx, numpy_nets.max_pool_gradient(x, 3, 2, 1, weight))
 
 
 def test_the_first_of_equal_maxima_has_the_gradient():

@@ -10,51 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import assert_close
 from tiny_vit import CLASSES, SHAPE, fresh, images, rough, tiny
 
 from splitjax import models
-from splitjax.models import patches
-from splitjax.models import vit_b16 as base
 from splitjax.models import vit_s16 as small
-
-
-# HARMONY Table 1; depth 4 is depth 2 and two blocks of 1,774,464 =
-# 4 (384 * 384 + 384) + 2 * 384 * 1,536 + 1,536 + 384 + 4 * 384.
-@pytest.mark.parametrize(
-  ("depth", "phi", "theta"),
-  [
-    (2, 3_920_256, 17_783_908),
-    (4, 7_469_184, 14_234_980),
-    (6, 11_018_112, 10_686_052),
-  ],
-)
-def test_parameters_are_those_of_the_paper(depth, phi, theta):
-  net = small((32, 32, 3), 100)
-  size = sizes(net)
-  assert net.cuts == (2, 4, 6)
-  assert sum(size[n] for n in net.names(0, depth)) == phi
-  assert size[models.exit_name(depth)] == 39_268
-  assert sum(size[n] for n in (*net.names(depth), "head")) == theta
-  assert phi + theta == 21_704_164
-
-
-@functools.cache
-def _sizes(factory, classes):
-  return models.parameters(factory((32, 32, 3), classes))
-
-
-def sizes(net):
-  return _sizes({"vit_s16": small, "vit_b16": base}[net.name], net.classes)
-
-
-# As timm and torchvision have them with ImageNet's head.
-@pytest.mark.parametrize(
-  ("factory", "whole"), [(small, 22_050_664), (base, 86_567_656)]
-)
-def test_with_a_thousand_classes_they_are_the_usual_networks(factory, whole):
-  net = factory((32, 32, 3), 1000)
-  assert sum(sizes(net)[n] for n in (*net.names(), "head")) == whole
 
 
 @pytest.mark.slow
@@ -72,26 +31,6 @@ def test_the_start():
     else:
       assert name.endswith(("bias", "cls"))
       assert not leaf.any(), name
-
-
-@pytest.mark.numeric
-def test_patches_are_a_strided_convolution_with_its_gradient(float64):
-  x, kernel = images(2, 12, 8, 3), images(4, 4, 3, 5, seed=2)
-
-  def ours(x, kernel):
-    return patches(x, 4) @ kernel.reshape(-1, 5)
-
-  def native(x, kernel):
-    out = jax.lax.conv_general_dilated(
-      x, kernel, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-    return out.reshape(2, -1, 5)
-
-  def graded(f):
-    out, pull = jax.vjp(f, x, kernel)
-    return out, pull(jnp.sin(out))
-
-  assert_close(graded(ours), graded(native), atol=1e-11)
 
 
 @pytest.mark.slow
