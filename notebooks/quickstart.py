@@ -137,7 +137,7 @@ print("best threshold at ρ=0.8:", harmony.thresholds["0.8"][number])
 # %% [markdown]
 # ## What the run wrote
 #
-# The report, figures, `metrics.jsonl` with a line per round, event files for
+# The report, figures, `rounds.jsonl` with a line per round, event files for
 # `tensorboard --logdir`, and under `methods/` what `splitjax.load` reads. The same
 # call again trains nothing that is finished; after an interruption it resumes from
 # the newest checkpoint.

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
   from splitjax.engine.loops import TOPOLOGIES
   from splitjax.evaluation.latency import Setting, split_depths
   from splitjax.evaluation.metrics import METRICS
-  from splitjax.experiment.reevaluate import evaluate_again
+  from splitjax.experiment.evaluate import evaluate_again
   from splitjax.experiment.reporting import report_again
-  from splitjax.experiment.runner import run, run_seeds
-  from splitjax.experiment.setup.tasks import build
-  from splitjax.experiment.trained_method import Trained, load
+  from splitjax.experiment.runs import run, run_seeds
+  from splitjax.experiment.setup import build
+  from splitjax.experiment.trained import Trained, load
   from splitjax.fleet.allocation import ALLOCATIONS
   from splitjax.machine import set_up, use_cores
   from splitjax.methods import METHODS
@@ -53,11 +53,11 @@ _attached, _, _names = lazy_loader.attach(
     "engine.loops": ["TOPOLOGIES"],
     "evaluation.latency": ["Setting", "split_depths"],
     "evaluation.metrics": ["METRICS"],
-    "experiment.reevaluate": ["evaluate_again"],
+    "experiment.evaluate": ["evaluate_again"],
     "experiment.reporting": ["report_again"],
-    "experiment.runner": ["run", "run_seeds"],
-    "experiment.setup.tasks": ["build"],
-    "experiment.trained_method": ["Trained", "load"],
+    "experiment.runs": ["run", "run_seeds"],
+    "experiment.setup": ["build"],
+    "experiment.trained": ["Trained", "load"],
     "fleet.allocation": ["ALLOCATIONS"],
     "machine": ["set_up", "use_cores"],
     "methods": ["METHODS"],

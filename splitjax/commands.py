@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitjax.config.sweep import Cell, Sweep
-from splitjax.experiment.console.signals import CTRL_C, Stopped, listening
+from splitjax.experiment.console import CTRL_C, Stopped, listening
 from splitjax.files import blame, expanded, printable
-from splitjax.types import UserError, naming
+from splitjax.types import UserError
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -125,14 +125,9 @@ def _workdir(command: Command) -> Path:
 
 
 def _plan(command: Command) -> Sweep:
-  """Returns the runs of the config, after the checks that need no data."""
-  from splitjax.experiment.setup import checks
-
+  """Returns the runs of the config."""
   if command.plan is None:
     raise UserError(f"--config: --mode={command.mode} needs --config=FILE")
-  for cell in command.plan.cells:
-    with naming(cell.name):
-      checks.check_first(cell.config)
   return command.plan
 
 
@@ -140,22 +135,21 @@ def _train(command: Command) -> str:
   """Trains all unfinished runs and writes their reports."""
   workdir, plan = _workdir(command), _plan(command)
   numbers, first = command.seeds or plan.seeds, plan.cells[0]
-  from splitjax.experiment import grid, reporting, runner
-  from splitjax.experiment.console.progress import say
-  from splitjax.experiment.storage import workdirs
+  from splitjax.experiment import reporting, runs, workdirs
+  from splitjax.experiment.console import say
 
   say(f"devices: {reporting.devices()}")
   with listening() as stop:
     options: Any = {"stop": stop, "figures": command.figures}
     if first.values:
-      results = grid.run_grid(plan.cells, workdir, numbers, **options)
+      results = runs.run_grid(plan.cells, workdir, numbers, **options)
     elif workdirs.is_grid(workdir):
       text = "holds a grid: sweep the same fields, or choose another"
       raise UserError(f"--workdir={workdir} {text}")
     elif numbers is None:
-      results = runner.run(first.config, workdir, **options)
+      results = runs.run(first.config, workdir, **options)
     else:
-      results = runner.run_seeds(first.config, workdir, numbers, **options)
+      results = runs.run_seeds(first.config, workdir, numbers, **options)
   return _show(command, results)
 
 
@@ -175,19 +169,18 @@ def _report(command: Command) -> str:
 def _evaluate(command: Command) -> str:
   workdir = _workdir(command)
   cells: Sequence[Cell] = () if command.plan is None else command.plan.cells
-  from splitjax.experiment import grid, reevaluate
-  from splitjax.experiment.storage import workdirs
+  from splitjax.experiment import evaluate, workdirs
 
   figures = command.figures
   if workdirs.is_grid(workdir):
     only = [cell.name for cell in cells] if command.swept else None
-    results = grid.evaluate_again(workdir, cells or None, only, figures)
+    results = evaluate.evaluate_grid(workdir, cells or None, only, figures)
   elif cells and cells[0].values:
     text = "holds a single run, not a grid: remove the sweep"
     raise UserError(f"--workdir={workdir} {text}")
   else:
     config = cells[0].config if cells else None
-    results = reevaluate.evaluate_again(workdir, config, figures=figures)
+    results = evaluate.evaluate_again(workdir, config, figures=figures)
   return _show(command, results, workdirs.EVALUATED)
 
 
@@ -205,8 +198,7 @@ def _show(command: Command, results: Any, into: str = "") -> str:
 def _describe(command: Command) -> str:
   """Describes a config; for a grid, lists all cells and describes the first."""
   plan = _plan(command)
-  from splitjax.experiment.describe import describe, description
-  from splitjax.experiment.storage import workdirs
+  from splitjax.experiment import describe, workdirs
 
   folder = None
   if command.workdir is not None:
@@ -214,13 +206,9 @@ def _describe(command: Command) -> str:
   facts = describe.describe_run(plan.cells[0].config, folder)
   facts["runs"] = len(plan.cells) * len(plan.seeds or (0,))
   names = [cell.name for cell in plan.cells]
-  if names == [""]:
-    return (
-      json.dumps(facts) if command.as_json else description.describe_text(facts)
-    )
-  if command.as_json:
-    return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
-  return description.text_of_grid(names, plan.seeds or (), facts)
+  if names != [""]:
+    facts = {"cells": names, "seeds": plan.seeds, "first": facts}
+  return json.dumps(facts) if command.as_json else describe.describe_text(facts)
 
 
 MODES = {

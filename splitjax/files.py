@@ -158,9 +158,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-  """Calls `write(file)` atomically: readers see the old file or the new one."""
+  """Calls `write(file)` atomically: readers see the old file or the new one.
+
+  A link at the file's name is replaced, not followed.
+  """
   beside = path.with_name(path.name + ".partial")
-  with beside.open("wb") as file:
+  beside.unlink(missing_ok=True)  # of a killed process, or somebody's link
+  with beside.open("xb") as file:
     write(file)
     file.flush()
     os.fsync(file.fileno())  # atomic also if the power fails

@@ -19,6 +19,7 @@ import splitjax
 from splitjax import experiment
 from splitjax.cli import MODES
 from splitjax.config.tree import value_of
+from splitjax.data import FORMS
 from splitjax.methods import METHODS
 from splitjax.reports import numbers, quantities
 
@@ -171,7 +172,13 @@ EVERY = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
 @functools.cache
 def check(tree):
   config = splitjax.Config.from_dict(json.loads(tree))
-  experiment.check_first(config)
+  if form := FORMS.get(config.data.name):
+    alone = experiment.from_scratch(config)
+    classes = config.data.classes or form.classes
+    net = experiment.make_backbone(alone, form.shape, classes, form.vocabulary)
+    experiment.check_layers(config, net)
+    for key in config.methods:
+      experiment.make_method(config, net, key)
   if config.data.name == "digits":
     assert experiment.build(config).test_sets.names
 

@@ -65,9 +65,9 @@ def test_the_readmes_method_is_one(monkeypatch):
 
 
 def test_the_tables_and_figures_of_the_page(monkeypatch, tmp_path, capsys):
-  (tmp_path / "runs" / "first").mkdir(parents=True)
+  (tmp_path / "runs/first/methods/splitgp").mkdir(parents=True)
   line = {"round": 1, "by_client": {"HARMONY": {"0.8": [0.5, 0.7]}}}
-  log = tmp_path / "runs" / "first" / "metrics.jsonl"
+  log = tmp_path / "runs/first/methods/splitgp/rounds.jsonl"
   log.write_text(json.dumps(line) + "\n")
   monkeypatch.chdir(tmp_path)
   worst = [

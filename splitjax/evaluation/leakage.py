@@ -27,7 +27,7 @@ from splitjax.models.network import run
 from splitjax.types import Tree, UserError
 
 if TYPE_CHECKING:
-  from splitjax.experiment.trained_method import Trained
+  from splitjax.experiment.trained import Trained
 
 # Of the decoder.
 BATCH = 32  # public images of a step

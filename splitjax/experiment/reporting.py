@@ -9,16 +9,16 @@ import contextlib
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
 from splitjax import files, target
 from splitjax.config.tree import flat
 from splitjax.evaluation import measurements
-from splitjax.experiment.setup import data_summary
-from splitjax.experiment.storage import workdirs
-from splitjax.experiment.storage.workdirs import Unfinished
+from splitjax.experiment import claims, workdirs
+from splitjax.experiment.summary import PICTURES
+from splitjax.experiment.workdirs import About, Unfinished
 from splitjax.reports import numbers, page, results
 from splitjax.reports.results import Results, Run, Settings
 from splitjax.types import UserError
@@ -76,12 +76,26 @@ def report(
     figures: which reports get figures.
   """
   found = _collect(folder, into, only)
+  with claims.held(folder):
+    _write_all(found, folder, into, only, parts=parts, figures=figures)
+  return found
+
+
+def _write_all(
+  found: Results,
+  folder: Path,
+  into: str,
+  only: Collection[str] | None,
+  *,
+  parts: bool,
+  figures: Figures,
+) -> None:
+  """Writes the reports of a folder, see `report`."""
   inner: Figures = "all" if figures == "all" else "none"
   for part in _parts(folder, only) if parts else ():
     with contextlib.suppress(Unfinished):
       report(part, into, figures=inner)
   write(found, folder / into, into, figures)
-  return found
 
 
 def write(
@@ -111,7 +125,7 @@ def write(
     source = Path(run.folder) / into
     drawn += pictures(source, run.settings, folder)
     inside = [f"inside_{key}.png" for key in run.settings["methods"]]
-    names = [*data_summary.PICTURES, *inside]
+    names = [*PICTURES, *inside]
     for place in dict.fromkeys((folder, source)):
       drawn += [place / name for name in names if (place / name).exists()]
   return page.write_page(found, folder, drawn)
@@ -156,7 +170,7 @@ def drawn_names(keys: Collection[str]) -> list[str]:
 
   kinds = *measurements.drawn(), "inside"
   names = [*FIGURES, *(f"{kind}_{key}" for kind in kinds for key in keys)]
-  return [*data_summary.PICTURES, *(f"{name}.png" for name in names)]
+  return [*PICTURES, *(f"{name}.png" for name in names)]
 
 
 def collect(folder: str | Path) -> Results:
@@ -172,7 +186,7 @@ def collect(folder: str | Path) -> Results:
 def _evaluated(folder: Path) -> tuple[Path, str]:
   """Splits the folder of an evaluation into the run's and its name there."""
   parent = folder.parent
-  inside = workdirs.is_grid(parent) or (parent / workdirs.CONFIG).exists()
+  inside = workdirs.is_grid(parent) or workdirs.is_run(parent)
   if inside and folder.name == workdirs.EVALUATED:
     return parent, folder.name
   return folder, ""
@@ -192,7 +206,7 @@ def _of_run(
   folder: Path, into: str, keys: Collection[str] | None = None
 ) -> Results:
   """Collects the finished methods of a run, or those of them in `keys`."""
-  settings = workdirs.read_own(folder)["config"]
+  settings = workdirs.read_run(folder)["config"]
   keys = settings["methods"] if keys is None else keys
   stored = {key: workdirs.read_about(folder / into, key) for key in keys}
   about = {key: each for key, each in stored.items() if each is not None}
@@ -201,36 +215,43 @@ def _of_run(
   methods = {key: settings["methods"][key] for key in about}
   settings = {**settings, "methods": methods}
   for each in about.values():
-    settings |= each.get("evaluated", {})
-  places = [workdirs.folder(folder / into, key) for key in about]
+    settings |= each.evaluated
+  tables, methods_of_rows = [], dict[str, str]()
+  for key, each in about.items():
+    # Stored rows begin with the method's key; its label may be corrected.
+    label = settings["methods"][key].get("label") or key
+    rows = {row: label + row.removeprefix(key) for row in each.methods}
+    table = numbers.read(workdirs.folder(folder / into, key))
+    tables.append(table.assign(row=table.row.map(rows)))
+    methods_of_rows |= {rows[row]: x for row, x in each.methods.items()}
   left = workdirs.unfinished(folder, stored, None) if not into else []
   run = Run(
     folder=str(folder),
     keys={},
     settings=settings,
-    methods={k: v for x in about.values() for k, v in x["methods"].items()},
-    notes=tuple(_notes(settings, list(about.values()))),
+    methods=methods_of_rows,
+    notes=tuple(_notes(settings, about)),
   )
   return Results(
     title=settings["title"] or "splitjax",
-    numbers=pd.concat(map(numbers.read, places), ignore_index=True),
+    numbers=pd.concat(tables, ignore_index=True),
     runs=(run,),
     remarks=tuple(f"not finished: {key}" for key in left),
   )
 
 
-def _notes(settings: Settings, about: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(settings: Settings, stored: Mapping[str, About]) -> list[str]:
   """Gathers the notes on methods, on data and on the hardware."""
   behind = [
-    f"{next(iter(each['methods']))} was trained for {each['rounds']} of"
-    f" {settings['rounds']} rounds until now: do not compare it with rows of"
-    " more rounds."
-    for each in about
-    if each["rounds"] < settings["rounds"]
+    f"{settings['methods'][key].get('label') or key} was trained for"
+    f" {about.rounds} of {settings['rounds']} rounds until now: do not compare"
+    " it with rows of more rounds."
+    for key, about in stored.items()
+    if about.rounds < settings["rounds"]
   ]
-  notes = [note for each in about for note in each["notes"]]
-  tests = [note for each in about for note in each["tests"]]
-  machines = [f"Hardware: {each['hardware']}." for each in about]
+  notes = [note for about in stored.values() for note in about.notes]
+  tests = [note for about in stored.values() for note in about.tests]
+  machines = [f"Hardware: {about.hardware}." for about in stored.values()]
   return list(dict.fromkeys([*behind, *notes, *tests, *machines]))
 
 
@@ -257,7 +278,7 @@ def _of_grid(
   folder: Path, into: str, only: Collection[str] | None = None
 ) -> Results:
   """Collects the cells of a grid that have a finished method."""
-  tree = workdirs.read_json(folder / workdirs.GRID)
+  tree = workdirs.read_grid(folder)
   parts, values, remarks, why = [], [], list[str](), ""
   for cell in tree["cells"]:
     name = cell["name"]
@@ -271,7 +292,7 @@ def _of_grid(
       remarks.append(f"not finished: {name}")
       continue
     values.append(cell["values"])
-    methods = workdirs.read_own(place)["config"]["methods"]
+    methods = workdirs.read_run(place)["config"]["methods"]
     left = workdirs.unfinished(place, methods, tree["seeds"])
     remarks += [f"not finished: {name} {each}".strip() for each in left]
   if not parts:
@@ -370,7 +391,7 @@ def report_folders(
   found = compare(folders)
   if place is None:
     last = "--workdir=FOLDER writes it as a report with figures"
-  elif workdirs.is_grid(place) or (place / workdirs.CONFIG).exists():
+  elif workdirs.is_grid(place) or workdirs.is_run(place):
     raise UserError(
       f"--workdir={place} holds a run: choose another folder for the report"
     )
@@ -382,7 +403,7 @@ def report_folders(
 def _parts(folder: Path, only: Collection[str] | None) -> list[Path]:
   """Lists the folders of a run's seeds, or of a grid's cells."""
   if workdirs.is_grid(folder):
-    cells = workdirs.read_json(folder / workdirs.GRID)["cells"]
+    cells = workdirs.read_grid(folder)["cells"]
     names = [cell["name"] for cell in cells]
     return [folder / name for name in names if only is None or name in only]
   return workdirs.seeds_of(folder) if workdirs.is_over_seeds(folder) else []

@@ -48,11 +48,16 @@ def write(table: pd.DataFrame, path: Path) -> None:
     path: the file, or an existing folder in which it is `numbers.csv`.
   """
   path = path / NUMBERS if path.is_dir() else path
+  files.write_text(path, as_csv(table))
+
+
+def as_csv(table: pd.DataFrame) -> str:
+  """Returns the text of a table's file."""
   texts: Any = table.select_dtypes("str")
   for name, text in texts.items():
     texts[name] = text.mask(text.str.startswith(_FORMULA), "'" + text)
   table = table.assign(**texts)
-  files.write_text(path, table.to_csv(index=False, lineterminator="\n"))
+  return table.to_csv(index=False, lineterminator="\n")
 
 
 def read(path: Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:

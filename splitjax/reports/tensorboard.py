@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, written from the lines of metrics.jsonl.
+"""Event files for TensorBoard, written from the lines of rounds.jsonl.
 
 The writer is tensorboardX's, without the thread of its SummaryWriter: after a
 full disk that thread is gone, and the training would wait for it forever. The
@@ -19,7 +19,7 @@ FOLDER = "tensorboard"
 """Folder in a workdir for `tensorboard --logdir`, with one run per method."""
 
 Line = dict[str, Any]
-"""One line of metrics.jsonl."""
+"""One line of rounds.jsonl."""
 
 SECONDS = 2.0
 """Time after which a round is flushed to the disk, for who looks on."""

@@ -22,7 +22,7 @@ READERS = (
   lambda path: data.load(f"npz:{path}"),
   lambda path: fleet.read_profiles(path, 3),
   lambda path: models.load(str(path), "weights"),
-  lambda path: experiment.read_json(path),
+  lambda path: experiment.read_grid(path.parent),
   lambda path: numbers.read(path),
 )
 """Of each kind of a user's file."""

@@ -111,7 +111,7 @@ def test_a_run_moves_between_machines(tmp_path):
       )
   # The workdir accepts it as the same run.
   facts = experiment.read_config(tmp_path / "many")[1]
-  with experiment.owned(tmp_path / "many", config, facts):
+  with experiment.claimed(tmp_path / "many", config, facts):
     pass
 
 

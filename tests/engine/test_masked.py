@@ -183,7 +183,7 @@ def diverging(on_nan):
 @pytest.mark.slow
 def test_a_run_reports_masked_clients(tmp_path):
   results = experiment.run(diverging("mask"), tmp_path)
-  lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+  lines = (tmp_path / "methods/splitgp/rounds.jsonl").read_text().splitlines()
   for line in map(json.loads, lines):
     assert line["masked"] == list(range(6))
     assert set(line["loss"].values()) == {None}
@@ -204,7 +204,7 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
   for word in ("round 1 ", "0, 1, 2", "optimizer.lr", "clip", "on_nan=mask"):
     assert word in message
   assert not list((tmp_path / "methods").glob("*/checkpoints/*"))
-  assert not (tmp_path / "metrics.jsonl").read_text()
+  assert not (tmp_path / "methods/splitgp/rounds.jsonl").exists()
 
 
 def overflowing(kind, side):

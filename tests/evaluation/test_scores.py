@@ -14,7 +14,7 @@ from selected import selected, timeless, values
 import splitjax
 from splitjax import SHIFTS, UserError, data, evaluation, experiment
 from splitjax.evaluation import End
-from splitjax.experiment import Trainer
+from splitjax.experiment import Programs
 
 RULES = ("oracle", "calibrated", "fixed")
 
@@ -68,7 +68,7 @@ def test_the_report_shows_every_rule(ran):
         assert np.isnan(kept)
       else:
         assert kept == pytest.approx((fixed[r] - base[r]) / gain)
-  log = (workdir / "metrics.jsonl").read_text().splitlines()
+  log = (workdir / "methods/own/rounds.jsonl").read_text().splitlines()
   last = json.loads(log[1])["accuracy"]["own"]
   assert list(last.values()) == values(results, "accuracy", "own")
 
@@ -96,7 +96,7 @@ def test_one_threshold_for_all_clients(ran):
 def test_no_test_label_is_used():
   task = experiment.build(tiny.resolved(draft()))
   setup = experiment.make_setup(task, "own")
-  state = Trainer(setup).init(experiment.fresh_network(task))
+  state = Programs(setup).begin()
   rng = np.random.default_rng(0)
   sets = task.test_sets
   # Other images, other labels, and other labels of the clients' samples.
@@ -107,7 +107,7 @@ def test_no_test_label_is_used():
   )
   limits, accuracy = [], []
   for each in (setup, setup._replace(task=garbled)):
-    outputs = Trainer(each).evaluate(state)
+    outputs = Programs(each).evaluate(state)
     limits += [evaluation.limits_of(each.subject, x) for x in outputs]
     row = each.method.rows[0]
     scores = evaluation.scores.score(each.subject, row, outputs[0])
@@ -237,15 +237,15 @@ def end_of(spoilt=(), idle=()):
   """The end of a run: of clients some have spoilt networks, some were idle."""
   task = experiment.build(tiny.resolved(own="fedper"))
   setup = experiment.make_setup(task, "own")
-  trainer = Trainer(setup)
-  state = trainer.init(experiment.fresh_network(task))
+  programs = Programs(setup)
+  state = programs.begin()
 
   def spoil(x):
     rows = jnp.isin(jnp.arange(len(x)), jnp.array(spoilt, int))
     return jnp.where(rows.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
 
   state = state._replace(clients=jax.tree.map(spoil, state.clients))
-  outputs = zip(setup.method.rows, trainer.evaluate(state), strict=True)
+  outputs = zip(setup.method.rows, programs.evaluate(state), strict=True)
   subject = setup.subject
   took_part = ~np.isin(np.arange(6), idle)
   return End(

@@ -13,7 +13,7 @@ import tiny
 from broken import step
 from events import agree
 from launched import ROOT
-from runs import lines
+from runs import lines, log_of
 
 from splitjax import experiment, load
 
@@ -81,14 +81,14 @@ def ended(processes):
 def test_two_processes_are_one_run(tmp_path):
   path, workdir = tmp_path / "config_of_pair.py", tmp_path / "w"
   path.write_text(CONFIG)
-  both, log = pair(path, workdir), workdir / "metrics.jsonl"
+  both, log = pair(path, workdir), log_of(workdir, "splitgp")
   while all(process.poll() is None for process in both):
     if log.exists() and log.read_bytes().count(b"\n") >= 3:
       both[0].send_signal(signal.SIGTERM)
       break
     time.sleep(0.02)
   assert "the same command" in ended(both)[0]
-  before = len(lines(workdir))
+  before = len(lines(workdir, "splitgp"))
   assert 3 <= before < ROUNDS and step(workdir, before, "splitgp").exists()
 
   # They go on to the end.
@@ -99,7 +99,7 @@ def test_two_processes_are_one_run(tmp_path):
   # The first two rounds are those of one process.
   alone = tmp_path / "one"
   assert experiment.run(tiny.resolved(draft()), alone).rows
-  two_of_them = lines(workdir), lines(alone)
+  two_of_them = [lines(place, "splitgp") for place in (workdir, alone)]
   assert [x["round"] for x in two_of_them[0]] == [*range(1, ROUNDS + 1)]
   assert len(two_of_them[1]) == 2
   for two, one in zip(*two_of_them, strict=False):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ from refusals import refused
 
 import splitjax
 from splitjax import commands, experiment
+from splitjax.experiment import disk
 
 FIGURES = "blank"
 FIELD = "data.partition.k"
@@ -101,8 +101,8 @@ def test_all_cells_are_checked_before_the_first_trains(tmp_path):
 
 def change_grid(workdir, **changes):
   """Writes a grid's file with other fields, cells or seeds."""
-  path = workdir / experiment.GRID
-  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  grid = {**experiment.read_grid(workdir), **changes}
+  disk.write_sealed(workdir / experiment.GRID, grid)
 
 
 def missing(workdir):
@@ -118,8 +118,6 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   workdir = tmp_path / "w"
 
   def stop():
-    with refused("--workdir"):
-      experiment.run_grid(cells(2), workdir, [5])  # one process at a time
     return "SIGTERM" if (workdir / "k=1/report.md").exists() else None
 
   with pytest.raises(experiment.Stopped):
@@ -191,7 +189,7 @@ def test_the_command_line_on_a_grid(done, capsys):
   workdir, _ = done
   assert launch("describe", workdir, given(1, 2)) == 0
   out = capsys.readouterr().out
-  assert out.startswith("A grid of 2 runs:\n  k=1\n  k=2\n")
+  assert out.startswith("cells: k=1 k=2\n")
   assert launch("train", workdir, given(), swept=[f"{FIELD}=2,1"]) == 0
   out = capsys.readouterr().out
   assert out.count("finished before") == 2 and "cell 2 of 2: k=1" in out
@@ -231,10 +229,10 @@ def test_folders_that_differ_say_in_what(done, tmp_path):
   alone, changed = (
     shutil.copytree(done[0] / "k=1", tmp_path / name) for name in "ab"
   )
-  saved = json.loads((changed / "config.json").read_text())
+  saved = experiment.read_run(changed)
   saved["config"]["seed"], saved["config"]["batch_size"] = 7, 9
   saved["config"]["methods"]["other"] = saved["config"]["methods"]["own"]
-  (changed / "config.json").write_text(json.dumps(saved))
+  disk.write_sealed(changed / "config.json", saved)
   (changed / "methods/other").mkdir()
   whole = experiment.compare([alone, changed])
   assert whole.remarks == (

@@ -35,8 +35,11 @@ def releases(name, served, **changes):
     {"clients": {"number": range(len(steps)), "steps": steps}}
     for steps in served
   ]
-  history = experiment.read_history(lines, len(served[0]))
-  end = experiment.end_of(setup, (), None, (), *history)
+  rows = setup.method.rows
+  whole = experiment.read_history(
+    lines, len(served[0]), setup.task.config, rows
+  )
+  end = experiment.end_of(setup, (), None, (), *whole)
   return setup, evaluation.releases(end)
 
 

@@ -18,7 +18,7 @@ from splitjax import (
 )
 from splitjax.data import AUGMENTATIONS, Dataset, Samples
 from splitjax.engine.round import run_round
-from splitjax.experiment import Trainer
+from splitjax.experiment import Programs
 from splitjax.types import Shard
 
 RNG = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_methods_take_other_inputs(method, kind, tmp_path):
   """Traced, not compiled: the state keeps its form."""
   c = config(tmp_path, kind, method)
   setup = experiment.make_setup(experiment.build(tiny.resolved(c)), "own")
-  state = Trainer(setup).init(experiment.fresh_network(setup.task))
+  state = Programs(setup).begin()
   after, told = jax.eval_shape(
     lambda *given: run_round(*given, layout=setup.layout, plans=setup.plans),
     *(setup.method, state, setup.shards),
@@ -148,7 +148,7 @@ def test_describe(kind, tmp_path):
   resolved = tiny.resolved(config(tmp_path, kind, "local"))
   task = experiment.build(resolved)
   text = experiment.describe_text(experiment.describe_run(resolved))
-  assert "96 training and 24 test samples" in text
+  assert "train: 96" in text and "test: 24" in text
   assert task.data.description in text
   assert ("standardised per" in text) == (kind != "token ids")
 

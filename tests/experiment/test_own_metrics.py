@@ -149,7 +149,8 @@ def test_metrics_have_learning_curves(run):
 
 def test_metrics_stand_in_the_log_and_the_curves(run):
   place, results = run
-  last = json.loads((place / "a/metrics.jsonl").read_text().splitlines()[-1])
+  log = place / "a/methods/own/rounds.jsonl"
+  last = json.loads(log.read_text().splitlines()[-1])
   for key in OURS:
     logged = last["metrics"]["own"][key]
     for name in results.sets:

@@ -87,7 +87,7 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path):
   def take(config):
     facts = experiment.build(config).facts
     assert ("pretrained" in facts) == (config != plain)
-    with experiment.owned(tmp_path / "w", config, facts):
+    with experiment.claimed(tmp_path / "w", config, facts):
       pass
 
   config, path = start
@@ -108,7 +108,7 @@ def test_seeds_share_their_weights(start, tmp_path):
   facts = {
     k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
   }
-  with experiment.owned(tmp_path / "w", config, facts, over_seeds=True):
+  with experiment.claimed(tmp_path / "w", config, facts, over_seeds=True):
     pass
   other_weights(path)
   with refused("--workdir"):

@@ -11,7 +11,7 @@ from selected import timeless
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, SHIFTS, experiment, target
-from splitjax.experiment import ROOM, Trainer, size_of, that_fit
+from splitjax.experiment import ROOM, Programs, size_of, that_fit
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def none_kept():
 def programs_of(config, key="own"):
   """The round of a method of a config, and what its evaluation needs."""
   task = experiment.build(config)
-  trainer = Trainer(experiment.make_setup(task, key))
-  trainer.compile(trainer.init(experiment.fresh_network(task)))
-  return list(trainer.programs.values())
+  return Programs(experiment.make_setup(task, key)).compile().compiled()
 
 
 def config(name="splitgp", *, options=(), **changes):
@@ -76,8 +74,8 @@ def test_programs_for_other_shapes():
     task = experiment.build(tiny.resolved(c))
     setup = experiment.make_setup(task, "own")
     widths.add(setup.shards[0].rows.shape)
-    state = Trainer(setup).init(experiment.fresh_network(task))
-    Trainer(setup).evaluate(state)
+    state = Programs(setup).begin()
+    Programs(setup).evaluate(state)
   assert len(widths) == 2
 
 
@@ -97,8 +95,8 @@ def test_a_method_registered_anew_is_another(monkeypatch):
 def test_no_data_are_kept_alive(none_kept):
   task = experiment.build(config("local"))
   setup = experiment.make_setup(task, "own")
-  state = Trainer(setup).init(experiment.fresh_network(task))
-  Trainer(setup).round(state)
+  state = Programs(setup).begin()
+  Programs(setup).round(state)
   leaves = [task.image, setup.shards[0].rows, state.server.net]
   alive = [weakref.ref(leaf) for leaf in jax.tree.leaves(leaves)]
   del task, setup, state, leaves
@@ -152,10 +150,9 @@ def side_by_side(chunk="auto"):
 def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   assert experiment.clients_side_by_side(side_by_side()) == [1], "on a CPU"
   with gpu(10**12):
-    trainer = that_fit(side_by_side())
-    assert experiment.clients_side_by_side(trainer.setup) == [6]
-  every = trainer.programs.values()
-  most = max(size_of(x) for x in every)
+    programs = that_fit(side_by_side())
+    assert experiment.clients_side_by_side(programs.setup) == [6]
+  most = max(map(size_of, programs.compiled()))
   with gpu(most - 1):
     fewer = that_fit(side_by_side())
     stated = that_fit(side_by_side(6))
@@ -164,9 +161,8 @@ def test_chunks_are_halved_until_what_is_compiled_fits(gpu, capsys):
   (told,) = capsys.readouterr().err.splitlines()
   assert told.startswith("own: compiled for 6 clients side by side, a prog")
   assert told.endswith(" GB of a device; takes 3")
-  # A number that is stated is not changed, nor compiled ahead.
+  # A number that is stated is not changed.
   assert experiment.clients_side_by_side(stated.setup) == [6]
-  assert not stated.programs
 
 
 def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
@@ -174,16 +170,18 @@ def test_a_compiler_that_runs_out_of_memory_counts_as_too_large(
 ):
   asked = []
 
-  def compile(self, state):
+  def compile(self):
     asked.append(experiment.clients_side_by_side(self.setup))
+    if asked[-1] == [1]:  # one client alone has no other choice
+      return self
     raise jax.errors.JaxRuntimeError(f"{said}: out of HBM")
 
-  monkeypatch.setattr(Trainer, "compile", compile)
+  monkeypatch.setattr(Programs, "compile", compile)
   with gpu(10**12):
     said = "RESOURCE_EXHAUSTED"
     made = that_fit(side_by_side())
     assert experiment.clients_side_by_side(made.setup) == [1]
-    assert asked == [[6], [3]]  # one client alone has no other choice
+    assert asked == [[6], [3], [1]]
     said = "INTERNAL"
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
       that_fit(side_by_side())
@@ -196,5 +194,3 @@ def test_a_run_trains_as_many_clients_as_fit(gpu, tmp_path):
   with gpu(10**12):
     one = experiment.run(side_by_side(1).task.config, tmp_path / "one")
   assert timeless(few) == timeless(one)
-  record = experiment.read_about(tmp_path / "few", "own")["record"]
-  assert record["devices"]["chunks"] == [1]

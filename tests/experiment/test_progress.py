@@ -10,7 +10,7 @@ import jax
 from splitjax import experiment
 
 # Patched: the file that names the processors.
-from splitjax.experiment.console import machine
+from splitjax.experiment import console
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
@@ -18,8 +18,8 @@ def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
   monkeypatch.setattr(time, "monotonic", lambda: now[0])
   rounds = experiment.Progress("harmony", 10, done=4)
   now[0] = 2.0
-  rounds.round(5, "loss 2", False)
-  rounds.round(6, "loss 1", True)
+  rounds.round(5, "loss 2", evaluated=False)
+  rounds.round(6, "loss 1", evaluated=True)
   rounds.close()
   out, err = capsys.readouterr()
   # Two rounds in two seconds; four are left.
@@ -30,9 +30,9 @@ def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
 def test_a_terminal_has_a_bar(monkeypatch, capsys):
   monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
   rounds = experiment.Progress("harmony", 2)
-  rounds.round(1, "loss 1", True)
+  rounds.round(1, "loss 1", evaluated=True)
   experiment.say("a line")
-  rounds.round(2, "loss 0", True)
+  rounds.round(2, "loss 0", evaluated=True)
   rounds.close()
   out, err = capsys.readouterr()
   assert "harmony" in err and "2/2" in err and out == "a line\n"
@@ -43,7 +43,7 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
   for terminal in (True, False):
     monkeypatch.setattr(sys.stderr, "isatty", lambda t=terminal: t)
     rounds = experiment.Progress("harmony", 2)
-    rounds.round(1, "loss 1", True)
+    rounds.round(1, "loss 1", evaluated=True)
     experiment.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
@@ -57,13 +57,13 @@ def test_letters_that_a_terminal_lacks(monkeypatch):
 
 
 def test_the_hardware_names_the_processor(monkeypatch, tmp_path):
-  monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+  monkeypatch.setattr(console, "CPUINFO", tmp_path / "cpuinfo")
   monkeypatch.setattr(platform, "processor", lambda: "")
-  assert " CPU cores, " in machine.hardware()  # nothing tells it
+  assert " CPU cores, " in console.hardware()  # nothing tells it
   monkeypatch.setattr(platform, "processor", lambda: "arm")
-  assert " CPU cores (arm), " in machine.hardware()
+  assert " CPU cores (arm), " in console.hardware()
   text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"
   (tmp_path / "cpuinfo").write_text(text * 2)
-  assert " CPU cores (Some CPU @ 2 GHz), " in machine.hardware()
+  assert " CPU cores (Some CPU @ 2 GHz), " in console.hardware()
   (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 48\n")
-  assert " CPU cores (arm), " in machine.hardware()
+  assert " CPU cores (arm), " in console.hardware()

@@ -12,7 +12,7 @@ from runs import config, same_run
 
 from splitjax import experiment
 from splitjax.engine import round, schedules
-from splitjax.experiment import Trainer
+from splitjax.experiment import Programs
 
 pytestmark = pytest.mark.optimized
 
@@ -43,7 +43,7 @@ def drawn(seed):
   )
   setup = experiment.make_setup(task, "own")
   full = experiment.fresh_network(task)
-  state = Trainer(setup).init(full)
+  state = Programs(setup).begin(full)
   key = jax.random.fold_in(state.key, 1)
   shard = setup.shards[0]
   own = schedules.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])

@@ -51,7 +51,7 @@ def test_a_run_with_drift_of_held_out_samples(tmp_path, capsys, figures, blank):
   assert {"clients.png", "test_sets.png"} <= figures
   assert all(f"]({name})" in page for name in figures)
   assert "accuracy_over_rho.png" not in figures
-  log = (workdir / "metrics.jsonl").read_text().splitlines()
+  log = (workdir / "methods/splitgp/rounds.jsonl").read_text().splitlines()
   assert list(json.loads(log[-1])["accuracy"]["splitgp"]) == sets
   trained = splitjax.load(workdir, "splitgp")
   assert list(trained.thresholds) == sets
@@ -102,7 +102,7 @@ def test_clients_of_the_data_keep_their_names(tmp_path):
   assert [client["name"] for client in told["clients"]] == names
   assert told["devices"]["memory"] == [1, 2, 3]
   assert re.search(
-    r"client name .*\n +0 Bergen .*\n", experiment.describe_text(told)
+    r"client +name .*\n +0 +Bergen .*\n", experiment.describe_text(told)
   )
   assert any("3 client 2 (Oslo)." in note for note in told["notes"])
 

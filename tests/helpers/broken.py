@@ -31,8 +31,10 @@ DAMAGE = {
   "numbers gone": lambda s: data_file(s).unlink(),
   "the state gone": lambda s: shutil.rmtree(s / "state"),
   "structure gone": lambda s: (s / "state/_METADATA").unlink(),
-  "an empty record": lambda s: (s / "record.json").write_text(""),
-  "a record of nothing": lambda s: (s / "record.json").write_text("{}"),
-  "record gone": lambda s: (s / "record.json").unlink(),
+  "an empty record": lambda s: (s / "record/metadata").write_text(""),
+  "a record of nothing": lambda s: (s / "record/metadata").write_text("{}"),
+  "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
+  "record gone": lambda s: shutil.rmtree(s / "record"),
+  "a byte flipped in the log": lambda s: flip(s / "log/metadata", 0.3),
   "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
 }

@@ -24,8 +24,8 @@ def steps(workdir, key="own", tag="seconds/round"):
 
 
 def agree(workdir, key="own"):
-  """Asserts that metrics.jsonl and the event file agree."""
-  text = (workdir / "metrics.jsonl").read_text()
+  """Asserts that a method's log and its event file agree."""
+  text = (workdir / f"methods/{key}/rounds.jsonl").read_text()
   lines = [json.loads(line) for line in text.splitlines()]
   events = reader(workdir, key)
   points = {

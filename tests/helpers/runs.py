@@ -35,7 +35,7 @@ class After:
     self.workdir, self.lines = Path(workdir), lines
 
   def __call__(self):
-    logs = self.workdir.rglob("metrics.jsonl")
+    logs = self.workdir.rglob("rounds.jsonl")
     written = sum(log.read_text().count("\n") for log in logs)
     return "SIGTERM" if written >= self.lines else None
 
@@ -57,12 +57,18 @@ def whole_and_three(place):
   return place
 
 
-def lines(workdir):
-  """metrics.jsonl without times, and without what ended there once."""
-  text = (Path(workdir) / "metrics.jsonl").read_text()
-  logged = [json.loads(line) for line in text.splitlines()]
-  own = "seconds", "last"
-  return [{k: v for k, v in x.items() if k not in own} for x in logged]
+def lines(workdir, key="*"):
+  """The logs of methods without times, and without what ended there once."""
+  logs = sorted(Path(workdir).glob(f"methods/{key}/rounds.jsonl"))
+  texts = "".join(log.read_text() for log in logs)
+  logged = [json.loads(line) for line in texts.splitlines()]
+  left_out = "seconds", "last"
+  return [{k: v for k, v in x.items() if k not in left_out} for x in logged]
+
+
+def log_of(workdir, key="own"):
+  """The file of a method's log."""
+  return Path(workdir) / f"methods/{key}/rounds.jsonl"
 
 
 def bits(workdir, key="own"):

@@ -12,7 +12,7 @@ from selected import timeless, values
 import splitjax
 from splitjax import SHIFTS, evaluation, experiment
 from splitjax.engine.round import run_round
-from splitjax.experiment import Trainer
+from splitjax.experiment import Programs
 from splitjax.fleet import orders
 from splitjax.methods.hydra import Hydra
 from splitjax.methods.merge_sfl import MergeSFL
@@ -168,7 +168,7 @@ def test_what_does_not_go_together(name, fields, field):
 def test_merged_features_may_have_sixteen_bits():
   task = experiment.build(config("merge_sfl", system__compute_dtype="bfloat16"))
   setup = experiment.make_setup(task, "only")
-  state = Trainer(setup).init(experiment.fresh_network(task))
+  state = Programs(setup).begin()
   static = {"layout": setup.layout, "plans": setup.plans}
   step = functools.partial(run_round, **static)
   out, _ = jax.eval_shape(step, setup.method, state, setup.shards)

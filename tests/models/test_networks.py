@@ -11,7 +11,7 @@ from tiny_networks import IMAGES, TINY
 import splitjax
 from splitjax import BACKBONES, PARTITIONS, SHIFTS, experiment
 from splitjax.engine.round import run_round
-from splitjax.experiment import Trainer
+from splitjax.experiment import Programs
 
 
 @pytest.fixture(name="colours", scope="module")
@@ -51,7 +51,7 @@ def begin(resolved):
   task = experiment.build(resolved)
   setup = experiment.make_setup(task, "only")
   full = experiment.fresh_network(task)
-  return setup, Trainer(setup).init(full)
+  return setup, Programs(setup).init(full)
 
 
 KINDS = "harmony", "hydra", "fedpac", "moon", "supersfl"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.config.config import Config
+from splitjax.config.config import Config, Data
 from splitjax.data import (
   GROUPS,
   PARTITIONS,
@@ -18,8 +18,7 @@ from splitjax.data import (
   partitions,
 )
 from splitjax.data.dataset import scale
-from splitjax.experiment.setup import checks
-from splitjax.experiment.setup.network import make_backbone, make_devices
+from splitjax.experiment.network import make_backbone, make_devices
 from splitjax.types import UserError, naming
 
 
@@ -48,7 +47,7 @@ def deal(
   partition = PARTITIONS[chosen.name]
   basis = data.train_label
   if getattr(partition, "of_clients", False):
-    basis = checks.checked_owners(config.data, data)
+    basis = _owners(config.data, data)
   parts = partitions.deal(
     chosen.name, basis, count, config.seed, chosen.options
   )
@@ -78,6 +77,25 @@ def deal(
     test_sets = test_sets.in_random_order(config.seed)
   test_sets = test_sets._replace(groups=groups)
   return data, test_sets._replace(validation=held) if held else test_sets
+
+
+def _owners(chosen: Data, data: Dataset) -> np.ndarray:
+  """Returns the owner of each training sample, [Z].
+
+  Raises UserError if samples have no owners or if `chosen.dealt` is "by_depth".
+  """
+  name = chosen.partition.name
+  if data.train_client is None:
+    raise UserError(
+      f"data.partition={name}: {data.name} does not name its samples' clients;"
+      " choose another, or data with train_client (npz:PATH)"
+    )
+  if chosen.dealt == "by_depth":
+    raise UserError(
+      f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
+      " leave it 'any', and choose depths by fleet.profiles"
+    )
+  return data.train_client
 
 
 def in_domains(

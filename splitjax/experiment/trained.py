@@ -1,7 +1,7 @@
-"""Trained methods, loaded to predict; `train.finished` saves them."""
+"""Trained methods, loaded to predict."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +19,17 @@ from splitjax.data.dataset import fitting
 from splitjax.data.feed import Samples
 from splitjax.evaluation import exits, gate
 from splitjax.evaluation.exits import tuning_key
-from splitjax.experiment.setup import method_factory
-from splitjax.experiment.setup.network import (
+from splitjax.experiment import storage, workdirs
+from splitjax.experiment.disk import Damaged
+from splitjax.experiment.network import (
   Network,
+  abstract_state,
   from_scratch,
+  make_method,
   make_network,
+  own_fleet,
 )
-from splitjax.experiment.storage import checkpoint, workdirs
-from splitjax.experiment.storage.checkpoint import Damaged
+from splitjax.experiment.programs import on_first_device, personal_shapes
 from splitjax.fields import nearest
 from splitjax.fleet import Fleet, without_padding
 from splitjax.methods import nets
@@ -329,7 +332,7 @@ class Trained(NamedTuple):
   @property
   def _fleet(self) -> Fleet:
     """The clients, in the method's cohorts."""
-    return method_factory.own_fleet(self.method, self.network)
+    return own_fleet(self.method, self.network)
 
   def _of_client(self, number: int, cohorts: tuple[Any, ...]) -> Any:
     """Takes a client's entry from cohorts [N, ...]."""
@@ -406,64 +409,44 @@ def load(
   if config is not None:
     loading.execute(config)
   settings, facts = workdirs.read_config(workdir)
-  about = None
-  if key in settings.methods:
-    about = {} if round is not None else workdirs.read_about(workdir, key)
-  if about is None:
+  place, about = workdirs.folder(workdir, key), None
+  if key in settings.methods and round is None:
+    about = workdirs.read_about(workdir, key)
+  if about is None and (round is None or key not in settings.methods):
     done = ", ".join(workdirs.finished(workdir)) or "none"
     raise UserError(
       f"{workdir} holds no finished method {key!r} (finished: {done})"
     )
   network = make_network(from_scratch(settings), facts)
-  method = method_factory.make_method(settings, network.backbone, key)
-  fleet = method_factory.own_fleet(method, network)
+  method = make_method(settings, network.backbone, key)
+  fleet = own_fleet(method, network)
 
-  def wanted(places):  # for a state saved from any devices
-    state = method_factory.abstract_state(method, network, places)
-    return checkpoint.on_first_device(state)
+  def shapes(places):  # of a state that was saved from any devices
+    return on_first_device(abstract_state(method, network, places))
 
-  place, saved = workdirs.folder(workdir, key), dict[str, Any]()
-  if round is not None:
-    folder = place / workdirs.CHECKPOINTS
-    saved["state"] = checkpoint.read_round(folder, round, wanted)
-  else:
-    places = about["record"]["places"]
-    shapes = wanted(places)
-    parts = {"state": shapes, "personal": _networks(method, shapes, places)}
-    for name, digest in about["digests"].items():
-      try:
-        saved[name] = checkpoint.read_state(place / name, parts[name], digest)
-      except Damaged as damage:
-        raise UserError(
-          f"{place / name} is damaged ({damage}): delete {place} to train the"
-          " method again"
-        ) from None
-  state = saved["state"]
-  personal = saved.get("personal", ())
-  if personal:
-    personal = without_padding(fleet, personal)
+  def personal(places):
+    return personal_shapes(method, shapes(places), places)
+
+  steps = storage.steps_of(place)
+  number = about.rounds if about else round
+  if number not in steps:
+    raise UserError(
+      f"{place} holds no checkpoint after round {number} (there are: {steps})"
+    )
+  path = place / workdirs.CHECKPOINTS / str(number)
+  try:
+    kept = storage.read(path, shapes, personal if about else None)
+  except Damaged as damage:
+    raise UserError(
+      f"{path} is damaged ({damage}): load another round, or train again in"
+      " another folder"
+    ) from None
+  nets, state = kept.personal, kept.state
   return Trained(
     config=settings,
     network=network,
     method=method,
     state=state._replace(clients=without_padding(fleet, state.clients)),
-    personal=personal,
-    thresholds=about.get("thresholds"),
+    personal=without_padding(fleet, nets) if nets else (),
+    thresholds=about.thresholds if about else None,
   )
-
-
-def _networks(
-  method: Method, state: State, places: Sequence[int]
-) -> tuple[Net, ...]:
-  """Returns the shapes of each cohort's networks, at `places` clients."""
-
-  def networks(count, clients, server):
-    net = method.model(trees.take(clients, 0), server)
-    return trees.repeat(net, count)
-
-  cohorts = zip(places, state.clients, strict=True)
-  found = [
-    jax.eval_shape(functools.partial(networks, count), clients, state.server)
-    for count, clients in cohorts
-  ]
-  return checkpoint.on_first_device(tuple(found))

@@ -17,8 +17,7 @@ from jax import Array
 from splitjax import evaluation
 from splitjax.data import TestSets
 from splitjax.evaluation.exits import Exits
-from splitjax.experiment.setup.tasks import Task
-from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.setup import Task, TrainingSetup
 
 
 class Shown(NamedTuple):

@@ -32,8 +32,8 @@ def summarise_masked(
 
 
 def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
-  each = ", ".join(client(n, names) for n in clients)
-  return f"client{'s' * (len(clients) > 1)} {each}"
+  words = ", ".join(client(n, names) for n in clients)
+  return f"client{'s' * (len(clients) > 1)} {words}"
 
 
 def due(
@@ -65,8 +65,7 @@ def between_rounds(
   A run ends with an evaluation of all rows on all samples. The scores stay if
   `config` asks for such an evaluation after the line's round anyway.
   """
-  whole = due(config, rows, line["round"]) == (rows, None)
-  if whole or not line.get("last"):
+  if not line.get("last") or due(config, rows, line["round"]) == (rows, None):
     return line
   return {k: v for k, v in line.items() if k not in (*SCORES, "metrics")}
 
@@ -85,42 +84,45 @@ class History(NamedTuple):
   clients: dict[str, np.ndarray]
 
 
-def read_history(log: Iterable[dict[str, Any]], num_clients: int) -> History:
-  """Makes a method's history from its log lines.
-
-  Removes the entries "clients" and "by_client" from these lines.
-  """
+def read_history(
+  log: Iterable[dict[str, Any]],
+  num_clients: int,
+  config: Config,
+  rows: tuple[Row, ...],
+) -> History:
+  """Makes a method's history from its log lines; see `between_rounds`."""
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:
-    own = line.pop("clients")
+    sums = line.pop("clients")
     line.pop("by_client", None)
-    took_part = own.pop("number")
-    alone = own.pop("alone", [0] * len(took_part))
-    own["served"] = np.subtract(own["steps"], alone)
-    own["visits"] = own["served"] > 0
-    for name, values in own.items():
+    took_part = sums.pop("number")
+    alone = sums.pop("alone", [0] * len(took_part))
+    sums["served"] = np.subtract(sums["steps"], alone)
+    sums["visits"] = sums["served"] > 0
+    for name, values in sums.items():
       total.setdefault(name, np.zeros(num_clients))[took_part] += values
     lines.append(line)
+  lines[:-1] = [between_rounds(line, config, rows) for line in lines[:-1]]
   return History(lines, total)
 
 
 def log_line(
   key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
 ) -> dict[str, Any]:
-  """Makes a line of metrics.jsonl; `cost` is None if costs are not modelled.
+  """Makes a line of rounds.jsonl; `cost` is None if costs are not modelled.
 
   Its entry "clients" has lists with one value for each client that took part:
   "number", local "steps" and "bytes". If clients took steps without the server,
   "alone" has the numbers of these steps. If costs are modelled, "clients" has
   busy "seconds" and "joules", with five digits.
   """
-  every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
+  spent: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):
-    every["alone"] = metrics.alone
+    spent["alone"] = metrics.alone
   if cost is not None:
-    every |= {"seconds": cost.busy, "joules": cost.joules}
+    spent |= {"seconds": cost.busy, "joules": cost.joules}
   steps, sent = np.asarray(metrics.steps), np.asarray(metrics.bytes)
-  on = np.flatnonzero((steps > 0) | (sent > 0))
+  took_part = np.flatnonzero((steps > 0) | (sent > 0))
   line = {
     "method": key,
     "round": number,
@@ -130,8 +132,8 @@ def log_line(
     "masked": np.flatnonzero(metrics.masked).tolist(),
     "seconds": seconds,
     "clients": {
-      "number": on.tolist(),
-      **{name: _short(np.asarray(x)[on]) for name, x in every.items()},
+      "number": took_part.tolist(),
+      **{k: _short(np.asarray(x)[took_part]) for k, x in spent.items()},
     },
   }
   if metrics.undone:
@@ -149,8 +151,9 @@ def log_line(
 
 def _short(values: np.ndarray) -> list[float]:
   """Rounds numbers to five digits; whole numbers become ints, unrounded."""
-  every = map(float, values)
-  return [int(x) if x.is_integer() else float(f"{x:.5g}") for x in every]
+  return [
+    int(x) if x.is_integer() else float(f"{x:.5g}") for x in map(float, values)
+  ]
 
 
 def check_masked(
@@ -191,12 +194,6 @@ def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
   return any("accuracy" in x and not evaluated(x, label) for x in lines)
 
 
-def _total(losses: dict[str, float | None]) -> float | None:
-  """Adds losses up; returns None if one is not finite."""
-  known = [x for x in losses.values() if x is not None]
-  return sum(known) if len(known) == len(losses) else None
-
-
 def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
   """Formats a round's losses and the last accuracies for the screen."""
   losses = " ".join(
@@ -212,8 +209,17 @@ def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
   return text
 
 
-def checkpoint_metrics(line: dict[str, Any], label: str) -> dict[str, float]:
-  """Returns a round's values of the metrics that `Checkpoint.best` can name."""
-  loss = _total(line["loss"])
-  metrics = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
-  return {k: v for k, v in metrics.items() if v is not None}
+def best_value(
+  line: dict[str, Any], label: str, best: str | None
+) -> float | None:
+  """Returns the line's value of `Checkpoint.best`, larger is better.
+
+  `label` names the row whose accuracy counts. Returns None if `best` is None or
+  if the line has no such value.
+  """
+  if best == "loss":
+    losses = line["loss"].values()
+    return None if None in losses else -sum(losses)
+  return (
+    None if best is None else line.get("accuracy", {}).get(label, {}).get(best)
+  )

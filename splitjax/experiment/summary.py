@@ -10,7 +10,7 @@ import numpy as np
 
 from splitjax import files
 from splitjax.data.test_sets import realised_rho
-from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.setup import Task
 from splitjax.files import client
 from splitjax.fleet.fleets import Cohort
 from splitjax.models.network import Pretrained
@@ -30,14 +30,14 @@ def pictures(task: Task, folder: Path) -> list[Path]:
 
   folder.mkdir(parents=True, exist_ok=True)
   data, test_sets = task.config.data, task.test_sets
-  draw = functools.partial(maps.samples, clients=client_names(task))
+  draw = functools.partial(maps.samples, clients=task.client_names)
 
   def trained():
     kind = "training samples"
     title = f"{data.name}: {kind}, partition {data.partition.name}"
     title += f", seed {task.config.seed}"
-    counts = {"": class_counts(task)}
-    return draw(counts, class_names(task), title=title, ylabel=kind)
+    counts = {"": task.class_counts}
+    return draw(counts, task.class_names, title=title, ylabel=kind)
 
   def tested():
     panels = {}
@@ -60,17 +60,6 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   return drawn
 
 
-def class_counts(task: Task) -> np.ndarray:
-  """Counts each client's training samples by class, [N, C] int64."""
-  label, classes = task.data.train_label, task.data.classes
-  return np.stack(
-    [
-      np.bincount(label[part], minlength=classes)
-      for part in task.test_sets.parts
-    ]
-  )
-
-
 def write_clients(task: Task, folder: Path) -> None:
   """Writes clients.csv: a line for each client of a run.
 
@@ -91,20 +80,9 @@ def write_clients(task: Task, folder: Path) -> None:
   files.write_text(folder / CLIENTS, text.getvalue())
 
 
-def client_names(task: Task) -> list[str]:
-  """Returns the clients' names; their numbers where the data name none."""
-  count = task.network.fleet.num_clients
-  return list(task.network.names or map(str, range(count)))
-
-
-def class_names(task: Task) -> list[str]:
-  """Returns the classes' names; their numbers where the data name none."""
-  return list(task.data.class_names or map(str, range(task.data.classes)))
-
-
 def notes(task: Task) -> list[str]:
   """Returns sentences on data and test sets for the notes of a report."""
-  counts, cohorts = class_counts(task), task.network.fleet.cohorts
+  counts, cohorts = task.class_counts, task.network.fleet.cohorts
   held = held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
   lacking = (
@@ -113,10 +91,10 @@ def notes(task: Task) -> list[str]:
   )
   return [
     *filter(None, (task.data.note, task.data.description)),
-    *_untrained(counts, class_names(task)),
+    *_untrained(counts, task.class_names),
     *_short_of_ood(task),
     *([lacking] if other.any() else []),
-    *_alone(counts, class_names(task), task.network.names),
+    *_alone(counts, task.class_names, task.network.names),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
     *_loss(task),
     *_domains(task),

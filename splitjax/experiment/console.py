@@ -1,0 +1,168 @@
+"""The console: a bar or plain lines, requests to stop, the machine's name.
+
+With several processes only the first one prints.
+"""
+
+import contextlib
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from splitjax.files import print_anywhere
+
+CTRL_C = "Ctrl-C"
+
+Stop = Callable[[], Any]
+"""A function that is asked after every round; an answer that is not false, such
+as "SIGTERM" or True, ends the run."""
+
+
+class Stopped(Exception):
+  """Raised when a run ends early; the message names the round.
+
+  `asked` names who requested the stop, such as "SIGTERM".
+  """
+
+  def __init__(self, asked: str, done: str):
+    super().__init__(done)
+    self.asked = asked
+
+
+def never() -> None:
+  """Never requests a stop: the Stop of a run that ignores signals."""
+
+
+def say(text: str, *, to_stderr: bool = False) -> None:
+  """Prints a line in the first process, above a bar if there is one.
+
+  stdout is for the results of a command and for lines that report progress.
+  """
+  if _is_first():
+    print_anywhere()  # a run from Python has not called it
+    file = sys.stderr if to_stderr else sys.stdout
+    tqdm.write(text, file=file)
+    file.flush()
+
+
+def _is_first() -> bool:
+  from splitjax import machine  # imports jax, for which no mistake should wait
+
+  return machine.is_first_process()
+
+
+class Progress:
+  """The progress of one training over its rounds.
+
+  A terminal shows a bar; elsewhere each evaluation prints a line.
+  """
+
+  def __init__(self, label: str, rounds: int, done: int = 0):
+    """Starts the display after `done` finished rounds."""
+    self._label, self._rounds, self._done = label, rounds, done
+    self._lines = not sys.stderr.isatty()
+    self._begun = time.monotonic()
+    self._bar = tqdm(
+      total=rounds,
+      initial=done,
+      desc=label,
+      unit="round",
+      dynamic_ncols=True,
+      disable=self._lines or not _is_first(),
+    )
+
+  def round(self, number: int, text: str, *, evaluated: bool) -> None:
+    """Shows that round `number` is over; `text` describes it."""
+    self._bar.set_postfix_str(text, refresh=False)
+    self._bar.update()
+    if evaluated and self._lines:
+      rate = (number - self._done) / (time.monotonic() - self._begun)
+      say(
+        f"{self._label}: round {number}/{self._rounds}"
+        f"  {rate:.2f} rounds/s  {(self._rounds - number) / rate:.0f} s left"
+        f"  {text}"
+      )
+
+  def close(self) -> None:
+    """Closes the bar."""
+    self._bar.close()
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Stop]:
+  """Makes SIGTERM and Ctrl-C request a stop; yields the Stop that reports it.
+
+  Ctrl-C after a request raises KeyboardInterrupt. Supervisors send SIGTERM
+  before they take a machine away. Called outside the main thread, this sets no
+  handlers, as Python lets only the main thread set them.
+  """
+  requests: list[str] = []
+
+  def note(number: int, frame: Any) -> None:
+    del frame
+    interrupt = number == signal.SIGINT
+    if interrupt and requests:
+      raise KeyboardInterrupt
+    requests.append(CTRL_C if interrupt else "SIGTERM")
+    again = "; again to stop at once" if interrupt else ""
+    line = f"\n{requests[-1]}: stopping after this round{again}\n"
+    with contextlib.suppress(OSError):
+      os.write(2, line.encode())  # safe in a handler, in contrast to print
+
+  before: dict[signal.Signals, Any] = {}
+  if threading.current_thread() is threading.main_thread():
+    for number in (signal.SIGTERM, signal.SIGINT):
+      if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+        before[number] = signal.signal(number, note)
+  try:
+    yield lambda: requests[0] if requests else None
+  finally:
+    for number, handler in before.items():
+      if handler is not None:  # None: not installed from Python
+        signal.signal(number, handler)
+
+
+def requested(stop: Stop) -> str | None:
+  """Returns who asked process 0 to stop; None if nobody did."""
+  from splitjax import machine
+
+  answer = stop()
+  if not machine.of_first(bool(answer)):
+    return None
+  return answer if isinstance(answer, str) else "the caller"
+
+
+CPUINFO = Path("/proc/cpuinfo")
+"""Linux's file with the names of the processors."""
+
+
+def hardware() -> str:
+  """Returns devices, CPU and the versions of Python and jax in one line."""
+  import jax
+
+  from splitjax import target
+
+  goal, name = target.current(), processor()
+  return (
+    f"{len(goal.devices)} {goal.kind} device(s) ({goal.platform}),"
+    f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
+    f" {platform.machine()}, Python {platform.python_version()},"
+    f" jax {jax.__version__}"
+  )
+
+
+def processor() -> str:
+  """Returns the processor's name; "" where the platform does not tell it."""
+  with contextlib.suppress(OSError):
+    for line in CPUINFO.read_text(encoding="utf-8").splitlines():
+      field, _, value = line.partition(":")
+      if field.strip() == "model name":
+        return value.strip()
+  return platform.processor()

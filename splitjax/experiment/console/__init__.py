@@ -1,1 +1,0 @@
-"""Output on the screen, requests to stop, and facts about the machine."""

@@ -1,1 +1,0 @@
-"""Descriptions of a config before it is run."""

@@ -1,0 +1,257 @@
+"""Evaluates the saved networks of finished runs again."""
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from splitjax import files
+from splitjax.config import loading
+from splitjax.config.config import Config
+from splitjax.config.sweep import Cell
+from splitjax.config.tree import flat, plain
+from splitjax.evaluation import measurements, scores
+from splitjax.experiment import (
+  claims,
+  history,
+  reporting,
+  setup,
+  storage,
+  summary,
+  trained,
+  workdirs,
+)
+from splitjax.experiment.console import say
+from splitjax.experiment.network import from_scratch
+from splitjax.experiment.programs import Programs
+from splitjax.experiment.runs import other_fields
+from splitjax.experiment.setup import Task
+from splitjax.experiment.train import about_end, write_results
+from splitjax.experiment.workdirs import About
+from splitjax.reports import numbers
+from splitjax.reports.results import Results
+from splitjax.types import UserError
+
+
+def evaluate_again(
+  workdir: str | Path,
+  config: Config | str | Path | Any = None,
+  *,
+  figures: reporting.Figures = "report",
+) -> Results:
+  """Evaluates the saved networks again, on other test sets if asked.
+
+  Args:
+    workdir: the folder of the run, or of one run per seed.
+    config: a Config or nested dict that may differ from the run's
+      in `eval` and `privacy.delta`; None: the run's own.
+      If it is the path of a config file, the run's own config is used, and the
+      file is executed only for what it registers (see `splitjax.load`).
+    figures: see `runs.run`.
+
+  Returns:
+    The results, written to workdir/evaluate. Numbers of earlier rounds are
+    among them only if the test sets stay the same.
+
+  Raises:
+    Unfinished: no method is finished.
+    UserError: the config differs in other fields, the data have changed, or
+      test sets contain samples that the run has trained on.
+
+  Example:
+    >>> import splitjax
+    >>> results = splitjax.evaluate_again("runs/first")
+    >>> results.rows
+    ['splitgp']
+  """
+  workdir = files.expanded(workdir)
+  if isinstance(config, str | Path):
+    loading.execute(config)
+    config = None
+  if config is not None:
+    config = Config.from_dict(config)
+  workdirs.read_run(workdir)  # only a run's folder is held
+  with claims.held(workdir):
+    if workdirs.is_over_seeds(workdir):
+      runs, keys = workdirs.comparable(workdirs.seeds_of(workdir))
+      for run in runs:
+        with claims.held(run):
+          _evaluate_run(run, config, keys, figures=figures)
+    else:
+      _evaluate_run(workdir, config, figures=figures)
+    return reporting.report(workdir, workdirs.EVALUATED, figures=figures)
+
+
+def evaluate_grid(
+  workdir: str | Path,
+  cells: Sequence[Cell] | None = None,
+  only: Sequence[str] | None = None,
+  figures: reporting.Figures = "report",
+) -> Results:
+  """Evaluates every finished cell of a grid again.
+
+  Args:
+    workdir: the grid's folder.
+    cells: cells of a sweep over the same fields, or the only cell of a config
+      without a sweep. The `eval` of their config is used for every cell of the
+      grid. None: each cell of the grid keeps its own `eval`.
+    only: the names of the cells that are evaluated; None: all.
+    figures: see `runs.run`.
+
+  Raises:
+    UserError: see `evaluate_again`; or the grid has other fields or lacks a
+      cell of `only`.
+  """
+  workdir = Path(workdir)
+  grid = workdirs.read_grid(workdir)
+  values = {cell["name"]: cell["values"] for cell in grid["cells"]}
+  if cells and cells[0].values and list(cells[0].values) != grid["fields"]:
+    differs = other_fields(grid["fields"], cells[0])
+    raise UserError(f"--workdir={workdir} is a grid {differs}: sweep the same")
+  for name in only or ():
+    if name not in values:
+      raise UserError(
+        f"--workdir={workdir} has no cell {name}: it has {', '.join(values)}"
+      )
+  inner: reporting.Figures = "all" if figures == "all" else "none"
+  with claims.held(workdir):
+    for name in values if only is None else only:
+      config = cells[0].at(values[name]) if cells else None
+      with contextlib.suppress(workdirs.Unfinished):
+        evaluate_again(workdir / name, config, figures=inner)
+    return reporting.report(
+      workdir, workdirs.EVALUATED, only=only, parts=False, figures=figures
+    )
+
+
+def _evaluate_run(
+  workdir: Path,
+  config: Config | None,
+  keys: Sequence[str] | None = None,
+  *,
+  figures: reporting.Figures,
+) -> None:
+  """Evaluates a run's finished methods, or those of them in `keys`."""
+  before, facts = workdirs.read_config(workdir)
+  config = before if config is None else config
+  if keys is not None:  # a seed's run, with that seed
+    methods = {k: config.methods[k] for k in keys if k in config.methods}
+    config = dataclasses.replace(config, methods=methods, seed=before.seed)
+  stored = {key: workdirs.read_about(workdir, key) for key in config.methods}
+  if not any(stored.values()):
+    raise workdirs.Unfinished(
+      f"--workdir={workdir} has no finished {', '.join(config.methods)}"
+    )
+  task = _build_task(workdir, before, config, facts)
+  # What an earlier evaluation wrote may be of other test sets.
+  into = workdir / workdirs.EVALUATED
+  shutil.rmtree(workdirs.folder(into, ""), ignore_errors=True)
+  for name in reporting.drawn_names(before.methods):
+    (into / name).unlink(missing_ok=True)
+  if figures != "none":
+    summary.pictures(task, into)
+  for key, about in stored.items():
+    if about is None:
+      say(f"{workdir} has no finished {key}: left out")
+      continue
+    say(f"{key}: evaluating")
+    _evaluate_method(task, key, workdir, before, about)
+
+
+def _build_task(
+  workdir: Path, before: Config, config: Config, facts: dict[str, Any]
+) -> Task:
+  """Builds the task of `config` that evaluates a run trained with `before`."""
+  privacy = dataclasses.replace(config.privacy, delta=before.privacy.delta)
+  same = dataclasses.replace(config, eval=before.eval, privacy=privacy)
+  if differs := claims.unlike(before, same):
+    raise UserError(
+      f"--workdir={workdir} belongs to another config ({differs}): evaluate can"
+      " change config.eval and privacy.delta alone"
+    )
+  # Files of a pretrained network and of devices are not needed: the trained
+  # weights and the devices are stored.
+  task = setup.build(from_scratch(config), facts.get("devices"), trained=True)
+  task = task._replace(config=config)
+  # Fields of the training may be of use to a method that is left out here.
+  if config.methods.keys() == before.methods.keys():
+    setup.check_methods(config, task.network, task.methods, task.test_sets)
+  if task.facts["digest"] != facts["digest"]:
+    raise UserError(
+      f"--workdir={workdir} was trained on other data: {config.data.name} has"
+      " changed since"
+    )
+  # Other test sets may imply other training samples.
+  if task.facts["partition"] != facts["partition"]:
+    raise UserError(_other_samples(before, config))
+  return task
+
+
+EXTRAS = {"embeddings", "metrics", "confusion"}
+"""Fields of eval that do not change the scores of rows."""
+
+
+def _other_samples(before: Config, config: Config) -> str:
+  """Describes why clients would get other samples than in training."""
+  new, old = (
+    flat({"eval": {"shift": plain(c.eval.shift), "holdout": c.eval.holdout}})
+    for c in (config, before)
+  )
+  changed = [k for k in new if k in old and new[k] != old[k]]
+  if not changed:
+    return (
+      f"data.partition={before.data.partition.name}: it gives clients other"
+      " samples than those of the run; restore its code, or train again"
+    )
+  now, then = (
+    ", ".join(f"{field}={tree[field]}" for field in changed)
+    for tree in (new, old)
+  )
+  return (
+    f"{now}: the run was trained with {then}, on other samples; train anew"
+    " instead"
+  )
+
+
+def _evaluate_method(
+  task: Task, key: str, workdir: Path, before: Config, about: About
+) -> None:
+  """Evaluates a finished method; writes its numbers."""
+  programs = Programs(setup.make_setup(task, key))
+  method, place = programs.setup, workdirs.folder(workdir, key)
+  saved = trained.load(workdir, key)
+  state = programs.place(saved.state)
+  rows, count = method.method.rows, method.fleet.num_clients
+  outputs = zip(rows, programs.evaluate(state), strict=True)
+  log, then = storage.lines_of(place), vars(before.eval)
+  config = task.config
+  end = setup.end_of(
+    method,
+    [scores.score(method.subject, row, answers) for row, answers in outputs],
+    state,
+    saved.personal and programs.place_clients(saved.personal),
+    *history.read_history(log, count, before, rows),
+    current=all(
+      then[name] == value
+      for name, value in vars(config.eval).items()
+      if name not in EXTRAS
+    ),
+  )
+  found, arrays = measurements.measure(end)
+  stored = numbers.read(place)
+  table = numbers.frame(found.numbers, config.seed)
+  table = pd.concat([table, stored[stored.metric == "seconds"]])
+  settings = config.to_dict()
+  evaluated = dataclasses.replace(
+    about_end(method, end, found.notes),
+    rounds=about.rounds,
+    notes=about.notes,
+    hardware=about.hardware,
+    evaluated={field: settings[field] for field in ("eval", "privacy")},
+  )
+  into = workdirs.folder(workdir / workdirs.EVALUATED, key)
+  write_results(into, evaluated, table, arrays)

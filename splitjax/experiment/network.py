@@ -1,0 +1,267 @@
+"""The network, the clients and the methods of a Config, without data."""
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from splitjax.config.config import CHANNELS, Config, OptimizerConfig
+from splitjax.engine import layout, round
+from splitjax.fleet import fleets
+from splitjax.fleet.allocation import ALLOCATIONS
+from splitjax.fleet.fleets import Fleet
+from splitjax.fleet.resources import (
+  Devices,
+  Profiles,
+  Rates,
+  draw_profiles,
+  read_profiles,
+)
+from splitjax.methods import METHODS, task_losses
+from splitjax.methods.fedavg import FedBN
+from splitjax.methods.method import Method
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.outer import Outer
+from splitjax.models import BACKBONES, sizes
+from splitjax.models.build import cut
+from splitjax.models.layers import Norm, Style
+from splitjax.models.network import Backbone, is_norm
+from splitjax.types import State, UserError, naming
+from splitjax.wire import Channel, Wire
+
+
+class Network(NamedTuple):
+  """The network and the clients, which suffice to read a saved state.
+
+  Attributes:
+    backbone: the network; its cuts are the split depths in use.
+    fleet: the clients.
+    mean: mean of each channel or feature of training samples, before scaling;
+      () for token ids (`data.dataset`).
+    std: standard deviation of each channel or feature; () for token ids.
+    names: the clients' names; () where the data do not name them.
+    class_names: the classes' names, likewise.
+    dtype: dtype of the inputs.
+  """
+
+  backbone: Backbone
+  fleet: Fleet
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+  names: tuple[str, ...] = ()
+  class_names: tuple[str, ...] = ()
+  dtype: str = "uint8"
+
+
+def make_backbone(
+  config: Config, shape: tuple[int, ...], classes: int, vocabulary: int = 0
+) -> Backbone:
+  """Builds a config's network for inputs of `shape`; checks its depths."""
+  spec = config.backbone
+  options = dict(spec.options)
+  if "style" in inspect.signature(BACKBONES[spec.name]).parameters:
+    norm: Norm = "group" if config.batch_norm == "group_norm" else "batch"
+    options["style"] = Style(config.system.compute_dtype, norm)
+  backbone = cut(spec.name, shape, classes, options, vocabulary)
+  if config.init == "he":
+    return backbone
+  return dataclasses.replace(backbone, start=config.init)
+
+
+def from_scratch(config: Config) -> Config:
+  """Returns the config without its pretrained weights.
+
+  Only training reads their file. Without it, the returned config can be
+  checked, or used to evaluate a finished run.
+  """
+  net = config.backbone
+  if net.options.get("pretrained") is not None:
+    net = net.with_options(pretrained=None)
+  return dataclasses.replace(config, backbone=net)
+
+
+def make_network(config: Config, facts: dict) -> Network:
+  """Builds a config's network and clients for data with these facts."""
+  form = tuple(facts["shape"]), facts["classes"], facts.get("vocabulary", 0)
+  backbone = make_backbone(config, *form)
+  names = tuple(facts.get("names", ()))
+  devices = facts.get("devices") or make_devices(config, backbone, names)
+  fleet = fleets.assign_depths(
+    config.num_clients,
+    backbone.cuts,
+    config.seed,
+    participants=config.participants_per_round,
+    power=config.system.client_power,
+    given=devices["depth"],
+  )
+  profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
+  hardware = Devices(profiles, _rates(config))
+  fleet = dataclasses.replace(fleet, hardware=hardware)
+  return Network(
+    backbone=backbone,
+    fleet=fleet,
+    mean=tuple(facts["mean"]),
+    std=tuple(facts["std"]),
+    names=names,
+    class_names=tuple(facts.get("class_names", ())),
+    dtype=facts.get("dtype", "uint8"),
+  )
+
+
+def make_devices(
+  config: Config, backbone: Backbone, names: Sequence[str] = ()
+) -> dict[str, list]:
+  """Returns the clients' depths and resources, [N] each, JSON-ready.
+
+  Raises:
+    UserError: ranges, profiles or options of the allocation are invalid.
+  """
+  chosen, count = config.fleet, config.num_clients
+  if chosen.profiles is None:
+    bounds = (getattr(chosen, name) for name in Profiles._fields)
+    profiles = draw_profiles(count, config.seed, Profiles(*bounds))
+  else:
+    profiles = read_profiles(chosen.profiles, count, names)
+  allocate = ALLOCATIONS[chosen.allocation.name]
+  options = chosen.allocation.options
+  devices = Devices(profiles, _rates(config))
+  depth = np.asarray(allocate(devices, backbone, config.seed, **options))
+  if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
+    raise UserError(
+      f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)}"
+      f" for {len(depth)} clients; it must give one of the cuts {backbone.cuts}"
+      f" (backbone.depths) to each of {count}"
+    )
+  resources = {name: list(x) for name, x in profiles._asdict().items()}
+  return {"depth": depth.tolist(), **resources}
+
+
+def _rates(config: Config) -> Rates:
+  """Returns the server's speed, the powers and the CO2 per kWh of a fleet."""
+  return Rates(*(getattr(config.fleet, name) for name in Rates._fields))
+
+
+def check_layers(config: Config, net: Backbone) -> None:
+  """Raises UserError if the network does not support dtype, init or norm.
+
+  It must compute in system.compute_dtype, initialise its layers as `init` says,
+  and have the norm layers that `batch_norm` or the method fedbn needs.
+  """
+  name, dtype = config.backbone.name, config.system.compute_dtype
+  takes_style = "style" in inspect.signature(BACKBONES[name]).parameters
+  if dtype != "float32" and not takes_style:
+    raise UserError(
+      f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
+      " factory the argument style, or leave it out"
+    )
+  by_name = [k for k, s in config.methods.items() if METHODS[s.name] is FedBN]
+  norm = "local" if by_name else config.batch_norm
+  if config.init == "he" and norm == "average":
+    return
+  layers = jax.tree_util.tree_leaves_with_path(sizes.shapes(net).params)
+  own = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
+  if config.init != "he" and own:
+    raise UserError(
+      f"init='{config.init}': {name} draws its layers as its paper does; leave"
+      " it 'he'"
+    )
+  kinds = {"local": "BatchNorm", "group_norm": "GroupNorm"}
+  kind = kinds.get(norm)
+  if kind and not any(is_norm(path, kind) for path, _ in layers):
+    field, remedy = f"batch_norm='{norm}'", "leave it 'average'"
+    if by_name:
+      field, remedy = f"methods.{by_name[0]}=fedbn", "choose fedavg"
+    raise UserError(f"{field}: {name} does not normalise batches; {remedy}")
+
+
+# Methods.
+
+
+def make_method(config: Config, backbone: Backbone, key: str) -> Method:
+  """Makes the method of a key in config.methods; checks its options."""
+  spec, options = config.methods[key], {}
+  if config.mean_weights == "uniform":
+    options["mean"] = "uniform"
+  with naming(f"methods.{key}"):
+    method = METHODS[spec.name](
+      backbone=_with_loss(config, backbone),
+      optimizer=make_optimizer(config.optimizer, config.rounds),
+      channels=_channels(config),
+      outer=_outer(config),
+      local_norm=config.batch_norm == "local",
+      **spec.options | options,
+    )
+    if not isinstance(method, Method):
+      raise UserError(f"{spec.name} makes a {type(method).__name__}, no Method")
+  return method
+
+
+def make_optimizer(chosen: OptimizerConfig, rounds: int) -> Optimizer:
+  """Makes the optimiser of both sides, for a run of so many rounds."""
+  fields = dataclasses.asdict(chosen)
+  # None, not 0, leaves out a buffer that would take memory and time.
+  fields |= {k: fields[k] or None for k in ("momentum", "weight_decay")}
+  return Optimizer(**fields, rounds=rounds)
+
+
+def _channels(config: Config) -> Wire:
+  """Makes the channels of config.wire and config.privacy."""
+  channels = {}
+  for kind in CHANNELS:
+    chosen = getattr(config.privacy, kind)
+    channels[kind] = Channel(
+      **dataclasses.asdict(getattr(config.wire, kind)),
+      clip=chosen.clip,
+      noise=chosen.noise or None,
+    )
+  return Wire(**channels)
+
+
+def _outer(config: Config) -> Outer | None:
+  chosen = dataclasses.asdict(config.mean_optimizer)
+  return None if chosen["name"] is None else Outer(**chosen)
+
+
+def _with_loss(config: Config, backbone: Backbone) -> Backbone:
+  chosen = config.loss
+  loss = task_losses.make_loss(chosen.name, backbone.classes, chosen.options)
+  # A kept program must not keep the arrays of pretrained weights.
+  start = backbone.start if isinstance(backbone.start, str) else "he"
+  return dataclasses.replace(backbone, loss=loss, start=start)
+
+
+def own_fleet(method: Method, network: Network) -> Fleet:
+  """Returns the network's fleet, divided into the method's cohorts.
+
+  A cohort has the clients of one split depth. Clients that hold the whole
+  network are one cohort.
+  """
+  if not method.uncut:
+    return network.fleet
+  return fleets.with_full_depth(network.fleet, network.backbone.length)
+
+
+def abstract_state(
+  method: Method, network: Network, places: Sequence[int] | None = None
+) -> State:
+  """Returns shapes and dtypes of a method's state; computes nothing.
+
+  `places` are the numbers of clients in the cohorts, padding included; if None,
+  there is no padding. Raises UserError if the method cannot start with these
+  clients.
+  """
+  clients = layout.of(own_fleet(method, network))
+  if places is not None:
+    cohorts = tuple(
+      cohort._replace(width=count)
+      for cohort, count in zip(clients.cohorts, places, strict=True)
+    )
+    clients = clients._replace(cohorts=cohorts)
+  return jax.eval_shape(
+    lambda full, key: round.start(method, clients, full, key),
+    sizes.shapes(network.backbone),
+    jax.random.key(0),
+  )

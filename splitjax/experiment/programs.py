@@ -1,0 +1,406 @@
+"""The compiled programs of one method: begin, round, personalise, evaluate.
+
+Programs of a process are kept and shared by methods, seeds and cells. One is
+known by its function, the tree of its arguments and their shapes. The tree of a
+method has its static fields and none of its numbers, so methods that differ in
+a learning rate or a loss weight share a program.
+"""
+
+import dataclasses
+import functools
+import gc
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, SingleDeviceSharding
+
+from splitjax import target, trees
+from splitjax.engine import devices
+from splitjax.engine.layout import Layout
+from splitjax.engine.loops import one_server
+from splitjax.engine.round import run_round, start
+from splitjax.evaluation.exits import (
+  Outputs,
+  evaluate_clients,
+  personalise_clients,
+)
+from splitjax.evaluation.metrics import take_probabilities
+from splitjax.experiment.console import say
+from splitjax.experiment.network import abstract_state
+from splitjax.experiment.setup import (
+  TrainingSetup,
+  clients_side_by_side,
+  fresh_network,
+  make_setup,
+  run_key,
+)
+from splitjax.experiment.shown import Shown, show, split_proxies, tested
+from splitjax.fleet.fleets import with_padding
+from splitjax.methods.method import Method
+from splitjax.types import Metrics, Net, Row, Shard, State, Tree
+
+ROOM = 0.9
+"""The fraction of a device's memory that a program may take."""
+
+LIMIT = 64
+"""The largest number of programs kept; the least recently used is dropped."""
+
+kept_programs: OrderedDict[Any, Any] = OrderedDict()
+"""The compiled programs, the least recently used first."""
+
+
+def compile_once(
+  function: Any,
+  *arguments: Tree,
+  note: Callable[[], None] = lambda: None,
+  **static: Any,
+) -> Any:
+  """Compiles a jitted function for these arguments, or finds it compiled.
+
+  Args:
+    function: made by `jax.jit`, with the names of `static` as static_argnames.
+    arguments: of later calls, or their shapes, dtypes and shardings.
+    note: called before anything is compiled.
+    static: keywords, which are hashable; later calls are without them.
+  """
+  leaves, structure = jax.tree.flatten(arguments)
+  key = (
+    function,
+    structure,
+    tuple(map(_form, leaves)),
+    tuple(sorted(static.items())),
+    target.aimed_at.value,
+    jax.config.read("jax_disable_most_optimizations"),
+  )
+  if key not in kept_programs:
+    note()
+    # Repeated searches of a trace's objects took a sixth of the tracing time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+      lowered = function.lower(*arguments, **static)
+    finally:
+      if collecting:
+        gc.enable()
+    kept_programs[key] = lowered.compile(devices.quick_options())
+  kept_programs.move_to_end(key)
+  if len(kept_programs) > LIMIT:
+    kept_programs.popitem(last=False)
+  return kept_programs[key]
+
+
+def _form(leaf: Any) -> Any:
+  """What a program depends on in an argument: its type and sharding."""
+  kind = jax.typeof(leaf)
+  return kind.shape, kind.dtype, kind.weak_type, getattr(leaf, "sharding", None)
+
+
+class Programs:
+  """The programs of one method, compiled on first use.
+
+  Attributes:
+    setup: the method in its task.
+    task: the task of the setup.
+    method: the method, with its numbers on the devices.
+  """
+
+  def __init__(self, setup: TrainingSetup):
+    """Compiles nothing."""
+    self.setup, self.task = setup, setup.task
+    # Arrays: processes compare what they put, and floats are in float64.
+    numbers = jax.tree.map(jnp.asarray, setup.method)
+    self.method = devices.put_on_devices(setup.task.mesh, numbers)
+    self._programs = dict[str, Any]()
+    self._announce = functools.cache(lambda: say(f"{setup.label}: compiling"))
+
+  # States.
+
+  def begin(self, full: Net | None = None) -> State:
+    """Makes the state before the first round, in new buffers.
+
+    `full` is the network that all methods start from; None: the task's.
+    """
+    full = fresh_network(self.task) if full is None else full
+    seed = np.uint32(self.task.config.seed)
+    given = devices.put_on_devices(self.task.mesh, (seed, jax.device_get(full)))
+    static: dict[str, Any] = {
+      "layout": self.setup.layout,
+      "mesh": self.task.mesh,
+    }
+    program = compile_once(_start, self.method, *given, **static)
+    return program(self.method, *given)
+
+  def place(self, state: State) -> State:
+    """Adds to a saved state the padding clients that these programs need.
+
+    The saved cohorts must begin with their real clients, in order.
+    """
+    clients = self.place_clients(state.clients)
+    state = devices.put_on_devices(self.task.mesh, state._replace(clients=()))
+    return state._replace(clients=clients)
+
+  def place_clients(self, cohorts: tuple[Tree, ...]) -> tuple[Tree, ...]:
+    """Adds padding to saved cohorts [N, ...] of clients or their networks."""
+    mesh, fleet = self.task.mesh, self.setup.fleet
+    grow = jax.jit(
+      functools.partial(with_padding, fleet),
+      out_shardings=devices.client_sharding(mesh, devices.DIVIDED),
+    )
+    return grow(devices.put_on_devices(mesh, cohorts))
+
+  def shapes(self, places: Sequence[int]) -> Tree:
+    """Returns shapes, dtypes and shardings of a checkpoint's state.
+
+    `places` are the numbers of clients in its cohorts, padding included. If
+    they differ from those of these programs, every device reads all clients.
+    """
+    mesh = self.task.mesh
+    state = abstract_state(self.setup.method, self.task.network, places)
+    if mesh is None:
+      return on_first_device(state)
+    specs = devices.state_specs(len(places))
+    if list(places) != self.setup.places:
+      copied: Any = (devices.COPIED,) * len(places)
+      specs = specs._replace(clients=copied)
+    shardings = devices.client_sharding(mesh, specs)
+    return jax.tree.map(lambda x, y: _shapes(y, x), shardings, state)
+
+  @functools.cached_property
+  def like(self) -> Tree:
+    """Shapes, dtypes and shardings of the state."""
+    return self.shapes(self.setup.places)
+
+  # Rounds.
+
+  def round(
+    self, state: State, shards: tuple[Shard, ...] | None = None
+  ) -> tuple[State, Metrics]:
+    """Trains a round; returns the next state and the metrics on the host.
+
+    The given state is donated. `shards` may have another order of service than
+    those of the setup.
+    """
+    given = self.method, state, shards or self.setup.shards, self.task.faults
+    state, metrics = self._round(*given)
+    return state, jax.device_get(metrics)  # waits for the round
+
+  @property
+  def _round(self) -> Any:
+    """The compiled round: (method, state, shards, faults) -> state, Metrics."""
+    given = self.method, self.like, self.setup.shards, self.task.faults
+    return self._program("round", run_round, given)
+
+  def personalise(self, state: State) -> tuple[Net, ...]:
+    """Returns personalised networks by cohort; () if no result row has any."""
+    if not any(row.personal for row in self.setup.method.rows):
+      return ()
+    return self._personalise(self.method, state, self.setup.shards)
+
+  @property
+  def _personalise(self) -> Any:
+    given = self.method, self.like, self.setup.shards
+    return self._program("personalise", personalise_clients, given)
+
+  # Evaluations.
+
+  def evaluate(
+    self,
+    state: State,
+    rows: tuple[Row, ...] | None = None,
+    samples: int | None = None,
+  ) -> list[Outputs]:
+    """Evaluates result rows (None: all); returns their outputs, on the host.
+
+    `samples` is the number of test samples of each client; None: all.
+    """
+    if rows is None:
+      rows = self.setup.method.rows
+    return [self._outputs(state, row, samples) for row in rows]
+
+  def _outputs(self, state: State, row: Row, samples: int | None) -> Outputs:
+    """Evaluates a state for one result row; keeps no personalised copies."""
+    nets = self.personalise(state) if row.personal else None
+    images = show(self.setup, samples, personal=row.personal)
+    test, *calibrating = (
+      program(*given)
+      for program, given in self._evaluations(state, nets, images)
+    )
+    size = tested(self.task, samples).rows.shape[1]
+    exits = images.of(test, size, self.setup.method.answers)
+    if not calibrating:
+      return Outputs(exits)
+    return Outputs(exits, *split_proxies(self.task, *calibrating))
+
+  def _evaluations(
+    self, state: State, personal: tuple[Net, ...] | None, images: Shown
+  ) -> list[tuple[Any, tuple]]:
+    """Returns the compiled evaluations of all clients, and their arguments.
+
+    The first evaluation returns the Exits of the test samples shown to the
+    clients. If thresholds are chosen on held-out samples, there is a second
+    evaluation, of held-out samples and their proxies.
+    """
+    task, name = self.task, "evaluate" if personal is None else "evaluate+FT"
+    numbers = tuple(shard.number for shard in self.setup.shards)
+    clients = self.method, state.clients, state.server, personal, numbers
+    seen = devices.put_on_devices(task.mesh, (images.rows, images.first))
+    given = *clients, task.pool, *seen
+    test = self._program(
+      name,
+      evaluate_clients,
+      given,
+      probabilities=take_probabilities(task.config.eval.metrics),
+    )
+    if task.aside is None or len(self.setup.method.answers) < 2:
+      return [(test, given)]
+    held = *clients, *task.aside
+    calibrate = self._program(f"{name} held out", evaluate_clients, held)
+    return [(test, given), (calibrate, held)]
+
+  # Compiling.
+
+  def compile(self) -> "Programs":
+    """Compiles what a run needs; returns these programs."""
+    _ = self._round
+    for row in self.setup.method.rows:
+      nets = self._personalise.out_info if row.personal else None
+      images = show(self.setup, None, personal=row.personal)
+      self._evaluations(self.like, nets, images)
+    return self
+
+  def compiled(self) -> list[Any]:
+    """Returns the programs compiled so far."""
+    return list(self._programs.values())
+
+  def too_large(self) -> bool:
+    """Compiles what a run needs; tells if a program takes too much memory."""
+    try:
+      self.compile()
+    except jax.errors.JaxRuntimeError as error:
+      if "RESOURCE_EXHAUSTED" not in str(error):
+        raise
+      return True
+    return max(map(size_of, self.compiled())) > ROOM * target.current().capacity
+
+  def _program(
+    self, name: str, function: Any, arguments: tuple, **static: Any
+  ) -> Any:
+    """Returns the program called `name`, which is compiled once."""
+    if name not in self._programs:
+      self._programs[name] = compile_once(
+        function,
+        *arguments,
+        note=self._announce,
+        layout=self.setup.layout,
+        plans=self.setup.plans,
+        mesh=self.task.mesh,
+        **static,
+      )
+    return self._programs[name]
+
+
+def that_fit(setup: TrainingSetup) -> Programs:
+  """Makes and compiles a method's programs, with chunks that fit into memory.
+
+  With `system.clients_per_chunk=auto`, the number of clients side by side is
+  halved as long as a compiled program needs more memory than the device has.
+  """
+  while True:
+    programs, fewer = Programs(setup), _with_half_as_many(setup)
+    if fewer is None:
+      return programs.compile()
+    if not programs.too_large():
+      return programs
+    most, half = (
+      max(clients_side_by_side(chunked)) for chunked in (setup, fewer)
+    )
+    say(
+      f"{setup.label}: compiled for {most} clients side by side, a program"
+      f" needs more than the {target.current().capacity / 1e9:.3g} GB of a"
+      f" device; takes {half}",
+      to_stderr=True,
+    )
+    setup = fewer
+
+
+def _with_half_as_many(setup: TrainingSetup) -> TrainingSetup | None:
+  """Makes a setup with chunks half as large as those that "auto" chose.
+
+  Returns None if "auto" did not choose them, if each has one client, or if
+  there is one server for all.
+  """
+  config = setup.task.config
+  most = max(clients_side_by_side(setup))
+  chosen = config.system.clients_per_chunk == "auto"
+  if not chosen or one_server(setup.method) or most == 1:
+    return None
+  system = dataclasses.replace(config.system, clients_per_chunk=most // 2)
+  stated = dataclasses.replace(config, system=system)
+  fewer = make_setup(setup.task._replace(config=stated), setup.key)
+  return fewer._replace(task=setup.task)
+
+
+def size_of(program: Any) -> int:
+  """Returns how many bytes a compiled program takes on a device.
+
+  Returns 0 if the device's compiler does not count bytes.
+  """
+  counted = program.memory_analysis()
+  if counted is None:
+    return 0
+  return (
+    counted.argument_size_in_bytes
+    + counted.temp_size_in_bytes
+    + counted.output_size_in_bytes
+    - counted.alias_size_in_bytes
+    + counted.generated_code_size_in_bytes
+  )
+
+
+@functools.partial(jax.jit, static_argnames=("layout", "mesh"))
+def _start(
+  method: Method,
+  seed: Array,
+  full: Net,
+  *,
+  layout: Layout,
+  mesh: Mesh | None,
+) -> State:
+  """Makes the state before the first round."""
+  state = start(method, layout, full, run_key(seed))
+  return devices.laid_out(state, mesh)
+
+
+# Shapes.
+
+
+def on_first_device(tree: Tree) -> Tree:
+  """Returns ShapeDtypeStructs of a tree on this process's first device."""
+  return _shapes(tree, SingleDeviceSharding(target.current().local[0]))
+
+
+def _shapes(tree: Tree, sharding: Any) -> Tree:
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
+  )
+
+
+def personal_shapes(
+  method: Method, state: State, places: Sequence[int]
+) -> tuple[Net, ...]:
+  """Returns the shapes of each cohort's networks, at `places` clients."""
+
+  def networks(count, clients, server):
+    net = method.model(trees.take(clients, 0), server)
+    return trees.repeat(net, count)
+
+  shapes = [
+    jax.eval_shape(functools.partial(networks, count), clients, state.server)
+    for count, clients in zip(places, state.clients, strict=True)
+  ]
+  return on_first_device(tuple(shapes))

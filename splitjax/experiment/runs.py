@@ -1,0 +1,282 @@
+"""Runs of a config: of one seed, of several, and of the cells of a sweep.
+
+WORKDIR/                   a run
+WORKDIR/seedN/             a run of each seed
+WORKDIR/alpha=0.1,.../     a cell of a grid, with one run or one run per seed
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitjax import files, machine
+from splitjax.config.config import Config
+from splitjax.config.sweep import Cell, check_seeds
+from splitjax.experiment import (
+  claims,
+  disk,
+  reporting,
+  storage,
+  summary,
+  workdirs,
+)
+from splitjax.experiment.console import Stop, never, say
+from splitjax.experiment.disk import Damaged
+from splitjax.experiment.setup import Tasks
+from splitjax.experiment.train import trackers_of, train
+from splitjax.reports.results import NONE, Results
+from splitjax.types import UserError, naming
+
+
+def run(
+  config: Config | Any,
+  workdir: str | Path,
+  *,
+  stop: Stop = never,
+  figures: reporting.Figures = "report",
+  tasks: Tasks | None = None,
+) -> Results:
+  """Trains every method of a config and writes report, figures and states.
+
+  A method that is finished in the workdir is not trained again; one that was
+  interrupted resumes from its newest sound checkpoint. Finished methods of
+  earlier starts that the config leaves out stay in the report.
+
+  Args:
+    config: the run's config; a nested dict is checked first.
+    workdir: the folder for everything that is written.
+    stop: a function called after every round; an answer that is not false, such
+      as "SIGTERM", ends the run early, with a checkpoint and no report.
+    figures: "none" draws nothing; "report" draws the figures of the report;
+      "all" draws those of a grid's cells and of seeds, too.
+    tasks: a cache that gives the config's task; None: a new cache.
+
+  Returns:
+    The results. With several processes only the first one has their numbers.
+
+  Raises:
+    UserError: the config is bad, data are missing, or the workdir belongs to
+      another config or is in use by another process; these are found before
+      anything is compiled. Or a checkpoint cannot be written.
+    Stopped: a stop was requested; the same call resumes.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default(method="splitgp", backbone="toy")
+    >>> c.data.name, c.rounds, c.eval.every = "digits", 2, 1
+    >>> results = splitjax.run(c, "runs/first")
+    >>> results.rows
+    ['splitgp']
+  """
+  config, workdir = Config.from_dict(config), files.expanded(workdir)
+  task = (tasks or Tasks()).take(config)
+  with claims.claimed(workdir, config, task.facts) as whole:
+    task = task._replace(config=whole)
+    if machine.is_first_process():
+      summary.write_clients(task, workdir)
+      if figures != "none":
+        summary.pictures(task, workdir)
+    for key in config.methods:
+      place = workdirs.folder(workdir, key)
+      if _is_finished(place, config.rounds):
+        log = storage.Log(place)
+        for tracker in trackers_of(task, key, workdir, log, only_new=True):
+          tracker.close()
+        say(f"{key}: finished before, not trained again")
+      else:
+        train(task, key, workdir, stop)
+
+    # Report on these methods and on those of earlier starts.
+    if not machine.is_first_process():
+      return NONE
+    for key in workdirs.finished(workdir):
+      if key not in config.methods:
+        say(f"{key}: trained by an earlier start, stays in the report")
+    return reporting.report(workdir, figures=figures)
+
+
+def _is_finished(place: Path, rounds: int) -> bool:
+  """Checks if a method's results are there; damaged ones are made again."""
+  try:
+    about = workdirs.finished_as_written(place)
+  except Damaged as damage:
+    say(f"{place}: {damage}: made again from the last checkpoint")
+    return False
+  return about is not None and about.rounds >= rounds
+
+
+def run_seeds(
+  config: Config | Any,
+  workdir: str | Path,
+  numbers: Sequence[int],
+  *,
+  stop: Stop = never,
+  figures: reporting.Figures = "report",
+  tasks: Tasks | None = None,
+) -> Results:
+  """Runs a config once per seed, in workdir/seedN, and reports over seeds.
+
+  Args:
+    config: see `run`; its seed is replaced.
+    workdir: the folder for everything that is written.
+    numbers: the seeds.
+    stop: see `run`.
+    figures: see `run`.
+    tasks: see `run`.
+
+  Raises:
+    UserError: see `run`; or a number is no seed or is repeated.
+    Stopped: see `run`.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default(method="splitgp", backbone="toy")
+    >>> c.data.name, c.rounds, c.eval.every = "digits", 2, 1
+    >>> results = splitjax.run_seeds(c, "runs/seeds", (0, 1))
+    >>> results.seeds
+    [0, 1]
+  """
+  config, workdir = Config.from_dict(config), files.expanded(workdir)
+  numbers, tasks = check_seeds(numbers, "seed"), tasks or Tasks()
+  task = tasks.of(dataclasses.replace(config, seed=numbers[0]))
+  # These facts may differ by seed: the first three may describe a seed's own
+  # training samples; the seed chooses the clients' names and draws devices.
+  of_seeds = ("mean", "std", "partition", "names", "devices")
+  facts = {k: v for k, v in task.facts.items() if k not in of_seeds}
+  with claims.claimed(workdir, config, facts, over_seeds=True):
+    if machine.is_first_process() and figures != "none":
+      summary.pictures(task, workdir)
+    for i, number in enumerate(numbers, 1):
+      say(f"seed {number} ({i} of {len(numbers)})")
+      run(
+        dataclasses.replace(config, seed=number),
+        workdir / f"seed{number}",
+        stop=stop,
+        figures="all" if figures == "all" else "none",
+        tasks=tasks,
+      )
+    if not machine.is_first_process():
+      return NONE
+    return reporting.report(workdir, parts=False, figures=figures)
+
+
+def run_grid(
+  cells: Sequence[Cell],
+  workdir: str | Path,
+  numbers: Sequence[int] | None = None,
+  *,
+  stop: Stop = never,
+  figures: reporting.Figures = "report",
+) -> Results:
+  """Runs every cell that is not finished and writes a report on all cells.
+
+  Args:
+    cells: cells of `sweep.plan`, each with a name.
+    workdir: the folder. Cells of earlier starts stay in the report if they
+      differ from this grid in nothing but the values of swept fields.
+    numbers: the seeds of every cell; None: the config's own seed.
+    stop: see `run`.
+    figures: see `run`.
+
+  Returns:
+    The results of all finished cells.
+
+  Raises:
+    UserError: see `run`; or the workdir holds files but no grid, or a grid of
+      another config.
+  """
+  workdir, results, tasks = files.expanded(workdir), NONE, Tasks()
+  earlier = _earlier_cells(workdir, cells)
+  # All cells are checked before the first trains.
+  for cell in cells:
+    seed = cell.config.seed if numbers is None else numbers[0]
+    with naming(cell.name):
+      tasks.of(dataclasses.replace(cell.config, seed=seed))
+  with contextlib.ExitStack() as stack:
+    if machine.is_first_process():
+      stack.enter_context(claims.held(workdir))
+      _write_grid(cells, workdir, earlier, numbers)
+    # A cell is an ordinary run; the common report follows after each cell.
+    for i, cell in enumerate(cells, 1):
+      say(f"cell {i} of {len(cells)}: {cell.name}")
+      inner: Any = {
+        "stop": stop,
+        "figures": "all" if figures == "all" else "none",
+        "tasks": tasks,
+      }
+      if numbers is None:
+        run(cell.config, workdir / cell.name, **inner)
+      else:
+        run_seeds(cell.config, workdir / cell.name, numbers, **inner)
+      if machine.is_first_process():
+        shown = figures if i == len(cells) else "none"
+        results = reporting.report(workdir, parts=False, figures=shown)
+  return results
+
+
+def _earlier_cells(workdir: Path, cells: Sequence[Cell]) -> dict[str, Any]:
+  """Returns the cells that earlier starts have begun: name -> swept values.
+
+  Raises UserError if the folder holds files but no grid, or another one.
+  """
+  if not workdirs.is_grid(workdir):
+    claims.check_empty(workdir, "grid")
+    return {}
+  begun = {
+    cell["name"]: cell["values"]
+    for cell in workdirs.read_grid(workdir)["cells"]
+    if workdirs.is_run(workdir / cell["name"])
+  }
+  differs = _difference(workdir, begun, cells[0])
+  if differs is not None:
+    raise UserError(
+      f"--workdir={workdir} is a grid {differs}: choose a new folder"
+    )
+  return begun
+
+
+def _write_grid(
+  cells: Sequence[Cell],
+  workdir: Path,
+  earlier: dict[str, Any],
+  numbers: Sequence[int] | None,
+) -> None:
+  """Writes grid.json: the cells of earlier starts, then `cells`."""
+  values = earlier | {cell.name: files.plain(cell.values) for cell in cells}
+  grid = {
+    "title": cells[0].config.title,
+    "fields": list(cells[0].values),
+    "seeds": files.plain(numbers),
+    "cells": [{"name": name, "values": x} for name, x in values.items()],
+  }
+  disk.write_sealed(workdir / workdirs.GRID, grid)
+
+
+def _difference(
+  workdir: Path, earlier: dict[str, Any], cell: Cell
+) -> str | None:
+  """Describes how the grid of `earlier` cells differs from that of `cell`.
+
+  All cells of a grid share one config, so only the first of them is compared.
+  Returns None if the grids are the same.
+  """
+  if not earlier:
+    return None
+  name, values = next(iter(earlier.items()))
+  if list(values) != list(cell.values):
+    return other_fields(values, cell)
+  theirs = workdirs.read_known(workdir / name)["config"]
+  # The config of a cell over seeds has no seed.
+  runs = [
+    {"config": {**workdirs.as_json(config), "seed": 0}, "data": {}}
+    for config in (theirs, cell.at(values).to_dict())
+  ]
+  differs = claims.difference(*runs)
+  return differs and f"of another config ({differs})"
+
+
+def other_fields(fields: Iterable[str], cell: Cell) -> str:
+  """Says that a grid sweeps other fields than a cell."""
+  return f"over {', '.join(fields)}, not over {', '.join(cell.values)}"

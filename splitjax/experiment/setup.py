@@ -1,0 +1,640 @@
+"""Everything that the training of a Config's methods needs, built once.
+
+`build` makes the Task that the methods of a run share: data, clients, network,
+methods. `make_setup` adds what one method has of its own: its cohorts and their
+data on the devices. Errors in a configuration are raised here or earlier,
+before anything is compiled.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from splitjax import machine, target
+from splitjax.config.config import CHANNELS, Config, Noise, Rows
+from splitjax.data import (
+  PARTITIONS,
+  Dataset,
+  TestSets,
+  feed,
+  holdout,
+  load,
+  merged,
+)
+from splitjax.data.partitions import VALIDATE, hold_out, padded
+from splitjax.data.test_sets import Holdout
+from splitjax.engine import devices, faults, layout
+from splitjax.engine.faults import FaultTable
+from splitjax.engine.layout import Layout
+from splitjax.engine.loops import one_server
+from splitjax.engine.round import FAULT
+from splitjax.evaluation import gate, metrics
+from splitjax.evaluation.exits import chunked
+from splitjax.evaluation.gate import Aside
+from splitjax.evaluation.scores import Scores
+from splitjax.evaluation.subject import End, Line, Subject
+from splitjax.experiment import client_data, tracing
+from splitjax.experiment.network import (
+  Network,
+  abstract_state,
+  check_layers,
+  make_devices,
+  make_method,
+  make_network,
+  own_fleet,
+)
+from splitjax.fleet import fleets, orders
+from splitjax.fleet.fleets import Cohort, Fleet
+from splitjax.fleet.orders import IN_TURN
+from splitjax.methods.method import Method
+from splitjax.models.network import Backbone, Pretrained, init
+from splitjax.reports import tensorboard
+from splitjax.reports.quantities import QUANTITIES
+from splitjax.types import Net, Shard, State, UserError, naming
+from splitjax.wire import KINDS
+
+
+class Task(NamedTuple):
+  """Everything that the methods of a run share.
+
+  Attributes:
+    config: the config of the run.
+    network: backbone, clients, standardisation.
+    methods: the config's methods by key.
+    data: the data set, on the host.
+    test_sets: each client's training samples and test sets.
+    facts: facts of the data (`client_data.facts`). Entry "names" has names of
+      the clients, if the data have any. "devices" has the clients' devices, if
+      `fleet` sets profiles or an allocation other than even. "pretrained" is
+      the digest of pretrained weights.
+    thresholds: [E] entropy thresholds, nats.
+    image: [Z, ...], inputs of the training split, on the
+      device.
+    label: [Z] int32, labels of the training split, on the device.
+    pool: [T, ...], the split that test sets are drawn from, on the device.
+    shown: [N, chunks, B] int32, the clients' test samples as rows of `pool`,
+      padded with row 0; on the device.
+    mesh: the mesh of devices; None if there is one device.
+    faults: drawn faults [N, R], on the device.
+    held: the held-out samples that serve to choose thresholds, on the host;
+      None if nothing is calibrated.
+    aside: their inputs and proxies, on the device, with rows in chunks
+      [N, chunks, B]; None without `held`.
+  """
+
+  config: Config
+  network: Network
+  methods: dict[str, Method]
+  data: Dataset
+  test_sets: TestSets
+  facts: dict
+  thresholds: tuple[float, ...]
+  image: Array
+  label: Array
+  pool: Array
+  shown: Array
+  mesh: Mesh | None
+  faults: FaultTable
+  held: Holdout | None = None
+  aside: Aside | None = None
+
+  @property
+  def class_counts(self) -> np.ndarray:
+    """Counts each client's training samples by class, [N, C] int64."""
+    label, classes = self.data.train_label, self.data.classes
+    return np.stack(
+      [
+        np.bincount(label[part], minlength=classes)
+        for part in self.test_sets.parts
+      ]
+    )
+
+  @property
+  def client_names(self) -> list[str]:
+    """The clients' names; their numbers where the data name none."""
+    count = self.network.fleet.num_clients
+    return list(self.network.names or map(str, range(count)))
+
+  @property
+  def class_names(self) -> list[str]:
+    """The classes' names; their numbers where the data name none."""
+    return list(self.data.class_names or map(str, range(self.data.classes)))
+
+
+def build(
+  config: Config | Any,
+  hardware: dict[str, list] | None = None,
+  *,
+  trained: bool = False,
+) -> Task:
+  """Loads the data, deals them to the clients and cuts the network.
+
+  `hardware` are the clients' devices in an earlier run (`make_devices`); if
+  None, new devices are made as the config says. If `trained`, the methods come
+  from a finished run, and `build` does not check whether the training settings
+  suit the methods or whether any method uses these settings.
+
+  Raises:
+    UserError: the config is wrong or data are missing; nothing is compiled.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> c.data.name = "digits"
+    >>> task = splitjax.build(splitjax.Config.from_dict(c))
+    >>> task.network.backbone.cuts, len(task.test_sets.parts)
+    ((2, 3, 4), 50)
+  """
+  config = Config.from_dict(config)
+  if config.tensorboard:
+    tensorboard.event_library()
+  loaded = load(
+    config.data.name,
+    data_dir=config.data.dir,
+    train_samples=config.data.train_samples,
+    test_samples=config.data.test_samples,
+  )
+  if config.data.pool == "all":
+    loaded = merged(loaded)
+  client_data.check_options(config, loaded)
+  data, test_sets = client_data.deal(config, loaded, hardware)
+  network, facts = _network(config, loaded, test_sets, hardware)
+  methods = {
+    key: make_method(config, network.backbone, key) for key in config.methods
+  }
+  metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
+  for key, method in methods.items():
+    with naming(f"methods.{key}"):
+      abstract_state(method, network)
+  if not trained:
+    check_methods(config, network, methods, test_sets)
+
+  # Data go to the devices once; all clients of one server train on the same.
+  alone = any(map(one_server, methods.values()))
+  mesh = devices.make_mesh(1 if alone else _devices(config, network))
+  place = functools.partial(devices.put_on_devices, mesh)
+  image, pool = place(data.train_image), None
+  if test_sets.pool != "train":
+    pool = place(data.test_image)
+  held, aside = None, None
+  if config.eval.calibrates:
+    held = holdout(data.train_label, test_sets.validation, config.seed)
+    aside = gate.aside(image, held, mesh)
+    rows = chunked(aside.rows, config.eval.batch_size)
+    aside = aside._replace(rows=place(rows))
+  return Task(
+    config=config,
+    network=network,
+    methods=methods,
+    data=data,
+    test_sets=test_sets,
+    facts=facts,
+    thresholds=config.eval.thresholds or gate.default_grid(data.classes),
+    image=image,
+    label=place(data.train_label),
+    pool=image if pool is None else pool,
+    shown=place(chunked(test_sets.rows, config.eval.chunk)),
+    mesh=mesh,
+    faults=place(_faults(config)),
+    held=held,
+    aside=aside,
+  )
+
+
+def _network(
+  config: Config,
+  loaded: Dataset,
+  test_sets: TestSets,
+  hardware: dict[str, list] | None,
+) -> tuple[Network, dict[str, Any]]:
+  """Builds network and clients; returns them and all facts, see `Task`."""
+  facts = client_data.facts(config, loaded, test_sets)
+  partition = PARTITIONS[config.data.partition.name]
+  names = client_data.owner_names(loaded, partition, test_sets.parts)
+  if names:
+    facts["names"] = names
+  if hardware is not None:
+    facts["devices"] = hardware
+  network = make_network(config, facts)
+  check_layers(config, network.backbone)
+  custom = config.fleet.profiles or config.fleet.allocation.name != "even"
+  if custom and hardware is None:
+    facts["devices"] = make_devices(config, network.backbone, names)
+  start = network.backbone.start
+  if isinstance(start, Pretrained):
+    facts["pretrained"] = start.digest
+  return network, facts
+
+
+def _faults(config: Config) -> FaultTable:
+  return faults.draw_faults(
+    faults.Faults(**vars(config.faults)),
+    jax.random.fold_in(run_key(config.seed), FAULT),
+    config.num_clients,
+    config.rounds,
+    config.seed,
+  )
+
+
+class Tasks:
+  """Tasks of several configs: each is built once, and equal data are shared.
+
+  All cells of a sweep are built, and so checked, before the first one trains;
+  this cache keeps each cell's task until the cell trains. If a cell has several
+  seeds, the cache keeps the task of the first seed, because the cell's workdir
+  records the facts of this task.
+  """
+
+  def __init__(self):
+    self._built, self._data = dict[str, Task](), dict[str, Task]()
+
+  def of(self, config: Config) -> Task:
+    """Returns the task of a config; raises UserError like `build`."""
+    key = repr(config)
+    if key not in self._built:
+      task = build(config)
+      data = task.data
+      how = data.name, data.vocabulary
+      place = task.test_sets.pool, task.mesh
+      same = f"{task.facts['digest']} {_changes(task)} {how} {place}"
+      first = self._data.setdefault(same, task)
+      names = "data", "image", "label", "pool"
+      copies = {name: getattr(first, name) for name in names}
+      self._built[key] = task._replace(**copies)
+    return self._built[key]
+
+  def take(self, config: Config) -> Task:
+    """Returns the task of a config and removes it from the cache."""
+    task = self.of(config)
+    del self._built[repr(config)]
+    return task
+
+
+def _changes(task: Task) -> tuple:
+  """What domains the images of a task are in, and by which draws."""
+  config = task.config
+  if not config.data.domains and not config.eval.domains:
+    return ()
+  dealt = config.data.domains and task.facts["partition"]
+  return dealt, config.data.domains, config.eval.domains, config.seed
+
+
+def _devices(config: Config, network: Network) -> int | None:
+  """Returns how many devices the clients are divided among; None: all.
+
+  The devices of a CPU are its cores. A core that would have no client of any
+  cohort is not used as a device; the other devices can then compute on it.
+  """
+  goal = target.current()
+  several = machine.is_distributed() or goal.platform != "cpu"
+  if config.system.devices is not None or several:
+    return config.system.devices
+  return min(len(goal.devices), max(fleets.slots(network.fleet)))
+
+
+def run_key(seed: Any) -> Array:
+  """Derives the key [] of a run's rounds (State.key)."""
+  return jax.random.fold_in(jax.random.key(seed), 1)
+
+
+def fresh_network(task: Task) -> Net:
+  """Makes the network that all methods start from, random or pretrained."""
+  key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
+  net = task.network.backbone
+  # Leave out the file's weights, which the compiled function would keep alive.
+  if not isinstance(net.start, Pretrained):
+    return _draw(net, key)
+  return net.start.into(_draw(dataclasses.replace(net, start="he"), key))
+
+
+@functools.partial(
+  jax.jit,
+  static_argnums=0,
+  compiler_options={"xla_backend_optimization_level": 0},
+)
+def _draw(net: Backbone, key: Array) -> Net:
+  """Draws a network's parameters in a program compiled without optimisation.
+
+  Optimising the program would take longer than it saves.
+  """
+  return init(net, key)
+
+
+# Checks.
+
+
+def check_methods(
+  config: Config,
+  network: Network,
+  methods: Mapping[str, Method],
+  test_sets: TestSets,
+) -> None:
+  """Raises UserError where methods and config contradict each other."""
+  _check_best(config, test_sets)
+  _check_prices(config, network, methods)
+  for key, method in methods.items():
+    if one_server(method):
+      _check_one_server(config, network.backbone.cuts, key, method)
+
+
+def _check_best(config: Config, test_sets: TestSets) -> None:
+  """Raises UserError if checkpoint.best is no metric of an evaluation."""
+  best, names = config.checkpoint.best, ("loss", *test_sets.names)
+  if best is not None and best not in names:
+    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+
+
+def _check_prices(
+  config: Config, network: Network, methods: Mapping[str, Method]
+) -> None:
+  """Raises UserError if a message with a form or noise is only priced.
+
+  A method may count a message's bytes without sending it (`wire.record`). The
+  ledger would then have the bytes of a form that rounds nothing.
+  """
+  for kind in CHANNELS:
+    form, noise = getattr(config.wire, kind), getattr(config.privacy, kind)
+    if (form, noise) == (Rows(), Noise()):
+      continue
+    names = {name for name, channel in KINDS.items() if channel == kind}
+    for key, method in methods.items():
+      fleet = own_fleet(method, network)
+      sent = tracing.of_steps(method, layout.of(fleet))
+      if names & sent.priced and not names & set().union(*sent.counts):
+        raise UserError(
+          f"wire.{kind} and privacy.{kind}: {key} only counts the bytes of"
+          f" {kind}, because its clients train the whole network"
+          " (`Method.cuts`); set them back"
+        )
+
+
+def _check_one_server(
+  config: Config, cuts: tuple[int, ...], key: str, method: Method
+) -> None:
+  name = config.methods[key].name
+  if len(cuts) > 1:
+    raise UserError(
+      f"backbone.depths={cuts}: {name} has one server for clients of one"
+      f" depth; choose one, as in ({cuts[0]},)"
+    )
+  if config.system.devices not in (None, 1) or machine.is_distributed():
+    raise UserError(
+      f"system.devices={config.system.devices}: {name} has one server, whose"
+      " clients train on one device in one process; set it to 1"
+    )
+  if method.topology == "relay" and config.batch_norm == "local":
+    raise UserError(
+      f"batch_norm=local: {name} passes one part-1 from client to client;"
+      " choose average or group_norm"
+    )
+
+
+# One method.
+
+
+class TrainingSetup(NamedTuple):
+  """All that the training of one method in a task needs, built once.
+
+  Attributes:
+    task: all that the methods of the run share.
+    key: the method's key in the config.
+    method: the method.
+    fleet: the method's clients (`own_fleet`), divided among the devices.
+    plans: per cohort, the batch schedule.
+    shards: per cohort, the clients' data.
+    sizes: [N] int, training samples of each client, on the host.
+    batch: the clients' batch size; a small cohort's may be less (BatchPlan).
+  """
+
+  task: Task
+  key: str
+  method: Method
+  fleet: Fleet
+  plans: tuple[feed.BatchPlan, ...]
+  shards: tuple[Shard, ...]
+  sizes: np.ndarray
+  batch: int
+
+  @property
+  def label(self) -> str:
+    """The method's name in what a user reads."""
+    return self.task.config.methods[self.key].label or self.key
+
+  @property
+  def labels(self) -> list[str]:
+    """The names of the method's result rows in stored numbers.
+
+    They begin with the method's key. Reports show its label instead, which may
+    be corrected after the training.
+    """
+    return [self.key + row.suffix for row in self.method.rows]
+
+  @property
+  def layout(self) -> Layout:
+    """The cohorts, as a compiled round knows them."""
+    return layout.of(self.fleet)
+
+  @property
+  def in_turn(self) -> bool:
+    """Whether one server serves the clients one after another."""
+    return self.method.topology in IN_TURN
+
+  @property
+  def backbone(self) -> Backbone:
+    """The network."""
+    return self.task.network.backbone
+
+  @property
+  def subject(self) -> Subject:
+    """What measurements know of the method."""
+    task = self.task
+    return Subject(
+      config=task.config,
+      key=self.key,
+      labels=self.labels,
+      method=self.method,
+      backbone=self.backbone,
+      fleet=self.fleet,
+      layout=self.layout,
+      plans=self.plans,
+      sizes=self.sizes,
+      batch=self.batch,
+      counts=task.class_counts,
+      clients=task.client_names,
+      classes=task.class_names,
+      test_sets=task.test_sets,
+      holdout=task.held,
+      thresholds=task.thresholds,
+      pool=task.pool,
+      mesh=task.mesh,
+    )
+
+  @property
+  def places(self) -> list[int]:
+    """The numbers of clients in the cohorts, padding included."""
+    return [len(cohort.numbers) for cohort in self.fleet.cohorts]
+
+
+def make_setup(task: Task, key: str) -> TrainingSetup:
+  """Makes the setup of the method `key` in a task, with its data in place."""
+  # The fleet, and how each cohort walks through its data.
+  config, network = task.config, task.network
+  method = task.methods.get(key)
+  if method is None:  # from an earlier start of the workdir
+    method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  batch = method.batch_size(config.num_clients, config.batch_size)
+  parts, held = training_rows(task, method)
+  sizes = np.array([len(part) for part in parts])
+  steps = config.local_steps
+  epochs = feed.epochs(config.local_epochs, steps, sizes, batch)
+  plans = tuple(
+    feed.plan(
+      sizes[list(cohort.ids)].tolist(),
+      batch,
+      epochs,
+      network.mean,
+      network.std,
+      config.data.augment,
+      steps,
+    )
+    for cohort in fleet.cohorts
+  )
+
+  # Divide clients among devices; then make shards with the order of service.
+  fleet = _divide(task, method, fleet, plans)
+  setup = TrainingSetup(task, key, method, fleet, plans, (), sizes, batch)
+
+  def data_of(cohort, plan):
+    shard = _shard(task, cohort, parts, held)
+    shard = _with_turns(task, method, shard, plan, fleet)
+    rows = devices.put_on_devices(task.mesh, tuple(shard[2:]), devices.DIVIDED)
+    return Shard(task.image, task.label, *rows)
+
+  return setup._replace(shards=tuple(map(data_of, fleet.cohorts, plans)))
+
+
+def clients_side_by_side(setup: TrainingSetup) -> list[int]:
+  """Returns how many clients of each cohort a device trains at a time."""
+  if setup.in_turn:
+    return [1]
+  return [
+    cohort.chunk or -(-count // setup.fleet.devices)
+    for cohort, count in zip(
+      setup.fleet.cohorts, fleets.slots(setup.fleet), strict=True
+    )
+  ]
+
+
+def training_rows(
+  task: Task, method: Method
+) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
+  """Returns each client's training rows and, if needed, its validation rows."""
+  parts = task.test_sets.parts
+  if not method.validates:
+    return parts, None
+  share, seed = method.validates, task.config.seed
+  return hold_out(parts, seed, share, stream=VALIDATE)
+
+
+def _with_turns(
+  task: Task, method: Method, shard: Shard, plan: feed.BatchPlan, fleet: Fleet
+) -> Shard:
+  """Adds the config's order of service to a cohort's data."""
+  config = task.config
+  return orders.with_service_order(
+    method,
+    shard,
+    plan,
+    fleet,
+    order=config.order.name,
+    turn=config.order.batches,
+    rounds=config.rounds,
+    seed=config.seed,
+    groups=task.test_sets.groups,
+  )
+
+
+def _divide(
+  task: Task, method: Method, fleet: Fleet, plans: tuple[feed.BatchPlan, ...]
+) -> Fleet:
+  """Divides clients among devices, and each device's clients into chunks.
+
+  Chunks have system.clients_per_chunk clients. With "auto" they have one on a
+  CPU, because one client keeps the cores busy and its arrays stay in the cache
+  (benchmarks/scaling.py), and all clients on other devices.
+  """
+  system, count = task.config.system, devices.size(task.mesh)
+  chunks: list[int | None] = [None] * len(plans)
+  if one_server(method):  # one server takes one chunk
+    return fleets.divide(fleet, count, chunks)
+  if system.clients_per_chunk != "auto":
+    chunks = [system.clients_per_chunk] * len(plans)
+  elif target.current().platform == "cpu":
+    chunks = [1] * len(plans)
+  return fleets.divide(fleet, count, chunks)
+
+
+def server_bytes(setup: TrainingSetup) -> int:
+  """Returns the bytes of the server's parameters, see `tracing.at_server`."""
+  return tracing.at_server(setup.method, setup.layout, setup.plans[0])
+
+
+def end_of(
+  setup: TrainingSetup,
+  scores: Sequence[Scores],
+  state: State,
+  personal: tuple[Net, ...],
+  lines: Sequence[Line],
+  totals: Mapping[str, np.ndarray],
+  *,
+  current: bool = True,
+) -> End:
+  """Makes what the measurements of a trained method get; see `End`."""
+  sent: Sequence[Mapping[str, int]] = ()
+  if setup.task.config.privacy.accounted:
+    sent = tracing.of_steps(setup.method, setup.layout).counts
+  return End(
+    subject=setup.subject,
+    scores=scores,
+    state=state,
+    personal=personal,
+    lines=lines,
+    totals=totals,
+    server_bytes=server_bytes(setup),
+    sent=sent,
+    current=current,
+  )
+
+
+def _shard(
+  task: Task,
+  cohort: Cohort,
+  parts: Sequence[np.ndarray],
+  held: Sequence[np.ndarray] | None,
+) -> Shard:
+  """Makes a cohort's Shard, not yet divided among the devices.
+
+  `parts` has the training rows of all clients, and `held` their validation
+  rows or None.
+  """
+  shard = feed.shards(
+    task.image,
+    task.data.train_label,
+    [parts[i] for i in cohort.numbers],
+    task.data.classes,
+    cohort.numbers,
+  )
+  numbers, groups = np.array(cohort.numbers), task.test_sets.groups
+  if held is not None:
+    shard = shard._replace(validation=jnp.asarray(padded(held)[numbers]))
+  if groups is not None:
+    shard = shard._replace(group=jnp.asarray(groups[numbers], np.int32))
+  return shard

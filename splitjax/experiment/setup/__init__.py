@@ -1,1 +1,0 @@
-"""Builds and checks the task of a config and the setups of its methods."""

@@ -1,0 +1,351 @@
+"""The rounds of a method on the disk: its log and its checkpoints.
+
+orbax writes, reads, keeps and deletes checkpoints. Ours is what it lacks: one
+digest over a state's leaves, taken before they are written and compared after
+they are read, and a log that is cut, or rebuilt, to what the checkpoint knows.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+from orbax.checkpoint import checkpoint_managers as policies
+
+from splitjax import machine
+from splitjax.config.config import Checkpoint
+from splitjax.experiment import disk
+from splitjax.experiment.console import say
+from splitjax.experiment.disk import Damaged
+from splitjax.experiment.workdirs import CHECKPOINTS, ROUNDS
+from splitjax.types import Net, State, Tree, UserError
+
+DAMAGED = "damaged"
+"""The folder of checkpoints that are not what was written."""
+
+NEWEST = 2
+"""How many of the newest checkpoints are kept by default."""
+
+PAUSE = 60.0
+"""Least seconds between checkpoints if `Checkpoint.every` is "auto"."""
+
+Wanted = Callable[[Sequence[int]], Tree]
+"""Maps the numbers of clients in the saved cohorts, padding included, to the
+shapes, dtypes and shardings of what was saved (ShapeDtypeStructs)."""
+
+
+# The log.
+
+
+class Log:
+  """The lines of a method's rounds, on the disk alone.
+
+  With several processes only the first one writes.
+  """
+
+  def __init__(self, place: Path):
+    """Changes nothing on the disk; `place` is the method's folder."""
+    self._path = place / ROUNDS
+    self._digest = hashlib.sha256()
+
+  def restore(self, text: str) -> None:
+    """Makes the log what it was when a checkpoint was written.
+
+    Lines of later rounds, which a killed process may have added, are dropped;
+    a log that lost or changed lines is written again.
+    """
+    known = text.encode()
+    self._digest = hashlib.sha256(known)
+    if not machine.is_first_process():
+      return
+    content = disk.read(self._path) or b""
+    if content != known:
+      if content[: len(known)] != known:
+        say(f"{self._path} is not what was written: rebuilt from a checkpoint")
+      disk.write(self._path, known)
+
+  def append(self, line: Mapping[str, Any]) -> None:
+    """Adds the line of a round."""
+    if not machine.is_first_process():
+      return
+    text = json.dumps(line, allow_nan=False, separators=(",", ":"))
+    content = text.encode() + b"\n"
+    disk.append(self._path, content)
+    self._digest.update(content)
+
+  def text(self) -> str:
+    """Reads all lines, once they are on the disk; "" in other processes.
+
+    Raises UserError if they are not those that were appended.
+    """
+    if not machine.is_first_process():
+      return ""
+    content = disk.read(self._path) or b""
+    if hashlib.sha256(content).digest() != self._digest.digest():
+      raise UserError(
+        f"{self._path} was changed while the training ran: start the same"
+        " command again"
+      )
+    if content:
+      with disk.explained("written", self._path), self._path.open("rb") as file:
+        os.fsync(file.fileno())  # survives a power failure
+    return content.decode()
+
+  def __iter__(self) -> Iterator[dict[str, Any]]:
+    return lines_of(self._path.parent)
+
+
+def lines_of(place: Path) -> Iterator[dict[str, Any]]:
+  """Reads the lines of a method's log in turn."""
+  content = disk.read(place / ROUNDS) or b""
+  return map(json.loads, content.splitlines())
+
+
+# Checkpoints.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+  """What a checkpoint knows beside the state; JSON.
+
+  Attributes:
+    round: the rounds that are done.
+    places: numbers of clients in the state's cohorts, padding included.
+    conditions: what the bits of results depend on beside the config.
+    seconds: wall time by activity: "train", "compile" and "evaluate".
+    notes: sentences for a reader of the report.
+    masked: whether a round left out what was not finite.
+    state: the digest of the state, see `digest`.
+    form: the digest of the forms of its leaves.
+    personal: the digest of the personalised networks; "" if there are none.
+    log: the digest of the log.
+  """
+
+  round: int = 0
+  places: list[int] = dataclasses.field(default_factory=list)
+  conditions: dict[str, str] = dataclasses.field(default_factory=dict)
+  seconds: dict[str, float] = dataclasses.field(
+    default_factory=lambda: dict(train=0.0, compile=0.0, evaluate=0.0)
+  )
+  notes: list[str] = dataclasses.field(default_factory=list)
+  masked: bool = False
+  state: str = ""
+  form: str = ""
+  personal: str = ""
+  log: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kept:
+  """A checkpoint as it was written.
+
+  Attributes:
+    record: its record.
+    state: the state after the record's round, padding included.
+    personal: the personalised networks of each cohort's clients; () if there
+      are none, or if they were not wanted.
+    log: the lines of all rounds.
+  """
+
+  record: Record
+  state: State
+  personal: tuple[Net, ...] = ()
+  log: str = ""
+
+
+class Checkpoints:
+  """Writes a method's checkpoints while it trains on."""
+
+  def __init__(self, place: Path, chosen: Checkpoint):
+    """Opens them after `restore`; `place` is the method's folder."""
+    self._folder, self._chosen = place / CHECKPOINTS, chosen
+    best = None if chosen.best is None else _value
+    kept: list[Any] = [
+      policies.LatestN(chosen.keep or NEWEST),
+      policies.CustomSteps(chosen.rounds or ()),
+    ]
+    if best is not None:
+      kept.append(policies.BestN(get_metric_fn=best, n=chosen.keep_best))
+    options = ocp.CheckpointManagerOptions(
+      preservation_policy=policies.AnyPreservationPolicy(kept),
+      best_fn=best,  # without it, orbax writes no metrics
+      cleanup_tmp_directories=True,  # of a killed process
+    )
+    with self._explained():
+      self._manager = ocp.CheckpointManager(
+        self._folder.resolve(), options=options
+      )
+    self._saved = time.monotonic()
+
+  def due(self, number: int) -> bool:
+    """Checks if a checkpoint is to be written after this round."""
+    if number in (self._chosen.rounds or ()):
+      return True
+    if self._chosen.every != "auto":
+      return number % self._chosen.every == 0
+    # orbax would compare times of day, which a clock may change.
+    late = time.monotonic() - self._saved > PAUSE
+    return bool(machine.of_first(late))
+
+  def save(self, kept: Kept, value: float | None) -> None:
+    """Starts a checkpoint; the state may be donated once this returns.
+
+    `value` is that of `checkpoint.best` after this round, larger is better;
+    None if it is unknown. Digests are added to the record.
+    """
+    record = dataclasses.replace(
+      kept.record,
+      state=digest(kept.state),
+      form=form(kept.state),
+      personal=digest(kept.personal) if kept.personal else "",
+      log=disk.digest(kept.log.encode()),
+    )
+    items: dict[str, Any] = {
+      "state": ocp.args.StandardSave(kept.state),
+      "record": ocp.args.JsonSave(disk.sealed(dataclasses.asdict(record))),
+      "log": ocp.args.JsonSave({"lines": kept.log}),
+    }
+    if kept.personal:
+      items["personal"] = ocp.args.StandardSave(kept.personal)
+    with self._explained():
+      self._manager.save(
+        record.round,
+        args=ocp.args.Composite(**items),
+        metrics=None if value is None else {"value": value},
+        force=True,
+      )
+    self._saved = time.monotonic()
+
+  def close(self) -> None:
+    """Waits until all is written."""
+    with self._explained():
+      self._manager.close()
+
+  @contextlib.contextmanager
+  def _explained(self) -> Iterator[None]:
+    try:
+      yield
+    except Exception as error:  # orbax raises whatever its threads raised
+      raise disk.unusable("written", self._folder, error) from error
+
+
+def _value(metrics: dict[str, float]) -> float:
+  return metrics["value"]
+
+
+def steps_of(place: Path) -> list[int]:
+  """Lists the rounds of the checkpoints in a method's folder, ascending."""
+  names = disk.names(place / CHECKPOINTS)
+  return sorted(int(name) for name in names if name.isdecimal())
+
+
+def restore(place: Path, wanted: Wanted) -> Kept | None:
+  """Reads the newest sound checkpoint in a method's folder.
+
+  Newer ones that are not sound are put aside, with a line. Returns None if
+  there is no checkpoint. Raises UserError if a file cannot be read now, or if
+  no checkpoint is sound.
+  """
+  steps = steps_of(place)[::-1]
+  for step in steps:
+    path = place / CHECKPOINTS / str(step)
+    try:
+      return read(path, wanted)
+    except Damaged as damage:
+      say(f"checkpoint of round {step} is damaged ({damage}): put aside")
+    if machine.is_first_process():
+      _put_aside(path, place / DAMAGED)
+    machine.wait_for_all("put aside")
+  if steps:
+    raise UserError(
+      f"{place}: no checkpoint is sound; they are now in {DAMAGED}/, and the"
+      " same command starts from the first round"
+    )
+  return None
+
+
+def read(path: Path, wanted: Wanted, personal: Wanted | None = None) -> Kept:
+  """Reads a checkpoint; raises Damaged if it is not what was written.
+
+  With `personal`, personalised networks are read, too.
+  """
+  _read_all(path)
+  with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+
+    def item(**args: Any) -> Any:
+      try:
+        return reader.restore(path.resolve(), ocp.args.Composite(**args))
+      except Exception as error:  # the files could be read, so they are wrong
+        raise Damaged(f"orbax raises {type(error).__name__}") from error
+
+    seal = item(record=ocp.args.JsonRestore()).record
+    record = Record(**disk.opened(seal, "its record"))
+    if record.round != int(path.name):
+      raise Damaged(f"it was written after round {record.round}")
+    like = wanted(record.places)
+    if form(like) != record.form:
+      raise UserError(f"{path} has another state than this version of splitjax")
+    state = item(state=ocp.args.StandardRestore(like)).state
+    lines = item(log=ocp.args.JsonRestore()).log["lines"]
+    nets: tuple[Net, ...] = ()
+    if personal is not None and record.personal:
+      shapes = personal(record.places)
+      nets = item(personal=ocp.args.StandardRestore(shapes)).personal
+  written = [record.state, record.log]
+  present = [digest(state), disk.digest(lines.encode())]
+  if nets:
+    written.append(record.personal)
+    present.append(digest(nets))
+  if present != written:
+    raise Damaged("its content is not what was written")
+  return Kept(record=record, state=state, personal=nets, log=lines)
+
+
+def _read_all(folder: Path) -> None:
+  """Reads all files, so that what orbax then raises can only mean damage."""
+  for name in disk.names(folder):
+    path = folder / name
+    if path.is_dir():
+      _read_all(path)
+    else:
+      disk.read(path)
+
+
+def _put_aside(path: Path, damaged: Path) -> None:
+  """Moves a damaged checkpoint to another folder, where it stays."""
+  with disk.explained("moved", path):
+    damaged.mkdir(exist_ok=True)
+    path.rename(damaged / f"{path.name}-{len(disk.names(damaged))}")
+
+
+def form(tree: Tree) -> str:
+  """Returns a digest of the paths, dtypes and shapes of a tree's leaves."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  lines = [
+    f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
+    for path, leaf in leaves
+  ]
+  return disk.digest("\n".join(lines).encode())
+
+
+def digest(tree: Tree) -> str:
+  """Returns a digest of a tree's leaves: their forms and their bytes.
+
+  Leaves that are divided among several processes are gathered, so all processes
+  must call this function.
+  """
+  total = hashlib.sha256(form(tree).encode())
+  for leaf in jax.tree.leaves(tree):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      leaf = jax.random.key_data(leaf)
+    total.update(multihost_utils.process_allgather(leaf, tiled=True).tobytes())
+  return total.hexdigest()

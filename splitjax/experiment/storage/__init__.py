@@ -1,1 +1,0 @@
-"""Storage of a run: complete files with one writer at a time."""

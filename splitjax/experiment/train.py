@@ -1,0 +1,446 @@
+"""The training of one method, from its first round to its numbers.
+
+`train` is the whole story and reads from top to bottom. What it calls is below,
+in its order. Of all rounds only the state and the current line are in memory.
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import io
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from splitjax import files, machine, target
+from splitjax.config.config import Config
+from splitjax.evaluation import cost, forgetting, measurements, scores
+from splitjax.evaluation.cost import RoundWork
+from splitjax.evaluation.scores import Scores
+from splitjax.evaluation.subject import End
+from splitjax.experiment import (
+  console,
+  history,
+  programs,
+  storage,
+  summary,
+  workdirs,
+)
+from splitjax.experiment.console import Progress, Stop, Stopped, say
+from splitjax.experiment.programs import Programs
+from splitjax.experiment.setup import (
+  Task,
+  TrainingSetup,
+  end_of,
+  make_setup,
+)
+from splitjax.experiment.storage import Checkpoints, Kept, Log, Record
+from splitjax.experiment.workdirs import About
+from splitjax.reports import numbers, tensorboard
+from splitjax.reports.tensorboard import EventFile
+from splitjax.types import Metrics, Net, Number, Row, State, UserError
+
+Line = dict[str, Any]
+"""A line of rounds.jsonl, see `history.log_line` and `scores.log_scores`."""
+
+
+def train(task: Task, key: str, workdir: Path, stop: Stop) -> None:
+  """Trains a method, or goes on with it, and writes its numbers.
+
+  A method that was killed, stopped, or finished with fewer rounds goes on from
+  its newest sound checkpoint, with the bits of a run that was never
+  interrupted.
+
+  Raises:
+    Stopped: a stop was requested; a checkpoint of the last round is written.
+    UserError: a file cannot be read or written, or clients were masked and
+      on_nan is "stop".
+  """
+  config, place = task.config, workdirs.folder(workdir, key)
+  _raise_if_asked(stop, key, max(storage.steps_of(place), default=0), config)
+
+  # Begin, or go on.
+  begun = time.monotonic()
+  method = programs.that_fit(make_setup(task, key))
+  compiling = time.monotonic() - begun
+  state, record, log = begin(method, place)
+  record.seconds["compile"] += compiling
+  _raise_if_asked(stop, key, record.round, config)
+  work, shown = work_of(method.setup, record), dict[str, Any]()
+  judged, personal = list[Scores](), None
+  with contextlib.ExitStack() as stack:
+    checkpoints = Checkpoints(place, config.checkpoint)
+    progress = Progress(method.setup.label, config.rounds, record.round)
+    trackers = trackers_of(task, key, workdir, log)
+    closing = checkpoints.close, progress.close, *(t.close for t in trackers)
+    for close in closing:
+      stack.callback(close)
+
+    for number in range(record.round + 1, config.rounds + 1):
+      # Train a round and describe it.
+      if number == config.eval.inside and method.setup.in_turn:
+        look_inside(method, state, workdir)
+      begun = time.monotonic()
+      state, metrics = method.round(state)
+      seconds = time.monotonic() - begun
+      line = describe_round(method.setup, work, number, metrics, seconds)
+      record = noted(record, line, method.setup)
+
+      # Evaluate it where due, and log it.
+      due = history.due(config, method.setup.method.rows, number)
+      if due is not None:
+        judged = evaluate(method, state, record, *due)
+        line |= scores_of(judged)
+        shown = line["accuracy"]
+      if number == config.rounds:
+        line["last"] = True
+      line = files.plain(line)
+      log.append(line)
+      for tracker in trackers:
+        tracker.append(line)
+      text = history.as_text(line, shown)
+      progress.round(number, text, evaluated=bool(due and due[0]))
+
+      # Keep it: where due, before a stop, and at the end.
+      last = number == config.rounds
+      asked = None if last else console.requested(stop)
+      if last or asked or checkpoints.due(number):
+        for tracker in trackers:
+          tracker.flush()
+        personal = method.personalise(state) if last else ()
+        kept = Kept(
+          record=record, state=state, personal=personal, log=log.text()
+        )
+        first_row = method.setup.labels[0]
+        best = history.best_value(line, first_row, config.checkpoint.best)
+        checkpoints.save(kept, best)
+      if asked:
+        raise _stopped(asked, key, number, config)
+
+  # A run that resumed after its last round has no evaluation yet.
+  if personal is None:
+    personal = method.personalise(state)
+    judged = evaluate(method, state, record, method.setup.method.rows, None)
+  finish(method, place, record, log, state, personal, judged)
+
+
+def _raise_if_asked(stop: Stop, key: str, done: int, config: Config) -> None:
+  """Raises Stopped before rounds are trained if a stop was requested."""
+  if done < config.rounds and (asked := console.requested(stop)):
+    raise _stopped(asked, key, done, config)
+
+
+def _stopped(asked: str, key: str, done: int, config: Config) -> Stopped:
+  return Stopped(asked, f"{key}: {done} of {config.rounds} rounds done")
+
+
+# Begin, or go on.
+
+LIBRARIES = (
+  "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",
+)  # fmt: skip
+"""Packages whose version can change the last bits of a run's results."""
+
+
+def begin(method: Programs, place: Path) -> tuple[State, Record, Log]:
+  """Returns the state, the record and the log from which a method goes on.
+
+  They are those of the newest sound checkpoint, or else of a fresh network.
+  Results of fewer rounds become invalid.
+  """
+  setup, log = method.setup, Log(place)
+  conditions = conditions_of(setup)
+  kept = storage.restore(place, method.shapes)
+  if machine.is_first_process():
+    workdirs.reopen(place)
+  log.restore(kept.log if kept else "")
+  fresh = Record(places=setup.places, conditions=conditions)
+  if kept is None:
+    return method.begin(), fresh, log
+
+  # Another number of devices pads cohorts to other sizes.
+  state, before = kept.state, kept.record
+  if before.places != setup.places:
+    state = method.place(state)
+  changes = [
+    f"{name} {conditions[name]} instead of {value}"
+    for name, value in before.conditions.items()
+    if conditions[name] != value
+  ]
+  notes = list(before.notes)
+  if changes:
+    notes.append(
+      f"{setup.label}: from round {before.round + 1} on with"
+      f" {', '.join(changes)}; an uninterrupted run may differ by rounding."
+    )
+  for text in (f"{setup.label}: resumes after round {before.round}", *notes):
+    say(text)
+  record = dataclasses.replace(
+    before, places=setup.places, conditions=conditions, notes=notes
+  )
+  return state, record, log
+
+
+def conditions_of(setup: TrainingSetup) -> dict[str, str]:
+  """Returns what the bits of a run's results depend on beside its config."""
+  libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+  return {
+    "python": platform.python_version(),
+    **libraries,
+    "devices (kind)": target.current().kind,
+    "devices (number)": str(setup.fleet.devices),
+    "devices (chunks)": str([cohort.chunk for cohort in setup.fleet.cohorts]),
+  }
+
+
+def trackers_of(
+  task: Task, key: str, workdir: Path, log: Log, *, only_new: bool = False
+) -> list[EventFile]:
+  """Opens the event file for TensorBoard, if it is wanted.
+
+  It gets the rounds of the log first if the method has none yet. With
+  `only_new`, nothing is opened if it has one.
+  """
+  if not task.config.tensorboard or not machine.is_first_process():
+    return []
+  if only_new and tensorboard.is_there(workdir, key):
+    return []
+  return [tensorboard.EventFile(workdir, key, log)]
+
+
+# A round.
+
+
+def look_inside(method: Programs, state: State, workdir: Path) -> None:
+  """Evaluates the network within the next round; `state` is not changed.
+
+  Writes the matrices of `forgetting.within_round` and draws them. They are of
+  the method's first result row.
+  """
+  from splitjax.reports.figures import attempt, maps  # imports matplotlib
+
+  setup = method.setup
+  (shard,) = setup.shards
+
+  def answers(order: np.ndarray) -> np.ndarray:
+    served = shard._replace(service_order=jnp.asarray(order))
+    after, _ = method.round(jax.tree.map(jnp.copy, state), (served,))
+    (outputs,) = method.evaluate(after, setup.method.rows[:1])
+    return np.asarray(outputs.test.server)
+
+  order = np.asarray(shard.service_order)
+  arrays = forgetting.within_round(
+    setup.subject, order, int(state.round), answers
+  )
+  files.write_arrays(workdir / f"inside_{setup.key}.npz", arrays)
+  attempt(
+    workdir / f"inside_{setup.key}.png",
+    lambda: forgetting.picture_within(arrays, maps),
+  )
+
+
+def work_of(setup: TrainingSetup, record: Record) -> RoundWork | None:
+  """Returns each client's work in a whole round; None, noted, if unknown."""
+  try:
+    return cost.whole_round(setup.subject)
+  except UserError as error:
+    note = f"Cost is not modelled. {error}"
+    record.notes.extend({note}.difference(record.notes))
+    return None
+
+
+def describe_round(
+  setup: TrainingSetup,
+  work: RoundWork | None,
+  number: int,
+  metrics: Metrics,
+  seconds: float,
+) -> Line:
+  """Makes the line of a round, which took so many seconds."""
+  spent = None
+  if work is not None:
+    spent = cost.of_metrics(setup.subject, work, metrics)
+  return history.log_line(setup.key, number, metrics, seconds, spent)
+
+
+def noted(record: Record, line: Line, setup: TrainingSetup) -> Record:
+  """Returns the record after a round; the first masked client is noted.
+
+  Raises UserError if clients were masked and on_nan is "stop".
+  """
+  config, names = setup.task.config, setup.task.network.names
+  note = history.check_masked(setup.label, line, config.on_nan, names)
+  if note and not record.masked:
+    record.notes.append(note)
+    say(note)
+  record.seconds["train"] += line["seconds"]
+  masked = record.masked or bool(note)
+  return dataclasses.replace(record, round=line["round"], masked=masked)
+
+
+def evaluate(
+  method: Programs,
+  state: State,
+  record: Record,
+  rows: tuple[Row, ...],
+  samples: int | None,
+) -> list[Scores]:
+  """Scores rows on so many test samples of each client; None: on all."""
+  begun = time.monotonic()
+  judged = [
+    scores.score(method.setup.subject, row, outputs)
+    for row, outputs in zip(
+      rows, method.evaluate(state, rows, samples), strict=True
+    )
+  ]
+  record.seconds["evaluate"] += time.monotonic() - begun
+  return judged
+
+
+def scores_of(judged: Sequence[Scores]) -> Line:
+  """Returns the scores of an evaluation: name -> row -> value."""
+  by_row = {row.label: scores.log_scores(row) for row in judged}
+  # Nothing is found if every row waits for the last round.
+  names = next(iter(by_row.values()), history.SCORES)
+  return {
+    name: {row: values[name] for row, values in by_row.items()}
+    for name in names
+  }
+
+
+# The end.
+
+CUTS = (
+  "{}: every client trains with its own copy of the server's part, which equals"
+  " training the whole network. The cut changes no accuracy, only"
+  " messages, time and energy."
+)
+"""The note on a method with Method.cuts, whose clients hold whole networks."""
+
+WAITED = (
+  "{} was evaluated only after the last round (eval.personal=last): it has no"
+  " best round and no cost to a target; its medians over rounds use that one"
+  " round."
+)
+"""The note on a row that was evaluated only after the last round."""
+
+PARTS = (
+  "Before the last round, evaluations use at most {} test samples of each"
+  " client (eval.samples), and with them all numbers of several rounds:"
+  " learning curves, best rounds, costs to a target, medians over rounds. The"
+  " tables of the last round use all samples."
+)
+"""The note on evaluations with some of the test samples."""
+
+
+def finish(
+  method: Programs,
+  place: Path,
+  record: Record,
+  log: Log,
+  state: State,
+  personal: tuple[Net, ...],
+  judged: list[Scores],
+) -> None:
+  """Measures a trained method and writes its numbers."""
+  machine.wait_for_all("logged")  # process 0 has written all lines
+  setup, config = method.setup, method.task.config
+  rows, count = setup.method.rows, setup.fleet.num_clients
+  whole = history.read_history(log, count, config, rows)
+  end = end_of(setup, judged, state, personal, *whole)
+  found, arrays = measurements.measure(end)
+  lines = list(found.numbers)
+  for row in setup.labels:
+    for activity, seconds in record.seconds.items():
+      lines.append(Number("seconds", seconds, row, part=activity))
+  about = dataclasses.replace(
+    about_end(setup, end, found.notes),
+    rounds=config.rounds,
+    notes=[*notes_on(setup, end, record)],
+    hardware=console.hardware(),
+  )
+  if machine.is_first_process():
+    table = numbers.frame(lines, config.seed)
+    arrays = {**arrays, "exits.npz": exits(method.task, end)}
+    write_results(place, about, table, arrays)
+  spent = ", ".join(f"{k} {v:.1f} s" for k, v in record.seconds.items())
+  say(f"{setup.label}: {record.round} rounds done ({spent})")
+
+
+def about_end(setup: TrainingSetup, end: End, notes: Sequence[str]) -> About:
+  """Returns what an evaluation decides of about.json.
+
+  `notes` are those of the measurements.
+  """
+  task, last = setup.task, end.scores[-1]
+  name = task.config.methods[setup.key].name
+  limits = None
+  if last.swept is not None:
+    limits = dict(zip(last.sets.names, last.chosen.threshold, strict=True))
+  return About(
+    methods={row.label: name for row in end.scores},
+    tests=[*summary.notes(task), *notes],
+    thresholds=files.plain(limits),
+  )
+
+
+def notes_on(setup: TrainingSetup, end: End, record: Record) -> Iterator[str]:
+  """Yields sentences on the training for a reader of the report."""
+  task, label, lines = setup.task, setup.label, end.lines
+  yield from summary.origin(task)
+  if setup.method.cuts(setup.fleet) is not None:
+    yield CUTS.format(label)
+  yield from record.notes
+  masked = [(line["round"], line["masked"]) for line in lines if line["masked"]]
+  if masked:
+    yield history.summarise_masked(label, masked, task.network.names)
+  for row in setup.labels:
+    if history.waited(lines, row):
+      yield WAITED.format(label + row.removeprefix(setup.key))
+  chosen = task.config.eval
+  if chosen.samples is not None and chosen.every < task.config.rounds:
+    yield PARTS.format(chosen.samples)
+
+
+def exits(task: Task, end: End) -> dict[str, np.ndarray]:
+  """Returns exits.npz's content: samples, and the outputs of both exits.
+
+  Held-out samples are under held/. A result row's outputs for test samples are
+  under ROW/, those for held-out samples are under ROW/holdout/, those for
+  proxies of the held-out samples are under ROW/proxy/.
+  """
+  names = "pool", "rows", "label", "main", "sets", "names"
+  arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}
+  if task.held is not None:
+    for name, leaf in task.held._asdict().items():
+      arrays[f"held/{name}"] = leaf
+  for row in end.scores:
+    for part, outputs in row.outputs._asdict().items():
+      prefix = row.label if part == "test" else f"{row.label}/{part}"
+      for name, leaf in outputs._asdict().items() if outputs else ():
+        if leaf is not None:
+          arrays[f"{prefix}/{name}"] = leaf
+  return arrays
+
+
+def write_results(
+  place: Path,
+  about: About,
+  table: pd.DataFrame,
+  arrays: Mapping[str, Mapping[str, np.ndarray]],
+) -> None:
+  """Writes a method's numbers and arrays to a folder, then about.json."""
+  contents = {workdirs.NUMBERS: numbers.as_csv(table).encode()}
+  for name, content in arrays.items():
+    if content:
+      file = io.BytesIO()
+      np.savez_compressed(file, allow_pickle=False, **content)
+      contents[name] = file.getvalue()
+  workdirs.write_results(place, about, contents)

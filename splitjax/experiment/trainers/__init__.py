@@ -1,1 +1,0 @@
-"""The compiled programs of a method, and the trainer that runs them."""

@@ -1,0 +1,285 @@
+"""Names of the files in a run's folder, and what is believed of them.
+
+  config.json            the run that owns the folder (of one seed, or of all)
+  seedN/                 the run of a seed
+  methods/KEY/
+    checkpoints/ROUND/   the state after a round (`storage`)
+    rounds.jsonl         a line for every round (`history.log_line`)
+    numbers.csv, *.npz   the results
+    about.json           digests of all results; written last
+  evaluate/methods/KEY/  the results of a later evaluation
+
+A grid has grid.json and a folder for each cell, with a run or its seeds.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitjax.config.config import Config
+from splitjax.config.tree import named_in
+from splitjax.experiment import disk
+from splitjax.experiment.disk import Damaged
+from splitjax.options import registry_of
+from splitjax.types import UserError
+
+CONFIG, GRID, LOCK = "config.json", "grid.json", ".lock"
+DESCRIBED, EVALUATED = "describe", "evaluate"
+ABOUT, ROUNDS, NUMBERS = "about.json", "rounds.jsonl", "numbers.csv"
+CHECKPOINTS = "checkpoints"
+
+SEEDS = "one run each"
+"""The `seed` in the config.json of a folder with one run per seed."""
+
+
+class Unfinished(UserError):
+  """Raised if there is no finished method to report or evaluate."""
+
+
+def folder(workdir: Path, key: str) -> Path:
+  """Returns the folder of a run's method."""
+  return Path(workdir) / "methods" / key
+
+
+def is_grid(workdir: Path) -> bool:
+  """Checks if a folder holds a grid."""
+  return disk.read(workdir / GRID) is not None
+
+
+def is_run(workdir: Path) -> bool:
+  """Checks if a folder holds a run, or one run per seed."""
+  return disk.read(workdir / CONFIG) is not None
+
+
+def is_over_seeds(workdir: Path) -> bool:
+  """Checks if a folder holds one run per seed."""
+  return is_run(workdir) and read_run(workdir)["config"]["seed"] == SEEDS
+
+
+def seeds_of(workdir: Path) -> list[Path]:
+  """Returns the folders of single seeds' runs, begun or finished."""
+  names = [name.removeprefix("seed") for name in disk.names(workdir)]
+  numbers = sorted(int(name) for name in names if name.isdecimal())
+  runs = [workdir / f"seed{number}" for number in numbers]
+  return [run for run in runs if is_run(run)]
+
+
+# What a run is.
+
+
+def _read(path: Path, entries: str) -> dict[str, Any] | None:
+  """Reads a sealed file with some entries; None if it is not there."""
+  try:
+    tree = disk.read_sealed(path)
+  except Damaged as damage:
+    raise UserError(f"{path.parent}: {damage}: choose another folder") from None
+  if tree is not None and not set(entries.split()) <= tree.keys():
+    raise UserError(f"{path} is of no run of this program: choose another")
+  return tree
+
+
+def read_run(workdir: Path) -> dict[str, Any]:
+  """Reads config.json: the config, and facts of the data.
+
+  Raises Unfinished if there is none, and UserError if it is damaged.
+  """
+  run = _read(Path(workdir) / CONFIG, "config data")
+  if run is None:
+    raise Unfinished(
+      f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
+    )
+  return run
+
+
+def read_known(workdir: Path) -> dict[str, Any]:
+  """Reads config.json; raises UserError for a name that is not registered."""
+  run = read_run(workdir)
+  for field, registry, name in named_in(run["config"]):
+    if name is not None and name not in registry_of(registry):
+      raise UserError(
+        f"{Path(workdir) / CONFIG}: {field}={name!r} is not known: give the"
+        " config file that registers it as --config=FILE, in Python as"
+        " config=FILE"
+      )
+  return run
+
+
+def read_config(workdir: Path) -> tuple[Config, dict[str, Any]]:
+  """Returns the config of a single run, and the facts of its data."""
+  run = read_known(workdir)
+  if run["config"]["seed"] == SEEDS:
+    raise UserError(
+      f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
+    )
+  return Config.from_dict(run["config"]), run["data"]
+
+
+def read_grid(workdir: Path) -> dict[str, Any]:
+  """Reads grid.json: title, fields, seeds, and cells with name and values."""
+  grid = _read(workdir / GRID, "title fields seeds cells")
+  if grid is None:
+    raise Unfinished(f"--workdir={workdir} holds no grid: train one first")
+  for cell in grid["cells"]:
+    if Path(cell["name"]).name != cell["name"]:
+      raise UserError(
+        f"{workdir / GRID}: the cell {cell['name']!r} is no name of a folder"
+      )
+  return grid
+
+
+# Finished methods.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class About:
+  """What about.json says of a finished method; JSON.
+
+  Attributes:
+    rounds: the rounds that it was trained for.
+    methods: row in numbers.csv -> the method's name in METHODS.
+    notes: sentences on the training for a reader of the report.
+    tests: sentences on the test sets.
+    hardware: the machine that it was trained on.
+    thresholds: test set -> each client's threshold by the config's rule, nats;
+      None for a method with one exit.
+    evaluated: groups of the config that a later evaluation changed.
+    files: name -> digest of every file that decides a number.
+  """
+
+  rounds: int = 0
+  methods: dict[str, str]
+  notes: list[str] = dataclasses.field(default_factory=list)
+  tests: list[str]
+  hardware: str = ""
+  thresholds: dict[str, list[float]] | None = None
+  evaluated: dict[str, Any] = dataclasses.field(default_factory=dict)
+  files: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def write_results(
+  place: Path, about: About, contents: Mapping[str, bytes]
+) -> None:
+  """Writes a method's results to its folder; about.json makes them valid.
+
+  Files of earlier results that have no content now are deleted.
+  """
+  reopen(place)
+  for name in disk.names(place):
+    if name.endswith(".npz") and name not in contents:
+      (place / name).unlink()
+  for name, content in contents.items():
+    disk.write(place / name, content)
+  digests = {name: disk.digest(content) for name, content in contents.items()}
+  log = disk.read(place / ROUNDS)
+  if log is not None:
+    digests[ROUNDS] = disk.digest(log)
+  about = dataclasses.replace(about, files=digests)
+  disk.write_sealed(place / ABOUT, dataclasses.asdict(about))
+
+
+def reopen(place: Path) -> None:
+  """Makes a method's results invalid, before it is trained or scored again."""
+  with disk.explained("written", place):
+    (place / ABOUT).unlink(missing_ok=True)
+
+
+def finished_as_written(place: Path) -> About | None:
+  """Reads about.json in a method's folder; None if it is not finished.
+
+  Raises Damaged if a file that decides a number is not what was written.
+  """
+  body = disk.read_sealed(place / ABOUT)
+  if body is None:
+    return None
+  about = About(**body)
+  for name, written in about.files.items():
+    if disk.digest(disk.read(place / name) or b"") != written:
+      raise Damaged(f"{name} is not what was written")
+  return about
+
+
+def read_about(workdir: Path, key: str) -> About | None:
+  """Reads about.json of a run's method; None if it is not finished.
+
+  Raises UserError if a file that decides a number is not what was written.
+  """
+  place = folder(workdir, key)
+  try:
+    return finished_as_written(place)
+  except Damaged as damage:
+    raise UserError(
+      f"{place}: {damage}: the command that trained it makes it again"
+    ) from None
+
+
+def finished(workdir: Path, into: str = "") -> list[str]:
+  """Returns the keys of a run's finished methods.
+
+  With `into` they are those that have numbers in this folder of the workdir.
+  """
+  keys = read_run(workdir)["config"]["methods"]
+  return [k for k in keys if read_about(workdir / into, k) is not None]
+
+
+def comparable(
+  runs: Sequence[Path], into: str = ""
+) -> tuple[list[Path], list[str]]:
+  """Chooses runs of several seeds, and methods that all of them have finished.
+
+  All chosen methods have equally many rounds in all chosen runs. Of the choices
+  with this property, the one with the most networks (runs x methods) is taken.
+  A tie is decided by the most runs, then by the most rounds. A method that is
+  being added is thus left out until enough seeds have finished it. The same
+  holds for rounds that are being added. `into` is as in `finished`. Returns
+  runs and keys of methods, both [] if no method is finished.
+  """
+  rounds: dict[tuple[Path, str], int] = {}
+  for run in runs:
+    for key in read_run(run)["config"]["methods"]:
+      about = read_about(run / into, key)
+      if about is not None:
+        rounds[run, key] = about.rounds
+  choices: list[tuple[int, int, int, list, list]] = [(0, 0, 0, [], [])]
+  for count in set(rounds.values()):
+    done = {
+      run: [k for r, k in rounds if r == run and rounds[r, k] == count]
+      for run in runs
+    }
+    for keys in filter(None, done.values()):
+      having = [run for run in runs if set(keys) <= set(done[run])]
+      size = len(keys) * len(having), len(having), count
+      choices.append((*size, having, keys))
+  *_, having, keys = max(choices, key=lambda choice: choice[:3])
+  return having, keys
+
+
+def unfinished(
+  workdir: Path, methods: Iterable[str], seeds: Iterable[int] | None
+) -> list[str]:
+  """Names the unfinished parts of a run, or of one run per seed.
+
+  The run was started for `methods`, and for `seeds` unless this is None.
+
+  Returns:
+    A seed without any finished method gives the text "seed 1". Another seed
+    gives a text for each unfinished method, such as "seed 1 harmony". A single
+    run gives the same texts without the seed: "" or "harmony".
+  """
+  numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
+  numbers |= set(seeds or ())
+  runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
+  out = []
+  for name, run in (runs or {"": workdir}).items():
+    begun = disk.names(folder(run, ""))
+    keys = list(dict.fromkeys([*methods, *begun]))
+    lacking = [k for k in keys if disk.read(folder(run, k) / ABOUT) is None]
+    nothing = len(lacking) == len(keys)
+    out += [name] if nothing else [f"{name} {key}".strip() for key in lacking]
+  return out
+
+
+def as_json(tree: Any) -> Any:
+  """Returns a tree as JSON keeps it: tuples become lists."""
+  return json.loads(json.dumps(tree, allow_nan=False))

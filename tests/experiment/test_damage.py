@@ -1,0 +1,279 @@
+"""Damage to a run's folder: what is sound goes on, what is not is named."""
+
+import builtins
+import errno
+import gc
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import orbax.checkpoint as ocp
+import pytest
+from broken import DAMAGE, cut, data_file, flip, step
+from marks import slow
+from refusals import refused
+from runs import config, log_of, same_run, stopped
+
+import splitjax
+from splitjax import UserError, commands, experiment
+from splitjax.experiment import disk
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [
+  # orbax leaves coroutines behind when it cannot read an array.
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_coroutine_is_left():
+  """Collects them here: elsewhere the warning would be an error."""
+  yield
+  gc.collect()
+
+
+QUICK = "a byte flipped in the numbers", "record gone"
+
+
+@pytest.mark.parametrize(
+  "damage", [*QUICK, *slow(*(x for x in DAMAGE if x not in QUICK))]
+)
+def test_the_checkpoint_before_is_taken(damage, runs, three, capsys):
+  DAMAGE[damage](step(three, 3))
+  experiment.run(config(), three)
+  said = capsys.readouterr().out
+  assert "checkpoint of round 3 is damaged" in said
+  assert "resumes after round 2" in said
+  same_run(runs / "whole", three)
+
+
+def test_damaged_checkpoints_are_put_aside(runs, three, capsys):
+  for number in (2, 3):
+    flip(data_file(step(three, number)))
+  with pytest.raises(UserError, match="no checkpoint is sound"):
+    experiment.run(config(), three)
+  assert capsys.readouterr().out.count("is damaged") == 2
+  place = three / "methods/own/damaged"
+  assert {path.name for path in place.iterdir()} == {"3-0", "2-1"}
+  experiment.run(config(), three)  # as the message says
+  same_run(runs / "whole", three)
+
+
+def unfinished_line(three):
+  with log_of(three).open("ab") as file:
+    file.write(b'{"method":"own","round":4,"lo')
+
+
+def config_never_written(three):
+  shutil.rmtree(three)
+  three.mkdir()
+  (three / "config.json.partial").write_text("{")
+  (three / ".lock").write_text("process 1 on mars")
+
+
+LEFT = {
+  "a line of the log": unfinished_line,
+  "a partial checkpoint": lambda three: shutil.copytree(
+    step(three, 3), step(three, 4).with_name("4.orbax-checkpoint-tmp")
+  ),
+  "no checkpoint": lambda three: shutil.rmtree(step(three, 3).parent),
+  "partial files": lambda three: (
+    three / "methods/own/numbers.csv.partial"
+  ).write_text("seed"),
+  "results without about.json": lambda three: (
+    three / "methods/own/numbers.csv"
+  ).write_text("seed\n"),
+  "no config": config_never_written,
+  "half a log": lambda three: cut(log_of(three)),
+  "no log": lambda three: log_of(three).unlink(),
+}
+"""What a killed process, or somebody else, may have left."""
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_run_goes_on_from_what_was_left(left, runs, three):
+  LEFT[left](three)
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+  assert not list(three.rglob("*.partial")) and not list(three.rglob("*-tmp"))
+
+
+@pytest.mark.parametrize(
+  "name", ["numbers.csv", "exits.npz", "rounds.jsonl", "about.json"]
+)
+@pytest.mark.parametrize("harm", [flip, cut])
+def test_results_are_inside_a_digest(name, harm, runs, tmp_path, capsys):
+  workdir = shutil.copytree(runs / "whole", tmp_path / "w")
+  path = workdir / "methods/own" / name
+  before = path.read_bytes()
+  harm(path)
+  for look in (splitjax.report_again, splitjax.evaluate_again):
+    with refused(str(path.parent)):
+      look(workdir)
+  with refused(str(path.parent)):
+    splitjax.load(workdir, "own")
+  experiment.run(config(), workdir)  # as the line says
+  assert "made again from the last checkpoint" in capsys.readouterr().out
+  same_run(runs / "whole", workdir)
+  if name in ("exits.npz", "rounds.jsonl"):
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+  "content", ["", "{", '{"config": 3, "data": {}}', "null"]
+)
+@pytest.mark.parametrize("name", ["config.json", "grid.json"])
+def test_what_claims_a_folder_is_not_written_over(name, content, three):
+  (three / name).write_text(content)
+  looks = [splitjax.report_again]
+  if name == "config.json":
+    looks += [
+      lambda workdir: experiment.run(config(), workdir),
+      splitjax.evaluate_again,
+    ]
+  for look in looks:
+    with refused(str(three)):
+      look(three)
+  assert (three / name).read_text() == content
+  assert step(three, 3).exists()
+
+
+def test_a_trained_method_is_compared_before_it_is_used(runs, tmp_path):
+  workdir = shutil.copytree(runs / "whole", tmp_path / "w")
+  flip(data_file(step(workdir, 4)))
+  with refused(str(step(workdir, 4))):
+    splitjax.load(workdir, "own")
+
+
+# What cannot be read now is not damaged, and what is written stays here.
+
+
+@pytest.mark.parametrize(
+  "name", ["methods/own/checkpoints", "methods/own/rounds.jsonl", "config.json"]
+)
+def test_what_cannot_be_read_is_one_line(name, runs, three, monkeypatch):
+  def refuse(real):
+    def call(path, *args, **kwargs):
+      if str(path) == str(three / name):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+      return real(path, *args, **kwargs)
+
+    return call
+
+  monkeypatch.setattr(os, "listdir", refuse(os.listdir))
+  monkeypatch.setattr(builtins, "open", refuse(open))
+  with refused(str(three / name)) as caught:
+    experiment.run(config(), three)
+  assert "check the permissions" in str(caught.value)
+  monkeypatch.undo()
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+LINKS = (
+  "report.csv.partial",
+  "config.json.partial",
+  ".lock",
+  "methods/own/rounds.jsonl",
+  "methods/own/numbers.csv.partial",
+  "methods/own/checkpoints/9",
+  "evaluate",
+  "tensorboard/own/events.x",
+)
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_links_are_not_followed(name, runs, tmp_path):
+  workdir = shutil.copytree(runs / "whole", tmp_path / "w")
+  target = tmp_path / "precious"
+  target.write_text("precious")
+  (workdir / name).unlink(missing_ok=True)
+  (workdir / name).symlink_to(target)
+  more = config(rounds=5)
+  for call in (
+    lambda: experiment.run(more, workdir),
+    lambda: splitjax.report_again(workdir),
+    lambda: splitjax.evaluate_again(workdir),
+  ):
+    with refused(str(workdir / name)):
+      call()
+  assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["../other", "/tmp/other", "a/b"])
+def test_a_cell_is_one_folder(name, tmp_path):
+  cells = [{"name": name, "values": {"rounds": 1}}]
+  grid = {"title": "", "fields": ["rounds"], "seeds": None, "cells": cells}
+  disk.write_sealed(tmp_path / experiment.GRID, grid)
+  with refused(str(tmp_path / experiment.GRID)):
+    splitjax.report_again(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("code", "remedy"),
+  [
+    (errno.ENOSPC, "make room on the disk"),
+    *slow(
+      (errno.EMFILE, "raise the limit of open files"),
+      (errno.EIO, "start the same command again"),
+    ),
+  ],
+)
+def test_a_disk_that_fails(code, remedy, runs, tmp_path, monkeypatch, capsys):
+  stopped(config(), tmp_path / "w", 1)
+
+  def fail(self, *args, **kwargs):
+    raise OSError(code, "as the system says")
+
+  monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
+  plan = splitjax.config.plan(config())
+  train = commands.Command("train", plan, tmp_path / "w")
+  assert commands.launch(train) == 2
+  err = capsys.readouterr().err
+  assert err.startswith("error:") and len(err.splitlines()) == 1
+  assert remedy in err
+  monkeypatch.undo()
+  assert step(tmp_path / "w", 1).exists()
+  assert commands.launch(train) == 0
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
+  def none(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+  monkeypatch.setattr("fcntl.flock", none)
+  experiment.run(config(), three)
+  assert "make sure that no second process" in capsys.readouterr().out
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from splitjax.experiment import claims
+with claims.held(Path(sys.argv[1])):
+  print("held", flush=True)
+  sys.stdin.read()
+"""
+
+
+def test_one_process_at_a_time(runs, tmp_path):
+  """For training, evaluating and reporting alike."""
+  workdir = shutil.copytree(runs / "whole", tmp_path / "w")
+  command = [sys.executable, "-c", HOLD, str(workdir)]
+  pipe = subprocess.PIPE
+  with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as other:
+    assert other.stdout.readline() == b"held\n"
+    for call in (
+      lambda: experiment.run(config(), workdir),
+      lambda: splitjax.report_again(workdir),
+      lambda: splitjax.evaluate_again(workdir),
+    ):
+      with refused("--workdir") as caught:
+        call()
+      assert f"process {other.pid} on" in str(caught.value)
+    other.communicate(b"")
+  splitjax.report_again(workdir)

@@ -1,0 +1,273 @@
+"""Runs that end early, or grow, are as if they had not: bit for bit."""
+
+import dataclasses
+import gc
+import importlib.metadata
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+import tiny
+from marks import slow
+from refusals import refused
+from runs import After, config, lines, log_of, same_run, stopped
+from selected import timeless
+
+import splitjax
+from splitjax import experiment
+from splitjax.evaluation import Cost
+from splitjax.types import Metrics
+
+NOISY = {
+  "privacy__features__clip": 1.0,
+  "privacy__features__noise": 0.5,
+  "privacy__gradients__clip": 1.0,
+  "privacy__gradients__noise": 0.25,
+  "privacy__delta": None,
+  "wire__features__form": "int8",
+  "wire__gradients__form": "random",
+  "wire__gradients__share": 0.5,
+}
+SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
+SCHEDULED = {
+  "optimizer__schedule": "cosine",
+  "optimizer__warmup": 1.5,
+  "local_steps": 5,
+  "mean_weights": "uniform",
+}
+
+# One cohort of whole networks; personalised clients and exits, of whom some are
+# sampled; an optimiser of means; two stages, and a memory of the client and of
+# the server. With noise: personalised exits; heads of groups, clients in an
+# order; one set of blocks for all.
+KINDS = [
+  ("fedavg_ft", {}),
+  *slow(
+    ("splitgp", {**SAMPLED, "mean_optimizer__name": "fedadam"}),
+    ("splitgp", SCHEDULED),
+    ("scaffold", {"participants_per_round": 3}),
+    ("pgfedsplit", {"participants_per_round": 3}),
+    ("harmony", NOISY),
+    ("hydra", NOISY),
+    ("supersfl", {**NOISY, "faults__server_down": 0.5}),
+  ),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), KINDS)
+def test_two_rounds_and_two_are_four(name, changes, tmp_path):
+  resolved = config(name, **changes)
+  one = experiment.run(resolved, tmp_path / "one")
+  stopped(resolved, tmp_path / "two", 2)
+  two = experiment.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+  assert timeless(one) == timeless(two)
+  assert one.runs[0].notes == two.runs[0].notes
+  shorter = dataclasses.replace(resolved, rounds=2)
+  if {"optimizer__schedule", "faults__server_down"} & changes.keys():
+    # They depend on the number of rounds: no more can follow.
+    longer = dataclasses.replace(resolved, rounds=5)
+    with refused("--workdir") as caught:
+      experiment.run(longer, tmp_path / "two")
+    assert "rounds is 4 there and 5 here" in str(caught.value)
+    return
+  # A finished run of two rounds goes on, and is stopped after one more.
+  experiment.run(shorter, tmp_path / "more")
+  stopped(resolved, tmp_path / "more", 1, 2)
+  more = experiment.run(resolved, tmp_path / "more")
+  same_run(tmp_path / "one", tmp_path / "more")
+  assert timeless(one) == timeless(more)
+
+
+@pytest.mark.slow
+def test_the_last_evaluation_of_fewer_rounds_is_none_between(tmp_path):
+  chosen = {"rounds": 6, "eval__every": 3, "eval__samples": 5}
+  experiment.run(config("local", **{**chosen, "rounds": 4}), tmp_path / "two")
+  two = experiment.run(config("local", **chosen), tmp_path / "two")
+  one = experiment.run(config("local", **chosen), tmp_path / "one")
+  assert timeless(one) == timeless(two)
+
+
+@pytest.mark.slow
+def test_seeds_go_on_too(tmp_path):
+  resolved = config("local")
+  with pytest.raises(experiment.Stopped):
+    stop = After(tmp_path / "w", 6)
+    experiment.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
+  assert (tmp_path / "w/seed0/numbers.csv").exists()
+  assert not (tmp_path / "w/seed1/numbers.csv").exists()
+  two = experiment.run_seeds(resolved, tmp_path / "w", [0, 1])
+  one = experiment.run_seeds(resolved, tmp_path / "one", [0, 1])
+  assert timeless(one) == timeless(two)
+  for n in (0, 1):
+    assert lines(tmp_path / f"w/seed{n}") == lines(tmp_path / f"one/seed{n}")
+
+
+@pytest.mark.slow
+def test_seeds_of_fewer_rounds_wait(tmp_path):
+  two = dataclasses.replace(config("local"), rounds=2)
+  experiment.run_seeds(two, tmp_path / "w", (0, 1))
+  for seeds in ((0,), (0, 1)):
+    merged = experiment.run_seeds(config("local"), tmp_path / "w", seeds)
+    assert merged.seeds == list(seeds)
+    assert merged.numbers["round"].max() == 4
+    again = splitjax.report_again(tmp_path / "w")
+    assert again.seeds == list(seeds)
+
+
+def test_a_run_that_is_stopped_between_methods_goes_on(tmp_path):
+  c = tiny.tiny(one="local", two="local")
+  with pytest.raises(experiment.Stopped, match="two: 0 of 2"):
+    experiment.run(tiny.resolved(c), tmp_path, stop=After(tmp_path, 2))
+  assert not (tmp_path / "numbers.csv").exists()
+  experiment.run(tiny.resolved(c), tmp_path)
+  for key in ("one", "two"):
+    assert [line["round"] for line in lines(tmp_path, key)] == [1, 2]
+
+
+@pytest.mark.parametrize("answer", [0, "", None, False, []])
+def test_an_answer_that_is_false_goes_on(answer, runs):
+  experiment.run(config(), runs / "whole", stop=lambda: answer)
+
+
+def test_an_answer_that_is_true_ends_the_run(tmp_path):
+  with pytest.raises(experiment.Stopped, match="0 of 4"):
+    experiment.run(config(), tmp_path, stop=lambda: True)
+
+
+# Checkpoints.
+
+
+def rounds_kept(workdir):
+  place = workdir / "methods/own/checkpoints"
+  return {int(path.name) for path in place.iterdir()}
+
+
+def test_the_newest_stay_and_the_best(tmp_path):
+  resolved = config(
+    rounds=6,
+    eval__every=1,
+    checkpoint__best="0.8",
+    checkpoint__keep_best=1,
+    checkpoint__keep=2,
+  )
+  with pytest.raises(experiment.Stopped):
+    experiment.run(resolved, tmp_path / "w", stop=After(tmp_path, 5))
+  at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
+  assert rounds_kept(tmp_path / "w") - {4, 5} <= {at.index(max(at)) + 1}
+  experiment.run(resolved, tmp_path / "w")
+  at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
+  kept = rounds_kept(tmp_path / "w")
+  assert {5, 6} <= kept and max(at) in [at[number - 1] for number in kept]
+  best = min(kept)
+  trained = splitjax.load(tmp_path / "w", "own", round=best)
+  assert int(trained.state.round) == best and trained.thresholds is None
+  with refused(str(tmp_path / "w")):
+    splitjax.load(tmp_path / "w", "own", round=99)
+
+
+@pytest.mark.parametrize(
+  ("chosen", "kept"),
+  [
+    ({"keep": 2, "every": 3}, {3, 4}),  # the last round, whatever `every`
+    ({"rounds": (1, 3), "every": 50}, {1, 3, 4}),
+    *slow(({"keep": 1}, {4}), ({"every": 50}, {4})),
+  ],
+)
+def test_as_many_stay_as_are_asked_for(chosen, kept, tmp_path):
+  changes = {f"checkpoint__{name}": value for name, value in chosen.items()}
+  for _ in range(2):  # trained, and found finished
+    experiment.run(config("local", **changes), tmp_path / "w")
+    assert rounds_kept(tmp_path / "w") == kept
+  for number in kept:
+    trained = splitjax.load(tmp_path / "w", "own", round=number)
+    assert trained.state.round == number
+
+
+def test_an_unknown_best_is_refused(tmp_path):
+  with refused("checkpoint.best"):
+    experiment.run(config(checkpoint__best="9"), tmp_path / "w")
+  assert not (tmp_path / "w").exists()
+
+
+def test_how_often_is_kept_is_no_other_run(runs, tmp_path, capsys):
+  stopped(config(), tmp_path / "w", 2)
+  experiment.run(config(checkpoint__every=3), tmp_path / "w")
+  assert "resumes after round 2" in capsys.readouterr().out
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_another_version_is_said(tmp_path, capsys, monkeypatch):
+  version = importlib.metadata.version
+  monkeypatch.setattr(
+    "importlib.metadata.version",
+    lambda name: "0.1" if name == "jax" else version(name),
+  )
+  stopped(config(), tmp_path / "w", 2)
+  monkeypatch.undo()
+  results = experiment.run(config(), tmp_path / "w")
+  (said,) = [note for note in results.runs[0].notes if "instead of 0.1" in note]
+  assert said in capsys.readouterr().out and "from round 3 on with jax" in said
+
+
+# Logs.
+
+
+def of_a_round(clients, on=(0, 2)):
+  """Metrics and cost of a round in which few of many clients take part."""
+  some = np.zeros(clients)
+  some[list(on)] = 3.0
+  metrics = Metrics(
+    losses={"client": 0.5},
+    wire={"up/features": 60.0},
+    participants=len(on),
+    masked=np.zeros(clients, bool),
+    bytes=10 * some,
+    steps=some,
+    alone=some / 3,
+    faults={},
+  )
+  return metrics, Cost(1.0, some / 7, some / 9, 2.0)
+
+
+@pytest.mark.parametrize("clients", [4, 100_000])
+def test_a_line_costs_what_took_part(clients):
+  few, line = (
+    json.dumps(experiment.log_line("own", 1, metrics, 0.25, cost))
+    for metrics, cost in (of_a_round(3), of_a_round(clients))
+  )
+  assert line == few
+  # Summed up it is what each client did.
+  log = [json.loads(line), json.loads(few)]
+  whole = experiment.read_history(log, clients, config(), ())
+  want = {"steps": 6, "bytes": 60, "served": 4, "visits": 2}
+  for name, value in want.items():
+    assert whole.clients[name][:4].tolist() == [value, 0, value, 0]
+    assert whole.clients[name].shape == (clients,)
+  np.testing.assert_allclose(whole.clients["seconds"][[0, 2]], 6 / 7, rtol=1e-4)
+
+
+def test_memory_does_not_grow_with_rounds(tmp_path):
+  log, metrics = experiment.Log(tmp_path), of_a_round(6)[0]
+  line, kept = experiment.log_line("own", 1, metrics, 0.1, None), []
+  tracemalloc.start()
+  for number in range(100):
+    log.append(line)
+    if number % 50 == 49:
+      gc.collect()
+      kept.append(tracemalloc.get_traced_memory()[0])
+  tracemalloc.stop()
+  # A line kept in memory takes three kilobytes: 150 in all.
+  assert kept[1] - kept[0] < 20_000
+  assert len(list(log)) == 100 == log.text().count("\n")
+
+
+def test_event_files_that_are_wanted_later_have_all_rounds(tmp_path):
+  from events import agree
+
+  off = config("local", tensorboard=False)
+  experiment.run(off, tmp_path / "w")
+  experiment.run(config("local"), tmp_path / "w")
+  agree(tmp_path / "w")
+  assert log_of(tmp_path / "w").exists()
