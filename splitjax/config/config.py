@@ -475,7 +475,7 @@ class Config(FieldGroup, root=True):
     """
     config = copy.deepcopy(source) if isinstance(source, cls) else cls()
     if isinstance(source, Mapping):
-      if source.keys() == {"config", "data"}:
+      if {"config", "data"} <= source.keys():
         text = 'is a whole config.json: give its entry "config"'
         raise UserError(f"config: the dict {text}")
       assign(config, source)

@@ -117,9 +117,9 @@ def write(
   path = page.write_page(found, folder)
   if figures == "none":
     return path
-  from splitjax.reports import figures as drawing  # imports matplotlib
+  from splitjax.reports.figures import draw  # imports matplotlib
 
-  drawn = drawing.draw(found, folder)
+  drawn = draw(found, folder)
   run = found.runs[0]
   if all(other.keys == run.keys for other in found.runs):
     source = Path(run.folder) / into
