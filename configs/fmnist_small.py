@@ -6,28 +6,23 @@ python launch.py --config=configs/fmnist_small.py \
 """
 
 import splitjax
+from configs import settings
 from configs.settings import method, rows
-from splitjax import PARTITIONS
+from splitjax import Config
 
 
-def get_config():
+def get_config() -> Config:
   """20 clients, two shards each, 8,000 images, cnn8 at an eighth of width."""
-  c = splitjax.default()
-  c.title = "Reduced Fashion-MNIST: 20 clients, Shard-2, heterogeneous"
+  title = "Reduced Fashion-MNIST: 20 clients, Shard-2, heterogeneous"
+  c = settings.twenty_clients(title)
   c.data.name = "fashion_mnist"
-  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=40)
-  c.data.train_samples = 8000
-  c.data.test_samples = 2000
-  c.num_clients = 20
-  c.backbone.depths = (2, 3, 4)
-  c.backbone.width = 0.125
+  c.data.train_samples, c.data.test_samples = 8_000, 2_000
   splitjax.compare(
     c,
     {
       **rows("harmony", "splitgp_09", "splitgp_02"),
       "multi_exit": method("multi_exit", "Multi-exit SFL", finetune=True),
-      "splitfed_v1": method("splitfed_v1", "SplitFed v1"),
-      "fedavg": method("fedavg_ft", "FedAvg"),
+      **settings.baselines(),
       "local": method("local", "Local"),
     },
   )
@@ -35,6 +30,5 @@ def get_config():
   c.batch_size = 20
   c.local_epochs = 1
   c.rounds = 40
-  c.eval.every, c.eval.personal = 10, "last"
-  c.eval.batch_size = 200
+  c.eval.every, c.eval.batch_size = 10, 200
   return c

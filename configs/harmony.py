@@ -40,8 +40,8 @@ FIVE = ("splitfed", "multi_exit", "splitgp_09", "splitgp_02", "harmony")
 THREE = FIVE[2:]
 """The schemes of Table 4, and of Table 5's Tiny-ImageNet."""
 
-FIGURE_2 = (settings.TEN_CLIENTS, "homogeneous", "vgg11")
-FIGURE_4 = (settings.TEN_CLIENTS, settings.MIDDLE)
+
+FIGURE_2 = ("ten_clients", "homogeneous", "vgg11")
 
 
 def figure2(text: str) -> Config:
@@ -66,7 +66,9 @@ def figure2(text: str) -> Config:
   names = ["multi_exit", *THREE]
   if one_cut:
     c.backbone.depths, names = (4,), names[1:3]
-  return settings.finish(c, text, rows(*names), also=FIGURE_2)
+  return settings.finish(
+    c, text, rows(*names), also=("ten_clients", "homogeneous", "vgg11")
+  )
 
 
 def figure4(text: str) -> Config:
@@ -98,7 +100,16 @@ def figure4(text: str) -> Config:
   }
   if settings.TEN_CLIENTS in words:
     settings.ten_clients(c)
-    methods |= rows("splitgp_02", "multi_exit_ft") | _causes()
+    # Arms that the figure lacks, which separate the causes of an effect.
+    views = {"client_loss_views": "both"}
+    alone = {"csa_weight": None, **views}
+    methods |= rows("splitgp_02", "multi_exit_ft")
+    methods |= {
+      "harmony_both": method("harmony", "HARMONY, ℓ_C of both views", **views),
+      "no_csa_both": method(
+        "harmony", "HARMONY without CSA, ℓ_C of both views", **alone
+      ),
+    }
   if settings.MIDDLE in words:
     settings.middle(c)
     methods |= rows("splitgp_02", "multi_exit_ft")
@@ -107,7 +118,7 @@ def figure4(text: str) -> Config:
     c.backbone.depths = (4,)
     c.system.client_power = (40.0,)  # alone it would be 10
     methods = {"largest": method("harmony", "HARMONY, largest architecture")}
-  return settings.finish(c, text, methods, also=FIGURE_4)
+  return settings.finish(c, text, methods, also=("ten_clients", "middle"))
 
 
 def ablations() -> Methods:
@@ -118,18 +129,6 @@ def ablations() -> Methods:
       "harmony", "HARMONY, fixed depth", stochastic_depth=False
     ),
     "harmony": method("harmony", "HARMONY"),
-  }
-
-
-def _causes() -> Methods:
-  """Arms that the figure lacks, which separate the causes of an effect."""
-  views = {"client_loss_views": "both"}
-  alone = {"csa_weight": None, **views}
-  return {
-    "harmony_both": method("harmony", "HARMONY, ℓ_C of both views", **views),
-    "no_csa_both": method(
-      "harmony", "HARMONY without CSA, ℓ_C of both views", **alone
-    ),
   }
 
 
@@ -298,7 +297,10 @@ def _with_drift(
   return settings.finish(c, text, rows(*names), fields)
 
 
-ENTRIES = settings.entries(
+PRINTED = {"figure2": ("paper", "homogeneous,vgg11")}
+"""Entry -> words that ask for printed numbers, where they are not `paper`."""
+
+get_config = settings.Entries(
   figure2,
   figure4,
   figure5,
@@ -309,11 +311,3 @@ ENTRIES = settings.entries(
   table5_fmnist,
   table5_tiny_imagenet,
 )
-
-PRINTED = {"figure2": ("paper", "homogeneous,vgg11")}
-"""Entry -> words that ask for printed numbers, where they are not `paper`."""
-
-
-def get_config(text: str = "") -> Config:
-  """The config of a table or a figure."""
-  return settings.entry(text, ENTRIES)

@@ -39,14 +39,9 @@ _LINE = "{:<14}{:<9}{:<5}{:>12}{:>12}  {}"
 
 
 def sizes(name: str) -> tuple[int, dict[str, tuple[int, int]]]:
-  """Counts the parameters of a row.
+  """Counts the parameters of a row: of the whole network, and of its sides.
 
-  Args:
-    name: key of ROWS.
-
-  Returns:
-    The whole network's parameters; "phi", "h" and "theta" -> the smallest and
-    the largest over the depths in use.
+  A side has the smallest and the largest number over the depths in use.
   """
   _, cuts, shape, classes, *_ = ROWS[name]
   depths = splitjax.split_depths(name, shape, classes, depths=cuts)

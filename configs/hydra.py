@@ -43,12 +43,13 @@ a CPU core. What was measured: docs/results/hydra.md.
 """  # noqa: E501
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import splitjax
 from configs import settings
 from configs.settings import Methods, method
 from splitjax import BACKBONES, PARTITIONS, SHIFTS, Config, UserError
+from splitjax.options import Spec
 
 
 class Model(NamedTuple):
@@ -92,21 +93,13 @@ SETS = {
 resized crops of Tiny-ImageNet, which splitjax lacks."""
 
 
-class Split(NamedTuple):
-  """A partition: its title, key of PARTITIONS, options."""
-
-  title: str
-  name: str
-  options: dict[str, Any]
-
-
 SPLITS = {
-  "dl80": Split("80%-DL", "dominant_label", {"p": 80.0}),
-  "dl60": Split("60%-DL", "dominant_label", {"p": 60.0}),
-  "iid": Split("IID", "iid", {}),
-  "sharding": Split("sharding", "custom_shard", {"p": 80.0, "n_dominant": 2}),
-  "dirichlet03": Split("Dirichlet 0.3", "dirichlet", {"alpha": 0.3}),
-  "dirichlet01": Split("Dirichlet 0.1", "dirichlet", {"alpha": 0.1}),
+  "dl80": ("80%-DL", "dominant_label(p=80)"),
+  "dl60": ("60%-DL", "dominant_label(p=60)"),
+  "iid": ("IID", "iid"),
+  "sharding": ("sharding", "custom_shard(p=80, n_dominant=2)"),
+  "dirichlet03": ("Dirichlet 0.3", "dirichlet(alpha=0.3)"),
+  "dirichlet01": ("Dirichlet 0.1", "dirichlet(alpha=0.1)"),
 }
 """The paper does not say the p of sharding; the public code's is 80."""
 
@@ -133,7 +126,7 @@ class Case(NamedTuple):
   def title(self) -> str:
     """The case in titles and in the names of printed tables."""
     titles = [MODELS[self.model].title, SETS[self.data].title]
-    titles.append(SPLITS[self.split].title)
+    titles.append(SPLITS[self.split][0])
     titles += [f"{self.cut} cut"] * (self.cut != "shallow")
     return ", ".join(titles)
 
@@ -393,12 +386,12 @@ def _begin(
   more.
   """
   model, data = MODELS[case.model], SETS[case.data]
-  split = SPLITS[case.split]
   c = settings.begin(text, f"Hydra {what}: {case.title}")
   if table := _printed(entry, case):
     c.paper = f"Hydra {table}, {case.title}"
   c.data.name, c.data.augment = data.name, data.augment
-  c.data.partition = splitjax.spec(PARTITIONS, split.name, **split.options)
+  partition = Spec.of(PARTITIONS, SPLITS[case.split][1], "data.partition")
+  c.data.partition = partition
   c.init, c.num_clients = "torch", data.labels
   c.order.name = "random"
   cut = model.cuts[CUTS.index(case.cut)]
@@ -409,7 +402,7 @@ def _begin(
   else:
     c.backbone.width = model.small
     # With twelve per client, hardly any Dirichlet draw leaves a client empty.
-    share = 12 if split.name == "dirichlet" else 5
+    share = 12 if partition.name == "dirichlet" else 5
     c.data.train_samples = max(samples, share * 10 * data.labels)
     c.data.test_samples = max(1_000, 10 * data.labels)
     settings.train(c, rounds=rounds, batch=10, lr=0.05)
@@ -501,11 +494,6 @@ PRINTED: dict[str, dict[str, str]] = {
 }
 """Entry, or row of Table 3 -> the paper's table -> words of its cases."""
 
-ENTRIES = settings.entries(
+get_config = settings.Entries(
   table1, table2, table3, table4, figure3, figure5, figure19
 )
-
-
-def get_config(text: str = "") -> Config:
-  """The config of a table or a figure."""
-  return settings.entry(text, ENTRIES)

@@ -95,9 +95,4 @@ def classes_by_depth(text: str) -> Config:
   return settings.finish(c, text, methods)
 
 
-ENTRIES = settings.entries(drift, fewer_bits, classes_by_depth)
-
-
-def get_config(text: str = "") -> Config:
-  """The config of an experiment."""
-  return settings.entry(text, ENTRIES)
+get_config = settings.Entries(drift, fewer_bits, classes_by_depth)

@@ -111,8 +111,8 @@ def _fixed_alpha(text: str, what: str, tau: int) -> Config:
   if tau > 1 and c.scale == "small":
     c.rounds, c.eval.every = 60, 4
   methods = {
-    f"alpha_{int(100 * alpha)}": _pgfedsplit(
-      f"α = {alpha:g}", alpha=alpha, tau=tau, adaptive=False
+    f"alpha_{int(100 * alpha)}": method(
+      "pgfedsplit", f"α = {alpha:g}", alpha=alpha, tau=tau, adaptive=False
     )
     for alpha in (0.0, 0.25, 0.5, 0.75, 1.0)
   }
@@ -131,9 +131,13 @@ def figure4(text: str) -> Config:
   settings.whole_test_split(c)
   never = c.rounds + 1
   methods = {
-    "pgfedsplit": _pgfedsplit("PGFedSplit"),
-    "own_heads": _pgfedsplit(
-      "heads never aggregated", tau=never, tau_max=never, adaptive=False
+    "pgfedsplit": method("pgfedsplit", "PGFedSplit"),
+    "own_heads": method(
+      "pgfedsplit",
+      "heads never aggregated",
+      tau=never,
+      tau_max=never,
+      adaptive=False,
     ),
   }
   return settings.finish(c, text, methods, also=SETS)
@@ -143,10 +147,10 @@ def figure5(text: str) -> Config:
   """Without the adaptive period (tau stays 5), Gaussian features, and both."""
   c = _begin(text, "Figure 5", "cifar100", printed=False)
   methods = {
-    "pgfedsplit": _pgfedsplit("PGFedSplit"),
-    "no_apa": _pgfedsplit("w/o APA", adaptive=False),
-    "no_gau": _pgfedsplit("w/o GAU", r=0.0),
-    "neither": _pgfedsplit("w/o {APA, GAU}", adaptive=False, r=0.0),
+    "pgfedsplit": method("pgfedsplit", "PGFedSplit"),
+    "no_apa": method("pgfedsplit", "w/o APA", adaptive=False),
+    "no_gau": method("pgfedsplit", "w/o GAU", r=0.0),
+    "neither": method("pgfedsplit", "w/o {APA, GAU}", adaptive=False, r=0.0),
   }
   return settings.finish(c, text, methods, also=SETS)
 
@@ -206,15 +210,9 @@ def _rows(c: Config, tau: int) -> Methods:
     "fedala": method("fedala", "FedALA"),
     "fedpac": method("fedpac", "FedPAC"),
     "fedgh": method("fedgh", "FedGH"),
-    "pgfedsplit": _pgfedsplit("PGFedSplit", tau=tau),
+    "pgfedsplit": method("pgfedsplit", "PGFedSplit", tau=tau),
   }
 
-
-def _pgfedsplit(label: str, **options) -> splitjax.options.Spec:
-  return method("pgfedsplit", label, **options)
-
-
-ENTRIES = settings.entries(table2, table3, figure1, figure2, figure4, figure5)
 
 PRINTED = {
   "table2": tuple(SETS),
@@ -222,7 +220,6 @@ PRINTED = {
 }
 """Entry -> words that ask for printed numbers."""
 
-
-def get_config(text: str = "") -> Config:
-  """The config of a table or a figure."""
-  return settings.entry(text, ENTRIES)
+get_config = settings.Entries(
+  table2, table3, figure1, figure2, figure4, figure5
+)

@@ -35,30 +35,27 @@ MIDDLE = "middle"
 """Words for other small scales, see `ten_clients` and `middle`."""
 
 Methods = dict[str, Spec]
-Entries = Mapping[str, Callable[[str], Config]]
 
 
-def entries(*makers: Callable[[str], Config]) -> Entries:
-  """Names functions that make a config of words by their own names."""
-  return {maker.__name__: maker for maker in makers}
+class Entries:
+  """The get_config of a paper: a table or figure by its function's name."""
 
+  def __init__(self, *makers: Callable[[str], Config]):
+    self.makers = {maker.__name__: maker for maker in makers}
 
-def entry(text: str, entries: Entries) -> Config:
-  """Makes the config of ENTRY,WORD,WORD; the entry gets "WORD,WORD"."""
-  name, _, words = text.partition(",")
-  if name not in entries:
-    known = ", ".join(entries)
-    raise UserError(f"--config=FILE:{text}: {name!r} is none of {known}")
-  return entries[name](words)
+  def __call__(self, text: str = "") -> Config:
+    """Makes the config of ENTRY,WORD,WORD; the entry gets "WORD,WORD"."""
+    name, _, words = text.partition(",")
+    if name not in self.makers:
+      known = ", ".join(self.makers)
+      raise UserError(f"--config=FILE:{text}: {name!r} is none of {known}")
+    return self.makers[name](words)
 
 
 def begin(text: str, title: str, paper: str = "") -> Config:
   """Makes a config with defaults, at the scale that `text` names.
 
-  Args:
-    text: the words behind the entry, separated by commas.
-    title: title of the report.
-    paper: the table whose printed numbers the report compares with.
+  `paper` is the table whose printed numbers the report compares with.
   """
   c = splitjax.default()
   c.title, c.paper = title, paper
@@ -76,8 +73,6 @@ def compare(
   scales: Iterable[str] = SCALES,
 ) -> None:
   """Makes a config train the methods that `text` names, or else all of them.
-
-  `also` are other words of the entry.
 
   Raises:
     UserError: `text` has a word that is not in scales, also or methods.
@@ -127,11 +122,8 @@ def method(name: str, label: str, **options) -> Spec:
 def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> Methods:
   """Returns schemes of HARMONY's tables, labelled as there: key -> method.
 
-  Args:
-    *names: some of splitfed, multi_exit, multi_exit_ft, splitgp_09,
-      splitgp_02, harmony; multi_exit_ft and splitgp_02 also have a +FT row.
-    inner_lr: alpha, learning rate of HARMONY's inner steps and of fine-tuning.
-    inner_steps: M, number of inner steps, and of fine-tuning steps.
+  `inner_lr` and `inner_steps` are alpha and M of HARMONY's inner steps, and of
+  the fine-tuning of multi_exit_ft and splitgp_02, which adds a row +FT.
   """
   inner = {"inner_lr": inner_lr, "inner_steps": inner_steps}
   tuned = {"finetune": True, **inner}
@@ -144,6 +136,24 @@ def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> Methods:
     "harmony": method("harmony", "HARMONY", **inner),
   }
   return {name: known[name] for name in names}
+
+
+def baselines() -> Methods:
+  """Returns the usual methods beside those of `rows`."""
+  return {
+    "splitfed_v1": method("splitfed_v1", "SplitFed v1"),
+    "fedavg": method("fedavg_ft", "FedAvg"),
+  }
+
+
+def twenty_clients(title: str) -> Config:
+  """Makes a config of 20 clients, Shard-2, and three cuts of a narrow cnn8."""
+  c = begin("", title)
+  c.scale = ""
+  c.num_clients = 20
+  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=40)
+  c.backbone.depths, c.backbone.width = (2, 3, 4), 0.125
+  return c
 
 
 def train(
@@ -222,7 +232,7 @@ def middle(c: Config) -> None:
 def twenty_rounds(c: Config, *, every: int) -> None:
   """Changes `fashion_mnist` at `small` to 10 clients of 200 samples, 20 rounds.
 
-  Meant for grids of many cells. An evaluation follows every `every` rounds.
+  Meant for grids of many cells, evaluated every `every` rounds.
   """
   c.title = c.title.replace("N=50", "N=10")
   c.num_clients, c.data.partition.num_shards = 10, 20

@@ -94,9 +94,4 @@ def _rows() -> Methods:
   }
 
 
-ENTRIES = settings.entries(table2, table3, table4, cifar10)
-
-
-def get_config(text: str = "") -> Config:
-  """The config of a table or a figure."""
-  return settings.entry(text, ENTRIES)
+get_config = settings.Entries(table2, table3, table4, cifar10)

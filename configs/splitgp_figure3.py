@@ -14,12 +14,9 @@ number; all 3x3x256 features would add 205 to the cut's time. It names no
 latency limit either: --limit=30000 sets one, and --smallest=50000 the smallest
 |phi|.
 
-Expected: the cut takes 24050 of time, the whole network 193408 at the client
-and 39466 at the server; the cut is the faster one up to P_C = 986
-(Proposition 2) and, with P_C = 20, at any R (Proposition 3). The client stores
-10.62 % of the network, as the paper says; it is the share of |phi| + |h|. For
-CIFAR-10 it says 10.64 % and --backbone=vgg11 --shape 32 32 3 gives 10.54: its
-|phi| = 972,554 has the 10,250 of |h| in it; with these once more it is 10.647.
+The storage is the share of |phi| + |h|. For CIFAR-10 the paper says 10.64 % and
+--backbone=vgg11 --shape 32 32 3 gives 10.54: its |phi| = 972,554 has the 10,250
+of |h| in it; with these once more it is 10.647.
 """
 
 import argparse
@@ -89,14 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Prints the table and, given a workdir, draws the figure.
-
-  Args:
-    argv: the flags; None for those of the process.
-
-  Returns:
-    The exit status: 0, or 2 after a one-line error.
-  """
+  """Prints the table, draws the figure; 0, or 2 after a one-line error."""
   args = _parser().parse_args(argv)
   names = [field.name for field in dataclasses.fields(Setting)]
   setting = Setting(**{name: getattr(args, name) for name in names})

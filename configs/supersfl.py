@@ -167,8 +167,6 @@ def _supersfl(label: str = "SuperSFL", **options) -> Spec:
   return method("supersfl", label, **options)
 
 
-ENTRIES = settings.entries(table1, table3, figure6, study)
-
 PRINTED = {
   "table1": (
     "cifar10,clients50",
@@ -179,7 +177,4 @@ PRINTED = {
 }
 """Entry -> words that ask for printed numbers, where they are not `paper`."""
 
-
-def get_config(text: str = "") -> Config:
-  """The config of a table or a figure."""
-  return settings.entry(text, ENTRIES)
+get_config = settings.Entries(table1, table3, figure6, study)

@@ -37,7 +37,7 @@ def printed(paper, entry):
 CASES = [
   (paper, entry, words)
   for paper in PAPERS
-  for entry in module(paper).ENTRIES
+  for entry in module(paper).get_config.makers
   for words in printed(paper, entry)
 ]
 
@@ -133,7 +133,7 @@ def test_the_docstring_names_commands_entries_and_results(paper):
   text = ast.get_docstring(ast.parse(source))
   assert f"python launch.py --config=configs/{paper}.py:" in text
   assert "python -m splitjax.data prepare" in text
-  for entry in module(paper).ENTRIES:
+  for entry in module(paper).get_config.makers:
     assert f"| {entry} |" in text or f"; {entry}: " in text
   page = text.partition("docs/results/")[2].partition(".md")[0]
   assert (ROOT / f"docs/results/{page}.md").exists()
@@ -209,7 +209,7 @@ def fleet_of(c):
   }
 
 
-@pytest.mark.parametrize("entry", module("hydra").ENTRIES)
+@pytest.mark.parametrize("entry", module("hydra").get_config.makers)
 @pytest.mark.parametrize(("scale", "seeds"), [("paper", 10), ("small", 3)])
 def test_hydras_setting(entry, scale, seeds):
   asked = plan("hydra", entry, scale)
