@@ -23,17 +23,12 @@ NAMES = {
   "domain": "domain_names",
 }
 
-REMEDIES = {
-  "image": "give images as uint8 [Z, H, W, c] of one shape, series padded to"
-  " one length as [Z, T, c], tables as [Z, F], categories one-hot, and words as"
-  " token ids, integers [Z, T], with their number, vocabulary; fill what is"
-  " missing",
-  "label": "give each sample one class, an integer or a name, np.array(names,"
-  " str); of one-hot rows give the argmax; there is no regression",
-  "client": "give each sample an integer from 0 on, or a name",
-  "domain": "give each sample an integer from 0 on, or a name",
-}
-"""What a field must be."""
+OBJECTS = (
+  "pad series to one length, resize images to one shape, write categories"
+  " one-hot and labels as numbers or text, np.array(names, str); fill what is"
+  " None"
+)
+"""What to do about an array of Python objects."""
 
 MOST_CLASSES = 100_000
 LARGEST = 1e18
@@ -189,8 +184,9 @@ def _numbered(data: Dataset, field: str) -> Dataset:
     samples = len(getattr(data, f"{split}_image"))
     require(
       column.dtype.kind in "iuU" and column.shape == (samples,),
-      f"{key} is {column.dtype} {list(column.shape)} for {samples} samples:"
-      f" {REMEDIES[field]}",
+      f"{key} is {column.dtype} {list(column.shape)}: give each of {samples}"
+      " samples an integer from 0 on, or a name as text; of one-hot rows give"
+      " the argmax; there is no regression",
     )
   texts = {column.dtype.kind == "U" for column in columns.values()}
   require(
@@ -234,7 +230,7 @@ def _check_names(names: Sequence[str], field: str) -> None:
     key = unicodedata.normalize("NFC", str(name)).strip().casefold()
     require(
       key and key not in seen,
-      f"{field} names: {seen.get(key)!r} and {name!r} differ in nothing but"
+      f"{field} names: {seen.get(key, '')!r} and {name!r} differ in nothing but"
       " spaces, case or the form of accents, or are empty: write them alike, or"
       " tell them apart",
     )
@@ -251,10 +247,17 @@ def _inputs(data: Dataset, key: str) -> np.ndarray:
   kind = image.dtype.kind
   text = f"{key} is {image.dtype} {list(shape)}"
   fits = image.ndim == 2 and kind in "iu" if vocabulary else kind in "iuf"
-  require(
-    fits and image.ndim > 1 and 0 not in shape[1:],
-    f"{text}: {REMEDIES['image']}",
+  remedies = {
+    "O": OBJECTS,
+    "U": "give words as token ids with their number, vocabulary, and categories"
+    " one-hot",
+  }
+  remedy = remedies.get(
+    kind.replace("S", "U"),
+    "give images as uint8 [Z, H, W, c], series as [Z, T, c], tables as [Z, F],"
+    " or token ids, integers [Z, T], with their number, vocabulary",
   )
+  require(fits and image.ndim > 1 and 0 not in shape[1:], f"{text}: {remedy}")
   require(
     len(shape) != 4 or shape[1] not in (1, 3) or min(shape[2:]) < 5,
     f"{text}, channels first: transpose images with (0, 2, 3, 1) to"

@@ -39,45 +39,38 @@ _SPLIT_SEED = 0
 """Seed of the digits' split and of subsets, the same in all runs."""
 
 
-def digits(data_dir: Folder = None) -> Dataset:
+@functools.cache
+def digits() -> Dataset:
   """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
 
   A stratified split with a fixed seed gives all runs the same 1,437 samples for
   training and 360 for test. The grey levels 0 to 16 become 0 to 255.
   """
-  del data_dir  # the data set is bundled
+  from PIL import Image
+  from sklearn.datasets import load_digits
   from sklearn.model_selection import train_test_split
 
-  image, label = _digits()
-  train, test = train_test_split(
-    np.arange(len(label)),
+  small, label = load_digits(return_X_y=True)
+  grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+  size = (28, 28)
+  bilinear = Image.Resampling.BILINEAR
+  image = [np.asarray(Image.fromarray(g).resize(size, bilinear)) for g in grey]
+  splits = train_test_split(
+    np.stack(image)[..., None],
+    label.astype(np.int32),
     test_size=0.2,
     random_state=_SPLIT_SEED,
     stratify=label,
   )
+  train_image, test_image, train_label, test_label = splits
   return Dataset(
     name="digits",
     classes=10,
-    train_image=image[train],
-    train_label=label[train],
-    test_image=image[test],
-    test_label=label[test],
+    train_image=train_image,
+    train_label=train_label,
+    test_image=test_image,
+    test_label=test_label,
   )
-
-
-@functools.cache
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-  """Returns all digits in scikit-learn's order: uint8 images, int32 labels."""
-  from PIL import Image
-  from sklearn.datasets import load_digits
-
-  small, label = load_digits(return_X_y=True)
-  grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-  bilinear = Image.Resampling.BILINEAR
-  image = [
-    np.asarray(Image.fromarray(g).resize((28, 28), bilinear)) for g in grey
-  ]
-  return np.stack(image)[..., None], label.astype(np.int32)
 
 
 def prepared(data_dir: Folder = None, *, name: str) -> Dataset:
@@ -128,7 +121,7 @@ def tensorflow_datasets(name: str, data_dir: Folder) -> tuple[Arrays, Facts]:
 
 
 SOURCES: dict[str, Callable[[Folder], Dataset]] = {
-  "digits": digits,
+  "digits": lambda data_dir: digits(),
   **{name: functools.partial(prepared, name=name) for name in OFFICIAL},
 }
 

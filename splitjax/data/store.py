@@ -18,7 +18,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from splitjax import files
-from splitjax.data.dataset import FIELDS, REMEDIES, Dataset, keys, require
+from splitjax.data.dataset import OBJECTS, Dataset, keys, require
 from splitjax.types import UserError
 
 Folder = str | os.PathLike | None
@@ -126,8 +126,7 @@ def _reading(source: object) -> Iterator[None]:
   except Exception as error:  # the libraries' errors share no base class
     remedy = f"cannot be read ({files.reason(error)}): write it again"
     if "object" in str(error).lower():
-      field = next((x for x in FIELDS if x in name), "label")
-      remedy = f"holds Python objects, which are not read: {REMEDIES[field]}"
+      remedy = f"holds Python objects, which are not read: {OBJECTS}"
     raise UserError(f"{name} {remedy}") from error
 
 

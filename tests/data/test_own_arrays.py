@@ -162,10 +162,11 @@ WORDS = np.array([["goal", "team"], ["oil", "bank"]] * 6)
 ONE = "entry 1 of the last axis"
 REFUSED = [
   # Inputs, and the remedy.
-  ({"train_image": RAGGED}, "series padded to one length"),
-  ({"train_image": np.array([[X[0]], [X[0, :5]]] * 6, object)}, "one shape"),
-  ({"train_image": np.array([[1, None]] * 12)}, "fill what is missing"),
-  ({"train_image": WORDS}, "words as token ids"),
+  ({"train_image": RAGGED}, "pad series to one length"),
+  ({"train_image": np.array([[X[0]], [X[0, :5]]] * 6, object)},
+   "resize images to one shape"),
+  ({"train_image": np.array([[1, None]] * 12)}, "fill what is None"),
+  ({"train_image": WORDS}, "give words as token ids"),
   ({"train_image": WORDS.astype("S")}, "categories one-hot"),
   ({"train_image": X > 0}, "give images as uint8"),
   ({"train_image": X[:, 0, 0, 0]}, "tables as [Z, F]"),
@@ -174,7 +175,7 @@ REFUSED = [
   ({"train_image": X.transpose(0, 3, 1, 2)[..., :5]}, "(0, 2, 3, 1)"),
   ({"test_image": NUMBERS[:5]}, "make them alike"),
   ({"test_image": X[:5, :, :5]}, "make them alike"),
-  ({"test_image": X[:4]}, "[5] for 4 samples"),
+  ({"test_image": X[:4]}, "[5]: give each of 4"),
   ({"test_image": None}, "test_image is missing"),
   ({"train_image": None}, "write train_image, train_label"),
   # Tiny, huge and missing numbers.
@@ -187,7 +188,7 @@ REFUSED = [
   (table([0, 1e-50]), f"{ONE} ranges from 0 to 1e-50: subtract"),
   (table([1.7e9, 1.7e9 + 50]), "subtract an offset"),
   # Token ids, and facts.
-  ({"train_image": IDS / 2, "vocabulary": 20}, "words as token ids"),
+  ({"train_image": IDS / 2, "vocabulary": 20}, "or token ids, integers"),
   ({"train_image": IDS, "vocabulary": 19}, "token ids 0 to 19"),
   ({"train_image": IDS - 1, "vocabulary": 20}, "token ids -1 to 18"),
   ({"vocabulary": 20.0}, "integer of 2 or more"),
@@ -199,13 +200,13 @@ REFUSED = [
   ({"train_label": Y - 1}, "numbers -1 to 2"),
   ({"train_label": Y + 0.5}, "there is no regression"),
   ({"train_label": np.eye(3)[Y]}, "of one-hot rows give the argmax"),
-  ({"train_label": Y[:, None]}, "give each sample one class"),
+  ({"train_label": Y[:, None]}, "samples an integer"),
   ({"train_label": 0 * Y, "test_label": Y[:5] * 0}, "classes is 1"),
   ({"train_label": Y * 10**6}, "classes is 2000001"),
   ({"train_label": Y.astype(str)}, "both splits alike"),
   # Names.
   ({"train_client": np.zeros(12)}, "an integer from 0 on, or a name"),
-  ({"train_client": Y[:3]}, "[3] for 12 samples"),
+  ({"train_client": Y[:3]}, "[3]: give each of 12"),
   ({"test_client": Y[:5]}, "give that of the training samples"),
   ({**NAMED, "test_client": Y[:5]}, "both splits alike"),
   ({"train_client": np.array(["Oslo", "oslo "])[Y % 2]}, "but spaces, case"),
