@@ -7,12 +7,13 @@ WORKDIR ?= runs/quickstart
 # Of an accelerator: make quickstart JAX='jax[cuda13]'
 JAX ?=
 # Modules of tests are independent: one process per core.
-PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
+# The longest are first, by the seconds in tests/seconds.json, which
+# TEST_ARGS=--record-seconds writes.
+PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
 # Instruction sets for which the numeric tests are compiled again; `make test`
 # takes the processor's best. This one has no fused multiply-add; AVX and AVX2
 # lie between: make test-all ISAS='SSE4_2 AVX2'
 ISAS ?= SSE4_2
-SLOWEST = tests/test_benchmarks.py  # first, so that nobody waits for it
 NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
 # XLA's compilers for accelerators, beside the packages of a run.
@@ -30,7 +31,7 @@ test-fast: $(VENV)/.development
 	$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 test-all: $(VENV)/.development
-	$(PYTEST) --no-loadscope-reorder -m slow $(SLOWEST) tests $(TEST_ARGS)
+	$(PYTEST) -m slow $(TEST_ARGS)
 	for isa in $(ISAS); do \
 	  echo "numeric tests for $$isa"; \
 	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m "numeric and not slow" $(NUMERIC) || exit 1; \

@@ -1,6 +1,8 @@
 """One compilation cache for all test sessions, in .jax_cache beside tests/."""
 
+import collections
 import gc
+import json
 import os
 import re
 import shutil
@@ -24,6 +26,9 @@ FLAGS = (
   "--xla_cpu_use_fusion_emitters=false",
   "--xla_cpu_parallel_codegen_split_count=1",
 )
+
+SECONDS = Path(__file__).with_name("seconds.json")
+"""Module -> seconds of its quick and of its slow tests."""
 
 TRIED = "SPLITJAX_TEST_FLAGS"
 """Set once FLAGS have been tried and those that XLA knows are in XLA_FLAGS."""
@@ -49,6 +54,9 @@ def pytest_configure(config):
       new = list(filter(known, new))
     os.environ["XLA_FLAGS"] = flags = " ".join((flags, *new))
     os.environ[TRIED] = "1"
+  worker = hasattr(config, "workerinput")
+  if config.getoption("--record-seconds") and not worker:
+    config.pluginmanager.register(Stopwatch())
   # One for each instruction set: XLA's flags are no part of an entry's key.
   isa = re.search(r"xla_cpu_max_isa=(\w+)", flags)
   cache = CACHE / isa[1] if isa else CACHE
@@ -62,6 +70,50 @@ def pytest_configure(config):
       "filterwarnings",
       f"ignore:Error {verb} persistent compilation cache:UserWarning",
     )
+
+
+class Stopwatch:
+  """Writes the seconds of the modules that a session runs."""
+
+  def __init__(self):
+    self.seconds = collections.defaultdict(lambda: [0.0, 0.0])
+
+  def pytest_runtest_logreport(self, report):
+    module = report.nodeid.partition("::")[0]
+    self.seconds[module]["slow" in report.keywords] += report.duration
+
+  def pytest_sessionfinish(self):
+    rows = json.loads(SECONDS.read_text())
+    for module, pair in self.seconds.items():
+      before = rows.get(module, [0.0, 0.0])
+      # A kind of tests that did not run keeps its seconds.
+      rows[module] = [
+        round(new or old, 1) for new, old in zip(pair, before, strict=True)
+      ]
+    rows = {module: rows[module] for module in sorted(rows)}
+    lines = [f"{json.dumps(m)}: {json.dumps(pair)}" for m, pair in rows.items()]
+    SECONDS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def pytest_addoption(parser):
+  text = "write tests/seconds.json, by which modules are ordered"
+  parser.addoption("--record-seconds", action="store_true", help=text)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+  """The longest modules first, so that no core waits for one at the end."""
+  rows = json.loads(SECONDS.read_text())
+  kinds = collections.defaultdict(set)
+  for item in items:
+    kinds[item.nodeid.partition("::")[0]].add("slow" in item.keywords)
+
+  def place(item):
+    module = item.nodeid.partition("::")[0]
+    pair = rows.get(module, [1e9, 1e9])  # what is new may be long
+    return -sum(pair[kind] for kind in kinds[module]), module
+
+  items.sort(key=place)
 
 
 def pytest_collection_finish():

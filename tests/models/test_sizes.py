@@ -81,7 +81,7 @@ LAYOUT = {
 }
 LARGE = "mobilenet_v2", "resnet50", "resnet101"
 every = pytest.mark.parametrize(
-  "name", [*(LAYOUT.keys() - {*LARGE}), *slow(*LARGE)]
+  "name", [*sorted(LAYOUT.keys() - {*LARGE}), *slow(*LARGE)]
 )
 
 
