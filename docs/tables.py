@@ -9,7 +9,6 @@ makes of docs/results/NAME/report.csv. A test compares.
 import csv
 import fnmatch
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -52,8 +51,8 @@ NAMES = {
 def render(name: str) -> str:
   """Makes a table of a committed report, in Markdown.
 
-  A cell is ours, mean ± half-width of the 95 % interval, its standard deviation
-  over rounds and seeds if known, and the paper's number in parentheses.
+  A cell is ours, mean ± half-width of the 95 % interval, and the paper's number
+  in parentheses.
   """
   means = _means(name)
   columns = _columns(name)
@@ -67,7 +66,6 @@ def render(name: str) -> str:
     NAMES.get(field, head)
     for field, head in zip(by, table.index.names, strict=True)
   ]
-  _add_deviations(table, means, columns, by)
   return tables.markdown(table) + "\n"
 
 
@@ -105,22 +103,6 @@ def _means(name: str) -> pd.DataFrame:
       "row", key=lambda rows: rows.map(order.index), kind="stable"
     )
   return means.reset_index(drop=True)
-
-
-def _add_deviations(
-  table: pd.DataFrame,
-  means: pd.DataFrame,
-  columns: Sequence[Column],
-  by: Sequence[str],
-) -> None:
-  """Adds ", sd 1.0" behind our numbers where it is known."""
-  for each in columns:
-    spread = each._replace(metric=f"{each.metric}_sd").lines(means)
-    for line in spread.to_dict("records"):
-      key = tuple(line[name] for name in by)
-      ours, paper, printed = table.at[key, each.head].partition(" (")
-      sd = tables.rounded(100 * line["value"], 1)
-      table.at[key, each.head] = f"{ours}, sd {sd}{paper}{printed}"
 
 
 def filled(page: str) -> str:
