@@ -125,7 +125,7 @@ OWN_METHODS = (
   "OwnBiases",
   "HeadThenBody",
   "WarmUp",
-  "ServerMomentum",
+  "SlowServer",
   "ByLoss",
 )
 
