@@ -89,11 +89,10 @@ def of_round(
   """Computes the cost of one round.
 
   Args:
-    plan: the work of a whole round.
+    plan: the work of a whole round; of it a client has done steps / plan.steps.
     hardware: the clients' devices.
     sent: [N], bytes that each client sent and received.
-    steps: [N], local steps that each client took. Of the work in `plan` the
-      client has done the share steps / plan.steps.
+    steps: [N], local steps that each client took.
     alone: [N], how many of these steps were without the server.
     relay: whether a client's half is handed from client to client.
   """

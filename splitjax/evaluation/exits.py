@@ -1,9 +1,8 @@
 """From networks to the answers of both exits, as one compiled program.
 
-Every client's networks run once over the samples of its test sets. Thresholds,
-ratios and metrics are then arithmetic on these answers (`gate`, `scores`). A
-client's network is made where it runs, so that clients that start from a mean
-need no copies of it.
+Every client's networks run once over the samples of its test sets; the rest is
+arithmetic on the answers (`gate`, `scores`). Networks are made where they run,
+so that clients that start from a mean need no copies of it.
 """
 
 import functools
@@ -29,9 +28,8 @@ from splitjax.types import Client, Logits, Net, Server, Shard, State, Tree
 class Exits(NamedTuple):
   """Predictions of both exits for every sample.
 
-  Clients with the same answers may share one evaluation. If their exits do not
-  answer, the exits' floats are then NaN and `client` is -1, because the values
-  would be those of another client's exit.
+  Where clients share an evaluation and their exits do not answer, the exits'
+  floats are NaN and `client` is -1: they would be another client's.
   """
 
   entropy: Array | np.ndarray  #: [N, M] float32, of the client's exit, nats
@@ -81,14 +79,12 @@ def evaluate_clients(
     method: the trained method.
     clients: of each cohort, leaves [N, ...].
     server: as it is after a round.
-    personal: for each cohort the clients' personalised networks [N, ...]; None:
-      their networks as `Method.model` makes them.
+    personal: of each cohort the personalised networks [N, ...]; None: those
+      that `Method.model` makes.
     numbers: of each cohort's clients, [N] int32.
     image: [P, ...], the inputs.
-    shown: [N, chunks, B] int32, by client number the rows of `image` that each
-      is evaluated on.
-    chunks: [N] int32, how many leading chunks are computed for each client,
-      the answers to others are 0; None: all.
+    shown: [N, chunks, B] int32, by client number the rows of `image`.
+    chunks: [N] int32, how many leading chunks are computed; None: all.
     layout: the cohorts.
     plans: of each cohort.
     probabilities: whether Exits keep probabilities.
@@ -166,10 +162,9 @@ def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
 def alike(method: Method, depth: int) -> bool:
   """Tells whether all clients of a depth give the same answers after a round.
 
-  They do if a client keeps no parameter or statistic that answers: none at all,
-  or those of an exit alone where only the server answers. Besides, the server
-  must have one network for all of them, and no other client's path may answer
-  (`pick`). Personalised copies are never alike.
+  They do if a client keeps no parameter or statistic that answers, the server
+  has one network for all of them, and no other client's path answers (`pick`).
+  Personalised copies are never alike.
   """
   if method.pick or type(method).part_two is not Method.part_two:
     return False

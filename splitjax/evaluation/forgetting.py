@@ -1,10 +1,8 @@
 """Forgetting: by class, over the rounds, and within a round.
 
-Arithmetic on predictions, on the host. All values are fractions. The accuracy
-of a class without a test sample is NaN, and means leave it out.
-
-Hydra's paper leaves open which rounds count. Here only evaluated rounds count
-(eval.every), both in the search for a peak and among the last rounds.
+All values are fractions. The accuracy of a class without a test sample is NaN,
+and means leave it out. Hydra's paper leaves open which rounds count: here the
+evaluated ones (eval.every).
 
 References:
   Hydra (Tirana et al., AAAI 2026), Section 3.1 (eq. 1, 2), Figure 11 and
@@ -33,11 +31,7 @@ def count_answers(
 ) -> np.ndarray:
   """Counts the answers to each client's samples, [N, C, C] by class and answer.
 
-  Args:
-    predicted: [N, M] int in 0..C-1, the answers.
-    labels: [M] or [N, M] int; undefined for padding.
-    samples: [N, M] bool, the samples of the test set.
-    classes: C.
+  Of the answers [N, M], the labels [M] or [N, M], and the set's samples [N, M].
   """
   table = np.zeros((len(predicted), classes, classes), np.int32)
   client, sample = np.nonzero(samples)
@@ -76,10 +70,9 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
 
   BW(R) = 1/L sum_l max_{r < R} (A_l^r - A_l^R)
 
-  In the paper R is the last round. A choice: here R is each evaluated round in
-  turn, so that a median over the last rounds can be taken. From A_l^r [R, C] of
-  the evaluated rounds in order; returns [R] float64: NaN for the first round;
-  below 0 if the classes are on average better than ever before.
+  In the paper R is the last round. A choice: here it is each evaluated round in
+  turn, so that a median can be taken. From A_l^r [R, C] to [R]: NaN for the
+  first round, below 0 if classes are on average better than ever before.
   """
   values = np.asarray(per_class, np.float64)
   out = np.full(len(values), np.nan)
@@ -114,12 +107,10 @@ def late_numbers(
 
 
 def on_end(end: End) -> Finding:
-  """Finds each label's position in a cycle of the server, and counts answers.
+  """Finds the classes' positions in a cycle of the server, and counts answers.
 
-  The arrays, of confusion.npz if the config asks for it (eval.confusion), map
-  row labels to [R, N, C, C] int32: answers by test set, client, class and
-  answer, at eval.threshold_rule's thresholds. The sum over N is the matrix of
-  all clients.
+  The arrays, with eval.confusion, map row labels to [R, N, C, C] int32: samples
+  by test set, client, class and answer.
   """
   subject = end.subject
   numbers = list[Number]()
@@ -165,10 +156,7 @@ def queue(subject: Subject) -> QueueSpec:
 
 
 def positions(subject: Subject) -> dict[str, int]:
-  """Maps classes to the position of their clients in a cycle of the server.
-
-  Classes without clients are left out, and all if the server has no cycles.
-  """
+  """Maps classes to their clients' position in the server's cycles, if any."""
   if subject.method.topology not in IN_TURN:
     return {}
   name = subject.config.order.name
@@ -232,8 +220,8 @@ def within_round(
     subject: the method.
     order: [N, R, T] int, the order of service of all rounds.
     number: the round, from 0.
-    answers: an order of service -> [N, M] int, what the server predicts for the
-      test samples after a round that is served in this order.
+    answers: an order of service -> [N, M] int, the server's answers to the test
+      samples after the round.
 
   Returns:
     "confusion" [S, C, C], the `shares` of the last test set at each of S

@@ -9,10 +9,10 @@ none. If a network diverged and the entropy is NaN, the sample is always
 offloaded.
 
 `best` of a sweep over test samples is the oracle of both papers. `estimate`
-chooses thresholds without test labels, which HARMONY leaves to future work: a
-client uses held-out images of its own, and the same images with their patches
-in random order. For these proxies of out-of-distribution samples none of its
-classes is the right answer: its exit should be unsure and offload them.
+needs no test labels, which HARMONY leaves to future work: a client uses
+held-out images of its own, and the same images with their patches in random
+order. For these proxies of out-of-distribution samples none of its classes is
+the right answer: its exit should be unsure and offload them.
 
 Accuracy and offload ratio of a client without a sample in a set are NaN, which
 `means.over_clients` leaves out.
@@ -132,9 +132,7 @@ def best(swept: Gated) -> Gated:
   """Chooses the most accurate threshold for every client and set.
 
   Of equally accurate thresholds it takes the largest, which offloads least. A
-  client without samples gets the threshold NaN. Of a `sweep` over test samples
-  this is the oracle: it uses the test labels, so no choice from the same grid
-  is more accurate. Of an `estimate` it uses no test labels.
+  client without samples gets the threshold NaN.
   """
   order = np.argsort(swept.threshold[:, 0, 0])[::-1]
   # The largest threshold first: argmax returns the first maximum.
@@ -177,13 +175,12 @@ def estimate(
 
   a(e) = (a_ID(e) + rho' Pr(Tx | proxy, e) a_S) / (1 + rho')
 
-  a_ID(e) is the accuracy of the gate at e on the client's held-out samples.
-  Pr(Tx | proxy, e) is the share of the proxies that the gate offloads. a_S is
-  the server's accuracy on the held-out samples; it stands for the unswept
-  accuracy on out-of-distribution samples, which is lower (42 % against 84 %:
-  SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so thresholds are
-  too low if few samples are out of distribution. An out-of-distribution sample
-  that exits on the device counts as a wrong answer.
+  a_ID(e) is the accuracy of the gate at e on the held-out samples, Pr(Tx |
+  proxy, e) the share of the proxies that it offloads; a proxy that exits on the
+  device is a wrong answer. a_S is the server's accuracy on the held-out
+  samples. It stands for that on out-of-distribution samples, which is lower (42
+  % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST), so
+  thresholds are too low if few samples are out of distribution.
 
   Args:
     holdout: arrays [N, H], outputs for held-out samples.
@@ -194,9 +191,8 @@ def estimate(
     expected_rho: rho', #OOD / #ID at deployment, >= 0.
 
   Returns:
-    The estimates on the mixture, arrays [E, 1, N]; size is the number of
-    held-out samples. From them `best` chooses one threshold per client for all
-    test sets, since a client does not know which mixture comes.
+    [E, 1, N]; from them `best` chooses one threshold per client for all test
+    sets, since a client does not know which mixture comes.
   """
   inside = Answered(holdout, label, real[None])
   swept = sweep(inside, thresholds)

@@ -181,15 +181,6 @@ def embedding_gradient(
   the gradient g that the client sent ("up/embedding_gradient"), the guess is
   argmax_c cos(g, d CE(h(e), c) / de), or of another `loss` of each sample,
   (logits [B, C], label [B]) -> [B]. Returns [n] int, labels of `sample[0]`.
-
-  Example:
-    >>> import numpy as np
-    >>> from splitjax.evaluation.leakage import Messages
-    >>> e, g = np.zeros((2, 2)), np.array([[-1.0, 1], [0.5, -0.5]])
-    >>> sent = {"down/embeddings": e, "up/embedding_gradient": g}
-    >>> heard = Messages(sent, np.array([[0, 1]]), size=2, head=lambda e: e)
-    >>> embedding_gradient(heard).tolist()
-    [0, 1]
   """
   head: Any = messages.head
 
@@ -281,9 +272,9 @@ def _decoder(
 ) -> tuple[Callable[[Array], Tree], Callable[[Tree, Array], Array]]:
   """Makes (key) -> params and (params, features) -> differences of images.
 
-  Features pass a convolution, the sub-pixel shuffle and two more convolutions;
-  a linear convolution with a shuffle is added in parallel. Features without
-  spatial axes are one pixel. The last layers begin at 0.
+  Features, those without spatial axes as one pixel, pass a convolution, the
+  sub-pixel shuffle and two more convolutions; a linear convolution with a
+  shuffle is added. The last layers begin at 0.
   """
   h, w, k = features if len(features) == 3 else (1, 1, math.prod(features))
   up = -(-image[0] // h)

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from splitjax.evaluation import cost, forgetting, privacy, rounds, scores, skew
 from splitjax.evaluation.subject import Arrays, End, Finding
+from splitjax.types import Number
 
 MEASUREMENTS: dict[str, ModuleType] = {
   "scores": scores,
@@ -35,12 +36,15 @@ def measure(end: End) -> tuple[Finding, dict[str, Arrays]]:
 
   The arrays of what was not measured are empty.
   """
-  found = {name: module.on_end(end) for name, module in MEASUREMENTS.items()}
-  together = Finding(
-    numbers=[number for each in found.values() for number in each.numbers],
-    notes=[note for each in found.values() for note in each.notes],
-  )
-  return together, {f"{name}.npz": x.arrays for name, x in found.items()}
+  numbers = list[Number]()
+  notes = list[str]()
+  arrays = {}
+  for name, module in MEASUREMENTS.items():
+    finding = module.on_end(end)
+    numbers += finding.numbers
+    notes += finding.notes
+    arrays[f"{name}.npz"] = finding.arrays
+  return Finding(numbers, notes=notes), arrays
 
 
 def drawn() -> dict[str, ModuleType]:

@@ -1,11 +1,8 @@
 """Privacy accounting: epsilon of one sample's rows in messages with noise.
 
-An observer who sees a sample's rows in the noisy messages, and knows the
-networks that made them, cannot tell the sample from any other better than
-(epsilon, delta) allows. Neighbouring data sets differ in one replaced sample.
-Two clipped rows are at most 2 clip apart, which is the sensitivity; the noise
-multiplier is therefore `noise` / 2. docs/privacy.md lists what epsilon does not
-cover.
+Neighbouring data sets differ in one replaced sample. Two clipped rows are at
+most 2 clip apart, which is the sensitivity; the noise multiplier is therefore
+`noise` / 2. docs/privacy.md says what epsilon covers, and what it does not.
 
 Every transmission of a sample counts in full. k Gaussian mechanisms of equal
 sensitivity are equivalent to a single one with 1 / k of the variance, whose
@@ -99,12 +96,10 @@ def _log_delta(epsilon: float, apart: float) -> float:
 
 
 def on_end(end: End) -> Finding:
-  """Finds the epsilons of the clients' samples after all rounds.
+  """Finds the largest and the median of the clients' epsilons after all rounds.
 
-  "epsilon" is the largest of the clients and "epsilon_median" their median. The
-  part is the name of a noisy message, or "up" for all noisy messages to the
-  server together. Finds nothing if no account is asked for or no message has
-  noise.
+  The part is the name of a noisy message, or "up" for all noisy messages to the
+  server together. Without a delta or noise there is nothing to find.
   """
   options = end.subject.config.privacy
   if not options.accounted:
@@ -140,8 +135,7 @@ def releases(end: End) -> dict[str, list[Release]]:
   """Maps the name of each message with noise to a Release for every client.
 
   If one step sends the message k times, a pass over the data sends each sample
-  k times. In HARMONY k is 2, for two views, which take the data in different
-  orders. If the server was unavailable for only some of a client's steps in a
+  k times. If the server was unavailable for only some of a client's steps in a
   round, the client is taken to have made all passes of the round.
   """
   subject = end.subject

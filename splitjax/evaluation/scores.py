@@ -14,7 +14,7 @@ from splitjax.data import TestSets
 from splitjax.evaluation import forgetting, gate, latency, means, metrics
 from splitjax.evaluation.exits import Outputs
 from splitjax.evaluation.gate import Answered, Gated
-from splitjax.evaluation.subject import End, Finding, Subject
+from splitjax.evaluation.subject import End, Finding, Line, Subject
 from splitjax.types import Number, Row
 
 LEAST_GAIN = 0.001
@@ -135,22 +135,18 @@ def limits_of(
   return limits
 
 
-def log_scores(scores: Scores) -> dict[str, Any]:
-  """Returns what a row's evaluation adds to the line of a round.
+def log_scores(scores: Scores) -> Line:
+  """Returns what a row's evaluation adds to the line of a round, by test set.
 
-  Means and spreads over clients (`Scores.summary`) by test set. "per_class" [C]
-  is the accuracy of every class over all clients' samples of the LAST set; NaN
-  for a class without a sample. In the papers' mixtures the LAST set is the one
-  with the largest rho; with the shift out_of_client it is the set "w/ drift".
-  "by_client" maps test sets to each client's accuracy [N], rounded to four
-  digits, NaN without samples. "metrics", if eval.metrics has any, maps their
-  keys to test set -> mean over clients.
+  The `Scores.summary`, each client's accuracy [N] ("by_client", four digits)
+  and the means of eval.metrics ("metrics"). "per_class" [C] is of the LAST set,
+  which has the largest rho in mixtures and "w/ drift" out of the client.
   """
 
   def by_set(values):
     return dict(zip(scores.sets.names, values.tolist(), strict=True))
 
-  line = {metric: by_set(x) for metric, x in scores.summary.items()}
+  line: Line = {metric: by_set(x) for metric, x in scores.summary.items()}
   line["per_class"] = scores.per_class.tolist()
   line["by_client"] = by_set(np.round(scores.chosen.accuracy, 4))
   if scores.extra:
@@ -225,9 +221,9 @@ def _lost(scores: Scores) -> np.ndarray:
 
 def _listed(clients: np.ndarray) -> str:
   """Counts clients and names the first of them."""
-  more = ", ..." if len(clients) > MOST_NAMED else ""
+  dots = ", ..." if len(clients) > MOST_NAMED else ""
   names = ", ".join(clients[:MOST_NAMED])
-  return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{more})"
+  return f"{len(clients)} client{'s' * (len(clients) > 1)} ({names}{dots})"
 
 
 def _of_row(subject: Subject, row: Row, scores: Scores) -> Iterator[Number]:

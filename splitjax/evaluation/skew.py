@@ -1,10 +1,9 @@
 """Representation skew between clients: server embeddings and their measures.
 
 An embedding z_S is the input of the server's last dense layer for an input that
-passed a client's prefix. Prefixes with different depths or training data map
-the same input to different embeddings. HARMONY's Figure 5 shows this skew. All
-clients embed the same test samples, so that embeddings differ by the prefixes
-alone; prefixes are personalised if the method's last result row is. Two numbers
+passed a client's prefix. Prefixes of other depths or training data map the same
+input to other embeddings (HARMONY's Figure 5). All clients embed the same test
+samples, by personalised prefixes if the last result row has any. Two numbers
 measure the skew:
 
   silhouette: the mean silhouette of all clients' embeddings, grouped by class;
@@ -13,10 +12,9 @@ measure the skew:
     between classes, for embeddings of different clients; 0 if all clients
     map a class to the same point, 1 if the class makes no difference.
 
-Each embedding is first scaled to length 1, for three reasons. Up to its bias,
-the last dense layer decides by direction. Networks of different depths may give
-embeddings of different length and yet be right. And HARMONY's l_CSA uses
-directions, too (csa_normalize).
+Each embedding is first scaled to length 1: up to its bias, the last dense layer
+decides by direction, as does HARMONY's l_CSA (csa_normalize), and networks of
+different depths may give embeddings of different length and yet be right.
 
 References:
   HARMONY (Youn et al., 2026), Sec. 5, Figure 5.
@@ -40,20 +38,14 @@ from splitjax.models import network
 from splitjax.types import Net, Number
 
 MOST = 2000
-"""Largest number of embeddings to measure and map.
-
-If there are more, a fixed sample is taken, since the time for a map and for all
-pairs grows with the square of the number."""
+"""Most embeddings that are measured; time grows with their square."""
 
 MEASURES = "silhouette", "distance_ratio"
 """Arrays [] of `measures` that are metrics of the row."""
 
 
 def chosen(embeddings: np.ndarray) -> np.ndarray:
-  """Selects the embeddings to measure: the finite ones, at most MOST.
-
-  `embeddings` are [K, D] float. Returns [..] int64, row numbers, ascending.
-  """
+  """Selects rows of embeddings [K, D]: the finite ones, MOST of them."""
   finite = np.flatnonzero(np.isfinite(embeddings).all(axis=1))
   if len(finite) <= MOST:
     return finite
@@ -162,17 +154,10 @@ def _embedding(method: Method, net: Net, theta: Net, x: Array) -> Array:
 def on_end(end: End) -> Finding:
   """Embeds test samples by the networks of the last row, and measures them.
 
-  Finds nothing if no embeddings are wanted or clients hold the whole network.
-  The arrays, of embeddings.npz, are:
-
-    - row: the label of the result row.
-    - pool: the split that the images are from.
-    - rows [S], label [S]: the images' rows in the split, and their classes.
-    - depth [N]: the split depth of each client.
-    - embedding [N, S, D] float32.
-    - measured [K]: indices of the measured embeddings in [N * S, D].
-    - silhouette, distance_ratio: NaN stands for None.
-    - map [K, 2]: t-SNE of the measured embeddings, empty if none was computed.
+  Finds nothing if none are wanted or clients hold the whole network. The arrays
+  are: "row", the label of the result row; "pool", "rows" [S] and "label" [S],
+  the samples' split, their rows in it and their classes; "depth" [N] of the
+  clients; "embedding" [N, S, D]; and those of `measures`.
   """
   subject = end.subject
   options = subject.config.eval
@@ -217,7 +202,11 @@ def on_end(end: End) -> Finding:
 
 
 def measures(arrays: Arrays) -> dict[str, np.ndarray]:
-  """Measures a sample of the embeddings and maps it to two dimensions."""
+  """Measures a sample of the embeddings and maps it to two dimensions.
+
+  Returns "measured" [K], their indices in [N * S, D], the MEASURES, NaN for
+  none, and the "map" [K, 2], empty for none.
+  """
   z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
   measured = chosen(z)
   classes, clients, images = _origin(arrays, measured)

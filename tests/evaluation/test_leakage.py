@@ -11,12 +11,12 @@ from marks import slow
 from refusals import refused
 from scipy.special import softmax
 
-from splitjax import evaluation, models, wire
+from splitjax import evaluation, models
 from splitjax.evaluation import Messages
 from splitjax.experiment import Network, Trained
 from splitjax.methods import METHODS
 from splitjax.sandbox import small, stripes
-from splitjax.wire import Channel, Wire
+from splitjax.wire import Wire
 
 pytestmark = pytest.mark.usefixtures("float64")
 C, SIZE = 5, 13
@@ -108,49 +108,7 @@ def test_the_messages_recorded_are_those_of_single_clients_steps():
     )
 
 
-@pytest.mark.slow
-def test_what_the_wire_does_shows_in_the_messages():
-  sixteen, full, noisy, few = (
-    recorded("splitgp", each).sent["up/features"]
-    for each in (
-      Channel(form="float16"),
-      wire.PLAIN,
-      Channel(form="int8", clip=1.0, noise=0.5),
-      Channel(form="topk", share=0.1),
-    )
-  )
-  np.testing.assert_array_equal(sixteen, full.astype(np.float16))
-  assert (full != sixteen).any()
-  clipped = full / np.sqrt((full.reshape(len(full), -1) ** 2).sum(1)).reshape(
-    -1, *[1] * (full.ndim - 1)
-  )
-  assert 0.4 < (noisy - clipped).std() < 0.6
-  kept = (few.reshape(len(few), -1) != 0).mean(axis=1)
-  assert (kept < 0.13).all() and (few[few != 0] == full[few != 0]).all()
-
-
-def test_nothing_is_recorded_unless_someone_listens():
-  with wire.listening() as outer:
-    wire.received("up/features", jnp.ones(1))
-    with wire.listening() as inner:
-      wire.received("up/match", jnp.ones(2))
-  wire.received("up/features", jnp.ones(3))
-  assert list(outer) == ["up/features"] and len(outer["up/features"]) == 1
-  assert list(inner) == ["up/match"]
-
-
 # Attacks on planted messages, where the right answer is known.
-
-
-def paired(label, epochs, seed=0):
-  """Match bits of random pairs, each sample twice in an epoch."""
-  rng, count = np.random.default_rng(seed), len(label)
-  each = [
-    [rng.permutation(count), rng.permutation(count)] for _ in range(epochs)
-  ]
-  sample = np.concatenate(each, axis=1)
-  one, two = np.asarray(label)[sample]
-  return Messages({"up/match": one == two}, sample, count)
 
 
 def test_match_bits_of_a_chain_are_named_by_one_sample_each():
@@ -166,24 +124,6 @@ def test_match_bits_of_a_chain_are_named_by_one_sample_each():
   assert evaluation.match_graph(seen, {5: 4}).tolist() == [-1] * 4 + [4] * 3 + [
     -1
   ]
-
-
-def test_more_epochs_join_more_until_all_is_known():
-  label = np.random.default_rng(6).integers(0, 3, 90)
-  known = {int(np.flatnonzero(label == c)[0]): c for c in range(3)}
-  few, all_of_them = (
-    evaluation.match_graph(paired(label, epochs), known) for epochs in (1, 8)
-  )
-  assert (few == label).mean() < 0.5
-  np.testing.assert_array_equal(all_of_them, label)
-
-
-def test_random_bits_give_no_more_than_the_majority():
-  label = np.random.default_rng(8).integers(0, 2, 200)
-  noise = np.random.default_rng(3).integers(0, 2, 1200)
-  seen = paired(label, 6)._replace(sent={"up/match": noise})
-  known = {int(np.flatnonzero(label == c)[0]): c for c in range(2)}
-  assert abs((evaluation.match_graph(seen, known) == label).mean() - 0.5) < 0.08
 
 
 def test_the_embedding_gradient_reveals_every_label_and_noise_none():

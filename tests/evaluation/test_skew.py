@@ -1,19 +1,17 @@
-"""Representation skew, against numbers worked by hand."""
+"""Representation skew by hand, and the embeddings of a run."""
 
 import math
 
 import numpy as np
 import pytest
-from matplotlib import image
+import tiny
+from refusals import refused
+from selected import selected, values
 
-from splitjax.evaluation import (
-  chosen,
-  coordinates,
-  distance_ratio,
-  silhouette,
-)
-from splitjax.reports import figures
-from splitjax.reports.figures import maps
+import splitjax
+from splitjax import UserError, evaluation, experiment
+from splitjax.data import TestSets
+from splitjax.evaluation import chosen, distance_ratio, silhouette
 
 # Two clients, two classes, in the plane: class 0 lies at (1, 0) for both;
 # class 1 at (0, 2) for client 0 and at (0, -3) for client 1.
@@ -55,23 +53,8 @@ def test_distance_ratio_equals_a_double_loop():
         pairs = same if classes[i] == classes[j] else other
         pairs.append(np.linalg.norm(unit[i] - unit[j]))
   assert whole == pytest.approx(np.mean(same) / np.mean(other))
-
-
-def test_scale_does_not_matter_and_skew_is_measured():
-  rng = np.random.default_rng(1)
-  classes, clients = np.tile([0, 1], 20), np.repeat([0, 1, 2, 3], 10)
-  centre = rng.normal(size=(2, 16))[classes]
-  moved = rng.normal(size=(4, 2, 16))[clients, classes]
-  noise = 0.1 * rng.normal(size=(40, 16))
-  ratios = [
-    distance_ratio(centre + s * moved + noise, classes, clients)
-    for s in (0.0, 0.5, 5.0)
-  ]
-  assert 0 < ratios[0] < 0.2 < ratios[1] < ratios[2] < 1.2
-  one, ten = (
-    distance_ratio(c * (centre + noise), classes, clients) for c in (1, 10)
-  )
-  assert one == pytest.approx(ten)
+  # The scale does not matter.
+  assert distance_ratio(10 * z, classes, clients) == pytest.approx(whole)
 
 
 def test_what_has_no_number():
@@ -83,8 +66,8 @@ def test_what_has_no_number():
   zeros = np.zeros((4, 2))
   assert distance_ratio(zeros, CLASSES, CLIENTS) is None
   assert silhouette(zeros, CLASSES) == 0
-  assert coordinates(np.ones((9, 2))) is None
-  assert coordinates(Z[:3]) is None
+  assert evaluation.coordinates(np.ones((9, 2))) is None
+  assert evaluation.coordinates(Z[:3]) is None
 
 
 def test_finite_ones_are_chosen_and_not_too_many():
@@ -98,14 +81,128 @@ def test_finite_ones_are_chosen_and_not_too_many():
   np.testing.assert_array_equal(few, chosen(many))
 
 
-def test_the_map_is_the_same_every_time_and_is_drawn(tmp_path):
-  rng = np.random.default_rng(2)
-  label, client = np.arange(40) % 3, np.arange(40) // 20
-  z = rng.normal(size=(3, 8))[label] + 0.1 * rng.normal(size=(40, 8))
-  places = coordinates(z)
-  assert places.shape == (40, 2) and np.isfinite(places).all()
-  np.testing.assert_array_equal(places, coordinates(z))
-  groups = {"class": label, "split depth": client + 1, "client": client}
-  figure = maps.embeddings(places, groups, title="A method")
-  pixels = image.imread(figures.save(figure, tmp_path / "map.png"))[..., :3]
-  assert 0.01 < (pixels < 0.99).any(axis=-1).mean() < 0.5
+# The embeddings of a run.
+
+COUNT = 23
+
+
+def config(count=COUNT, **methods):
+  """The tiny run of SplitGP, fine-tuned in its last row, and of others."""
+  c = tiny.tiny(splitgp="splitgp", **methods)
+  c.methods["splitgp"].finetune = True
+  c.eval.embeddings = count
+  return tiny.resolved(c)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, quick_compile_all):
+  """A run of a method with a server and of one without."""
+  del quick_compile_all
+  workdir = tmp_path_factory.mktemp("embedded") / "w"
+  made = config(local="local")
+  return made, workdir, splitjax.run(made, workdir)
+
+
+def kept(workdir, key):
+  with np.load(experiment.folder(workdir, key) / "embeddings.npz") as arrays:
+    return dict(arrays)
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
+  made, workdir, _ = ran
+  task = experiment.build(made)
+  found = kept(workdir, "splitgp")
+  # The toy's blocks are 6 wide.
+  assert found["embedding"].shape == (6, COUNT, 6)
+  assert found["pool"] == "test" and found["row"] == "splitgp+FT"
+  np.testing.assert_array_equal(
+    found["label"], task.data.test_label[found["rows"]]
+  )
+  trained = splitjax.load(workdir, "splitgp")
+  image = task.data.test_image[found["rows"]]
+  for n in (0, 5):
+    own = trained.embeddings(n, image)
+    np.testing.assert_allclose(found["embedding"][n], own, atol=1e-4)
+    cohorts = trained.network.fleet.cohorts
+    depth = next(c.depth for c in cohorts if n in c.ids)
+    assert found["depth"][n] == depth
+
+
+@pytest.mark.slow
+def test_methods_without_a_server_are_left_out(ran):
+  made, workdir, results = ran
+  place = experiment.folder(workdir, "local")
+  assert not (place / "embeddings.npz").exists()
+  assert selected(results, "silhouette").row.tolist() == ["splitgp+FT"]
+  found = kept(workdir, "splitgp")
+  for metric in ("silhouette", "distance_ratio"):
+    assert results.value("splitgp+FT", metric) == found[metric]
+  page = (workdir / "report.md").read_text()
+  assert f"{found['distance_ratio']:.3f}" in page
+  assert "embeddings_splitgp.png" in page
+  with pytest.raises(UserError, match="whole network"):
+    image = experiment.build(made).data.test_image[:1]
+    splitjax.load(workdir, "local").embeddings(0, image)
+
+
+@pytest.mark.slow
+def test_it_can_be_evaluated_again_with_other_images_and_none(ran):
+  _, workdir, _ = ran
+  place = workdir / "evaluate"
+  for count, some in ((12, True), (0, False)):
+    results = splitjax.evaluate_again(workdir, config(count, local="local"))
+    assert bool(values(results, "silhouette")) == some
+    assert (place / "embeddings_splitgp.png").exists() == some
+    assert len(list(place.rglob("*.npz"))) == some
+    if some:
+      assert kept(place, "splitgp")["embedding"].shape == (6, 12, 6)
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+  place = experiment.folder(tmp_path, "a") / "embeddings.npz"
+  place.parent.mkdir(parents=True)
+  place.write_bytes(b"PK\x03\x04 half a file")
+  with refused(str(place)):
+    settings = tiny.resolved(a="splitgp").to_dict()
+    experiment.pictures(tmp_path, settings, tmp_path)
+
+
+def make_sets(rows, label):
+  empty = np.zeros((0,))
+  rows, label = np.array(rows, np.int32), np.array(label, np.int32)
+  return TestSets([], empty, "test", rows, label, empty, (), None)
+
+
+def test_images_are_the_same_for_all_and_their_classes_take_turns():
+  # Class 0 has rows 0..5, class 1 rows 6..9, class 2 row 10 alone.
+  own = make_sets(
+    [[0, 1, 2, 6, 7, -1], [3, 4, 5, 8, 9, 10]],
+    [[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]],
+  )
+  for seed in range(5):
+    rows, label = evaluation.draw(own, 6, seed)
+    assert len(set(rows)) == 6 and 10 in rows
+    assert sorted(np.bincount(label)) == [1, 2, 3]
+    rows, label = evaluation.draw(own, 3, seed)
+    assert sorted(label) == [0, 1, 2]
+  rows, label = evaluation.draw(own, 99, 0)
+  assert sorted(rows) == list(range(11)) and 9 not in label
+  first, second = (evaluation.draw(own, 6, seed)[0] for seed in (0, 1))
+  assert not np.array_equal(first, second)
+
+
+def test_a_client_that_diverged_is_left_out():
+  arrays = {
+    "rows": np.arange(6),
+    "label": np.arange(6) % 3,
+    "embedding": np.random.default_rng(0).normal(size=(4, 6, 5)),
+  }
+  arrays["embedding"][2] = np.nan
+  found = evaluation.measures(arrays)
+  assert set(found["measured"] // 6) == {0, 1, 3}
+  assert np.isfinite(found["silhouette"]) and len(found["map"]) == 18
+  arrays["embedding"][:] = np.nan
+  found = evaluation.measures(arrays)
+  assert np.isnan(found["silhouette"]) and np.isnan(found["distance_ratio"])
+  assert len(found["map"]) == 0

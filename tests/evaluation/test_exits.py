@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from marks import slow
 
-from splitjax import evaluation, models, sandbox, trees
+from splitjax import evaluation, sandbox, trees
 from splitjax.data import Samples
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import Optimizer
@@ -97,10 +97,8 @@ def pairs(trial, state):
 
 def networks(trial, state):
   """Each client's network, by client number."""
-  return [
-    trial.method.model(client, state.server)
-    for client, _ in pairs(trial, state)
-  ]
+  kept = [client for client, _ in pairs(trial, state)]
+  return [trial.method.model(client, state.server) for client in kept]
 
 
 def tuned(trial, state):
@@ -209,37 +207,6 @@ def test_a_personal_row_is_that_of_personalised_copies():
   assert max(jax.tree.leaves(moved.stats)) > 1e-3
 
 
-def test_clients_that_keep_nothing_are_personalised_from_the_mean():
-  trial = world("fedavg", finetune=True)
-  assert [row.suffix for row in trial.method.rows] == ["", "+FT"]
-  state = scattered(trial)
-  personal = evaluation.personalise_clients(
-    trial.method, state, trial.shards, **static(trial)
-  )
-  exits = evaluated(trial, state, personal)
-  check(trial, exits, tuned(trial, state), state.server.net)
-  plain = evaluated(trial, state)
-  assert np.ptp(plain.entropy, axis=0).max() == 0
-  assert np.abs(np.asarray(exits.entropy - plain.entropy)).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_personalisation_does_not_depend_on_the_cohorts_largest_client():
-  # 20 samples are five batches, 5 samples two; seven steps go round both.
-  options = {"inner_steps": 7, "inner_lr": 0.1, "finetune": True}
-  trial = world("fedavg", sizes=(20, 5), **options)
-  state = scattered(trial)
-  _, (client, samples) = pairs(trial, state)
-  shard, plan = samples
-  alone = Samples(shard._replace(rows=shard.rows[:5]), plan._replace(steps=2))
-  key = jax.random.key(7)
-  one, two = (
-    trial.method.personalise(client, state.server, data, key)
-    for data in (samples, alone)
-  )
-  assert_close(one, two, atol=1e-9)
-
-
 @pytest.mark.slow
 def test_one_program_serves_all_numbers_and_any_chunks():
   calls = []
@@ -289,26 +256,6 @@ def test_clients_are_alike_unless_they_keep_what_answers(name, options, same):
     assert evaluation.alike(trial.method, cohort.depth) == same
 
 
-def test_exits_that_do_not_answer_may_differ():
-  @pytree
-  class ServerAnswers(METHODS["multi_exit"]):
-    answers: ClassVar = ("server",)
-
-    def keeps(self, path):
-      return path.startswith("exit")
-
-  assert evaluation.alike(world(ServerAnswers).method, 1)
-  ServerAnswers.answers = ("client", "server")
-  assert not evaluation.alike(world(ServerAnswers).method, 1)
-
-
-def test_the_most_confident_answers_by_softmax():
-  # Of three clients' logits for one sample: the first is the surest (margins),
-  # the second has the largest logit.
-  logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
-  assert evaluation.most_confident(logits).tolist() == [[4.0, 0.0]]
-
-
 def test_every_sample_is_answered_by_the_most_confident_path():
   @pytree
   class ServersAnswer(METHODS["splitgp"]):
@@ -326,20 +273,11 @@ def test_every_sample_is_answered_by_the_most_confident_path():
   picking = world(Picking)
   together = evaluated(picking, state)
   assert not evaluation.alike(picking.method, 1)
+  # By softmax: the second has the largest logit, the first the largest margin.
+  logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
+  assert evaluation.most_confident(logits).tolist() == [[4.0, 0.0]]
   best = np.asarray(apart.confidence).argmax(axis=0)
   assert len(set(best)) > 1
   for n in range(3):
     for x, y in zip(*map(jax.tree.leaves, (together, apart)), strict=True):
       np.testing.assert_allclose(x[n], np.asarray(y)[best, range(6)], atol=1e-9)
-
-
-def test_the_servers_head_makes_its_answer_of_embeddings():
-  trial = world("splitgp")
-  state = scattered(trial)
-  net, rest = networks(trial, state)[0], state.server.net
-  image = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4, 4, 1)))
-  z = models.embedding(trial.method.backbone, net, rest, image)
-  (head,) = rest.params["head"].values()
-  want = trial.method.predict(net, rest, image)
-  found = z @ head["kernel"] + head["bias"]
-  np.testing.assert_allclose(found, want.server, 1e-10)
