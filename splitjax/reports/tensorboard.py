@@ -35,31 +35,28 @@ class EventFile:
     have written. Without earlier files the rounds of `log` are written first.
     """
     self._event, writer = event_library()
-    folder = workdir / FOLDER / key
+    folder, finished = workdir / FOLDER / key, list(log)
     resumed = is_there(workdir, key)
     folder.mkdir(parents=True, exist_ok=True)
     # Readers take files by name, so by time; two may begin in one second.
     self._writer = writer(str(folder / "events"), f".{time.time_ns()}")
-    self._flushed, finished = time.monotonic(), list(log)
+    self._flushed = time.monotonic()
+    if resumed:
+      step = 1 + (finished[-1]["round"] if finished else 0)
+      self._write(step, session_log={"status": "START"})
     for line in () if resumed else finished:
       self.append(line)
-    if resumed:
-      start = {"session_log": {"status": "START"}}
-      step = 1 + (finished[-1]["round"] if finished else 0)
-      self._writer.write_event(
-        self._event(wall_time=time.time(), step=step, **start)
-      )
 
   def append(self, line: Line) -> None:
     """Adds a round."""
     values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
-    self._writer.write_event(
-      self._event(
-        wall_time=time.time(), step=line["round"], summary={"value": values}
-      )
-    )
+    self._write(line["round"], summary={"value": values})
     if time.monotonic() > self._flushed + SECONDS:
       self.flush()
+
+  def _write(self, step: int, **content: Any) -> None:
+    event = self._event(wall_time=time.time(), step=step, **content)
+    self._writer.write_event(event)
 
   def flush(self) -> None:
     """Waits until all rounds are on the disk."""
@@ -89,14 +86,12 @@ def scalars(line: Line) -> dict[str, float]:
   values["clients/masked"] = len(line["masked"])
   values |= {f"faults/{k}": n for k, n in line.get("faults", {}).items()}
   values["seconds/round"] = line["seconds"]
-  labels = list(line.get("accuracy", {}))
-  for label in labels:
-    suffix = label.removeprefix(labels[0])
-    measured = {"accuracy": line["accuracy"][label]}
-    for name in ("std", "worst_tenth"):
-      if name in line:
-        measured[f"accuracy_{name}"] = line[name][label]
-    measured |= line.get("metrics", {}).get(label, {})
+  rows = line.get("accuracy", {})
+  for row in rows:
+    suffix = row.removeprefix(next(iter(rows)))
+    measured = {"accuracy": rows[row], **line.get("metrics", {}).get(row, {})}
+    for name in {"std", "worst_tenth"} & line.keys():
+      measured[f"accuracy_{name}"] = line[name][row]
     for key, numbers in measured.items():
       values |= {f"{key}{suffix}/{name}": x for name, x in numbers.items()}
   return {k: math.nan if v is None else float(v) for k, v in values.items()}

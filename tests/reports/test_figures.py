@@ -174,15 +174,24 @@ def test_numbers_of_each_kind():
       line.get_ydata(), 100 * of("accuracy", "round", lines=rounds)
     )
     assert set(target.get_ydata()) == {70}
-  # Accuracy against latency: thresholds as a line, the report's as a point.
+  # Accuracy against latency: a point; by thresholds, a line of one's own.
   axes = found["accuracy_over_latency"].axes[1]
-  swept = whole[whole.threshold.notna() & (whole.set == "0.8")]
-  line, point = axes.get_lines()[:2]
-  np.testing.assert_allclose(
-    line.get_ydata(), 100 * of("accuracy", "threshold", lines=swept)
+  assert axes.get_lines()[0].get_xydata().tolist() == [
+    [
+      1e-3 * results.value("HARMONY", "latency", "0.8"),
+      100 * results.value("HARMONY", "accuracy", "0.8"),
+    ]
+  ]
+  keys = "row", "set", "threshold"
+  swept = figures.choose(results, "accuracy", "threshold")
+  swept = figures.against(results, swept, "latency", *keys)
+  figure = figures.lines(
+    results, swept[swept.set == "0.8"], "latency", title=""
   )
-  assert point.get_ydata()[0] == pytest.approx(
-    100 * results.value("HARMONY", "accuracy", "0.8")
+  lines = whole[whole.threshold.notna() & (whole.set == "0.8")]
+  np.testing.assert_allclose(
+    figure.axes[0].get_lines()[0].get_ydata()[::-1],
+    100 * of("accuracy", "threshold", lines=lines),
   )
   # Late accuracy by position: the median of the last five evaluated rounds.
   by_class = table[table["class"].ne("") & table.client.eq("")]

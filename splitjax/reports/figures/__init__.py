@@ -18,6 +18,7 @@ import pandas as pd
 
 from splitjax.data.corruptions import CORRUPTIONS
 from splitjax.reports.figures.curves import (
+  against,
   bars,
   by_set,
   cells,
@@ -26,7 +27,6 @@ from splitjax.reports.figures.curves import (
   heat,
   lines,
   means,
-  points,
 )
 from splitjax.reports.figures.style import Figure, attempt, look, looks, save
 from splitjax.reports.quantities import QUANTITIES, label
@@ -119,11 +119,11 @@ def accuracy_over_cost(results: Results) -> Figure | None:
   """
   table = choose(results, "accuracy", "round")
   table = table[table.set == table.groupby("cell").set.transform("first")]
-  several, keys = table.cell.nunique() > 1, ["row", "cell", "round"]
+  several = table.cell.nunique() > 1
   parts = []
   for cost in ["bytes"] if several else ["bytes", "modelled_seconds", "joules"]:
-    spent = means(choose(results, cost, "round"), *keys).set_index(keys).value
-    part = table.join(spent.rename("cost"), on=keys).dropna(subset="cost")
+    part = against(results, table, cost, "row", "cell", "round")
+    part = part.rename(columns={cost: "cost"})
     parts.append(part if several else part.assign(panel=label(cost)))
   options: Any = {"title": "Accuracy over the cost of training"}
   options["xlabel"] = label("bytes") if several else ""
@@ -136,18 +136,10 @@ def accuracy_over_cost(results: Results) -> Figure | None:
 
 
 def accuracy_over_latency(results: Results) -> Figure | None:
-  """Draws accuracy against latency (SplitGP Figure 5).
-
-  The line of a row with two exits are thresholds common to all clients.
-  """
-  metrics = "latency", "accuracy"
-  table = pd.concat(
-    by_set(choose(results, name, *details))
-    for name in metrics
-    for details in ((), ("threshold",))
-  )
-  title = "Accuracy against latency (line: one threshold for all clients)"
-  return points(results, table, *metrics, title=title)
+  """Draws accuracy against latency (SplitGP Figure 5)."""
+  table = by_set(choose(results, "accuracy"))
+  table = against(results, table, "latency", "row", "cell", "set")
+  return lines(results, table, "latency", title="Accuracy against latency")
 
 
 def effect_of_threshold(results: Results) -> Figure | None:
@@ -170,10 +162,10 @@ def _row_and_cell(table: pd.DataFrame) -> pd.Series:
 
 def accuracy_over_gap(results: Results) -> Figure | None:
   """Draws late accuracy against the performance gap (Hydra Figures 3, 16)."""
-  metrics = "gap", "late_accuracy"
-  table = pd.concat(choose(results, name) for name in metrics)
+  table = choose(results, "late_accuracy")
+  table = against(results, table, "gap", "row", "cell", "set")
   title = "Late accuracy against the performance gap"
-  return points(results, table, *metrics, title=title)
+  return lines(results, table, "gap", title=title)
 
 
 def class_accuracy(results: Results) -> Figure | None:
@@ -263,7 +255,7 @@ FIGURES: dict[str, Callable[[Results], Figure | None]] = {
 }  # fmt: skip
 """Name of a file -> the figure's function, in the order of the report."""
 
-FORMS = bars, by_set, choose, dots, heat, lines, means, points
+FORMS = against, bars, by_set, choose, dots, heat, lines, means
 STYLE = Figure, attempt, look, looks, save
 __all__ = [*FIGURES, *(x.__name__ for x in (*FORMS, *STYLE)), "draw", "FIGURES"]
 

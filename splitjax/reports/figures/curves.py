@@ -1,4 +1,4 @@
-"""Forms of figures: lines, points, bars, dots of clients, heat maps.
+"""Forms of figures: lines and points, bars, dots of clients, heat maps.
 
 Each draws a table of chosen numbers, see `choose`; its column "panel" has the
 titles of panels, and `options` are those of `style.panels`, such as the title.
@@ -25,7 +25,13 @@ from splitjax.config.paper_numbers import LARGEST
 from splitjax.reports import numbers
 from splitjax.reports.figures import style
 from splitjax.reports.figures.style import Look
-from splitjax.reports.quantities import field_name, heading, label, quantity
+from splitjax.reports.quantities import (
+  QUANTITIES,
+  field_name,
+  heading,
+  label,
+  quantity,
+)
 from splitjax.reports.results import Results
 
 MOST_COLUMNS = 60
@@ -88,6 +94,19 @@ def means(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
   return numbers.over_seeds(table[["seed", *keys, "value"]])
 
 
+def against(
+  results: Results, table: pd.DataFrame, metric: str, *keys: str
+) -> pd.DataFrame:
+  """Adds another metric as a column, its mean over seeds for the same `keys`.
+
+  `lines` over this column are points where a row has a single one.
+  """
+  details = [key for key in keys if key in numbers.DETAIL]
+  lines = means(choose(results, metric, *details), *keys)
+  column = lines.set_index(list(keys)).value.rename(metric)
+  return table.join(column, on=list(keys)).dropna(subset=metric)
+
+
 def lines(
   results: Results | None,
   table: pd.DataFrame,
@@ -133,42 +152,11 @@ def lines(
       axes.errorbar(curve[x], curve.value, curve.half, transform=moved, **bar)
     _frame(axes, metric, averaged.value)
 
-  named = {"xlabel": field_name(x), "ylabel": label(metric)}
+  named = {"xlabel": label(x) if x in QUANTITIES else field_name(x)}
+  named["ylabel"] = label(metric)
   parts = _by_panel(averaged)
   options = named | options | {"results": results, "shown": looks}
   return style.panels(parts, draw, (3.6, 2.7), **options)
-
-
-def points(
-  results: Results, table: pd.DataFrame, x: str, y: str, **options: Any
-) -> Figure | None:
-  """Draws a row's metric `y` against its metric `x`, with both intervals.
-
-  `table` has the numbers of both metrics; those by "threshold" are a thin line
-  of the row, the one that the report takes a large marker.
-  """
-  keys = ["row", "panel", "threshold"]
-  both = [means(table[table.metric == name], *keys) for name in (x, y)]
-  pairs = both[0].merge(both[1], on=keys).dropna(subset=["value_x", "value_y"])
-  looks = _looks(results, pairs)
-
-  def draw(axes: Axes, part: pd.DataFrame) -> None:
-    for row, look in looks.items():
-      of_row = part[part.row == row]
-      at = of_row[of_row.threshold.isna()]
-      path = of_row[of_row.threshold.notna()]
-      axes.plot(path.value_x, path.value_y, **look | {"markersize": 3})
-      bar: Any = look | {"elinewidth": 0.9, "zorder": 3, "linestyle": ""}
-      bar |= {"markersize": 8, "markeredgecolor": "black"}
-      axes.errorbar(at.value_x, at.value_y, at.half_y, at.half_x, **bar)
-    axes.margins(0.08)
-    if not style.log_if_wide(axes, pairs.value_x):
-      axes.locator_params(axis="x", nbins=5)
-    _frame(axes, y, pairs.value_y)
-
-  named = {"xlabel": label(x), "ylabel": label(y)}
-  options = named | options | {"results": results, "shown": looks}
-  return style.panels(_by_panel(pairs), draw, (3.3, 2.8), **options)
 
 
 def bars(
